@@ -1,0 +1,194 @@
+//! The small tables that ids in events point to: strings, processes, threads, frames, stacks.
+//!
+//! Invariants: index 0 of strings, frames and stacks is the "none" entry; a stack's parent has a
+//! smaller id than the stack itself, so that walking to the root always ends. Entries are added and
+//! never changed or removed, so an id stays good while a source goes on reading.
+
+use std::collections::HashMap;
+
+use crate::event::{ProcessId, StackId, StringId};
+
+/// A process that recorded, or was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its id in the trace.
+    pub id: ProcessId,
+    /// Operating system's process number; 0 if not known.
+    pub pid: u32,
+    /// Process number of its parent; 0 if not known.
+    pub parent_pid: u32,
+    /// Host on which it ran; empty if not known.
+    pub host: String,
+    /// Its command line or name; empty if not known.
+    pub command: String,
+    /// When it started to record, nanoseconds since 1970-01-01 UTC; 0 if not known.
+    pub start_ns: i64,
+}
+
+/// A thread that has a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Process of the thread.
+    pub process: ProcessId,
+    /// Operating system's thread number.
+    pub thread: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// One entry of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Function, as its language spells it.
+    pub function: StringId,
+    /// Source file.
+    pub file: StringId,
+    /// Line in the source file; 0 if not known.
+    pub line: u32,
+    /// Library or executable.
+    pub module: StringId,
+    /// Instruction address; 0 if not known.
+    pub address: u64,
+}
+
+/// Everything ids of a source point to.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    strings: Vec<String>,
+    string_ids: HashMap<String, StringId>,
+    frames: Vec<Frame>,
+    frame_ids: HashMap<Frame, u32>,
+    stacks: Vec<(StackId, u32)>,
+    stack_ids: HashMap<(StackId, u32), StackId>,
+    /// Processes, in the order of their ids.
+    pub processes: Vec<Process>,
+    /// Threads that have names.
+    pub threads: Vec<Thread>,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            strings: vec![String::new()],
+            string_ids: HashMap::from([(String::new(), StringId(0))]),
+            frames: vec![Frame::default()],
+            frame_ids: HashMap::new(),
+            stacks: vec![(StackId(0), 0)],
+            stack_ids: HashMap::new(),
+            processes: Vec::new(),
+            threads: Vec::new(),
+        }
+    }
+}
+
+impl Tables {
+    /// Returns the id of `text`, adding it if it is new.
+    pub fn intern(&mut self, text: &str) -> StringId {
+        if let Some(id) = self.string_ids.get(text) {
+            return *id;
+        }
+        let id = StringId(self.strings.len() as u32);
+        self.strings.push(text.to_owned());
+        self.string_ids.insert(text.to_owned(), id);
+        id
+    }
+
+    /// Returns the id of `frame`, adding it if it is new.
+    pub fn intern_frame(&mut self, frame: Frame) -> u32 {
+        *self.frame_ids.entry(frame).or_insert_with(|| {
+            self.frames.push(frame);
+            self.frames.len() as u32 - 1
+        })
+    }
+
+    /// Returns the id of the stack that is `frame` called from `parent`, adding it if it is new.
+    pub fn intern_stack(&mut self, parent: StackId, frame: u32) -> StackId {
+        *self.stack_ids.entry((parent, frame)).or_insert_with(|| {
+            self.stacks.push((parent, frame));
+            StackId(self.stacks.len() as u32 - 1)
+        })
+    }
+
+    /// Returns the text of `id`, or an empty one if there is none.
+    pub fn string(&self, id: StringId) -> &str {
+        self.strings.get(id.0 as usize).map_or("", String::as_str)
+    }
+
+    /// Number of strings, frames and stacks, the "none" entries included.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.strings.len(), self.frames.len(), self.stacks.len())
+    }
+
+    /// Returns the frame with this id.
+    pub fn frame(&self, id: u32) -> Frame {
+        self.frames.get(id as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns parent and frame of a stack.
+    pub fn stack(&self, id: StackId) -> Option<(StackId, u32)> {
+        (id.0 != 0).then(|| self.stacks.get(id.0 as usize).copied()).flatten()
+    }
+
+    /// Iterates over the frames of `stack`, innermost first.
+    pub fn frames_of(&self, stack: StackId) -> impl Iterator<Item = Frame> + '_ {
+        let mut at = stack;
+        std::iter::from_fn(move || {
+            let (parent, frame) = self.stack(at)?;
+            // Parents come first; an entry that breaks that would make the walk endless.
+            at = if parent.0 < at.0 { parent } else { StackId(0) };
+            Some(self.frame(frame))
+        })
+    }
+
+    /// Returns a frame as one line: `function (file:line)` with what is known of it.
+    pub fn frame_text(&self, frame: &Frame) -> String {
+        let mut text = self.string(frame.function).to_owned();
+        if text.is_empty() {
+            text = format!("{:#x}", frame.address);
+        }
+        let file = self.string(frame.file);
+        if file.is_empty() {
+            let module = self.string(frame.module);
+            if !module.is_empty() {
+                text.push_str(&format!(" [{module}]"));
+            }
+        } else if frame.line == 0 {
+            text.push_str(&format!(" ({file})"));
+        } else {
+            text.push_str(&format!(" ({file}:{})", frame.line));
+        }
+        text
+    }
+
+    /// Returns the frames of `stack` as text, innermost first.
+    pub fn stack_text(&self, stack: StackId) -> Vec<String> {
+        self.frames_of(stack).map(|frame| self.frame_text(&frame)).collect()
+    }
+
+    /// Returns the process with this id.
+    pub fn process(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.iter().find(|process| process.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_read_innermost_first_and_are_stored_once() {
+        let mut tables = Tables::default();
+        let mut frame = |name: &str, line| {
+            let function = tables.intern(name);
+            let file = tables.intern("app.py");
+            tables.intern_frame(Frame { function, file, line, ..Frame::default() })
+        };
+        let (main, load) = (frame("main", 3), frame("load", 9));
+        let outer = tables.intern_stack(StackId(0), main);
+        let inner = tables.intern_stack(outer, load);
+        assert_eq!(tables.intern_stack(outer, load), inner);
+        assert_eq!(tables.stack_text(inner), ["load (app.py:9)", "main (app.py:3)"]);
+        assert!(tables.stack_text(StackId(0)).is_empty());
+        assert!(tables.stack_text(StackId(999)).is_empty());
+    }
+}

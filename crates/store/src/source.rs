@@ -1,0 +1,76 @@
+//! Anything that yields events in order: a trace, a foreign file, standard input.
+//!
+//! Nothing downstream asks what a source is; analyses see batches, views see [`Losses`].
+
+use floodmark_event::{EventBatch, Tables};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+
+/// Events that are known to be missing, by reason. Printed by every report that depends on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// One entry per reason, each with a count above zero.
+    pub gaps: Vec<Gap>,
+}
+
+/// A counted loss.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// How many events, lines or records are missing; 0 if that cannot be known.
+    pub count: u64,
+    /// Why, in words that finish the sentence "N were lost: …".
+    pub reason: String,
+}
+
+impl Losses {
+    /// Adds `count` to the gap with this reason.
+    pub fn add(&mut self, count: u64, reason: &str) {
+        if let Some(gap) = self.gaps.iter_mut().find(|gap| gap.reason == reason) {
+            gap.count += count;
+        } else {
+            self.gaps.push(Gap { count, reason: reason.to_owned() });
+        }
+    }
+
+    /// Adds all of `other`.
+    pub fn extend(&mut self, other: &Self) {
+        for gap in &other.gaps {
+            self.add(gap.count, &gap.reason);
+        }
+    }
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.gaps.is_empty()
+    }
+}
+
+/// How far a source has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Units done (bytes or rows).
+    pub done: u64,
+    /// Units in all, if known.
+    pub total: Option<u64>,
+}
+
+/// Yields events in the order in which they happened.
+pub trait Source {
+    /// What the ids in batches point to. Grows while the source is read.
+    fn tables(&self) -> &Tables;
+
+    /// Replaces the rows of `batch` by the next ones; `false` at the end, with `batch` empty.
+    ///
+    /// # Errors
+    /// If the source cannot be read on; what came before stays good.
+    fn next(&mut self, batch: &mut EventBatch) -> Result<bool>;
+
+    /// What is known to be missing from the rows so far.
+    fn losses(&self) -> Losses;
+
+    /// How far reading has come.
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+}
