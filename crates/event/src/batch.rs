@@ -249,7 +249,9 @@ mod tests {
                 ..Event::default()
             })
             .collect();
-        events.iter().for_each(|event| batch.push(event));
+        for event in &events {
+            batch.push(event);
+        }
         assert_eq!(batch.events().collect::<Vec<_>>(), events);
         assert_eq!(batch.stream, Column::Same(0));
         batch.clear();

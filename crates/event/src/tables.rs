@@ -5,6 +5,7 @@
 //! never changed or removed, so an id stays good while a source goes on reading.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use crate::event::{ProcessId, StackId, StringId};
 
@@ -150,12 +151,12 @@ impl Tables {
         if file.is_empty() {
             let module = self.string(frame.module);
             if !module.is_empty() {
-                text.push_str(&format!(" [{module}]"));
+                let _ = write!(text, " [{module}]");
             }
         } else if frame.line == 0 {
-            text.push_str(&format!(" ({file})"));
+            let _ = write!(text, " ({file})");
         } else {
-            text.push_str(&format!(" ({file}:{})", frame.line));
+            let _ = write!(text, " ({file}:{})", frame.line);
         }
         text
     }

@@ -1,1 +1,35 @@
-//! The live tail.
+//! The live tail: how events leave a process without waiting for anything.
+//!
+//! Each thread has a *lane*: a few chunks of shared memory that it alone writes. An event exists
+//! once its chunk's commit word covers it. Chunks live in a *ring* file in shared memory, so what
+//! they hold survives SIGKILL of the process; whoever seals the trace (a thread of the process,
+//! another process, or the first open after a crash) reads them there.
+//!
+//! ```text
+//! thread ── lane ──► chunk ──full──► sealer copies it to a segment file, marks it free ──► reused, warm
+//!                      │
+//!                      └─ none free? further chunks up to a bound, then the thread itself appends the
+//!                         full chunk to a segment file; no disk left? new events are counted as a gap
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`record`] | how records are encoded in a chunk, and decoded |
+//! | `ring` | the shared memory file: header, chunks, mapping |
+//! | `lane` | a thread's writing end: the recording path itself |
+//! | [`recorder`] | starting, stopping, threads that come and go, fork |
+//! | `intern` | strings, frames and stacks that records refer to |
+//! | [`segment`] | files of chunks that left the ring |
+//! | [`reader`] | reading rings and segments, of a live process or a dead one |
+
+mod intern;
+mod lane;
+pub mod reader;
+pub mod record;
+pub mod recorder;
+mod ring;
+pub mod segment;
+
+pub use record::Place;
+pub use recorder::{RecordProps, Recorder, StartError, alloc, enter_scope, exit_scope, failure, free, mark};
+pub use recorder::{intern, intern_frame, intern_stack, is_recording};

@@ -1,0 +1,265 @@
+//! Strings, frames and stacks that records refer to by number.
+//!
+//! Three tables in address space that is reserved at once and backed as it is used, so nothing ever
+//! moves: looking up takes no lock and needs no allocator. Invariants: an id is handed out only after
+//! its definition is committed to the tail, so a reader that sees an id and then reads the
+//! definitions finds it; entries are never changed or removed; a forked child keeps its parent's
+//! entries, because its program holds their ids, and writes them again into its own tail.
+#![expect(unsafe_code, reason = "tables live in memory mapped for them")]
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::record::{MAX_PAYLOAD_BYTES, Payload, RecordType};
+use crate::event::StackId;
+use crate::tables::Frame;
+
+const MAX_STRINGS: usize = 1 << 19;
+const MAX_FRAMES: usize = 1 << 19;
+const MAX_STACKS: usize = 1 << 21;
+const TEXT_BYTES: usize = 64 << 20;
+/// Longest string that is kept whole; a longer one is cut, as its record would be.
+const MAX_TEXT: usize = MAX_PAYLOAD_BYTES - 16;
+
+/// Writes a definition into the tail.
+type Write<'a> = &'a mut dyn FnMut(&mut Payload);
+
+/// A hash table of ids in mapped memory: linear probing, half full at most, never shrinks.
+struct Table<T: 'static> {
+    slots: &'static [AtomicU32],
+    entries: *mut T,
+    capacity: usize,
+    count: AtomicU32,
+    inserting: AtomicBool,
+}
+
+/// Maps zeroed memory for `count` values that zeros are valid for.
+fn reserve<T>(count: usize) -> Option<*mut T> {
+    // SAFETY: a new anonymous mapping touches nothing of ours.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            count * size_of::<T>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (base != libc::MAP_FAILED).then_some(base.cast())
+}
+
+impl<T: Copy + 'static> Table<T> {
+    fn new(capacity: usize) -> Option<Self> {
+        let slots = reserve::<AtomicU32>(capacity * 2)?;
+        // SAFETY: mapped above for that many values, zeros are valid atomics, never unmapped.
+        let slots = unsafe { std::slice::from_raw_parts(slots, capacity * 2) };
+        let entries = reserve::<T>(capacity)?;
+        Some(Self { slots, entries, capacity, count: AtomicU32::new(0), inserting: AtomicBool::new(false) })
+    }
+
+    fn len(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Returns entry `id`, which must have been handed out (ids start at 1).
+    fn entry(&self, id: u32) -> T {
+        debug_assert!(id >= 1 && id <= self.len());
+        // SAFETY: entries up to `count` were written before it was raised, and never change.
+        unsafe { *self.entries.add(id as usize - 1) }
+    }
+
+    /// Returns the id of the entry that `is` it, starting from `hash`, or the slot for a new one.
+    fn find(&self, hash: u64, is: &impl Fn(T) -> bool) -> Result<u32, usize> {
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            match self.slots[at].load(Ordering::Acquire) {
+                0 => return Err(at),
+                id if is(self.entry(id)) => return Ok(id),
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    /// Returns the id of an entry, adding what `make` gives and defining it if there is none.
+    fn intern(
+        &self,
+        hash: u64,
+        is: impl Fn(T) -> bool,
+        make: impl FnOnce() -> Option<T>,
+        define: impl FnOnce(u32),
+    ) -> Option<u32> {
+        if let Ok(id) = self.find(hash, &is) {
+            return Some(id);
+        }
+        while self.inserting.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let id = match self.find(hash, &is) {
+            Ok(id) => Some(id),
+            Err(_) if self.len() as usize >= self.capacity => None,
+            Err(slot) => make().map(|entry| {
+                let id = self.len() + 1;
+                // SAFETY: below the capacity, and only the holder of `inserting` writes.
+                unsafe { self.entries.add(id as usize - 1).write(entry) };
+                self.count.store(id, Ordering::Release);
+                define(id);
+                self.slots[slot].store(id, Ordering::Release);
+                id
+            }),
+        };
+        self.inserting.store(false, Ordering::Release);
+        id
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Text {
+    offset: u32,
+    len: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Stack {
+    parent: StackId,
+    frame: u32,
+}
+
+/// All three tables.
+pub(crate) struct Interner {
+    /// `None` if there was no address space for them.
+    tables: Option<Tables>,
+}
+
+struct Tables {
+    strings: Table<Text>,
+    frames: Table<Frame>,
+    stacks: Table<Stack>,
+    texts: *mut u8,
+    texts_used: AtomicU64,
+}
+
+// SAFETY: tables are read through atomics and written by the holder of their flag alone; text is
+// written once, before the entry that points to it.
+unsafe impl Sync for Interner {}
+
+impl Tables {
+    fn text(&self, text: Text) -> &str {
+        // SAFETY: offset and length were handed out by `keep`, which wrote a whole `str` there.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(self.texts.add(text.offset as usize), text.len as usize);
+            std::str::from_utf8_unchecked(bytes)
+        }
+    }
+
+    /// Copies `text` into the tables' memory. Called by the holder of the strings' flag alone.
+    fn keep(&self, text: &str) -> Option<Text> {
+        let offset = self.texts_used.load(Ordering::Relaxed) as usize;
+        if offset + text.len() > TEXT_BYTES {
+            return None;
+        }
+        // SAFETY: in bounds as just checked; nobody else writes, nobody reads before the entry exists.
+        unsafe { self.texts.add(offset).copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+        self.texts_used.store((offset + text.len()) as u64, Ordering::Relaxed);
+        Some(Text { offset: offset as u32, len: text.len() as u32 })
+    }
+}
+
+fn mix(hash: u64, value: u64) -> u64 {
+    let mixed = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 32
+}
+
+fn string_definition(id: u32, text: &str) -> Payload {
+    Payload::new(RecordType::String).number(u64::from(id)).text(text)
+}
+
+fn frame_definition(id: u32, frame: &Frame) -> Payload {
+    Payload::new(RecordType::Frame)
+        .number(u64::from(id))
+        .number(u64::from(frame.function.0))
+        .number(u64::from(frame.file.0))
+        .number(u64::from(frame.line))
+        .number(u64::from(frame.module.0))
+        .number(frame.address)
+}
+
+fn stack_definition(id: u32, stack: Stack) -> Payload {
+    let payload = Payload::new(RecordType::Stack).number(u64::from(id));
+    payload.number(u64::from(stack.parent.0)).number(u64::from(stack.frame))
+}
+
+impl Interner {
+    /// Makes empty tables that live as long as the process. If there is no address space for them,
+    /// every look-up is a counted loss.
+    pub(crate) fn new() -> &'static Self {
+        let tables = || {
+            Some(Tables {
+                strings: Table::new(MAX_STRINGS)?,
+                frames: Table::new(MAX_FRAMES)?,
+                stacks: Table::new(MAX_STACKS)?,
+                texts: reserve::<u8>(TEXT_BYTES)?,
+                texts_used: AtomicU64::new(0),
+            })
+        };
+        Box::leak(Box::new(Self { tables: tables() }))
+    }
+
+    pub(crate) fn string(&self, text: &str, write: Write<'_>) -> Option<u32> {
+        if text.is_empty() {
+            return Some(0);
+        }
+        let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+        let tables = self.tables.as_ref()?;
+        let hash = text.bytes().fold(text.len() as u64, |hash, byte| mix(hash, u64::from(byte)));
+        tables.strings.intern(
+            hash,
+            |entry| tables.text(entry) == text,
+            || tables.keep(text),
+            |id| write(&mut string_definition(id, text)),
+        )
+    }
+
+    pub(crate) fn frame(&self, frame: &Frame, write: Write<'_>) -> Option<u32> {
+        let frames = &self.tables.as_ref()?.frames;
+        let names = u64::from(frame.function.0) << 32 | u64::from(frame.file.0);
+        let place = u64::from(frame.line) << 32 | u64::from(frame.module.0);
+        let hash = mix(mix(mix(1, names), place), frame.address);
+        frames.intern(
+            hash,
+            |entry| entry == *frame,
+            || Some(*frame),
+            |id| write(&mut frame_definition(id, frame)),
+        )
+    }
+
+    pub(crate) fn stack(&self, parent: StackId, frame: u32, write: Write<'_>) -> Option<u32> {
+        let stacks = &self.tables.as_ref()?.stacks;
+        let stack = Stack { parent, frame };
+        stacks.intern(
+            mix(2, u64::from(parent.0) << 32 | u64::from(frame)),
+            |entry| entry.parent == parent && entry.frame == frame,
+            || Some(stack),
+            |id| write(&mut stack_definition(id, stack)),
+        )
+    }
+
+    /// Writes every definition again, for a process that inherited them.
+    pub(crate) fn define_all(&self, write: Write<'_>) {
+        let Some(tables) = &self.tables else { return };
+        let Tables { strings, frames, stacks, .. } = tables;
+        // A thread of the parent may have been adding something when it forked.
+        for flag in [&strings.inserting, &frames.inserting, &stacks.inserting] {
+            flag.store(false, Ordering::Release);
+        }
+        for id in 1..=strings.len() {
+            write(&mut string_definition(id, tables.text(strings.entry(id))));
+        }
+        for id in 1..=frames.len() {
+            write(&mut frame_definition(id, &frames.entry(id)));
+        }
+        for id in 1..=stacks.len() {
+            write(&mut stack_definition(id, stacks.entry(id)));
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! A thread's writing end of the ring: the recording path itself.
+//!
+//! Invariants: a lane is written by one thread at a time (the one that holds it, see `recorder`); a
+//! record becomes visible only by the store to its chunk's commit word; what is committed is never
+//! given up, so when no space is left it is *new* events that are counted as lost; a lane's memory
+//! reads as zeros in a forked child, which makes its generation wrong and sends the child's first
+//! event to the slow path.
+#![expect(unsafe_code, reason = "writes records into memory shared with other processes")]
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
+
+use super::record::{
+    Body, MAX_EVENT_BYTES, MAX_PLACE_BYTES, PLACE_SLOTS, Payload, Place, Previous, RecordType, encode_event,
+    place_payload,
+};
+use super::ring::{
+    CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING, ChunkHeader, LossReason,
+    Ring,
+};
+use super::segment::{self, Frame};
+use crate::clock;
+use crate::event::{Action, Kind, StackId, StringId};
+
+/// Most chunks one lane keeps: what a burst may hold before it goes to disk.
+const MAX_LANE_CHUNKS: usize = 8;
+/// A segment file this long is followed by another, so that sealed ones can be deleted.
+const SPILL_FILE_BYTES: u64 = 16 << 20;
+/// How many events a lane without space loses before it tries the disk again.
+const RETRY_EVENTS: u64 = 4096;
+
+/// A place that equals no other, so that the first event of a chunk defines its own.
+const NO_PLACE: Place =
+    Place { device: i32::MIN, kind: Kind::Unknown, stream: u64::MAX, resource: StringId(u32::MAX) };
+
+#[derive(Clone, Copy)]
+struct Slot {
+    place: Place,
+    /// Chunk of the lane in which the slot was defined; 0 for never.
+    chunk: u32,
+}
+
+/// What a lane needs of its process when it runs out of room.
+pub(crate) trait Surroundings {
+    /// Recording that is going on.
+    fn generation(&self) -> u32;
+    fn ring(&self) -> &Ring;
+    /// Path of the ring's file.
+    fn ring_path(&self) -> &CStr;
+    /// Whether a lane may take a further chunk although it has some.
+    fn may_grow(&self) -> bool;
+    /// Calls `with` with the path of segment file `number` of `lane`.
+    fn with_segment_path(&self, lane: u32, number: u32, with: &mut dyn FnMut(&CStr));
+}
+
+/// The state of one lane, a page of its own that forked children see as zeros.
+#[repr(C, align(64))]
+pub(crate) struct Lane {
+    /// Recording this lane belongs to.
+    pub(crate) generation: AtomicU32,
+    /// Set while a record is being written.
+    pub(crate) busy: AtomicBool,
+    /// Set while no thread holds the lane.
+    pub(crate) vacant: AtomicBool,
+    last_slot: Cell<u8>,
+    /// Bytes written into the current chunk, committed or not.
+    position: Cell<u32>,
+    number: Cell<u32>,
+    chunk: Cell<*mut ChunkHeader>,
+    previous: Cell<Previous>,
+    last_place: Cell<Place>,
+    /// How many chunks were begun: tells whether a slot was defined in this one.
+    begun: Cell<u32>,
+    scope: Cell<u32>,
+    sequence: Cell<u64>,
+    thread: Cell<u64>,
+    chunk_count: Cell<u32>,
+    spill_number: Cell<u32>,
+    spilled_bytes: Cell<u64>,
+    /// Events lost since the last try to find space.
+    stalled: Cell<u64>,
+    chunks: [Cell<u32>; MAX_LANE_CHUNKS],
+    slots: [Cell<Slot>; PLACE_SLOTS],
+}
+
+const _: () = assert!(size_of::<Lane>() <= 4096);
+
+// SAFETY: the cells are touched only by the thread that holds the lane; `vacant` hands it over with
+// acquire and release.
+unsafe impl Sync for Lane {}
+
+impl Lane {
+    /// A lane that belongs to no recording; what every thread starts with.
+    pub(crate) const fn nowhere() -> Self {
+        Self {
+            generation: AtomicU32::new(0),
+            busy: AtomicBool::new(false),
+            vacant: AtomicBool::new(false),
+            last_slot: Cell::new(0),
+            position: Cell::new(CHUNK_PAYLOAD_BYTES as u32),
+            number: Cell::new(0),
+            chunk: Cell::new(std::ptr::null_mut()),
+            previous: Cell::new(Previous { time_ns: 0, address: 0 }),
+            last_place: Cell::new(NO_PLACE),
+            begun: Cell::new(0),
+            scope: Cell::new(0),
+            sequence: Cell::new(0),
+            thread: Cell::new(0),
+            chunk_count: Cell::new(0),
+            spill_number: Cell::new(0),
+            spilled_bytes: Cell::new(0),
+            stalled: Cell::new(0),
+            chunks: [const { Cell::new(0) }; MAX_LANE_CHUNKS],
+            slots: [const { Cell::new(Slot { place: NO_PLACE, chunk: 0 }) }; PLACE_SLOTS],
+        }
+    }
+
+    /// Readies a zeroed page as lane `number` of recording `generation`.
+    pub(crate) fn initialize(&self, number: u32, generation: u32) {
+        self.position.set(CHUNK_PAYLOAD_BYTES as u32);
+        self.last_place.set(NO_PLACE);
+        self.number.set(number);
+        self.generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// Writes that the lane's records are from now on those of `thread`.
+    pub(crate) fn take(&self, thread: u64, around: &impl Surroundings) {
+        self.thread.set(thread);
+        self.scope.set(0);
+        // A chunk begins with its thread; only a chunk that goes on needs to be told.
+        if !self.chunk.get().is_null() {
+            self.put(Payload::new(RecordType::Thread).number(thread).finish(), around);
+            self.put(Payload::new(RecordType::Scope).number(0).finish(), around);
+        }
+    }
+
+    /// Records one event. Its bytes are committed when this returns.
+    #[inline]
+    pub(crate) fn event(
+        &self,
+        action: Action,
+        address: u64,
+        bytes: u64,
+        place: &Place,
+        stack: StackId,
+        around: &impl Surroundings,
+    ) {
+        if self.busy.load(Ordering::Relaxed) {
+            around.ring().lose(LossReason::Nested, 1);
+            return;
+        }
+        // A signal handler of this thread sees the flag set before anything else changes.
+        self.busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.generation.load(Ordering::Relaxed) != around.generation() {
+            // The recording ended since the caller looked; see `recorder::stop` for why this suffices.
+            self.busy.store(false, Ordering::Relaxed);
+            return;
+        }
+        let room = CHUNK_PAYLOAD_BYTES - MAX_EVENT_BYTES - MAX_PLACE_BYTES;
+        if self.position.get() as usize <= room || self.next_chunk(around) {
+            let slot = if *place == self.last_place.get() {
+                self.last_slot.get()
+            } else {
+                self.slot_of(place, around)
+            };
+            let body = Body { action, time_ns: clock::monotonic_ns(), address, bytes, stack };
+            let position = self.position.get();
+            let mut previous = self.previous.get();
+            // SAFETY: the chunk is backed by the file, MAX_EVENT_BYTES fit behind `position` (checked
+            // above, and a place definition is shorter than MAX_PLACE_BYTES), and nobody reads or
+            // writes beyond the committed bytes but the thread that holds the lane.
+            let out = unsafe { &mut *self.payload().add(position as usize).cast::<[u8; MAX_EVENT_BYTES]>() };
+            let len = encode_event(out, &mut previous, slot, &body);
+            self.previous.set(previous);
+            self.commit(position + len as u32);
+        } else {
+            around.ring().lose(LossReason::NoSpace, 1);
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Records something that is not an event; `build` gets the time since the previous record.
+    pub(crate) fn other(&self, around: &impl Surroundings, build: impl FnOnce(u64) -> Payload) {
+        if self.busy.load(Ordering::Relaxed) {
+            around.ring().lose(LossReason::Nested, 1);
+            return;
+        }
+        self.busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.generation.load(Ordering::Relaxed) != around.generation() {
+            self.busy.store(false, Ordering::Relaxed);
+            return;
+        }
+        let now = clock::monotonic_ns();
+        let mut previous = self.previous.get();
+        // A chunk that has no room for the largest record is ended first: the time written below
+        // counts from the chunk's own previous record.
+        let ready =
+            self.position.get() as usize + super::record::MAX_PAYLOAD_BYTES + 16 <= CHUNK_PAYLOAD_BYTES;
+        if ready || self.next_chunk(around) {
+            if !ready {
+                previous = self.previous.get();
+            }
+            let elapsed = now.saturating_sub(previous.time_ns);
+            previous.time_ns += elapsed;
+            self.previous.set(previous);
+            self.put(build(elapsed).finish(), around);
+        } else {
+            around.ring().lose(LossReason::NoSpace, 1);
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Enters scope `scope` and returns the one around it.
+    pub(crate) fn enter(&self, scope: u32, name: StringId, around: &impl Surroundings) -> u32 {
+        self.other(around, |elapsed| {
+            let payload = Payload::new(RecordType::EnterScope).number(elapsed);
+            payload.number(u64::from(scope)).number(u64::from(name.0))
+        });
+        self.scope.replace(scope)
+    }
+
+    /// Leaves the innermost scope for `parent`.
+    pub(crate) fn exit(&self, parent: u32, around: &impl Surroundings) {
+        self.other(around, |elapsed| {
+            Payload::new(RecordType::ExitScope).number(elapsed).number(u64::from(parent))
+        });
+        self.scope.set(parent);
+    }
+
+    /// Returns the slot of `place`, defining it if this chunk does not know it.
+    #[inline(never)]
+    fn slot_of(&self, place: &Place, around: &impl Surroundings) -> u8 {
+        let mix =
+            place.stream ^ u64::from(place.resource.0) << 24 ^ (place.device as u64) << 8 ^ place.kind as u64;
+        let first = (mix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
+        let begun = self.begun.get();
+        // Two places that take turns must not evict each other, so a taken slot sends on to the next.
+        let mut number = first;
+        for probe in (first..first + 8).map(|probe| probe % PLACE_SLOTS) {
+            let slot = self.slots[probe].get();
+            if slot.chunk != begun || slot.place == *place {
+                number = probe;
+                break;
+            }
+        }
+        let slot = self.slots[number].get();
+        if slot.place != *place || slot.chunk != begun {
+            self.slots[number].set(Slot { place: *place, chunk: begun });
+            self.put(place_payload(number as u8, place).finish(), around);
+        }
+        self.last_place.set(*place);
+        self.last_slot.set(number as u8);
+        number as u8
+    }
+
+    /// Appends an encoded record and commits it; counts it as lost if there is no room.
+    pub(crate) fn put(&self, record: &[u8], around: &impl Surroundings) {
+        if self.position.get() as usize + record.len() > CHUNK_PAYLOAD_BYTES && !self.next_chunk(around) {
+            around.ring().lose(LossReason::NoSpace, 1);
+            return;
+        }
+        let position = self.position.get();
+        // SAFETY: as in `event`; the length was checked above.
+        unsafe {
+            self.payload().add(position as usize).copy_from_nonoverlapping(record.as_ptr(), record.len());
+        };
+        self.commit(position + record.len() as u32);
+    }
+
+    #[inline]
+    fn payload(&self) -> *mut u8 {
+        self.chunk.get().cast::<u8>().wrapping_add(CHUNK_HEADER_BYTES)
+    }
+
+    #[inline]
+    fn commit(&self, position: u32) {
+        self.position.set(position);
+        // SAFETY: a lane whose position leaves room has a chunk, which stays mapped.
+        unsafe { (*self.chunk.get()).committed.store(position, Ordering::Release) };
+    }
+
+    /// Finds room: a free chunk, a new one, or the current one once it is on disk.
+    #[cold]
+    fn next_chunk(&self, around: &impl Surroundings) -> bool {
+        let ring = around.ring();
+        let count = self.chunk_count.get() as usize;
+        let free = self.chunks[..count].iter().map(|index| ring.chunk(index.get() as usize)).find(|chunk| {
+            // SAFETY: the lane's chunks are mapped and backed.
+            unsafe { (**chunk).state.load(Ordering::Acquire) == CHUNK_FREE }
+        });
+        if let Some(chunk) = free {
+            self.leave_chunk();
+            self.begin(chunk, around);
+            return true;
+        }
+        let stalled = self.stalled.get();
+        self.stalled.set(stalled + 1);
+        if !stalled.is_multiple_of(RETRY_EVENTS) {
+            return false;
+        }
+        let wants_more = count == 0 || (count < MAX_LANE_CHUNKS && around.may_grow());
+        if wants_more && let Ok(index) = ring.grow(around.ring_path()) {
+            self.chunks[count].set(index as u32);
+            self.chunk_count.set(count as u32 + 1);
+            self.leave_chunk();
+            self.begin(ring.chunk(index), around);
+            return true;
+        }
+        if self.chunk.get().is_null() || !self.spill(around) {
+            return false;
+        }
+        self.begin(self.chunk.get(), around);
+        true
+    }
+
+    /// Hands the current chunk to whoever seals.
+    fn leave_chunk(&self) {
+        if !self.chunk.get().is_null() {
+            // SAFETY: the lane's chunks are mapped and backed.
+            unsafe { (*self.chunk.get()).state.store(CHUNK_FULL, Ordering::Release) };
+        }
+    }
+
+    /// Appends the current chunk to the lane's segment file.
+    fn spill(&self, around: &impl Surroundings) -> bool {
+        if self.spilled_bytes.get() >= SPILL_FILE_BYTES {
+            self.spill_number.set(self.spill_number.get() + 1);
+            self.spilled_bytes.set(0);
+        }
+        // SAFETY: the bytes below `position` are committed and no longer written to by anybody.
+        let payload = unsafe { std::slice::from_raw_parts(self.payload(), self.position.get() as usize) };
+        // SAFETY: the lane's chunks are mapped and backed.
+        let base_time_ns = unsafe { (*self.chunk.get()).base_time_ns.load(Ordering::Relaxed) };
+        let frame =
+            Frame { lane: self.number.get(), sequence: self.sequence.get() - 1, base_time_ns, payload };
+        let mut length = None;
+        around.with_segment_path(self.number.get(), self.spill_number.get(), &mut |path| {
+            length = segment::append(path, &frame).ok();
+        });
+        self.spilled_bytes.set(length.unwrap_or(self.spilled_bytes.get()));
+        length.is_some()
+    }
+
+    /// Starts over in `chunk`, whose contents are stored elsewhere.
+    fn begin(&self, chunk: *mut ChunkHeader, around: &impl Surroundings) {
+        let now = clock::monotonic_ns();
+        // SAFETY: the chunk is mapped, backed and this lane's.
+        let header = unsafe { &*chunk };
+        // A reader that copies the chunk meanwhile notices by the sequence number: the commit word
+        // goes to zero before it changes, and nothing is written into the payload before both.
+        header.committed.store(0, Ordering::Release);
+        header.lane.store(self.number.get(), Ordering::Relaxed);
+        header.base_time_ns.store(now, Ordering::Relaxed);
+        header.sequence.store(self.sequence.get(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        header.state.store(CHUNK_WRITING, Ordering::Release);
+        self.sequence.set(self.sequence.get() + 1);
+        self.chunk.set(chunk);
+        self.position.set(0);
+        self.stalled.set(0);
+        self.previous.set(Previous { time_ns: now, address: 0 });
+        self.last_place.set(NO_PLACE);
+        self.begun.set(self.begun.get() + 1);
+        self.put(Payload::new(RecordType::Thread).number(self.thread.get()).finish(), around);
+        if self.scope.get() != 0 {
+            self.put(Payload::new(RecordType::Scope).number(u64::from(self.scope.get())).finish(), around);
+        }
+    }
+}

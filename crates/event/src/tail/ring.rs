@@ -1,0 +1,315 @@
+//! The shared memory file of one recording process: a header, then chunks.
+//!
+//! Invariants: the writer touches a chunk only after the file system has promised its space, so a
+//! full disk is an error code and never a SIGBUS in the host; no descriptor is kept open, because a
+//! host that closes descriptors it does not know would hand ours to another file. Readers do not map
+//! the file, see `reader`.
+#![expect(unsafe_code, reason = "maps files and shares memory with other processes")]
+
+use std::ffi::{CStr, CString, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::clock::Anchor;
+
+/// First bytes of a ring.
+pub(crate) const RING_MAGIC: [u8; 8] = *b"FLDRING1";
+/// Version of the ring's layout and of the records in it.
+pub const TAIL_VERSION: u32 = 1;
+/// Bytes of the ring's header.
+pub(crate) const HEADER_BYTES: usize = 4096;
+/// Bytes of a chunk, its header included.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes of a chunk's header.
+pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
+/// Bytes of records a chunk holds.
+pub(crate) const CHUNK_PAYLOAD_BYTES: usize = CHUNK_BYTES - CHUNK_HEADER_BYTES;
+
+/// The chunk holds nothing that is not stored elsewhere.
+pub(crate) const CHUNK_FREE: u32 = 0;
+/// The chunk is being written.
+pub(crate) const CHUNK_WRITING: u32 = 1;
+/// The chunk waits for a sealer.
+pub(crate) const CHUNK_FULL: u32 = 2;
+
+/// Why events were lost; indexes into [`Header::losses`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    /// Neither shared memory nor the disk had room.
+    NoSpace = 0,
+    /// An event was recorded while its thread was recording another, in a signal handler.
+    Nested = 1,
+    /// More threads recorded at once than a ring has lanes for.
+    NoLane = 2,
+    /// Strings, frames or stacks were too many or too long to be kept.
+    NoDefinition = 3,
+}
+
+impl LossReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::NoSpace, Self::Nested, Self::NoLane, Self::NoDefinition];
+
+    /// Finishes the sentence "N events were lost: …".
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::NoSpace => "no space was left in shared memory and on the disk of the trace",
+            Self::Nested => "they happened in a signal handler while their thread was recording",
+            Self::NoLane => "more threads recorded at once than there are lanes",
+            Self::NoDefinition => "their names or stacks were too many to be kept",
+        }
+    }
+}
+
+/// Start of a ring file. All multi-byte values are little-endian on every supported machine.
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u32,
+    pub(crate) own_bytes: u32,
+    pub(crate) chunk_bytes: u32,
+    pub(crate) pid: u32,
+    pub(crate) parent_pid: u32,
+    /// 0 recording, 1 ended in order.
+    pub(crate) closed: AtomicU32,
+    /// When the process started, in the unit of /proc/PID/stat: tells it from a later one of its pid.
+    pub(crate) process_start: u64,
+    pub(crate) pid_namespace: u64,
+    pub(crate) anchor_monotonic_ns: u64,
+    pub(crate) anchor_utc_ns: i64,
+    pub(crate) boot_id: [u8; 16],
+    /// Chunks that were ever asked for; some may lie beyond the end of the file.
+    pub(crate) chunks: AtomicU32,
+    pub(crate) reserved: u32,
+    pub(crate) losses: [AtomicU64; 8],
+    pub(crate) host: [u8; 64],
+    pub(crate) command: [u8; 512],
+}
+
+/// Start of a chunk.
+#[repr(C)]
+pub(crate) struct ChunkHeader {
+    pub(crate) state: AtomicU32,
+    pub(crate) lane: AtomicU32,
+    /// Number of the chunk's contents in its lane, from 0.
+    pub(crate) sequence: AtomicU64,
+    /// Bytes of records that exist.
+    pub(crate) committed: AtomicU32,
+    pub(crate) reserved: u32,
+    pub(crate) base_time_ns: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER_BYTES && size_of::<ChunkHeader>() <= CHUNK_HEADER_BYTES);
+
+/// A ring mapped into this process. Never unmapped by the writer: a thread may be writing.
+pub(crate) struct Ring {
+    base: *mut Header,
+    mapped_bytes: usize,
+}
+
+// SAFETY: the mapping is valid in every thread; what is written to it concurrently is atomic or
+// owned by one lane at a time.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+/// Opens a file for reading and writing, without following a link in its last component.
+fn open(path: &CStr, flags: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: `path` is a C string; the mode is given because O_CREAT may be among the flags.
+    let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0o600) };
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+}
+
+/// A descriptor that is closed at the end of the scope.
+pub(crate) struct Descriptor(pub(crate) libc::c_int);
+
+impl Descriptor {
+    pub(crate) fn open(path: &CStr, flags: libc::c_int) -> io::Result<Self> {
+        open(path, flags).map(Self)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the descriptor.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Whether a file of `bytes` would exceed the host's limit: growing past it raises SIGXFSZ, which
+/// would end the host.
+pub(crate) fn exceeds_file_limit(bytes: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur < bytes }
+}
+
+/// Makes the file system promise `len` bytes at `offset`.
+fn reserve(fd: libc::c_int, offset: usize, len: usize) -> io::Result<()> {
+    if exceeds_file_limit((offset + len) as u64) {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    // SAFETY: plain system call on a descriptor we hold.
+    if unsafe { libc::fallocate(fd, 0, offset as libc::off_t, len as libc::off_t) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
+        return Err(error);
+    }
+    // File systems without fallocate: written zeros are as good a promise as they give.
+    let zeros = [0u8; 4096];
+    for at in (offset..offset + len).step_by(zeros.len()) {
+        // SAFETY: `zeros` is readable for its length.
+        let written = unsafe { libc::pwrite(fd, zeros.as_ptr().cast(), zeros.len(), at as libc::off_t) };
+        if written != zeros.len() as isize {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Maps `len` bytes of a file, shared.
+fn map(fd: libc::c_int, len: usize) -> io::Result<*mut Header> {
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
+    let base = unsafe {
+        libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0)
+    };
+    if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }
+}
+
+/// What the process says of itself in a ring's header.
+pub(crate) struct Identity {
+    pub(crate) anchor: Anchor,
+    pub(crate) command: [u8; 512],
+}
+
+impl Ring {
+    /// Creates the file at `path` and maps it with room for `max_chunks`; reserves the first chunk.
+    pub(crate) fn create(path: &CStr, max_chunks: usize, identity: &Identity) -> io::Result<Self> {
+        let fd = Descriptor::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
+        let made = Self::fill(&fd, max_chunks, identity);
+        if made.is_err() {
+            // SAFETY: `path` is a C string naming the file created above.
+            unsafe { libc::unlink(path.as_ptr()) };
+        }
+        made
+    }
+
+    fn fill(fd: &Descriptor, max_chunks: usize, identity: &Identity) -> io::Result<Self> {
+        reserve(fd.0, 0, HEADER_BYTES + CHUNK_BYTES)?;
+        let mapped_bytes = HEADER_BYTES + max_chunks * CHUNK_BYTES;
+        let base = map(fd.0, mapped_bytes)?;
+        let mut host = [0u8; 64];
+        // SAFETY: the buffer is writable for the given length; its last byte stays zero.
+        unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
+        let header = Header {
+            magic: [0; 8],
+            version: TAIL_VERSION,
+            own_bytes: HEADER_BYTES as u32,
+            chunk_bytes: CHUNK_BYTES as u32,
+            // SAFETY: no arguments, cannot fail.
+            pid: unsafe { libc::getpid() } as u32,
+            // SAFETY: no arguments, cannot fail.
+            parent_pid: unsafe { libc::getppid() } as u32,
+            closed: AtomicU32::new(0),
+            process_start: process_start("self").unwrap_or(0),
+            pid_namespace: pid_namespace(),
+            anchor_monotonic_ns: identity.anchor.monotonic_ns,
+            anchor_utc_ns: identity.anchor.utc_ns,
+            boot_id: boot_id(),
+            chunks: AtomicU32::new(0),
+            reserved: 0,
+            losses: Default::default(),
+            host,
+            command: identity.command,
+        };
+        // SAFETY: the first HEADER_BYTES of the mapping are reserved above and nobody else knows the
+        // file yet; a mapping is page-aligned. The magic is stored last, so that a reader that finds
+        // the file in the meantime does not take it for a ring.
+        unsafe {
+            base.write(header);
+            std::sync::atomic::fence(Ordering::Release);
+            base.cast::<[u8; 8]>().write_volatile(RING_MAGIC);
+        }
+        Ok(Self { base, mapped_bytes })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the first HEADER_BYTES are mapped and backed (create reserves them); everything in it that changes is atomic.
+        unsafe { &*self.base }
+    }
+
+    /// Number of chunks that fit the mapping.
+    pub(crate) fn capacity(&self) -> usize {
+        (self.mapped_bytes - HEADER_BYTES) / CHUNK_BYTES
+    }
+
+    /// Returns the start of chunk `index`, which must be below [`Self::capacity`].
+    ///
+    /// The chunk must be backed by the file before it is touched.
+    pub(crate) fn chunk(&self, index: usize) -> *mut ChunkHeader {
+        assert!(index < self.capacity(), "chunk index within the mapping");
+        // SAFETY: in bounds by the assertion; chunks start at multiples of 4096.
+        unsafe { self.base.cast::<u8>().add(HEADER_BYTES + index * CHUNK_BYTES).cast() }
+    }
+
+    /// Reserves space for a further chunk in the file at `path` and returns its index.
+    pub(crate) fn grow(&self, path: &CStr) -> io::Result<usize> {
+        let index = self.header().chunks.fetch_add(1, Ordering::Relaxed) as usize;
+        let grown = if index < self.capacity() {
+            Descriptor::open(path, libc::O_RDWR)
+                .and_then(|fd| reserve(fd.0, HEADER_BYTES + index * CHUNK_BYTES, CHUNK_BYTES))
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+        };
+        if grown.is_err() {
+            // Give the number back if nobody took a later one; a hole in the numbers does no harm.
+            let (taken, free) = (index as u32 + 1, index as u32);
+            let _ = self.header().chunks.compare_exchange(taken, free, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        grown.map(|()| index)
+    }
+
+    pub(crate) fn lose(&self, reason: LossReason, events: u64) {
+        self.header().losses[reason as usize].fetch_add(events, Ordering::Relaxed);
+    }
+}
+
+/// Returns the start time of a process, field 22 of its stat file.
+pub(crate) fn process_start(pid: &str) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The command in parentheses may itself contain spaces and parentheses.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(19)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// Returns the number of this process's pid namespace: pids of another one mean nothing here.
+pub(crate) fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// Returns the id of this boot: monotonic times of another one mean nothing here.
+pub fn boot_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> =
+        text.iter().filter_map(|byte| (*byte as char).to_digit(16)).map(|d| d as u8).collect();
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    id
+}
+
+/// Turns a path into a C string.
+pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// Turns a C string into a path.
+pub(crate) fn path_of(path: &CStr) -> PathBuf {
+    PathBuf::from(OsString::from_vec(path.to_bytes().to_vec()))
+}
