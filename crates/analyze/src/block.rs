@@ -163,8 +163,12 @@ pub struct KindSummary {
     /// The kind, by name in JSON.
     #[serde(serialize_with = "crate::json::kind")]
     pub kind: Kind,
-    /// Allocations, including those carried into the window.
+    /// Allocations that succeeded.
     pub allocations: u64,
+    /// Allocations that failed.
+    pub failures: u64,
+    /// Bytes of all allocations.
+    pub total_bytes: u64,
     /// Highest live bytes.
     pub peak_bytes: u64,
     /// First instant of the highest live bytes.

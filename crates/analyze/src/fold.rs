@@ -6,8 +6,9 @@
 
 use floodmark_event::{EventBatch, Tables};
 
+use crate::change::{Block, Ending, Failure, UnmatchedFree};
 use crate::level::Level;
-use crate::live::{Block, Ending, Failure, LiveSet, UnmatchedFree};
+use crate::live::LiveSet;
 use crate::narrow::Narrow;
 
 /// What a fold may look at when it gives its result.
@@ -26,6 +27,8 @@ pub trait Fold {
     /// What it finds out.
     type Output;
 
+    /// The trace begins, with an event at `first_ns` that may not be selected.
+    fn start(&mut self, _first_ns: i64) {}
     /// A block was allocated before the window and is live when it opens at `time_ns`.
     fn carried(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
     /// A block came to life.
@@ -62,6 +65,8 @@ impl<F: Fold> Pass<F> {
     }
 
     /// Returns the result of the events so far; the pass may go on afterwards.
+    ///
+    /// If the window has not opened yet, it counts as open from here on.
     pub fn finish(&mut self, tables: &Tables) -> F::Output {
         self.live.open_window(&mut self.fold);
         self.fold.finish(&End { live: &self.live, tables })
@@ -77,6 +82,11 @@ impl<F: Fold> Pass<F> {
         &self.fold
     }
 
+    /// The fold, as in flushing a [`UsageStream`](crate::UsageStream).
+    pub fn fold_mut(&mut self) -> &mut F {
+        &mut self.fold
+    }
+
     /// Whether every further event lies behind the window, so that reading on is of no use.
     pub fn is_past_window(&self) -> bool {
         self.live.is_past_window()
@@ -86,6 +96,11 @@ impl<F: Fold> Pass<F> {
 impl<F: Fold> Fold for Option<F> {
     type Output = Option<F::Output>;
 
+    fn start(&mut self, first_ns: i64) {
+        if let Some(fold) = self {
+            fold.start(first_ns);
+        }
+    }
     fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
         if let Some(fold) = self {
             fold.carried(block, time_ns, level);
@@ -127,6 +142,9 @@ macro_rules! fold_for_tuple {
         impl<$($fold: Fold),+> Fold for ($($fold,)+) {
             type Output = ($($fold::Output,)+);
 
+            fn start(&mut self, first_ns: i64) {
+                $(self.$at.start(first_ns);)+
+            }
             #[inline]
             fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
                 $(self.$at.carried(block, time_ns, level);)+

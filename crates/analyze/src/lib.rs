@@ -22,25 +22,32 @@
 //! results (`floodmark-view`). Nothing here does I/O or prints.
 
 pub mod block;
+pub mod change;
 pub mod fold;
 pub mod leaks;
 pub mod level;
 pub mod lifetimes;
 pub mod live;
 pub mod narrow;
+pub mod site;
 pub mod stats;
 pub mod usage;
 pub mod watermark;
 
+mod describe;
 mod json;
+mod loglinear;
+mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
+pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use fold::{End, Fold, Pass};
 pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
-pub use level::Level;
+pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
-pub use live::{Block, Ending, Failure, LiveSet, Space, UnmatchedFree};
+pub use live::{Counters, LiveSet};
 pub use narrow::Narrow;
+pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};

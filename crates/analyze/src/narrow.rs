@@ -30,3 +30,11 @@ pub struct Narrow {
     /// Last instant of the window.
     pub to_ns: Option<Instant>,
 }
+
+/// An instant, once the first event is known.
+pub(crate) fn resolve(instant: Instant, first_ns: i64) -> i64 {
+    match instant {
+        Instant::At(time_ns) => time_ns,
+        Instant::AfterStart(after_ns) => first_ns.saturating_add(i64::try_from(after_ns).unwrap_or(i64::MAX)),
+    }
+}

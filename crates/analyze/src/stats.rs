@@ -1,10 +1,13 @@
 //! Counters, sizes and ledgers of the allocations.
 
-use floodmark_event::Kind;
+use floodmark_event::{Kind, NO_DEVICE, UNKNOWN_BYTES};
 use serde::Serialize;
 
 use crate::block::KindSummary;
+use crate::change::{Block, Ending, Failure};
 use crate::fold::{End, Fold};
+use crate::level::Level;
+use crate::sizes::SizeCounts;
 
 /// What was allocated and freed, how much, and how it stands at the end.
 ///
@@ -151,12 +154,188 @@ pub struct Ledger {
 
 /// Folds events into [`Stats`].
 #[derive(Clone, Debug, Default)]
-pub struct StatsFold {}
+pub struct StatsFold {
+    tallies: Vec<TallyStats>,
+    /// By space and kind: `space * KINDS + kind`.
+    ledgers: Vec<LedgerState>,
+}
+
+const KINDS: usize = Kind::ALL.len();
+
+/// What is counted of one tally beyond its [`Level`].
+#[derive(Clone, Debug, Default)]
+struct TallyStats {
+    sizes: SizeCounts,
+    zero_size: u64,
+    size_mismatches: u64,
+    cross_thread_frees: u64,
+    failed_bytes: u64,
+    largest_failure_bytes: u64,
+}
+
+/// The counters of a [`Ledger`].
+#[derive(Clone, Copy, Debug, Default)]
+struct LedgerState {
+    live_bytes: u64,
+    live_blocks: u64,
+    peak_bytes: u64,
+    peak_time_ns: i64,
+    total_bytes: u64,
+    allocations: u64,
+    frees: u64,
+    failures: u64,
+    used: bool,
+}
+
+impl LedgerState {
+    #[inline]
+    fn rise(&mut self, bytes: u64, time_ns: i64) {
+        self.used = true;
+        self.live_blocks += 1;
+        self.live_bytes = self.live_bytes.saturating_add(bytes);
+        if self.live_bytes > self.peak_bytes {
+            self.peak_bytes = self.live_bytes;
+            self.peak_time_ns = time_ns;
+        }
+    }
+
+    #[inline]
+    fn fall(&mut self, bytes: u64) {
+        self.live_blocks -= 1;
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+}
+
+impl StatsFold {
+    #[inline]
+    fn tally(&mut self, tally: u8) -> &mut TallyStats {
+        let at = usize::from(tally);
+        if at >= self.tallies.len() {
+            self.tallies.resize_with(at + 1, TallyStats::default);
+        }
+        &mut self.tallies[at]
+    }
+
+    #[inline]
+    fn ledger(&mut self, space: u32, kind: Kind) -> &mut LedgerState {
+        let at = space as usize * KINDS + kind as usize;
+        if at >= self.ledgers.len() {
+            self.ledgers.resize(at + 1, LedgerState::default());
+        }
+        &mut self.ledgers[at]
+    }
+
+    fn ledgers(&self, end: &End<'_>) -> Vec<Ledger> {
+        let used = self.ledgers.iter().enumerate().filter(|(_, state)| state.used);
+        let mut ledgers: Vec<Ledger> = used
+            .map(|(at, state)| {
+                let space = end.live.space((at / KINDS) as u32);
+                let resource = end.tables.string(space.resource);
+                Ledger {
+                    process: space.process.0,
+                    device: (space.device != NO_DEVICE).then_some(space.device),
+                    kind: Kind::ALL[at % KINDS],
+                    resource: (!resource.is_empty()).then(|| resource.to_owned()),
+                    allocations: state.allocations,
+                    frees: state.frees,
+                    failures: state.failures,
+                    total_bytes: state.total_bytes,
+                    peak_bytes: state.peak_bytes,
+                    peak_time_ns: (state.peak_bytes > 0).then_some(state.peak_time_ns),
+                    live_bytes: state.live_bytes,
+                    live_blocks: state.live_blocks,
+                }
+            })
+            .collect();
+        ledgers.sort_by(|a, b| {
+            (a.process, a.device, a.kind, &a.resource).cmp(&(b.process, b.device, b.kind, &b.resource))
+        });
+        ledgers
+    }
+}
 
 impl Fold for StatsFold {
     type Output = Stats;
 
-    fn finish(&self, _end: &End<'_>) -> Stats {
-        Stats::default()
+    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+        self.ledger(block.space, block.kind).rise(block.bytes, time_ns);
+    }
+
+    #[inline]
+    fn alloc(&mut self, block: &Block, _level: &Level) {
+        let tally = self.tally(block.tally);
+        tally.sizes.add(block.bytes);
+        tally.zero_size += u64::from(block.bytes == 0);
+        let ledger = self.ledger(block.space, block.kind);
+        ledger.allocations += 1;
+        ledger.total_bytes = ledger.total_bytes.saturating_add(block.bytes);
+        ledger.rise(block.bytes, block.time_ns);
+    }
+
+    #[inline]
+    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
+        // Which of several null blocks a free of null ends is arbitrary: nothing to compare.
+        if block.address != 0 {
+            let tally = self.tally(block.tally);
+            tally.cross_thread_frees += u64::from(ending.thread != block.thread);
+            tally.size_mismatches += u64::from(ending.bytes != block.bytes && ending.bytes != UNKNOWN_BYTES);
+        }
+        let ledger = self.ledger(block.space, block.kind);
+        ledger.frees += 1;
+        ledger.fall(block.bytes);
+    }
+
+    fn replaced(&mut self, block: &Block, _time_ns: i64, _level: &Level) {
+        self.ledger(block.space, block.kind).fall(block.bytes);
+    }
+
+    fn failure(&mut self, failure: &Failure) {
+        let tally = self.tally(failure.tally);
+        tally.failed_bytes = tally.failed_bytes.saturating_add(failure.bytes);
+        tally.largest_failure_bytes = tally.largest_failure_bytes.max(failure.bytes);
+        let ledger = self.ledger(failure.space, failure.kind);
+        ledger.used = true;
+        ledger.failures += 1;
+    }
+
+    fn finish(&self, end: &End<'_>) -> Stats {
+        let tallies = end.live.tallies();
+        let (level, counters) = (tallies.main_level(), end.live.counters());
+        let none = TallyStats::default();
+        let own = self.tallies.get(usize::from(tallies.main())).unwrap_or(&none);
+        let (size, histogram) = own.sizes.summary();
+        Stats {
+            kinds: tallies.main_kinds(),
+            events: counters.events,
+            first_time_ns: counters.first_time_ns,
+            last_time_ns: counters.last_time_ns,
+            allocations: level.allocations,
+            frees: level.frees,
+            failures: level.failures,
+            failed_bytes: own.failed_bytes,
+            largest_failure_bytes: own.largest_failure_bytes,
+            unmatched_frees: counters.unmatched_frees,
+            null_frees: counters.null_frees,
+            size_mismatches: own.size_mismatches,
+            replaced_blocks: level.replaced,
+            zero_size: own.zero_size,
+            address_reuses: level.address_reuses,
+            address_reuses_exact: end.live.remembers_all_addresses(),
+            cross_thread_frees: own.cross_thread_frees,
+            carried_blocks: level.carried_blocks,
+            carried_bytes: level.carried_bytes,
+            total_bytes: level.total_bytes,
+            peak_bytes: level.peak_bytes,
+            peak_time_ns: level.peak_time_ns,
+            peak_exact: true,
+            peak_blocks: level.peak_blocks,
+            most_blocks: level.most_blocks,
+            live_bytes: level.live_bytes,
+            live_blocks: level.live_blocks,
+            size,
+            histogram,
+            ledgers: self.ledgers(end),
+            others: tallies.other_summaries(),
+        }
     }
 }

@@ -1,0 +1,307 @@
+//! How sizes of allocations are distributed.
+//!
+//! Programs allocate few sizes often, so sizes are counted one by one, behind a small cache that
+//! takes most of the work. Beyond [`EXACT_SIZES`] different ones the counts move into buckets of
+//! relative width 1/1024; count, mean, minimum, maximum and classes stay exact.
+//!
+//! Invariant: a size is counted in the cache, the map or the buckets, and in one of them at a time.
+
+use rustc_hash::FxHashMap;
+
+use crate::loglinear::{CLASSES, bucket, bucket_count, class, class_range, middle};
+use crate::stats::{HistogramBar, SizeSummary};
+
+/// How many different sizes are counted one by one.
+const EXACT_SIZES: usize = 1 << 20;
+const BITS: u32 = 10;
+const CACHE_BITS: u32 = 8;
+
+/// Counts sizes.
+#[derive(Clone, Debug)]
+pub(crate) struct SizeCounts {
+    /// Sizes met lately with how often since they came; a count of 0 marks an empty place.
+    cache: Vec<(u64, u64)>,
+    counts: Counts,
+    exact_sizes: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Counts {
+    Exact(FxHashMap<u64, u64>),
+    Bucketed(Box<Buckets>),
+}
+
+#[derive(Clone, Debug)]
+struct Buckets {
+    counts: Vec<u64>,
+    classes: [(u64, u128); CLASSES],
+    min: u64,
+    max: u64,
+    distinct: u64,
+}
+
+impl Default for SizeCounts {
+    fn default() -> Self {
+        Self::with_exact_sizes(EXACT_SIZES)
+    }
+}
+
+impl SizeCounts {
+    fn with_exact_sizes(exact_sizes: usize) -> Self {
+        Self {
+            cache: vec![(0, 0); 1 << CACHE_BITS],
+            counts: Counts::Exact(FxHashMap::default()),
+            exact_sizes,
+        }
+    }
+
+    /// Counts one size.
+    #[inline]
+    pub(crate) fn add(&mut self, size: u64) {
+        let place = size.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CACHE_BITS);
+        let cached = &mut self.cache[place as usize];
+        if cached.0 == size {
+            cached.1 += 1;
+        } else {
+            let evicted = std::mem::replace(cached, (size, 1));
+            self.settle(evicted);
+        }
+    }
+
+    fn settle(&mut self, (size, count): (u64, u64)) {
+        if count == 0 {
+            return;
+        }
+        match &mut self.counts {
+            Counts::Exact(counts) => {
+                *counts.entry(size).or_insert(0) += count;
+                if counts.len() > self.exact_sizes {
+                    self.counts = Counts::Bucketed(Box::new(Buckets::from_exact(counts)));
+                }
+            }
+            Counts::Bucketed(buckets) => buckets.add(size, count),
+        }
+    }
+
+    /// Adds all that `other` counted.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for counted in other.cache {
+            self.settle(counted);
+        }
+        match other.counts {
+            Counts::Exact(counts) => counts.into_iter().for_each(|counted| self.settle(counted)),
+            Counts::Bucketed(theirs) => {
+                if let Counts::Exact(counts) = &self.counts {
+                    self.counts = Counts::Bucketed(Box::new(Buckets::from_exact(counts)));
+                }
+                if let Counts::Bucketed(ours) = &mut self.counts {
+                    ours.merge(&theirs);
+                }
+            }
+        }
+    }
+
+    /// Returns what is known, with the classes of sizes that occur.
+    pub(crate) fn summary(&self) -> (SizeSummary, Vec<HistogramBar>) {
+        let mut whole = self.clone();
+        for counted in std::mem::take(&mut whole.cache) {
+            whole.settle(counted);
+        }
+        match whole.counts {
+            Counts::Exact(counts) => {
+                let mut sizes: Vec<(u64, u64)> = counts.into_iter().collect();
+                sizes.sort_unstable();
+                let mut classes = [(0, 0); CLASSES];
+                for (size, count) in &sizes {
+                    add_class(&mut classes, *size, *count);
+                }
+                let mut summary = describe(&sizes, &classes);
+                summary.min = sizes.first().map(|(size, _)| *size);
+                summary.max = sizes.last().map(|(size, _)| *size);
+                summary.distinct = sizes.len() as u64;
+                (summary, bars(&classes))
+            }
+            Counts::Bucketed(buckets) => (buckets.describe(), bars(&buckets.classes)),
+        }
+    }
+}
+
+fn add_class(classes: &mut [(u64, u128); CLASSES], size: u64, count: u64) {
+    let class = &mut classes[class(size)];
+    class.0 += count;
+    class.1 += u128::from(size) * u128::from(count);
+}
+
+impl Buckets {
+    fn from_exact(counts: &FxHashMap<u64, u64>) -> Self {
+        let mut buckets = Self {
+            counts: vec![0; bucket_count::<BITS>()],
+            classes: [(0, 0); CLASSES],
+            min: u64::MAX,
+            max: 0,
+            distinct: counts.len() as u64,
+        };
+        for (size, count) in counts {
+            buckets.add(*size, *count);
+        }
+        buckets
+    }
+
+    fn add(&mut self, size: u64, count: u64) {
+        self.counts[bucket::<BITS>(size)] += count;
+        self.min = self.min.min(size);
+        self.max = self.max.max(size);
+        add_class(&mut self.classes, size, count);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (ours, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *ours += theirs;
+        }
+        for (ours, theirs) in self.classes.iter_mut().zip(&other.classes) {
+            *ours = (ours.0 + theirs.0, ours.1 + theirs.1);
+        }
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.distinct = self.distinct.max(other.distinct);
+    }
+
+    fn describe(&self) -> SizeSummary {
+        let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        let sizes: Vec<(u64, u64)> =
+            used.map(|(at, count)| (middle::<BITS>(at).clamp(self.min, self.max), *count)).collect();
+        SizeSummary {
+            min: Some(self.min),
+            max: Some(self.max),
+            distinct: self.distinct,
+            approximate: true,
+            ..describe(&sizes, &self.classes)
+        }
+    }
+}
+
+/// Describes sorted sizes with their counts; the mean is that of `classes`.
+fn describe(sizes: &[(u64, u64)], classes: &[(u64, u128); CLASSES]) -> SizeSummary {
+    let count: u64 = sizes.iter().map(|(_, count)| count).sum();
+    if count == 0 {
+        return SizeSummary::default();
+    }
+    let sum: u128 = classes.iter().map(|class| class.1).sum();
+    let mean = sum as f64 / count as f64;
+    let squares: f64 = sizes.iter().map(|(size, count)| (*size as f64 - mean).powi(2) * *count as f64).sum();
+    let at = |share| Some(quantile(sizes, count, share));
+    SizeSummary {
+        count,
+        mean: Some(mean),
+        std: (count > 1).then(|| (squares / (count - 1) as f64).sqrt()),
+        p25: at(0.25),
+        p50: at(0.50),
+        p75: at(0.75),
+        p95: at(0.95),
+        p99: at(0.99),
+        ..SizeSummary::default()
+    }
+}
+
+/// The value below which a `share` of all lies, interpolated linearly between neighbours.
+fn quantile(sizes: &[(u64, u64)], count: u64, share: f64) -> f64 {
+    let position = (count - 1) as f64 * share;
+    let below = position.floor();
+    let (mut passed, mut lower) = (0, None);
+    for (size, count) in sizes {
+        passed += count;
+        if lower.is_none() && passed as f64 > below {
+            lower = Some(*size as f64);
+        }
+        if let Some(lower) = lower
+            && (passed as f64 > below + 1.0 || position <= below)
+        {
+            return lower + (*size as f64 - lower) * (position - below);
+        }
+    }
+    lower.unwrap_or(0.0)
+}
+
+fn bars(classes: &[(u64, u128); CLASSES]) -> Vec<HistogramBar> {
+    let used = classes.iter().enumerate().filter(|(_, (count, _))| *count > 0);
+    used.map(|(class, (count, bytes))| {
+        let (from_bytes, to_bytes) = class_range(class);
+        HistogramBar { from_bytes, to_bytes, count: *count, bytes: u64::try_from(*bytes).unwrap_or(u64::MAX) }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    fn summary_of(sizes: impl IntoIterator<Item = u64>, exact_sizes: usize) -> SizeSummary {
+        let mut counts = SizeCounts::with_exact_sizes(exact_sizes);
+        sizes.into_iter().for_each(|size| counts.add(size));
+        counts.summary().0
+    }
+
+    #[test]
+    fn sizes_are_described_as_pandas_describes_them() {
+        // pandas.Series([1000, 2000, 500, 256, 0]).describe()
+        let summary = summary_of([1000, 2000, 500, 256, 0], 100);
+        assert_eq!((summary.count, summary.mean), (5, Some(751.2)));
+        assert!((summary.std.unwrap() - 789.624_720_990_927_5).abs() < 1e-9);
+        assert_eq!((summary.min, summary.max), (Some(0), Some(2000)));
+        assert_eq!((summary.p25, summary.p50, summary.p75), (Some(256.0), Some(500.0), Some(1000.0)));
+        // pandas.Series([1, 2, 3, 4]).quantile([.25, .5, .75])
+        let summary = summary_of([4, 3, 2, 1], 100);
+        assert_eq!((summary.p25, summary.p50, summary.p75), (Some(1.75), Some(2.5), Some(3.25)));
+        assert_eq!(summary_of([], 100), SizeSummary::default());
+        assert_eq!(summary_of([7], 100).std, None);
+        assert_eq!(summary_of([7], 100).p75, Some(7.0));
+    }
+
+    #[test]
+    fn beyond_many_sizes_figures_stay_within_a_thousandth() {
+        let sizes = || (1..50_000u64).map(|i| (i * i * 7919) % 1_000_003 + 1);
+        let (exact, rough) = (summary_of(sizes(), usize::MAX), summary_of(sizes(), 1000));
+        assert!(rough.approximate && !exact.approximate);
+        assert_eq!(
+            (rough.count, rough.mean, rough.min, rough.max),
+            (exact.count, exact.mean, exact.min, exact.max)
+        );
+        let near = |a: Option<f64>, b: Option<f64>| (a.unwrap() / b.unwrap() - 1.0).abs() <= 1.0 / 1024.0;
+        assert!(near(rough.std, exact.std) && near(rough.p25, exact.p25) && near(rough.p50, exact.p50));
+        assert!(near(rough.p75, exact.p75) && near(rough.p95, exact.p95) && near(rough.p99, exact.p99));
+    }
+
+    #[test]
+    fn merged_counts_equal_counting_all() {
+        for exact_sizes in [10, 100_000] {
+            let sizes: Vec<u64> = (0..5000u64).map(|i| i * i % 3001).collect();
+            let mut halves = [(); 2].map(|()| SizeCounts::with_exact_sizes(exact_sizes));
+            let mut all = SizeCounts::with_exact_sizes(exact_sizes);
+            for (at, size) in sizes.iter().enumerate() {
+                halves[at % 2].add(*size);
+                all.add(*size);
+            }
+            let [mut first, second] = halves;
+            first.merge(second);
+            let (mut merged, bars) = first.summary();
+            let (whole, whole_bars) = all.summary();
+            merged.distinct = whole.distinct;
+            assert_eq!((merged, bars), (whole, whole_bars));
+        }
+    }
+
+    #[test]
+    fn the_histogram_has_one_bar_per_power_of_two_that_occurs() {
+        let mut counts = SizeCounts::default();
+        for size in [0, 1, 255, 256, 511, 512] {
+            counts.add(size);
+        }
+        let bars: Vec<_> =
+            counts.summary().1.iter().map(|b| (b.from_bytes, b.to_bytes, b.count, b.bytes)).collect();
+        assert_eq!(
+            bars,
+            [(0, 1, 1, 0), (1, 2, 1, 1), (128, 256, 1, 255), (256, 512, 2, 767), (512, 1024, 1, 512)]
+        );
+    }
+}
