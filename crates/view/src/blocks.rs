@@ -83,19 +83,19 @@ pub(crate) fn stream(stream: u64) -> String {
     if stream == 0 { "0".into() } else { format!("{stream:#x}") }
 }
 
-/// A block in one line: `500 B at 0x7f0000000c00, allocated 10:00:00.000003 by thread 202 on stream 0x1`.
+/// A block in one line: `500 B at 0x7f0000000c00 from 10:00:00.000003, thread 202, stream 0x1, device 0`.
 pub fn block_line(block: &BlockInfo) -> String {
     let mut line = format!(
-        "{} at {:#x}, allocated {}",
+        "{} at {:#x} from {}",
         format_bytes(block.bytes),
         block.address,
         floodmark_event::units::format_time_ns(block.time_ns)
     );
     if block.thread != 0 {
-        let _ = write!(line, " by thread {}", block.thread);
+        let _ = write!(line, ", thread {}", block.thread);
     }
     if block.stream != 0 {
-        let _ = write!(line, " on stream {}", stream(block.stream));
+        let _ = write!(line, ", stream {}", stream(block.stream));
     }
     if let Some(device) = block.device {
         let _ = write!(line, ", device {device}");

@@ -24,6 +24,8 @@ pub struct Span {
     pub low: u64,
     /// Highest.
     pub high: u64,
+    /// Number of values.
+    pub values: usize,
 }
 
 /// Spreads a step function over columns: `points` are (x, value from there on), in order of x.
@@ -48,9 +50,10 @@ pub fn spans(points: &[(i64, u64)], from: i64, to: i64, columns: usize) -> Vec<O
             {
                 continue;
             }
-            *span = Some(span.map_or(Span { low: *value, high: *value }, |span| Span {
+            *span = Some(span.map_or(Span { low: *value, high: *value, values: 1 }, |span| Span {
                 low: span.low.min(*value),
                 high: span.high.max(*value),
+                values: span.values + 1,
             }));
         }
     }
@@ -64,6 +67,7 @@ fn starts(x: i64, from: i64, length: i128, columns: usize) -> bool {
 }
 
 /// Draws spans as an area, top line first: solid up to the low value, light from there to the high one.
+/// A column with one step in it is solid up to the higher value; light means up and down.
 pub fn area(spans: &[Option<Span>], top: u64, height: usize) -> Vec<String> {
     let eighths = |value: u64| {
         if top == 0 || value == 0 {
@@ -78,7 +82,8 @@ pub fn area(spans: &[Option<Span>], top: u64, height: usize) -> Vec<String> {
             let floor = line * 8;
             let cell = |span: &Option<Span>| {
                 let Some(span) = span else { return ' ' };
-                let (low, high) = (eighths(span.low), eighths(span.high));
+                let high = eighths(span.high);
+                let low = if span.values > 2 { eighths(span.low) } else { high };
                 match high.saturating_sub(floor) {
                     0 => ' ',
                     part @ 1..8 => EIGHTHS_UP[part - 1],
@@ -108,7 +113,7 @@ mod tests {
         let points: Vec<(i64, u64)> = (0..1000).map(|x| (x, if x == 613 { 9 } else { 1 })).collect();
         let spans = spans(&points, 0, 1000, 10);
         assert_eq!(spans.iter().flatten().map(|span| span.high).max(), Some(9));
-        assert_eq!(spans.iter().filter(|span| **span == Some(Span { low: 1, high: 9 })).count(), 1);
+        assert_eq!(spans.iter().flatten().filter(|span| (span.low, span.high) == (1, 9)).count(), 1);
         assert!(spans.iter().all(Option::is_some));
     }
 
@@ -117,13 +122,14 @@ mod tests {
         let spans = spans(&[(0, 4), (5, 2)], 0, 9, 10);
         let low: Vec<u64> = spans.iter().map(|span| span.unwrap().low).collect();
         assert_eq!(low, [4, 4, 4, 4, 4, 2, 2, 2, 2, 2]);
-        assert_eq!(spans[5], Some(Span { low: 2, high: 2 }));
+        assert_eq!(spans[5], Some(Span { low: 2, high: 2, values: 1 }));
     }
 
     #[test]
     fn areas_are_solid_below_the_lowest_value_and_light_up_to_the_highest() {
-        let spans = [Some(Span { low: 8, high: 8 }), Some(Span { low: 0, high: 12 }), None];
-        assert_eq!(area(&spans, 16, 2), [" ▄", "█░"]);
+        let span = |low, high, values| Some(Span { low, high, values });
+        let spans = [span(8, 8, 1), span(0, 12, 3), span(0, 12, 2), None];
+        assert_eq!(area(&spans, 16, 2), [" ▄▄", "█░█"]);
         assert_eq!(area(&spans, 0, 1), [""]);
     }
 }

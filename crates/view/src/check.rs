@@ -3,7 +3,7 @@
 use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
-use crate::table::wrap;
+use crate::table::wrap_after;
 
 /// Where sentences begin: after the verdict.
 const INDENT: usize = 10;
@@ -55,11 +55,11 @@ impl View for Check {
                 Verdict::Ok => ("ok    ", palette.good),
                 Verdict::Broken => ("BROKEN", palette.bad),
             };
-            let line = wrap(&format!("  {word}  {}", plain(&outcome.summary)), layout.width, INDENT);
-            text.line(line.replacen(word, &styled(style, word), 1));
+            let lead = format!("  {}  ", styled(style, word));
+            text.line(wrap_after(&lead, INDENT, &plain(&outcome.summary), layout.width));
             for culprit in &outcome.culprits {
-                let lines = wrap(&plain(culprit), layout.width.saturating_sub(INDENT), 2);
-                lines.lines().for_each(|line| text.line(format!("{:INDENT$}{line}", "")));
+                let lead = format!("{:INDENT$}", "");
+                text.line(wrap_after(&lead, INDENT + 2, &plain(culprit), layout.width));
             }
         }
         text.text()

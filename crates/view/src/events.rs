@@ -52,6 +52,12 @@ const FIELDS: [Field; 11] = [
     Field::Site,
 ];
 
+/// What is left out first when room is short.
+const LEAST_FIRST: [Field; 7] =
+    [Field::Kind, Field::Process, Field::Name, Field::Device, Field::Stream, Field::Thread, Field::Site];
+const SHORTEST_SITE: usize = 16;
+const GAP: usize = 2;
+
 impl Field {
     fn title(self) -> &'static str {
         match self {
@@ -145,11 +151,21 @@ fn settle(batch: &EventBatch, tables: &Tables, room: usize) -> Vec<(Field, usize
         cells.max().unwrap_or(0).max(field.title().len())
     };
     let mut columns: Vec<(Field, usize)> = shown.map(|field| (field, width(field))).collect();
+    let room_for = |columns: &[(Field, usize)]| {
+        let width =
+            |(field, width): &(Field, usize)| if *field == Field::Site { SHORTEST_SITE } else { *width };
+        columns.iter().map(|column| width(column) + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    for field in LEAST_FIRST {
+        if room_for(&columns) > room {
+            columns.retain(|(shown, _)| *shown != field);
+        }
+    }
     // The place is the longest by far and stands last: it gets what is left.
     if let Some((Field::Site, _)) = columns.last() {
-        let before: usize = columns[..columns.len() - 1].iter().map(|(_, width)| width + 2).sum();
+        let before: usize = columns[..columns.len() - 1].iter().map(|(_, width)| width + GAP).sum();
         let last = columns.len() - 1;
-        columns[last].1 = columns[last].1.min(room.saturating_sub(before).max(16));
+        columns[last].1 = columns[last].1.min(room.saturating_sub(before).max(SHORTEST_SITE));
     }
     columns
 }

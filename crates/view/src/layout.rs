@@ -13,6 +13,13 @@ pub struct Layout {
     pub rows: Option<usize>,
 }
 
+impl Layout {
+    /// Columns for the longest bar beside a table.
+    pub(crate) fn bar_width(&self) -> usize {
+        (self.width / 5).clamp(8, 24)
+    }
+}
+
 impl Default for Layout {
     fn default() -> Self {
         Self { width: 100, palette: Palette::plain(), rows: Some(10) }

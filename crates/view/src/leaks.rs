@@ -51,7 +51,7 @@ fn headline(leaks: &Leaks) -> String {
         return format!("No leaks: every block was freed by {}", format_time_ns(end_ns));
     }
     format!(
-        "{} in {} never freed by {}",
+        "{} in {} never freed by the end at {}",
         bytes_exactly(leaks.leaked_bytes),
         counted(leaks.leaked_blocks, "block"),
         format_time_ns(end_ns)

@@ -9,8 +9,6 @@ use crate::layout::{Layout, Lines};
 use crate::report::View;
 use crate::table::{Cell, Column, Table, omitted, wrap};
 
-const BAR_WIDTH: usize = 24;
-
 impl View for Lifetimes {
     const SCHEMA: &'static str = "floodmark.lifetimes/1";
 
@@ -22,9 +20,11 @@ impl View for Lifetimes {
         }
         text.blank();
         text.block(histogram(self, layout));
-        text.blank();
-        text.styled(layout.palette.title, "Who churns");
-        text.block(sites(self, layout));
+        if self.churned_blocks > 0 {
+            text.blank();
+            text.styled(layout.palette.title, "Who churns");
+            text.block(sites(self, layout));
+        }
         text.text()
     }
 }
@@ -61,14 +61,15 @@ fn histogram(lifetimes: &Lifetimes, layout: &Layout) -> String {
             )),
             Cell::from(format_count(class.count)),
             Cell::from(format_bytes(class.bytes)),
-            Cell::from(bar(class.count, most, BAR_WIDTH)).styled(layout.palette.bar),
+            Cell::from(bar(class.count, most, layout.bar_width())).styled(layout.palette.bar),
         ]);
     }
     table.text(layout)
 }
 
 fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(lifetimes.sites.len());
+    let churning: Vec<_> = lifetimes.sites.iter().filter(|site| site.churned_blocks > 0).collect();
+    let shown = layout.rows.unwrap_or(usize::MAX).min(churning.len());
     let mut table = Table::new([
         Column::long("site"),
         Column::figure("freed"),
@@ -79,7 +80,7 @@ fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
         Column::figure("share").rank(1),
         Column::figure("bytes churned").rank(2),
     ]);
-    for site in &lifetimes.sites[..shown] {
+    for site in &churning[..shown] {
         table.row([
             Cell::from(&site.site),
             Cell::from(format_count(site.ended_blocks)),
@@ -91,6 +92,6 @@ fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
             Cell::from(format_bytes(site.churned_bytes)),
         ]);
     }
-    let further = (lifetimes.sites.len() - shown) as u64 + lifetimes.sites_omitted;
+    let further = (churning.len() - shown) as u64 + lifetimes.sites_omitted;
     table.text(layout) + &omitted(further, layout)
 }

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, Serializer};
 use crate::figures::counted;
 use crate::layout::{Layout, Lines, styled};
 use crate::plain::{is_active, plain};
-use crate::table::{cut, wrap};
+use crate::table::{cut, wrap_after};
 
 /// A result that can be shown.
 pub trait View: serde::Serialize {
@@ -95,8 +95,8 @@ impl<T: View> Report<T> {
         notes.extend(self.caveats.sentences());
         notes.extend(self.losses.iter().map(Loss::sentence));
         let label = styled(layout.palette.doubtful, "note:");
-        let lines = notes.iter().map(|note| wrap(&format!("note: {note}"), layout.width, 6) + "\n");
-        lines.map(|line| line.replacen("note:", &label, 1)).collect()
+        let lead = format!("{label} ");
+        notes.iter().map(|note| wrap_after(&lead, 6, note, layout.width) + "\n").collect()
     }
 }
 
@@ -123,7 +123,7 @@ impl Caveats {
             ));
         }
         if self.unmatched_frees > 0 {
-            let blocks = if self.unmatched_frees == 1 { "a block that was" } else { "blocks that were" };
+            let blocks = if self.unmatched_frees == 1 { "a block" } else { "blocks" };
             notes.push(format!(
                 "{} of {blocks} never seen allocated ({} at least); recording may have begun later",
                 counted(self.unmatched_frees, "free"),
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(
             text,
             "a.csv\nx\n\n\
-             note: 1 free of a block that was never seen allocated (64 B at least); recording may have begun later\n\
+             note: 1 free of a block never seen allocated (64 B at least); recording may have begun later\n\
              note: 2 frees stated another size than the allocation; that of the allocation counts\n\
              note: 1 block was never freed before the same address was allocated again; frees are missing\n\
              note: 2 were lost: lines that are not rows\n\

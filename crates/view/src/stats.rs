@@ -5,11 +5,13 @@ use floodmark_event::units::{format_bytes, format_count, format_duration_ns, for
 
 use crate::chart::bar;
 use crate::figures::{Clock, counted, mean_bytes};
-use crate::layout::{Layout, Lines};
+use crate::layout::{Layout, Lines, styled};
 use crate::report::View;
-use crate::table::{Cell, Column, Table, omitted, wrap};
+use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
 
-const BAR_WIDTH: usize = 24;
+/// Columns of the names and figures of the summary.
+const NAME_WIDTH: usize = 15;
+const VALUE_WIDTH: usize = 10;
 
 impl View for Stats {
     const SCHEMA: &'static str = "floodmark.stats/1";
@@ -54,10 +56,12 @@ fn headline(stats: &Stats, layout: &Layout) -> String {
 }
 
 fn summary(stats: &Stats, layout: &Layout) -> String {
-    let figure = layout.palette.figure;
-    let mut table = Table::new([Column::text(""), Column::figure(""), Column::long("")]).headless();
+    let mut text = Lines::default();
     let mut row = |name: &str, value: String, details: Vec<String>| {
-        table.row([Cell::from(name), Cell::from(value).styled(figure), Cell::from(details.join(", "))]);
+        let value = styled(layout.palette.figure, format!("{value:>VALUE_WIDTH$}"));
+        let lead = format!("  {name:NAME_WIDTH$}  {value}  ");
+        let indent = 2 + NAME_WIDTH + 2 + VALUE_WIDTH + 2;
+        text.line(wrap_after(&lead, indent, &details.join(", "), layout.width).trim_end());
     };
     let exact = |bytes: u64| (bytes >= 1024).then(|| format!("{} bytes", format_count(bytes)));
     let some = |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", format_count(count)));
@@ -97,7 +101,7 @@ fn summary(stats: &Stats, layout: &Layout) -> String {
         let carried = format!("{} live when the window opened", counted(stats.carried_blocks, "block"));
         row("carried in", format_bytes(stats.carried_bytes), vec![carried]);
     }
-    table.text(layout)
+    text.text()
 }
 
 /// Joins `3,500 bytes` and `at 10:00` without a comma between them.
@@ -147,7 +151,7 @@ fn histogram(stats: &Stats, layout: &Layout) -> String {
             Cell::from(size_class(class.from_bytes, class.to_bytes)),
             Cell::from(format_count(class.count)),
             Cell::from(format_bytes(class.bytes)),
-            Cell::from(bar(class.count, most, BAR_WIDTH)).styled(layout.palette.bar),
+            Cell::from(bar(class.count, most, layout.bar_width())).styled(layout.palette.bar),
         ]);
     }
     table.text(layout)

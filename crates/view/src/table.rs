@@ -14,7 +14,7 @@ use crate::plain::plain;
 const INDENT: usize = 2;
 const GAP: usize = 2;
 /// What a column of long text shrinks to at most before columns are left out.
-const SHORTEST: usize = 12;
+const SHORTEST: usize = 34;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Align {
@@ -81,17 +81,11 @@ impl<T: AsRef<str>> From<T> for Cell {
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
-    headed: bool,
 }
 
 impl Table {
     pub(crate) fn new(columns: impl Into<Vec<Column>>) -> Self {
-        Self { columns: columns.into(), rows: Vec::new(), headed: true }
-    }
-
-    /// Leaves out the titles of the columns.
-    pub(crate) fn headless(self) -> Self {
-        Self { headed: false, ..self }
+        Self { columns: columns.into(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
@@ -119,11 +113,9 @@ impl Table {
     pub(crate) fn text(mut self, layout: &Layout) -> String {
         let widths = self.fit(layout.width);
         let mut text = Lines::default();
-        if self.headed {
-            let titles = self.columns.iter().map(|column| Cell::from(&column.title)).collect::<Vec<_>>();
-            let line = self.line(&titles, &widths);
-            text.line(format!("{:INDENT$}{}", "", styled(layout.palette.faint, line)));
-        }
+        let titles = self.columns.iter().map(|column| Cell::from(&column.title)).collect::<Vec<_>>();
+        let line = self.line(&titles, &widths);
+        text.line(format!("{:INDENT$}{}", "", styled(layout.palette.faint, line)));
         for row in &self.rows {
             text.line(format!("{:INDENT$}{}", "", self.line(row, &widths)));
         }
@@ -134,7 +126,7 @@ impl Table {
     fn fit(&mut self, room: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.columns.len())
             .map(|at| {
-                let title = if self.headed { self.columns[at].title.width() } else { 0 };
+                let title = self.columns[at].title.width();
                 self.rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
             })
             .collect();
@@ -223,6 +215,13 @@ fn take(chars: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
+/// Breaks a sentence into lines of a width, the first after `lead`, which may be styled already, the
+/// others indented by as much as `indent`.
+pub(crate) fn wrap_after(lead: &str, indent: usize, sentence: &str, width: usize) -> String {
+    let lines = wrap(sentence, width.saturating_sub(indent).max(1), 0);
+    lead.to_owned() + &lines.replace('\n', &format!("\n{:indent$}", ""))
+}
+
 /// Breaks a sentence into lines of a width; what follows the first is indented by `indent`.
 pub(crate) fn wrap(sentence: &str, width: usize, indent: usize) -> String {
     let mut text = String::new();
@@ -285,8 +284,14 @@ mod tests {
 
     #[test]
     fn narrow_terminals_cut_text_then_leave_out_columns() {
-        assert_eq!(shown(45).lines().nth(1), Some("  load_eve…pp.py:90)  3.42 KiB   97 %  device"));
-        assert_eq!(shown(34).lines().nth(1), Some("  load_e….py:90)  3.42 KiB  device"));
+        assert_eq!(
+            shown(65).lines().nth(1),
+            Some("  load_everything (s…ong/path/app.py:90)  3.42 KiB   97 %  device")
+        );
+        assert_eq!(
+            shown(59).lines().nth(1),
+            Some("  load_everything (sr…ng/path/app.py:90)  3.42 KiB  device")
+        );
         assert_eq!(shown(24).lines().nth(1), Some("  load_…py:90)  3.42 KiB"));
         assert_eq!(shown(16).lines().nth(1), Some("  l…0)  3.42 KiB"));
     }

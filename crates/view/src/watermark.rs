@@ -11,7 +11,6 @@ use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, cut, omitted, wrap};
 
-const BAR_WIDTH: usize = 16;
 /// Frames of a stack to show under a group.
 const FRAMES: usize = 12;
 
@@ -24,7 +23,7 @@ impl View for Watermark {
         if self.reported_blocks == 0 {
             return text.text();
         }
-        for grouping in worth_showing(&self.groups) {
+        for grouping in worth_showing(self) {
             text.blank();
             text.block(group_table(grouping, layout));
         }
@@ -58,17 +57,17 @@ fn headline(watermark: &Watermark) -> String {
     }
 }
 
-/// Leaves out what says nothing: a single group that stands for "not known", and, if there are
-/// others, groups that repeat what another way to group says.
-fn worth_showing(groupings: &[Grouping]) -> Vec<&Grouping> {
-    if let [only] = groupings {
+/// Chooses among several ways to group those that say something: not a single group, and not one
+/// group per block where the blocks are listed anyway.
+fn worth_showing(watermark: &Watermark) -> Vec<&Grouping> {
+    if let [only] = watermark.groups.as_slice() {
         return vec![only];
     }
     let informative = |grouping: &&Grouping| match grouping.groups.as_slice() {
         [only] => grouping.by == GroupBy::Site && only.key != NO_SITE,
-        groups => !groups.is_empty(),
+        groups => grouping.by == GroupBy::Site || groups.iter().any(|group| group.blocks > 1),
     };
-    let shown: Vec<&Grouping> = groupings.iter().filter(informative).collect();
+    let shown: Vec<&Grouping> = watermark.groups.iter().filter(informative).collect();
     // Where sites are known they answer the question; the rest is there for logs without stacks.
     match shown.first() {
         Some(first) if first.by == GroupBy::Site => vec![first],
@@ -96,7 +95,7 @@ fn group_table(grouping: &Grouping, layout: &Layout) -> String {
             Cell::from(format_count(group.blocks)),
             Cell::from(format_bytes(group.bytes)),
             Cell::from(percent(group.share)),
-            Cell::from(bar(group.bytes, most, BAR_WIDTH)).styled(layout.palette.bar),
+            Cell::from(bar(group.bytes, most, layout.bar_width())).styled(layout.palette.bar),
         ]
     };
     let rest = omitted((grouping.groups.len() - shown) as u64, layout);
