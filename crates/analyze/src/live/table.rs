@@ -41,7 +41,6 @@ pub(super) struct AddressTable {
     /// 64 less the binary logarithm of the capacity.
     shift: u32,
     used: usize,
-    live: usize,
     remembers_all: bool,
 }
 
@@ -51,7 +50,6 @@ impl Default for AddressTable {
             entries: vec![Entry::default(); FIRST_CAPACITY],
             shift: 64 - FIRST_CAPACITY.trailing_zeros(),
             used: 0,
-            live: 0,
             remembers_all: true,
         }
     }
@@ -70,15 +68,10 @@ impl AddressTable {
         let entry = &mut self.entries[at];
         if entry.address == address {
             let before = std::mem::replace(&mut entry.slot, slot);
-            if before != ENDED {
-                return Found::Live(before);
-            }
-            self.live += 1;
-            return Found::Ended;
+            return if before == ENDED { Found::Ended } else { Found::Live(before) };
         }
         *entry = Entry { address, slot };
         self.used += 1;
-        self.live += 1;
         if self.used * 2 > self.entries.len() {
             self.rebuild();
         }
@@ -93,7 +86,6 @@ impl AddressTable {
         if entry.address != address || entry.slot == ENDED {
             return None;
         }
-        self.live -= 1;
         Some(std::mem::replace(&mut entry.slot, ENDED))
     }
 
@@ -115,8 +107,8 @@ impl AddressTable {
 
     #[cold]
     fn rebuild(&mut self) {
-        let ended = self.used - self.live;
-        let forget = ended > REMEMBERED.max(2 * self.live);
+        let ended = self.entries.iter().filter(|entry| entry.address != 0 && entry.slot == ENDED).count();
+        let forget = ended > REMEMBERED.max(2 * (self.used - ended));
         let capacity = if forget { self.entries.len() } else { self.entries.len() * 2 };
         let entries = std::mem::replace(&mut self.entries, vec![Entry::default(); capacity]);
         self.shift = 64 - capacity.trailing_zeros();
