@@ -85,6 +85,9 @@ enum Phase {
     Past,
 }
 
+/// How many rows are looked at ahead of time when blocks are many.
+const AHEAD: usize = 32;
+
 impl LiveSet {
     /// Returns an empty set that looks at what `narrow` selects.
     pub fn new(narrow: &Narrow) -> Self {
@@ -240,6 +243,9 @@ impl LiveSet {
                 space = extras.space(row);
                 space_id = self.space_id(space);
             }
+            if row % AHEAD == 0 {
+                self.look_ahead(space_id, &addresses[row..count.min(row + AHEAD)]);
+            }
             let (time_ns, thread, stream) = (times[row], threads[row], streams[row]);
             let (address, bytes) = (addresses[row], sizes[row]);
             let counted = match actions[row] {
@@ -287,6 +293,21 @@ impl LiveSet {
             self.counters.first_time_ns.get_or_insert(times[first]);
             self.counters.last_time_ns = Some(times[last]);
         }
+    }
+
+    /// Reads the entries and blocks of the next rows at once, so that waiting for memory overlaps
+    /// instead of adding up row by row.
+    #[inline]
+    fn look_ahead(&self, space: u32, addresses: &[u64]) {
+        let table = &self.spaces[space as usize].table;
+        if !table.is_large() {
+            return;
+        }
+        let mut slots = [0; AHEAD];
+        for (slot, address) in slots.iter_mut().zip(addresses) {
+            *slot = table.guess(*address);
+        }
+        std::hint::black_box(slots.iter().fold(0, |all, slot| all ^ self.slab.touch(*slot)));
     }
 
     fn space_id(&mut self, space: Space) -> u32 {

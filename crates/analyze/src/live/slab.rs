@@ -57,6 +57,12 @@ impl Slab {
         seen
     }
 
+    /// Reads the first and last of a slot that may not exist, so that it is at hand soon.
+    #[inline]
+    pub(super) fn touch(&self, slot: u32) -> u64 {
+        self.blocks.get(slot as usize).map_or(0, |block| block.address ^ u64::from(block.tally))
+    }
+
     /// All blocks, in no particular order.
     pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.order != 0)

@@ -14,6 +14,9 @@ const REMEMBERED: usize = 1 << 15;
 
 const FIRST_CAPACITY: usize = 1 << 10;
 
+/// Capacity from which on looking ahead pays.
+const LARGE: usize = 1 << 14;
+
 /// What the table knows about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -89,13 +92,31 @@ impl AddressTable {
         Some(std::mem::replace(&mut entry.slot, ENDED))
     }
 
+    /// Whether entries and blocks no longer fit the nearest caches.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.entries.len() >= LARGE
+    }
+
+    /// Returns the slot that is likely that of `address`; reads one entry and changes nothing.
+    #[inline]
+    pub(super) fn guess(&self, address: u64) -> u32 {
+        self.entries[self.home(address)].slot
+    }
+
+    /// Returns the entry at which the search for `address` begins.
+    #[inline]
+    fn home(&self, address: u64) -> usize {
+        // Fibonacci hashing: the high bits of the product depend on all bits that differ between
+        // aligned addresses of one pool.
+        ((address ^ (address >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
     /// Returns where `address` is, or the empty entry where it belongs.
     #[inline]
     fn position(&self, address: u64) -> usize {
         let mask = self.entries.len() - 1;
-        // Fibonacci hashing: the high bits of the product depend on all bits that differ between
-        // aligned addresses of one pool.
-        let mut at = ((address ^ (address >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize;
+        let mut at = self.home(address);
         loop {
             let found = self.entries[at & mask].address;
             if found == address || found == 0 {
