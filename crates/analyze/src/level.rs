@@ -151,6 +151,11 @@ impl Tallies {
         self.others().map(|(tally, kind)| self.level(tally).summary(kind)).collect()
     }
 
+    /// Events of all tallies, other than frees that ended nothing.
+    pub(crate) fn events(&self) -> u64 {
+        self.levels.iter().map(|level| level.allocations + level.frees + level.failures).sum()
+    }
+
     pub(crate) fn carry(&mut self, block: &Block, time_ns: i64, newest: u64) -> &Level {
         let level = &mut self.levels[usize::from(block.tally)];
         level.carried_blocks += 1;

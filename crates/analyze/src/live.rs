@@ -10,27 +10,31 @@
 //! - The window is a run of rows: from the first at or after its start to the last before the first
 //!   row after its end. Before it blocks are tracked and nothing is counted.
 
+mod rows;
 mod select;
+mod slab;
 mod table;
 
-use floodmark_event::{Action, Column, EventBatch, Kind, ProcessId, StackId, StringId};
+use std::ops::Range;
+
+use floodmark_event::{Action, EventBatch, Kind};
 use rustc_hash::FxHashMap;
 
 use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
 use crate::fold::Fold;
 use crate::level::Tallies;
+use crate::live::rows::{EachExtras, Extras, Rows, SameExtras, WrittenOut};
 use crate::live::select::{Select, UNSELECTED};
+use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
 use crate::narrow::{Narrow, resolve};
 
 /// What was counted of all selected events, whatever their kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Selected events in the window.
-    pub events: u64,
-    /// Time of the first of them.
+    /// Time of the first selected event in the window.
     pub first_time_ns: Option<i64>,
-    /// Time of the last of them.
+    /// Time of the last one.
     pub last_time_ns: Option<i64>,
     /// Frees of blocks whose allocation was not seen.
     pub unmatched_frees: u64,
@@ -43,15 +47,14 @@ pub struct Counters {
 pub struct LiveSet {
     select: Select,
     window: Window,
-    /// Blocks by slot; a slot that is not in use has order 0.
-    blocks: Vec<Block>,
-    unused: Vec<u32>,
+    slab: Slab,
     spaces: Vec<SpaceState>,
     space_ids: FxHashMap<Space, u32>,
     /// Allocations so far, selected or not.
     order: u64,
     tallies: Tallies,
     counters: Counters,
+    written_out: WrittenOut,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +85,9 @@ enum Phase {
     Past,
 }
 
+/// How many rows are looked at ahead of time when blocks are many.
+const AHEAD: usize = 32;
+
 impl LiveSet {
     /// Returns an empty set that looks at what `narrow` selects.
     pub fn new(narrow: &Narrow) -> Self {
@@ -90,12 +96,12 @@ impl LiveSet {
             tallies: Tallies::new(select.kinds.clone()),
             select,
             window: Window::default(),
-            blocks: Vec::new(),
-            unused: Vec::new(),
+            slab: Slab::default(),
             spaces: Vec::new(),
             space_ids: FxHashMap::default(),
             order: 0,
             counters: Counters::default(),
+            written_out: WrittenOut::default(),
         }
     }
 
@@ -104,23 +110,20 @@ impl LiveSet {
         if batch.is_empty() || self.window.phase == Phase::Past {
             return;
         }
-        let rows = Rows::new(batch);
-        self.begin(&rows, fold);
+        self.begin(batch.time_ns.at(0), fold);
         let mut start = 0;
         if self.window.phase == Phase::Before {
-            let from_ns = self.window.from_ns;
-            start = (0..rows.len)
-                .find(|row| from_ns.is_none_or(|from| rows.time_ns.at(*row) >= from))
-                .unwrap_or(rows.len);
-            self.run::<F, true>(&rows, 0..start, fold);
-            if start == rows.len {
+            let from_ns = self.window.from_ns.unwrap_or(i64::MIN);
+            start = (0..batch.len()).find(|row| batch.time_ns.at(*row) >= from_ns).unwrap_or(batch.len());
+            self.run::<F, true>(batch, 0..start, fold);
+            if start == batch.len() {
                 return;
             }
             self.open_window(fold);
         }
         let to_ns = self.window.to_ns;
-        let past = to_ns.and_then(|to| (start..rows.len).find(|row| rows.time_ns.at(*row) > to));
-        self.run::<F, false>(&rows, start..past.unwrap_or(rows.len), fold);
+        let past = to_ns.and_then(|to| (start..batch.len()).find(|row| batch.time_ns.at(*row) > to));
+        self.run::<F, false>(batch, start..past.unwrap_or(batch.len()), fold);
         if past.is_some() {
             self.window.phase = Phase::Past;
             self.window.last_ns = to_ns;
@@ -137,11 +140,9 @@ impl LiveSet {
         self.window.phase = Phase::Inside;
         let Some(from_ns) = self.window.from_ns else { return };
         self.window.last_ns = self.window.last_ns.max(Some(from_ns));
-        let mut slots: Vec<u32> =
-            (0..self.blocks.len() as u32).filter(|slot| self.is_reported(*slot)).collect();
-        slots.sort_unstable_by_key(|slot| self.blocks[*slot as usize].order);
-        for slot in slots {
-            let block = &self.blocks[slot as usize];
+        let mut blocks: Vec<&Block> = self.slab.blocks().filter(|block| block.tally != UNSELECTED).collect();
+        blocks.sort_unstable_by_key(|block| block.order);
+        for block in blocks {
             fold.carried(block, from_ns, self.tallies.carry(block, from_ns, self.order));
         }
     }
@@ -153,7 +154,7 @@ impl LiveSet {
 
     /// Iterates over the live blocks that are selected, in no particular order.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.blocks.iter().filter(|block| block.order != 0 && block.tally != UNSELECTED)
+        self.slab.blocks().filter(|block| block.tally != UNSELECTED)
     }
 
     /// Process, device and resource of a block.
@@ -169,6 +170,11 @@ impl LiveSet {
     /// The sums by tally.
     pub fn tallies(&self) -> &Tallies {
         &self.tallies
+    }
+
+    /// Selected events in the window.
+    pub fn events(&self) -> u64 {
+        self.tallies.events() + self.counters.unmatched_frees + self.counters.null_frees
     }
 
     /// What was counted of all selected events.
@@ -196,17 +202,11 @@ impl LiveSet {
         self.spaces.iter().all(|space| space.table.remembers_all())
     }
 
-    fn is_reported(&self, slot: u32) -> bool {
-        let block = &self.blocks[slot as usize];
-        block.order != 0 && block.tally != UNSELECTED
-    }
-
     /// Resolves the window at the first row of all.
-    fn begin<F: Fold>(&mut self, rows: &Rows<'_>, fold: &mut F) {
+    fn begin<F: Fold>(&mut self, first_ns: i64, fold: &mut F) {
         if self.window.first_ns.is_some() {
             return;
         }
-        let first_ns = rows.time_ns.at(0);
         self.window.first_ns = Some(first_ns);
         self.window.from_ns = self.select.from.map(|from| resolve(from, first_ns));
         self.window.to_ns = self.select.to.map(|to| resolve(to, first_ns));
@@ -214,92 +214,126 @@ impl LiveSet {
     }
 
     /// Takes in a run of rows. A quiet run is before the window: blocks change, nothing is told.
-    fn run<F: Fold, const QUIET: bool>(
-        &mut self,
-        rows: &Rows<'_>,
-        range: std::ops::Range<usize>,
-        fold: &mut F,
-    ) {
-        let fixed = rows.fixed_space().map(|space| self.space_id(space));
-        let last_ns = range.clone().map(|row| rows.time_ns.at(row)).max();
-        self.window.last_ns = self.window.last_ns.max(last_ns);
-        let mut previous = None;
-        for row in range {
-            let space_id = if let Some(id) = fixed {
-                id
-            } else {
-                let space = rows.space(row);
-                match previous {
-                    Some((known, id)) if known == space => id,
-                    _ => {
-                        let id = self.space_id(space);
-                        previous = Some((space, id));
-                        id
+    fn run<F: Fold, const QUIET: bool>(&mut self, batch: &EventBatch, range: Range<usize>, fold: &mut F) {
+        if range.is_empty() {
+            return;
+        }
+        let mut written_out = std::mem::take(&mut self.written_out);
+        let rows = Rows::new(batch, &range, &mut written_out);
+        self.window.last_ns = self.window.last_ns.max(rows.time_ns.last().copied());
+        if let Some(extras) = SameExtras::new(batch) {
+            self.run_rows::<F, _, QUIET>(&rows, &extras, fold);
+        } else {
+            self.run_rows::<F, _, QUIET>(&rows, &EachExtras::new(batch, &range), fold);
+        }
+        self.written_out = written_out;
+    }
+
+    fn run_rows<F: Fold, X: Extras, const QUIET: bool>(&mut self, rows: &Rows<'_>, extras: &X, fold: &mut F) {
+        let count = rows.time_ns.len();
+        let (times, actions) = (&rows.time_ns[..count], &rows.action[..count]);
+        let (addresses, sizes) = (&rows.address[..count], &rows.bytes[..count]);
+        let (threads, streams) = (&rows.thread[..count], &rows.stream[..count]);
+        let mut space = extras.space(0);
+        let mut space_id = self.space_id(space);
+        let narrows = self.select.narrows();
+        let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
+        for row in 0..count {
+            if !X::SAME && space != extras.space(row) {
+                space = extras.space(row);
+                space_id = self.space_id(space);
+            }
+            if row % AHEAD == 0 {
+                self.look_ahead(space_id, &addresses[row..count.min(row + AHEAD)]);
+            }
+            let (time_ns, thread, stream) = (times[row], threads[row], streams[row]);
+            let (address, bytes) = (addresses[row], sizes[row]);
+            let counted = match actions[row] {
+                Action::Alloc => {
+                    let kind = extras.kind(row);
+                    let block = Block {
+                        address,
+                        bytes,
+                        time_ns,
+                        thread,
+                        stream,
+                        order: self.order + 1,
+                        stack: extras.stack(row),
+                        name: extras.name(row),
+                        scope: extras.scope(row),
+                        space: space_id,
+                        kind,
+                        tally: self.select.tally(kind),
+                    };
+                    self.alloc::<F, QUIET>(block, narrows, fold)
+                }
+                Action::Free => {
+                    let ending = Ending { time_ns, thread, stream, bytes };
+                    match self.free::<F, QUIET>(space_id, address, &ending, fold) {
+                        Some(counted) => counted,
+                        None if QUIET => false,
+                        None => {
+                            let free = UnmatchedFree { time_ns, address, bytes, thread, space: space_id };
+                            self.unmatched(&free, stream, extras.kind(row), fold)
+                        }
                     }
                 }
+                Action::Failure if QUIET => false,
+                Action::Failure => {
+                    let (kind, stack) = (extras.kind(row), extras.stack(row));
+                    let (space, tally) = (space_id, self.select.tally(kind));
+                    self.failure(&Failure { time_ns, bytes, thread, stream, stack, space, kind, tally }, fold)
+                }
             };
-            if !self.spaces[space_id as usize].selected {
-                continue;
-            }
-            match rows.action.at(row) {
-                Action::Alloc => self.alloc::<F, QUIET>(rows, row, space_id, fold),
-                Action::Free => self.free::<F, QUIET>(rows, row, space_id, fold),
-                Action::Failure if QUIET => {}
-                Action::Failure => self.failure(rows, row, space_id, fold),
+            if narrows && counted {
+                (first, last) = (first.min(row), row);
             }
         }
+        if !QUIET && first < count {
+            self.counters.first_time_ns.get_or_insert(times[first]);
+            self.counters.last_time_ns = Some(times[last]);
+        }
+    }
+
+    /// Reads the entries and blocks of the next rows at once, so that waiting for memory overlaps
+    /// instead of adding up row by row.
+    #[inline]
+    fn look_ahead(&self, space: u32, addresses: &[u64]) {
+        let table = &self.spaces[space as usize].table;
+        if !table.is_large() {
+            return;
+        }
+        let mut slots = [0; AHEAD];
+        for (slot, address) in slots.iter_mut().zip(addresses) {
+            *slot = table.guess(*address);
+        }
+        std::hint::black_box(slots.iter().fold(0, |all, slot| all ^ self.slab.touch(*slot)));
     }
 
     fn space_id(&mut self, space: Space) -> u32 {
         *self.space_ids.entry(space).or_insert_with(|| {
             let selected = self.select.selects_space(space.process, space.device);
-            self.spaces.push(SpaceState {
-                space,
-                selected,
-                table: AddressTable::default(),
-                nulls: Vec::new(),
-            });
+            let (table, nulls) = (AddressTable::default(), Vec::new());
+            self.spaces.push(SpaceState { space, selected, table, nulls });
             self.spaces.len() as u32 - 1
         })
     }
 
-    #[inline]
-    fn count(&mut self, time_ns: i64) {
-        if self.counters.events == 0 {
-            self.counters.first_time_ns = Some(time_ns);
+    /// Begins a block; whether it counts.
+    #[expect(clippy::inline_always, reason = "a call would copy the block once more: 2 ns of 20 per event")]
+    #[inline(always)]
+    fn alloc<F: Fold, const QUIET: bool>(&mut self, mut block: Block, narrows: bool, fold: &mut F) -> bool {
+        self.order = block.order;
+        let state = &mut self.spaces[block.space as usize];
+        if narrows {
+            if !state.selected {
+                return false;
+            }
+            if !self.select.selects_origin(block.thread, block.stream) {
+                block.tally = UNSELECTED;
+            }
         }
-        self.counters.events += 1;
-        self.counters.last_time_ns = Some(time_ns);
-    }
-
-    #[inline]
-    fn alloc<F: Fold, const QUIET: bool>(&mut self, rows: &Rows<'_>, row: usize, space: u32, fold: &mut F) {
-        self.order += 1;
-        let kind = rows.kind.at(row);
-        let mut block = Block {
-            address: rows.address.at(row),
-            bytes: rows.bytes.at(row),
-            time_ns: rows.time_ns.at(row),
-            thread: rows.thread.at(row),
-            stream: rows.stream.at(row),
-            order: self.order,
-            stack: rows.stack.at(row),
-            name: rows.name.at(row),
-            scope: rows.scope.at(row),
-            space,
-            kind,
-            tally: self.select.tally(kind),
-        };
-        if self.select.looks_at_origin() && !self.select.selects_origin(block.thread, block.stream) {
-            block.tally = UNSELECTED;
-        }
-        let slot = if let Some(slot) = self.unused.pop() {
-            slot
-        } else {
-            self.blocks.push(Block::default());
-            self.blocks.len() as u32 - 1
-        };
-        let state = &mut self.spaces[space as usize];
+        let slot = self.slab.reserve();
         let mut found = Found::New;
         if block.address == 0 {
             state.nulls.push(slot);
@@ -309,166 +343,71 @@ impl LiveSet {
         if let Found::Live(earlier) = found {
             self.replace::<F, QUIET>(earlier, block.time_ns, fold);
         }
-        let stored = &mut self.blocks[slot as usize];
-        *stored = block;
-        if !QUIET && block.tally != UNSELECTED {
-            let level = self.tallies.alloc(stored, found == Found::Ended);
-            fold.alloc(stored, level);
-            self.count(block.time_ns);
+        let stored = self.slab.put(slot, block);
+        let counted = !QUIET && block.tally != UNSELECTED;
+        if counted {
+            fold.alloc(stored, self.tallies.alloc(stored, found == Found::Ended));
         }
+        counted
     }
 
     #[cold]
     fn replace<F: Fold, const QUIET: bool>(&mut self, slot: u32, time_ns: i64, fold: &mut F) {
-        let block = &mut self.blocks[slot as usize];
-        if !QUIET && block.tally != UNSELECTED {
-            fold.replaced(block, time_ns, self.tallies.replace(block));
-        }
-        block.order = 0;
-        self.unused.push(slot);
+        self.slab.end(slot, |block| {
+            if !QUIET && block.tally != UNSELECTED {
+                fold.replaced(block, time_ns, self.tallies.replace(block));
+            }
+        });
     }
 
-    #[inline]
-    fn free<F: Fold, const QUIET: bool>(&mut self, rows: &Rows<'_>, row: usize, space: u32, fold: &mut F) {
-        let address = rows.address.at(row);
+    /// Ends a block; whether it counts, or none if there is no such block.
+    #[expect(clippy::inline_always, reason = "as for alloc")]
+    #[inline(always)]
+    fn free<F: Fold, const QUIET: bool>(
+        &mut self,
+        space: u32,
+        address: u64,
+        ending: &Ending,
+        fold: &mut F,
+    ) -> Option<bool> {
         let state = &mut self.spaces[space as usize];
-        let slot = if address == 0 { state.nulls.pop() } else { state.table.end(address) };
-        let Some(slot) = slot else {
-            if !QUIET {
-                self.unmatched(rows, row, space, fold);
+        let slot = if address == 0 { state.nulls.pop() } else { state.table.end(address) }?;
+        Some(self.slab.end(slot, |block| {
+            let counted = !QUIET && block.tally != UNSELECTED;
+            if counted {
+                fold.free(block, ending, self.tallies.free(block));
             }
-            return;
-        };
-        let block = &mut self.blocks[slot as usize];
-        if !QUIET && block.tally != UNSELECTED {
-            let ending = Ending {
-                time_ns: rows.time_ns.at(row),
-                thread: rows.thread.at(row),
-                stream: rows.stream.at(row),
-                bytes: rows.bytes.at(row),
-            };
-            fold.free(block, &ending, self.tallies.free(block));
-            block.order = 0;
-            self.unused.push(slot);
-            self.count(ending.time_ns);
-        } else {
-            block.order = 0;
-            self.unused.push(slot);
-        }
+            counted
+        }))
     }
 
     #[cold]
-    fn unmatched<F: Fold>(&mut self, rows: &Rows<'_>, row: usize, space: u32, fold: &mut F) {
-        let free = UnmatchedFree {
-            time_ns: rows.time_ns.at(row),
-            address: rows.address.at(row),
-            bytes: rows.bytes.at(row),
-            thread: rows.thread.at(row),
-            space,
-        };
-        if !self.select.selects_kind_of_free(rows.kind.at(row))
-            || !self.select.selects_origin(free.thread, rows.stream.at(row))
+    fn unmatched<F: Fold>(&mut self, free: &UnmatchedFree, stream: u64, kind: Kind, fold: &mut F) -> bool {
+        if !self.spaces[free.space as usize].selected
+            || !self.select.selects_kind_of_free(kind)
+            || !self.select.selects_origin(free.thread, stream)
         {
-            return;
+            return false;
         }
-        self.count(free.time_ns);
         if free.address == 0 {
             self.counters.null_frees += 1;
         } else {
             self.counters.unmatched_frees += 1;
-            fold.unmatched_free(&free);
+            fold.unmatched_free(free);
         }
+        true
     }
 
     #[cold]
-    fn failure<F: Fold>(&mut self, rows: &Rows<'_>, row: usize, space: u32, fold: &mut F) {
-        let kind = rows.kind.at(row);
-        let failure = Failure {
-            time_ns: rows.time_ns.at(row),
-            bytes: rows.bytes.at(row),
-            thread: rows.thread.at(row),
-            stream: rows.stream.at(row),
-            stack: rows.stack.at(row),
-            space,
-            kind,
-            tally: self.select.tally(kind),
-        };
-        if failure.tally == UNSELECTED || !self.select.selects_origin(failure.thread, failure.stream) {
-            return;
+    fn failure<F: Fold>(&mut self, failure: &Failure, fold: &mut F) -> bool {
+        if !self.spaces[failure.space as usize].selected
+            || failure.tally == UNSELECTED
+            || !self.select.selects_origin(failure.thread, failure.stream)
+        {
+            return false;
         }
-        self.count(failure.time_ns);
         self.tallies.fail(failure.tally);
-        fold.failure(&failure);
-    }
-}
-
-/// A column read without asking for each row which form it has.
-#[derive(Clone, Copy)]
-struct Reader<'a, T> {
-    values: &'a [T],
-    /// All ones for a column with a value per row, 0 for one with the same value for all.
-    mask: usize,
-}
-
-impl<'a, T: Copy> Reader<'a, T> {
-    fn new(column: &'a Column<T>) -> Self {
-        match column {
-            Column::Same(value) => Self { values: std::slice::from_ref(value), mask: 0 },
-            Column::Each(values) => Self { values, mask: usize::MAX },
-        }
-    }
-
-    #[inline]
-    fn at(&self, row: usize) -> T {
-        self.values[row & self.mask]
-    }
-}
-
-/// The columns of a batch.
-struct Rows<'a> {
-    len: usize,
-    time_ns: Reader<'a, i64>,
-    process: Reader<'a, ProcessId>,
-    thread: Reader<'a, u64>,
-    action: Reader<'a, Action>,
-    address: Reader<'a, u64>,
-    bytes: Reader<'a, u64>,
-    device: Reader<'a, i32>,
-    stream: Reader<'a, u64>,
-    kind: Reader<'a, Kind>,
-    resource: Reader<'a, StringId>,
-    scope: Reader<'a, u32>,
-    stack: Reader<'a, StackId>,
-    name: Reader<'a, StringId>,
-}
-
-impl<'a> Rows<'a> {
-    fn new(batch: &'a EventBatch) -> Self {
-        Self {
-            len: batch.len(),
-            time_ns: Reader::new(&batch.time_ns),
-            process: Reader::new(&batch.process),
-            thread: Reader::new(&batch.thread),
-            action: Reader::new(&batch.action),
-            address: Reader::new(&batch.address),
-            bytes: Reader::new(&batch.bytes),
-            device: Reader::new(&batch.device),
-            stream: Reader::new(&batch.stream),
-            kind: Reader::new(&batch.kind),
-            resource: Reader::new(&batch.resource),
-            scope: Reader::new(&batch.scope),
-            stack: Reader::new(&batch.stack),
-            name: Reader::new(&batch.name),
-        }
-    }
-
-    #[inline]
-    fn space(&self, row: usize) -> Space {
-        Space { process: self.process.at(row), device: self.device.at(row), resource: self.resource.at(row) }
-    }
-
-    /// The space of all rows, if the form of the columns says that they share one.
-    fn fixed_space(&self) -> Option<Space> {
-        (self.process.mask | self.device.mask | self.resource.mask == 0).then(|| self.space(0))
+        fold.failure(failure);
+        true
     }
 }

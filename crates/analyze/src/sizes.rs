@@ -1,28 +1,38 @@
 //! How sizes of allocations are distributed.
 //!
-//! Programs allocate few sizes often, so sizes are counted one by one, behind a small cache that
-//! takes most of the work. Beyond [`EXACT_SIZES`] different ones the counts move into buckets of
-//! relative width 1/1024; count, mean, minimum, maximum and classes stay exact.
+//! Programs allocate few sizes often, so a small cache counts most of them. What falls out of it waits
+//! in a short queue and is then counted in one go, because many scattered counters wait for memory
+//! side by side in a tight loop but one after the other between allocations.
 //!
-//! Invariant: a size is counted in the cache, the map or the buckets, and in one of them at a time.
+//! Sizes below 1 MiB have a counter each in a table of which only the pages in use cost memory. Larger
+//! sizes have one each in a map; beyond [`LARGE_SIZES`] different ones their counts move into buckets
+//! of relative width 1/1024. Count, mean, minimum, maximum and classes stay exact even then.
+//!
+//! Invariant: an allocation is counted in exactly one of cache, queue, table, map and buckets.
 
 use rustc_hash::FxHashMap;
 
 use crate::loglinear::{CLASSES, bucket, bucket_count, class, class_range, middle};
 use crate::stats::{HistogramBar, SizeSummary};
 
-/// How many different sizes are counted one by one.
-const EXACT_SIZES: usize = 1 << 20;
+/// Sizes below this have a counter each.
+const SMALL_SIZES: usize = 1 << 20;
+/// How many different larger sizes are counted one by one.
+const LARGE_SIZES: usize = 1 << 20;
 const BITS: u32 = 10;
 const CACHE_BITS: u32 = 8;
+const QUEUE: usize = 512;
 
 /// Counts sizes.
 #[derive(Clone, Debug)]
 pub(crate) struct SizeCounts {
     /// Sizes met lately with how often since they came; a count of 0 marks an empty place.
-    cache: Vec<(u64, u64)>,
-    counts: Counts,
-    exact_sizes: usize,
+    cache: Box<[(u64, u64); 1 << CACHE_BITS]>,
+    queue: Vec<(u64, u64)>,
+    /// By size; empty until the first small one is counted here.
+    small: Vec<u32>,
+    large: Counts,
+    large_sizes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -42,19 +52,17 @@ struct Buckets {
 
 impl Default for SizeCounts {
     fn default() -> Self {
-        Self::with_exact_sizes(EXACT_SIZES)
+        Self {
+            cache: Box::new([(0, 0); 1 << CACHE_BITS]),
+            queue: Vec::new(),
+            small: Vec::new(),
+            large: Counts::Exact(FxHashMap::default()),
+            large_sizes: LARGE_SIZES,
+        }
     }
 }
 
 impl SizeCounts {
-    fn with_exact_sizes(exact_sizes: usize) -> Self {
-        Self {
-            cache: vec![(0, 0); 1 << CACHE_BITS],
-            counts: Counts::Exact(FxHashMap::default()),
-            exact_sizes,
-        }
-    }
-
     /// Counts one size.
     #[inline]
     pub(crate) fn add(&mut self, size: u64) {
@@ -64,66 +72,125 @@ impl SizeCounts {
             cached.1 += 1;
         } else {
             let evicted = std::mem::replace(cached, (size, 1));
-            self.settle(evicted);
+            self.enqueue(evicted);
         }
     }
 
-    fn settle(&mut self, (size, count): (u64, u64)) {
+    #[inline(never)]
+    fn enqueue(&mut self, counted: (u64, u64)) {
+        self.queue.push(counted);
+        if self.queue.len() >= QUEUE {
+            self.work_off_queue();
+        }
+    }
+
+    fn work_off_queue(&mut self) {
+        let mut queue = std::mem::take(&mut self.queue);
+        if self.small.is_empty() && queue.iter().any(|(size, _)| *size < SMALL_SIZES as u64) {
+            self.small = vec![0; SMALL_SIZES];
+        }
+        for (size, count) in queue.drain(..) {
+            let Some(counter) = self.small.get_mut(size as usize) else {
+                self.settle_large(size, count);
+                continue;
+            };
+            if let Some(sum) = u32::try_from(count).ok().and_then(|count| counter.checked_add(count)) {
+                *counter = sum;
+            } else {
+                self.settle_large(size, count);
+            }
+        }
+        self.queue = queue;
+    }
+
+    /// Counts what does not fit the table of small sizes.
+    fn settle_large(&mut self, size: u64, count: u64) {
         if count == 0 {
             return;
         }
-        match &mut self.counts {
+        match &mut self.large {
             Counts::Exact(counts) => {
                 *counts.entry(size).or_insert(0) += count;
-                if counts.len() > self.exact_sizes {
-                    self.counts = Counts::Bucketed(Box::new(Buckets::from_exact(counts)));
+                if counts.len() > self.large_sizes {
+                    self.large = Counts::Bucketed(Box::new(Buckets::from_exact(counts)));
                 }
             }
             Counts::Bucketed(buckets) => buckets.add(size, count),
         }
     }
 
+    /// Empties cache and queue into the counters behind them.
+    fn settle(&mut self) {
+        self.queue.extend(self.cache.iter());
+        self.cache.fill((0, 0));
+        self.work_off_queue();
+    }
+
     /// Adds all that `other` counted.
-    pub(crate) fn merge(&mut self, other: Self) {
-        for counted in other.cache {
-            self.settle(counted);
-        }
-        match other.counts {
-            Counts::Exact(counts) => counts.into_iter().for_each(|counted| self.settle(counted)),
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        other.settle();
+        self.queue.extend(small_counts(&other.small));
+        match other.large {
+            Counts::Exact(counts) => self.queue.extend(counts),
             Counts::Bucketed(theirs) => {
-                if let Counts::Exact(counts) = &self.counts {
-                    self.counts = Counts::Bucketed(Box::new(Buckets::from_exact(counts)));
+                if let Counts::Exact(counts) = &self.large {
+                    self.large = Counts::Bucketed(Box::new(Buckets::from_exact(counts)));
                 }
-                if let Counts::Bucketed(ours) = &mut self.counts {
+                if let Counts::Bucketed(ours) = &mut self.large {
                     ours.merge(&theirs);
                 }
             }
         }
+        self.work_off_queue();
     }
 
     /// Returns what is known, with the classes of sizes that occur.
     pub(crate) fn summary(&self) -> (SizeSummary, Vec<HistogramBar>) {
         let mut whole = self.clone();
-        for counted in std::mem::take(&mut whole.cache) {
-            whole.settle(counted);
-        }
-        match whole.counts {
+        whole.settle();
+        let mut sizes: Vec<(u64, u64)> = small_counts(&whole.small).collect();
+        let buckets = match whole.large {
             Counts::Exact(counts) => {
-                let mut sizes: Vec<(u64, u64)> = counts.into_iter().collect();
-                sizes.sort_unstable();
-                let mut classes = [(0, 0); CLASSES];
-                for (size, count) in &sizes {
-                    add_class(&mut classes, *size, *count);
-                }
-                let mut summary = describe(&sizes, &classes);
-                summary.min = sizes.first().map(|(size, _)| *size);
-                summary.max = sizes.last().map(|(size, _)| *size);
-                summary.distinct = sizes.len() as u64;
-                (summary, bars(&classes))
+                sizes.extend(counts);
+                None
             }
-            Counts::Bucketed(buckets) => (buckets.describe(), bars(&buckets.classes)),
+            Counts::Bucketed(buckets) => Some(buckets),
+        };
+        // A small size whose counter is full is counted among the large ones too.
+        sizes.sort_unstable();
+        sizes.dedup_by(|later, earlier| {
+            later.0 == earlier.0 && {
+                earlier.1 += later.1;
+                true
+            }
+        });
+        let mut classes = buckets.as_ref().map_or([(0, 0); CLASSES], |buckets| buckets.classes);
+        for (size, count) in &sizes {
+            add_class(&mut classes, *size, *count);
         }
+        let (smallest, largest) = (sizes.first().map(|size| size.0), sizes.last().map(|size| size.0));
+        let distinct = sizes.len() as u64;
+        let Some(buckets) = buckets else {
+            let summary = SizeSummary { min: smallest, max: largest, distinct, ..describe(&sizes, &classes) };
+            return (summary, bars(&classes));
+        };
+        sizes.extend(buckets.sizes());
+        sizes.sort_unstable();
+        let summary = SizeSummary {
+            min: Some(smallest.map_or(buckets.min, |size| size.min(buckets.min))),
+            max: Some(largest.map_or(buckets.max, |size| size.max(buckets.max))),
+            distinct: distinct + buckets.distinct,
+            approximate: true,
+            ..describe(&sizes, &classes)
+        };
+        (summary, bars(&classes))
     }
+}
+
+/// The sizes that occur in a table of small ones, with how often.
+fn small_counts(small: &[u32]) -> impl Iterator<Item = (u64, u64)> {
+    let used = small.iter().enumerate().filter(|(_, count)| **count > 0);
+    used.map(|(size, count)| (size as u64, u64::from(*count)))
 }
 
 fn add_class(classes: &mut [(u64, u128); CLASSES], size: u64, count: u64) {
@@ -166,17 +233,10 @@ impl Buckets {
         self.distinct = self.distinct.max(other.distinct);
     }
 
-    fn describe(&self) -> SizeSummary {
+    /// The sizes that stand for the buckets in use, with how often.
+    fn sizes(&self) -> impl Iterator<Item = (u64, u64)> {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        let sizes: Vec<(u64, u64)> =
-            used.map(|(at, count)| (middle::<BITS>(at).clamp(self.min, self.max), *count)).collect();
-        SizeSummary {
-            min: Some(self.min),
-            max: Some(self.max),
-            distinct: self.distinct,
-            approximate: true,
-            ..describe(&sizes, &self.classes)
-        }
+        used.map(|(at, count)| (middle::<BITS>(at).clamp(self.min, self.max), *count))
     }
 }
 
@@ -236,10 +296,16 @@ fn bars(classes: &[(u64, u128); CLASSES]) -> Vec<HistogramBar> {
 mod tests {
     use super::*;
 
-    fn summary_of(sizes: impl IntoIterator<Item = u64>, exact_sizes: usize) -> SizeSummary {
-        let mut counts = SizeCounts::with_exact_sizes(exact_sizes);
-        sizes.into_iter().for_each(|size| counts.add(size));
-        counts.summary().0
+    fn counts_of(sizes: impl IntoIterator<Item = u64>, large_sizes: usize) -> SizeCounts {
+        let mut counts = SizeCounts { large_sizes, ..SizeCounts::default() };
+        for size in sizes {
+            counts.add(size);
+        }
+        counts
+    }
+
+    fn summary_of(sizes: impl IntoIterator<Item = u64>, large_sizes: usize) -> SizeSummary {
+        counts_of(sizes, large_sizes).summary().0
     }
 
     #[test]
@@ -258,10 +324,14 @@ mod tests {
         assert_eq!(summary_of([7], 100).p75, Some(7.0));
     }
 
+    /// Sizes of which half are larger than those that have a counter each.
+    fn mixed() -> impl Iterator<Item = u64> {
+        (1..50_000u64).map(|i| (i * i * 7919) % 1_000_003 + 1 + (i % 2) * 40_000_000)
+    }
+
     #[test]
     fn beyond_many_sizes_figures_stay_within_a_thousandth() {
-        let sizes = || (1..50_000u64).map(|i| (i * i * 7919) % 1_000_003 + 1);
-        let (exact, rough) = (summary_of(sizes(), usize::MAX), summary_of(sizes(), 1000));
+        let (exact, rough) = (summary_of(mixed(), usize::MAX), summary_of(mixed(), 1000));
         assert!(rough.approximate && !exact.approximate);
         assert_eq!(
             (rough.count, rough.mean, rough.min, rough.max),
@@ -274,29 +344,37 @@ mod tests {
 
     #[test]
     fn merged_counts_equal_counting_all() {
-        for exact_sizes in [10, 100_000] {
-            let sizes: Vec<u64> = (0..5000u64).map(|i| i * i % 3001).collect();
-            let mut halves = [(); 2].map(|()| SizeCounts::with_exact_sizes(exact_sizes));
-            let mut all = SizeCounts::with_exact_sizes(exact_sizes);
-            for (at, size) in sizes.iter().enumerate() {
-                halves[at % 2].add(*size);
-                all.add(*size);
+        for large_sizes in [10, usize::MAX] {
+            let part = |odd: usize| {
+                let sizes = mixed().enumerate().filter(move |(at, _)| at % 2 == odd).map(|(_, size)| size);
+                counts_of(sizes, large_sizes)
+            };
+            let mut merged = part(0);
+            merged.merge(part(1));
+            let (mut merged, bars) = merged.summary();
+            let (whole, whole_bars) = counts_of(mixed(), large_sizes).summary();
+            if large_sizes == 10 {
+                merged.distinct = whole.distinct; // a lower bound only
             }
-            let [mut first, second] = halves;
-            first.merge(second);
-            let (mut merged, bars) = first.summary();
-            let (whole, whole_bars) = all.summary();
-            merged.distinct = whole.distinct;
             assert_eq!((merged, bars), (whole, whole_bars));
         }
     }
 
     #[test]
+    fn a_counter_that_is_full_loses_nothing() {
+        let mut counts = counts_of([7, 8], 100);
+        counts.settle();
+        counts.small[7] = u32::MAX;
+        counts.add(7);
+        let mut doubled = counts.clone();
+        doubled.merge(counts.clone());
+        assert_eq!((counts.summary().0.count, counts.summary().0.distinct), ((1 << 32) + 1, 2));
+        assert_eq!((doubled.summary().0.count, doubled.summary().0.distinct), ((1 << 33) + 2, 2));
+    }
+
+    #[test]
     fn the_histogram_has_one_bar_per_power_of_two_that_occurs() {
-        let mut counts = SizeCounts::default();
-        for size in [0, 1, 255, 256, 511, 512] {
-            counts.add(size);
-        }
+        let counts = counts_of([0, 1, 255, 256, 511, 512], 100);
         let bars: Vec<_> =
             counts.summary().1.iter().map(|b| (b.from_bytes, b.to_bytes, b.count, b.bytes)).collect();
         assert_eq!(

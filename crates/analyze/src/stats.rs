@@ -155,7 +155,7 @@ pub struct Ledger {
 /// Folds events into [`Stats`].
 #[derive(Clone, Debug, Default)]
 pub struct StatsFold {
-    tallies: Vec<TallyStats>,
+    tallies: [TallyStats; KINDS],
     /// By space and kind: `space * KINDS + kind`.
     ledgers: Vec<LedgerState>,
 }
@@ -208,15 +208,6 @@ impl LedgerState {
 
 impl StatsFold {
     #[inline]
-    fn tally(&mut self, tally: u8) -> &mut TallyStats {
-        let at = usize::from(tally);
-        if at >= self.tallies.len() {
-            self.tallies.resize_with(at + 1, TallyStats::default);
-        }
-        &mut self.tallies[at]
-    }
-
-    #[inline]
     fn ledger(&mut self, space: u32, kind: Kind) -> &mut LedgerState {
         let at = space as usize * KINDS + kind as usize;
         if at >= self.ledgers.len() {
@@ -263,7 +254,7 @@ impl Fold for StatsFold {
 
     #[inline]
     fn alloc(&mut self, block: &Block, _level: &Level) {
-        let tally = self.tally(block.tally);
+        let tally = &mut self.tallies[usize::from(block.tally)];
         tally.sizes.add(block.bytes);
         tally.zero_size += u64::from(block.bytes == 0);
         let ledger = self.ledger(block.space, block.kind);
@@ -276,7 +267,7 @@ impl Fold for StatsFold {
     fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
         // Which of several null blocks a free of null ends is arbitrary: nothing to compare.
         if block.address != 0 {
-            let tally = self.tally(block.tally);
+            let tally = &mut self.tallies[usize::from(block.tally)];
             tally.cross_thread_frees += u64::from(ending.thread != block.thread);
             tally.size_mismatches += u64::from(ending.bytes != block.bytes && ending.bytes != UNKNOWN_BYTES);
         }
@@ -290,7 +281,7 @@ impl Fold for StatsFold {
     }
 
     fn failure(&mut self, failure: &Failure) {
-        let tally = self.tally(failure.tally);
+        let tally = &mut self.tallies[usize::from(failure.tally)];
         tally.failed_bytes = tally.failed_bytes.saturating_add(failure.bytes);
         tally.largest_failure_bytes = tally.largest_failure_bytes.max(failure.bytes);
         let ledger = self.ledger(failure.space, failure.kind);
@@ -301,12 +292,11 @@ impl Fold for StatsFold {
     fn finish(&self, end: &End<'_>) -> Stats {
         let tallies = end.live.tallies();
         let (level, counters) = (tallies.main_level(), end.live.counters());
-        let none = TallyStats::default();
-        let own = self.tallies.get(usize::from(tallies.main())).unwrap_or(&none);
+        let own = &self.tallies[usize::from(tallies.main())];
         let (size, histogram) = own.sizes.summary();
         Stats {
             kinds: tallies.main_kinds(),
-            events: counters.events,
+            events: end.live.events(),
             first_time_ns: counters.first_time_ns,
             last_time_ns: counters.last_time_ns,
             allocations: level.allocations,

@@ -60,9 +60,13 @@ impl Select {
         selects(self.devices.as_ref(), &device) && selects(self.processes.as_ref(), &process)
     }
 
-    /// Whether threads or streams matter.
-    pub(super) fn looks_at_origin(&self) -> bool {
-        self.threads.is_some() || self.streams.is_some()
+    /// Whether anything inside the window is left out.
+    pub(super) fn narrows(&self) -> bool {
+        self.devices.is_some()
+            || self.processes.is_some()
+            || self.threads.is_some()
+            || self.streams.is_some()
+            || self.kinds.is_some()
     }
 
     /// Whether blocks allocated by this thread on this stream are selected.

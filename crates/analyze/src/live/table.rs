@@ -14,6 +14,9 @@ const REMEMBERED: usize = 1 << 15;
 
 const FIRST_CAPACITY: usize = 1 << 10;
 
+/// Capacity from which on looking ahead pays.
+const LARGE: usize = 1 << 14;
+
 /// What the table knows about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -41,7 +44,6 @@ pub(super) struct AddressTable {
     /// 64 less the binary logarithm of the capacity.
     shift: u32,
     used: usize,
-    live: usize,
     remembers_all: bool,
 }
 
@@ -51,7 +53,6 @@ impl Default for AddressTable {
             entries: vec![Entry::default(); FIRST_CAPACITY],
             shift: 64 - FIRST_CAPACITY.trailing_zeros(),
             used: 0,
-            live: 0,
             remembers_all: true,
         }
     }
@@ -70,15 +71,10 @@ impl AddressTable {
         let entry = &mut self.entries[at];
         if entry.address == address {
             let before = std::mem::replace(&mut entry.slot, slot);
-            if before != ENDED {
-                return Found::Live(before);
-            }
-            self.live += 1;
-            return Found::Ended;
+            return if before == ENDED { Found::Ended } else { Found::Live(before) };
         }
         *entry = Entry { address, slot };
         self.used += 1;
-        self.live += 1;
         if self.used * 2 > self.entries.len() {
             self.rebuild();
         }
@@ -93,17 +89,34 @@ impl AddressTable {
         if entry.address != address || entry.slot == ENDED {
             return None;
         }
-        self.live -= 1;
         Some(std::mem::replace(&mut entry.slot, ENDED))
+    }
+
+    /// Whether entries and blocks no longer fit the nearest caches.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.entries.len() >= LARGE
+    }
+
+    /// Returns the slot that is likely that of `address`; reads one entry and changes nothing.
+    #[inline]
+    pub(super) fn guess(&self, address: u64) -> u32 {
+        self.entries[self.home(address)].slot
+    }
+
+    /// Returns the entry at which the search for `address` begins.
+    #[inline]
+    fn home(&self, address: u64) -> usize {
+        // Fibonacci hashing: the high bits of the product depend on all bits that differ between
+        // aligned addresses of one pool.
+        ((address ^ (address >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
     /// Returns where `address` is, or the empty entry where it belongs.
     #[inline]
     fn position(&self, address: u64) -> usize {
         let mask = self.entries.len() - 1;
-        // Fibonacci hashing: the high bits of the product depend on all bits that differ between
-        // aligned addresses of one pool.
-        let mut at = ((address ^ (address >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize;
+        let mut at = self.home(address);
         loop {
             let found = self.entries[at & mask].address;
             if found == address || found == 0 {
@@ -115,8 +128,8 @@ impl AddressTable {
 
     #[cold]
     fn rebuild(&mut self) {
-        let ended = self.used - self.live;
-        let forget = ended > REMEMBERED.max(2 * self.live);
+        let ended = self.entries.iter().filter(|entry| entry.address != 0 && entry.slot == ENDED).count();
+        let forget = ended > REMEMBERED.max(2 * (self.used - ended));
         let capacity = if forget { self.entries.len() } else { self.entries.len() * 2 };
         let entries = std::mem::replace(&mut self.entries, vec![Entry::default(); capacity]);
         self.shift = 64 - capacity.trailing_zeros();
