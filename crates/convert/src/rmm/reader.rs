@@ -140,6 +140,7 @@ impl<R: Read> Reader<R> {
             Ok(None) if !line.is_empty() => {}
             Ok(None) | Err(_) => self.is_cut_off = true,
         }
+        self.lines.pass_unfinished();
     }
 
     /// Counts the line just passed as malformed, or makes it an error.
@@ -221,7 +222,7 @@ fn read_header<R: Read>(lines: &mut Lines<R>, path: &Path) -> Result<(Columns, u
             More::LongLine => return Err(refuse(long_line())),
             More::Unfinished => {
                 let columns = Columns::parse(lines.unfinished().trim_ascii()).map_err(refuse)?;
-                lines.pass(lines.unfinished().len());
+                lines.pass_unfinished();
                 return Ok((columns, line_count + 1));
             }
             More::End => return Err(refuse("it holds no line, not even a header".into())),

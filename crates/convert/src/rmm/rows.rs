@@ -33,7 +33,8 @@ impl Rows {
         reuse(&mut self.bytes, &mut batch.bytes);
         reuse(&mut self.thread, &mut batch.thread);
         reuse(&mut self.stream, &mut batch.stream);
-        batch.clear();
+        // Columns that another source may have filled become the same for all rows.
+        *batch = EventBatch::new();
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -89,11 +90,10 @@ impl Rows {
 }
 
 fn reuse<T: Copy + Default>(values: &mut Vec<T>, column: &mut Column<T>) {
-    if let Column::Each(each) = column {
-        if each.capacity() > values.capacity() {
-            mem::swap(values, each);
-        }
-        each.clear();
+    if let Column::Each(each) = column
+        && each.capacity() > values.capacity()
+    {
+        mem::swap(values, each);
     }
     values.resize(BATCH_ROWS, T::default());
 }

@@ -159,10 +159,10 @@ impl<W: Write> Writer<W> {
         let mut row = Row::new(bytes);
         row.put_text(self.thread.text(event.thread, thread_text));
 
-        let us = event.time_ns.div_euclid(1000);
         let us = match self.dialect {
-            Dialect::Rmm => us.rem_euclid(US_PER_DAY) as u64,
+            Dialect::Rmm => event.time_ns.div_euclid(1000).rem_euclid(US_PER_DAY) as u64,
             Dialect::RmmEpoch => {
+                let us = event.time_ns / 1000;
                 if us < 0 {
                     row.put(b"-");
                 }
