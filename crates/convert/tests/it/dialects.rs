@@ -239,3 +239,12 @@ fn the_log_of_an_h200_reads_without_loss() {
     assert_eq!(events.iter().filter(|e| e.action == Action::Alloc).count(), 4000);
     assert_eq!(events[7999].time_ns, 23_341 * NS_PER_S + 423_395_000);
 }
+
+#[test]
+fn times_with_leading_zeros_are_told_apart() {
+    let text = "Thread,Time,Action,Pointer,Size,Stream\n\
+                1,00000000100000005.000001,free,0x1,1,0\n\
+                1,00000000200000005.000001,free,0x1,1,0\n";
+    let times: Vec<_> = events(text.as_bytes()).iter().map(|e| e.time_ns / NS_PER_S).collect();
+    assert_eq!(times, [100_000_005, 200_000_005]);
+}
