@@ -17,8 +17,9 @@
 //! header. Fields may be quoted.
 //!
 //! Order and time: the order of the lines is the order of the events. Times are kept as they are
-//! written; threads write their lines microseconds after they took the time, so times of neighbouring
-//! events may run backwards. A time of day carries no date: see [`ReadProps::date`].
+//! written; threads write their lines microseconds after they took the time, so times of neighboring
+//! events may run backwards. A time of day carries no date: see [`ReadProps::date`]. Days go on from one
+//! log to the next in the same file.
 //!
 //! What such a log does not hold: the device (RMM for Python writes it into the file name, see
 //! [`device_of`](crate::device_of)), the process, the kind of memory, the resource and stacks.

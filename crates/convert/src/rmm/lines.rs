@@ -87,6 +87,12 @@ impl<R: Read> Lines<R> {
         self.at += len;
     }
 
+    /// Passes the line without an end.
+    pub(super) fn pass_unfinished(&mut self) {
+        (self.at, self.whole_end) = (self.end, self.end);
+        self.is_in_long_line = false;
+    }
+
     /// Reads on until there is something to say. To be called when no whole line is left.
     ///
     /// # Errors

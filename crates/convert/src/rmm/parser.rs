@@ -10,7 +10,8 @@ use super::columns::Columns;
 use super::days::Days;
 use super::lines::LINE_BYTES_MAX;
 use super::row::{Row, Time};
-use super::usual::{Usual, UsualRow};
+use super::rows::TimedRow;
+use super::usual::Usual;
 use crate::quote::quoted;
 
 /// What was learned from the lines so far.
@@ -31,7 +32,7 @@ impl Parser {
     ///
     /// # Errors
     /// What is wrong with it, in a sentence that quotes the field.
-    pub(super) fn read_line(&mut self, line: &[u8]) -> Result<Option<UsualRow>, String> {
+    pub(super) fn read_line(&mut self, line: &[u8]) -> Result<Option<TimedRow>, String> {
         if line.len() > LINE_BYTES_MAX {
             return Err(long_line());
         }
@@ -55,7 +56,7 @@ impl Parser {
         };
         self.usual.note_time(row.time_text, time_ns);
         let Row { thread, action, address, bytes, stream, .. } = row;
-        Ok(Some(UsualRow { thread, time_ns, action, address, bytes, stream }))
+        Ok(Some(TimedRow { thread, time_ns, action, address, bytes, stream }))
     }
 }
 

@@ -133,13 +133,14 @@ impl<R: Read> Reader<R> {
     fn read_unfinished(&mut self) {
         self.is_done = true;
         let line = self.lines.unfinished();
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
         // Nothing is left of a line that was too long, and an empty line is never unfinished.
-        match self.parser.read_line(line) {
+        let is_gone = line.is_empty();
+        match self.parser.read_line(line.strip_suffix(b"\r").unwrap_or(line)) {
             Ok(Some(row)) => self.rows.push(&row),
-            Ok(None) if !line.is_empty() => {}
-            Ok(None) | Err(_) => self.is_cut_off = true,
+            Ok(None) => self.is_cut_off = is_gone,
+            Err(_) => self.is_cut_off = true,
         }
+        self.lines.pass_unfinished();
     }
 
     /// Counts the line just passed as malformed, or makes it an error.
@@ -221,7 +222,7 @@ fn read_header<R: Read>(lines: &mut Lines<R>, path: &Path) -> Result<(Columns, u
             More::LongLine => return Err(refuse(long_line())),
             More::Unfinished => {
                 let columns = Columns::parse(lines.unfinished().trim_ascii()).map_err(refuse)?;
-                lines.pass(lines.unfinished().len());
+                lines.pass_unfinished();
                 return Ok((columns, line_count + 1));
             }
             More::End => return Err(refuse("it holds no line, not even a header".into())),

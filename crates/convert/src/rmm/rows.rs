@@ -9,7 +9,16 @@ use std::mem;
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{Action, Column, EventBatch};
 
-use super::usual::UsualRow;
+/// A row whose time is an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TimedRow {
+    pub(super) thread: u64,
+    pub(super) time_ns: i64,
+    pub(super) action: Action,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) stream: u64,
+}
 
 /// The columns that rows of a log fill.
 #[derive(Debug, Default)]
@@ -33,7 +42,8 @@ impl Rows {
         reuse(&mut self.bytes, &mut batch.bytes);
         reuse(&mut self.thread, &mut batch.thread);
         reuse(&mut self.stream, &mut batch.stream);
-        batch.clear();
+        // Columns that another source may have filled become the same for all rows.
+        *batch = EventBatch::new();
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -41,24 +51,20 @@ impl Rows {
     }
 
     /// Appends a row; there must be room.
-    pub(super) fn push(&mut self, row: &UsualRow) {
+    pub(super) fn push(&mut self, row: &TimedRow) {
         let mut next = Some(*row);
         self.fill(|| next.take());
     }
 
-    /// Appends rows until there is no more room or `next` has no more.
+    /// Appends rows, after [`Self::begin`], until there is no more room or `next` has no more.
     #[inline]
-    pub(super) fn fill(&mut self, mut next: impl FnMut() -> Option<UsualRow>) {
-        let (Some(time_ns), Some(action), Some(address), Some(bytes), Some(thread), Some(stream)) = (
-            self.time_ns.first_chunk_mut::<BATCH_ROWS>(),
-            self.action.first_chunk_mut::<BATCH_ROWS>(),
-            self.address.first_chunk_mut::<BATCH_ROWS>(),
-            self.bytes.first_chunk_mut::<BATCH_ROWS>(),
-            self.thread.first_chunk_mut::<BATCH_ROWS>(),
-            self.stream.first_chunk_mut::<BATCH_ROWS>(),
-        ) else {
-            return;
-        };
+    pub(super) fn fill(&mut self, mut next: impl FnMut() -> Option<TimedRow>) {
+        let time_ns = full_length(&mut self.time_ns);
+        let action = full_length(&mut self.action);
+        let address = full_length(&mut self.address);
+        let bytes = full_length(&mut self.bytes);
+        let thread = full_length(&mut self.thread);
+        let stream = full_length(&mut self.stream);
         let mut count = self.count;
         while count < BATCH_ROWS
             && let Some(row) = next()
@@ -88,12 +94,15 @@ impl Rows {
     }
 }
 
+fn full_length<T>(values: &mut [T]) -> &mut [T; BATCH_ROWS] {
+    values.first_chunk_mut().expect("`begin` gave it its full length")
+}
+
 fn reuse<T: Copy + Default>(values: &mut Vec<T>, column: &mut Column<T>) {
-    if let Column::Each(each) = column {
-        if each.capacity() > values.capacity() {
-            mem::swap(values, each);
-        }
-        each.clear();
+    if let Column::Each(each) = column
+        && each.capacity() > values.capacity()
+    {
+        mem::swap(values, each);
     }
     values.resize(BATCH_ROWS, T::default());
 }

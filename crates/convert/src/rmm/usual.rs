@@ -14,21 +14,11 @@ use floodmark_event::Action;
 use floodmark_event::units::NS_PER_S;
 
 use super::digits::{Pattern, decimal, decimal_value, hex, load, twelve_hex};
+use super::rows::TimedRow;
 
 /// How many bytes a caller must have from the beginning of a line on, whatever they hold. No usual row
 /// is longer.
 pub(super) const WINDOW: usize = 128;
-
-/// A row with its time resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UsualRow {
-    pub(super) thread: u64,
-    pub(super) time_ns: i64,
-    pub(super) action: Action,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) stream: u64,
-}
 
 /// How wide the thread of the row before was. The next is probably as wide, whichever thread it is.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +58,10 @@ impl Second {
     /// Takes the second from the text of an instant; `None` if it is not as usual.
     fn of(text: &[u8], time_ns: i64) -> Option<Self> {
         let (second, decimals) = text.split_last_chunk::<7>()?;
+        // A longer text is not the same if it begins and ends the same.
+        if second.len() > 16 {
+            return None;
+        }
         let pattern = match (second.first()?, decimals[0]) {
             // Decimals of a time before 1970 count backwards.
             (b'-', _) => return None,
@@ -144,7 +138,7 @@ impl Usual {
 
     /// Parses the row that `window` begins with; returns it and its length with the end of the line.
     #[inline(always)]
-    pub(super) fn parse(&mut self, window: &[u8; WINDOW]) -> Option<(UsualRow, usize)> {
+    pub(super) fn parse(&mut self, window: &[u8; WINDOW]) -> Option<(TimedRow, usize)> {
         let (thread, mut at) = match self.thread_width.pattern.digits(load(window, 0)?) {
             Some(digits) => (decimal_value(digits, self.thread_width.shift), self.thread_width.len),
             None => self.parse_thread(window)?,
@@ -178,7 +172,7 @@ impl Usual {
         } else {
             at += self.parse_stream(window, at)?;
         }
-        Some((UsualRow { thread, time_ns, action, address, bytes, stream: self.stream }, at))
+        Some((TimedRow { thread, time_ns, action, address, bytes, stream: self.stream }, at))
     }
 
     /// Parses a thread of another width than before; returns it and its length with the comma.

@@ -44,31 +44,8 @@ pub struct Writer<W> {
     /// Sizes of live blocks, by process, device and address.
     live: FxHashMap<(ProcessId, i32, u64), u64>,
     sizeless_frees: u64,
-    // Rows repeat much of the row before.
-    thread: Known,
-    second: Known,
-    stream: Known,
-}
-
-/// A number and the text of it that rows have.
-#[derive(Debug)]
-struct Known {
-    value: u64,
-    text: Text,
-}
-
-impl Known {
-    fn new(value: u64, text: fn(u64) -> Text) -> Self {
-        Self { value, text: text(value) }
-    }
-
-    #[inline]
-    fn text(&mut self, value: u64, text: fn(u64) -> Text) -> &Text {
-        if self.value != value {
-            *self = Self::new(value, text);
-        }
-        &self.text
-    }
+    /// The second of the row before, and its text.
+    second: (u64, Text),
 }
 
 impl<W: Write> Writer<W> {
@@ -86,9 +63,7 @@ impl<W: Write> Writer<W> {
             len,
             live: FxHashMap::default(),
             sizeless_frees: 0,
-            thread: Known::new(0, thread_text),
-            second: Known::new(0, dialect.second_text()),
-            stream: Known::new(0, stream_text),
+            second: (0, dialect.second_text(0)),
         }
     }
 
@@ -153,23 +128,28 @@ impl<W: Write> Writer<W> {
         }
     }
 
+    /// Appends a row to the buffer, which must have [`ROW_BYTES`] left.
     #[inline]
     fn put_row(&mut self, event: &Event) {
-        let Some(bytes) = self.buffer[self.len..].first_chunk_mut::<ROW_BYTES>() else { return };
-        let mut row = Row::new(bytes);
-        row.put_text(self.thread.text(event.thread, thread_text));
+        let room = self.buffer[self.len..].first_chunk_mut().expect("`write` has made room");
+        let mut row = Row::new(room);
+        row.put_decimal(event.thread);
+        row.put(b",");
 
-        let us = event.time_ns.div_euclid(1000);
         let us = match self.dialect {
-            Dialect::Rmm => us.rem_euclid(US_PER_DAY) as u64,
+            Dialect::Rmm => event.time_ns.div_euclid(1000).rem_euclid(US_PER_DAY) as u64,
             Dialect::RmmEpoch => {
+                let us = event.time_ns / 1000;
                 if us < 0 {
                     row.put(b"-");
                 }
                 us.unsigned_abs()
             }
         };
-        row.put_text(self.second.text(us / US_PER_S, self.dialect.second_text()));
+        if self.second.0 != us / US_PER_S {
+            self.second = (us / US_PER_S, self.dialect.second_text(us / US_PER_S));
+        }
+        row.put_text(&self.second.1);
         row.put_six_digits(us % US_PER_S, b',');
 
         match (event.action, self.dialect) {
@@ -187,50 +167,32 @@ impl<W: Write> Writer<W> {
         }
         row.put_decimal(event.bytes);
         row.put(b",");
-        row.put_text(self.stream.text(event.stream, stream_text));
+        if event.stream == 0 {
+            row.put(b"0\n");
+        } else {
+            row.put(b"0x");
+            row.put_hex(event.stream);
+            row.put(b"\n");
+        }
         self.len += row.len();
     }
 }
 
 impl Dialect {
     /// How a second is written, with the decimal point after it.
-    fn second_text(self) -> fn(u64) -> Text {
-        match self {
-            Self::Rmm => |second| {
-                Text::of(|row| {
+    fn second_text(self, second: u64) -> Text {
+        Text::of(|row| {
+            match self {
+                Self::Rmm => {
                     row.put_two_digits(second / 3600);
                     row.put(b":");
                     row.put_two_digits(second / 60 % 60);
                     row.put(b":");
                     row.put_two_digits(second % 60);
-                    row.put(b".");
-                })
-            },
-            Self::RmmEpoch => |second| {
-                Text::of(|row| {
-                    row.put_decimal(second);
-                    row.put(b".");
-                })
-            },
-        }
+                }
+                Self::RmmEpoch => row.put_decimal(second),
+            }
+            row.put(b".");
+        })
     }
-}
-
-fn thread_text(thread: u64) -> Text {
-    Text::of(|row| {
-        row.put_decimal(thread);
-        row.put(b",");
-    })
-}
-
-fn stream_text(stream: u64) -> Text {
-    Text::of(|row| {
-        if stream == 0 {
-            row.put(b"0\n");
-        } else {
-            row.put(b"0x");
-            row.put_hex(stream);
-            row.put(b"\n");
-        }
-    })
 }
