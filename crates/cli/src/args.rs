@@ -51,7 +51,8 @@ pub(crate) struct GlobalArgs {
 /// When to use colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On terminals, unless `NO_COLOR` is set
+    /// On terminals, unless `NO_COLOR` is set.
+    #[value(help = "On terminals, unless NO_COLOR is set")]
     Auto,
     /// Even in files and pipes
     Always,
@@ -79,12 +80,12 @@ pub(crate) struct InputArgs {
     /// Traces or logs to look at, each on its own; '-' is standard input
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// How to read them
-    #[command(flatten)]
-    pub(crate) reading: ReadingArgs,
     /// Which events to look at
     #[command(flatten)]
     pub(crate) narrow: NarrowArgs,
+    /// How to read them
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
 }
 
 /// How to read logs.
@@ -154,11 +155,20 @@ impl NarrowArgs {
     }
 }
 
-/// How to show results.
+/// Whether to show results to a program.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct JsonArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to show results that have tables.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Print JSON with everything there is
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// Show at most so many rows of a table, 0 for all [default: 10, JSON: all]
@@ -178,6 +188,12 @@ impl OutputArgs {
     /// Rows that a result needs to have; all if none.
     pub(crate) fn limit(self) -> Option<usize> {
         if self.json { self.rows.filter(|rows| *rows > 0) } else { self.text_rows() }
+    }
+}
+
+impl From<JsonArgs> for OutputArgs {
+    fn from(JsonArgs { json }: JsonArgs) -> Self {
+        Self { json, rows: None }
     }
 }
 

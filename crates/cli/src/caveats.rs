@@ -31,6 +31,6 @@ impl Fold for CaveatsFold {
     }
 
     fn finish(&self, end: &End<'_>) -> Caveats {
-        Caveats { events_selected: end.live.counters().events, ..self.caveats }
+        Caveats { events_selected: end.live.events(), ..self.caveats }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use floodmark_analyze::{Fold, Narrow, Pass};
 use floodmark_convert::OpenProps;
 use floodmark_event::units::{format_count, format_duration_ns};
@@ -18,7 +18,8 @@ use crate::progress::Bar;
 
 /// Opens a trace or a log.
 pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
-    Ok(floodmark_convert::open(path, props)?)
+    let opened = floodmark_convert::open(path, props);
+    if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
 }
 
 /// Runs a fold over every input, each on its own.

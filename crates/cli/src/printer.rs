@@ -12,7 +12,7 @@ use crate::error::{causes, hint};
 /// Columns when there is no terminal to ask.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
 /// Fewer columns than this are not worth laying out for.
-const NARROWEST: usize = 40;
+const NARROWEST: usize = 20;
 
 /// How much to say besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,12 @@ impl Printer {
     }
 
     /// Writes what `--json` and `--rows` ask for of reports.
-    pub(crate) fn reports<T: View>(&self, reports: &[Report<T>], output: &OutputArgs) -> io::Result<()> {
+    pub(crate) fn reports<T: View>(
+        &self,
+        reports: &[Report<T>],
+        output: impl Into<OutputArgs>,
+    ) -> io::Result<()> {
+        let output = output.into();
         if output.json {
             return self.data(&document(reports));
         }

@@ -290,7 +290,7 @@ mod tests {
         );
         assert_eq!(
             shown(59).lines().nth(1),
-            Some("  load_everything (sr…ng/path/app.py:90)  3.42 KiB  device")
+            Some("  load_everything (sr…ong/path/app.py:90)  3.42 KiB  device")
         );
         assert_eq!(shown(24).lines().nth(1), Some("  load_…py:90)  3.42 KiB"));
         assert_eq!(shown(16).lines().nth(1), Some("  l…0)  3.42 KiB"));

@@ -5,7 +5,7 @@ use clap::Args;
 use floodmark_event::units::parse_bytes;
 use floodmark_view::Report;
 
-use crate::args::{InputArgs, OutputArgs};
+use crate::args::{InputArgs, JsonArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::analyze;
@@ -19,8 +19,6 @@ use crate::rules::Rules;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    #[command(flatten)]
-    input: InputArgs,
     /// Allow at most so many live bytes, as in 512MiB or 20GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Rules")]
     max_peak: Option<u64>,
@@ -37,7 +35,9 @@ pub(crate) struct CheckArgs {
     #[arg(long, help_heading = "Rules")]
     no_losses: bool,
     #[command(flatten)]
-    output: OutputArgs,
+    output: JsonArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -76,7 +76,7 @@ impl CheckArgs {
                 Report { source, losses, caveats, result }
             })
             .collect();
-        printer.reports(&reports, &self.output)?;
+        printer.reports(&reports, self.output)?;
         let passed = reports.iter().all(|report| report.result.passed);
         Ok(if passed { ExitStatus::Success } else { ExitStatus::Broken })
     }

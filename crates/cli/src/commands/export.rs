@@ -35,9 +35,9 @@ pub(crate) struct ExportArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    reading: ReadingArgs,
-    #[command(flatten)]
     narrow: NarrowArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
 }
 
 const EXAMPLES: &str = "\

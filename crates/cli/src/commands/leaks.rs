@@ -17,9 +17,9 @@ use crate::printer::Printer;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LeaksArgs {
     #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -33,7 +33,7 @@ impl LeaksArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let options = || LeaksOptions { limit: self.output.limit(), ..LeaksOptions::default() };
         let reports = analyze(&self.input, printer, || LeaksFold::new(options()))?;
-        printer.reports(&reports, &self.output)?;
+        printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
 }

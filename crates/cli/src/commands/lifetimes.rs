@@ -14,13 +14,13 @@ use crate::printer::Printer;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LifetimesArgs {
-    #[command(flatten)]
-    input: InputArgs,
     /// Call blocks churn that live less than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns, default_value = "1ms", help_heading = "What to show")]
     churn: u64,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -36,7 +36,7 @@ impl LifetimesArgs {
             ..LifetimesOptions::default()
         };
         let reports = analyze(&self.input, printer, || LifetimesFold::new(options()))?;
-        printer.reports(&reports, &self.output)?;
+        printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
 }

@@ -23,10 +23,6 @@ pub(crate) struct ReadArgs {
     /// Trace or log to read; '-' is standard input
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    #[command(flatten)]
-    reading: ReadingArgs,
-    #[command(flatten)]
-    narrow: NarrowArgs,
     /// Print at most so many events
     #[arg(long, value_name = "N", help_heading = "Output")]
     limit: Option<usize>,
@@ -36,6 +32,10 @@ pub(crate) struct ReadArgs {
     /// Print a line of JSON for every event
     #[arg(long, help_heading = "Output")]
     json: bool,
+    #[command(flatten)]
+    narrow: NarrowArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
 }
 
 const EXAMPLES: &str = "\

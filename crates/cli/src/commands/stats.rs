@@ -14,9 +14,9 @@ use crate::printer::Printer;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -29,7 +29,7 @@ Examples:
 impl StatsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let reports = analyze(&self.input, printer, StatsFold::default)?;
-        printer.reports(&reports, &self.output)?;
+        printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use floodmark_analyze::{UsageFold, UsageMode, UsageStream};
 use floodmark_view::usage::{CSV_HEADER, csv, csv_line, kinds_text};
 
-use crate::args::{InputArgs, OutputArgs};
+use crate::args::{InputArgs, JsonArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{analyze, fold_over, open};
@@ -20,10 +20,13 @@ use crate::printer::Printer;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UsageArgs {
-    #[command(flatten)]
-    input: InputArgs,
     /// Print a table with the columns `time_ns`, `kind` and `live_bytes`
-    #[arg(long, conflicts_with_all = ["json", "rows"], help_heading = "What to show")]
+    #[arg(
+        long,
+        help = "Print a table with the columns time_ns, kind and live_bytes",
+        conflicts_with = "json",
+        help_heading = "What to show"
+    )]
     csv: bool,
     /// Reduce to at most so many points
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(16..), help_heading = "What to show")]
@@ -32,7 +35,9 @@ pub(crate) struct UsageArgs {
     #[arg(long, conflicts_with = "points", help_heading = "What to show")]
     exact: bool,
     #[command(flatten)]
-    output: OutputArgs,
+    output: JsonArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -49,7 +54,7 @@ impl UsageArgs {
         }
         let mode = if self.exact { UsageMode::Exact } else { UsageMode::Reduced(self.points as usize) };
         let reports = analyze(&self.input, printer, || UsageFold::new(mode))?;
-        printer.reports(&reports, &self.output)?;
+        printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
 

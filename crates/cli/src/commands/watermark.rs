@@ -19,8 +19,6 @@ use crate::printer::Printer;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatermarkArgs {
-    #[command(flatten)]
-    input: InputArgs,
     /// Group blocks by this; several give several tables
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ways(), help_heading = "What to show")]
     by: Vec<String>,
@@ -29,6 +27,8 @@ pub(crate) struct WatermarkArgs {
     at: Option<Instant>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -54,7 +54,7 @@ impl WatermarkArgs {
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let reports = analyze(&self.input, printer, || WatermarkFold::new(self.props()))?;
-        printer.reports(&reports, &self.output)?;
+        printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
 }
