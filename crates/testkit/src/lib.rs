@@ -1,1 +1,3 @@
-//! placeholder
+//! Synthetic workloads, oracles and torture programs for Floodmark's own tests.
+
+pub mod torture;

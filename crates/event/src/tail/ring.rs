@@ -241,6 +241,12 @@ impl Ring {
         unsafe { &*self.base }
     }
 
+    /// What to add to monotonic times for UTC.
+    pub(crate) fn utc_offset_ns(&self) -> i64 {
+        let header = self.header();
+        header.anchor_utc_ns.wrapping_sub(header.anchor_monotonic_ns as i64)
+    }
+
     /// Number of chunks that fit the mapping.
     pub(crate) fn capacity(&self) -> usize {
         (self.mapped_bytes - HEADER_BYTES) / CHUNK_BYTES

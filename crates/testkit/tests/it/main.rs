@@ -1,0 +1,3 @@
+//! The recorder and the store under torture: killed, starved, forked.
+mod crash;
+mod programs;
