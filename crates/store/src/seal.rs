@@ -188,7 +188,7 @@ impl Sealer {
         let mut files = Vec::new();
         for (stem, tail) in &mut snapshot.processes {
             files.extend(tail.files.drain(..).map(|file| (stem.clone(), file)));
-            if tail.ring.as_ref().is_none_or(|ring| ring.life == Life::Ended) {
+            if tail.has_ended(stem) {
                 ended.push(stem.clone());
             }
         }

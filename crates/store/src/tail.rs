@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use floodmark_event::tail::reader::{Life, RingProcess, RingReader};
+use floodmark_event::tail::reader::{Life, RingProcess, RingReader, is_maker_gone};
 use floodmark_event::tail::segment::{FRAME_HEAD_BYTES, Frame};
 
 use crate::error::{Error, Result};
@@ -180,13 +180,13 @@ impl TailSnapshot {
 
     /// Whether every process whose tail is here has ended.
     pub(crate) fn all_ended(&self) -> bool {
-        let ended = |tail: &ProcessTail| tail.ring.as_ref().is_none_or(|ring| ring.life == Life::Ended);
-        self.processes.values().all(ended)
+        self.processes.iter().all(|(stem, tail)| tail.has_ended(stem))
     }
 
     /// Enters the processes that the manifest does not know, and what their rings say now.
     pub(crate) fn adopt(&self, manifest: &mut Manifest) {
         let mut tails: Vec<_> = self.processes.iter().collect();
+        tails.retain(|(_, tail)| !tail.is_empty());
         tails.sort_by_key(|(_, tail)| tail.ring.as_ref().map(|ring| ring.anchor.monotonic_ns));
         for (stem, tail) in tails {
             let known = manifest.processes.iter().position(|process| process.stem == *stem);
@@ -207,6 +207,21 @@ impl TailSnapshot {
 }
 
 impl ProcessTail {
+    /// Whether the process will write no more.
+    pub(crate) fn has_ended(&self, stem: &str) -> bool {
+        match &self.ring {
+            Some(ring) => ring.life == Life::Ended,
+            // A link without a ring: the process is about to make it, or did not live to, or the
+            // machine was restarted.
+            None => is_maker_gone(stem) || !self.files.is_empty(),
+        }
+    }
+
+    /// Whether there is anything to read, or was.
+    fn is_empty(&self) -> bool {
+        self.ring.is_none() && self.lanes.is_empty()
+    }
+
     fn read_ring(&mut self, path: &Path, only: Option<u32>) {
         // A ring whose link leads nowhere was in the memory of a machine that has been restarted;
         // what it held is noticed as missing where the lanes break off.

@@ -27,7 +27,7 @@ fn kill_after(mut child: std::process::Child, delay: Duration) -> BTreeMap<u64, 
 /// A delay that differs from run to run and covers start, steady state and sealing.
 fn delay(run: u64) -> Duration {
     let mixed = (run + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    Duration::from_micros(500 + mixed % 60_000)
+    Duration::from_micros(500 + mixed % 40_000)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn fifty_killed_sealers_lose_nothing_and_disturb_nobody() {
         let trace = folder.join(&format!("{run}.flood"));
         std::fs::create_dir_all(&trace).expect("a trace");
         let mut first = sealer(&trace);
-        let mut child = writer(&trace, &["2", "400000"]);
+        let mut child = writer(&trace, &["2", "200000"]);
         std::thread::sleep(delay(run));
         first.kill().expect("the sealer can be killed");
         first.wait().expect("the sealer ends");
@@ -82,7 +82,7 @@ fn fifty_killed_sealers_lose_nothing_and_disturb_nobody() {
         assert!(child.wait().expect("the writer ends").success());
         let threads = events_by_thread(&trace);
         for thread in [1, 2] {
-            assert_eq!(check_thread(thread, &threads[&thread]), 400_000, "run {run}, thread {thread}");
+            assert_eq!(check_thread(thread, &threads[&thread]), 200_000, "run {run}, thread {thread}");
         }
         assert_eq!(lost(&trace), 0, "run {run}");
         let _ = std::fs::remove_dir_all(&trace);
