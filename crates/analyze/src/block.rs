@@ -62,7 +62,7 @@ pub struct BlockInfo {
     /// Resource that served it.
     pub resource: Option<String>,
     /// Innermost scope open on the thread; 0 for none.
-    pub scope: u32,
+    pub scope: u64,
     /// Place in the program that allocated it.
     pub site: String,
     /// Call stack, innermost frame first.

@@ -1,5 +1,5 @@
 //! scratch
-use floodmark_event::{tail, tail::*, Kind, StackId, StringId};
+use floodmark_event::{Kind, StackId, StringId, tail, tail::*};
 #[allow(clippy::all)]
 fn main() {
     let threads: usize = std::env::args().nth(1).unwrap().parse().unwrap();
@@ -16,10 +16,18 @@ fn main() {
                     let mut x = 88172645463325252u64 + k;
                     let mut acc = 0u64;
                     for i in 0..n {
-                        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
                         let a = 0x7f00_0000_0000 + ((x >> 20) & 0xfffff) * 256;
                         let b = x & 0xfffff;
-                        if rec { if i & 1 == 0 { tail::alloc(a, b, &place, StackId(0)); } else { tail::free(a, b, &place); } }
+                        if rec {
+                            if i & 1 == 0 {
+                                tail::alloc(a, b, &place, StackId(0));
+                            } else {
+                                tail::free(a, b, &place);
+                            }
+                        }
                         acc = acc.wrapping_add(a ^ b);
                     }
                     std::hint::black_box(acc);
@@ -28,6 +36,10 @@ fn main() {
         });
         t.elapsed().as_nanos() as f64 / (n * threads as u64) as f64
     };
-    for _ in 0..3 { let base = run(false); let with = run(true); println!("{threads} threads: base {base:.2} with {with:.2} ns/event wall; added {:.2}", with - base); }
+    for _ in 0..3 {
+        let base = run(false);
+        let with = run(true);
+        println!("{threads} threads: base {base:.2} with {with:.2} ns/event wall; added {:.2}", with - base);
+    }
     r.stop();
 }

@@ -98,7 +98,7 @@ pub struct EventBatch {
     /// Resource that served it.
     pub resource: Column<StringId>,
     /// Innermost scope.
-    pub scope: Column<u32>,
+    pub scope: Column<u64>,
     /// Call stack.
     pub stack: Column<StackId>,
     /// Name of the variable or block.

@@ -136,8 +136,8 @@ pub struct Event {
     pub kind: Kind,
     /// Name of the resource that served it.
     pub resource: StringId,
-    /// Innermost scope open on the thread; 0 for none.
-    pub scope: u32,
+    /// Innermost scope open on the thread: process in the upper half, its number there in the lower; 0 for none.
+    pub scope: u64,
     /// Call stack.
     pub stack: StackId,
     /// Name of the variable or block, where the source gives one.

@@ -1,10 +1,11 @@
-//! What Floodmark's own tests and benchmarks need: synthetic workloads and oracles.
+//! What Floodmark's own tests and benchmarks need: synthetic workloads, oracles and torture programs.
 //!
 //! A [`Workload`] yields as many events as wanted without keeping them; an [`oracle`] answers the
 //! questions of an analysis in the most obvious way, however slow. Nothing here knows the analyses.
 
 //pub mod oracle;
 pub mod random;
+pub mod torture;
 pub mod workload;
 
 //pub use oracle::{Filter, Oracle};

@@ -94,7 +94,7 @@ pub(super) trait Extras {
     fn kind(&self, row: usize) -> Kind;
     fn stack(&self, row: usize) -> StackId;
     fn name(&self, row: usize) -> StringId;
-    fn scope(&self, row: usize) -> u32;
+    fn scope(&self, row: usize) -> u64;
 }
 
 /// [`Extras`] that are the same for all rows.
@@ -103,7 +103,7 @@ pub(super) struct SameExtras {
     kind: Kind,
     stack: StackId,
     name: StringId,
-    scope: u32,
+    scope: u64,
 }
 
 impl SameExtras {
@@ -138,7 +138,7 @@ impl Extras for SameExtras {
     fn name(&self, _row: usize) -> StringId {
         self.name
     }
-    fn scope(&self, _row: usize) -> u32 {
+    fn scope(&self, _row: usize) -> u64 {
         self.scope
     }
 }
@@ -151,7 +151,7 @@ pub(super) struct EachExtras<'a> {
     kind: Reader<'a, Kind>,
     stack: Reader<'a, StackId>,
     name: Reader<'a, StringId>,
-    scope: Reader<'a, u32>,
+    scope: Reader<'a, u64>,
 }
 
 impl<'a> EachExtras<'a> {
@@ -188,7 +188,7 @@ impl Extras for EachExtras<'_> {
         self.name.at(row)
     }
     #[inline]
-    fn scope(&self, row: usize) -> u32 {
+    fn scope(&self, row: usize) -> u64 {
         self.scope.at(row)
     }
 }

@@ -336,8 +336,13 @@ impl Lane {
         let payload = unsafe { std::slice::from_raw_parts(self.payload(), self.position.get() as usize) };
         // SAFETY: the lane's chunks are mapped and backed.
         let base_time_ns = unsafe { (*self.chunk.get()).base_time_ns.load(Ordering::Relaxed) };
-        let frame =
-            Frame { lane: self.number.get(), sequence: self.sequence.get() - 1, base_time_ns, payload };
+        let frame = Frame {
+            lane: self.number.get(),
+            sequence: self.sequence.get() - 1,
+            base_time_ns,
+            utc_offset_ns: around.ring().utc_offset_ns(),
+            payload,
+        };
         let mut length = None;
         around.with_segment_path(self.number.get(), self.spill_number.get(), &mut |path| {
             length = segment::append(path, &frame).ok();

@@ -14,7 +14,7 @@ use super::ring::{
     CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING, ChunkHeader,
     HEADER_BYTES, Header, RING_MAGIC, pid_namespace, process_start,
 };
-pub use super::ring::{LossReason, TAIL_VERSION, boot_id};
+pub use super::ring::{LossReason, TAIL_VERSION, boot_id, is_maker_gone};
 use crate::clock::Anchor;
 
 /// Where a ring's bytes come from.

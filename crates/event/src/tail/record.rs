@@ -255,10 +255,10 @@ pub enum Record<'a> {
     },
 }
 
-/// Decodes the committed bytes of one chunk.
+/// Decodes the committed bytes of one chunk. The bytes are given to each call, so that a decoder can
+/// be kept beside them.
 #[derive(Clone, Debug)]
-pub struct Decoder<'a> {
-    bytes: &'a [u8],
+pub struct Decoder {
     at: usize,
     previous: Previous,
     places: [Option<Place>; PLACE_SLOTS],
@@ -277,11 +277,10 @@ pub struct Damage {
     pub what: &'static str,
 }
 
-impl<'a> Decoder<'a> {
-    /// Decodes `bytes`, the payload of a chunk that began at `base_time_ns`.
-    pub fn new(bytes: &'a [u8], base_time_ns: u64) -> Self {
+impl Decoder {
+    /// Starts with a chunk that began at `base_time_ns`.
+    pub fn new(base_time_ns: u64) -> Self {
         Self {
-            bytes,
             at: 0,
             previous: Previous { time_ns: base_time_ns, address: 0 },
             places: [None; PLACE_SLOTS],
@@ -291,21 +290,17 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns the next record, or `None` at the end.
+    /// Returns the next record of `bytes`, the chunk's payload, or `None` at the end.
     ///
     /// # Errors
     /// [`Damage`] if the bytes do not decode; nothing can be read after that.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "records borrow and end with an error, as iterators do not"
-    )]
-    pub fn next(&mut self) -> Result<Option<Record<'a>>, Damage> {
+    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Record<'a>>, Damage> {
         loop {
-            let Some(first) = self.bytes.get(self.at) else { return Ok(None) };
+            let Some(first) = bytes.get(self.at) else { return Ok(None) };
             if first & 3 != NOT_AN_EVENT {
-                return self.event().map(Some);
+                return self.event(bytes).map(|event| Some(Record::Event(event)));
             }
-            if let Some(record) = self.other(first >> 2)? {
+            if let Some(record) = self.other(bytes, first >> 2)? {
                 return Ok(Some(record));
             }
         }
@@ -315,33 +310,19 @@ impl<'a> Decoder<'a> {
         Damage { offset: self.at, what }
     }
 
-    /// Reads up to 8 little-endian bytes at `at`.
     #[inline]
-    fn bytes_at(&self, at: usize, len: usize) -> Option<u64> {
-        if let Some(word) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let shift = (64 - 8 * len as u32) & 63;
-            let word = u64::from_le_bytes(*word);
-            return Some(if len == 0 { 0 } else { word << shift >> shift });
-        }
-        let tail = self.bytes.get(at..at + len)?;
-        let mut word = [0; 8];
-        word[..len].copy_from_slice(tail);
-        Some(u64::from_le_bytes(word))
-    }
-
-    #[inline]
-    fn event(&mut self) -> Result<Record<'a>, Damage> {
+    fn event(&mut self, bytes: &[u8]) -> Result<Event, Damage> {
         let cut = self.damage("an event is cut off");
-        let head = self.bytes_at(self.at, 3).ok_or(cut.clone())?;
+        let head = bytes_at(bytes, self.at, 3).ok_or(cut.clone())?;
         let mut at = self.at + 3;
         let mut field = |len: u8| {
-            let value = self.bytes_at(at, usize::from(len));
+            let value = bytes_at(bytes, at, usize::from(len));
             at += usize::from(len);
             value.ok_or(cut.clone())
         };
         let time = field(LENGTHS[(head >> 3 & 7) as usize])?;
         let address = field(LENGTHS[(head >> 6 & 7) as usize])?;
-        let bytes = field(LENGTHS[(head >> 9 & 7) as usize])?;
+        let size = field(LENGTHS[(head >> 9 & 7) as usize])?;
         let stack = field(STACK_LENGTHS[(head >> 12 & 3) as usize])?;
         let place = self.places.get((head >> 16 & 0xff) as usize).copied().flatten();
         let Some(place) = place else {
@@ -359,28 +340,28 @@ impl<'a> Decoder<'a> {
             1 => Action::Free,
             _ => Action::Failure,
         };
-        Ok(Record::Event(Event {
+        Ok(Event {
             time_ns: self.previous.time_ns as i64,
             process: crate::event::ProcessId(0),
             thread: self.thread,
             action,
             address: self.previous.address,
-            bytes: if head & 1 << 14 != 0 { UNKNOWN_BYTES } else { bytes },
+            bytes: if head & 1 << 14 != 0 { UNKNOWN_BYTES } else { size },
             device: place.device,
             stream: place.stream,
             kind: place.kind,
             resource: place.resource,
-            scope: self.scope,
+            scope: u64::from(self.scope),
             stack: StackId(stack as u32),
             name: StringId(0),
-        }))
+        })
     }
 
     /// Decodes a record that is not an event; `None` if it only changes the decoder's state.
-    fn other(&mut self, kind: u8) -> Result<Option<Record<'a>>, Damage> {
-        let len = self.bytes_at(self.at + 1, 2).ok_or(self.damage("a record is cut off"))? as usize;
+    fn other<'a>(&mut self, bytes: &'a [u8], kind: u8) -> Result<Option<Record<'a>>, Damage> {
+        let len = bytes_at(bytes, self.at + 1, 2).ok_or(self.damage("a record is cut off"))? as usize;
         let start = self.at + 3;
-        let payload = self.bytes.get(start..start + len).ok_or(self.damage("a record is cut off"))?;
+        let payload = bytes.get(start..start + len).ok_or(self.damage("a record is cut off"))?;
         let mut fields = Fields { rest: payload };
         let short = self.damage("a record is too short for its type");
         let mut number = || fields.number().ok_or(short.clone());
@@ -457,6 +438,20 @@ impl<'a> Decoder<'a> {
         self.previous.time_ns = self.previous.time_ns.wrapping_add(time);
         self.previous.time_ns
     }
+}
+
+/// Reads up to 8 little-endian bytes at `at`.
+#[inline]
+fn bytes_at(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
+    if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let shift = (64 - 8 * len as u32) & 63;
+        let word = u64::from_le_bytes(*word);
+        return Some(if len == 0 { 0 } else { word << shift >> shift });
+    }
+    let tail = bytes.get(at..at + len)?;
+    let mut word = [0; 8];
+    word[..len].copy_from_slice(tail);
+    Some(u64::from_le_bytes(word))
 }
 
 struct Fields<'a> {

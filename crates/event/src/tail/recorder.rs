@@ -18,7 +18,9 @@ use std::time::Duration;
 use super::intern::Interner;
 use super::lane::{Lane, Surroundings};
 use super::record::{Payload, Place, RecordType};
-use super::ring::{CHUNK_BYTES, CHUNK_FREE, HEADER_BYTES, Identity, LossReason, Ring, c_path, path_of};
+use super::ring::{
+    CHUNK_BYTES, CHUNK_FREE, HEADER_BYTES, Identity, LossReason, Ring, c_path, host_in_names, path_of,
+};
 use crate::clock::{Anchor, monotonic_ns};
 use crate::event::{Action, StackId, StringId};
 use crate::tables::Frame;
@@ -450,7 +452,7 @@ impl Session {
         std::fs::create_dir_all(&segments).map_err(error("creating", &segments))?;
         let segments = segments.canonicalize().map_err(error("opening", &segments))?;
         let pid = current_pid();
-        let stem = format!("{}-{pid}-{:x}", host_name(), monotonic_ns());
+        let stem = format!("{}-{pid}-{:x}", host_in_names(), monotonic_ns());
         let link = segments.join(format!("{stem}.ring"));
         let identity = Identity { anchor: Anchor::now(), command: command() };
         let (ring, ring_path) =
@@ -495,27 +497,15 @@ fn create_ring(
     let extra = props.shared_memory_bytes / CHUNK_BYTES;
     let shared = props.ring_directory.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
     let path = shared.join(format!("floodmark-{stem}.ring"));
+    // The link comes first: a process killed in between leaves a link that leads nowhere, which the
+    // next open deletes, and not a file in shared memory that nobody knows.
+    std::os::unix::fs::symlink(&path, link)?;
     if let Ok(ring) = Ring::create(&c_path(&path)?, MAX_LANES + extra, identity) {
-        match std::os::unix::fs::symlink(&path, link) {
-            Ok(()) => return Ok((ring, path)),
-            Err(error) => {
-                let _ = std::fs::remove_file(&path);
-                return Err(error);
-            }
-        }
+        return Ok((ring, path));
     }
+    std::fs::remove_file(link)?;
     // No shared memory to be had: a file of the trace costs page faults and write-back, but works.
     Ring::create(&c_path(link)?, MAX_LANES + extra, identity).map(|ring| (ring, link.to_owned()))
-}
-
-/// This host's name, as far as it can stand in a file name.
-fn host_name() -> String {
-    let mut name = [0u8; 65];
-    // SAFETY: the buffer is writable for the given length; its last byte stays zero.
-    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-    let name = CStr::from_bytes_until_nul(&name).map(CStr::to_bytes).unwrap_or_default();
-    let plain = |byte: &u8| if byte.is_ascii_alphanumeric() { *byte as char } else { '_' };
-    name.iter().take(32).map(plain).collect()
 }
 
 /// The command line of this process, cut to what a header holds.

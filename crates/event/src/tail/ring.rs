@@ -201,9 +201,6 @@ impl Ring {
         reserve(fd.0, 0, HEADER_BYTES + CHUNK_BYTES)?;
         let mapped_bytes = HEADER_BYTES + max_chunks * CHUNK_BYTES;
         let base = map(fd.0, mapped_bytes)?;
-        let mut host = [0u8; 64];
-        // SAFETY: the buffer is writable for the given length; its last byte stays zero.
-        unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
         let header = Header {
             magic: [0; 8],
             version: TAIL_VERSION,
@@ -222,7 +219,7 @@ impl Ring {
             chunks: AtomicU32::new(0),
             reserved: 0,
             losses: Default::default(),
-            host,
+            host: host_name(),
             command: identity.command,
         };
         // SAFETY: the first HEADER_BYTES of the mapping are reserved above and nobody else knows the
@@ -239,6 +236,12 @@ impl Ring {
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the first HEADER_BYTES are mapped and backed (create reserves them); everything in it that changes is atomic.
         unsafe { &*self.base }
+    }
+
+    /// What to add to monotonic times for UTC.
+    pub(crate) fn utc_offset_ns(&self) -> i64 {
+        let header = self.header();
+        header.anchor_utc_ns.wrapping_sub(header.anchor_monotonic_ns as i64)
     }
 
     /// Number of chunks that fit the mapping.
@@ -290,6 +293,27 @@ pub(crate) fn process_start(pid: &str) -> Option<u64> {
 pub(crate) fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// Returns this host's name, padded with zeros.
+fn host_name() -> [u8; 64] {
+    let mut host = [0u8; 64];
+    // SAFETY: the buffer is writable for the given length; its last byte stays zero.
+    unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
+    host
+}
+
+/// Returns this host's name, as far as it can stand in a file name.
+pub(crate) fn host_in_names() -> String {
+    let plain = |byte: &u8| if byte.is_ascii_alphanumeric() { *byte as char } else { '_' };
+    host_name().iter().take_while(|byte| **byte != 0).take(32).map(plain).collect()
+}
+
+/// Whether the process that named its tail files with `stem` (`HOST-PID-TIME`) ran here and is gone.
+pub fn is_maker_gone(stem: &str) -> bool {
+    let mut parts = stem.rsplitn(3, '-').skip(1);
+    let (Some(pid), Some(host)) = (parts.next(), parts.next()) else { return false };
+    host == host_in_names() && process_start(pid).is_none()
 }
 
 /// Returns the id of this boot: monotonic times of another one mean nothing here.

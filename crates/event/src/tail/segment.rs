@@ -1,7 +1,7 @@
 //! Files of chunks that left the ring: what a sealer drained, what a thread wrote when no chunk was
 //! free, what a process wrote out when it ended.
 //!
-//! A segment is a row of frames, each a 40-byte head and the committed bytes of one chunk. Invariants:
+//! A segment is a row of frames, each a 48-byte head and the committed bytes of one chunk. Invariants:
 //! frames are only appended; a frame whose checksum does not fit, or that is cut off, is the end of
 //! what was written, and its chunk is then still in the ring; the same chunk may stand in several
 //! files, with the same bytes as far as the shorter goes.
@@ -15,7 +15,7 @@ use super::ring::{CHUNK_PAYLOAD_BYTES, Descriptor, exceeds_file_limit};
 /// First bytes of a frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"FLCK";
 /// Bytes of a frame's head.
-pub const FRAME_HEAD_BYTES: usize = 40;
+pub const FRAME_HEAD_BYTES: usize = 48;
 
 /// The committed bytes of one chunk and where they belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Frame<'a> {
     pub sequence: u64,
     /// Monotonic time at which the chunk began.
     pub base_time_ns: u64,
+    /// What to add to its times for UTC.
+    pub utc_offset_ns: i64,
     /// Its records.
     pub payload: &'a [u8],
 }
@@ -38,27 +40,33 @@ impl<'a> Frame<'a> {
         head[4..8].copy_from_slice(&self.lane.to_le_bytes());
         head[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         head[16..24].copy_from_slice(&self.base_time_ns.to_le_bytes());
-        head[24..28].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
-        let sum = checksum(checksum(0, &head[..28]), self.payload);
-        head[32..40].copy_from_slice(&sum.to_le_bytes());
+        head[24..32].copy_from_slice(&self.utc_offset_ns.to_le_bytes());
+        head[32..36].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
+        let sum = checksum(checksum(0, &head[..36]), self.payload);
+        head[40..48].copy_from_slice(&sum.to_le_bytes());
         head
     }
 
     /// Reads the frame at the start of `bytes`; `None` if there is no whole and sound one.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.first_chunk::<FRAME_HEAD_BYTES>()?;
-        if head[0..4] != FRAME_MAGIC {
-            return None;
-        }
         let word = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("within the head"));
         let half = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("within the head"));
-        let len = half(24) as usize;
-        if len > CHUNK_PAYLOAD_BYTES {
-            return None;
-        }
-        let payload = bytes.get(FRAME_HEAD_BYTES..FRAME_HEAD_BYTES + len)?;
-        let frame = Self { lane: half(4), sequence: word(8), base_time_ns: word(16), payload };
-        (word(32) == checksum(checksum(0, &head[..28]), payload)).then_some(frame)
+        let payload = bytes.get(FRAME_HEAD_BYTES..Self::end(head)?)?;
+        let frame = Self {
+            lane: half(4),
+            sequence: word(8),
+            base_time_ns: word(16),
+            utc_offset_ns: word(24) as i64,
+            payload,
+        };
+        (word(40) == checksum(checksum(0, &head[..36]), payload)).then_some(frame)
+    }
+
+    /// Returns the length of the frame with this head; `None` if it is no frame's.
+    pub fn end(head: &[u8; FRAME_HEAD_BYTES]) -> Option<usize> {
+        let len = u32::from_le_bytes(*head[32..].first_chunk()?) as usize;
+        (head[0..4] == FRAME_MAGIC && len <= CHUNK_PAYLOAD_BYTES).then_some(FRAME_HEAD_BYTES + len)
     }
 
     /// Bytes the frame takes in a file.
@@ -145,7 +153,7 @@ mod tests {
         let payloads = [b"one".as_slice(), b"", b"a longer payload of records"];
         let mut bytes = Vec::new();
         for (sequence, payload) in (0..).zip(payloads) {
-            let frame = Frame { lane: 7, sequence, base_time_ns: 99, payload };
+            let frame = Frame { lane: 7, sequence, base_time_ns: 99, utc_offset_ns: -5, payload };
             bytes.extend_from_slice(&frame.head());
             bytes.extend_from_slice(payload);
         }

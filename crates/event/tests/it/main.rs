@@ -1,0 +1,4 @@
+//! The tail from outside: what is recorded, what survives cuts, what a fork does.
+mod damage;
+mod recording;
+mod tailing;

@@ -1,0 +1,210 @@
+//! What goes in comes out: places, stacks, threads that end, forks, exits, no space.
+#![expect(unsafe_code, reason = "forks, as the programs we record do")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use floodmark_event::tables::Frame;
+use floodmark_event::tail::{self, Place, RecordProps, Recorder, StartError};
+use floodmark_event::{Action, Event, Kind, StackId, StringId, UNKNOWN_BYTES};
+
+use crate::tailing::{Place as Folder, Tail};
+
+#[test]
+fn every_value_of_an_event_comes_back() {
+    let folder = Folder::new("values");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let resource = tail::intern("pool");
+    assert_eq!(tail::intern("pool"), resource);
+    let frame = |name: &str| {
+        let function = tail::intern(name);
+        tail::intern_frame(&Frame { function, line: 7, ..Frame::default() })
+    };
+    let outer = tail::intern_stack(StackId(0), frame("main"));
+    let inner = tail::intern_stack(outer, frame("load"));
+    let mut expected = Vec::new();
+    for round in 0..20_000u64 {
+        let place = Place {
+            device: (round % 3) as i32 - 1,
+            kind: Kind::ALL[round as usize % 7],
+            stream: [0, 1, 0x55d0_c000_0000, u64::MAX][round as usize % 4],
+            resource: if round % 2 == 0 { resource } else { StringId(0) },
+        };
+        let address = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (round % 64);
+        let bytes = (1u64 << (round % 64)) - round % 2;
+        let stack = [StackId(0), outer, inner][round as usize % 3];
+        let action = Action::ALL[round as usize % 3];
+        match action {
+            Action::Alloc => tail::alloc(address, bytes, &place, stack),
+            Action::Free => tail::free(address, UNKNOWN_BYTES, &place),
+            Action::Failure => tail::failure(bytes, &place, stack),
+        }
+        expected.push(Event {
+            action,
+            address: if action == Action::Failure { 0 } else { address },
+            bytes: if action == Action::Free { UNKNOWN_BYTES } else { bytes },
+            stack: if action == Action::Free { StackId(0) } else { stack },
+            device: place.device,
+            kind: place.kind,
+            stream: place.stream,
+            resource: place.resource,
+            ..Event::default()
+        });
+    }
+    recorder.stop();
+    let tail = Tail::read(&folder.path);
+    let events: Vec<Event> = tail.lanes.values().flatten().copied().collect();
+    assert!(events.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
+    let thread = events[0].thread;
+    let plain = |event: &Event| Event { time_ns: 0, thread: 0, ..*event };
+    assert!(events.iter().all(|event| event.thread == thread));
+    assert_eq!(events.iter().map(plain).collect::<Vec<_>>(), expected);
+    let strings: Vec<&str> = tail.strings.values().map(String::as_str).collect();
+    assert_eq!(strings, ["pool", "main", "load"]);
+    assert_eq!(tail.stacks.values().collect::<Vec<_>>(), [&(0, 1), &(1, 2)]);
+}
+
+#[test]
+fn threads_that_end_leave_their_lane_to_the_next() {
+    let folder = Folder::new("lanes");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let place = Place::default();
+    for round in 0..200u64 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| tail::alloc(round, 1, &place, StackId(0)));
+        });
+    }
+    recorder.stop();
+    let tail = Tail::read(&folder.path);
+    assert_eq!(tail.count(), 200);
+    assert!(tail.lanes.len() <= 2, "{} lanes for threads that never ran together", tail.lanes.len());
+    let mut threads: Vec<u64> = tail.lanes.values().flatten().map(|event| event.thread).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    assert!(threads.len() > 100, "each event says which thread it was: {}", threads.len());
+}
+
+#[test]
+fn scopes_nest_and_are_restated_in_later_chunks() {
+    let folder = Folder::new("scopes");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let place = Place::default();
+    let outside = tail::enter_scope(tail::intern("outer"));
+    let outer = tail::enter_scope(tail::intern("inner"));
+    // Several chunks' worth, all of them inside both scopes.
+    for round in 0..30_000 {
+        tail::alloc(round << 32, round, &place, StackId(0));
+    }
+    tail::exit_scope(outer);
+    tail::alloc(1, 1, &place, StackId(0));
+    tail::exit_scope(outside);
+    tail::alloc(2, 1, &place, StackId(0));
+    recorder.stop();
+    let tail = Tail::read(&folder.path);
+    let events: Vec<&Event> = tail.lanes.values().flatten().collect();
+    assert_eq!(tail.scopes, [(1, 0), (2, 1)]);
+    assert!(events[..30_000].iter().all(|event| event.scope == 2));
+    assert_eq!((events[30_000].scope, events[30_001].scope), (1, 0));
+}
+
+#[test]
+fn a_forked_child_records_into_a_ring_of_its_own_with_the_ids_it_inherited() {
+    let folder = Folder::new("fork");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let place = Place { resource: tail::intern("pool"), ..Place::default() };
+    tail::alloc(1, 1, &place, StackId(0));
+    // SAFETY: the child only records and leaves without running anything of this test program.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        tail::alloc(2, 2, &place, StackId(0));
+        tail::free(1, 1, &place);
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    tail::free(1, 1, &place);
+    // SAFETY: waits for the child made above.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    recorder.stop();
+    let tail = Tail::read(&folder.path);
+    let mut counts: Vec<usize> = tail.lanes.values().map(Vec::len).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 2]);
+    assert_eq!(tail.processes.len(), 2);
+    assert!(tail.processes.iter().any(|process| process.pid == child as u32));
+    assert_eq!(tail.strings.values().collect::<Vec<_>>(), ["pool", "pool"]);
+}
+
+#[test]
+fn one_recording_at_a_time_and_a_new_one_after_the_end() {
+    let folder = Folder::new("again");
+    let place = Place::default();
+    tail::alloc(7, 7, &place, StackId(0));
+    for round in 0..3 {
+        let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+        let second = Recorder::start(RecordProps::new(&folder.path));
+        assert!(matches!(second, Err(StartError::AlreadyRecording)));
+        tail::alloc(round, 1, &place, StackId(0));
+        recorder.stop();
+        tail::alloc(99, 1, &place, StackId(0));
+    }
+    let tail = Tail::read(&folder.path);
+    let mut addresses: Vec<u64> = tail.lanes.values().flatten().map(|event| event.address).collect();
+    addresses.sort_unstable();
+    assert_eq!(addresses, [0, 1, 2]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_an_error_and_not_a_recording() {
+    let folder = Folder::new("refused");
+    std::fs::write(&folder.path, "a file where the trace should go").expect("writes");
+    let error = Recorder::start(RecordProps::new(&folder.path)).expect_err("cannot start");
+    assert!(error.to_string().contains("creating"), "{error}");
+    assert!(!tail::is_recording());
+    std::fs::remove_file(&folder.path).expect("removes");
+}
+
+#[test]
+fn records_made_in_a_signal_handler_are_recorded_or_counted() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn handler(_: libc::c_int) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        tail::alloc(0xff_ffff_ffff, 1, &Place::default(), StackId(0));
+    }
+    let folder = Folder::new("signal");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    // SAFETY: the handler does nothing but record, which is allowed anywhere; the timer is taken
+    // down before the function ends.
+    unsafe {
+        libc::signal(libc::SIGALRM, handler as *const () as libc::sighandler_t);
+        let every = libc::timeval { tv_sec: 0, tv_usec: 100 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+    }
+    let place = Place::default();
+    for round in 0..2_000_000u64 {
+        tail::alloc(round, 1, &place, StackId(0));
+    }
+    // SAFETY: as above.
+    unsafe {
+        let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let timer = libc::itimerval { it_interval: never, it_value: never };
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+        libc::signal(libc::SIGALRM, libc::SIG_IGN);
+    }
+    recorder.stop();
+    let tail = Tail::read(&folder.path);
+    let own: Vec<u64> = tail.lanes.values().flatten().map(|event| event.address).collect();
+    let (mut next, mut handled) = (0, 0);
+    for address in &own {
+        if *address == next {
+            next += 1;
+        } else {
+            assert_eq!(*address, 0xff_ffff_ffff);
+            handled += 1;
+        }
+    }
+    assert_eq!(next, 2_000_000);
+    let nested = tail.processes[0].losses.iter().map(|(_, count)| count).sum::<u64>();
+    let calls = CALLS.load(Ordering::Relaxed);
+    assert!(calls > 0, "no signal came");
+    assert_eq!(handled + nested, calls);
+}

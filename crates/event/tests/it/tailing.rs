@@ -1,0 +1,103 @@
+//! Reading what a recording left, straight from its files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use floodmark_event::Event;
+use floodmark_event::tail::reader::{RingProcess, RingReader};
+use floodmark_event::tail::record::{Decoder, Record};
+use floodmark_event::tail::segment;
+
+/// There is one recording per process, so tests of this binary take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A folder for a trace, and the turn to record.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let path = std::env::temp_dir().join(format!("floodmark-event-{name}-{}.flood", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self { path, _turn: turn }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Everything in a tail, by process (its ring's name) and lane, in order.
+#[derive(Default)]
+pub(crate) struct Tail {
+    pub(crate) lanes: BTreeMap<(String, u32), Vec<Event>>,
+    pub(crate) strings: BTreeMap<(String, u32), String>,
+    pub(crate) stacks: BTreeMap<(String, u32), (u32, u32)>,
+    pub(crate) scopes: Vec<(u32, u32)>,
+    pub(crate) processes: Vec<RingProcess>,
+}
+
+impl Tail {
+    pub(crate) fn read(trace: &Path) -> Self {
+        let mut tail = Self::default();
+        let mut chunks = BTreeMap::new();
+        let entries = std::fs::read_dir(trace.join("segments")).expect("segments");
+        for path in entries.map(|entry| entry.expect("an entry").path()) {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let stem = name.split('.').next().expect("a stem").to_owned();
+            if name.ends_with(".ring") {
+                let reader = RingReader::new(File::open(&path).expect("a ring")).expect("a ring");
+                tail.processes.push(reader.process().expect("a process"));
+                let (found, damaged) = reader.chunks().expect("chunks");
+                assert_eq!(damaged, 0);
+                for chunk in found {
+                    let key = (stem.clone(), chunk.lane, chunk.sequence);
+                    chunks.insert(key, (chunk.base_time_ns, chunk.payload));
+                }
+            } else if name.ends_with(".seg") {
+                let bytes = std::fs::read(&path).expect("a segment");
+                for frame in segment::frames(&bytes) {
+                    let key = (stem.clone(), frame.lane, frame.sequence);
+                    chunks.insert(key, (frame.base_time_ns, frame.payload.to_vec()));
+                }
+            }
+        }
+        let mut next: BTreeMap<(String, u32), u64> = BTreeMap::new();
+        for ((stem, lane, sequence), (base, payload)) in chunks {
+            let expected = next.entry((stem.clone(), lane)).or_default();
+            assert_eq!(sequence, *expected, "a chunk of lane {lane} is missing");
+            *expected += 1;
+            tail.decode(&stem, lane, base, &payload);
+        }
+        tail
+    }
+
+    fn decode(&mut self, stem: &str, lane: u32, base: u64, payload: &[u8]) {
+        let mut decoder = Decoder::new(base);
+        while let Some(record) = decoder.next(payload).expect("sound records") {
+            match record {
+                Record::Event(event) => self.lanes.entry((stem.into(), lane)).or_default().push(event),
+                Record::String { id, text } => {
+                    let text = String::from_utf8(text.to_vec()).expect("text");
+                    self.strings.insert((stem.into(), id.0), text);
+                }
+                Record::Stack { id, parent, frame } => {
+                    self.stacks.insert((stem.into(), id.0), (parent.0, frame));
+                }
+                Record::EnterScope { scope, parent, .. } => self.scopes.push((scope, parent)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lanes.values().map(Vec::len).sum()
+    }
+}

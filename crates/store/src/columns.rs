@@ -1,0 +1,252 @@
+//! How events and the small tables look as Parquet columns.
+//!
+//! Times are UTC timestamps in nanoseconds, enumerations are dictionary-encoded words, "none" is
+//! null, so that DuckDB, pandas, Polars and Spark show what we mean without knowing us.
+
+use std::sync::Arc;
+
+use arrow_array::builder::StringDictionaryBuilder;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int32Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_buffer::{NullBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use floodmark_event::{
+    Action, Column, EventBatch, Kind, NO_DEVICE, ProcessId, StackId, StringId, Tables, UNKNOWN_BYTES,
+};
+use rustc_hash::FxHashMap;
+
+/// Columns of the event table, in order.
+pub const EVENT_COLUMNS: [&str; 13] = [
+    "time", "process", "thread", "action", "address", "bytes", "device", "stream", "kind", "resource",
+    "scope", "stack", "name",
+];
+
+/// The type of a dictionary-encoded word.
+pub(crate) fn word_type() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+}
+
+pub(crate) fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+}
+
+/// Schema of the event table.
+pub(crate) fn event_schema() -> SchemaRef {
+    let field = |name: &str, kind: DataType, nullable: bool| Field::new(name, kind, nullable);
+    Arc::new(Schema::new(vec![
+        field("time", time_type(), false),
+        field("process", DataType::UInt32, false),
+        field("thread", DataType::UInt64, false),
+        field("action", word_type(), false),
+        field("address", DataType::UInt64, false),
+        field("bytes", DataType::UInt64, true),
+        field("device", DataType::Int32, true),
+        field("stream", DataType::UInt64, false),
+        field("kind", word_type(), false),
+        field("resource", word_type(), true),
+        field("scope", DataType::UInt64, true),
+        field("stack", DataType::UInt64, true),
+        field("name", word_type(), true),
+    ]))
+}
+
+fn values<T: Copy + PartialEq, U>(column: &Column<T>, rows: usize, convert: impl Fn(T) -> U) -> Vec<U> {
+    (0..rows).map(|row| convert(column.at(row))).collect()
+}
+
+/// Builds an array in which `none` is null.
+fn nullable<P, T>(
+    column: &Column<T>,
+    rows: usize,
+    none: T,
+    convert: impl Fn(T) -> P::Native,
+) -> PrimitiveArray<P>
+where
+    P: arrow_array::ArrowPrimitiveType,
+    T: Copy + PartialEq,
+{
+    let natives =
+        values(column, rows, |value| if value == none { P::Native::default() } else { convert(value) });
+    let nulls = (0..rows).map(|row| column.at(row) != none).collect::<NullBuffer>();
+    PrimitiveArray::new(ScalarBuffer::from(natives), Some(nulls).filter(|nulls| nulls.null_count() > 0))
+}
+
+/// Builds an array of words from numbers into a fixed list.
+fn fixed_words(keys: Vec<i32>, words: &[&str]) -> ArrayRef {
+    let words = StringArray::from(words.to_vec());
+    Arc::new(DictionaryArray::<Int32Type>::new(PrimitiveArray::from(keys), Arc::new(words)))
+}
+
+/// Builds an array of interned strings; id 0 is null.
+fn interned_words(column: &Column<StringId>, rows: usize, tables: &Tables) -> ArrayRef {
+    if column.same() == Some(StringId(0)) {
+        let none = vec![None::<i32>; rows];
+        let words = StringArray::from(Vec::<&str>::new());
+        return Arc::new(DictionaryArray::<Int32Type>::new(PrimitiveArray::from(none), Arc::new(words)));
+    }
+    let mut builder = StringDictionaryBuilder::<Int32Type>::new();
+    for row in 0..rows {
+        match column.at(row) {
+            StringId(0) => builder.append_null(),
+            id => builder.append_value(tables.string(id)),
+        }
+    }
+    Arc::new(builder.finish())
+}
+
+/// Turns a batch into the columns of the event table.
+///
+/// `stack_key` gives stacks their ids at rest.
+pub(crate) fn to_record_batch(
+    batch: &EventBatch,
+    tables: &Tables,
+    stack_key: &dyn Fn(StackId) -> u64,
+) -> RecordBatch {
+    let rows = batch.len();
+    let times = PrimitiveArray::<TimestampNanosecondType>::from(values(&batch.time_ns, rows, |time| time));
+    let stack_ids: Column<u64> = match batch.stack.same() {
+        Some(StackId(0)) => Column::Same(0),
+        _ => {
+            Column::Each(values(&batch.stack, rows, |stack| if stack.0 == 0 { 0 } else { stack_key(stack) }))
+        }
+    };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(times.with_timezone("UTC")),
+        Arc::new(PrimitiveArray::<UInt32Type>::from(values(&batch.process, rows, |process| process.0))),
+        Arc::new(PrimitiveArray::<UInt64Type>::from(values(&batch.thread, rows, |thread| thread))),
+        fixed_words(values(&batch.action, rows, |action| action as i32), &Action::ALL.map(Action::name)),
+        Arc::new(PrimitiveArray::<UInt64Type>::from(values(&batch.address, rows, |address| address))),
+        Arc::new(nullable::<UInt64Type, _>(&batch.bytes, rows, UNKNOWN_BYTES, |bytes| bytes)),
+        Arc::new(nullable::<Int32Type, _>(&batch.device, rows, NO_DEVICE, |device| device)),
+        Arc::new(PrimitiveArray::<UInt64Type>::from(values(&batch.stream, rows, |stream| stream))),
+        fixed_words(values(&batch.kind, rows, |kind| kind as i32), &Kind::ALL.map(Kind::name)),
+        interned_words(&batch.resource, rows, tables),
+        Arc::new(nullable::<UInt64Type, _>(&batch.scope, rows, 0, |scope| scope)),
+        Arc::new(nullable::<UInt64Type, _>(&stack_ids, rows, 0, |stack| stack)),
+        interned_words(&batch.name, rows, tables),
+    ];
+    RecordBatch::try_new(event_schema(), columns).expect("columns are built to the schema")
+}
+
+/// Turns record batches back into event batches.
+pub(crate) struct FromRecords<'a> {
+    /// Where strings go.
+    pub(crate) tables: &'a mut Tables,
+    /// Ids in `tables` of stacks at rest.
+    pub(crate) stacks: &'a FxHashMap<u64, StackId>,
+}
+
+/// Fills a column from a primitive array, as one value where all agree.
+fn fill<P, T>(
+    column: &mut Column<T>,
+    array: &ArrayRef,
+    none: T,
+    convert: impl Fn(P::Native) -> T,
+) -> Option<()>
+where
+    P: arrow_array::ArrowPrimitiveType,
+    P::Native: PartialEq,
+    T: Copy + PartialEq,
+{
+    let array = array.as_primitive_opt::<P>()?;
+    let natives = array.values();
+    if array.null_count() == array.len() {
+        *column = Column::Same(none);
+    } else if array.null_count() > 0 {
+        let values = column.each_cleared();
+        values.extend(
+            (0..array.len()).map(|row| if array.is_null(row) { none } else { convert(natives[row]) }),
+        );
+    } else if natives.first().is_some_and(|first| natives.iter().all(|native| native == first)) {
+        *column = Column::Same(convert(natives[0]));
+    } else {
+        column.each_cleared().extend(natives.iter().map(|native| convert(*native)));
+    }
+    Some(())
+}
+
+/// Fills a column from dictionary-encoded words.
+fn fill_words<T: Copy + PartialEq>(
+    column: &mut Column<T>,
+    array: &ArrayRef,
+    none: T,
+    mut convert: impl FnMut(&str) -> T,
+) -> Option<()> {
+    let array = array.as_dictionary_opt::<Int32Type>()?;
+    let words = array.values().as_string_opt::<i32>()?;
+    let meanings: Vec<T> = (0..words.len()).map(|at| convert(words.value(at))).collect();
+    let keys = array.keys();
+    let meaning = |row: usize| {
+        if keys.is_null(row) {
+            return none;
+        }
+        meanings.get(keys.value(row) as usize).copied().unwrap_or(none)
+    };
+    let raw = keys.values();
+    let same = keys.null_count() == keys.len()
+        || (keys.null_count() == 0 && raw.first().is_some_and(|first| raw.iter().all(|key| key == first)));
+    if same && !keys.is_empty() {
+        *column = Column::Same(meaning(0));
+    } else {
+        column.each_cleared().extend((0..keys.len()).map(meaning));
+    }
+    Some(())
+}
+
+impl FromRecords<'_> {
+    /// Replaces the rows of `out` by those of `records`; columns that are missing stay "none".
+    ///
+    /// `None` if a column has another type than the format says.
+    pub(crate) fn convert(&mut self, records: &RecordBatch, out: &mut EventBatch) -> Option<()> {
+        out.clear();
+        let schema = records.schema();
+        for name in EVENT_COLUMNS {
+            let found = schema.index_of(name).ok().map(|index| records.column(index));
+            self.column(name, found, out)?;
+        }
+        out.set_len(records.num_rows());
+        Some(())
+    }
+
+    fn column(&mut self, name: &str, array: Option<&ArrayRef>, out: &mut EventBatch) -> Option<()> {
+        macro_rules! fill_from {
+            ($column:ident, $none:expr, $with:expr) => {
+                match array {
+                    None => {
+                        out.$column = Column::Same($none);
+                        Some(())
+                    }
+                    Some(array) => $with(&mut out.$column, array, $none),
+                }
+            };
+        }
+        match name {
+            "time" => fill_from!(time_ns, 0, |c, a, n| fill::<TimestampNanosecondType, _>(c, a, n, |v| v)),
+            "process" => {
+                fill_from!(process, ProcessId(0), |c, a, n| fill::<UInt32Type, _>(c, a, n, ProcessId))
+            }
+            "thread" => fill_from!(thread, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
+            "action" => fill_from!(action, Action::Alloc, |c, a, n| fill_words(c, a, n, |word| {
+                Action::from_name(word).unwrap_or_default()
+            })),
+            "address" => fill_from!(address, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
+            "bytes" => fill_from!(bytes, UNKNOWN_BYTES, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
+            "device" => fill_from!(device, NO_DEVICE, |c, a, n| fill::<Int32Type, _>(c, a, n, |v| v)),
+            "stream" => fill_from!(stream, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
+            "kind" => fill_from!(kind, Kind::Unknown, |c, a, n| fill_words(c, a, n, |word| {
+                Kind::from_name(word).unwrap_or_default()
+            })),
+            "resource" => fill_from!(resource, StringId(0), |c, a, n| fill_words(c, a, n, |word| {
+                self.tables.intern(word)
+            })),
+            "scope" => fill_from!(scope, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
+            "stack" => fill_from!(stack, StackId(0), |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| {
+                self.stacks.get(&v).copied().unwrap_or_default()
+            })),
+            _ => {
+                fill_from!(name, StringId(0), |c, a, n| fill_words(c, a, n, |word| self.tables.intern(word)))
+            }
+        }
+    }
+}

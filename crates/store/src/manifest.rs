@@ -1,0 +1,272 @@
+//! The list of everything a trace consists of.
+//!
+//! `manifest.json` is replaced atomically and is the only file of a trace that ever changes.
+//! Invariants: a part is listed only once it is durable; the tail positions advance in the same
+//! replacement that lists the parts holding what they passed, so every event is in exactly one
+//! place; a file that is not listed does not count.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::source::Losses;
+
+/// Newest version of the format this crate reads, and the one it writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// Value of [`Manifest::format`].
+pub const FORMAT_NAME: &str = "floodmark-trace";
+/// Name of the manifest in the trace's directory.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Everything a trace consists of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Always [`FORMAT_NAME`].
+    pub format: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Grows with every replacement.
+    pub revision: u64,
+    /// What was recorded.
+    pub run: Run,
+    /// Monotonic clocks of the hosts, one per boot.
+    pub clocks: Vec<Clock>,
+    /// Processes, in the order of their ids.
+    pub processes: Vec<ProcessEntry>,
+    /// Parts, in the order in which they were written.
+    pub parts: Vec<Part>,
+    /// Events known to be missing, other than those counted by a process.
+    pub losses: Losses,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Command that was recorded, if one was.
+    pub command: Option<String>,
+    /// Host, if known.
+    pub host: Option<String>,
+    /// User, if known.
+    pub user: Option<String>,
+    /// When it began, nanoseconds since 1970-01-01 UTC.
+    pub start_ns: Option<i64>,
+    /// When it ended.
+    pub end_ns: Option<i64>,
+    /// How the command ended.
+    pub exit_status: Option<i32>,
+    /// Format the trace was imported from, if it was.
+    pub imported_format: Option<String>,
+    /// Files it was imported from.
+    pub imported_files: Vec<String>,
+}
+
+/// Where a host's monotonic clock stands in UTC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Boot of the host, hexadecimal.
+    pub boot: String,
+    /// Monotonic nanoseconds.
+    pub monotonic_ns: u64,
+    /// The same instant in UTC nanoseconds.
+    pub utc_ns: i64,
+}
+
+/// A process of the trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEntry {
+    /// Its id in the trace, from 1.
+    pub id: u32,
+    /// What the names of its tail files start with; empty if it has none.
+    pub stem: String,
+    /// Operating system's number; 0 if not known.
+    pub pid: u32,
+    /// Number of its parent; 0 if not known.
+    pub parent_pid: u32,
+    /// Host; empty if not known.
+    pub host: String,
+    /// Command line or name; empty if not known.
+    pub command: String,
+    /// When it began to record; 0 if not known.
+    pub start_ns: i64,
+    /// Boot whose clock it used; empty if its times are UTC.
+    pub boot: String,
+    /// How much of its tail is in parts, by lane.
+    pub lanes: BTreeMap<u32, Position>,
+    /// Events it could not record, by reason.
+    pub losses: Losses,
+    /// Whether nothing of its tail is left outside parts.
+    pub sealed: bool,
+}
+
+/// Up to where a lane is in parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Chunk that is the next to read.
+    pub sequence: u64,
+    /// Records of that chunk which are in parts already.
+    pub records: u64,
+}
+
+/// An immutable Parquet file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Table it belongs to, which is also its folder.
+    pub table: String,
+    /// File in that folder.
+    pub file: String,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Earliest time in it; 0 for tables without time.
+    pub min_time_ns: i64,
+    /// Latest time in it.
+    pub max_time_ns: i64,
+    /// Parts with the same number follow one another in the order of this list, whatever their
+    /// times; parts with different numbers are merged by time.
+    pub order: u32,
+}
+
+impl Manifest {
+    /// Returns the manifest of an empty trace.
+    pub fn new(run: Run) -> Self {
+        Self {
+            format: FORMAT_NAME.to_owned(),
+            version: FORMAT_VERSION,
+            revision: 0,
+            run,
+            clocks: Vec::new(),
+            processes: Vec::new(),
+            parts: Vec::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// Reads the manifest of the trace at `trace`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Incompatible`], [`Error::Corrupt`] or [`Error::Io`].
+    pub fn load(trace: &Path) -> Result<Option<Self>> {
+        let path = trace.join(MANIFEST_FILE);
+        match fs::read(&path) {
+            Ok(bytes) => Self::parse(&bytes, &path).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("reading", &path)(error)),
+        }
+    }
+
+    /// Reads a manifest from its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Incompatible`] or [`Error::Corrupt`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
+        /// What every version has, read first so that a newer one is not called damaged.
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
+        let head: Head = serde_json::from_slice(bytes).map_err(|error| corrupt(error.to_string()))?;
+        if head.format != FORMAT_NAME {
+            return Err(corrupt(format!("its format is called '{}'", head.format.escape_default())));
+        }
+        if head.version == 0 || head.version > FORMAT_VERSION {
+            let (found, supported) = (head.version, FORMAT_VERSION);
+            return Err(Error::Incompatible { path: path.to_owned(), found, supported });
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| corrupt(error.to_string()))?;
+        for part in &manifest.parts {
+            let plain = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+            if !plain(&part.table) || !plain(&part.file) {
+                return Err(corrupt(format!("it names the part '{}'", part.file.escape_default())));
+            }
+        }
+        for (index, process) in manifest.processes.iter().enumerate() {
+            if process.id as usize != index + 1 || process.stem.contains('/') {
+                return Err(corrupt(format!("its process {} is out of place", index + 1)));
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// Replaces the manifest of the trace at `trace`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the trace then has the manifest it had.
+    pub fn save(&mut self, trace: &Path) -> Result<()> {
+        self.revision += 1;
+        let mut bytes =
+            serde_json::to_vec_pretty(self).map_err(|error| Error::Internal(error.to_string()))?;
+        bytes.push(b'\n');
+        let saved = dir::replace(&trace.join(MANIFEST_FILE), &bytes);
+        if saved.is_err() {
+            self.revision -= 1;
+        }
+        saved
+    }
+
+    /// Parts of one table, in order.
+    pub fn parts_of<'a>(&'a self, table: &'a str) -> impl Iterator<Item = &'a Part> {
+        self.parts.iter().filter(move |part| part.table == table)
+    }
+
+    /// Everything known to be missing.
+    pub fn all_losses(&self) -> Losses {
+        let mut losses = self.losses.clone();
+        for process in &self.processes {
+            losses.extend(&process.losses);
+        }
+        losses
+    }
+
+    /// Number that no part's order has yet.
+    pub fn next_order(&self) -> u32 {
+        self.parts.iter().map(|part| part.order + 1).max().unwrap_or(0)
+    }
+}
+
+impl Part {
+    /// Path of the file in the trace at `trace`.
+    pub fn path(&self, trace: &Path) -> PathBuf {
+        trace.join(&self.table).join(&self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_versions_are_incompatible_and_not_damaged() {
+        let text = br#"{"format":"floodmark-trace","version":99,"shape":"new"}"#;
+        let error = Manifest::parse(text, Path::new("m")).expect_err("too new");
+        assert!(matches!(error, Error::Incompatible { found: 99, .. }), "{error}");
+    }
+
+    #[test]
+    fn names_that_leave_the_trace_are_refused() {
+        let mut manifest = Manifest::new(Run::default());
+        let part = |file: &str| Part {
+            table: "event".into(),
+            file: file.into(),
+            rows: 0,
+            bytes: 0,
+            min_time_ns: 0,
+            max_time_ns: 0,
+            order: 0,
+        };
+        manifest.parts.push(part("part-000001.parquet"));
+        let round = |manifest: &Manifest| {
+            Manifest::parse(&serde_json::to_vec(manifest).expect("serializes"), Path::new("m"))
+        };
+        assert_eq!(round(&manifest).expect("fine"), manifest);
+        manifest.parts.push(part("../../etc/passwd"));
+        assert!(matches!(round(&manifest), Err(Error::Corrupt { .. })));
+    }
+}

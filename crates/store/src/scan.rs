@@ -1,0 +1,318 @@
+//! Reading events back: sealed parts and unsealed tail look the same.
+//!
+//! A trace is a set of *runs*, each in order by itself: the parts of one import, one sealing, the
+//! tail. Runs are merged by time; where their times do not overlap, which is nearly everywhere,
+//! whole batches pass through untouched. Within a run rows keep their order even if their times do
+//! not: the order of a log is the order in which things happened.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use floodmark_event::batch::BATCH_ROWS;
+use floodmark_event::{Column, EventBatch, ProcessId, Tables};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+
+use crate::columns::{EVENT_COLUMNS, FromRecords};
+use crate::error::{Error, Result};
+use crate::manifest::{Manifest, Part};
+use crate::merge::TailMerge;
+use crate::part;
+use crate::registry::Registry;
+use crate::source::{Losses, Progress, Source};
+
+/// Which events and columns to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanProps {
+    /// Names of the columns to read, of [`EVENT_COLUMNS`]; all if `None`. Others read as "none".
+    pub columns: Option<Vec<&'static str>>,
+    /// Only events of these processes.
+    pub processes: Option<Vec<ProcessId>>,
+    /// Only events from this time on.
+    pub from_ns: Option<i64>,
+    /// Only events up to this time.
+    pub to_ns: Option<i64>,
+}
+
+impl ScanProps {
+    fn wants(&self, column: &str) -> bool {
+        // Times are needed to merge, and what is filtered by must be read.
+        let filtered = self.processes.is_some() && column == "process";
+        column == "time" || filtered || self.columns.as_ref().is_none_or(|columns| columns.contains(&column))
+    }
+
+    fn overlaps(&self, from_ns: i64, to_ns: i64) -> bool {
+        self.from_ns.is_none_or(|from| to_ns >= from) && self.to_ns.is_none_or(|to| from_ns <= to)
+    }
+
+    /// Whether a row group can hold a row we want.
+    fn wants_group(&self, group: &RowGroupMetaData) -> bool {
+        group.columns().iter().all(|column| {
+            match (column.column_path().string().as_str(), column.statistics()) {
+                ("time", Some(Statistics::Int64(times))) => match (times.min_opt(), times.max_opt()) {
+                    (Some(from), Some(to)) => self.overlaps(*from, *to),
+                    _ => true,
+                },
+                ("process", Some(Statistics::Int32(ids))) => {
+                    match (&self.processes, ids.min_opt(), ids.max_opt()) {
+                        (Some(wanted), Some(from), Some(to)) => {
+                            wanted.iter().any(|id| (*from..=*to).contains(&(id.0 as i32)))
+                        }
+                        _ => true,
+                    }
+                }
+                _ => true,
+            }
+        })
+    }
+
+    /// Removes the rows that are not wanted.
+    fn filter(&self, batch: &mut EventBatch) {
+        if self.processes.is_none() && self.from_ns.is_none() && self.to_ns.is_none() {
+            return;
+        }
+        let keep: Vec<bool> = (0..batch.len())
+            .map(|row| {
+                let time = batch.time_ns.at(row);
+                let process = batch.process.at(row);
+                self.overlaps(time, time) && self.processes.as_ref().is_none_or(|ids| ids.contains(&process))
+            })
+            .collect();
+        if keep.iter().all(|keep| *keep) {
+            return;
+        }
+        retain(&mut batch.time_ns, &keep);
+        retain(&mut batch.process, &keep);
+        retain(&mut batch.thread, &keep);
+        retain(&mut batch.action, &keep);
+        retain(&mut batch.address, &keep);
+        retain(&mut batch.bytes, &keep);
+        retain(&mut batch.device, &keep);
+        retain(&mut batch.stream, &keep);
+        retain(&mut batch.kind, &keep);
+        retain(&mut batch.resource, &keep);
+        retain(&mut batch.scope, &keep);
+        retain(&mut batch.stack, &keep);
+        retain(&mut batch.name, &keep);
+        batch.set_len(keep.iter().filter(|keep| **keep).count());
+    }
+}
+
+fn retain<T>(column: &mut Column<T>, keep: &[bool]) {
+    if let Column::Each(values) = column {
+        let mut keep = keep.iter();
+        values.retain(|_| *keep.next().expect("as many as rows"));
+    }
+}
+
+/// Parts that follow one another.
+struct PartRun {
+    parts: VecDeque<(PathBuf, u64)>,
+    reader: Option<(PathBuf, ParquetRecordBatchReader)>,
+}
+
+impl PartRun {
+    fn open(path: &Path, props: &ScanProps) -> Result<ParquetRecordBatchReader> {
+        let builder: ParquetRecordBatchReaderBuilder<File> = part::open(path)?;
+        let wanted = EVENT_COLUMNS.into_iter().filter(|column| props.wants(column));
+        let mask = ProjectionMask::columns(builder.parquet_schema(), wanted);
+        let groups = builder.metadata().row_groups().iter().enumerate();
+        let groups = groups.filter(|(_, group)| props.wants_group(group)).map(|(index, _)| index).collect();
+        let reader =
+            builder.with_projection(mask).with_row_groups(groups).with_batch_size(BATCH_ROWS).build();
+        reader.map_err(|error| Error::Corrupt { path: path.to_owned(), what: error.to_string() })
+    }
+
+    fn next(
+        &mut self,
+        batch: &mut EventBatch,
+        registry: &mut Registry,
+        props: &ScanProps,
+        done: &mut u64,
+    ) -> Result<bool> {
+        loop {
+            if self.reader.is_none() {
+                let Some((path, _)) = self.parts.front() else {
+                    batch.clear();
+                    return Ok(false);
+                };
+                self.reader = Some((path.clone(), Self::open(path, props)?));
+            }
+            let (path, reader) = self.reader.as_mut().expect("opened above");
+            let corrupt = |what: String| Error::Corrupt { path: path.clone(), what };
+            match reader.next() {
+                Some(Ok(records)) => {
+                    let mut converter =
+                        FromRecords { tables: &mut registry.tables, stacks: &registry.stacks };
+                    let converted = converter.convert(&records, batch);
+                    converted
+                        .ok_or_else(|| corrupt("a column has another type than the format says".into()))?;
+                    *done += batch.len() as u64;
+                    return Ok(true);
+                }
+                Some(Err(error)) => return Err(corrupt(error.to_string())),
+                None => {
+                    self.reader = None;
+                    self.parts.pop_front();
+                }
+            }
+        }
+    }
+}
+
+enum Rows {
+    Parts(PartRun),
+    Tail(Box<TailMerge>),
+}
+
+struct Run {
+    rows: Rows,
+    batch: EventBatch,
+    at: usize,
+    /// Time at which the next row sorts: never less than that of an earlier row of the run.
+    time_ns: i64,
+    started: bool,
+}
+
+impl Run {
+    fn advance(&mut self) {
+        self.at += 1;
+        if self.at < self.batch.len() {
+            self.time_ns = self.time_ns.max(self.batch.time_ns.at(self.at));
+        }
+    }
+}
+
+/// The events of a trace, in order.
+pub struct Scan {
+    runs: Vec<Run>,
+    registry: Registry,
+    props: ScanProps,
+    losses: Losses,
+    done: u64,
+    total: u64,
+}
+
+impl Scan {
+    pub(crate) fn new(
+        trace: &Path,
+        manifest: &Manifest,
+        registry: Registry,
+        tail: Option<TailMerge>,
+        props: ScanProps,
+    ) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut orders: Vec<(u32, Vec<&Part>)> = Vec::new();
+        for part in
+            manifest.parts_of("event").filter(|part| props.overlaps(part.min_time_ns, part.max_time_ns))
+        {
+            match orders.iter_mut().find(|(order, _)| *order == part.order) {
+                Some((_, parts)) => parts.push(part),
+                None => orders.push((part.order, vec![part])),
+            }
+        }
+        let total = orders.iter().flat_map(|(_, parts)| parts).map(|part| part.rows).sum();
+        let run = |rows, time_ns| Run { rows, batch: EventBatch::new(), at: 0, time_ns, started: false };
+        for (_, parts) in orders {
+            // Rows of an import may come before its first row in time, but are read after it.
+            let earliest = parts.iter().map(|part| part.min_time_ns).min().unwrap_or(i64::MIN);
+            let parts = parts.iter().map(|part| (part.path(trace), part.rows)).collect();
+            runs.push(run(Rows::Parts(PartRun { parts, reader: None }), earliest));
+        }
+        if let Some(tail) = tail {
+            runs.push(run(Rows::Tail(Box::new(tail)), i64::MIN));
+        }
+        Self { runs, registry, props, losses: manifest.all_losses(), done: 0, total }
+    }
+
+    /// Reads the next batch of a run into its own batch; removes the run at its end.
+    fn refill(&mut self, index: usize) -> Result<bool> {
+        let run = &mut self.runs[index];
+        let filled = match &mut run.rows {
+            Rows::Parts(parts) => {
+                parts.next(&mut run.batch, &mut self.registry, &self.props, &mut self.done)?
+            }
+            Rows::Tail(tail) => {
+                // Scopes have a table of their own, which is not read here.
+                let mut scopes = Vec::new();
+                tail.next(&mut run.batch, &mut scopes, &self.registry)
+            }
+        };
+        if !filled {
+            if let Rows::Tail(tail) = &run.rows {
+                self.losses.extend(&tail.losses);
+            }
+            self.runs.remove(index);
+            return Ok(false);
+        }
+        run.at = 0;
+        if !run.batch.is_empty() {
+            let first = run.batch.time_ns.at(0);
+            run.time_ns = if run.started { run.time_ns.max(first) } else { first };
+            run.started = true;
+        }
+        Ok(true)
+    }
+
+    fn next_unfiltered(&mut self, out: &mut EventBatch) -> Result<bool> {
+        out.clear();
+        while out.is_empty() {
+            let Some(first) = (0..self.runs.len()).min_by_key(|index| self.runs[*index].time_ns) else {
+                return Ok(false);
+            };
+            if self.runs[first].at >= self.runs[first].batch.len() {
+                self.refill(first)?;
+                continue;
+            }
+            let others = self.runs.iter().enumerate().filter(|(index, _)| *index != first);
+            let until = others.map(|(_, run)| run.time_ns).min().unwrap_or(i64::MAX);
+            let run = &mut self.runs[first];
+            let whole = run.at == 0 && (until == i64::MAX || latest(&run.batch) <= until);
+            if whole {
+                std::mem::swap(out, &mut run.batch);
+                run.time_ns = run.time_ns.max(if until == i64::MAX { run.time_ns } else { latest(out) });
+                run.batch.clear();
+                return Ok(true);
+            }
+            while run.at < run.batch.len() && run.time_ns <= until && out.len() < BATCH_ROWS {
+                out.push(&run.batch.event(run.at));
+                run.advance();
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn latest(batch: &EventBatch) -> i64 {
+    match &batch.time_ns {
+        Column::Same(time) => *time,
+        Column::Each(times) => times.iter().copied().max().unwrap_or(i64::MIN),
+    }
+}
+
+impl Source for Scan {
+    fn tables(&self) -> &Tables {
+        &self.registry.tables
+    }
+
+    fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
+        while self.next_unfiltered(batch)? {
+            self.props.filter(batch);
+            if !batch.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.clone()
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { done: self.done, total: Some(self.total) }
+    }
+}

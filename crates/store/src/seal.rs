@@ -1,0 +1,336 @@
+//! Sealing: moving the tail into parts while the recording goes on, and after a crash.
+//!
+//! One sealer at a time works on a trace; a lock on `segments/lock` sees to that and goes with its
+//! process. Invariants: a chunk is given back to its thread only once its bytes are in a file; the
+//! files go only after a manifest that lists the parts holding their events; so a sealer that is
+//! killed at any line leaves every event in at least one place, and the positions in the manifest
+//! tell the next one which copy counts.
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use floodmark_event::EventBatch;
+use floodmark_event::tail::reader::{Life, RingReader};
+use floodmark_event::tail::segment::Frame;
+
+use crate::error::{Error, Result};
+use crate::manifest::{Manifest, Part, Run};
+use crate::merge::{ScopeRow, TailMerge};
+use crate::parts::PartsWriter;
+use crate::registry::Registry;
+use crate::tail::{self, SEGMENTS, TailFile, TailSnapshot, parse_name};
+use crate::trace;
+
+/// Drained bytes that make a sealing worth its while: about three million events.
+const SEAL_BYTES: u64 = 32 << 20;
+/// How often a sealing thread looks at the rings: a lane's chunks last longer than this even at full
+/// speed, except in bursts, which go to disk.
+const LOOK: Duration = Duration::from_millis(5);
+/// The same while nothing happens.
+const LOOK_IDLE: Duration = Duration::from_millis(100);
+
+/// Seals one trace. Holds its lock.
+pub struct Sealer {
+    trace: PathBuf,
+    manifest: Manifest,
+    registry: Registry,
+    rings: HashMap<String, Ring>,
+    /// Bytes in segment files that are not in parts.
+    drained_bytes: u64,
+    drain_number: u32,
+    _lock: File,
+}
+
+/// A ring that is being drained.
+struct Ring {
+    reader: RingReader<File>,
+    utc_offset_ns: i64,
+    drain: Option<File>,
+}
+
+/// Takes the lock of the trace's sealer; `None` if another has it.
+pub(crate) fn lock(trace: &Path) -> Result<Option<File>> {
+    let path = trace.join(SEGMENTS).join("lock");
+    let folder = trace.join(SEGMENTS);
+    fs::create_dir_all(&folder).map_err(Error::io("creating", &folder))?;
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(Error::io("creating", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(Error::io("locking", &path)(error)),
+    }
+}
+
+impl Sealer {
+    /// Takes over the sealing of the trace at `trace`, making the trace if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process seals it, or what went wrong with its files.
+    pub fn open(trace: &Path, run: Run) -> Result<Self> {
+        let Some(lock) = lock(trace)? else { return Err(Error::Locked { path: trace.to_owned() }) };
+        Self::with_lock(trace, run, lock)
+    }
+
+    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File) -> Result<Self> {
+        let manifest = match Manifest::load(trace)? {
+            Some(manifest) => manifest,
+            None => {
+                let mut manifest = Manifest::new(run);
+                manifest.save(trace)?;
+                manifest
+            }
+        };
+        let registry = Registry::load(trace, &manifest)?;
+        // Drain files of an earlier sealer are read, never appended to: their end may be torn.
+        let numbers = tail::names(trace)?.into_iter().filter_map(|name| match parse_name(&name)? {
+            TailFile::Segment { lane: None, number, .. } => Some(number + 1),
+            _ => None,
+        });
+        let drain_number = numbers.max().unwrap_or(0);
+        let trace = trace.to_owned();
+        let rings = HashMap::new();
+        Ok(Self { trace, manifest, registry, rings, drained_bytes: SEAL_BYTES, drain_number, _lock: lock })
+    }
+
+    /// The manifest as it was last saved.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Makes room in the rings, and seals once that is worth its while. Returns whether anything was
+    /// to be done.
+    ///
+    /// # Errors
+    /// What went wrong with the trace's files; nothing is lost, and the next call tries again.
+    pub fn tick(&mut self) -> Result<bool> {
+        self.find_rings()?;
+        let drained = self.drain()?;
+        self.drained_bytes += drained;
+        if self.drained_bytes >= SEAL_BYTES {
+            self.seal()?;
+            return Ok(true);
+        }
+        Ok(drained > 0)
+    }
+
+    /// Attaches rings that are new, and lets go of those that were moved into the trace.
+    fn find_rings(&mut self) -> Result<()> {
+        let mut fresh = false;
+        for name in tail::names(&self.trace)? {
+            let Some(TailFile::Ring { stem }) = parse_name(&name) else { continue };
+            let moved = |ring: &Ring| ring.reader.is_unlinked().unwrap_or(true);
+            if self.rings.get(stem).is_some_and(|ring| !moved(ring)) {
+                continue;
+            }
+            // Readable and writable: draining gives chunks back.
+            let path = self.trace.join(SEGMENTS).join(&name);
+            let opened = File::options().read(true).write(true).open(&path).and_then(RingReader::new);
+            let Ok(reader) = opened else { continue };
+            let Ok(process) = reader.process() else { continue };
+            let anchor = process.anchor;
+            let utc_offset_ns = anchor.utc_ns.wrapping_sub(anchor.monotonic_ns as i64);
+            self.rings.insert(stem.to_owned(), Ring { reader, utc_offset_ns, drain: None });
+            fresh |= !self.manifest.processes.iter().any(|known| known.stem == stem);
+        }
+        if fresh {
+            // Saved before anything is drained: a machine that stops now must not leave files whose
+            // process and clock nobody knows.
+            TailSnapshot::collect(&self.trace, &self.manifest)?.adopt(&mut self.manifest);
+            self.manifest.save(&self.trace)?;
+        }
+        Ok(())
+    }
+
+    /// Appends full chunks to files and gives them back to their threads. Returns the bytes moved.
+    fn drain(&mut self) -> Result<u64> {
+        let mut bytes = 0;
+        for (stem, ring) in &mut self.rings {
+            let count = ring.reader.chunk_count().unwrap_or(0);
+            for index in 0..count {
+                let Ok(Some(chunk)) = ring.reader.chunk(index, true) else { continue };
+                let path = self.trace.join(SEGMENTS).join(format!("{stem}.drain.{}.seg", self.drain_number));
+                let frame = Frame {
+                    lane: chunk.lane,
+                    sequence: chunk.sequence,
+                    base_time_ns: chunk.base_time_ns,
+                    utc_offset_ns: ring.utc_offset_ns,
+                    payload: &chunk.payload,
+                };
+                append(&mut ring.drain, &path, &frame).map_err(Error::io("writing", &path))?;
+                ring.reader.release(index).map_err(Error::io("releasing a chunk of", &path))?;
+                bytes += frame.file_bytes() as u64;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Moves everything committed so far into parts.
+    ///
+    /// # Errors
+    /// What went wrong with the trace's files; nothing is lost.
+    pub fn seal(&mut self) -> Result<()> {
+        // What is drained from now on goes to new files, so that the present ones can be deleted.
+        self.drain_number += 1;
+        for ring in self.rings.values_mut() {
+            ring.drain = None;
+        }
+        let mut snapshot = TailSnapshot::collect(&self.trace, &self.manifest)?;
+        let mut manifest = self.manifest.clone();
+        snapshot.adopt(&mut manifest);
+        let mut ended = Vec::new();
+        let mut files = Vec::new();
+        for (stem, tail) in &mut snapshot.processes {
+            files.extend(tail.files.drain(..).map(|file| (stem.clone(), file)));
+            if tail.has_ended(stem) {
+                ended.push(stem.clone());
+            }
+        }
+        let parts = self.write_parts(snapshot, &mut manifest)?;
+        manifest.parts.extend(parts);
+        for process in &mut manifest.processes {
+            process.sealed |= ended.contains(&process.stem);
+        }
+        manifest.save(&self.trace)?;
+        self.manifest = manifest;
+        self.drained_bytes = 0;
+        trace::sweep(&self.trace, &self.manifest);
+        self.delete_sealed(&files, &ended);
+        Ok(())
+    }
+
+    fn write_parts(&mut self, snapshot: TailSnapshot, manifest: &mut Manifest) -> Result<Vec<Part>> {
+        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry);
+        self.registry.set_processes(manifest);
+        let mut writer = PartsWriter::new(&self.trace, manifest);
+        let mut batch = EventBatch::new();
+        let mut scopes: Vec<ScopeRow> = Vec::new();
+        while merge.next(&mut batch, &mut scopes, &self.registry) {
+            let registry = &self.registry;
+            writer.events(&batch, &registry.tables, &|stack| registry.stack_key(stack))?;
+            writer.scopes(&scopes, &registry.tables)?;
+            scopes.clear();
+        }
+        writer.definitions(&merge.definitions, &self.registry.tables)?;
+        for (process, lane, position) in merge.positions() {
+            if let Some(entry) = manifest.processes.get_mut(process.0 as usize - 1) {
+                entry.lanes.insert(lane, position);
+            }
+        }
+        manifest.losses.extend(&merge.losses);
+        writer.finish(manifest.processes.len() != self.manifest.processes.len(), manifest)
+    }
+
+    /// Deletes files whose events are all in parts.
+    fn delete_sealed(&mut self, files: &[(String, tail::SegmentFile)], ended: &[String]) {
+        for (stem, file) in files {
+            let entry = self.manifest.processes.iter().find(|process| process.stem == *stem);
+            let Some(entry) = entry else { continue };
+            // A thread may still append to the last of its files.
+            let newest = file.lane.is_some()
+                && !ended.contains(stem)
+                && !files.iter().any(|(other, later)| {
+                    other == stem && later.lane == file.lane && later.number > file.number
+                });
+            if !newest && file.is_sealed(&entry.lanes) {
+                let _ = fs::remove_file(&file.path);
+            }
+        }
+        for stem in ended {
+            self.rings.remove(stem);
+            let link = self.trace.join(SEGMENTS).join(format!("{stem}.ring"));
+            if let Ok(ring) = fs::read_link(&link) {
+                let _ = fs::remove_file(ring);
+            }
+            let _ = fs::remove_file(&link);
+        }
+    }
+
+    /// Whether a process may still write into the trace.
+    ///
+    /// # Errors
+    /// If the tail cannot be looked at.
+    pub fn has_writers(&mut self) -> Result<bool> {
+        self.find_rings()?;
+        let running = |ring: &Ring| ring.reader.process().is_ok_and(|process| process.life == Life::Running);
+        Ok(self.rings.values().any(running))
+    }
+
+    /// Seals everything and ends. Processes that still run keep their rings.
+    ///
+    /// # Errors
+    /// What went wrong with the trace's files; nothing is lost, the next open seals what is left.
+    pub fn finish(mut self) -> Result<Manifest> {
+        self.find_rings()?;
+        self.seal()?;
+        Ok(self.manifest)
+    }
+}
+
+fn append(drain: &mut Option<File>, path: &Path, frame: &Frame<'_>) -> io::Result<()> {
+    if drain.is_none() {
+        *drain = Some(File::options().create(true).append(true).open(path)?);
+    }
+    let file = drain.as_mut().expect("opened above");
+    let start = file.metadata()?.len();
+    let written = file.write_all(&frame.head()).and_then(|()| file.write_all(frame.payload));
+    if written.is_err() {
+        // Frames after a torn one would not be found.
+        let _ = file.set_len(start);
+    }
+    written
+}
+
+/// A thread that seals a trace until it is told to stop.
+#[derive(Debug)]
+pub struct SealerThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Manifest>>>,
+}
+
+impl SealerThread {
+    /// Starts to seal the trace at `trace`.
+    ///
+    /// # Errors
+    /// As [`Sealer::open`].
+    pub fn spawn(trace: &Path, run: Run) -> Result<Self> {
+        let mut sealer = Sealer::open(trace, run)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let body = move || {
+            let mut last_work = Instant::now();
+            while !stopping.load(Ordering::Acquire) {
+                // What fails now (a full disk, say) is tried again; the tail holds everything until
+                // then, and what it cannot hold it counts.
+                match sealer.tick() {
+                    Ok(true) => last_work = Instant::now(),
+                    Ok(false) | Err(_) => {
+                        let idle = last_work.elapsed() > Duration::from_secs(1);
+                        std::thread::park_timeout(if idle { LOOK_IDLE } else { LOOK });
+                    }
+                }
+            }
+            sealer.finish()
+        };
+        let thread = std::thread::Builder::new().name("floodmark-seal".into()).spawn(body);
+        let thread = thread.map_err(Error::io("starting a thread for", trace))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// Seals what is left and ends the thread.
+    ///
+    /// # Errors
+    /// As [`Sealer::finish`].
+    pub fn stop(mut self) -> Result<Manifest> {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.thread.take().expect("taken only here");
+        thread.thread().unpark();
+        thread.join().unwrap_or_else(|_| Err(Error::Internal("the sealing thread panicked".into())))
+    }
+}

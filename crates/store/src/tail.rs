@@ -1,0 +1,358 @@
+//! What of a trace's tail is not in parts yet: found, put in order, frozen.
+//!
+//! A chunk's contents may stand in the ring, in a file its thread wrote, in a file a sealer drained
+//! it to, or in several of them. Invariants: rings are looked at before files, so that a chunk on its
+//! way from one to the other is seen at least once; lane 0, which defines what the others refer to,
+//! is looked at again after them, so that everything they refer to is found.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use floodmark_event::tail::reader::{Life, RingProcess, RingReader, is_maker_gone};
+use floodmark_event::tail::segment::{FRAME_HEAD_BYTES, Frame};
+
+use crate::error::{Error, Result};
+use crate::manifest::{Clock, Manifest, Position, ProcessEntry};
+use crate::source::Losses;
+
+/// Folder of the tail in a trace.
+pub(crate) const SEGMENTS: &str = "segments";
+/// Reason for chunks that should be there and are not.
+pub(crate) const MISSING: &str = "chunks of the live tail are missing; each holds up to about 6,000 events";
+/// Reason for bytes that do not decode.
+pub(crate) const DAMAGED: &str = "chunks of the live tail are damaged; each holds up to about 6,000 events";
+
+/// A chunk that is not in parts, or not completely.
+#[derive(Debug)]
+pub(crate) struct ChunkRef {
+    pub(crate) sequence: u64,
+    base_time_ns: u64,
+    /// Whether its thread is done with it.
+    pub(crate) complete: bool,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Memory(Vec<u8>),
+    File { file: Arc<File>, offset: u64, len: usize },
+}
+
+impl ChunkRef {
+    fn len(&self) -> usize {
+        match &self.bytes {
+            Bytes::Memory(bytes) => bytes.len(),
+            Bytes::File { len, .. } => *len - FRAME_HEAD_BYTES,
+        }
+    }
+
+    /// Returns base time and records; `None` if the file does not hold what it should.
+    pub(crate) fn load(self) -> Option<(u64, Vec<u8>)> {
+        match self.bytes {
+            Bytes::Memory(bytes) => Some((self.base_time_ns, bytes)),
+            Bytes::File { file, offset, len } => {
+                let mut bytes = vec![0; len];
+                file.read_exact_at(&mut bytes, offset).ok()?;
+                Frame::parse(&bytes)?;
+                bytes.drain(..FRAME_HEAD_BYTES);
+                Some((self.base_time_ns, bytes))
+            }
+        }
+    }
+}
+
+/// The tail of one process.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessTail {
+    /// What its ring says, if there is one.
+    pub(crate) ring: Option<RingProcess>,
+    /// Chunks by lane, in order.
+    pub(crate) lanes: BTreeMap<u32, Vec<ChunkRef>>,
+    /// Its segment files.
+    pub(crate) files: Vec<SegmentFile>,
+    /// What to add to times for UTC, as its frames say.
+    utc_offset_ns: Option<i64>,
+    damaged: u64,
+}
+
+/// A segment file and the chunks in it.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) path: PathBuf,
+    /// Lane that appends to it, or `None` if a sealer does.
+    pub(crate) lane: Option<u32>,
+    pub(crate) number: u32,
+    chunks: Vec<(u32, u64)>,
+}
+
+impl SegmentFile {
+    /// Whether everything in it is in parts.
+    pub(crate) fn is_sealed(&self, lanes: &BTreeMap<u32, Position>) -> bool {
+        let position = |lane| lanes.get(lane).map_or(0, |position: &Position| position.sequence);
+        self.chunks.iter().all(|(lane, sequence)| *sequence < position(lane))
+    }
+}
+
+/// The tails of all processes of a trace, by stem.
+#[derive(Debug, Default)]
+pub(crate) struct TailSnapshot {
+    pub(crate) processes: BTreeMap<String, ProcessTail>,
+}
+
+/// Names of the tail's files.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TailFile<'a> {
+    Ring { stem: &'a str },
+    Segment { stem: &'a str, lane: Option<u32>, number: u32 },
+}
+
+/// Tells what a file of the tail is by its name.
+pub(crate) fn parse_name(name: &str) -> Option<TailFile<'_>> {
+    if let Some(stem) = name.strip_suffix(".ring") {
+        return Some(TailFile::Ring { stem });
+    }
+    let mut parts = name.strip_suffix(".seg")?.rsplitn(3, '.');
+    let number = parts.next()?.parse().ok()?;
+    let lane = match parts.next()? {
+        "drain" => None,
+        lane => Some(lane.parse().ok()?),
+    };
+    Some(TailFile::Segment { stem: parts.next()?, lane, number })
+}
+
+/// Names of all files in the trace's tail.
+pub(crate) fn names(trace: &Path) -> Result<Vec<String>> {
+    let folder = trace.join(SEGMENTS);
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("reading", &folder)(error)),
+    };
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
+impl TailSnapshot {
+    /// Looks at everything in the tail of the trace at `trace`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder cannot be read. A file that cannot is counted, see
+    /// [`Self::losses`].
+    pub(crate) fn collect(trace: &Path, manifest: &Manifest) -> Result<Self> {
+        let mut snapshot = Self::default();
+        snapshot.look(trace, None)?;
+        snapshot.look(trace, Some(0))?;
+        for (stem, tail) in &mut snapshot.processes {
+            let entry = manifest.processes.iter().find(|process| process.stem == *stem);
+            tail.order(entry.map(|entry| &entry.lanes));
+        }
+        Ok(snapshot)
+    }
+
+    fn look(&mut self, trace: &Path, only: Option<u32>) -> Result<()> {
+        let names = names(trace)?;
+        let folder = trace.join(SEGMENTS);
+        for name in &names {
+            if let Some(TailFile::Ring { stem }) = parse_name(name) {
+                self.process(stem).read_ring(&folder.join(name), only);
+            }
+        }
+        // Files may have appeared since the rings were read, and must not be missed.
+        let names = super::tail::names(trace)?;
+        for name in &names {
+            if let Some(TailFile::Segment { stem, lane, number }) = parse_name(name) {
+                let file = SegmentFile { path: folder.join(name), lane, number, chunks: Vec::new() };
+                self.process(stem).read_segment(file, only);
+            }
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, stem: &str) -> &mut ProcessTail {
+        self.processes.entry(stem.to_owned()).or_default()
+    }
+
+    /// Whether every process whose tail is here has ended.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.processes.iter().all(|(stem, tail)| tail.has_ended(stem))
+    }
+
+    /// Enters the processes that the manifest does not know, and what their rings say now.
+    pub(crate) fn adopt(&self, manifest: &mut Manifest) {
+        let mut tails: Vec<_> = self.processes.iter().collect();
+        tails.retain(|(_, tail)| !tail.is_empty());
+        tails.sort_by_key(|(_, tail)| tail.ring.as_ref().map(|ring| ring.anchor.monotonic_ns));
+        for (stem, tail) in tails {
+            let known = manifest.processes.iter().position(|process| process.stem == *stem);
+            let index = known.unwrap_or_else(|| {
+                let entry = tail.entry(stem, manifest);
+                manifest.processes.push(entry);
+                manifest.processes.len() - 1
+            });
+            if let Some(ring) = &tail.ring {
+                let mut losses = Losses::default();
+                for (reason, count) in &ring.losses {
+                    losses.add(*count, reason.sentence());
+                }
+                manifest.processes[index].losses = losses;
+            }
+        }
+    }
+}
+
+impl ProcessTail {
+    /// Whether the process will write no more.
+    pub(crate) fn has_ended(&self, stem: &str) -> bool {
+        match &self.ring {
+            Some(ring) => ring.life == Life::Ended,
+            // A link without a ring: the process is about to make it, or did not live to, or the
+            // machine was restarted.
+            None => is_maker_gone(stem) || !self.files.is_empty(),
+        }
+    }
+
+    /// Whether there is anything to read, or was.
+    fn is_empty(&self) -> bool {
+        self.ring.is_none() && self.lanes.is_empty()
+    }
+
+    fn read_ring(&mut self, path: &Path, only: Option<u32>) {
+        // A ring whose link leads nowhere was in the memory of a machine that has been restarted;
+        // what it held is noticed as missing where the lanes break off.
+        let Ok(reader) = File::open(path).and_then(RingReader::new) else { return };
+        let Ok(process) = reader.process() else { return };
+        self.ring = Some(process);
+        let count = reader.chunk_count().unwrap_or(0);
+        for index in 0..count {
+            match reader.chunk(index, false) {
+                Ok(Some(chunk)) if only.is_none_or(|lane| lane == chunk.lane) => {
+                    self.lanes.entry(chunk.lane).or_default().push(ChunkRef {
+                        sequence: chunk.sequence,
+                        base_time_ns: chunk.base_time_ns,
+                        complete: chunk.full,
+                        bytes: Bytes::Memory(chunk.payload),
+                    });
+                }
+                Ok(_) => {}
+                Err(_) => self.damaged += 1,
+            }
+        }
+    }
+
+    /// Lists the frames of a segment by their heads.
+    fn read_segment(&mut self, mut segment: SegmentFile, only: Option<u32>) {
+        let Ok(file) = File::open(&segment.path) else { return };
+        let file = Arc::new(file);
+        let mut offset = 0;
+        let mut head = [0; FRAME_HEAD_BYTES];
+        while file.read_exact_at(&mut head, offset).is_ok() {
+            let Some(len) = Frame::end(&head) else { break };
+            let Ok(file_len) = file.metadata().map(|metadata| metadata.len()) else { break };
+            let last = offset + len as u64 >= file_len;
+            let mut bytes = if last { vec![0; len] } else { Vec::new() };
+            // The last frame may be half-written; its chunk is then still in the ring.
+            if last && (file.read_exact_at(&mut bytes, offset).is_err() || Frame::parse(&bytes).is_none()) {
+                break;
+            }
+            let number = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("within the head"));
+            let (lane, sequence) = (number(4) as u32, number(8));
+            self.utc_offset_ns = Some(number(24) as i64);
+            segment.chunks.push((lane, sequence));
+            if only.is_none_or(|only| only == lane) {
+                self.lanes.entry(lane).or_default().push(ChunkRef {
+                    sequence,
+                    base_time_ns: number(16),
+                    complete: true,
+                    bytes: Bytes::File { file: Arc::clone(&file), offset, len },
+                });
+            }
+            offset += len as u64;
+        }
+        self.files.retain(|known| known.path != segment.path);
+        self.files.push(segment);
+    }
+
+    /// Puts each lane in order, drops what is in parts, and keeps the fullest copy of each chunk.
+    fn order(&mut self, sealed: Option<&BTreeMap<u32, Position>>) {
+        let ended = self.ring.as_ref().is_none_or(|ring| ring.life == Life::Ended);
+        for (lane, chunks) in &mut self.lanes {
+            let next = sealed.and_then(|lanes| lanes.get(lane)).map_or(0, |position| position.sequence);
+            chunks.retain(|chunk| chunk.sequence >= next);
+            chunks.sort_by_key(|chunk| (chunk.sequence, !chunk.complete, usize::MAX - chunk.len()));
+            chunks.dedup_by_key(|chunk| chunk.sequence);
+            // A thread may have filled a chunk after we copied it and gone on to the next, which we
+            // then saw: what follows an unfinished copy is for the next look.
+            if let Some(unfinished) = chunks.iter().position(|chunk| !chunk.complete) {
+                chunks.truncate(unfinished + 1);
+            }
+            for chunk in chunks.iter_mut().filter(|_| ended) {
+                chunk.complete = true;
+            }
+        }
+    }
+
+    /// What the manifest says of a process that is new to it.
+    fn entry(&self, stem: &str, manifest: &mut Manifest) -> ProcessEntry {
+        let mut entry = ProcessEntry {
+            id: manifest.processes.len() as u32 + 1,
+            stem: stem.to_owned(),
+            pid: stem.rsplit('-').nth(1).and_then(|pid| pid.parse().ok()).unwrap_or(0),
+            parent_pid: 0,
+            host: String::new(),
+            command: String::new(),
+            start_ns: 0,
+            boot: String::new(),
+            lanes: BTreeMap::new(),
+            losses: Losses::default(),
+            sealed: false,
+        };
+        let Some(ring) = &self.ring else { return entry };
+        entry.boot = format!("{:032x}", u128::from_be_bytes(ring.boot_id));
+        entry.pid = ring.pid;
+        entry.parent_pid = ring.parent_pid;
+        entry.host.clone_from(&ring.host);
+        entry.command.clone_from(&ring.command);
+        entry.start_ns = ring.anchor.utc_ns;
+        if !manifest.clocks.iter().any(|clock| clock.boot == entry.boot) {
+            manifest.clocks.push(Clock {
+                boot: entry.boot.clone(),
+                monotonic_ns: ring.anchor.monotonic_ns,
+                utc_ns: ring.anchor.utc_ns,
+            });
+        }
+        entry
+    }
+
+    /// What to add to the process's times for UTC.
+    pub(crate) fn utc_offset_ns(&self, entry: &ProcessEntry, manifest: &Manifest) -> i64 {
+        let clock = manifest.clocks.iter().find(|clock| clock.boot == entry.boot);
+        let from_clock = clock.map(|clock| clock.utc_ns.wrapping_sub(clock.monotonic_ns as i64));
+        from_clock.or(self.utc_offset_ns).unwrap_or(0)
+    }
+
+    pub(crate) fn damaged(&self) -> u64 {
+        self.damaged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_a_file_is() {
+        assert_eq!(parse_name("vm-7-a.ring"), Some(TailFile::Ring { stem: "vm-7-a" }));
+        let segment = |lane| Some(TailFile::Segment { stem: "vm-7-a", lane, number: 3 });
+        assert_eq!(parse_name("vm-7-a.12.3.seg"), segment(Some(12)));
+        assert_eq!(parse_name("vm-7-a.drain.3.seg"), segment(None));
+        for other in ["lock", "vm-7-a.ring.tmp", "x.seg", "a.b.c.seg"] {
+            assert_eq!(parse_name(other), None, "{other}");
+        }
+    }
+}

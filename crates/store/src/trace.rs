@@ -1,0 +1,359 @@
+//! Opening a trace, recovering it if its recording ended badly, and writing one from scratch.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use floodmark_event::{EventBatch, Tables};
+
+use crate::error::{Error, Result};
+use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
+use crate::merge::TailMerge;
+use crate::part;
+use crate::parts::PartsWriter;
+use crate::registry::{Definitions, Registry};
+use crate::scan::{Scan, ScanProps};
+use crate::seal::{self, Sealer};
+use crate::source::Losses;
+use crate::tail::{self, SEGMENTS, TailSnapshot, parse_name};
+
+/// How often a live trace is looked at again because it was being sealed meanwhile.
+const LOOKS: usize = 100;
+
+/// A trace opened for reading.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    path: PathBuf,
+    manifest: Manifest,
+    live: bool,
+}
+
+/// Whether there is a trace at `path`.
+pub fn is_trace(path: &Path) -> bool {
+    path.join(MANIFEST_FILE).is_file() || path.join(SEGMENTS).is_dir()
+}
+
+fn has_tail(trace: &Path) -> Result<bool> {
+    Ok(tail::names(trace)?.iter().any(|name| parse_name(name).is_some()))
+}
+
+impl Trace {
+    /// Opens the trace at `path`. If its recording ended without sealing, it is sealed now; if it is
+    /// going on, or the trace cannot be written, the tail is read where it is.
+    ///
+    /// # Errors
+    /// [`Error::Unrecognized`] if there is no trace, or what is wrong with its files.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !is_trace(path) {
+            fs::metadata(path).map_err(Error::io("opening", path))?;
+            let reason = format!("it has neither {MANIFEST_FILE} nor {SEGMENTS}/, so it is no trace");
+            return Err(Error::Unrecognized { path: path.to_owned(), reason });
+        }
+        let manifest = Manifest::load(path)?;
+        if has_tail(path)?
+            && let Some(manifest) = recover(path)?
+        {
+            return Ok(Self { path: path.to_owned(), manifest, live: false });
+        }
+        let live = has_tail(path)?;
+        // Reloaded where there is a tail: recovery may have been done by somebody else meanwhile.
+        let manifest = if live { Manifest::load(path)? } else { manifest };
+        let manifest = manifest.unwrap_or_else(|| Manifest::new(Run::default()));
+        Ok(Self { path: path.to_owned(), manifest, live })
+    }
+
+    /// Directory of the trace.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the trace consists of, without its tail.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Whether part of the trace is still in its tail.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Reads events: parts and tail as they are now.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn scan(&self, props: &ScanProps) -> Result<Scan> {
+        if !self.live {
+            let registry = Registry::load(&self.path, &self.manifest)?;
+            return Ok(Scan::new(&self.path, &self.manifest, registry, None, props.clone()));
+        }
+        let mut looked = 0;
+        loop {
+            let before = Manifest::load(&self.path)?.unwrap_or_else(|| Manifest::new(Run::default()));
+            let snapshot = TailSnapshot::collect(&self.path, &before)?;
+            let after = Manifest::load(&self.path)?.map_or(0, |manifest| manifest.revision);
+            looked += 1;
+            // What was sealed between the two looks would be in neither or in both.
+            if before.revision != after && looked < LOOKS {
+                continue;
+            }
+            let mut manifest = before;
+            snapshot.adopt(&mut manifest);
+            let registry = Registry::load(&self.path, &manifest);
+            // Likewise a part that was replaced while its table was read.
+            let mut registry = match registry {
+                Err(Error::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound && looked < LOOKS =>
+                {
+                    continue;
+                }
+                other => other?,
+            };
+            let merge = TailMerge::new(snapshot, &manifest, &mut registry);
+            return Ok(Scan::new(&self.path, &manifest, registry, Some(merge), props.clone()));
+        }
+    }
+}
+
+/// Seals the tail of a trace nobody records into any more; `None` if that is not for us to do.
+fn recover(trace: &Path) -> Result<Option<Manifest>> {
+    let lock = match seal::lock(trace) {
+        Ok(Some(lock)) => lock,
+        // Somebody seals it, or we may read the trace but not write it: its tail is read where it is.
+        Ok(None) | Err(Error::Io { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let manifest = Manifest::load(trace)?.unwrap_or_else(|| Manifest::new(Run::default()));
+    if !TailSnapshot::collect(trace, &manifest)?.all_ended() {
+        return Ok(None);
+    }
+    match seal_all(trace, lock) {
+        Ok(manifest) => Ok(Some(manifest)),
+        // A full or read-only disk: the tail is as good where it is.
+        Err(Error::Io { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn seal_all(trace: &Path, lock: File) -> Result<Manifest> {
+    Sealer::with_lock(trace, Run::default(), lock)?.finish()
+}
+
+/// Deletes files that look like parts but are not listed: what a crash left half done.
+pub(crate) fn sweep(trace: &Path, manifest: &Manifest) {
+    for table in ["event", "scope", "process", "string", "frame", "stack"] {
+        let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let listed = manifest.parts_of(table).any(|part| part.file == name);
+            if name.starts_with("part-") && !listed {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// What [`repair`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Events that can be read now.
+    pub events: u64,
+    /// Parts that could not be read and were set aside, with the reason.
+    pub set_aside: Vec<(PathBuf, String)>,
+    /// Events those parts held.
+    pub lost_events: u64,
+    /// Events moved from the tail into parts.
+    pub recovered_events: u64,
+    /// Whether the manifest was damaged and was made anew from the parts.
+    pub manifest_rebuilt: bool,
+}
+
+/// Makes the trace at `path` readable: seals its tail even if its processes cannot be told to have
+/// ended, sets unreadable parts aside (renamed, never deleted) and counts what they held, and rebuilds
+/// a damaged manifest from the parts.
+///
+/// # Errors
+/// [`Error::Locked`] if the trace is being recorded, [`Error::Io`] if it cannot be written.
+pub fn repair(path: &Path) -> Result<RepairReport> {
+    if !is_trace(path) {
+        return Trace::open(path).map(|_| RepairReport::default());
+    }
+    let mut report = RepairReport::default();
+    let Some(lock) = seal::lock(path)? else { return Err(Error::Locked { path: path.to_owned() }) };
+    let mut manifest = match Manifest::load(path) {
+        Ok(manifest) => manifest.unwrap_or_else(|| Manifest::new(Run::default())),
+        Err(Error::Corrupt { .. }) => {
+            report.manifest_rebuilt = true;
+            rebuild(path)?
+        }
+        Err(error) => return Err(error),
+    };
+    let (good, bad): (Vec<_>, Vec<_>) = manifest
+        .parts
+        .drain(..)
+        .map(|part| (read_through(path, &part), part))
+        .partition(|(check, _)| check.is_ok());
+    manifest.parts = good.into_iter().map(|(_, part)| part).collect();
+    for (check, part) in bad {
+        let file = part.path(path);
+        let aside = file.with_extension("parquet.damaged");
+        let _ = fs::rename(&file, &aside);
+        if part.table == "event" {
+            report.lost_events += part.rows;
+            manifest.losses.add(part.rows, "their part was damaged and set aside by repair");
+        }
+        report.set_aside.push((aside, check.err().map(|error| error.to_string()).unwrap_or_default()));
+    }
+    let before: u64 = manifest.parts_of("event").map(|part| part.rows).sum();
+    manifest.save(path)?;
+    let manifest = seal_all(path, lock)?;
+    report.events = manifest.parts_of("event").map(|part| part.rows).sum();
+    report.recovered_events = report.events - before;
+    Ok(report)
+}
+
+/// Reads every row of a part.
+fn read_through(trace: &Path, listed: &Part) -> Result<()> {
+    let mut rows = 0;
+    let path = listed.path(trace);
+    part::read_all(&path, |records| {
+        rows += records.num_rows() as u64;
+        Some(())
+    })?;
+    if rows == listed.rows {
+        return Ok(());
+    }
+    Err(Error::Corrupt { path, what: format!("it has {rows} rows where the manifest says {}", listed.rows) })
+}
+
+/// Makes a manifest from the parts that are there.
+fn rebuild(trace: &Path) -> Result<Manifest> {
+    let mut manifest = Manifest::new(Run::default());
+    for table in ["event", "scope", "process", "string", "frame", "stack"] {
+        let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<_> = names.filter(|name| name.ends_with(".parquet")).collect();
+        names.sort();
+        for (order, file) in (0..).zip(names) {
+            let mut part =
+                Part { table: table.into(), file, rows: 0, bytes: 0, min_time_ns: 0, max_time_ns: 0, order };
+            part.min_time_ns = i64::MIN;
+            part.max_time_ns = i64::MAX;
+            let path = part.path(trace);
+            part.bytes = fs::metadata(&path).map_err(Error::io("reading", &path))?.len();
+            let _ = part::read_all(&path, |records| {
+                part.rows += records.num_rows() as u64;
+                Some(())
+            });
+            manifest.parts.push(part);
+        }
+    }
+    // The processes are in their table, but how far their tails were sealed is not known any more:
+    // what is left of a tail is read from its start, and may repeat what is in parts.
+    manifest.losses.add(0, "the manifest was damaged and made anew from the parts");
+    Ok(manifest)
+}
+
+/// Whether an existing trace may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwrite {
+    /// No: an existing one is an error.
+    No,
+    /// Yes, but nothing that is not a trace.
+    Yes,
+}
+
+/// Writes a trace that is complete once it is there: under another name until [`Self::finish`].
+pub struct TraceWriter {
+    path: PathBuf,
+    temporary: PathBuf,
+    manifest: Manifest,
+    parts: Option<PartsWriter>,
+    overwrite: Overwrite,
+    span: Option<(i64, i64)>,
+}
+
+impl TraceWriter {
+    /// Starts a trace that will be at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] or [`Error::Io`].
+    pub fn create(path: &Path, run: Run, overwrite: Overwrite) -> Result<Self> {
+        if path.exists() && (overwrite == Overwrite::No || !is_trace(path)) {
+            return Err(Error::Exists { path: path.to_owned() });
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        fs::create_dir_all(temporary.join(SEGMENTS)).map_err(Error::io("creating", &temporary))?;
+        let manifest = Manifest::new(run);
+        let parts = Some(PartsWriter::new(&temporary, &manifest));
+        Ok(Self { path: path.to_owned(), temporary, manifest, parts, overwrite, span: None })
+    }
+
+    /// Appends events, which come after those of earlier calls.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&mut self, batch: &EventBatch, tables: &Tables) -> Result<()> {
+        let times = (0..batch.len()).map(|row| batch.time_ns.at(row));
+        let start = self.span.unwrap_or((i64::MAX, i64::MIN));
+        let span = times.fold(start, |(from, to), time| (from.min(time), to.max(time)));
+        self.span = Some(span).filter(|(from, to)| from <= to);
+        let parts = self.parts.as_mut().expect("present until finished");
+        parts.events(batch, tables, &|stack| u64::from(stack.0))
+    }
+
+    /// Starts a sequence of its own: events written from now on are merged by time with the earlier.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn next_sequence(&mut self) -> Result<()> {
+        self.parts.as_mut().expect("present until finished").next_order()
+    }
+
+    /// Completes the trace. `tables` is what the ids of all events written point to.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; then there is no trace.
+    pub fn finish(mut self, tables: &Tables, losses: &Losses) -> Result<Manifest> {
+        let entry = |process: &floodmark_event::tables::Process| ProcessEntry {
+            id: process.id.0,
+            stem: String::new(),
+            pid: process.pid,
+            parent_pid: process.parent_pid,
+            host: process.host.clone(),
+            command: process.command.clone(),
+            start_ns: process.start_ns,
+            boot: String::new(),
+            lanes: BTreeMap::new(),
+            losses: Losses::default(),
+            sealed: true,
+        };
+        let mut manifest = self.manifest.clone();
+        manifest.processes = tables.processes.iter().map(entry).collect();
+        manifest.losses = losses.clone();
+        if let Some((from, to)) = self.span {
+            manifest.run.start_ns.get_or_insert(from);
+            manifest.run.end_ns.get_or_insert(to);
+        }
+        let mut parts = self.parts.take().expect("present until finished");
+        parts.definitions(&Definitions::of_tables(tables), tables)?;
+        let parts = parts.finish(true, &mut manifest)?;
+        manifest.parts = parts;
+        manifest.save(&self.temporary)?;
+        if self.overwrite == Overwrite::Yes && self.path.exists() {
+            fs::remove_dir_all(&self.path).map_err(Error::io("replacing", &self.path))?;
+        }
+        fs::rename(&self.temporary, &self.path).map_err(Error::io("creating", &self.path))?;
+        crate::dir::sync_parent(&self.path);
+        Ok(manifest)
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        // Gone already after `finish`; otherwise nothing half-written stays behind.
+        drop(self.parts.take());
+        let _ = fs::remove_dir_all(&self.temporary);
+    }
+}

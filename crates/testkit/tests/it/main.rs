@@ -1,0 +1,5 @@
+//! The recorder and the store under torture: killed, starved, forked.
+mod crash;
+mod exits;
+mod programs;
+mod space;
