@@ -63,6 +63,7 @@ pub(crate) enum Color {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Import(commands::import::ImportArgs),
     Stats(commands::stats::StatsArgs),
     Watermark(commands::watermark::WatermarkArgs),
     Usage(commands::usage::UsageArgs),
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Check(commands::check::CheckArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
+    Info(commands::info::InfoArgs),
+    Repair(commands::repair::RepairArgs),
     Completions(commands::completions::CompletionsArgs),
 }
 

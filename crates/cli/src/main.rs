@@ -11,11 +11,13 @@ mod device_files;
 mod env;
 mod error;
 mod exit;
+mod importing;
 mod pass;
 mod printer;
 mod progress;
 mod rules;
 mod select;
+mod trace_info;
 
 use std::process::ExitCode;
 

@@ -8,8 +8,8 @@ use floodmark_analyze::{Fold, Narrow, Pass};
 use floodmark_convert::OpenProps;
 use floodmark_event::units::{format_count, format_duration_ns};
 use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{Losses, Source};
-use floodmark_view::{Loss, Report};
+use floodmark_store::{Losses, ScanProps, Source, Trace, is_trace};
+use floodmark_view::{Caveats, Loss, Report};
 
 use crate::args::InputArgs;
 use crate::caveats::CaveatsFold;
@@ -18,6 +18,9 @@ use crate::progress::Bar;
 
 /// Opens a trace or a log.
 pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
+    if is_trace(path) {
+        return Ok(Box::new(Trace::open(path)?.scan(&ScanProps::default())?));
+    }
     let opened = floodmark_convert::open(path, props);
     if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
 }
@@ -60,10 +63,8 @@ pub(crate) fn fold_over<F: Fold>(
     })?;
     let (result, caveats) = pass.finish(source.tables());
     let report = Report {
-        source: name.to_owned(),
-        losses: losses(&source.losses()),
-        caveats: floodmark_view::Caveats { events_read, ..caveats },
-        result,
+        caveats: Caveats { events_read, ..caveats },
+        ..Report::new(name, losses(&source.losses()), result)
     };
     Ok((report, pass))
 }

@@ -10,9 +10,11 @@
 //! Nothing here opens a trace, prints, or computes a result.
 
 pub mod blocks;
+pub mod changes;
 pub mod chart;
 pub mod check;
 pub mod events;
+pub mod info;
 pub mod layout;
 pub mod leaks;
 pub mod lifetimes;
@@ -25,8 +27,10 @@ pub mod watermark;
 mod figures;
 mod table;
 
+pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
 pub use events::{EventCsv, EventJson, EventTable};
+pub use info::{Info, ProcessInfo, RunInfo, TableInfo};
 pub use layout::{Layout, Palette};
 pub use plain::plain;
 pub use report::{Caveats, Loss, Report, View, document};

@@ -65,6 +65,13 @@ pub struct Report<T> {
     pub result: T,
 }
 
+impl<T> Report<T> {
+    /// Returns a report without caveats.
+    pub fn new(source: impl Into<String>, losses: Vec<Loss>, result: T) -> Self {
+        Self { source: source.into(), losses, caveats: Caveats::default(), result }
+    }
+}
+
 impl<T: View> Report<T> {
     /// Lays the report out: name of the source, result, notes.
     pub fn text(&self, layout: &Layout) -> String {

@@ -1,13 +1,16 @@
 //! `floodmark read`
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 use floodmark_event::{EventBatch, Tables};
+use floodmark_store::{Follow, ScanProps, Step, is_trace};
 use floodmark_view::{EventCsv, EventJson, EventTable};
 
 use crate::args::{NarrowArgs, ReadingArgs};
+use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
@@ -23,6 +26,9 @@ pub(crate) struct ReadArgs {
     /// Trace or log to read; '-' is standard input
     #[arg(value_name = "INPUT")]
     input: PathBuf,
+    /// Go on while the trace grows, until its recording ends
+    #[arg(long, help_heading = "Output")]
+    follow: bool,
     /// Print at most so many events
     #[arg(long, value_name = "N", help_heading = "Output")]
     limit: Option<usize>,
@@ -42,6 +48,7 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark read memory_log.dev0.csv --limit 20
   floodmark read run.flood --thread 23340 --from +1s --to +1.1s
+  floodmark read run.flood --follow
   floodmark read run.flood --json | jq 'select(.action == \"failure\")'";
 
 /// How events are written.
@@ -69,11 +76,37 @@ impl ReadArgs {
             _ => Writer::Table(EventTable::default()),
         };
         let mut select = Select::new(self.narrow.props(), self.limit);
-        let mut source = open(&self.input, &self.reading.props())?;
-        each_batch(source.as_mut(), &self.input.display().to_string(), printer, |batch, tables| {
+        let mut print = |batch: &EventBatch, tables: &Tables| {
             select.pass_on(batch, |batch| Ok(printer.data(&writer.text(batch, tables, printer))?))
-        })?;
+        };
+        if self.follow {
+            return self.follow(print, printer);
+        }
+        let mut source = open(&self.input, &self.reading.props())?;
+        each_batch(source.as_mut(), &self.input.display().to_string(), printer, &mut print)?;
         printer.lost(&losses(&source.losses()));
+        Ok(ExitStatus::Success)
+    }
+
+    fn follow(
+        &self,
+        mut print: impl FnMut(&EventBatch, &Tables) -> Result<ControlFlow<()>>,
+        printer: &Printer,
+    ) -> Result<ExitStatus> {
+        if !is_trace(&self.input) {
+            return Err(hinted("--follow needs a trace", "leave it out, or import the log first"));
+        }
+        let mut follow = Follow::open(&self.input, ScanProps::default())?;
+        let mut batch = EventBatch::new();
+        loop {
+            match follow.next(&mut batch)? {
+                Step::Waiting => std::thread::sleep(Follow::PAUSE),
+                Step::Ended => break,
+                Step::Events if print(&batch, follow.tables())?.is_break() => break,
+                Step::Events => {}
+            }
+        }
+        printer.lost(&losses(follow.losses()));
         Ok(ExitStatus::Success)
     }
 }
