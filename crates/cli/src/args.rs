@@ -81,7 +81,7 @@ pub(crate) enum Command {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct InputArgs {
     /// Traces or logs to look at, each on its own; '-' is standard input
-    #[arg(required = true, value_name = "INPUT")]
+    #[arg(required = true, value_name = "INPUT", help_heading = None)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Which events to look at
     #[command(flatten)]

@@ -12,7 +12,7 @@ use crate::error::{causes, hint};
 /// Columns when there is no terminal to ask.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
 /// Fewer columns than this are not worth laying out for.
-const NARROWEST: usize = 20;
+const NARROWEST: usize = 40;
 
 /// How much to say besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

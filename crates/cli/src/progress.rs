@@ -24,7 +24,7 @@ impl Bar {
     /// Starts to measure; nothing shows yet.
     pub(crate) fn new(label: &str, printer: &Printer) -> Self {
         Self {
-            label: plain(label).into_owned(),
+            label: plain(label.rsplit('/').next().unwrap_or(label)).into_owned(),
             wanted: printer.shows_progress(),
             start: Instant::now(),
             shown: None,
@@ -36,7 +36,7 @@ impl Bar {
         if !self.wanted || (self.shown.is_none() && self.start.elapsed() < SILENT) {
             return;
         }
-        let label = &self.label;
+        let (label, elapsed) = (&self.label, self.start.elapsed());
         let bar = self.shown.get_or_insert_with(|| {
             let bar = progress.total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
             let template = if progress.total.is_some() {
@@ -47,7 +47,7 @@ impl Bar {
             let style =
                 ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
             bar.set_style(style);
-            bar.with_message(label.clone())
+            bar.with_message(label.clone()).with_elapsed(elapsed)
         });
         bar.set_position(progress.done);
     }

@@ -98,16 +98,18 @@ fn peak(limit: u64, watermark: &Watermark) -> Outcome {
         let mut culprits = Vec::new();
         if let Some(time_ns) = watermark.peak_time_ns {
             culprits.push(format!(
-                "reached at {} with {} blocks live",
+                "reached at {} with {} live",
                 format_time_ns(time_ns),
-                format_count(watermark.reported_blocks)
+                blocks(watermark.reported_blocks)
             ));
         }
         let sites = watermark.groups.iter().flat_map(|grouping| &grouping.groups);
         let known: Vec<String> = sites
             .filter(|group| group.key != floodmark_analyze::site::NO_SITE)
             .take(CULPRITS)
-            .map(|group| format!("{} in {} blocks of {}", format_bytes(group.bytes), group.blocks, group.key))
+            .map(|group| {
+                format!("{} in {} from {}", format_bytes(group.bytes), blocks(group.blocks), group.key)
+            })
             .collect();
         if known.is_empty() {
             culprits.extend(watermark.blocks.iter().map(block_line));
@@ -149,6 +151,10 @@ fn lost(limit: u64, losses: &[Loss]) -> Outcome {
     blame(outcome, || losses.iter().map(Loss::sentence).collect())
 }
 
+fn blocks(count: u64) -> String {
+    if count == 1 { "1 block".into() } else { format!("{} blocks", format_count(count)) }
+}
+
 fn exact_bytes(bytes: u64) -> String {
     if bytes < 1024 {
         return format_bytes(bytes);
@@ -182,7 +188,7 @@ impl Fold for FailuresFold {
         let first = self.first.map(|failure| {
             let mut text = format!(
                 "first: {} at {}, thread {}, stream {:#x}",
-                exact_bytes(failure.bytes),
+                format_bytes(failure.bytes),
                 format_time_ns(failure.time_ns),
                 failure.thread,
                 failure.stream

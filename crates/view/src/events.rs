@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use floodmark_analyze::SiteRules;
 use floodmark_event::units::{format_bytes, format_time_ns};
 use floodmark_event::{Action, Event, EventBatch, NO_DEVICE, Tables, UNKNOWN_BYTES};
 use serde::Serialize;
@@ -55,7 +56,7 @@ const FIELDS: [Field; 11] = [
 /// What is left out first when room is short.
 const LEAST_FIRST: [Field; 7] =
     [Field::Kind, Field::Process, Field::Name, Field::Device, Field::Stream, Field::Thread, Field::Site];
-const SHORTEST_SITE: usize = 16;
+const SHORTEST_SITE: usize = 24;
 const GAP: usize = 2;
 
 impl Field {
@@ -71,7 +72,7 @@ impl Field {
             Self::Device => "device",
             Self::Kind => "kind",
             Self::Name => "name",
-            Self::Site => "at",
+            Self::Site => "site",
         }
     }
 
@@ -109,7 +110,7 @@ impl Field {
             Self::Kind => event.kind.name().to_owned(),
             Self::Name => plain(tables.string(event.name)).into_owned(),
             Self::Site => {
-                let frame = tables.frames_of(event.stack).next();
+                let frame = SiteRules::default().frame_of(event.stack, tables);
                 frame.map_or_else(String::new, |frame| plain(&tables.frame_text(&frame)).into_owned())
             }
         }

@@ -2,10 +2,12 @@
 
 use anstyle::{AnsiColor, Style};
 
+use crate::table::wrap;
+
 /// What the reader's terminal can show and how much of it they want.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Columns of the terminal; no line is wider.
+    /// Columns of the terminal, at least 40; no line is wider.
     pub width: usize,
     /// Styles of the parts of a report.
     pub palette: Palette,
@@ -88,6 +90,12 @@ impl Lines {
     /// Adds a line in a style.
     pub(crate) fn styled(&mut self, style: Style, line: impl std::fmt::Display) {
         self.line(styled(style, line));
+    }
+
+    /// Adds a sentence, its figure set off from the rest.
+    pub(crate) fn headline(&mut self, sentence: &str, figure: &str, layout: &Layout) {
+        let lines = wrap(sentence, layout.width, 2);
+        self.line(lines.replacen(figure, &styled(layout.palette.figure, figure), 1));
     }
 
     /// Adds an empty line.

@@ -1,12 +1,12 @@
 //! Leaks: what is live at the end, how old it is and which site it comes from.
 
-use floodmark_analyze::{KindSummary, Leaks, Verdict};
+use floodmark_analyze::{Leaks, Verdict};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::blocks::{NO_SITE, leak_table};
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines};
-use crate::report::View;
+use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, omitted, wrap};
 
 impl View for Leaks {
@@ -14,7 +14,7 @@ impl View for Leaks {
 
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
-        text.line(wrap(&headline(self), layout.width, 2));
+        text.headline(&headline(self), &format_bytes(self.leaked_bytes), layout);
         if self.leaked_blocks > 0 {
             if self.groups.iter().any(|group| group.site != NO_SITE) {
                 text.blank();
@@ -38,8 +38,8 @@ impl View for Leaks {
         text.text()
     }
 
-    fn others(&self) -> &[KindSummary] {
-        &self.others
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
     }
 }
 

@@ -33,4 +33,4 @@ pub use events::{EventCsv, EventJson, EventTable};
 pub use info::{Info, ProcessInfo, RunInfo, TableInfo};
 pub use layout::{Layout, Palette};
 pub use plain::plain;
-pub use report::{Caveats, Loss, Report, View, document};
+pub use report::{Caveats, Loss, OtherKind, Report, View, document};

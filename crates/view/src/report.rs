@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use floodmark_analyze::KindSummary;
+use floodmark_analyze::{KindSummary, UsageSeries};
+use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count};
 use serde::ser::{Serialize, Serializer};
 
@@ -20,8 +21,31 @@ pub trait View: serde::Serialize {
     fn body(&self, layout: &Layout) -> String;
 
     /// Kinds of memory that the figures do not cover.
-    fn others(&self) -> &[KindSummary] {
-        &[]
+    fn others(&self) -> Vec<OtherKind> {
+        Vec::new()
+    }
+}
+
+/// A kind of memory that the figures of a report do not cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherKind {
+    /// The kind.
+    pub kind: Kind,
+    /// Highest live bytes.
+    pub peak_bytes: u64,
+    /// Live bytes at the end.
+    pub live_bytes: u64,
+}
+
+impl From<&KindSummary> for OtherKind {
+    fn from(summary: &KindSummary) -> Self {
+        Self { kind: summary.kind, peak_bytes: summary.peak_bytes, live_bytes: summary.live_bytes }
+    }
+}
+
+impl From<&UsageSeries> for OtherKind {
+    fn from(series: &UsageSeries) -> Self {
+        Self { kind: series.kind, peak_bytes: series.peak_bytes, live_bytes: series.live_bytes }
     }
 }
 
@@ -91,12 +115,11 @@ impl<T: View> Report<T> {
     fn notes(&self, layout: &Layout) -> String {
         let mut notes = Vec::new();
         for other in self.result.others() {
+            let kind = other.kind.name();
             notes.push(format!(
-                "{} memory is not included: peak {}, {} live at the end (--kind {} shows it)",
-                other.kind.name(),
+                "{kind} memory is not included: peak {}, {} live at the end (--kind {kind} shows it)",
                 format_bytes(other.peak_bytes),
                 format_bytes(other.live_bytes),
-                other.kind.name()
             ));
         }
         notes.extend(self.caveats.sentences());
@@ -124,8 +147,7 @@ impl Caveats {
         let mut notes = Vec::new();
         if self.events_selected == 0 && self.events_read > 0 {
             notes.push(format!(
-                "nothing here is selected by --device, --process, --thread, --stream, --kind, --from and --to; \
-                 {} read",
+                "none of {} is selected; check --device, --process, --thread, --stream, --kind, --from and --to",
                 counted(self.events_read, "event"),
             ));
         }
@@ -144,9 +166,8 @@ impl Caveats {
             ));
         }
         if self.replaced_blocks > 0 {
-            let were = if self.replaced_blocks == 1 { "was" } else { "were" };
             notes.push(format!(
-                "{} {were} never freed before the same address was allocated again; frees are missing",
+                "{} ended unseen: the same address was allocated again; frees are missing",
                 counted(self.replaced_blocks, "block"),
             ));
         }
@@ -277,7 +298,7 @@ mod tests {
             "a.csv\nx\n\n\
              note: 1 free of a block never seen allocated (64 B at least); recording may have begun later\n\
              note: 2 frees stated another size than the allocation; that of the allocation counts\n\
-             note: 1 block was never freed before the same address was allocated again; frees are missing\n\
+             note: 1 block ended unseen: the same address was allocated again; frees are missing\n\
              note: 2 were lost: lines that are not rows\n\
              note: an unknown number was lost: the end is cut off\n"
         );

@@ -1,12 +1,12 @@
 //! Statistics: what was allocated, how high it rose, how it ended, and in which sizes.
 
-use floodmark_analyze::{KindSummary, Stats};
+use floodmark_analyze::Stats;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::chart::bar;
 use crate::figures::{Clock, counted, mean_bytes};
 use crate::layout::{Layout, Lines, styled};
-use crate::report::View;
+use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
 
 /// Columns of the names and figures of the summary.
@@ -33,15 +33,13 @@ impl View for Stats {
         }
         if self.ledgers.len() > 1 {
             text.blank();
-            text.styled(layout.palette.title, "Ledgers");
             text.block(ledgers(self, layout));
         }
         text.text()
     }
 
-    fn others(&self) -> &[KindSummary] {
-        // Ledgers show every kind.
-        &[]
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
     }
 }
 
@@ -196,7 +194,18 @@ fn ledgers(stats: &Stats, layout: &Layout) -> String {
             Cell::from(format_count(ledger.failures)),
         ]);
     }
-    let varies: Vec<bool> = (0..9).map(|at| at >= 4 || at == 1 || table.varies(at)).collect();
+    let keys = ["process", "device", "kind", "resource"];
+    let mut varies: Vec<bool> = (0..keys.len()).map(|at| table.varies(at)).collect();
+    if !varies.contains(&true) {
+        // Those that differ are not shown.
+        varies[1] = true;
+    }
+    let named: Vec<&str> =
+        keys.into_iter().zip(&varies).filter(|(_, varies)| **varies).map(|(key, _)| key).collect();
     table.keep(&varies);
-    table.text(layout) + &omitted((stats.ledgers.len() - shown) as u64, layout)
+    let mut text = Lines::default();
+    text.styled(layout.palette.title, format!("By {}", named.join(", ")));
+    text.block(table.text(layout));
+    text.block(omitted((stats.ledgers.len() - shown) as u64, layout));
+    text.text()
 }

@@ -147,19 +147,12 @@ impl Table {
         }
         // Take from the widest column that shrinks, then, if that does not do, from the widest at all.
         while total(&widths) > room {
-            let excess = total(&widths) - room;
-            let candidates = |shrinks: bool, least: usize| {
-                (0..widths.len())
-                    .filter(|at| self.columns[*at].shrinks == shrinks && widths[*at] > least)
-                    .max_by_key(|at| widths[*at])
-                    .map(|at| (at, least))
+            let widest = |shrinks: bool| {
+                let candidates = (0..widths.len()).filter(|at| widths[*at] > 1);
+                candidates.filter(|at| !shrinks || self.columns[*at].shrinks).max_by_key(|at| widths[*at])
             };
-            let Some((at, least)) =
-                candidates(true, SHORTEST).or_else(|| candidates(true, 1)).or_else(|| candidates(false, 1))
-            else {
-                break;
-            };
-            widths[at] = widths[at].saturating_sub(excess).max(least);
+            let Some(at) = widest(true).or_else(|| widest(false)) else { break };
+            widths[at] -= 1;
         }
         widths
     }
@@ -183,10 +176,18 @@ impl Table {
     }
 }
 
-/// Cuts `text` to a width, with `…` for what was in its middle.
+/// Cuts `text` to a width, with `…` for what was in its middle; of a place in a program the directories
+/// go first.
 pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
+    }
+    if let Some((function, path)) = text.split_once(" (") {
+        let shorter = path.match_indices('/').map(|(at, _)| format!("{function} (…{}", &path[at..]));
+        let file = path.rsplit('/').next().map(|file| format!("{function} ({file}"));
+        if let Some(shorter) = shorter.chain(file).find(|place| place.width() <= width) {
+            return shorter;
+        }
     }
     if width == 0 {
         return String::new();
@@ -226,7 +227,7 @@ pub(crate) fn wrap_after(lead: &str, indent: usize, sentence: &str, width: usize
 pub(crate) fn wrap(sentence: &str, width: usize, indent: usize) -> String {
     let mut text = String::new();
     let mut used = 0;
-    for word in sentence.split(' ') {
+    for word in sentence.split_whitespace() {
         let word = cut(word, width.saturating_sub(indent).max(1));
         if used > 0 && used + 1 + word.width() > width {
             let _ = write!(text, "\n{:indent$}", "");
@@ -286,12 +287,9 @@ mod tests {
     fn narrow_terminals_cut_text_then_leave_out_columns() {
         assert_eq!(
             shown(65).lines().nth(1),
-            Some("  load_everything (s…ong/path/app.py:90)  3.42 KiB   97 %  device")
+            Some("  load_everything (…/path/app.py:90)      3.42 KiB   97 %  device")
         );
-        assert_eq!(
-            shown(59).lines().nth(1),
-            Some("  load_everything (sr…ong/path/app.py:90)  3.42 KiB  device")
-        );
+        assert_eq!(shown(55).lines().nth(1), Some("  load_everything (…/path/app.py:90)   3.42 KiB  device"));
         assert_eq!(shown(24).lines().nth(1), Some("  load_…py:90)  3.42 KiB"));
         assert_eq!(shown(16).lines().nth(1), Some("  l…0)  3.42 KiB"));
     }

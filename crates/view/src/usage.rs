@@ -10,8 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::chart::{area, spans};
 use crate::figures::{bytes_exactly, counted};
 use crate::layout::{Layout, Lines, styled};
-use crate::report::View;
-use crate::table::wrap;
+use crate::report::{OtherKind, View};
 
 const HEIGHT: usize = 10;
 const NARROWEST: usize = 10;
@@ -21,12 +20,16 @@ impl View for Usage {
 
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
-        text.line(wrap(&headline(self), layout.width, 2));
+        text.headline(&headline(self), &format_bytes(self.peak_bytes), layout);
         if !self.points.is_empty() {
             text.blank();
             text.block(chart(self, layout));
         }
         text.text()
+    }
+
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
     }
 }
 

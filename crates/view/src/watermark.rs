@@ -1,6 +1,6 @@
 //! The watermark: how high, when, and who held it.
 
-use floodmark_analyze::{Group, GroupBy, Grouping, KindSummary, Watermark};
+use floodmark_analyze::{Group, GroupBy, Grouping, Watermark};
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 
 use crate::blocks::{NO_SITE, block_table, stream};
@@ -8,8 +8,8 @@ use crate::chart::bar;
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines};
 use crate::plain::plain;
-use crate::report::View;
-use crate::table::{Cell, Column, Table, cut, omitted, wrap};
+use crate::report::{OtherKind, View};
+use crate::table::{Cell, Column, Table, cut, omitted};
 
 /// Frames of a stack to show under a group.
 const FRAMES: usize = 12;
@@ -19,11 +19,11 @@ impl View for Watermark {
 
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
-        text.line(wrap(&headline(self), layout.width, 2));
+        text.headline(&headline(self), &format_bytes(self.reported_bytes), layout);
         if self.reported_blocks == 0 {
             return text.text();
         }
-        for grouping in worth_showing(self) {
+        for grouping in &self.groups {
             text.blank();
             text.block(group_table(grouping, layout));
         }
@@ -33,8 +33,8 @@ impl View for Watermark {
         text.text()
     }
 
-    fn others(&self) -> &[KindSummary] {
-        &self.others
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
     }
 }
 
@@ -57,21 +57,21 @@ fn headline(watermark: &Watermark) -> String {
     }
 }
 
-/// Chooses among several ways to group those that say something: not a single group, and not one
-/// group per block where the blocks are listed anyway.
-fn worth_showing(watermark: &Watermark) -> Vec<&Grouping> {
-    if let [only] = watermark.groups.as_slice() {
-        return vec![only];
-    }
-    let informative = |grouping: &&Grouping| match grouping.groups.as_slice() {
-        [only] => grouping.by == GroupBy::Site && only.key != NO_SITE,
-        groups => grouping.by == GroupBy::Site || groups.iter().any(|group| group.blocks > 1),
+/// Keeps, of several ways to group, those that say something: the site if it is known, else not a
+/// single group, and not one group per block.
+pub fn keep_informative(watermark: &mut Watermark) {
+    let blocks = watermark.reported_blocks;
+    let informative = |grouping: &Grouping| match (grouping.by, grouping.groups.as_slice()) {
+        (GroupBy::Site, groups) => groups.iter().any(|group| group.key != NO_SITE),
+        (_, [_]) => false,
+        // Sizes say something only if many blocks share them.
+        (GroupBy::Size, groups) => groups.len() as u64 * 2 <= blocks,
+        (_, groups) => groups.iter().any(|group| group.blocks > 1),
     };
-    let shown: Vec<&Grouping> = watermark.groups.iter().filter(informative).collect();
+    watermark.groups.retain(informative);
     // Where sites are known they answer the question; the rest is there for logs without stacks.
-    match shown.first() {
-        Some(first) if first.by == GroupBy::Site => vec![first],
-        _ => shown,
+    if watermark.groups.first().is_some_and(|first| first.by == GroupBy::Site) {
+        watermark.groups.truncate(1);
     }
 }
 

@@ -5,6 +5,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use floodmark_analyze::{GroupBy, WatermarkFold, WatermarkOptions};
 use floodmark_event::units::{Instant, parse_instant};
+use floodmark_view::watermark::keep_informative;
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
@@ -53,7 +54,12 @@ impl WatermarkArgs {
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let reports = analyze(&self.input, printer, || WatermarkFold::new(self.props()))?;
+        let mut reports = analyze(&self.input, printer, || WatermarkFold::new(self.props()))?;
+        if self.by.is_empty() && !self.output.json {
+            for report in &mut reports {
+                keep_informative(&mut report.result);
+            }
+        }
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
