@@ -73,7 +73,7 @@ struct Window {
     to_ns: Option<i64>,
     /// Time of the first row, selected or not.
     first_ns: Option<i64>,
-    /// Latest time of any row up to the end of the window.
+    /// Time of the last row up to the end of the window.
     last_ns: Option<i64>,
 }
 
@@ -139,7 +139,7 @@ impl LiveSet {
         }
         self.window.phase = Phase::Inside;
         let Some(from_ns) = self.window.from_ns else { return };
-        self.window.last_ns = self.window.last_ns.max(Some(from_ns));
+        self.window.last_ns = Some(from_ns);
         let mut blocks: Vec<&Block> = self.slab.blocks().filter(|block| block.tally != UNSELECTED).collect();
         blocks.sort_unstable_by_key(|block| block.order);
         for block in blocks {
@@ -220,7 +220,7 @@ impl LiveSet {
         }
         let mut written_out = std::mem::take(&mut self.written_out);
         let rows = Rows::new(batch, &range, &mut written_out);
-        self.window.last_ns = self.window.last_ns.max(rows.time_ns.last().copied());
+        self.window.last_ns = rows.time_ns.last().copied();
         if let Some(extras) = SameExtras::new(batch) {
             self.run_rows::<F, _, QUIET>(&rows, &extras, fold);
         } else {
