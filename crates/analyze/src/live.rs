@@ -27,6 +27,7 @@ use crate::live::rows::{EachExtras, Extras, Rows, SameExtras, WrittenOut};
 use crate::live::select::{Select, UNSELECTED};
 use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
+use crate::merge::SpaceMap;
 use crate::narrow::{Narrow, resolve};
 
 /// What was counted of all selected events, whatever their kind.
@@ -83,6 +84,10 @@ enum Phase {
     Before,
     Inside,
     Past,
+}
+
+fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
 }
 
 /// How many rows are looked at ahead of time when blocks are many.
@@ -200,6 +205,32 @@ impl LiveSet {
     /// Whether no address was forgotten, so that every re-use was noticed.
     pub fn remembers_all_addresses(&self) -> bool {
         self.spaces.iter().all(|space| space.table.remembers_all())
+    }
+
+    /// Takes in the blocks and sums of a set that selected other blocks; ignores events from then on.
+    pub(crate) fn merge(&mut self, other: &Self) -> SpaceMap {
+        self.window.phase = Phase::Past;
+        self.window.first_ns = earlier(self.window.first_ns, other.window.first_ns);
+        self.window.last_ns = self.window.last_ns.max(other.window.last_ns);
+        let spaces = SpaceMap(other.spaces.iter().map(|state| self.space_id(state.space)).collect());
+        for (state, into) in other.spaces.iter().zip(&spaces.0) {
+            if !state.table.remembers_all() {
+                self.spaces[*into as usize].table.forget();
+            }
+        }
+        for block in other.blocks() {
+            let slot = self.slab.reserve();
+            let (order, space) = (self.order + block.order, spaces.at(block.space));
+            self.slab.put(slot, Block { order, space, ..*block });
+        }
+        self.order += other.order;
+        self.tallies.merge(&other.tallies);
+        let (ours, theirs) = (&mut self.counters, other.counters);
+        ours.first_time_ns = earlier(ours.first_time_ns, theirs.first_time_ns);
+        ours.last_time_ns = ours.last_time_ns.max(theirs.last_time_ns);
+        ours.unmatched_frees += theirs.unmatched_frees;
+        ours.null_frees += theirs.null_frees;
+        spaces
     }
 
     /// Resolves the window at the first row of all.

@@ -119,16 +119,10 @@ impl SizeCounts {
         }
     }
 
-    /// Empties cache and queue into the counters behind them.
-    fn settle(&mut self) {
-        self.queue.extend(self.cache.iter());
-        self.cache.fill((0, 0));
-        self.work_off_queue();
-    }
-
     /// Adds all that `other` counted.
-    pub(crate) fn merge(&mut self, mut other: Self) {
-        other.settle();
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.queue.extend(other.cache.iter().filter(|(_, count)| *count > 0));
+        self.queue.extend(other.queue);
         self.queue.extend(small_counts(&other.small));
         match other.large {
             Counts::Exact(counts) => self.queue.extend(counts),
@@ -141,7 +135,9 @@ impl SizeCounts {
                 }
             }
         }
-        self.work_off_queue();
+        if self.queue.len() >= QUEUE {
+            self.work_off_queue();
+        }
     }
 
     /// Returns what is known, with the classes of sizes that occur.
@@ -357,13 +353,16 @@ mod tests {
     #[test]
     fn a_counter_that_is_full_loses_nothing() {
         let mut counts = counts_of([7, 8], 100);
-        counts.settle();
+        counts.small = vec![0; SMALL_SIZES];
         counts.small[7] = u32::MAX;
-        counts.add(7);
+        counts.queue.push((7, 3));
+        counts.work_off_queue();
         let mut doubled = counts.clone();
         doubled.merge(counts.clone());
-        assert_eq!((counts.summary().0.count, counts.summary().0.distinct), ((1 << 32) + 1, 2));
-        assert_eq!((doubled.summary().0.count, doubled.summary().0.distinct), ((1 << 33) + 2, 2));
+        doubled.work_off_queue();
+        let figures = |counts: &SizeCounts| (counts.summary().0.count, counts.summary().0.distinct);
+        assert_eq!(figures(&counts), ((1 << 32) + 4, 2));
+        assert_eq!(figures(&doubled), ((1 << 33) + 8, 2));
     }
 
     #[test]

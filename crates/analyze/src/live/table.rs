@@ -64,6 +64,11 @@ impl AddressTable {
         self.remembers_all
     }
 
+    /// Notes that an address was forgotten elsewhere.
+    pub(super) fn forget(&mut self) {
+        self.remembers_all = false;
+    }
+
     /// Notes that the block in `slot` is live at `address` and returns what was there before.
     #[inline]
     pub(super) fn insert(&mut self, address: u64, slot: u32) -> Found {

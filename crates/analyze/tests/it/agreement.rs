@@ -42,8 +42,6 @@ fn quantile(sizes: &[u64], share: f64) -> Option<f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn statistics_agree_with_counting_naively(events in events(), narrow in narrow()) {
         let stats = fold(&events, &narrow, 7, StatsFold::default());

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod golden;
+mod parts;
 mod random;
 mod timeline;
 mod whole;

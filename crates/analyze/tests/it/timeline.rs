@@ -47,8 +47,6 @@ fn check_reduced(events: &[Event], narrow: &Narrow, limit: usize) -> Result<(), 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn a_reduced_timeline_keeps_every_interval_s_extremes(events in events(), narrow in narrow()) {
         check_reduced(&events, &narrow, 16)?;

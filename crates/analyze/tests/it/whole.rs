@@ -26,8 +26,6 @@ fn folds() -> Folds {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn splitting_the_batches_differently_changes_nothing(
         events in events(), narrow in narrow(), rows in 1..20usize,
