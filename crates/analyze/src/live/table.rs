@@ -166,6 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn growing_forgets_nothing() {
+        let mut table = AddressTable::default();
+        let addresses = || (1..=REMEMBERED as u64 / 2).map(|number| number << 8);
+        for address in addresses() {
+            table.insert(address, 3);
+            table.end(address);
+        }
+        assert!(table.entries.len() > FIRST_CAPACITY && table.remembers_all());
+        assert!(addresses().all(|address| table.insert(address, 4) == Found::Ended));
+    }
+
+    #[test]
     fn ever_new_addresses_do_not_make_the_table_grow() {
         let mut table = AddressTable::default();
         for address in 1..2_000_000u64 {
