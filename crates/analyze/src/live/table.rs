@@ -12,7 +12,7 @@
 /// How many ended addresses are kept at least, before any is forgotten.
 const REMEMBERED: usize = 1 << 15;
 
-const FIRST_CAPACITY: usize = 1 << 10;
+const FIRST_CAPACITY: usize = 1 << 6;
 
 /// Capacity from which on looking ahead pays.
 const LARGE: usize = 1 << 14;
