@@ -22,12 +22,12 @@ pub struct Block {
     /// Name of the variable or block.
     pub name: StringId,
     /// Innermost scope open on the thread.
-    pub scope: u64,
-    /// Index of its process, device and resource; see [`LiveSet::space`].
+    pub scope: u32,
+    /// Index of its process, device and resource; see [`LiveSet::space`](crate::LiveSet::space).
     pub space: u32,
     /// Sort of memory.
     pub kind: Kind,
-    /// Index of the sum it is part of; see [`LiveSet::level`].
+    /// Index of the sum it is part of; see [`Tallies::level`](crate::Tallies::level).
     pub tally: u8,
 }
 

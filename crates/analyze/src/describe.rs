@@ -194,5 +194,5 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 
 /// Sorts blocks: largest first, oldest first among equals.
 pub(crate) fn sort_largest_first(blocks: &mut [&Block]) {
-    blocks.sort_unstable_by_key(|block| (Reverse(block.bytes), block.order));
+    blocks.sort_unstable_by_key(|block| (Reverse(block.bytes), block.time_ns, block.address, block.order));
 }

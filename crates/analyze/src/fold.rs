@@ -49,8 +49,8 @@ pub trait Fold {
 /// One run of folds over events.
 #[derive(Clone, Debug)]
 pub struct Pass<F> {
-    live: LiveSet,
-    fold: F,
+    pub(crate) live: LiveSet,
+    pub(crate) fold: F,
 }
 
 impl<F: Fold> Pass<F> {

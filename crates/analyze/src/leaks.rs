@@ -13,6 +13,7 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, Origin, share, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::merge::{Merge, SpaceMap};
 use crate::site::{NO_SITE, SiteRules};
 
 /// How to report leaks.
@@ -129,6 +130,9 @@ impl LeaksFold {
 
     #[inline]
     fn end_block(&mut self, block: &Block) {
+        if block.kind == Kind::Static {
+            return;
+        }
         let origin = Origin::of(block);
         if origin == self.recent.0 {
             self.recent.1 += 1;
@@ -187,6 +191,14 @@ impl LeaksFold {
         listed
             .map(|block| LeakedBlock { block: describe.info(block), age_ns: age_ns(block, end_ns) })
             .collect()
+    }
+}
+
+impl Merge for LeaksFold {
+    fn merge(&mut self, other: Self, _spaces: &SpaceMap) {
+        for (origin, count) in other.ended.into_iter().chain([other.recent]) {
+            *self.ended.entry(origin).or_insert(0) += count;
+        }
     }
 }
 

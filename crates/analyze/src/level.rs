@@ -20,7 +20,9 @@ pub struct Level {
     pub live_blocks: u64,
     /// Highest live bytes.
     pub peak_bytes: u64,
-    /// First instant of the highest live bytes; none while they have been 0 throughout.
+    /// Whether parts were merged, so that the highest live bytes and blocks are upper bounds.
+    pub peak_is_bound: bool,
+    /// First instant of the highest live bytes; none while they have been 0 throughout, and for a bound.
     pub peak_time_ns: Option<i64>,
     /// Order number of the newest block at that instant; see [`Block::order`].
     pub peak_order: u64,
@@ -64,6 +66,31 @@ impl Level {
     fn fall(&mut self, bytes: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
         self.live_blocks -= 1;
+    }
+
+    /// Adds what another part of the trace did.
+    fn merge(&mut self, other: &Self) {
+        if other.most_blocks > 0 {
+            if self.most_blocks > 0 {
+                self.peak_is_bound = true;
+                self.peak_time_ns = None;
+            } else {
+                (self.peak_time_ns, self.peak_is_bound) = (other.peak_time_ns, other.peak_is_bound);
+            }
+        }
+        self.live_bytes = self.live_bytes.saturating_add(other.live_bytes);
+        self.live_blocks += other.live_blocks;
+        self.peak_bytes = self.peak_bytes.saturating_add(other.peak_bytes);
+        self.peak_blocks += other.peak_blocks;
+        self.most_blocks += other.most_blocks;
+        self.allocations += other.allocations;
+        self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
+        self.frees += other.frees;
+        self.replaced += other.replaced;
+        self.failures += other.failures;
+        self.address_reuses += other.address_reuses;
+        self.carried_blocks += other.carried_blocks;
+        self.carried_bytes = self.carried_bytes.saturating_add(other.carried_bytes);
     }
 
     /// Whether anything happened here.
@@ -149,6 +176,12 @@ impl Tallies {
     /// What there is of the kinds that figures do not cover.
     pub fn other_summaries(&self) -> Vec<KindSummary> {
         self.others().map(|(tally, kind)| self.level(tally).summary(kind)).collect()
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (level, theirs) in self.levels.iter_mut().zip(&other.levels) {
+            level.merge(theirs);
+        }
     }
 
     /// Events of all tallies, other than frees that ended nothing.

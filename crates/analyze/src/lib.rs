@@ -28,6 +28,7 @@ pub mod leaks;
 pub mod level;
 pub mod lifetimes;
 pub mod live;
+pub mod merge;
 pub mod narrow;
 pub mod site;
 pub mod stats;
@@ -46,6 +47,7 @@ pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict}
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, LiveSet};
+pub use merge::{Merge, SpaceMap};
 pub use narrow::Narrow;
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};

@@ -15,6 +15,7 @@ use crate::describe::{Describe, Origin, share};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::loglinear::{CLASSES, bucket, class, class_range, middle};
+use crate::merge::{Merge, SpaceMap};
 use crate::site::SiteRules;
 
 /// How to report lifetimes.
@@ -220,6 +221,14 @@ impl LifetimesFold {
         Self { options, ..Self::default() }
     }
 
+    fn id(&mut self, place: Place) -> usize {
+        let id = *self.places.entry(place).or_insert_with(|| {
+            self.lives.push(Lives::default());
+            self.lives.len() as u32 - 1
+        });
+        id as usize
+    }
+
     /// Sums up a tally by the texts of its sites, blocks that are live at the end included.
     fn by_site(&self, tally: u8, end: &End<'_>) -> FxHashMap<String, Lives> {
         let mut describe = Describe::new(end, &self.options.sites);
@@ -251,6 +260,21 @@ impl LifetimesFold {
     }
 }
 
+impl Merge for LifetimesFold {
+    fn merge(&mut self, other: Self, _spaces: &SpaceMap) {
+        for (place, id) in &other.places {
+            let ours = self.id(*place);
+            self.lives[ours].merge(&other.lives[*id as usize]);
+        }
+        if self.classes.len() < other.classes.len() {
+            self.classes.resize(other.classes.len(), [(0, 0); CLASSES]);
+        }
+        for (ours, theirs) in self.classes.iter_mut().flatten().zip(other.classes.iter().flatten()) {
+            *ours = (ours.0 + theirs.0, ours.1.saturating_add(theirs.1));
+        }
+    }
+}
+
 impl Fold for LifetimesFold {
     type Output = Lifetimes;
 
@@ -262,11 +286,8 @@ impl Fold for LifetimesFold {
         }
         let class = &mut self.classes[tally][class(lifetime_ns)];
         *class = (class.0 + 1, class.1.saturating_add(block.bytes));
-        let id = *self.places.entry(place(block)).or_insert_with(|| {
-            self.lives.push(Lives::default());
-            self.lives.len() as u32 - 1
-        });
-        let lives = &mut self.lives[id as usize];
+        let id = self.id(place(block));
+        let lives = &mut self.lives[id];
         lives.blocks += 1;
         lives.bytes = lives.bytes.saturating_add(block.bytes);
         lives.ended_blocks += 1;

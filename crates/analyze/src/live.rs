@@ -27,6 +27,7 @@ use crate::live::rows::{EachExtras, Extras, Rows, SameExtras, WrittenOut};
 use crate::live::select::{Select, UNSELECTED};
 use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
+use crate::merge::SpaceMap;
 use crate::narrow::{Narrow, resolve};
 
 /// What was counted of all selected events, whatever their kind.
@@ -73,7 +74,7 @@ struct Window {
     to_ns: Option<i64>,
     /// Time of the first row, selected or not.
     first_ns: Option<i64>,
-    /// Latest time of any row up to the end of the window.
+    /// Time of the last row up to the end of the window.
     last_ns: Option<i64>,
 }
 
@@ -83,6 +84,10 @@ enum Phase {
     Before,
     Inside,
     Past,
+}
+
+fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
 }
 
 /// How many rows are looked at ahead of time when blocks are many.
@@ -139,7 +144,7 @@ impl LiveSet {
         }
         self.window.phase = Phase::Inside;
         let Some(from_ns) = self.window.from_ns else { return };
-        self.window.last_ns = self.window.last_ns.max(Some(from_ns));
+        self.window.last_ns = Some(from_ns);
         let mut blocks: Vec<&Block> = self.slab.blocks().filter(|block| block.tally != UNSELECTED).collect();
         blocks.sort_unstable_by_key(|block| block.order);
         for block in blocks {
@@ -202,6 +207,32 @@ impl LiveSet {
         self.spaces.iter().all(|space| space.table.remembers_all())
     }
 
+    /// Takes in the blocks and sums of a set that selected other blocks; ignores events from then on.
+    pub(crate) fn merge(&mut self, other: &Self) -> SpaceMap {
+        self.window.phase = Phase::Past;
+        self.window.first_ns = earlier(self.window.first_ns, other.window.first_ns);
+        self.window.last_ns = self.window.last_ns.max(other.window.last_ns);
+        let spaces = SpaceMap(other.spaces.iter().map(|state| self.space_id(state.space)).collect());
+        for (state, into) in other.spaces.iter().zip(&spaces.0) {
+            if !state.table.remembers_all() {
+                self.spaces[*into as usize].table.forget();
+            }
+        }
+        for block in other.blocks() {
+            let slot = self.slab.reserve();
+            let (order, space) = (self.order + block.order, spaces.at(block.space));
+            self.slab.put(slot, Block { order, space, ..*block });
+        }
+        self.order += other.order;
+        self.tallies.merge(&other.tallies);
+        let (ours, theirs) = (&mut self.counters, other.counters);
+        ours.first_time_ns = earlier(ours.first_time_ns, theirs.first_time_ns);
+        ours.last_time_ns = ours.last_time_ns.max(theirs.last_time_ns);
+        ours.unmatched_frees += theirs.unmatched_frees;
+        ours.null_frees += theirs.null_frees;
+        spaces
+    }
+
     /// Resolves the window at the first row of all.
     fn begin<F: Fold>(&mut self, first_ns: i64, fold: &mut F) {
         if self.window.first_ns.is_some() {
@@ -220,7 +251,7 @@ impl LiveSet {
         }
         let mut written_out = std::mem::take(&mut self.written_out);
         let rows = Rows::new(batch, &range, &mut written_out);
-        self.window.last_ns = self.window.last_ns.max(rows.time_ns.last().copied());
+        self.window.last_ns = rows.time_ns.last().copied();
         if let Some(extras) = SameExtras::new(batch) {
             self.run_rows::<F, _, QUIET>(&rows, &extras, fold);
         } else {
@@ -236,10 +267,10 @@ impl LiveSet {
         let (threads, streams) = (&rows.thread[..count], &rows.stream[..count]);
         let mut space = extras.space(0);
         let mut space_id = self.space_id(space);
-        let narrows = self.select.narrows();
+        let (narrows, mixes_spaces) = (self.select.narrows(), extras.mixes_spaces());
         let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
         for row in 0..count {
-            if !X::SAME && space != extras.space(row) {
+            if mixes_spaces && space != extras.space(row) {
                 space = extras.space(row);
                 space_id = self.space_id(space);
             }

@@ -119,16 +119,10 @@ impl SizeCounts {
         }
     }
 
-    /// Empties cache and queue into the counters behind them.
-    fn settle(&mut self) {
-        self.queue.extend(self.cache.iter());
-        self.cache.fill((0, 0));
-        self.work_off_queue();
-    }
-
     /// Adds all that `other` counted.
-    pub(crate) fn merge(&mut self, mut other: Self) {
-        other.settle();
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.queue.extend(other.cache.iter().filter(|(_, count)| *count > 0));
+        self.queue.extend(other.queue);
         self.queue.extend(small_counts(&other.small));
         match other.large {
             Counts::Exact(counts) => self.queue.extend(counts),
@@ -141,46 +135,42 @@ impl SizeCounts {
                 }
             }
         }
-        self.work_off_queue();
+        if self.queue.len() >= QUEUE {
+            self.work_off_queue();
+        }
     }
 
     /// Returns what is known, with the classes of sizes that occur.
     pub(crate) fn summary(&self) -> (SizeSummary, Vec<HistogramBar>) {
-        let mut whole = self.clone();
-        whole.settle();
-        let mut sizes: Vec<(u64, u64)> = small_counts(&whole.small).collect();
-        let buckets = match whole.large {
-            Counts::Exact(counts) => {
-                sizes.extend(counts);
-                None
-            }
-            Counts::Bucketed(buckets) => Some(buckets),
+        let (exact, buckets) = match &self.large {
+            Counts::Exact(counts) => (Some(counts), None),
+            Counts::Bucketed(buckets) => (None, Some(buckets)),
         };
-        // A small size whose counter is full is counted among the large ones too.
+        let in_front = self.cache.iter().chain(&self.queue).copied().filter(|(_, count)| *count > 0);
+        let mut sizes: Vec<(u64, u64)> = small_counts(&self.small).chain(in_front).collect();
+        sizes.extend(exact.into_iter().flatten().map(|(size, count)| (*size, *count)));
         sizes.sort_unstable();
         sizes.dedup_by(|later, earlier| {
-            later.0 == earlier.0 && {
-                earlier.1 += later.1;
-                true
-            }
+            let same = later.0 == earlier.0;
+            earlier.1 += if same { later.1 } else { 0 };
+            same
         });
-        let mut classes = buckets.as_ref().map_or([(0, 0); CLASSES], |buckets| buckets.classes);
+        let mut classes = buckets.map_or([(0, 0); CLASSES], |buckets| buckets.classes);
         for (size, count) in &sizes {
             add_class(&mut classes, *size, *count);
         }
         let (smallest, largest) = (sizes.first().map(|size| size.0), sizes.last().map(|size| size.0));
-        let distinct = sizes.len() as u64;
-        let Some(buckets) = buckets else {
-            let summary = SizeSummary { min: smallest, max: largest, distinct, ..describe(&sizes, &classes) };
-            return (summary, bars(&classes));
-        };
-        sizes.extend(buckets.sizes());
-        sizes.sort_unstable();
+        let mut distinct = sizes.len() as u64;
+        if let Some(buckets) = buckets {
+            distinct = buckets.distinct + small_counts(&self.small).count() as u64;
+            sizes.extend(buckets.sizes());
+            sizes.sort_unstable();
+        }
         let summary = SizeSummary {
-            min: Some(smallest.map_or(buckets.min, |size| size.min(buckets.min))),
-            max: Some(largest.map_or(buckets.max, |size| size.max(buckets.max))),
-            distinct: distinct + buckets.distinct,
-            approximate: true,
+            min: smallest.into_iter().chain(buckets.map(|buckets| buckets.min)).min(),
+            max: largest.into_iter().chain(buckets.map(|buckets| buckets.max)).max(),
+            distinct,
+            approximate: buckets.is_some(),
             ..describe(&sizes, &classes)
         };
         (summary, bars(&classes))
@@ -344,32 +334,35 @@ mod tests {
 
     #[test]
     fn merged_counts_equal_counting_all() {
+        let part = |odd: usize, large_sizes| {
+            let sizes = mixed().enumerate().filter(move |(at, _)| at % 2 == odd).map(|(_, size)| size);
+            counts_of(sizes, large_sizes)
+        };
+        let (whole, whole_bars) = counts_of(mixed(), usize::MAX).summary();
         for large_sizes in [10, usize::MAX] {
-            let part = |odd: usize| {
-                let sizes = mixed().enumerate().filter(move |(at, _)| at % 2 == odd).map(|(_, size)| size);
-                counts_of(sizes, large_sizes)
-            };
-            let mut merged = part(0);
-            merged.merge(part(1));
-            let (mut merged, bars) = merged.summary();
-            let (whole, whole_bars) = counts_of(mixed(), large_sizes).summary();
-            if large_sizes == 10 {
-                merged.distinct = whole.distinct; // a lower bound only
-            }
-            assert_eq!((merged, bars), (whole, whole_bars));
+            let mut merged = part(0, large_sizes);
+            merged.merge(part(1, large_sizes));
+            let (merged, bars) = merged.summary();
+            assert_eq!(bars, whole_bars);
+            assert_eq!((merged.count, merged.mean), (whole.count, whole.mean));
+            assert_eq!((merged.min, merged.max), (whole.min, whole.max));
+            assert!(merged == whole || merged.approximate);
         }
     }
 
     #[test]
     fn a_counter_that_is_full_loses_nothing() {
         let mut counts = counts_of([7, 8], 100);
-        counts.settle();
+        counts.small = vec![0; SMALL_SIZES];
         counts.small[7] = u32::MAX;
-        counts.add(7);
+        counts.queue.push((7, 3));
+        counts.work_off_queue();
         let mut doubled = counts.clone();
         doubled.merge(counts.clone());
-        assert_eq!((counts.summary().0.count, counts.summary().0.distinct), ((1 << 32) + 1, 2));
-        assert_eq!((doubled.summary().0.count, doubled.summary().0.distinct), ((1 << 33) + 2, 2));
+        doubled.work_off_queue();
+        let figures = |counts: &SizeCounts| (counts.summary().0.count, counts.summary().0.distinct);
+        assert_eq!(figures(&counts), ((1 << 32) + 4, 2));
+        assert_eq!(figures(&doubled), ((1 << 33) + 8, 2));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::block::KindSummary;
 use crate::change::{Block, Ending, Failure};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::merge::{Merge, SpaceMap};
 use crate::sizes::SizeCounts;
 
 /// What was allocated and freed, how much, and how it stands at the end.
@@ -60,7 +61,8 @@ pub struct Stats {
     pub peak_bytes: u64,
     /// First instant of the highest live bytes.
     pub peak_time_ns: Option<i64>,
-    /// Whether `peak_bytes` is exact; after merging it is an upper bound.
+    /// Whether `peak_bytes`, `peak_blocks` and `most_blocks` are exact; after merging they may be upper
+    /// bounds.
     pub peak_exact: bool,
     /// Blocks that were live at that instant.
     pub peak_blocks: u64,
@@ -146,6 +148,8 @@ pub struct Ledger {
     pub peak_bytes: u64,
     /// First instant of the highest live bytes.
     pub peak_time_ns: Option<i64>,
+    /// Whether `peak_bytes` is exact; after merging it may be an upper bound.
+    pub peak_exact: bool,
     /// Live bytes at the end.
     pub live_bytes: u64,
     /// Live blocks at the end.
@@ -185,6 +189,7 @@ struct LedgerState {
     frees: u64,
     failures: u64,
     used: bool,
+    peak_is_bound: bool,
 }
 
 impl LedgerState {
@@ -203,6 +208,38 @@ impl LedgerState {
     fn fall(&mut self, bytes: u64) {
         self.live_blocks -= 1;
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.peak_bytes == 0 {
+            (self.peak_time_ns, self.peak_is_bound) = (other.peak_time_ns, other.peak_is_bound);
+        } else {
+            self.peak_is_bound |= other.peak_bytes > 0;
+        }
+        self.used = true;
+        self.live_bytes = self.live_bytes.saturating_add(other.live_bytes);
+        self.live_blocks += other.live_blocks;
+        self.peak_bytes = self.peak_bytes.saturating_add(other.peak_bytes);
+        self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
+        self.allocations += other.allocations;
+        self.frees += other.frees;
+        self.failures += other.failures;
+    }
+}
+
+impl Merge for StatsFold {
+    fn merge(&mut self, other: Self, spaces: &SpaceMap) {
+        for (ours, theirs) in self.tallies.iter_mut().zip(other.tallies) {
+            ours.sizes.merge(theirs.sizes);
+            ours.zero_size += theirs.zero_size;
+            ours.size_mismatches += theirs.size_mismatches;
+            ours.cross_thread_frees += theirs.cross_thread_frees;
+            ours.failed_bytes = ours.failed_bytes.saturating_add(theirs.failed_bytes);
+            ours.largest_failure_bytes = ours.largest_failure_bytes.max(theirs.largest_failure_bytes);
+        }
+        for (at, theirs) in other.ledgers.iter().enumerate().filter(|(_, state)| state.used) {
+            self.ledger(spaces.at((at / KINDS) as u32), Kind::ALL[at % KINDS]).merge(theirs);
+        }
     }
 }
 
@@ -232,7 +269,9 @@ impl StatsFold {
                     failures: state.failures,
                     total_bytes: state.total_bytes,
                     peak_bytes: state.peak_bytes,
-                    peak_time_ns: (state.peak_bytes > 0).then_some(state.peak_time_ns),
+                    peak_time_ns: (state.peak_bytes > 0 && !state.peak_is_bound)
+                        .then_some(state.peak_time_ns),
+                    peak_exact: !state.peak_is_bound,
                     live_bytes: state.live_bytes,
                     live_blocks: state.live_blocks,
                 }
@@ -317,7 +356,7 @@ impl Fold for StatsFold {
             total_bytes: level.total_bytes,
             peak_bytes: level.peak_bytes,
             peak_time_ns: level.peak_time_ns,
-            peak_exact: true,
+            peak_exact: !level.peak_is_bound,
             peak_blocks: level.peak_blocks,
             most_blocks: level.most_blocks,
             live_bytes: level.live_bytes,

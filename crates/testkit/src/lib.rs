@@ -3,11 +3,11 @@
 //! A [`Workload`] yields as many events as wanted without keeping them; an [`oracle`] answers the
 //! questions of an analysis in the most obvious way, however slow. Nothing here knows the analyses.
 
-//pub mod oracle;
+pub mod oracle;
 pub mod random;
 pub mod torture;
 pub mod workload;
 
-//pub use oracle::{Filter, Oracle};
+pub use oracle::{Filter, Oracle};
 pub use random::Random;
 pub use workload::{SizeMix, Workload, WorkloadProps};
