@@ -3,7 +3,7 @@
 //!
 //! Words are little-endian, so the first character of a text is the lowest byte of its word. A check
 //! works on what is left of each byte when the expected character is taken off: 0 to 9 for a digit. If
-//! one byte is not what it should be, its neighbours may be misjudged too, but never so that the whole
+//! one byte is not what it should be, its neighbors may be misjudged too, but never so that the whole
 //! word passes.
 #![expect(clippy::inline_always, reason = "a row takes 30 ns; a call per field would be felt")]
 
