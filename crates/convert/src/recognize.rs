@@ -1,0 +1,216 @@
+//! Which format a file has, told by what is in it and never by its name.
+//!
+//! One table holds the formats, in the order in which they are tried. A format is added by one variant
+//! of [`Format`] and one entry in the table.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Chain, Cursor, ErrorKind, Read};
+use std::path::Path;
+
+use floodmark_store::{Error, Result, Source};
+
+use crate::open::{OpenProps, open_rmm_csv, open_trace};
+use crate::quote::quoted;
+use crate::rmm;
+
+/// A format that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// A trace of our own: a directory.
+    Trace,
+    /// A log of RMM's logging adaptor: CSV.
+    RmmCsv,
+}
+
+/// What is known of one format.
+pub(crate) struct Known {
+    format: Format,
+    name: &'static str,
+    recognizes: fn(&Candidate) -> bool,
+    pub(crate) open: fn(Candidate, &OpenProps) -> Result<Box<dyn Source>>,
+}
+
+const FORMATS: [Known; 2] = [
+    Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, open: open_trace },
+    Known { format: Format::RmmCsv, name: "RMM log (CSV)", recognizes: is_rmm_csv, open: open_rmm_csv },
+];
+
+fn is_trace(candidate: &Candidate) -> bool {
+    let path = candidate.path;
+    candidate.is_directory && (path.join("manifest.json").is_file() || path.join("segments").is_dir())
+}
+
+fn is_rmm_csv(candidate: &Candidate) -> bool {
+    rmm::begins_log(&candidate.head)
+}
+
+impl Format {
+    /// What the format is called.
+    pub fn name(self) -> &'static str {
+        FORMATS.iter().find(|known| known.format == self).map_or("", |known| known.name)
+    }
+}
+
+/// Recognizes the file or directory at `path`.
+///
+/// # Errors
+/// [`Error::Unrecognized`] says what it looks like instead; [`Error::Io`] if it cannot be read.
+pub fn recognize(path: &Path) -> Result<Format> {
+    Candidate::at(path)?.recognize().map(|known| known.format)
+}
+
+/// How much of a file is looked at.
+const HEAD_BYTES: usize = 4096;
+
+/// Something to recognize.
+pub(crate) struct Candidate<'a> {
+    pub(crate) path: &'a Path,
+    is_directory: bool,
+    /// The first bytes of a file, which are gone from `rest`; all of a short one, none of a directory.
+    head: Vec<u8>,
+    rest: Box<dyn Read>,
+    /// Length of the file, if it has one.
+    pub(crate) total_bytes: Option<u64>,
+}
+
+impl<'a> Candidate<'a> {
+    /// Looks at the file or directory at `path`.
+    pub(crate) fn at(path: &'a Path) -> Result<Self> {
+        if path.is_dir() {
+            let (head, rest) = (Vec::new(), Box::new(io::empty()));
+            return Ok(Self { path, is_directory: true, head, rest, total_bytes: None });
+        }
+        let file = File::open(path).map_err(Error::io("opening", path))?;
+        // Pipes and devices state a length too, which means nothing.
+        let total_bytes = file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len());
+        Ok(Self { total_bytes, ..Self::of(Box::new(file), path)? })
+    }
+
+    /// Looks at an input; `path` is what messages call it.
+    pub(crate) fn of(mut input: Box<dyn Read>, path: &'a Path) -> Result<Self> {
+        let head = read_head(&mut input).map_err(Error::io("reading", path))?;
+        Ok(Self { path, is_directory: false, head, rest: input, total_bytes: None })
+    }
+
+    /// The whole input, from its first byte on.
+    pub(crate) fn into_input(self) -> Chain<Cursor<Vec<u8>>, Box<dyn Read>> {
+        Cursor::new(self.head).chain(self.rest)
+    }
+
+    pub(crate) fn recognize(&self) -> Result<&'static Known> {
+        if let Some(known) = FORMATS.iter().find(|known| (known.recognizes)(self)) {
+            return Ok(known);
+        }
+        let look = if self.is_directory {
+            "it is a directory with neither manifest.json nor segments".to_owned()
+        } else {
+            look_of(&self.head, self.path)
+        };
+        let names: Vec<_> = FORMATS.iter().map(|known| known.name).collect();
+        let reason = format!("{look}; known formats: {}", names.join(", "));
+        Err(Error::Unrecognized { path: self.path.to_owned(), reason })
+    }
+}
+
+fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let mut len = 0;
+    // A pipe may give a few bytes at a time; its first line is enough to tell.
+    while len < HEAD_BYTES && !head[..len].trim_ascii_start().contains(&b'\n') {
+        match input.read(&mut head[len..]) {
+            Ok(0) => break,
+            Ok(count) => len += count.min(HEAD_BYTES - len),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(len);
+    Ok(head)
+}
+
+/// Compressed files by their first bytes, and what undoes it.
+const COMPRESSIONS: [(&[u8], &str, &str); 4] = [
+    (b"\x1f\x8b", "gzip", "gunzip -c"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    (b"\xfd7zXZ\0", "xz", "xz -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+];
+
+/// Says what a file looks like that no format fits.
+fn look_of(head: &[u8], path: &Path) -> String {
+    if head.is_empty() {
+        return "it is empty".to_owned();
+    }
+    if let Some((_, name, undo)) = COMPRESSIONS.iter().find(|(magic, ..)| head.starts_with(magic)) {
+        let file = if path == Path::new("-") { String::new() } else { format!(" {}", shell_word(path)) };
+        return format!("it is compressed with {name}; try: {undo}{file} | floodmark stats -");
+    }
+    let line = head.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+    let Some(line) = line else { return "it holds nothing but blank lines".to_owned() };
+    // A character may be cut off where the head ends.
+    let is_text = match str::from_utf8(line) {
+        Ok(text) => !text.contains('\0'),
+        Err(error) => error.error_len().is_none() && !line.contains(&0),
+    };
+    if is_text {
+        format!("it is text that begins with {}", quoted(line.trim_ascii()))
+    } else {
+        format!("it is binary and begins with {}", quoted(&head[..head.len().min(16)]))
+    }
+}
+
+/// A path as a word that a shell takes as it is.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,=:@%".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recognized(head: &'static [u8], path: &str) -> std::result::Result<Format, String> {
+        Candidate::of(Box::new(head), Path::new(path))
+            .and_then(|candidate| candidate.recognize())
+            .map(|known| known.format)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn logs_are_recognized_good_or_bad() {
+        for head in [
+            "Thread,Time,Action,Pointer,Size,Stream\n",
+            "\u{feff}\n\r\nTime,Action,Pointer,Size,Stream\r\n",
+            "Size,Action",
+            "687,06:29:01.412806,allocate,0x7fa510000000,1024,0\n",
+            "Event Type,Device ID,Address,Stream\n",
+        ] {
+            assert_eq!(recognized(head.as_bytes(), "x"), Ok(Format::RmmCsv), "{head}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_recognized_is_described() {
+        let known = "known formats: trace directory, RMM log (CSV)";
+        for (head, look) in [
+            (&b""[..], "it is empty"),
+            (b"\n \r\n", "it holds nothing but blank lines"),
+            (b"hello,\x1b world\nmore", r"it is text that begins with 'hello,\x1b world'"),
+            (b"SQLite format 3\0\x10\0", r"it is binary and begins with 'SQLite format 3\x00'"),
+            (b"\x80\x02}q\0", r"it is binary and begins with '\x80\x02}q\x00'"),
+            (b"\x1f\x8b\x08\0", "it is compressed with gzip; try: gunzip -c 'a b.gz' | floodmark stats -"),
+        ] {
+            assert_eq!(recognized(head, "a b.gz"), Err(format!("a b.gz is not recognized: {look}; {known}")));
+        }
+        let error = recognized(b"\x1f\x8b\x08\0", "-");
+        assert!(error.is_err_and(|text| text.contains("try: gunzip -c | floodmark stats -")));
+    }
+
+    #[test]
+    fn a_path_in_a_remedy_survives_the_shell() {
+        assert_eq!(shell_word(Path::new("logs/a.gz")), "logs/a.gz");
+        assert_eq!(shell_word(Path::new("it's.gz")), r"'it'\''s.gz'");
+    }
+}

@@ -1,0 +1,241 @@
+//! Rows as RMM writes them nearly always, parsed with a few word operations per field.
+//!
+//! A row is usual if its columns are RMM's own in their order, its time has six decimals and shows the
+//! second of the row before, its address and stream are lower-case hexadecimal and no number is longer
+//! than 15 decimal digits. Whatever else a line holds, well-formed or not, is left to `row`:
+//! [`Usual::parse`] then returns `None`, and what it noted of the line until then does no harm.
+//!
+//! Rows resemble the row before. Bets on that spare work, and more so they let the processor go on to
+//! the next field before it is through with this one: the thread has as many digits, the second and the
+//! stream read the same, the address has twelve digits.
+#![expect(clippy::inline_always, reason = "a row takes 30 ns; a call per field would be felt")]
+
+use floodmark_event::Action;
+use floodmark_event::units::NS_PER_S;
+
+use super::digits::{Pattern, decimal, decimal_value, hex, load, twelve_hex};
+use super::rows::TimedRow;
+
+/// How many bytes a caller must have from the beginning of a line on, whatever they hold. No usual row
+/// is longer.
+pub(super) const WINDOW: usize = 128;
+
+/// How wide the thread of the row before was. The next is probably as wide, whichever thread it is.
+#[derive(Clone, Copy, Debug)]
+struct ThreadWidth {
+    /// Digits and the comma after them.
+    pattern: Pattern,
+    /// Moves the last digit to the highest byte.
+    shift: u32,
+    len: usize,
+}
+
+impl ThreadWidth {
+    const fn of(digits: usize) -> Self {
+        let mut text = *b"00000000";
+        text[digits] = b',';
+        let (text, _) = text.split_at(digits + 1);
+        Self { pattern: Pattern::new(text), shift: 64 - 8 * digits as u32, len: digits + 1 }
+    }
+}
+
+/// The second that the row before showed.
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    /// The first eight bytes of its text, and the last eight.
+    begin: u64,
+    end: u64,
+    len: usize,
+    /// The decimals with what is before and after them.
+    decimals: Pattern,
+    start_ns: i64,
+}
+
+impl Second {
+    /// A second that no text shows.
+    const NONE: Self = Self { begin: 0, end: 1, len: 8, decimals: Pattern::new(b".000000,"), start_ns: 0 };
+
+    /// Takes the second from the text of an instant; `None` if it is not as usual.
+    fn of(text: &[u8], time_ns: i64) -> Option<Self> {
+        let (second, decimals) = text.split_last_chunk::<7>()?;
+        // A longer text is not the same if it begins and ends the same.
+        if second.len() > 16 {
+            return None;
+        }
+        let pattern = match (second.first()?, decimals[0]) {
+            // Decimals of a time before 1970 count backwards.
+            (b'-', _) => return None,
+            (_, b'.') => Pattern::new(b".000000,"),
+            (_, b':') => Pattern::new(b":000000,"),
+            _ => return None,
+        };
+        let mut word = [b','; 8];
+        word[..7].copy_from_slice(decimals);
+        let micros = decimal_value(pattern.digits(u64::from_le_bytes(word))?, 8);
+        let start_ns = time_ns - micros as i64 * 1000;
+        // All of the second must be within what nanoseconds can count.
+        start_ns.checked_add(NS_PER_S)?;
+        let (begin, end) = (load(second, 0)?, load(second, second.len() - 8)?);
+        Some(Self { begin, end, len: second.len(), decimals: pattern, start_ns })
+    }
+}
+
+/// The text of the stream of the row before, with the end of the line.
+#[derive(Clone, Copy, Debug)]
+struct StreamText {
+    /// The first eight bytes and the last eight, or twice all bytes of a shorter text.
+    begin: u64,
+    end: u64,
+    /// Which bits of both count.
+    mask: u64,
+    len: usize,
+    /// Where the last eight bytes begin.
+    end_at: usize,
+}
+
+impl StreamText {
+    /// A text that no row has.
+    const NONE: Self = Self { begin: 1, end: 1, mask: 0, len: 0, end_at: 0 };
+
+    /// Notes `len` bytes from the beginning of `text`, 1 to 16; more than that is not noted.
+    fn of(text: &[u8], len: usize) -> Self {
+        let end_at = len.saturating_sub(8);
+        match (load(text, 0), load(text, end_at)) {
+            (Some(begin), Some(end)) if len <= 16 => {
+                let mask = if len < 8 { (1 << (8 * len)) - 1 } else { u64::MAX };
+                Self { begin: begin & mask, end: end & mask, mask, len, end_at }
+            }
+            _ => Self::NONE,
+        }
+    }
+}
+
+/// What the row before looked like.
+#[derive(Clone, Debug)]
+pub(super) struct Usual {
+    thread_width: ThreadWidth,
+    second: Second,
+    stream_text: StreamText,
+    stream: u64,
+}
+
+impl Usual {
+    pub(super) const fn new() -> Self {
+        Self {
+            thread_width: ThreadWidth::of(5),
+            second: Second::NONE,
+            stream_text: StreamText::NONE,
+            stream: 0,
+        }
+    }
+
+    /// Notes the time of a row that was parsed elsewhere.
+    ///
+    /// Must be called for every such row: a time of day means another instant once the day is another.
+    pub(super) fn note_time(&mut self, text: &[u8], time_ns: i64) {
+        self.second = Second::of(text, time_ns).unwrap_or(Second::NONE);
+    }
+
+    /// Parses the row that `window` begins with; returns it and its length with the end of the line.
+    #[inline(always)]
+    pub(super) fn parse(&mut self, window: &[u8; WINDOW]) -> Option<(TimedRow, usize)> {
+        let (thread, mut at) = match self.thread_width.pattern.digits(load(window, 0)?) {
+            Some(digits) => (decimal_value(digits, self.thread_width.shift), self.thread_width.len),
+            None => self.parse_thread(window)?,
+        };
+
+        let second = &self.second;
+        if load(window, at)? != second.begin || load(window, at + second.len - 8)? != second.end {
+            return None;
+        }
+        at += second.len;
+        let micros = decimal_value(second.decimals.digits(load(window, at)?)?, 8);
+        let time_ns = second.start_ns + micros as i64 * 1000;
+        at += 8;
+
+        let (action, len) = action(window, at)?;
+        at += len;
+        let (address, len) = pointer(window, at)?;
+        at += len;
+
+        let (bytes, len) = decimal(load(window, at)?, load(window, at + 8)?)?;
+        if *window.get(at + len)? != b',' {
+            return None;
+        }
+        at += len + 1;
+
+        let known = &self.stream_text;
+        if load(window, at)? & known.mask == known.begin
+            && load(window, at + known.end_at)? & known.mask == known.end
+        {
+            at += known.len;
+        } else {
+            at += self.parse_stream(window, at)?;
+        }
+        Some((TimedRow { thread, time_ns, action, address, bytes, stream: self.stream }, at))
+    }
+
+    /// Parses a thread of another width than before; returns it and its length with the comma.
+    fn parse_thread(&mut self, window: &[u8; WINDOW]) -> Option<(u64, usize)> {
+        let (thread, len) = decimal(load(window, 0)?, load(window, 8)?)?;
+        if *window.get(len)? != b',' {
+            return None;
+        }
+        if len < 8 {
+            self.thread_width = ThreadWidth::of(len);
+        }
+        Some((thread, len + 1))
+    }
+
+    /// Parses the stream at `at`, which differs from the one before; returns its length with the end of
+    /// the line.
+    fn parse_stream(&mut self, window: &[u8; WINDOW], at: usize) -> Option<usize> {
+        let text = window.get(at..)?;
+        let (stream, len) = match text {
+            [b'0', b'x', digits @ ..] => {
+                let is_twelve = matches!(digits.get(12)?, b'\n' | b'\r');
+                let (stream, len) = if is_twelve { (twelve_hex(digits)?, 12) } else { hex(digits)? };
+                (stream, len + 2)
+            }
+            [b'0', ..] => (0, 1),
+            _ => return None,
+        };
+        let len = match text.get(len..)? {
+            [b'\n', ..] => len + 1,
+            [b'\r', b'\n', ..] => len + 2,
+            _ => return None,
+        };
+        self.stream_text = StreamText::of(text, len);
+        self.stream = stream;
+        Some(len)
+    }
+}
+
+/// Parses what the row at `at` did; returns it and its length with the comma.
+#[inline(always)]
+fn action(window: &[u8; WINDOW], at: usize) -> Option<(Action, usize)> {
+    let text = window.get(at..)?;
+    if text.starts_with(b"free,") {
+        Some((Action::Free, 5))
+    } else if text.starts_with(b"allocate,") {
+        Some((Action::Alloc, 9))
+    } else {
+        text.starts_with(b"deallocate,").then_some((Action::Free, 11))
+    }
+}
+
+/// Parses the address at `at`; returns it and its length with the comma.
+#[inline(always)]
+fn pointer(window: &[u8; WINDOW], at: usize) -> Option<(u64, usize)> {
+    let text = window.get(at..)?;
+    if !text.starts_with(b"0x") {
+        return None;
+    }
+    // Nearly all addresses have twelve digits. Betting on it lets the processor go on to the next field
+    // before it has counted the digits of this one.
+    if *text.get(14)? == b',' {
+        return Some((twelve_hex(text.get(2..)?)?, 15));
+    }
+    let (address, len) = hex(text.get(2..)?)?;
+    (*text.get(2 + len)? == b',').then_some((address, len + 3))
+}

@@ -1,0 +1,9 @@
+//! What the crate promises, seen from outside.
+
+mod dialects;
+mod hostile;
+mod logs;
+mod opening;
+mod properties;
+mod seeds;
+mod writing;

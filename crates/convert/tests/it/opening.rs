@@ -1,0 +1,111 @@
+//! Opening files by what is in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use floodmark_convert::{Format, Mode, OpenProps, group_devices, open, recognize};
+use floodmark_event::ProcessId;
+use floodmark_store::Progress;
+
+use crate::logs::{drain, folder};
+
+/// A fresh folder for one test.
+fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a folder for the test");
+    path
+}
+
+fn refusal(path: &Path) -> String {
+    match open(path, &OpenProps::default()) {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn every_log_of_the_fixtures_is_recognized_and_all_but_one_open() {
+    let mut count = 0;
+    for entry in fs::read_dir(folder()).expect("the fixtures") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "csv") {
+            assert_eq!(recognize(&path).ok(), Some(Format::RmmCsv), "{}", path.display());
+            let is_legacy = path.ends_with("legacy_12_columns.csv");
+            assert_eq!(open(&path, &OpenProps::default()).is_err(), is_legacy, "{}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 15);
+}
+
+#[test]
+fn the_name_of_a_file_does_not_matter() {
+    let path = scratch("name").join("log.sqlite");
+    fs::copy(folder().join("golden.csv"), &path).expect("a copy");
+    let mut events = Vec::new();
+    let mut source = open(&path, &OpenProps::default()).expect("a log");
+    drain(&mut *source, &mut events).expect("good rows");
+    assert_eq!(events.len(), 10);
+}
+
+#[test]
+fn properties_reach_the_reader() {
+    let props =
+        OpenProps { mode: Mode::Lenient, device: Some(3), process: ProcessId(9), ..OpenProps::default() };
+    let path = folder().join("malformed.csv");
+    let mut source = open(&path, &props).expect("a log");
+    let mut events = Vec::new();
+    drain(&mut *source, &mut events).expect("lenient");
+    assert!(events.iter().all(|event| (event.device, event.process) == (3, ProcessId(9))));
+    assert!(!source.losses().is_empty());
+    let total = fs::metadata(&path).expect("a file").len();
+    assert_eq!(source.progress(), Progress { done: total, total: Some(total) });
+}
+
+#[test]
+fn a_trace_is_recognized_by_what_is_in_its_folder() {
+    let folder = scratch("traces");
+    for (name, inside) in [("a.flood", "segments"), ("b", "segments")] {
+        fs::create_dir_all(folder.join(name).join(inside)).expect("a folder");
+        assert_eq!(recognize(&folder.join(name)).ok(), Some(Format::Trace));
+    }
+    fs::create_dir(folder.join("c")).expect("a folder");
+    assert!(refusal(&folder.join("c")).contains("it is a directory with neither manifest.json nor segments"));
+    fs::write(folder.join("c/manifest.json"), "{}").expect("a file");
+    assert_eq!(recognize(&folder.join("c")).ok(), Some(Format::Trace));
+    assert!(refusal(&folder.join("c")).contains("trace directory"));
+}
+
+#[test]
+fn a_file_that_is_not_recognized_is_described() {
+    let folder = scratch("unknown");
+    for (name, bytes, look) in [
+        ("empty.csv", &b""[..], "it is empty"),
+        ("words.csv", b"Lorem ipsum", "it is text that begins with 'Lorem ipsum'"),
+        ("a.csv.gz", b"\x1f\x8b\x08\0\0", "it is compressed with gzip; try: gunzip -c "),
+    ] {
+        fs::write(folder.join(name), bytes).expect("a file");
+        let text = refusal(&folder.join(name));
+        assert!(
+            text.contains(look) && text.contains("known formats: trace directory, RMM log (CSV)"),
+            "{text}"
+        );
+    }
+    assert!(refusal(&folder.join("missing.csv")).starts_with("opening "));
+}
+
+#[test]
+fn two_devices_of_one_process_open_as_such() {
+    let paths = [folder().join("pair.dev0.csv"), folder().join("pair.dev1.csv"), folder().join("golden.csv")];
+    let processes = group_devices(&paths);
+    assert_eq!(processes, [1, 1, 2].map(ProcessId));
+    let mut devices = Vec::new();
+    for (path, process) in paths.iter().zip(processes) {
+        let mut events = Vec::new();
+        let mut source = open(path, &OpenProps { process, ..OpenProps::default() }).expect("a log");
+        drain(&mut *source, &mut events).expect("good rows");
+        devices.push((events[0].process.0, events[0].device));
+    }
+    assert_eq!(devices, [(1, 0), (1, 1), (2, 0)]);
+}
