@@ -3,4 +3,5 @@ mod compat;
 mod following;
 mod reading;
 mod repairing;
+mod seeds;
 mod traces;
