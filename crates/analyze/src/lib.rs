@@ -1,1 +1,55 @@
-//! placeholder
+//! Pure folds over events: statistics, watermark, usage, leaks, lifetimes.
+//!
+//! One stage, [`LiveSet`], matches frees to allocations and knows which blocks are live; every
+//! analysis is a [`Fold`] over the changes that stage reports, and several folds share one pass:
+//!
+//! ```
+//! use floodmark_analyze::{Narrow, Pass, StatsFold, WatermarkFold, WatermarkOptions};
+//! use floodmark_event::{Event, EventBatch, Tables};
+//!
+//! let mut batch = EventBatch::new();
+//! batch.push(&Event { address: 0x1000, bytes: 64, time_ns: 5, ..Event::default() });
+//! let folds = (StatsFold::default(), WatermarkFold::new(WatermarkOptions::default()));
+//! let mut pass = Pass::new(&Narrow::default(), folds);
+//! pass.update(&batch);
+//! let (stats, watermark) = pass.finish(&Tables::default());
+//! assert_eq!((stats.peak_bytes, watermark.blocks.len()), (64, 1));
+//! ```
+//!
+//! Memory grows with live blocks and with what is reported, never with the number of events.
+//!
+//! What does *not* live here: reading events (`floodmark-store`, `floodmark-convert`) and showing
+//! results (`floodmark-view`). Nothing here does I/O or prints.
+
+pub mod block;
+pub mod change;
+pub mod fold;
+pub mod leaks;
+pub mod level;
+pub mod lifetimes;
+pub mod live;
+pub mod merge;
+pub mod narrow;
+pub mod site;
+pub mod stats;
+pub mod usage;
+pub mod watermark;
+
+mod describe;
+mod json;
+mod loglinear;
+mod sizes;
+
+pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
+pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
+pub use fold::{End, Fold, Pass};
+pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
+pub use level::{Level, Tallies};
+pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
+pub use live::{Counters, LiveSet};
+pub use merge::{Merge, SpaceMap};
+pub use narrow::Narrow;
+pub use site::SiteRules;
+pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
+pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
+pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};

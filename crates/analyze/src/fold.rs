@@ -1,0 +1,183 @@
+//! What an analysis is: a fold over the changes of the live blocks, and how folds share a pass.
+//!
+//! A fold sees selected events of the window only, in order: first [`Fold::carried`] for every block
+//! that is live when the window opens, then the changes. Splitting events into batches differently
+//! never changes what it sees.
+
+use floodmark_event::{EventBatch, Tables};
+
+use crate::change::{Block, Ending, Failure, UnmatchedFree};
+use crate::level::Level;
+use crate::live::LiveSet;
+use crate::narrow::Narrow;
+
+/// What a fold may look at when it gives its result.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// Blocks that are live at the end.
+    pub live: &'a LiveSet,
+    /// What the ids in blocks point to.
+    pub tables: &'a Tables,
+}
+
+/// An analysis. All methods but [`finish`](Fold::finish) do nothing unless overridden.
+///
+/// A [`Level`] is that of the block's tally, after the change.
+pub trait Fold {
+    /// What it finds out.
+    type Output;
+
+    /// The trace begins, with an event at `first_ns` that may not be selected.
+    fn start(&mut self, _first_ns: i64) {}
+    /// A block was allocated before the window and is live when it opens at `time_ns`.
+    fn carried(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
+    /// A block came to life.
+    fn alloc(&mut self, _block: &Block, _level: &Level) {}
+    /// A block was freed.
+    fn free(&mut self, _block: &Block, _ending: &Ending, _level: &Level) {}
+    /// A block's address was allocated again at `time_ns`, so it must have ended unseen.
+    fn replaced(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
+    /// An allocation failed.
+    fn failure(&mut self, _failure: &Failure) {}
+    /// A block was freed whose allocation was not seen.
+    fn unmatched_free(&mut self, _free: &UnmatchedFree) {}
+
+    /// Returns the result so far; the fold may go on afterwards.
+    fn finish(&self, end: &End<'_>) -> Self::Output;
+}
+
+/// One run of folds over events.
+#[derive(Clone, Debug)]
+pub struct Pass<F> {
+    pub(crate) live: LiveSet,
+    pub(crate) fold: F,
+}
+
+impl<F: Fold> Pass<F> {
+    /// Starts a pass of `fold` (or a tuple of folds) over what `narrow` selects.
+    pub fn new(narrow: &Narrow, fold: F) -> Self {
+        Self { live: LiveSet::new(narrow), fold }
+    }
+
+    /// Takes in more events.
+    pub fn update(&mut self, batch: &EventBatch) {
+        self.live.update(batch, &mut self.fold);
+    }
+
+    /// Returns the result of the events so far; the pass may go on afterwards.
+    ///
+    /// If the window has not opened yet, it counts as open from here on.
+    pub fn finish(&mut self, tables: &Tables) -> F::Output {
+        self.live.open_window(&mut self.fold);
+        self.fold.finish(&End { live: &self.live, tables })
+    }
+
+    /// The live blocks so far.
+    pub fn live(&self) -> &LiveSet {
+        &self.live
+    }
+
+    /// The fold, as in reading a figure between two batches.
+    pub fn fold(&self) -> &F {
+        &self.fold
+    }
+
+    /// The fold, as in flushing a [`UsageStream`](crate::UsageStream).
+    pub fn fold_mut(&mut self) -> &mut F {
+        &mut self.fold
+    }
+
+    /// Whether every further event lies behind the window, so that reading on is of no use.
+    pub fn is_past_window(&self) -> bool {
+        self.live.is_past_window()
+    }
+}
+
+impl<F: Fold> Fold for Option<F> {
+    type Output = Option<F::Output>;
+
+    fn start(&mut self, first_ns: i64) {
+        if let Some(fold) = self {
+            fold.start(first_ns);
+        }
+    }
+    fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
+        if let Some(fold) = self {
+            fold.carried(block, time_ns, level);
+        }
+    }
+    fn alloc(&mut self, block: &Block, level: &Level) {
+        if let Some(fold) = self {
+            fold.alloc(block, level);
+        }
+    }
+    fn free(&mut self, block: &Block, ending: &Ending, level: &Level) {
+        if let Some(fold) = self {
+            fold.free(block, ending, level);
+        }
+    }
+    fn replaced(&mut self, block: &Block, time_ns: i64, level: &Level) {
+        if let Some(fold) = self {
+            fold.replaced(block, time_ns, level);
+        }
+    }
+    fn failure(&mut self, failure: &Failure) {
+        if let Some(fold) = self {
+            fold.failure(failure);
+        }
+    }
+    fn unmatched_free(&mut self, free: &UnmatchedFree) {
+        if let Some(fold) = self {
+            fold.unmatched_free(free);
+        }
+    }
+    fn finish(&self, end: &End<'_>) -> Self::Output {
+        self.as_ref().map(|fold| fold.finish(end))
+    }
+}
+
+/// A tuple of folds is a fold whose result is the tuple of theirs.
+macro_rules! fold_for_tuple {
+    ($($fold:ident $at:tt),+) => {
+        impl<$($fold: Fold),+> Fold for ($($fold,)+) {
+            type Output = ($($fold::Output,)+);
+
+            fn start(&mut self, first_ns: i64) {
+                $(self.$at.start(first_ns);)+
+            }
+            #[inline]
+            fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
+                $(self.$at.carried(block, time_ns, level);)+
+            }
+            #[inline]
+            fn alloc(&mut self, block: &Block, level: &Level) {
+                $(self.$at.alloc(block, level);)+
+            }
+            #[inline]
+            fn free(&mut self, block: &Block, ending: &Ending, level: &Level) {
+                $(self.$at.free(block, ending, level);)+
+            }
+            #[inline]
+            fn replaced(&mut self, block: &Block, time_ns: i64, level: &Level) {
+                $(self.$at.replaced(block, time_ns, level);)+
+            }
+            #[inline]
+            fn failure(&mut self, failure: &Failure) {
+                $(self.$at.failure(failure);)+
+            }
+            #[inline]
+            fn unmatched_free(&mut self, free: &UnmatchedFree) {
+                $(self.$at.unmatched_free(free);)+
+            }
+            fn finish(&self, end: &End<'_>) -> Self::Output {
+                ($(self.$at.finish(end),)+)
+            }
+        }
+    };
+}
+
+fold_for_tuple!(A 0);
+fold_for_tuple!(A 0, B 1);
+fold_for_tuple!(A 0, B 1, C 2);
+fold_for_tuple!(A 0, B 1, C 2, D 3);
+fold_for_tuple!(A 0, B 1, C 2, D 3, E 4);

@@ -1,0 +1,247 @@
+//! Blocks that are live at the end, and whether their sites normally free.
+//!
+//! Which blocks leak is known from the live blocks alone; the fold counts how many blocks each stack
+//! allocated and freed, because a site that frees most of its blocks owes an answer for the rest.
+//! Without a stack or a name there is no site, and hence never more than a candidate.
+
+use floodmark_event::Kind;
+use rustc_hash::FxHashMap;
+use serde::{Serialize, Serializer};
+
+use crate::block::{BlockInfo, KindSummary};
+use crate::change::{Block, Ending};
+use crate::describe::{Describe, Origin, share, sort_largest_first};
+use crate::fold::{End, Fold};
+use crate::level::Level;
+use crate::merge::{Merge, SpaceMap};
+use crate::site::{NO_SITE, SiteRules};
+
+/// How to report leaks.
+#[derive(Clone, Debug, Default)]
+pub struct LeaksOptions {
+    /// How many blocks to list, largest first; all if none. Groups always cover all.
+    pub limit: Option<usize>,
+    /// Which frames cannot be sites.
+    pub sites: SiteRules,
+}
+
+/// What never came back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Leaks {
+    /// Kinds the figures cover.
+    #[serde(serialize_with = "crate::json::kinds")]
+    pub kinds: Vec<Kind>,
+    /// The end: blocks are live then, and ages are counted up to it.
+    pub end_time_ns: Option<i64>,
+    /// Bytes of the blocks, static ones left out.
+    pub leaked_bytes: u64,
+    /// Number of the blocks, static ones left out.
+    pub leaked_blocks: u64,
+    /// The blocks, largest first; the oldest first among equals.
+    pub blocks: Vec<LeakedBlock>,
+    /// Blocks that are not listed because of the limit.
+    pub blocks_omitted: u64,
+    /// The blocks by site, most bytes first.
+    pub groups: Vec<LeakGroup>,
+    /// Variables that live as long as their module: no leaks, and in none of the figures above.
+    pub static_blocks: Vec<LeakedBlock>,
+    /// Number of all static blocks, listed or not.
+    pub static_count: u64,
+    /// Bytes of all static blocks, listed or not.
+    pub static_bytes: u64,
+    /// Kinds that are not covered.
+    pub others: Vec<KindSummary>,
+}
+
+/// A block that is live at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeakedBlock {
+    /// The block.
+    #[serde(flatten)]
+    pub block: BlockInfo,
+    /// Time from its allocation to the end.
+    pub age_ns: u64,
+}
+
+/// How sure it is that blocks of a site leak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// Live at the end; nothing says that the program would have freed it.
+    #[default]
+    Candidate,
+    /// Its site freed at least half of its blocks, so it normally frees.
+    Leak,
+}
+
+impl Verdict {
+    /// The word for it in JSON and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Candidate => "candidate",
+            Self::Leak => "leak",
+        }
+    }
+}
+
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Blocks of one site that are live at the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LeakGroup {
+    /// Place in the program that allocated them.
+    pub site: String,
+    /// How sure it is that they leak.
+    pub verdict: Verdict,
+    /// Blocks live at the end.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their share of all leaked bytes, from 0 to 1.
+    pub share: f64,
+    /// All blocks of the site, those carried into the window included.
+    pub allocated_blocks: u64,
+    /// Those of them that ended.
+    pub freed_blocks: u64,
+    /// Age of the oldest.
+    pub oldest_age_ns: u64,
+    /// Age of the youngest.
+    pub youngest_age_ns: u64,
+}
+
+/// Folds events into [`Leaks`].
+#[derive(Clone, Debug, Default)]
+pub struct LeaksFold {
+    options: LeaksOptions,
+    /// Blocks that ended, by tally and origin.
+    ended: FxHashMap<Origin, u64>,
+    /// The origin that ended a block last, with blocks that are not in the map yet.
+    recent: (Origin, u64),
+}
+
+impl LeaksFold {
+    /// Starts to look for leaks.
+    pub fn new(options: LeaksOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    #[inline]
+    fn end_block(&mut self, block: &Block) {
+        let origin = Origin::of(block);
+        if origin == self.recent.0 {
+            self.recent.1 += 1;
+        } else {
+            let (before, count) = std::mem::replace(&mut self.recent, (origin, 1));
+            if count > 0 {
+                *self.ended.entry(before).or_insert(0) += count;
+            }
+        }
+    }
+
+    fn groups(
+        &self,
+        blocks: &[&Block],
+        tally: u8,
+        end_ns: i64,
+        describe: &mut Describe<'_>,
+    ) -> Vec<LeakGroup> {
+        let mut groups: FxHashMap<u32, LeakGroup> = FxHashMap::default();
+        for block in blocks {
+            let site = describe.site_id(block.stack, block.name);
+            let age_ns = age_ns(block, end_ns);
+            let group = groups.entry(site).or_insert_with(|| LeakGroup {
+                site: describe.site(site).to_owned(),
+                youngest_age_ns: age_ns,
+                ..LeakGroup::default()
+            });
+            group.blocks += 1;
+            group.bytes = group.bytes.saturating_add(block.bytes);
+            group.oldest_age_ns = group.oldest_age_ns.max(age_ns);
+            group.youngest_age_ns = group.youngest_age_ns.min(age_ns);
+        }
+        for (origin, count) in self.ended.iter().chain([(&self.recent.0, &self.recent.1)]) {
+            if origin.tally == tally
+                && let Some(group) = groups.get_mut(&describe.site_id(origin.stack, origin.name))
+            {
+                group.freed_blocks += count;
+            }
+        }
+        let total = groups.values().fold(0, |total: u64, group| total.saturating_add(group.bytes));
+        let mut groups: Vec<LeakGroup> = groups.into_values().collect();
+        for group in &mut groups {
+            group.share = share(group.bytes, total);
+            group.allocated_blocks = group.blocks + group.freed_blocks;
+            if group.site != NO_SITE && group.freed_blocks >= group.blocks {
+                group.verdict = Verdict::Leak;
+            }
+        }
+        groups.sort_by(|a, b| (b.bytes, b.blocks, &a.site).cmp(&(a.bytes, a.blocks, &b.site)));
+        groups
+    }
+
+    fn list(&self, blocks: &[&Block], end_ns: i64, describe: &mut Describe<'_>) -> Vec<LeakedBlock> {
+        let limit = self.options.limit.unwrap_or(usize::MAX);
+        let listed = blocks.iter().take(limit);
+        listed
+            .map(|block| LeakedBlock { block: describe.info(block), age_ns: age_ns(block, end_ns) })
+            .collect()
+    }
+}
+
+impl Merge for LeaksFold {
+    fn merge(&mut self, other: Self, _spaces: &SpaceMap) {
+        for (origin, count) in other.ended.into_iter().chain([other.recent]) {
+            *self.ended.entry(origin).or_insert(0) += count;
+        }
+    }
+}
+
+fn age_ns(block: &Block, end_ns: i64) -> u64 {
+    end_ns.saturating_sub(block.time_ns).max(0) as u64
+}
+
+fn sum(blocks: &[&Block]) -> u64 {
+    blocks.iter().fold(0, |sum, block| block.bytes.saturating_add(sum))
+}
+
+impl Fold for LeaksFold {
+    type Output = Leaks;
+
+    #[inline]
+    fn free(&mut self, block: &Block, _ending: &Ending, _level: &Level) {
+        self.end_block(block);
+    }
+
+    fn replaced(&mut self, block: &Block, _time_ns: i64, _level: &Level) {
+        self.end_block(block);
+    }
+
+    fn finish(&self, end: &End<'_>) -> Leaks {
+        let tallies = end.live.tallies();
+        let main = tallies.main();
+        let end_ns = end.live.end_ns().unwrap_or(0);
+        let (mut statics, mut others): (Vec<&Block>, Vec<&Block>) =
+            end.live.blocks().partition(|block| block.kind == Kind::Static);
+        others.retain(|block| block.tally == main);
+        sort_largest_first(&mut statics);
+        sort_largest_first(&mut others);
+        let mut describe = Describe::new(end, &self.options.sites);
+        let blocks = self.list(&others, end_ns, &mut describe);
+        Leaks {
+            kinds: tallies.main_kinds(),
+            end_time_ns: end.live.end_ns(),
+            leaked_bytes: sum(&others),
+            leaked_blocks: others.len() as u64,
+            blocks_omitted: (others.len() - blocks.len()) as u64,
+            blocks,
+            groups: self.groups(&others, main, end_ns, &mut describe),
+            static_blocks: self.list(&statics, end_ns, &mut describe),
+            static_count: statics.len() as u64,
+            static_bytes: sum(&statics),
+            others: tallies.other_summaries(),
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Which blocks are live: matches frees to allocations and tells folds what changes.
+//!
+//! A block is found by process, device, resource and address. Invariants:
+//! - An allocation at an address that is still live ends the earlier block there and then: its free
+//!   was not seen.
+//! - The null address is none: zero-size blocks have it, any number of them may be live, and a free
+//!   of it ends the newest. A free of it while none is live means nothing.
+//! - Blocks that are not selected because of their thread, stream or kind are tracked all the same,
+//!   so that their frees are not taken for unmatched ones; folds never see them.
+//! - The window is a run of rows: from the first at or after its start to the last before the first
+//!   row after its end. Before it blocks are tracked and nothing is counted.
+
+mod rows;
+mod select;
+mod slab;
+mod table;
+
+use std::ops::Range;
+
+use floodmark_event::{Action, EventBatch, Kind};
+use rustc_hash::FxHashMap;
+
+use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
+use crate::fold::Fold;
+use crate::level::Tallies;
+use crate::live::rows::{EachExtras, Extras, Rows, SameExtras, WrittenOut};
+use crate::live::select::{Select, UNSELECTED};
+use crate::live::slab::Slab;
+use crate::live::table::{AddressTable, Found};
+use crate::merge::SpaceMap;
+use crate::narrow::{Narrow, resolve};
+
+/// What was counted of all selected events, whatever their kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Time of the first selected event in the window.
+    pub first_time_ns: Option<i64>,
+    /// Time of the last one.
+    pub last_time_ns: Option<i64>,
+    /// Frees of blocks whose allocation was not seen.
+    pub unmatched_frees: u64,
+    /// Frees of the null address while no null block was live.
+    pub null_frees: u64,
+}
+
+/// The live blocks of a selection of events.
+#[derive(Clone, Debug)]
+pub struct LiveSet {
+    select: Select,
+    window: Window,
+    slab: Slab,
+    spaces: Vec<SpaceState>,
+    space_ids: FxHashMap<Space, u32>,
+    /// Allocations so far, selected or not.
+    order: u64,
+    tallies: Tallies,
+    counters: Counters,
+    written_out: WrittenOut,
+}
+
+#[derive(Clone, Debug)]
+struct SpaceState {
+    space: Space,
+    selected: bool,
+    table: AddressTable,
+    /// Slots of live blocks that have no address.
+    nulls: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    phase: Phase,
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+    /// Time of the first row, selected or not.
+    first_ns: Option<i64>,
+    /// Time of the last row up to the end of the window.
+    last_ns: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Before,
+    Inside,
+    Past,
+}
+
+fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
+}
+
+/// How many rows are looked at ahead of time when blocks are many.
+const AHEAD: usize = 32;
+
+impl LiveSet {
+    /// Returns an empty set that looks at what `narrow` selects.
+    pub fn new(narrow: &Narrow) -> Self {
+        let select = Select::new(narrow);
+        Self {
+            tallies: Tallies::new(select.kinds.clone()),
+            select,
+            window: Window::default(),
+            slab: Slab::default(),
+            spaces: Vec::new(),
+            space_ids: FxHashMap::default(),
+            order: 0,
+            counters: Counters::default(),
+            written_out: WrittenOut::default(),
+        }
+    }
+
+    /// Takes in events and tells `fold` what they change.
+    pub fn update<F: Fold>(&mut self, batch: &EventBatch, fold: &mut F) {
+        if batch.is_empty() || self.window.phase == Phase::Past {
+            return;
+        }
+        self.begin(batch.time_ns.at(0), fold);
+        let mut start = 0;
+        if self.window.phase == Phase::Before {
+            let from_ns = self.window.from_ns.unwrap_or(i64::MIN);
+            start = (0..batch.len()).find(|row| batch.time_ns.at(*row) >= from_ns).unwrap_or(batch.len());
+            self.run::<F, true>(batch, 0..start, fold);
+            if start == batch.len() {
+                return;
+            }
+            self.open_window(fold);
+        }
+        let to_ns = self.window.to_ns;
+        let past = to_ns.and_then(|to| (start..batch.len()).find(|row| batch.time_ns.at(*row) > to));
+        self.run::<F, false>(batch, start..past.unwrap_or(batch.len()), fold);
+        if past.is_some() {
+            self.window.phase = Phase::Past;
+            self.window.last_ns = to_ns;
+        }
+    }
+
+    /// Opens the window if no event has done so yet.
+    pub fn open_window<F: Fold>(&mut self, fold: &mut F) {
+        if self.window.phase != Phase::Before
+            || (self.window.first_ns.is_none() && self.select.from.is_some())
+        {
+            return;
+        }
+        self.window.phase = Phase::Inside;
+        let Some(from_ns) = self.window.from_ns else { return };
+        self.window.last_ns = Some(from_ns);
+        let mut blocks: Vec<&Block> = self.slab.blocks().filter(|block| block.tally != UNSELECTED).collect();
+        blocks.sort_unstable_by_key(|block| block.order);
+        for block in blocks {
+            fold.carried(block, from_ns, self.tallies.carry(block, from_ns, self.order));
+        }
+    }
+
+    /// Whether an event after the window has been seen: what follows is ignored.
+    pub fn is_past_window(&self) -> bool {
+        self.window.phase == Phase::Past
+    }
+
+    /// Iterates over the live blocks that are selected, in no particular order.
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.slab.blocks().filter(|block| block.tally != UNSELECTED)
+    }
+
+    /// Process, device and resource of a block.
+    pub fn space(&self, space: u32) -> Space {
+        self.spaces[space as usize].space
+    }
+
+    /// Number of spaces met so far; their indexes count up to it.
+    pub fn space_count(&self) -> usize {
+        self.spaces.len()
+    }
+
+    /// The sums by tally.
+    pub fn tallies(&self) -> &Tallies {
+        &self.tallies
+    }
+
+    /// Selected events in the window.
+    pub fn events(&self) -> u64 {
+        self.tallies.events() + self.counters.unmatched_frees + self.counters.null_frees
+    }
+
+    /// What was counted of all selected events.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Order number of the newest block, selected or not.
+    pub fn order(&self) -> u64 {
+        self.order
+    }
+
+    /// Time of the first event of the trace, selected or not.
+    pub fn first_ns(&self) -> Option<i64> {
+        self.window.first_ns
+    }
+
+    /// The end of the window, or of the events if that comes first.
+    pub fn end_ns(&self) -> Option<i64> {
+        self.window.last_ns
+    }
+
+    /// Whether no address was forgotten, so that every re-use was noticed.
+    pub fn remembers_all_addresses(&self) -> bool {
+        self.spaces.iter().all(|space| space.table.remembers_all())
+    }
+
+    /// Takes in the blocks and sums of a set that selected other blocks; ignores events from then on.
+    pub(crate) fn merge(&mut self, other: &Self) -> SpaceMap {
+        self.window.phase = Phase::Past;
+        self.window.first_ns = earlier(self.window.first_ns, other.window.first_ns);
+        self.window.last_ns = self.window.last_ns.max(other.window.last_ns);
+        let spaces = SpaceMap(other.spaces.iter().map(|state| self.space_id(state.space)).collect());
+        for (state, into) in other.spaces.iter().zip(&spaces.0) {
+            if !state.table.remembers_all() {
+                self.spaces[*into as usize].table.forget();
+            }
+        }
+        for block in other.blocks() {
+            let slot = self.slab.reserve();
+            let (order, space) = (self.order + block.order, spaces.at(block.space));
+            self.slab.put(slot, Block { order, space, ..*block });
+        }
+        self.order += other.order;
+        self.tallies.merge(&other.tallies);
+        let (ours, theirs) = (&mut self.counters, other.counters);
+        ours.first_time_ns = earlier(ours.first_time_ns, theirs.first_time_ns);
+        ours.last_time_ns = ours.last_time_ns.max(theirs.last_time_ns);
+        ours.unmatched_frees += theirs.unmatched_frees;
+        ours.null_frees += theirs.null_frees;
+        spaces
+    }
+
+    /// Resolves the window at the first row of all.
+    fn begin<F: Fold>(&mut self, first_ns: i64, fold: &mut F) {
+        if self.window.first_ns.is_some() {
+            return;
+        }
+        self.window.first_ns = Some(first_ns);
+        self.window.from_ns = self.select.from.map(|from| resolve(from, first_ns));
+        self.window.to_ns = self.select.to.map(|to| resolve(to, first_ns));
+        fold.start(first_ns);
+    }
+
+    /// Takes in a run of rows. A quiet run is before the window: blocks change, nothing is told.
+    fn run<F: Fold, const QUIET: bool>(&mut self, batch: &EventBatch, range: Range<usize>, fold: &mut F) {
+        if range.is_empty() {
+            return;
+        }
+        let mut written_out = std::mem::take(&mut self.written_out);
+        let rows = Rows::new(batch, &range, &mut written_out);
+        self.window.last_ns = rows.time_ns.last().copied();
+        if let Some(extras) = SameExtras::new(batch) {
+            self.run_rows::<F, _, QUIET>(&rows, &extras, fold);
+        } else {
+            self.run_rows::<F, _, QUIET>(&rows, &EachExtras::new(batch, &range), fold);
+        }
+        self.written_out = written_out;
+    }
+
+    fn run_rows<F: Fold, X: Extras, const QUIET: bool>(&mut self, rows: &Rows<'_>, extras: &X, fold: &mut F) {
+        let count = rows.time_ns.len();
+        let (times, actions) = (&rows.time_ns[..count], &rows.action[..count]);
+        let (addresses, sizes) = (&rows.address[..count], &rows.bytes[..count]);
+        let (threads, streams) = (&rows.thread[..count], &rows.stream[..count]);
+        let mut space = extras.space(0);
+        let mut space_id = self.space_id(space);
+        let narrows = self.select.narrows();
+        let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
+        for row in 0..count {
+            if !X::SAME && space != extras.space(row) {
+                space = extras.space(row);
+                space_id = self.space_id(space);
+            }
+            if row % AHEAD == 0 {
+                self.look_ahead(space_id, &addresses[row..count.min(row + AHEAD)]);
+            }
+            let (time_ns, thread, stream) = (times[row], threads[row], streams[row]);
+            let (address, bytes) = (addresses[row], sizes[row]);
+            let counted = match actions[row] {
+                Action::Alloc => {
+                    let kind = extras.kind(row);
+                    let block = Block {
+                        address,
+                        bytes,
+                        time_ns,
+                        thread,
+                        stream,
+                        order: self.order + 1,
+                        stack: extras.stack(row),
+                        name: extras.name(row),
+                        scope: extras.scope(row),
+                        space: space_id,
+                        kind,
+                        tally: self.select.tally(kind),
+                    };
+                    self.alloc::<F, QUIET>(block, narrows, fold)
+                }
+                Action::Free => {
+                    let ending = Ending { time_ns, thread, stream, bytes };
+                    match self.free::<F, QUIET>(space_id, address, &ending, fold) {
+                        Some(counted) => counted,
+                        None if QUIET => false,
+                        None => {
+                            let free = UnmatchedFree { time_ns, address, bytes, thread, space: space_id };
+                            self.unmatched(&free, stream, extras.kind(row), fold)
+                        }
+                    }
+                }
+                Action::Failure if QUIET => false,
+                Action::Failure => {
+                    let (kind, stack) = (extras.kind(row), extras.stack(row));
+                    let (space, tally) = (space_id, self.select.tally(kind));
+                    self.failure(&Failure { time_ns, bytes, thread, stream, stack, space, kind, tally }, fold)
+                }
+            };
+            if narrows && counted {
+                (first, last) = (first.min(row), row);
+            }
+        }
+        if !QUIET && first < count {
+            self.counters.first_time_ns.get_or_insert(times[first]);
+            self.counters.last_time_ns = Some(times[last]);
+        }
+    }
+
+    /// Reads the entries and blocks of the next rows at once, so that waiting for memory overlaps
+    /// instead of adding up row by row.
+    #[inline]
+    fn look_ahead(&self, space: u32, addresses: &[u64]) {
+        let table = &self.spaces[space as usize].table;
+        if !table.is_large() {
+            return;
+        }
+        let mut slots = [0; AHEAD];
+        for (slot, address) in slots.iter_mut().zip(addresses) {
+            *slot = table.guess(*address);
+        }
+        std::hint::black_box(slots.iter().fold(0, |all, slot| all ^ self.slab.touch(*slot)));
+    }
+
+    fn space_id(&mut self, space: Space) -> u32 {
+        *self.space_ids.entry(space).or_insert_with(|| {
+            let selected = self.select.selects_space(space.process, space.device);
+            let (table, nulls) = (AddressTable::default(), Vec::new());
+            self.spaces.push(SpaceState { space, selected, table, nulls });
+            self.spaces.len() as u32 - 1
+        })
+    }
+
+    /// Begins a block; whether it counts.
+    #[expect(clippy::inline_always, reason = "a call would copy the block once more: 2 ns of 20 per event")]
+    #[inline(always)]
+    fn alloc<F: Fold, const QUIET: bool>(&mut self, mut block: Block, narrows: bool, fold: &mut F) -> bool {
+        self.order = block.order;
+        let state = &mut self.spaces[block.space as usize];
+        if narrows {
+            if !state.selected {
+                return false;
+            }
+            if !self.select.selects_origin(block.thread, block.stream) {
+                block.tally = UNSELECTED;
+            }
+        }
+        let slot = self.slab.reserve();
+        let mut found = Found::New;
+        if block.address == 0 {
+            state.nulls.push(slot);
+        } else {
+            found = state.table.insert(block.address, slot);
+        }
+        if let Found::Live(earlier) = found {
+            self.replace::<F, QUIET>(earlier, block.time_ns, fold);
+        }
+        let stored = self.slab.put(slot, block);
+        let counted = !QUIET && block.tally != UNSELECTED;
+        if counted {
+            fold.alloc(stored, self.tallies.alloc(stored, found == Found::Ended));
+        }
+        counted
+    }
+
+    #[cold]
+    fn replace<F: Fold, const QUIET: bool>(&mut self, slot: u32, time_ns: i64, fold: &mut F) {
+        self.slab.end(slot, |block| {
+            if !QUIET && block.tally != UNSELECTED {
+                fold.replaced(block, time_ns, self.tallies.replace(block));
+            }
+        });
+    }
+
+    /// Ends a block; whether it counts, or none if there is no such block.
+    #[expect(clippy::inline_always, reason = "as for alloc")]
+    #[inline(always)]
+    fn free<F: Fold, const QUIET: bool>(
+        &mut self,
+        space: u32,
+        address: u64,
+        ending: &Ending,
+        fold: &mut F,
+    ) -> Option<bool> {
+        let state = &mut self.spaces[space as usize];
+        let slot = if address == 0 { state.nulls.pop() } else { state.table.end(address) }?;
+        Some(self.slab.end(slot, |block| {
+            let counted = !QUIET && block.tally != UNSELECTED;
+            if counted {
+                fold.free(block, ending, self.tallies.free(block));
+            }
+            counted
+        }))
+    }
+
+    #[cold]
+    fn unmatched<F: Fold>(&mut self, free: &UnmatchedFree, stream: u64, kind: Kind, fold: &mut F) -> bool {
+        if !self.spaces[free.space as usize].selected
+            || !self.select.selects_kind_of_free(kind)
+            || !self.select.selects_origin(free.thread, stream)
+        {
+            return false;
+        }
+        if free.address == 0 {
+            self.counters.null_frees += 1;
+        } else {
+            self.counters.unmatched_frees += 1;
+            fold.unmatched_free(free);
+        }
+        true
+    }
+
+    #[cold]
+    fn failure<F: Fold>(&mut self, failure: &Failure, fold: &mut F) -> bool {
+        if !self.spaces[failure.space as usize].selected
+            || failure.tally == UNSELECTED
+            || !self.select.selects_origin(failure.thread, failure.stream)
+        {
+            return false;
+        }
+        self.tallies.fail(failure.tally);
+        fold.failure(failure);
+        true
+    }
+}

@@ -1,0 +1,236 @@
+//! Finds the site of a block: the innermost frame that is the user's own code.
+//!
+//! Frames are passed over in two steps. Those of allocators and language runtimes are never a site;
+//! those of installed packages are one only if the whole stack is inside such packages. If nothing is
+//! left, the innermost frame is the site. A block without a stack goes by its name.
+//!
+//! The lists below are prefixes. Anyone can add to them with [`SiteRules::skip`].
+
+use floodmark_event::tables::Frame;
+use floodmark_event::{StackId, StringId, Tables};
+
+/// What stands for the site of a block that has neither stack nor name.
+pub const NO_SITE: &str = "(no stack)";
+
+/// Libraries that allocate for others: file names of modules begin so.
+const MODULES: [&str; 31] = [
+    "[vdso]",
+    "ld-linux",
+    "libc-",
+    "libc.so",
+    "libc10",
+    "libcuda.so",
+    "libcudart",
+    "libcupti",
+    "libdl",
+    "libfloodmark",
+    "libgcc_s",
+    "libjemalloc",
+    "libm.so",
+    "libmimalloc",
+    "libnvToolsExt",
+    "libpthread",
+    "libpython",
+    "librmm",
+    "librt",
+    "libstdc++",
+    "libtcmalloc",
+    "libtorch",
+    "python2",
+    "python3",
+    "python.exe",
+    "nvcuda",
+    "cudart64",
+    "ntdll",
+    "ucrtbase",
+    "vcruntime",
+    "kernel32",
+];
+
+/// Namespaces and functions that allocate for others: functions begin so.
+const FUNCTIONS: [&str; 37] = [
+    "__GI_",
+    "__gnu_cxx::",
+    "__libc_",
+    "__rdl_",
+    "__rust_",
+    "_Py",
+    "Py_",
+    "PyEval_",
+    "PyObject_",
+    "alloc::",
+    "aligned_alloc",
+    "at::",
+    "c10::",
+    "calloc",
+    "core::",
+    "cub::",
+    "cuArray",
+    "cuMem",
+    "cuda::",
+    "cudaHostAlloc",
+    "cudaMalloc",
+    "cudaMemPool",
+    "cudart::",
+    "floodmark::",
+    "floodmark_",
+    "hashbrown::",
+    "malloc",
+    "mmap",
+    "operator new",
+    "posix_memalign",
+    "realloc",
+    "rmm::",
+    "std::",
+    "thrust::",
+    "torch::",
+    "vectorcall_",
+    "_cuda_",
+];
+
+/// Parts of paths of source files that belong to allocators and language runtimes.
+const FILES: [&str; 10] = [
+    "<frozen ",
+    "/rmm/",
+    "rmm/_lib/",
+    "/floodmark/",
+    "/include/c++/",
+    "/include/thrust/",
+    "/include/rmm/",
+    "/rustc/",
+    "cupy/cuda/memory",
+    "numba/cuda/cudadrv/",
+];
+
+/// Parts of paths of source files that belong to installed packages and standard libraries.
+const INSTALLED: [&str; 6] = [
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python3",
+    "\\site-packages\\",
+    "\\Lib\\",
+    ".cargo/registry/",
+];
+
+/// Which frames cannot be sites.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteRules {
+    skipped: Vec<String>,
+}
+
+impl SiteRules {
+    /// Passes over frames whose function or module begins with `prefix`, or whose file contains it.
+    pub fn skip(&mut self, prefix: impl Into<String>) {
+        self.skipped.push(prefix.into());
+    }
+
+    /// Returns the frame of `stack` that is its site; none without a stack.
+    pub fn frame_of(&self, stack: StackId, tables: &Tables) -> Option<Frame> {
+        let own = |frame: &Frame| !self.is_runtime(frame, tables);
+        let mut frames = tables.frames_of(stack).filter(own).peekable();
+        let fallback = frames.peek().copied();
+        frames
+            .find(|frame| !is_installed(frame, tables))
+            .or(fallback)
+            .or_else(|| tables.frames_of(stack).next())
+    }
+
+    /// Returns the site of blocks with this stack and name as text.
+    pub fn site(&self, stack: StackId, name: StringId, tables: &Tables) -> String {
+        if let Some(frame) = self.frame_of(stack, tables) {
+            return tables.frame_text(&frame);
+        }
+        match tables.string(name) {
+            "" => NO_SITE.to_owned(),
+            name => name.to_owned(),
+        }
+    }
+
+    fn is_runtime(&self, frame: &Frame, tables: &Tables) -> bool {
+        let function = without_return_type(tables.string(frame.function));
+        let file = tables.string(frame.file);
+        let module = tables.string(frame.module);
+        let module = module.rsplit(['/', '\\']).next().unwrap_or(module);
+        let skipped = |prefix: &String| {
+            function.starts_with(prefix) || module.starts_with(prefix) || file.contains(prefix.as_str())
+        };
+        FUNCTIONS.iter().any(|prefix| function.starts_with(prefix))
+            || MODULES.iter().any(|prefix| module.starts_with(prefix))
+            || FILES.iter().any(|part| file.contains(part))
+            || self.skipped.iter().any(skipped)
+    }
+}
+
+fn is_installed(frame: &Frame, tables: &Tables) -> bool {
+    let file = tables.string(frame.file);
+    INSTALLED.iter().any(|part| file.contains(part))
+}
+
+/// Drops what demangled names of templates put before the function: `void thrust::fill<…>(…)`.
+fn without_return_type(function: &str) -> &str {
+    ["void* ", "void ", "auto ", "<"]
+        .iter()
+        .fold(function, |name, prefix| name.strip_prefix(prefix).unwrap_or(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Interns a stack of (function, file, module), innermost first.
+    fn stack(tables: &mut Tables, frames: &[(&str, &str, &str)]) -> StackId {
+        frames.iter().rev().fold(StackId(0), |parent, (function, file, module)| {
+            let frame = Frame {
+                function: tables.intern(function),
+                file: tables.intern(file),
+                module: tables.intern(module),
+                line: 7,
+                address: 0,
+            };
+            let frame = tables.intern_frame(frame);
+            tables.intern_stack(parent, frame)
+        })
+    }
+
+    #[test]
+    fn frames_of_allocators_and_runtimes_are_passed_over() {
+        let mut tables = Tables::default();
+        let native = stack(
+            &mut tables,
+            &[
+                ("cudaMalloc", "", "/opt/lib/libcudart.so.12"),
+                ("rmm::mr::cuda_memory_resource::do_allocate", "", "/opt/lib/librmm.so"),
+                ("void thrust::fill<int>()", "", "/opt/app"),
+                ("step", "train.cpp", "/opt/app"),
+                ("main", "train.cpp", "/opt/app"),
+            ],
+        );
+        assert_eq!(SiteRules::default().site(native, StringId(0), &tables), "step (train.cpp:7)");
+    }
+
+    #[test]
+    fn installed_packages_are_a_site_only_if_there_is_nothing_else() {
+        let mut tables = Tables::default();
+        let package = ("read_csv", "/env/lib/python3.12/site-packages/cudf/io/csv.py", "");
+        let script = stack(&mut tables, &[("malloc", "", "libc.so.6"), package, ("load", "app.py", "")]);
+        let nothing_else = stack(&mut tables, &[("malloc", "", "libc.so.6"), package]);
+        let runtime = stack(&mut tables, &[("malloc", "", "libc.so.6"), ("_start", "", "ld-linux.so")]);
+        let rules = SiteRules::default();
+        assert_eq!(rules.site(script, StringId(0), &tables), "load (app.py:7)");
+        assert!(rules.site(nothing_else, StringId(0), &tables).starts_with("read_csv"));
+        assert_eq!(rules.site(runtime, StringId(0), &tables), "malloc [libc.so.6]");
+    }
+
+    #[test]
+    fn rules_can_be_extended_and_blocks_without_stacks_go_by_name() {
+        let mut tables = Tables::default();
+        let stacked = stack(&mut tables, &[("mylib::alloc", "m.cpp", ""), ("work", "w.cpp", "")]);
+        let name = tables.intern("weights");
+        let mut rules = SiteRules::default();
+        assert_eq!(rules.site(stacked, name, &tables), "mylib::alloc (m.cpp:7)");
+        rules.skip("mylib::");
+        assert_eq!(rules.site(stacked, name, &tables), "work (w.cpp:7)");
+        assert_eq!(rules.site(StackId(0), name, &tables), "weights");
+        assert_eq!(rules.site(StackId(0), StringId(0), &tables), NO_SITE);
+    }
+}

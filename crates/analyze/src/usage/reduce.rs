@@ -1,0 +1,176 @@
+//! Timelines that stay small: collapses changes of one instant, and keeps the extremes of intervals.
+//!
+//! A [`Reducer`] does not know the range of times in advance. It starts with intervals of one
+//! nanosecond and doubles their width whenever more of them hold points than there is room for, so
+//! memory depends on the limit alone. Invariants: every point it returns was given to it; of every
+//! interval the first maximum, the first minimum and the last point are among them; so the first
+//! maximum and the last point of all are too.
+
+use crate::usage::UsagePoint;
+
+/// Holds a point back as long as later ones of the same instant may continue its way up or down.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Collapse {
+    /// Live bytes before the point held back.
+    before: u64,
+    held: Option<UsagePoint>,
+}
+
+impl Collapse {
+    /// Takes the next point and returns one that is final, if there is.
+    #[inline]
+    pub(super) fn push(&mut self, point: UsagePoint) -> Option<UsagePoint> {
+        if let Some(held) = self.held
+            && held.time_ns == point.time_ns
+            && (held.live_bytes > self.before) == (point.live_bytes > held.live_bytes)
+        {
+            self.held = Some(point);
+            return None;
+        }
+        let done = self.held.replace(point);
+        if let Some(done) = done {
+            self.before = done.live_bytes;
+        }
+        done
+    }
+
+    /// The point held back.
+    pub(super) fn held(&self) -> Option<UsagePoint> {
+        self.held
+    }
+
+    /// Gives up the point held back.
+    pub(super) fn take(&mut self) -> Option<UsagePoint> {
+        let held = self.held.take();
+        if let Some(held) = held {
+            self.before = held.live_bytes;
+        }
+        held
+    }
+}
+
+/// Keeps at most so many points.
+#[derive(Clone, Debug)]
+pub(super) struct Reducer {
+    limit: usize,
+    /// All points, while there are no more than the limit.
+    exact: Vec<UsagePoint>,
+    intervals: Vec<Interval>,
+    origin_ns: i64,
+    shift: u32,
+    seen: u64,
+}
+
+/// What is kept of an interval that has points.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    index: u64,
+    low: Numbered,
+    high: Numbered,
+    last: Numbered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Numbered {
+    number: u64,
+    point: UsagePoint,
+}
+
+/// Points of an interval that are kept: its minimum, maximum and last one.
+const KEPT: usize = 3;
+
+impl Reducer {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(16),
+            exact: Vec::new(),
+            intervals: Vec::new(),
+            origin_ns: 0,
+            shift: 0,
+            seen: 0,
+        }
+    }
+
+    /// Width of the intervals whose extremes are kept; none while every point is.
+    pub(super) fn width_ns(&self) -> Option<u64> {
+        (!self.intervals.is_empty()).then(|| 1u64 << self.shift)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, point: UsagePoint) {
+        if self.intervals.is_empty() {
+            self.exact.push(point);
+            if self.exact.len() > self.limit {
+                self.origin_ns = self.exact[0].time_ns;
+                for point in std::mem::take(&mut self.exact) {
+                    self.keep(point);
+                }
+            }
+        } else {
+            self.keep(point);
+        }
+    }
+
+    fn keep(&mut self, point: UsagePoint) {
+        let numbered = Numbered { number: self.seen, point };
+        self.seen += 1;
+        let index = (point.time_ns.saturating_sub(self.origin_ns).max(0) as u64) >> self.shift;
+        match self.intervals.last_mut() {
+            // Points are in order; one whose time goes back belongs where its predecessor is.
+            Some(interval) if index <= interval.index => interval.add(numbered),
+            _ => {
+                self.intervals.push(Interval { index, low: numbered, high: numbered, last: numbered });
+                while self.intervals.len() > self.limit / KEPT {
+                    self.widen();
+                }
+            }
+        }
+    }
+
+    fn widen(&mut self) {
+        self.shift += 1;
+        self.intervals.dedup_by(|later, earlier| {
+            let same = later.index >> 1 == earlier.index >> 1;
+            if same {
+                earlier.absorb(later);
+            }
+            same
+        });
+        for interval in &mut self.intervals {
+            interval.index >>= 1;
+        }
+    }
+
+    /// The points kept, in order.
+    pub(super) fn points(&self) -> Vec<UsagePoint> {
+        let mut points = self.exact.clone();
+        for interval in &self.intervals {
+            let mut kept = [interval.low, interval.high, interval.last];
+            kept.sort_unstable_by_key(|numbered| numbered.number);
+            for (at, numbered) in kept.iter().enumerate() {
+                if at == 0 || kept[at - 1].number != numbered.number {
+                    points.push(numbered.point);
+                }
+            }
+        }
+        points
+    }
+}
+
+impl Interval {
+    fn add(&mut self, numbered: Numbered) {
+        if numbered.point.live_bytes < self.low.point.live_bytes {
+            self.low = numbered;
+        }
+        if numbered.point.live_bytes > self.high.point.live_bytes {
+            self.high = numbered;
+        }
+        self.last = numbered;
+    }
+
+    fn absorb(&mut self, later: &Self) {
+        self.add(later.low);
+        self.add(later.high);
+        self.last = later.last;
+    }
+}

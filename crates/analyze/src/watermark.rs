@@ -1,0 +1,206 @@
+//! The highest live bytes, when they were reached, and the blocks that were live then.
+//!
+//! One pass, with memory for the live blocks only. At each new peak a tally forgets what it knew of
+//! the one before; from then on it keeps the blocks that were live at the peak and have ended since.
+//! Blocks at the peak are those, and the blocks still live that are no younger than the peak. Blocks
+//! at a given instant are found in the same way, as if the peak were there.
+
+use floodmark_event::Kind;
+use floodmark_event::units::Instant;
+use serde::Serialize;
+
+use crate::block::{BlockInfo, Group, GroupBy, KindSummary};
+use crate::change::{Block, Ending};
+use crate::describe::{Describe, sort_largest_first};
+use crate::fold::{End, Fold};
+use crate::level::Level;
+use crate::narrow::resolve;
+use crate::site::SiteRules;
+
+/// How to report a watermark.
+#[derive(Clone, Debug, Default)]
+pub struct WatermarkOptions {
+    /// Reports the blocks live at this instant instead of those at the peak. There are none if it
+    /// lies before the window.
+    pub at: Option<Instant>,
+    /// By what blocks are grouped; several give several lists of groups.
+    pub group_by: Vec<GroupBy>,
+    /// How many blocks to list, largest first; all if none. Groups always cover all.
+    pub limit: Option<usize>,
+    /// Which frames cannot be sites.
+    pub sites: SiteRules,
+}
+
+/// The highest live bytes and who held them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Watermark {
+    /// Kinds the figures cover.
+    #[serde(serialize_with = "crate::json::kinds")]
+    pub kinds: Vec<Kind>,
+    /// Highest live bytes.
+    pub peak_bytes: u64,
+    /// First instant of the highest live bytes.
+    pub peak_time_ns: Option<i64>,
+    /// Blocks that were live at that instant.
+    pub peak_blocks: u64,
+    /// Instant that was asked for instead of the peak.
+    pub at_ns: Option<i64>,
+    /// Bytes of the blocks reported: at the peak, or at the instant that was asked for.
+    pub reported_bytes: u64,
+    /// Number of those blocks.
+    pub reported_blocks: u64,
+    /// The blocks, largest first; the oldest first among equals.
+    pub blocks: Vec<BlockInfo>,
+    /// Blocks that are not listed because of the limit.
+    pub blocks_omitted: u64,
+    /// The same blocks in groups: one entry per way to group that was asked for.
+    pub groups: Vec<Grouping>,
+    /// Kinds that are not covered.
+    pub others: Vec<KindSummary>,
+}
+
+/// Blocks grouped in one way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Grouping {
+    /// By what.
+    pub by: GroupBy,
+    /// The groups, most bytes first.
+    pub groups: Vec<Group>,
+}
+
+/// Folds events into a [`Watermark`].
+#[derive(Clone, Debug, Default)]
+pub struct WatermarkFold {
+    options: WatermarkOptions,
+    marks: [Mark; Kind::ALL.len()],
+    at: At,
+    /// Order number of the newest block seen.
+    newest: u64,
+}
+
+/// The instant that was asked for, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Peak,
+    Ahead(i64),
+    Passed(i64),
+}
+
+/// The instant whose blocks a tally remembers.
+#[derive(Clone, Debug, Default)]
+struct Mark {
+    /// Order number of the newest block then.
+    order: u64,
+    /// Blocks that were live then and have ended since.
+    ended: Vec<Block>,
+}
+
+impl WatermarkFold {
+    /// Starts a watermark.
+    pub fn new(options: WatermarkOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// Marks the instant that was asked for, if it lies before `time_ns`.
+    #[inline]
+    fn pass(&mut self, time_ns: i64) {
+        if let At::Ahead(at_ns) = self.at
+            && time_ns > at_ns
+        {
+            self.at = At::Passed(at_ns);
+            for mark in &mut self.marks {
+                mark.order = self.newest;
+            }
+        }
+    }
+
+    #[inline]
+    fn end_block(&mut self, block: &Block, time_ns: i64) {
+        self.pass(time_ns);
+        let mark = &mut self.marks[usize::from(block.tally)];
+        if block.order <= mark.order {
+            mark.ended.push(*block);
+        }
+    }
+
+    /// The blocks of a tally that were live at the mark, largest first.
+    fn marked<'a>(&'a self, tally: u8, end: &'a End<'_>) -> Vec<&'a Block> {
+        let mark = &self.marks[usize::from(tally)];
+        let order = if let At::Ahead(_) = self.at { u64::MAX } else { mark.order };
+        let live = end.live.blocks().filter(|block| block.tally == tally && block.order <= order);
+        let mut blocks: Vec<&Block> = live.chain(&mark.ended).collect();
+        sort_largest_first(&mut blocks);
+        blocks
+    }
+}
+
+impl Fold for WatermarkFold {
+    type Output = Watermark;
+
+    fn start(&mut self, first_ns: i64) {
+        if let Some(at) = self.options.at {
+            self.at = At::Ahead(resolve(at, first_ns));
+        }
+    }
+
+    fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
+        self.pass(time_ns);
+        self.newest = self.newest.max(block.order);
+        if self.at == At::Peak {
+            self.marks[usize::from(block.tally)].order = level.peak_order;
+        }
+    }
+
+    #[inline]
+    fn alloc(&mut self, block: &Block, level: &Level) {
+        if self.at == At::Peak {
+            if level.peak_order == block.order {
+                let mark = &mut self.marks[usize::from(block.tally)];
+                mark.order = block.order;
+                mark.ended.clear();
+            }
+        } else {
+            self.pass(block.time_ns);
+            self.newest = block.order;
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
+        self.end_block(block, ending.time_ns);
+    }
+
+    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+        self.end_block(block, time_ns);
+    }
+
+    fn finish(&self, end: &End<'_>) -> Watermark {
+        let tallies = end.live.tallies();
+        let level = tallies.main_level();
+        let blocks = self.marked(tallies.main(), end);
+        let listed = &blocks[..blocks.len().min(self.options.limit.unwrap_or(usize::MAX))];
+        let mut describe = Describe::new(end, &self.options.sites);
+        Watermark {
+            kinds: tallies.main_kinds(),
+            peak_bytes: level.peak_bytes,
+            peak_time_ns: level.peak_time_ns,
+            peak_blocks: level.peak_blocks,
+            at_ns: match self.at {
+                At::Peak => None,
+                At::Ahead(at_ns) | At::Passed(at_ns) => Some(at_ns),
+            },
+            reported_bytes: blocks.iter().fold(0, |sum, block| block.bytes.saturating_add(sum)),
+            reported_blocks: blocks.len() as u64,
+            blocks: listed.iter().map(|block| describe.info(block)).collect(),
+            blocks_omitted: (blocks.len() - listed.len()) as u64,
+            groups: self
+                .options
+                .group_by
+                .iter()
+                .map(|by| Grouping { by: *by, groups: describe.group(&blocks, *by) })
+                .collect(),
+            others: tallies.other_summaries(),
+        }
+    }
+}

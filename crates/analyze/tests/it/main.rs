@@ -1,0 +1,9 @@
+//! Analyses as their users meet them: known answers, and agreement with naive oracles.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod agreement;
+mod golden;
+mod parts;
+mod random;
+mod timeline;
+mod whole;
