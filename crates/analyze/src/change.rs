@@ -22,7 +22,7 @@ pub struct Block {
     /// Name of the variable or block.
     pub name: StringId,
     /// Innermost scope open on the thread.
-    pub scope: u32,
+    pub scope: u64,
     /// Index of its process, device and resource; see [`LiveSet::space`](crate::LiveSet::space).
     pub space: u32,
     /// Sort of memory.

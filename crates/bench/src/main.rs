@@ -1,45 +1,58 @@
-//! scratch
-use floodmark_event::{Kind, StackId, StringId, tail, tail::*};
-#[allow(clippy::all)]
-fn main() {
-    let threads: usize = std::env::args().nth(1).unwrap().parse().unwrap();
-    let dir = std::path::PathBuf::from("/tmp/scratch/b.flood");
-    let _ = std::fs::remove_dir_all(&dir);
-    let r = Recorder::start(RecordProps::new(&dir)).unwrap();
-    let n = 10_000_000u64 / threads as u64;
-    let run = |rec: bool| {
-        let t = std::time::Instant::now();
-        std::thread::scope(|s| {
-            for k in 0..threads as u64 {
-                s.spawn(move || {
-                    let place = Place { device: 0, kind: Kind::Device, stream: k, resource: StringId(0) };
-                    let mut x = 88172645463325252u64 + k;
-                    let mut acc = 0u64;
-                    for i in 0..n {
-                        x ^= x << 13;
-                        x ^= x >> 7;
-                        x ^= x << 17;
-                        let a = 0x7f00_0000_0000 + ((x >> 20) & 0xfffff) * 256;
-                        let b = x & 0xfffff;
-                        if rec {
-                            if i & 1 == 0 {
-                                tail::alloc(a, b, &place, StackId(0));
-                            } else {
-                                tail::free(a, b, &place);
-                            }
-                        }
-                        acc = acc.wrapping_add(a ^ b);
-                    }
-                    std::hint::black_box(acc);
-                });
-            }
-        });
-        t.elapsed().as_nanos() as f64 / (n * threads as u64) as f64
-    };
-    for _ in 0..3 {
-        let base = run(false);
-        let with = run(true);
-        println!("{threads} threads: base {base:.2} with {with:.2} ns/event wall; added {:.2}", with - base);
+//! Floodmark's speed beside its peers, as printed ratios.
+//!
+//! Each subcommand measures one promise and, in the same run on the same machine, whatever people use
+//! today. Machines are shared and noisy: everything is repeated, the median counts and the spread is
+//! printed. Nothing here asserts; tests do not depend on time.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its findings")]
+
+mod logs;
+mod measure;
+mod recorder;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Measure Floodmark beside its peers
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+    /// Folder for the files that are measured with; needs a few GB for `logs`
+    #[arg(long, global = true, default_value = "target/bench")]
+    folder: PathBuf,
+    /// How often each measurement is repeated
+    #[arg(long, global = true, default_value_t = 5)]
+    repeat: usize,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Measure what recording an event costs, beside a text log written as RMM writes its own
+    Recorder {
+        /// Events per measurement
+        #[arg(long, default_value_t = 10_000_000)]
+        events: u64,
+    },
+    /// Measure the analyses on an RMM log and on a trace, beside pandas and Polars
+    Logs {
+        /// Rows of the log
+        #[arg(long, default_value_t = 20_000_000)]
+        events: u64,
+        /// Python that has pandas and polars; without it they are left out, and the output says so
+        #[arg(long)]
+        python: Option<PathBuf>,
+    },
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    std::fs::create_dir_all(&arguments.folder)?;
+    match arguments.what {
+        What::Recorder { events } => recorder::run(&arguments.folder, events, arguments.repeat),
+        What::Logs { events, python } => {
+            logs::run(&arguments.folder, events, python.as_deref(), arguments.repeat)
+        }
     }
-    r.stop();
 }

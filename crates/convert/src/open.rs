@@ -5,7 +5,7 @@ use std::path::Path;
 
 use floodmark_event::ProcessId;
 use floodmark_event::units::Date;
-use floodmark_store::{Error, Result, Source};
+use floodmark_store::{Result, ScanProps, Source, Trace};
 
 use crate::recognize::Candidate;
 use crate::{Mode, rmm};
@@ -21,18 +21,26 @@ pub struct OpenProps {
     pub device: Option<i32>,
     /// Process of the events in formats that carry none.
     pub process: ProcessId,
+    /// What to read of a trace; other formats are read whole.
+    pub scan: ScanProps,
 }
 
 impl Default for OpenProps {
     fn default() -> Self {
-        Self { mode: Mode::Strict, date: None, device: None, process: ProcessId(1) }
+        Self {
+            mode: Mode::Strict,
+            date: None,
+            device: None,
+            process: ProcessId(1),
+            scan: ScanProps::default(),
+        }
     }
 }
 
 /// Opens a trace or a file of any known format; `-` is standard input, which cannot be a trace.
 ///
 /// # Errors
-/// [`Error::Unrecognized`] says what the file looks like instead; others are those of its format.
+/// [`Unrecognized`](floodmark_store::Error::Unrecognized) says what the file looks like instead; others are those of its format.
 pub fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
     let candidate = if path == Path::new("-") {
         Candidate::of(Box::new(io::stdin().lock()), path)?
@@ -45,16 +53,13 @@ pub fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
 
 /// Opens a trace directory.
 #[expect(clippy::needless_pass_by_value, reason = "the table of formats has one signature for all")]
-pub(crate) fn open_trace(candidate: Candidate, _props: &OpenProps) -> Result<Box<dyn Source>> {
-    Err(Error::Unrecognized {
-        path: candidate.path.to_owned(),
-        reason: "it is a trace directory, and only files can be opened here".into(),
-    })
+pub(crate) fn open_trace(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Source>> {
+    Ok(Box::new(Trace::open(candidate.path)?.scan(&props.scan)?))
 }
 
 /// Opens a log of RMM.
 pub(crate) fn open_rmm_csv(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Source>> {
-    let OpenProps { mode, date, device, process } = *props;
+    let OpenProps { mode, date, device, process, .. } = *props;
     let (path, total_bytes) = (candidate.path, candidate.total_bytes);
     let props = rmm::ReadProps { mode, date, device, process };
     let reader = rmm::Reader::open(candidate.into_input(), path, &props)?;

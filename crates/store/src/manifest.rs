@@ -195,16 +195,23 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Writes the manifest as its file holds it.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if it cannot be written as JSON.
+    pub fn to_text(&self) -> Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self).map_err(|error| Error::Internal(error.to_string()))?;
+        text.push(b'\n');
+        Ok(text)
+    }
+
     /// Replaces the manifest of the trace at `trace`.
     ///
     /// # Errors
     /// [`Error::Io`]; the trace then has the manifest it had.
     pub fn save(&mut self, trace: &Path) -> Result<()> {
         self.revision += 1;
-        let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(|error| Error::Internal(error.to_string()))?;
-        bytes.push(b'\n');
-        let saved = dir::replace(&trace.join(MANIFEST_FILE), &bytes);
+        let saved = self.to_text().and_then(|text| dir::replace(&trace.join(MANIFEST_FILE), &text));
         if saved.is_err() {
             self.revision -= 1;
         }
@@ -227,7 +234,7 @@ impl Manifest {
 
     /// Number that no part's order has yet.
     pub fn next_order(&self) -> u32 {
-        self.parts.iter().map(|part| part.order + 1).max().unwrap_or(0)
+        self.parts.iter().map(|part| part.order.saturating_add(1)).max().unwrap_or(0)
     }
 }
 

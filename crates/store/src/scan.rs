@@ -267,17 +267,20 @@ impl Scan {
                 self.refill(first)?;
                 continue;
             }
+            // Equal times go in the order of the runs.
             let others = self.runs.iter().enumerate().filter(|(index, _)| *index != first);
-            let until = others.map(|(_, run)| run.time_ns).min().unwrap_or(i64::MAX);
+            let until = others.map(|(index, run)| (run.time_ns, index)).min();
+            let comes_first = |time_ns| until.is_none_or(|until| (time_ns, first) < until);
             let run = &mut self.runs[first];
-            let whole = run.at == 0 && (until == i64::MAX || latest(&run.batch) <= until);
-            if whole {
+            if run.at == 0 && (until.is_none() || comes_first(latest(&run.batch))) {
                 std::mem::swap(out, &mut run.batch);
-                run.time_ns = run.time_ns.max(if until == i64::MAX { run.time_ns } else { latest(out) });
+                if until.is_some() {
+                    run.time_ns = run.time_ns.max(latest(out));
+                }
                 run.batch.clear();
                 return Ok(true);
             }
-            while run.at < run.batch.len() && run.time_ns <= until && out.len() < BATCH_ROWS {
+            while run.at < run.batch.len() && comes_first(run.time_ns) && out.len() < BATCH_ROWS {
                 out.push(&run.batch.event(run.at));
                 run.advance();
             }

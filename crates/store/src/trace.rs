@@ -146,7 +146,9 @@ pub(crate) fn sweep(trace: &Path, manifest: &Manifest) {
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let listed = manifest.parts_of(table).any(|part| part.file == name);
-            if name.starts_with("part-") && !listed {
+            // What repair set aside has another ending and stays.
+            let ours = name.ends_with(".parquet") || name.ends_with(".parquet.tmp");
+            if name.starts_with("part-") && ours && !listed {
                 let _ = fs::remove_file(entry.path());
             }
         }

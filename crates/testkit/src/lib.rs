@@ -1,7 +1,8 @@
-//! What Floodmark's own tests and benchmarks need: synthetic workloads, oracles and torture programs.
+//! What Floodmark's own tests and benchmarks need: synthetic workloads, oracles, torture programs.
 //!
 //! A [`Workload`] yields as many events as wanted without keeping them; an [`oracle`] answers the
-//! questions of an analysis in the most obvious way, however slow. Nothing here knows the analyses.
+//! questions of an analysis in the most obvious way, however slow; [`torture`] says what the programs
+//! in `src/bin` record before they are killed. Nothing here knows the analyses.
 
 pub mod oracle;
 pub mod random;

@@ -166,7 +166,7 @@ fn a_batch_keeps_nothing_of_what_it_held() {
     let mut batch = EventBatch::new();
     let other = floodmark_event::Event { stack: floodmark_event::StackId(7), ..Default::default() };
     for index in 0..3 {
-        batch.push(&floodmark_event::Event { thread: index, scope: index as u32, ..other });
+        batch.push(&floodmark_event::Event { thread: index, scope: index, ..other });
     }
     let log = log("golden.csv");
     let mut reader = Reader::open(&*log, "log.csv", &strict()).expect("a header");

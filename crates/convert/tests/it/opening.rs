@@ -74,7 +74,7 @@ fn a_trace_is_recognized_by_what_is_in_its_folder() {
     assert!(refusal(&folder.join("c")).contains("it is a directory with neither manifest.json nor segments"));
     fs::write(folder.join("c/manifest.json"), "{}").expect("a file");
     assert_eq!(recognize(&folder.join("c")).ok(), Some(Format::Trace));
-    assert!(refusal(&folder.join("c")).contains("trace directory"));
+    assert!(refusal(&folder.join("c")).contains("is damaged"), "a trace, but its manifest says nothing");
 }
 
 #[test]

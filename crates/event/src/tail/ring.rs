@@ -337,3 +337,40 @@ pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
 pub(crate) fn path_of(path: &CStr) -> PathBuf {
     PathBuf::from(OsString::from_vec(path.to_bytes().to_vec()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_format_says() {
+        let header = [
+            offset_of!(Header, version),
+            offset_of!(Header, own_bytes),
+            offset_of!(Header, chunk_bytes),
+            offset_of!(Header, pid),
+            offset_of!(Header, parent_pid),
+            offset_of!(Header, closed),
+            offset_of!(Header, process_start),
+            offset_of!(Header, pid_namespace),
+            offset_of!(Header, anchor_monotonic_ns),
+            offset_of!(Header, anchor_utc_ns),
+            offset_of!(Header, boot_id),
+            offset_of!(Header, chunks),
+            offset_of!(Header, losses),
+            offset_of!(Header, host),
+            offset_of!(Header, command),
+        ];
+        assert_eq!(header, [8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 88, 152, 216]);
+        let chunk = [
+            offset_of!(ChunkHeader, state),
+            offset_of!(ChunkHeader, lane),
+            offset_of!(ChunkHeader, sequence),
+            offset_of!(ChunkHeader, committed),
+            offset_of!(ChunkHeader, base_time_ns),
+        ];
+        assert_eq!(chunk, [0, 4, 8, 16, 24]);
+    }
+}

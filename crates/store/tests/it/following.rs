@@ -1,0 +1,67 @@
+//! A growing trace, seen from a thread beside the recording.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use floodmark_event::tail::{self, Place, RecordProps, Recorder};
+use floodmark_event::{EventBatch, StackId};
+use floodmark_store::{Follow, Run, ScanProps, SealerThread, Source as _, Step, Trace};
+
+use crate::traces::Folder;
+
+const EVENTS: u64 = 1_500_000;
+
+#[test]
+fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
+    let folder = Folder::new("follow");
+    let path = folder.join("a.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let sealer = SealerThread::spawn(&path, Run::default()).expect("seals");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let follower = scope.spawn(|| {
+            let mut follow = Follow::open(&path, ScanProps::default()).expect("follows");
+            let mut batch = EventBatch::new();
+            let (mut next, mut before_the_end) = (0, 0);
+            loop {
+                match follow.next(&mut batch).expect("reads") {
+                    Step::Events => {
+                        for event in batch.events() {
+                            assert_eq!(event.address, next << 8);
+                            next += 1;
+                        }
+                        if !ended.load(Ordering::Relaxed) {
+                            before_the_end = next;
+                        }
+                    }
+                    Step::Waiting => std::thread::sleep(Duration::from_millis(5)),
+                    Step::Ended => break,
+                }
+            }
+            assert!(follow.losses().is_empty(), "{:?}", follow.losses());
+            (next, before_the_end)
+        });
+        let place = Place::default();
+        for round in 0..EVENTS {
+            tail::alloc(round << 8, round, &place, StackId(0));
+            // About a second in all, so that the follower gets to see it grow.
+            if round % 100_000 == 0 {
+                std::thread::sleep(Duration::from_millis(60));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        ended.store(true, Ordering::Relaxed);
+        recorder.stop();
+        sealer.stop().expect("seals the rest");
+        let (seen, before_the_end) = follower.join().expect("the follower ends well");
+        assert_eq!(seen, EVENTS);
+        assert!(before_the_end > 0, "nothing was seen before the end");
+    });
+    let mut scan = Trace::open(&path).expect("opens").scan(&ScanProps::default()).expect("scans");
+    let mut batch = EventBatch::new();
+    let mut rows = 0;
+    while scan.next(&mut batch).expect("reads") {
+        rows += batch.len() as u64;
+    }
+    assert_eq!(rows, EVENTS);
+}

@@ -1,0 +1,103 @@
+//! Making and reading traces for tests.
+
+use std::path::{Path, PathBuf};
+
+use floodmark_event::tables::{Frame, Process};
+use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables};
+use floodmark_store::{Losses, Overwrite, Run, ScanProps, Source as _, Trace, TraceWriter};
+
+/// A folder that goes with the value.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("floodmark-store-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Tables with two processes, some strings and two stacks.
+pub(crate) fn tables() -> Tables {
+    let mut tables = Tables::default();
+    for id in [1, 2] {
+        let (host, command) = ("node".into(), format!("app {id}"));
+        let process = Process { id: ProcessId(id), pid: 100 + id, parent_pid: 1, host, command, start_ns: 5 };
+        tables.processes.push(process);
+    }
+    for text in ["pool", "buffer", "weights"] {
+        tables.intern(text);
+    }
+    let frame = |tables: &mut Tables, name: &str, line| {
+        let (function, file) = (tables.intern(name), tables.intern("app.py"));
+        tables.intern_frame(Frame { function, file, line, ..Frame::default() })
+    };
+    let (outer, inner) = (frame(&mut tables, "main", 3), frame(&mut tables, "load", 9));
+    let outer = tables.intern_stack(StackId(0), outer);
+    tables.intern_stack(outer, inner);
+    tables
+}
+
+/// An event that differs from its neighbours in everything.
+pub(crate) fn event(index: u64) -> Event {
+    Event {
+        time_ns: 1_700_000_000_000_000_000 + index as i64 * 100,
+        process: ProcessId(1 + (index % 2) as u32),
+        thread: 7 + index % 3,
+        action: Action::ALL[index as usize % 3],
+        address: 0x7f00_0000_0000 + index * 256,
+        bytes: index * 10,
+        device: index as i32 % 4 - 1,
+        stream: index % 5,
+        kind: Kind::ALL[index as usize % 7],
+        resource: StringId((index % 2) as u32),
+        scope: index % 3,
+        stack: StackId((index % 3) as u32),
+        name: StringId((index % 4) as u32),
+    }
+}
+
+pub(crate) fn write(path: &Path, sequences: &[Vec<Event>], tables: &Tables) {
+    let mut writer = TraceWriter::create(path, Run::default(), Overwrite::Yes).expect("creates");
+    for (number, events) in sequences.iter().enumerate() {
+        if number > 0 {
+            writer.next_sequence().expect("next sequence");
+        }
+        for rows in events.chunks(1000) {
+            let mut batch = EventBatch::new();
+            for event in rows {
+                batch.push(event);
+            }
+            writer.write(&batch, tables).expect("writes");
+        }
+    }
+    writer.finish(tables, &Losses::default()).expect("finishes");
+}
+
+/// An event with its ids replaced by what they stand for.
+pub(crate) fn meaning(event: &Event, tables: &Tables) -> (Event, String, String, Vec<String>) {
+    let plain = Event { resource: StringId(0), name: StringId(0), stack: StackId(0), ..*event };
+    let text = |id| tables.string(id).to_owned();
+    (plain, text(event.resource), text(event.name), tables.stack_text(event.stack))
+}
+
+pub(crate) fn read(path: &Path, props: &ScanProps) -> Vec<(Event, String, String, Vec<String>)> {
+    let mut scan = Trace::open(path).expect("opens").scan(props).expect("scans");
+    let mut batch = EventBatch::new();
+    let mut events = Vec::new();
+    while scan.next(&mut batch).expect("reads") {
+        events.extend(batch.events().map(|event| meaning(&event, scan.tables())));
+    }
+    events
+}
