@@ -8,7 +8,8 @@ use floodmark_analyze::{Fold, Narrow, Pass};
 use floodmark_convert::OpenProps;
 use floodmark_event::units::{format_count, format_duration_ns};
 use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{Losses, ScanProps, Source, Trace, is_trace};
+use floodmark_store::columns::EVENT_COLUMNS;
+use floodmark_store::{Losses, ScanProps, Source};
 use floodmark_view::{Caveats, Loss, Report};
 
 use crate::args::InputArgs;
@@ -18,20 +19,36 @@ use crate::progress::Bar;
 
 /// Opens a trace or a log.
 pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
-    if is_trace(path) {
-        return Ok(Box::new(Trace::open(path)?.scan(&ScanProps::default())?));
-    }
     let opened = floodmark_convert::open(path, props);
     if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
+}
+
+/// Which columns of a trace to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// All of them.
+    All,
+    /// All but those that say who: stack, scope and name.
+    Figures,
+}
+
+impl Columns {
+    fn props(self) -> ScanProps {
+        let who = ["stack", "scope", "name"];
+        let figures = EVENT_COLUMNS.into_iter().filter(|column| !who.contains(column));
+        ScanProps { columns: (self == Self::Figures).then(|| figures.collect()), ..ScanProps::default() }
+    }
 }
 
 /// Runs a fold over every input, each on its own.
 pub(crate) fn analyze<F: Fold>(
     args: &InputArgs,
+    columns: Columns,
     printer: &Printer,
     fold: impl Fn() -> F,
 ) -> Result<Vec<Report<F::Output>>> {
-    let (props, narrow) = (args.reading.props(), args.narrow.props());
+    let props = OpenProps { scan: columns.props(), ..args.reading.props() };
+    let narrow = args.narrow.props();
     args.inputs
         .iter()
         .map(|path| {

@@ -8,7 +8,7 @@ use floodmark_view::Report;
 use crate::args::{InputArgs, JsonArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::analyze;
+use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
 use crate::rules::Rules;
 
@@ -68,7 +68,7 @@ impl CheckArgs {
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let rules = self.props()?;
-        let found = analyze(&self.input, printer, || rules.fold())?;
+        let found = analyze(&self.input, Columns::All, printer, || rules.fold())?;
         let reports: Vec<_> = found
             .into_iter()
             .map(|Report { source, losses, caveats, result }| {

@@ -6,7 +6,7 @@ use floodmark_analyze::{LeaksFold, LeaksOptions};
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::analyze;
+use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
 
 /// List blocks that were never freed
@@ -32,7 +32,7 @@ Examples:
 impl LeaksArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let options = || LeaksOptions { limit: self.output.limit(), ..LeaksOptions::default() };
-        let reports = analyze(&self.input, printer, || LeaksFold::new(options()))?;
+        let reports = analyze(&self.input, Columns::All, printer, || LeaksFold::new(options()))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -7,7 +7,7 @@ use floodmark_event::units::parse_duration_ns;
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::analyze;
+use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
 
 /// Show how long blocks live and who allocates only to free at once
@@ -35,7 +35,7 @@ impl LifetimesArgs {
             limit: self.output.limit(),
             ..LifetimesOptions::default()
         };
-        let reports = analyze(&self.input, printer, || LifetimesFold::new(options()))?;
+        let reports = analyze(&self.input, Columns::All, printer, || LifetimesFold::new(options()))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

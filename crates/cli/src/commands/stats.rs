@@ -6,7 +6,7 @@ use floodmark_analyze::StatsFold;
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::analyze;
+use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
 
 /// Sum up allocations: how many, how much, how high, in which sizes
@@ -28,7 +28,7 @@ Examples:
 
 impl StatsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let reports = analyze(&self.input, printer, StatsFold::default)?;
+        let reports = analyze(&self.input, Columns::Figures, printer, StatsFold::default)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -10,7 +10,7 @@ use floodmark_view::usage::{CSV_HEADER, csv, csv_line, kinds_text};
 use crate::args::{InputArgs, JsonArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{analyze, fold_over, open};
+use crate::pass::{Columns, analyze, fold_over, open};
 use crate::printer::Printer;
 
 /// Show live bytes over time, as a chart or as data
@@ -53,7 +53,7 @@ impl UsageArgs {
             return self.table(printer);
         }
         let mode = if self.exact { UsageMode::Exact } else { UsageMode::Reduced(self.points as usize) };
-        let reports = analyze(&self.input, printer, || UsageFold::new(mode))?;
+        let reports = analyze(&self.input, Columns::Figures, printer, || UsageFold::new(mode))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
@@ -65,8 +65,9 @@ impl UsageArgs {
         if self.exact {
             return self.every_change(printer);
         }
-        let reports =
-            analyze(&self.input, printer, || UsageFold::new(UsageMode::Reduced(self.points as usize)))?;
+        let reports = analyze(&self.input, Columns::Figures, printer, || {
+            UsageFold::new(UsageMode::Reduced(self.points as usize))
+        })?;
         reports.iter().try_for_each(|report| printer.data(&csv(&report.result)))?;
         Ok(ExitStatus::Success)
     }

@@ -9,7 +9,7 @@ use floodmark_view::watermark::keep_informative;
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::analyze;
+use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
 
 /// Show who held memory at its highest point
@@ -54,7 +54,7 @@ impl WatermarkArgs {
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let mut reports = analyze(&self.input, printer, || WatermarkFold::new(self.props()))?;
+        let mut reports = analyze(&self.input, Columns::All, printer, || WatermarkFold::new(self.props()))?;
         if self.by.is_empty() && !self.output.json {
             for report in &mut reports {
                 keep_informative(&mut report.result);
