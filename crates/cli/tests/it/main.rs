@@ -11,6 +11,7 @@ mod help;
 mod hostile;
 mod inputs;
 mod json;
+mod recording;
 mod stacks;
 mod terminal;
 mod traces;
