@@ -115,3 +115,17 @@ impl Ran {
         self
     }
 }
+
+/// Sizes depend on how Parquet encodes; what is said of them does not.
+pub(crate) fn without_sizes(text: &str) -> String {
+    let mut masked = String::new();
+    let mut words = text.split_inclusive([' ', '\n', ',', '(']).peekable();
+    while let Some(word) = words.next() {
+        let is_number = word.starts_with(|c: char| c.is_ascii_digit());
+        let unit = words.peek().is_some_and(|next| {
+            next.starts_with("KiB") || next.starts_with('B') || next.starts_with("bytes")
+        });
+        masked += if is_number && unit { "… " } else { word };
+    }
+    masked
+}

@@ -4,6 +4,7 @@
 
 mod check;
 mod cli_test;
+mod documents;
 mod errors;
 mod exporting;
 mod golden;

@@ -5,21 +5,7 @@ use std::fs;
 use insta::assert_snapshot;
 use serde_json::json;
 
-use crate::cli_test::CliTest;
-
-/// Sizes depend on how Parquet encodes; what is said of them does not.
-fn without_sizes(text: &str) -> String {
-    let mut masked = String::new();
-    let mut words = text.split_inclusive([' ', '\n', ',', '(']).peekable();
-    while let Some(word) = words.next() {
-        let is_number = word.starts_with(|c: char| c.is_ascii_digit());
-        let unit = words.peek().is_some_and(|next| {
-            next.starts_with("KiB") || next.starts_with('B') || next.starts_with("bytes")
-        });
-        masked += if is_number && unit { "… " } else { word };
-    }
-    masked
-}
+use crate::cli_test::{CliTest, without_sizes};
 
 #[test]
 fn importing_says_what_it_did_and_what_to_type_next() {
