@@ -33,7 +33,8 @@ pub(crate) enum Columns {
 }
 
 impl Columns {
-    fn props(self) -> ScanProps {
+    /// The same for whoever scans.
+    pub(crate) fn props(self) -> ScanProps {
         let who = ["stack", "scope", "name"];
         let figures = EVENT_COLUMNS.into_iter().filter(|column| !who.contains(column));
         ScanProps { columns: (self == Self::Figures).then(|| figures.collect()), ..ScanProps::default() }

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Stderr, Stdout, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
+use anyhow::{Context as _, Result};
 use floodmark_view::{Layout, Loss, Palette, Report, View, document};
 
 use crate::args::{Color, GlobalArgs, OutputArgs};
@@ -62,8 +63,8 @@ impl Printer {
     }
 
     /// Writes data.
-    pub(crate) fn data(&self, text: &str) -> io::Result<()> {
-        self.stdout.lock().write_all(text.as_bytes())
+    pub(crate) fn data(&self, text: &str) -> Result<()> {
+        self.stdout.lock().write_all(text.as_bytes()).context("writing to standard output")
     }
 
     /// Writes what `--json` and `--rows` ask for of reports.
@@ -71,7 +72,7 @@ impl Printer {
         &self,
         reports: &[Report<T>],
         output: impl Into<OutputArgs>,
-    ) -> io::Result<()> {
+    ) -> Result<()> {
         let output = output.into();
         if output.json {
             return self.data(&document(reports));

@@ -37,7 +37,9 @@ impl Select {
         let most = self.left.unwrap_or(usize::MAX);
         batch.events().filter(|event| self.selects(event)).take(most).for_each(|event| selected.push(&event));
         self.left = self.left.map(|left| left - selected.len());
-        visit(&selected)?;
+        if !selected.is_empty() {
+            visit(&selected)?;
+        }
         Ok(if self.left == Some(0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 

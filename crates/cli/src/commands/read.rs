@@ -75,9 +75,13 @@ impl ReadArgs {
             (_, true) => Writer::Json(EventJson),
             _ => Writer::Table(EventTable::default()),
         };
+        if self.csv {
+            // A table without rows has its columns all the same.
+            printer.data(&writer.text(&EventBatch::new(), &Tables::default(), printer))?;
+        }
         let mut select = Select::new(self.narrow.props(), self.limit);
         let mut print = |batch: &EventBatch, tables: &Tables| {
-            select.pass_on(batch, |batch| Ok(printer.data(&writer.text(batch, tables, printer))?))
+            select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
         };
         if self.follow {
             return self.follow(print, printer);

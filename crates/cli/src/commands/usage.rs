@@ -2,9 +2,10 @@
 
 use std::io::{BufWriter, Write as _};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_analyze::{UsageFold, UsageMode, UsageStream};
+use floodmark_convert::OpenProps;
 use floodmark_view::usage::{CSV_HEADER, csv, csv_line, kinds_text};
 
 use crate::args::{InputArgs, JsonArgs};
@@ -77,21 +78,20 @@ impl UsageArgs {
         let narrow = self.input.narrow.props();
         let chosen = kinds_text(narrow.kinds.as_deref().unwrap_or(&[]));
         let mut out = BufWriter::new(std::io::stdout().lock());
-        out.write_all(CSV_HEADER.as_bytes())?;
-        let mut written = Ok(());
+        let mut written = out.write_all(CSV_HEADER.as_bytes());
         let sink = |kind, point| {
             if written.is_ok() {
                 written = out.write_all(csv_line(kind, &chosen, point).as_bytes());
             }
         };
         let path = &self.input.inputs[0];
-        let mut source = open(path, &self.input.reading.props())?;
+        let props = OpenProps { scan: Columns::Figures.props(), ..self.input.reading.props() };
+        let mut source = open(path, &props)?;
         let fold = UsageStream::new(&narrow, sink);
         let (_, mut pass) = fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
         pass.fold_mut().0.flush();
         drop(pass);
-        written?;
-        out.flush()?;
+        written.and_then(|()| out.flush()).context("writing to standard output")?;
         Ok(ExitStatus::Success)
     }
 }

@@ -50,6 +50,20 @@ fn what_cannot_be_typed_ends_in_2() {
 }
 
 #[test]
+fn a_full_disk_is_an_error_and_not_a_short_answer() {
+    let test = CliTest::new();
+    for args in
+        [&["stats", "golden.csv"][..], &["read", "golden.csv"], &["usage", "golden.csv", "--csv", "--exact"]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = test.command(args).stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr.contains("No space left on device"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
 fn whoever_stops_reading_gets_no_complaint() {
     use std::io::Read as _;
     use std::process::Stdio;

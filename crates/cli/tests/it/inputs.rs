@@ -74,4 +74,7 @@ fn single_events_are_selected_by_what_they_carry() {
     assert_eq!(actions(&["--from", "+8us"]), ["free", "free"]);
     assert_eq!(actions(&["--limit", "1", "--stream", "1"]), ["alloc"]);
     assert_eq!(actions(&["--limit", "0"]), [""; 0]);
+    let none = test.run(&["read", "golden.csv", "--csv", "--device", "9"]).ok().stdout;
+    assert!(none.starts_with("time_ns,process,") && none.lines().count() == 1, "{none}");
+    assert_eq!(test.run(&["read", "golden.csv", "--device", "9"]).ok().stdout, "");
 }
