@@ -130,6 +130,9 @@ impl LeaksFold {
 
     #[inline]
     fn end_block(&mut self, block: &Block) {
+        if block.kind == Kind::Static {
+            return;
+        }
         let origin = Origin::of(block);
         if origin == self.recent.0 {
             self.recent.1 += 1;

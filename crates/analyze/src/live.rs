@@ -267,10 +267,10 @@ impl LiveSet {
         let (threads, streams) = (&rows.thread[..count], &rows.stream[..count]);
         let mut space = extras.space(0);
         let mut space_id = self.space_id(space);
-        let narrows = self.select.narrows();
+        let (narrows, mixes_spaces) = (self.select.narrows(), extras.mixes_spaces());
         let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
         for row in 0..count {
-            if !X::SAME && space != extras.space(row) {
+            if mixes_spaces && space != extras.space(row) {
                 space = extras.space(row);
                 space_id = self.space_id(space);
             }

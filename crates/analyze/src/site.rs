@@ -4,7 +4,7 @@
 //! those of installed packages are one only if the whole stack is inside such packages. If nothing is
 //! left, the innermost frame is the site. A block without a stack goes by its name.
 //!
-//! The lists below are prefixes. Anyone can add to them with [`SiteRules::skip`].
+//! The lists below say which frames those are. Anyone can add to them with [`SiteRules::skip`].
 
 use floodmark_event::tables::Frame;
 use floodmark_event::{StackId, StringId, Tables};
@@ -47,8 +47,22 @@ const MODULES: [&str; 31] = [
     "kernel32",
 ];
 
-/// Namespaces and functions that allocate for others: functions begin so.
-const FUNCTIONS: [&str; 37] = [
+/// Functions that allocate for others, by their whole name.
+const FUNCTIONS: [&str; 10] = [
+    "aligned_alloc",
+    "calloc",
+    "malloc",
+    "memalign",
+    "mmap",
+    "mmap64",
+    "posix_memalign",
+    "realloc",
+    "reallocarray",
+    "valloc",
+];
+
+/// Namespaces and families of functions that allocate for others: functions begin so.
+const FUNCTION_PREFIXES: [&str; 37] = [
     "__GI_",
     "__gnu_cxx::",
     "__libc_",
@@ -58,12 +72,17 @@ const FUNCTIONS: [&str; 37] = [
     "Py_",
     "PyEval_",
     "PyObject_",
-    "alloc::",
-    "aligned_alloc",
+    "alloc::alloc::",
+    "alloc::boxed::",
+    "alloc::collections::",
+    "alloc::raw_vec::",
+    "alloc::string::",
+    "alloc::vec::",
     "at::",
     "c10::",
-    "calloc",
-    "core::",
+    "core::iter::",
+    "core::ops::",
+    "core::ptr::",
     "cub::",
     "cuArray",
     "cuMem",
@@ -75,17 +94,12 @@ const FUNCTIONS: [&str; 37] = [
     "floodmark::",
     "floodmark_",
     "hashbrown::",
-    "malloc",
-    "mmap",
     "operator new",
-    "posix_memalign",
-    "realloc",
     "rmm::",
     "std::",
     "thrust::",
     "torch::",
     "vectorcall_",
-    "_cuda_",
 ];
 
 /// Parts of paths of source files that belong to allocators and language runtimes.
@@ -154,7 +168,8 @@ impl SiteRules {
         let skipped = |prefix: &String| {
             function.starts_with(prefix) || module.starts_with(prefix) || file.contains(prefix.as_str())
         };
-        FUNCTIONS.iter().any(|prefix| function.starts_with(prefix))
+        FUNCTIONS.contains(&function)
+            || FUNCTION_PREFIXES.iter().any(|prefix| function.starts_with(prefix))
             || MODULES.iter().any(|prefix| module.starts_with(prefix))
             || FILES.iter().any(|part| file.contains(part))
             || self.skipped.iter().any(skipped)
@@ -166,7 +181,7 @@ fn is_installed(frame: &Frame, tables: &Tables) -> bool {
     INSTALLED.iter().any(|part| file.contains(part))
 }
 
-/// Drops what demangled names of templates put before the function: `void thrust::fill<…>(…)`.
+/// Drops what demangled names put before the function: `void thrust::fill<…>(…)`, `<std::…`.
 fn without_return_type(function: &str) -> &str {
     ["void* ", "void ", "auto ", "<"]
         .iter()
@@ -219,6 +234,16 @@ mod tests {
         assert_eq!(rules.site(script, StringId(0), &tables), "load (app.py:7)");
         assert!(rules.site(nothing_else, StringId(0), &tables).starts_with("read_csv"));
         assert_eq!(rules.site(runtime, StringId(0), &tables), "malloc [libc.so.6]");
+    }
+
+    #[test]
+    fn functions_of_the_user_that_only_sound_like_an_allocator_are_sites() {
+        let mut tables = Tables::default();
+        for function in ["malloc_workspace", "core::Engine::load", "reallocate", "stdlib_init"] {
+            let own =
+                stack(&mut tables, &[("malloc", "", ""), (function, "app.cpp", ""), ("main", "app.cpp", "")]);
+            assert!(SiteRules::default().site(own, StringId(0), &tables).starts_with(function));
+        }
     }
 
     #[test]

@@ -392,16 +392,29 @@ impl Oracle {
     }
 
     /// Blocks of the main kinds that are live at the end.
-    pub fn leaks(&self) -> Vec<Life> {
+    pub fn live(&self) -> Vec<Life> {
         let live = |life: &Life| life.end.is_none();
         self.of_kinds(&self.main_kinds()).into_iter().filter(live).collect()
     }
 
-    /// Blocks of the main kinds by stack, or by name without one: how many there are and how many
-    /// ended.
+    /// Those of them that are not static.
+    pub fn leaks(&self) -> Vec<Life> {
+        self.live().into_iter().filter(|life| life.alloc.kind != Kind::Static).collect()
+    }
+
+    /// Static blocks that are live at the end.
+    pub fn statics(&self) -> Vec<Life> {
+        self.of_kinds(&[Kind::Static]).into_iter().filter(|life| life.end.is_none()).collect()
+    }
+
+    /// Blocks of the main kinds that are not static, by stack, or by name without one: how many there
+    /// are and how many ended.
     pub fn by_origin(&self) -> BTreeMap<(StackId, StringId), (u64, u64)> {
         let mut origins = BTreeMap::new();
         for life in self.of_kinds(&self.main_kinds()) {
+            if life.alloc.kind == Kind::Static {
+                continue;
+            }
             let counts: &mut (u64, u64) = origins.entry(origin(&life.alloc)).or_default();
             counts.0 += 1;
             counts.1 += u64::from(life.end.is_some());

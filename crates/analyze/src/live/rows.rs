@@ -88,8 +88,8 @@ impl<'a> Rows<'a> {
 
 /// The columns in which many sources never differ.
 pub(super) trait Extras {
-    /// Whether all rows have the same values.
-    const SAME: bool;
+    /// Whether rows differ in their space.
+    fn mixes_spaces(&self) -> bool;
     fn space(&self, row: usize) -> Space;
     fn kind(&self, row: usize) -> Kind;
     fn stack(&self, row: usize) -> StackId;
@@ -124,8 +124,9 @@ impl SameExtras {
 }
 
 impl Extras for SameExtras {
-    const SAME: bool = true;
-
+    fn mixes_spaces(&self) -> bool {
+        false
+    }
     fn space(&self, _row: usize) -> Space {
         self.space
     }
@@ -169,8 +170,10 @@ impl<'a> EachExtras<'a> {
 }
 
 impl Extras for EachExtras<'_> {
-    const SAME: bool = false;
-
+    #[inline]
+    fn mixes_spaces(&self) -> bool {
+        (self.process.mask | self.device.mask | self.resource.mask) != 0
+    }
     #[inline]
     fn space(&self, row: usize) -> Space {
         Space { process: self.process.at(row), device: self.device.at(row), resource: self.resource.at(row) }

@@ -12,7 +12,7 @@
 /// How many ended addresses are kept at least, before any is forgotten.
 const REMEMBERED: usize = 1 << 15;
 
-const FIRST_CAPACITY: usize = 1 << 10;
+const FIRST_CAPACITY: usize = 1 << 6;
 
 /// Capacity from which on looking ahead pays.
 const LARGE: usize = 1 << 14;
@@ -163,6 +163,18 @@ mod tests {
         assert_eq!(table.end(0x100), Some(8));
         assert_eq!(table.end(0x100), None);
         assert_eq!(table.insert(0x100, 9), Found::Ended);
+    }
+
+    #[test]
+    fn growing_forgets_nothing() {
+        let mut table = AddressTable::default();
+        let addresses = || (1..=REMEMBERED as u64 / 2).map(|number| number << 8);
+        for address in addresses() {
+            table.insert(address, 3);
+            table.end(address);
+        }
+        assert!(table.entries.len() > FIRST_CAPACITY && table.remembers_all());
+        assert!(addresses().all(|address| table.insert(address, 4) == Found::Ended));
     }
 
     #[test]

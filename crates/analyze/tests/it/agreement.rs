@@ -6,8 +6,8 @@ use floodmark_analyze::{
     GroupBy, LeaksFold, LeaksOptions, LifetimesFold, LifetimesOptions, StatsFold, UsageFold, UsageMode,
     Verdict, Watermark, WatermarkFold, WatermarkOptions,
 };
+use floodmark_event::NO_DEVICE;
 use floodmark_event::units::Instant;
-use floodmark_event::{Kind, NO_DEVICE};
 use floodmark_testkit::oracle::{Counts, Life};
 use proptest::prelude::*;
 
@@ -170,8 +170,7 @@ proptest! {
     fn leaks_agree_with_what_never_ended(events in events(), narrow in narrow()) {
         let leaks = fold(&events, &narrow, 7, LeaksFold::new(LeaksOptions::default()));
         let oracle = oracle(&events, &narrow);
-        let (_, live): (Vec<Life>, Vec<Life>) =
-            oracle.leaks().into_iter().partition(|life| life.alloc.kind == Kind::Static);
+        let live = oracle.leaks();
         let end_ns = oracle.end_ns().unwrap_or(0);
         let found = sorted(leaks.blocks.iter().map(|leak| {
             let block = &leak.block;
@@ -183,24 +182,22 @@ proptest! {
         prop_assert_eq!(found, expected);
         prop_assert_eq!(leaks.leaked_blocks, live.len() as u64);
         prop_assert_eq!(leaks.leaked_bytes, live.iter().map(|life| life.alloc.bytes).sum::<u64>());
+        let statics = oracle.statics();
+        prop_assert_eq!(leaks.static_count, statics.len() as u64);
+        prop_assert_eq!(leaks.static_bytes, statics.iter().map(|life| life.alloc.bytes).sum::<u64>());
         // Stacks 3 and 4 share a site; here the numbers of both are added up.
         let tables = tables();
         let rules = floodmark_analyze::SiteRules::default();
         let mut sites: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        let is_static = oracle.main_kinds() == [Kind::Static];
         for ((stack, name), (all, ended)) in oracle.by_origin() {
             let counts = sites.entry(rules.site(stack, name, &tables)).or_default();
             *counts = (counts.0 + all, counts.1 + ended);
         }
-        let mixes_static = live.len() as u64 != leaks.leaked_blocks + leaks.static_count
-            || narrow.kinds.as_ref().is_some_and(|kinds| kinds.contains(&Kind::Static));
-        if !is_static && !mixes_static {
-            for group in &leaks.groups {
-                let (all, ended) = sites[&group.site];
-                prop_assert_eq!((group.allocated_blocks, group.freed_blocks), (all, ended));
-                let is_leak = group.site != "(no stack)" && ended * 2 >= all;
-                prop_assert_eq!(group.verdict == Verdict::Leak, is_leak);
-            }
+        for group in &leaks.groups {
+            let (all, ended) = sites[&group.site];
+            prop_assert_eq!((group.allocated_blocks, group.freed_blocks), (all, ended));
+            let is_leak = group.site != "(no stack)" && ended * 2 >= all;
+            prop_assert_eq!(group.verdict == Verdict::Leak, is_leak);
         }
     }
 
@@ -213,7 +210,7 @@ proptest! {
         all.sort_unstable_by_key(|(_, lifetime, _)| *lifetime);
         let churned: Vec<_> = all.iter().filter(|(_, lifetime, _)| *lifetime < threshold).collect();
         prop_assert_eq!(lifetimes.ended_blocks, all.len() as u64);
-        prop_assert_eq!(lifetimes.live_blocks, oracle.leaks().len() as u64);
+        prop_assert_eq!(lifetimes.live_blocks, oracle.live().len() as u64);
         prop_assert_eq!(lifetimes.churned_blocks, churned.len() as u64);
         prop_assert_eq!(lifetimes.churned_bytes, churned.iter().map(|(.., bytes)| bytes).sum::<u64>());
         if let Some(median) = lifetimes.median_ns {
