@@ -9,11 +9,11 @@ use std::io::{self, ErrorKind, Read};
 use super::usual::WINDOW;
 
 /// How much is read at a time: few enough bytes that they are still in the second-level cache when
-/// they are parsed.
-const BLOCK_BYTES: usize = 256 << 10;
+/// they are parsed. The fuzzer has small limits, so that it is fast and meets them.
+const BLOCK_BYTES: usize = if cfg!(fuzzing) { 512 } else { 256 << 10 };
 
 /// A longer line is passed over instead of being held in memory.
-pub(super) const LINE_BYTES_MAX: usize = 1 << 20;
+pub(super) const LINE_BYTES_MAX: usize = if cfg!(fuzzing) { 256 } else { 1 << 20 };
 
 /// What [`Lines::more`] came upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use floodmark_store::{Error, Losses, Progress, Result, Source};
 
 use super::ReadProps;
 use super::columns::Columns;
-use super::lines::{Lines, More};
+use super::lines::{LINE_BYTES_MAX, Lines, More};
 use super::parser::{Parser, long_line};
 use super::rows::Rows;
 use crate::{Mode, device_of};
@@ -207,9 +207,10 @@ fn read_header<R: Read>(lines: &mut Lines<R>, path: &Path) -> Result<(Columns, u
     loop {
         if let Some((line, len)) = lines.line() {
             line_count += 1;
-            let columns = match line.trim_ascii() {
-                b"" => None,
-                line => Some(Columns::parse(line).map_err(refuse)?),
+            let columns = if line.len() <= LINE_BYTES_MAX && line.trim_ascii().is_empty() {
+                None
+            } else {
+                Some(parse_header(line).map_err(refuse)?)
             };
             lines.pass(len);
             if let Some(columns) = columns {
@@ -221,11 +222,19 @@ fn read_header<R: Read>(lines: &mut Lines<R>, path: &Path) -> Result<(Columns, u
             More::Lines => {}
             More::LongLine => return Err(refuse(long_line())),
             More::Unfinished => {
-                let columns = Columns::parse(lines.unfinished().trim_ascii()).map_err(refuse)?;
+                let columns = parse_header(lines.unfinished()).map_err(refuse)?;
                 lines.pass_unfinished();
                 return Ok((columns, line_count + 1));
             }
             More::End => return Err(refuse("it holds no line, not even a header".into())),
         }
     }
+}
+
+/// Parses a first line; nothing is left of one that was too long.
+fn parse_header(line: &[u8]) -> std::result::Result<Columns, String> {
+    if line.is_empty() || line.len() > LINE_BYTES_MAX {
+        return Err(long_line());
+    }
+    Columns::parse(line.trim_ascii())
 }

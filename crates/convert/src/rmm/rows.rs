@@ -9,6 +9,9 @@ use std::mem;
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{Action, Column, EventBatch};
 
+/// How many rows a batch takes.
+const ROWS: usize = if cfg!(fuzzing) { 8 } else { BATCH_ROWS };
+
 /// A row whose time is an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedRow {
@@ -47,7 +50,7 @@ impl Rows {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.count == BATCH_ROWS
+        self.count == ROWS
     }
 
     /// Appends a row; there must be room.
@@ -66,7 +69,7 @@ impl Rows {
         let thread = full_length(&mut self.thread);
         let stream = full_length(&mut self.stream);
         let mut count = self.count;
-        while count < BATCH_ROWS
+        while count < ROWS
             && let Some(row) = next()
         {
             time_ns[count] = row.time_ns;
@@ -94,7 +97,7 @@ impl Rows {
     }
 }
 
-fn full_length<T>(values: &mut [T]) -> &mut [T; BATCH_ROWS] {
+fn full_length<T>(values: &mut [T]) -> &mut [T; ROWS] {
     values.first_chunk_mut().expect("`begin` gave it its full length")
 }
 
@@ -104,7 +107,7 @@ fn reuse<T: Copy + Default>(values: &mut Vec<T>, column: &mut Column<T>) {
     {
         mem::swap(values, each);
     }
-    values.resize(BATCH_ROWS, T::default());
+    values.resize(ROWS, T::default());
 }
 
 fn hand_over<T>(values: &mut Vec<T>, column: &mut Column<T>, count: usize) {

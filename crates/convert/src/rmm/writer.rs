@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use super::columns::HEADER;
 use super::text::{ROW_BYTES, Row, Text};
 
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
 const US_PER_S: u64 = 1_000_000;
 const US_PER_DAY: i64 = NS_PER_DAY / 1000;
 

@@ -109,8 +109,18 @@ fn a_long_line_is_judged_alike_however_it_arrives() {
         }
         assert_eq!(whole.2.is_some(), len > 1 << 20, "blank lines are fine up to the limit");
     }
-    let header = ["Action,Pointer,Size,", &"x".repeat(2 << 20), "\n"].concat();
-    assert!(error(header.as_bytes(), &strict()).contains("longer than"));
+}
+
+#[test]
+fn a_long_header_is_refused_however_it_arrives() {
+    for (len, end) in [((1 << 20) + 1, "\n"), ((1 << 20) + 1, ""), (3 << 20, "\n"), (3 << 20, "")] {
+        let header = ["Action,Pointer,Size,", &"x".repeat(len - 20), end].concat();
+        for size in [60_000, 262_144] {
+            let message = error(Pieces::new(header.as_bytes(), vec![size]), &strict());
+            assert!(message.contains("longer than"), "{message}");
+        }
+        assert!(error(header.as_bytes(), &strict()).contains("longer than"));
+    }
 }
 
 #[test]
