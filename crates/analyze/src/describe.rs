@@ -145,7 +145,7 @@ impl<'a> Describe<'a> {
             GroupBy::Kind => block.kind as u64,
             GroupBy::Name => u64::from(block.name.0),
             GroupBy::Resource => u64::from(space.resource.0),
-            GroupBy::Scope => u64::from(block.scope),
+            GroupBy::Scope => block.scope,
         }
     }
 

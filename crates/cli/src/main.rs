@@ -1,2 +1,53 @@
-//! placeholder
-fn main() {}
+//! The `floodmark` command: options in, library calls, views out.
+//!
+//! A command is a file in `commands`: its `Args` (whose comments are its help) become plain values, a
+//! library does the work, `floodmark-view` lays the result out and the [`Printer`] writes it. Nothing
+//! else prints, and the exit code is decided here.
+
+mod args;
+mod caveats;
+mod commands;
+mod device_files;
+mod env;
+mod error;
+mod exit;
+mod importing;
+mod pass;
+mod printer;
+mod progress;
+mod rules;
+mod select;
+mod trace_info;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::args::Cli;
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; whoever closed the pipe does not want to hear of it.
+            let _ = error.print();
+            let status = if error.use_stderr() { ExitStatus::Failure } else { ExitStatus::Success };
+            return status.into();
+        }
+    };
+    let printer = Printer::new(&cli.global);
+    let Some(command) = cli.command else {
+        let _ = Cli::command().print_help();
+        return ExitStatus::Success.into();
+    };
+    match commands::run(command, &printer) {
+        Ok(status) => status.into(),
+        Err(error) if error::is_broken_pipe(&error) => ExitStatus::Success.into(),
+        Err(error) => {
+            printer.error(&error);
+            ExitStatus::Failure.into()
+        }
+    }
+}

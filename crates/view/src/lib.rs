@@ -1,1 +1,36 @@
-//! placeholder
+//! Results as text for people and as JSON for programs.
+//!
+//! Every result implements [`View`]; a [`Report`] adds where it comes from and what is known to be
+//! missing, and is what the two outputs are made of:
+//!
+//! - [`Report::text`] lays it out for a terminal of a given width. Text that comes from a trace passes
+//!   through [`plain`], so nothing recorded can move the cursor, change colors or reorder a line.
+//! - [`document`] writes one report, or several, as a JSON document with a `schema`.
+//!
+//! Nothing here opens a trace, prints, or computes a result.
+
+pub mod blocks;
+pub mod changes;
+pub mod chart;
+pub mod check;
+pub mod events;
+pub mod info;
+pub mod layout;
+pub mod leaks;
+pub mod lifetimes;
+pub mod plain;
+pub mod report;
+pub mod stats;
+pub mod usage;
+pub mod watermark;
+
+mod figures;
+mod table;
+
+pub use changes::{Imported, Repaired, SetAside};
+pub use check::{Check, Outcome, Verdict};
+pub use events::{EventCsv, EventJson, EventTable};
+pub use info::{Info, ProcessInfo, RunInfo, TableInfo};
+pub use layout::{Layout, Palette};
+pub use plain::plain;
+pub use report::{Caveats, Loss, OtherKind, Report, View, document};

@@ -1,0 +1,225 @@
+//! What can be typed: the commands and the options they share.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use floodmark_analyze::Narrow;
+use floodmark_convert::{Mode, OpenProps};
+use floodmark_event::units::{Date, Instant, parse_instant};
+use floodmark_event::{Kind, NO_DEVICE, ProcessId};
+
+use crate::commands;
+
+/// Find out how high memory rises, who holds it at the highest point and what never comes back
+#[derive(Debug, Parser)]
+#[command(name = "floodmark", version, max_term_width = 100, after_help = EXAMPLES, subcommand_help_heading = "Commands")]
+pub(crate) struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    /// Options of all commands
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark stats memory_log.dev0.csv          Sum up a log written by RMM
+  floodmark watermark memory_log.dev0.csv      See who held memory at the peak
+  floodmark leaks memory_log.dev0.csv          List what was never freed
+  floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
+  floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
+
+Inputs are traces or logs, recognized by what is in them; '-' reads standard input.";
+
+/// Options of all commands.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Choose when to use colors
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// Print no progress and no remarks
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print what is being read and how long it took
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+/// When to use colors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On terminals, unless `NO_COLOR` is set.
+    #[value(help = "On terminals, unless NO_COLOR is set")]
+    Auto,
+    /// Even in files and pipes
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Import(commands::import::ImportArgs),
+    Stats(commands::stats::StatsArgs),
+    Watermark(commands::watermark::WatermarkArgs),
+    Usage(commands::usage::UsageArgs),
+    Leaks(commands::leaks::LeaksArgs),
+    Lifetimes(commands::lifetimes::LifetimesArgs),
+    Check(commands::check::CheckArgs),
+    Read(commands::read::ReadArgs),
+    Export(commands::export::ExportArgs),
+    Info(commands::info::InfoArgs),
+    Repair(commands::repair::RepairArgs),
+    Completions(commands::completions::CompletionsArgs),
+}
+
+/// What to read, and which of it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct InputArgs {
+    /// Traces or logs to look at, each on its own; '-' is standard input
+    #[arg(required = true, value_name = "INPUT", help_heading = None)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Which events to look at
+    #[command(flatten)]
+    pub(crate) narrow: NarrowArgs,
+    /// How to read them
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
+}
+
+/// How to read logs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Reading")]
+pub(crate) struct ReadingArgs {
+    /// Skip lines that cannot be read, and count them
+    #[arg(long)]
+    pub(crate) lenient: bool,
+    /// Take this as the day of the first event in logs that carry no date
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = parse_date)]
+    pub(crate) date: Option<Date>,
+}
+
+impl ReadingArgs {
+    /// The same for whoever opens files.
+    pub(crate) fn props(&self) -> OpenProps {
+        let mode = if self.lenient { Mode::Lenient } else { Mode::Strict };
+        OpenProps { mode, date: self.date, ..OpenProps::default() }
+    }
+}
+
+/// Which events to look at.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Narrowing (lists are separated by commas)")]
+pub(crate) struct NarrowArgs {
+    /// Look at these devices only ('none' for events of no device)
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_device)]
+    device: Vec<i32>,
+    /// Look at these processes only, by their number in the trace
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    process: Vec<u32>,
+    /// Look at what these threads allocated only
+    #[arg(long, value_name = "TID", value_delimiter = ',', value_parser = parse_number)]
+    thread: Vec<u64>,
+    /// Look at what was allocated on these streams only, as in 0x55d0c0
+    #[arg(long, value_name = "STREAM", value_delimiter = ',', value_parser = parse_number)]
+    stream: Vec<u64>,
+    /// Look at the sum of these kinds of memory only
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds())]
+    kind: Vec<String>,
+    /// Begin here: +1.5s after the start, 10:00:01.5, 2026-07-01T06:29:01Z or @1634567890.25
+    #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
+    from: Option<Instant>,
+    /// End here; blocks live then count as live at the end
+    #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
+    to: Option<Instant>,
+}
+
+impl NarrowArgs {
+    /// The same for analyses.
+    pub(crate) fn props(&self) -> Narrow {
+        fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+            (!list.is_empty()).then(|| list.to_vec())
+        }
+        let kinds: Vec<Kind> = self.kind.iter().filter_map(|name| Kind::from_name(name)).collect();
+        let processes: Vec<ProcessId> = self.process.iter().copied().map(ProcessId).collect();
+        Narrow {
+            devices: some(&self.device),
+            processes: some(&processes),
+            threads: some(&self.thread),
+            streams: some(&self.stream),
+            kinds: some(&kinds),
+            from_ns: self.from,
+            to_ns: self.to,
+        }
+    }
+}
+
+/// Whether to show results to a program.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct JsonArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to show results that have tables.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show at most so many rows of a table, 0 for all [default: 10, JSON: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) rows: Option<usize>,
+}
+
+/// Rows of a table unless asked otherwise.
+const DEFAULT_ROWS: usize = 10;
+
+impl OutputArgs {
+    /// Rows to show in text; all if none.
+    pub(crate) fn text_rows(self) -> Option<usize> {
+        self.rows.map_or(Some(DEFAULT_ROWS), |rows| (rows > 0).then_some(rows))
+    }
+
+    /// Rows that a result needs to have; all if none.
+    pub(crate) fn limit(self) -> Option<usize> {
+        if self.json { self.rows.filter(|rows| *rows > 0) } else { self.text_rows() }
+    }
+}
+
+impl From<JsonArgs> for OutputArgs {
+    fn from(JsonArgs { json }: JsonArgs) -> Self {
+        Self { json, rows: None }
+    }
+}
+
+fn kinds() -> PossibleValuesParser {
+    PossibleValuesParser::new(Kind::ALL.map(Kind::name))
+}
+
+fn parse_date(text: &str) -> Result<Date, String> {
+    Date::parse(text).ok_or_else(|| "write a day such as 2026-07-01".to_owned())
+}
+
+fn parse_device(text: &str) -> Result<i32, String> {
+    match text {
+        "none" => Ok(NO_DEVICE),
+        _ => text.parse::<u16>().map(i32::from).map_err(|_| "write a device such as 0, or none".to_owned()),
+    }
+}
+
+/// Parses a number as logs show it: decimal or, after `0x`, hexadecimal.
+fn parse_number(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "write a number such as 23340 or 0x55d0c0".to_owned())
+}

@@ -1,0 +1,38 @@
+//! One file per command.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod export;
+pub(crate) mod import;
+pub(crate) mod info;
+pub(crate) mod leaks;
+pub(crate) mod lifetimes;
+pub(crate) mod read;
+pub(crate) mod repair;
+pub(crate) mod stats;
+pub(crate) mod usage;
+pub(crate) mod watermark;
+
+use anyhow::Result;
+
+use crate::args::Command;
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+
+/// Runs what was typed.
+pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
+    match command {
+        Command::Import(args) => args.run(printer),
+        Command::Stats(args) => args.run(printer),
+        Command::Watermark(args) => args.run(printer),
+        Command::Usage(args) => args.run(printer),
+        Command::Leaks(args) => args.run(printer),
+        Command::Lifetimes(args) => args.run(printer),
+        Command::Check(args) => args.run(printer),
+        Command::Read(args) => args.run(printer),
+        Command::Export(args) => args.run(printer),
+        Command::Info(args) => args.run(printer),
+        Command::Repair(args) => args.run(printer),
+        Command::Completions(args) => args.run(printer),
+    }
+}

@@ -1,0 +1,83 @@
+//! `floodmark check`
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_event::units::parse_bytes;
+use floodmark_view::Report;
+
+use crate::args::{InputArgs, JsonArgs};
+use crate::error::hinted;
+use crate::exit::ExitStatus;
+use crate::pass::{Columns, analyze};
+use crate::printer::Printer;
+use crate::rules::Rules;
+
+/// Check memory against rules; exit with 1 if one is broken
+///
+/// All rules are checked in one pass. A rule that is broken names its culprits: when the peak was
+/// reached and by whom, which blocks are left, which request failed.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// Allow at most so many live bytes, as in 512MiB or 20GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Rules")]
+    max_peak: Option<u64>,
+    /// Allow at most so many bytes to be live at the end
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Rules")]
+    max_leak: Option<u64>,
+    /// Allow at most so many blocks to be live at the end
+    #[arg(long, value_name = "N", help_heading = "Rules")]
+    max_leaked_blocks: Option<u64>,
+    /// Allow no allocation to fail
+    #[arg(long, help_heading = "Rules")]
+    no_failures: bool,
+    /// Allow no event to be missing from the input
+    #[arg(long, help_heading = "Rules")]
+    no_losses: bool,
+    #[command(flatten)]
+    output: JsonArgs,
+    #[command(flatten)]
+    input: InputArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark check run.flood --max-peak 20GiB --no-failures
+  floodmark check memory_log.dev0.csv --max-leak 0
+  floodmark check logs/*.csv --max-peak 512MiB --json > memory.json
+
+Exit codes: 0 every rule holds, 1 a rule is broken, 2 it could not be checked";
+
+impl CheckArgs {
+    fn props(&self) -> Result<Rules> {
+        let rules = Rules {
+            peak_bytes: self.max_peak,
+            leaked_bytes: self.max_leak,
+            leaked_blocks: self.max_leaked_blocks,
+            failures: self.no_failures.then_some(0),
+            losses: self.no_losses.then_some(0),
+        };
+        if rules == Rules::default() {
+            return Err(hinted(
+                "there is nothing to check",
+                "state a rule, such as --max-peak 20GiB, --max-leak 0 or --no-failures",
+            ));
+        }
+        Ok(rules)
+    }
+
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let rules = self.props()?;
+        let found = analyze(&self.input, Columns::All, printer, || rules.fold())?;
+        let reports: Vec<_> = found
+            .into_iter()
+            .map(|Report { source, losses, caveats, result }| {
+                let result = rules.judge(result, &losses);
+                Report { source, losses, caveats, result }
+            })
+            .collect();
+        printer.reports(&reports, self.output)?;
+        let passed = reports.iter().all(|report| report.result.passed);
+        Ok(if passed { ExitStatus::Success } else { ExitStatus::Broken })
+    }
+}

@@ -1,0 +1,71 @@
+//! `floodmark import`
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_convert::OpenProps;
+use floodmark_store::Overwrite;
+use floodmark_view::{View as _, plain};
+
+use crate::args::{JsonArgs, ReadingArgs};
+use crate::exit::ExitStatus;
+use crate::importing::{ImportProps, default_trace, import};
+use crate::printer::Printer;
+
+/// Keep logs of other tools as a trace, which is smaller and faster to read
+///
+/// Several logs become one trace. Logs that differ only in .devN are the devices of one process; others
+/// are processes of their own.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ImportArgs {
+    /// Logs to import; '-' is standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// Write the trace here [default: name of the first log, with .flood]
+    #[arg(short, long, value_name = "TRACE")]
+    output: Option<PathBuf>,
+    /// Replace a trace that exists already
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
+    /// Take this as the device of logs whose names do not tell [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Reading", value_parser = clap::value_parser!(i32).range(0..))]
+    set_device: Option<i32>,
+}
+
+const EXAMPLES: &str = "\
+Formats, recognized by what is in the file:
+  RMM log    CSV of RMM's logging adaptor, as every version of RMM writes it
+
+Examples:
+  floodmark import memory_log.dev0.csv memory_log.dev1.csv
+  floodmark import memory_log.csv -o run.flood --date 2026-07-01
+  zstd -dc memory_log.csv.zst | floodmark import - -o run.flood";
+
+impl ImportArgs {
+    fn props(&self) -> Result<ImportProps> {
+        Ok(ImportProps {
+            trace: self.output.clone().map_or_else(|| default_trace(&self.logs[0]), Ok)?,
+            overwrite: if self.force { Overwrite::Yes } else { Overwrite::No },
+            reading: OpenProps { device: self.set_device, ..self.reading.props() },
+        })
+    }
+
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let report = import(&self.logs, &self.props()?, printer)?;
+        if self.json.json {
+            printer.reports(&[report], self.json)?;
+            return Ok(ExitStatus::Success);
+        }
+        printer.say(report.result.body(&printer.layout(None)).trim_end());
+        printer.lost(&report.losses);
+        let next = format!("floodmark watermark {}", plain(&report.result.trace));
+        printer.say(&format!("next: {}", printer.literal(&next)));
+        Ok(ExitStatus::Success)
+    }
+}

@@ -1,0 +1,97 @@
+//! `floodmark info`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_event::tables::Process;
+use floodmark_store::{ScanProps, Source, Trace, is_trace};
+use floodmark_view::{Info, Loss, ProcessInfo, Report};
+
+use crate::args::{OutputArgs, ReadingArgs};
+use crate::exit::ExitStatus;
+use crate::importing::{file_bytes, format_name};
+use crate::pass::{each_batch, losses, open};
+use crate::printer::Printer;
+use crate::trace_info;
+
+/// Show what a trace or a log is
+///
+/// Tells format, size, time and processes of traces and logs, what a trace was recorded or imported
+/// from, its tables, and what is missing from it.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InfoArgs {
+    /// Traces or logs; '-' is standard input
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark info run.flood
+  floodmark info *.flood --json | jq '.inputs[].run.command'";
+
+impl InfoArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let reports: Result<Vec<_>> = self.inputs.iter().map(|path| self.info(path, printer)).collect();
+        printer.reports(&reports?, self.output)?;
+        Ok(ExitStatus::Success)
+    }
+
+    fn info(&self, path: &Path, printer: &Printer) -> Result<Report<Info>> {
+        let name = path.display().to_string();
+        if !is_trace(path) {
+            let mut source = open(path, &self.reading.props())?;
+            let (mut info, lost) = census(source.as_mut(), &name, printer)?;
+            info.bytes = file_bytes(path);
+            format_name(path)?.unwrap_or("log").clone_into(&mut info.format);
+            return Ok(Report::new(name, lost, info));
+        }
+        let trace = Trace::open(path)?;
+        let mut info = trace_info::of(trace.manifest());
+        let mut lost = losses(&trace.manifest().all_losses());
+        if trace.is_live() {
+            // What is in the tail is in no list yet.
+            let props = ScanProps { columns: Some(Vec::new()), ..ScanProps::default() };
+            let (counted, missing) = census(&mut trace.scan(&props)?, &name, printer)?;
+            lost = missing;
+            info = Info {
+                format: info.format,
+                version: info.version,
+                bytes: None,
+                run: info.run,
+                tables: info.tables,
+                live: true,
+                ..counted
+            };
+        }
+        Ok(Report::new(name, lost, info))
+    }
+}
+
+/// Counts the events of a source.
+fn census(source: &mut dyn Source, name: &str, printer: &Printer) -> Result<(Info, Vec<Loss>)> {
+    let mut info = Info::default();
+    each_batch(source, name, printer, |batch, _| {
+        info.events += batch.len() as u64;
+        for row in 0..batch.len() {
+            let time_ns = batch.time_ns.at(row);
+            info.first_time_ns = Some(info.first_time_ns.map_or(time_ns, |first| first.min(time_ns)));
+            info.last_time_ns = Some(info.last_time_ns.map_or(time_ns, |last| last.max(time_ns)));
+        }
+        Ok(std::ops::ControlFlow::Continue(()))
+    })?;
+    let process = |process: &Process| ProcessInfo {
+        process: process.id.0,
+        pid: (process.pid != 0).then_some(process.pid),
+        host: Some(process.host.clone()).filter(|host| !host.is_empty()),
+        command: Some(process.command.clone()).filter(|command| !command.is_empty()),
+    };
+    info.processes = source.tables().processes.iter().map(process).collect();
+    Ok((info, losses(&source.losses())))
+}

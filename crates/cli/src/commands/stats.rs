@@ -1,0 +1,35 @@
+//! `floodmark stats`
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_analyze::StatsFold;
+
+use crate::args::{InputArgs, OutputArgs};
+use crate::exit::ExitStatus;
+use crate::pass::{Columns, analyze};
+use crate::printer::Printer;
+
+/// Sum up allocations: how many, how much, how high, in which sizes
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark stats memory_log.dev0.csv
+  floodmark stats memory_log.dev0.csv memory_log.dev1.csv
+  floodmark stats run.flood --device 0 --from +10s --to +20s
+  zstd -dc memory_log.csv.zst | floodmark stats --json - | jq .peak_bytes";
+
+impl StatsArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let reports = analyze(&self.input, Columns::Figures, printer, StatsFold::default)?;
+        printer.reports(&reports, self.output)?;
+        Ok(ExitStatus::Success)
+    }
+}

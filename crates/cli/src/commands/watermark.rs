@@ -1,0 +1,66 @@
+//! `floodmark watermark`
+
+use anyhow::Result;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use floodmark_analyze::{GroupBy, WatermarkFold, WatermarkOptions};
+use floodmark_event::units::{Instant, parse_instant};
+use floodmark_view::watermark::keep_informative;
+
+use crate::args::{InputArgs, OutputArgs};
+use crate::exit::ExitStatus;
+use crate::pass::{Columns, analyze};
+use crate::printer::Printer;
+
+/// Show who held memory at its highest point
+///
+/// Finds the first instant of the highest live bytes and lists the blocks that were live then, grouped
+/// by the place in the program that allocated them. Logs without stacks are grouped by thread, stream
+/// and size.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WatermarkArgs {
+    /// Group blocks by this; several give several tables
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ways(), help_heading = "What to show")]
+    by: Vec<String>,
+    /// Show what was live at this time instead of at the peak
+    #[arg(long, value_name = "TIME", value_parser = parse_instant, help_heading = "What to show")]
+    at: Option<Instant>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark watermark memory_log.dev0.csv
+  floodmark watermark run.flood --by stack --rows 3
+  floodmark watermark run.flood --by stream,thread --device 1
+  floodmark watermark memory_log.dev0.csv --at 06:29:01.5";
+
+/// What to group by unless asked: the view shows those that say something.
+const DEFAULT_WAYS: [GroupBy; 4] = [GroupBy::Site, GroupBy::Thread, GroupBy::Stream, GroupBy::Size];
+
+fn ways() -> PossibleValuesParser {
+    PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name))
+}
+
+impl WatermarkArgs {
+    fn props(&self) -> WatermarkOptions {
+        let asked: Vec<GroupBy> = self.by.iter().filter_map(|name| GroupBy::from_name(name)).collect();
+        let group_by = if asked.is_empty() { DEFAULT_WAYS.to_vec() } else { asked };
+        WatermarkOptions { at: self.at, group_by, limit: self.output.limit(), ..WatermarkOptions::default() }
+    }
+
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let mut reports = analyze(&self.input, Columns::All, printer, || WatermarkFold::new(self.props()))?;
+        if self.by.is_empty() && !self.output.json {
+            for report in &mut reports {
+                keep_informative(&mut report.result);
+            }
+        }
+        printer.reports(&reports, self.output)?;
+        Ok(ExitStatus::Success)
+    }
+}

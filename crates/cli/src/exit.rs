@@ -1,0 +1,24 @@
+//! What the exit code of the command says.
+
+use std::process::ExitCode;
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitStatus {
+    /// It did what it was asked to.
+    Success,
+    /// It worked, and the answer is bad: a rule is broken.
+    Broken,
+    /// It did not work.
+    Failure,
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        Self::from(match status {
+            ExitStatus::Success => 0,
+            ExitStatus::Broken => 1,
+            ExitStatus::Failure => 2,
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! Imports logs into a trace.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use floodmark_convert::{OpenProps, device_of, group_devices, recognize};
+use floodmark_event::Tables;
+use floodmark_store::{Losses, Overwrite, Run, TraceWriter, is_trace};
+use floodmark_view::{Imported, Report};
+
+use crate::error::hinted;
+use crate::pass::{each_batch, losses, open};
+use crate::printer::Printer;
+
+/// How to import.
+#[derive(Debug)]
+pub(crate) struct ImportProps {
+    /// Where the trace goes.
+    pub(crate) trace: PathBuf,
+    /// Whether an existing one may be replaced.
+    pub(crate) overwrite: Overwrite,
+    /// How to read logs.
+    pub(crate) reading: OpenProps,
+}
+
+/// Imports `logs` into one trace. Nothing is left behind if that fails.
+pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -> Result<Report<Imported>> {
+    let trace = props.trace.display().to_string();
+    let mut writer = TraceWriter::create(&props.trace, origin(logs)?, props.overwrite)?;
+    let mut tables = Tables::default();
+    let mut lost = Losses::default();
+    let mut events = 0;
+    for (at, (log, process)) in logs.iter().zip(group_devices(logs)).enumerate() {
+        if at > 0 {
+            writer.next_sequence()?;
+        }
+        let mut source = open(log, &OpenProps { process, ..props.reading.clone() })?;
+        each_batch(source.as_mut(), &log.display().to_string(), printer, |batch, tables| {
+            events += batch.len() as u64;
+            writer.write(batch, tables)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        lost.extend(&source.losses());
+        adopt(&mut tables, source.tables());
+    }
+    let manifest = writer.finish(&tables, &lost)?;
+    let imported = Imported {
+        trace: trace.clone(),
+        events,
+        processes: manifest.processes.len() as u64,
+        bytes_in: logs.iter().map(|log| file_bytes(log)).sum(),
+        bytes_out: manifest.parts.iter().map(|part| part.bytes).sum(),
+        files: manifest.run.imported_files,
+    };
+    Ok(Report::new(trace, losses(&lost), imported))
+}
+
+/// Where the trace of a log goes unless the user says otherwise: beside the log.
+pub(crate) fn default_trace(log: &Path) -> Result<PathBuf> {
+    if log == Path::new("-") {
+        return Err(hinted("standard input has no name to call the trace by", "add -o NAME.flood"));
+    }
+    let stem = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let device = device_of(log).map_or_else(String::new, |device| format!(".dev{device}"));
+    let stem = stem.strip_suffix(&device).filter(|stem| !stem.is_empty()).unwrap_or(&stem);
+    Ok(log.with_file_name(format!("{stem}.flood")))
+}
+
+/// Bytes of a file; none of what can be read only once.
+pub(crate) fn file_bytes(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+}
+
+/// What the format of a file is called; none of what can be read only once.
+pub(crate) fn format_name(path: &Path) -> Result<Option<&'static str>> {
+    let format = file_bytes(path).map(|_| recognize(path)).transpose()?;
+    Ok(format.map(floodmark_convert::Format::name))
+}
+
+/// What the trace says of where it comes from.
+fn origin(logs: &[PathBuf]) -> Result<Run> {
+    if let Some(trace) = logs.iter().find(|log| is_trace(log)) {
+        let message = format!("{} is a trace already", trace.display());
+        return Err(hinted(message, "every command takes it as it is"));
+    }
+    let mut formats = logs.iter().filter_map(|log| format_name(log).transpose());
+    Ok(Run {
+        imported_format: formats.next().transpose()?.map(str::to_owned),
+        imported_files: logs.iter().map(|log| log.display().to_string()).collect(),
+        ..Run::default()
+    })
+}
+
+/// Adds the processes of one log. Logs that can be imported have no other tables.
+fn adopt(tables: &mut Tables, log: &Tables) {
+    for process in &log.processes {
+        if tables.process(process.id).is_none() {
+            tables.processes.push(process.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_called_after_their_first_log() {
+        for (log, trace) in [
+            ("a/memory_log.csv", "a/memory_log.flood"),
+            ("memory_log.dev0.csv", "memory_log.flood"),
+            ("log.dev12", "log.flood"),
+            ("log", "log.flood"),
+            (".dev0", ".dev0.flood"),
+        ] {
+            assert_eq!(default_trace(Path::new(log)).unwrap(), Path::new(trace), "{log}");
+        }
+        assert!(default_trace(Path::new("-")).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! The only way out: data to standard output, words to standard error.
+
+use std::io::{self, IsTerminal as _, Stderr, Stdout, Write as _};
+
+use anstream::{AutoStream, ColorChoice};
+use floodmark_view::{Layout, Loss, Palette, Report, View, document};
+
+use crate::args::{Color, GlobalArgs, OutputArgs};
+use crate::env::{EnvVars, value};
+use crate::error::{causes, hint};
+
+/// Columns when there is no terminal to ask.
+const WIDTH_WITHOUT_TERMINAL: usize = 100;
+/// Fewer columns than this are not worth laying out for.
+const NARROWEST: usize = 40;
+
+/// How much to say besides data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verbosity {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+/// Prints, in the way the user's options and terminal ask for.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    stdout: Stdout,
+    stderr: Stderr,
+    verbosity: Verbosity,
+    out: Palette,
+    err: Palette,
+    width: usize,
+}
+
+impl Printer {
+    /// Looks at options, environment and terminal.
+    pub(crate) fn new(global: &GlobalArgs) -> Self {
+        let palette = |choice: ColorChoice| match (global.color, choice) {
+            (Color::Never, _) | (Color::Auto, ColorChoice::Never) => Palette::plain(),
+            (Color::Auto, _) if value(EnvVars::NO_COLOR).is_some() => Palette::plain(),
+            (Color::Always | Color::Auto, _) => Palette::color(),
+        };
+        let verbosity = match (global.quiet, global.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, false) => Verbosity::Normal,
+            (false, true) => Verbosity::Verbose,
+        };
+        Self {
+            stdout: io::stdout(),
+            stderr: io::stderr(),
+            verbosity,
+            out: palette(AutoStream::choice(&io::stdout())),
+            err: palette(AutoStream::choice(&io::stderr())),
+            width: width(),
+        }
+    }
+
+    /// How reports are laid out.
+    pub(crate) fn layout(&self, rows: Option<usize>) -> Layout {
+        Layout { width: self.width, palette: self.out, rows }
+    }
+
+    /// Writes data.
+    pub(crate) fn data(&self, text: &str) -> io::Result<()> {
+        self.stdout.lock().write_all(text.as_bytes())
+    }
+
+    /// Writes what `--json` and `--rows` ask for of reports.
+    pub(crate) fn reports<T: View>(
+        &self,
+        reports: &[Report<T>],
+        output: impl Into<OutputArgs>,
+    ) -> io::Result<()> {
+        let output = output.into();
+        if output.json {
+            return self.data(&document(reports));
+        }
+        let layout = self.layout(output.text_rows());
+        let texts: Vec<String> = reports.iter().map(|report| report.text(&layout)).collect();
+        self.data(&texts.join("\n"))
+    }
+
+    /// Says what was done, unless asked to be quiet.
+    pub(crate) fn say(&self, text: &str) {
+        if self.verbosity >= Verbosity::Normal {
+            self.tell(text);
+        }
+    }
+
+    /// Says what is known to be missing from data.
+    pub(crate) fn lost(&self, losses: &[Loss]) {
+        let style = self.err.doubtful;
+        for loss in losses {
+            self.say(&format!("{style}note:{style:#} {}", loss.sentence()));
+        }
+    }
+
+    /// Says what only those want to know who asked for more.
+    pub(crate) fn detail(&self, text: &str) {
+        if self.verbosity >= Verbosity::Verbose {
+            let style = self.err.faint;
+            self.tell(&format!("{style}{text}{style:#}"));
+        }
+    }
+
+    /// A thing to type, as it looks on standard error.
+    pub(crate) fn literal(&self, text: &str) -> String {
+        let style = self.err.literal;
+        format!("{style}{text}{style:#}")
+    }
+
+    /// Prints an error, what caused it and what to do about it.
+    pub(crate) fn error(&self, error: &anyhow::Error) {
+        let (bad, doubtful) = (self.err.bad, self.err.doubtful);
+        let causes = causes(error);
+        let mut causes = causes.iter();
+        self.tell(&format!("{bad}error:{bad:#} {}", causes.next().map_or("", String::as_str)));
+        for cause in causes {
+            self.tell(&format!("  caused by: {cause}"));
+        }
+        if let Some(hint) = hint(error) {
+            self.tell(&format!("{doubtful}hint:{doubtful:#} {hint}"));
+        }
+    }
+
+    /// Whether a bar on standard error would be seen and wanted.
+    pub(crate) fn shows_progress(&self) -> bool {
+        self.verbosity >= Verbosity::Normal && self.stderr.is_terminal()
+    }
+
+    fn tell(&self, text: &str) {
+        // Nobody is left to tell if this fails.
+        let _ = writeln!(self.stderr.lock(), "{text}");
+    }
+}
+
+fn width() -> usize {
+    let asked = value(EnvVars::COLUMNS).and_then(|columns| columns.parse().ok());
+    let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    asked.or_else(terminal).unwrap_or(WIDTH_WITHOUT_TERMINAL).max(NARROWEST)
+}

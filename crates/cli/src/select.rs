@@ -1,0 +1,62 @@
+//! Selects single events, for commands that pass events on instead of analyzing them.
+//!
+//! Here every event is judged by what it carries itself; analyses judge a free by the block it ends.
+
+use std::ops::ControlFlow;
+
+use anyhow::Result;
+use floodmark_analyze::Narrow;
+use floodmark_event::units::Instant;
+use floodmark_event::{Event, EventBatch};
+
+/// Which events to pass on, and how many.
+#[derive(Clone, Debug)]
+pub(crate) struct Select {
+    narrow: Narrow,
+    first_ns: Option<i64>,
+    left: Option<usize>,
+}
+
+impl Select {
+    /// Passes on what `narrow` asks for, but at most `limit` events.
+    pub(crate) fn new(narrow: Narrow, limit: Option<usize>) -> Self {
+        Self { narrow, first_ns: None, left: limit }
+    }
+
+    /// Calls `visit` with the selected events of `batch`; breaks when the limit is reached.
+    pub(crate) fn pass_on(
+        &mut self,
+        batch: &EventBatch,
+        visit: impl FnOnce(&EventBatch) -> Result<()>,
+    ) -> Result<ControlFlow<()>> {
+        if self.narrow == Narrow::default() && self.left.is_none() {
+            visit(batch)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut selected = EventBatch::new();
+        let most = self.left.unwrap_or(usize::MAX);
+        batch.events().filter(|event| self.selects(event)).take(most).for_each(|event| selected.push(&event));
+        self.left = self.left.map(|left| left - selected.len());
+        visit(&selected)?;
+        Ok(if self.left == Some(0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    fn selects(&mut self, event: &Event) -> bool {
+        fn within<T: PartialEq>(list: Option<&Vec<T>>, value: &T) -> bool {
+            list.is_none_or(|list| list.contains(value))
+        }
+        let first_ns = *self.first_ns.get_or_insert(event.time_ns);
+        let resolve = |instant: Instant| match instant {
+            Instant::At(time_ns) => time_ns,
+            Instant::AfterStart(ns) => first_ns.saturating_add_unsigned(ns),
+        };
+        let narrow = &self.narrow;
+        within(narrow.devices.as_ref(), &event.device)
+            && within(narrow.processes.as_ref(), &event.process)
+            && within(narrow.threads.as_ref(), &event.thread)
+            && within(narrow.streams.as_ref(), &event.stream)
+            && within(narrow.kinds.as_ref(), &event.kind)
+            && narrow.from_ns.is_none_or(|from| event.time_ns >= resolve(from))
+            && narrow.to_ns.is_none_or(|to| event.time_ns <= resolve(to))
+    }
+}

@@ -1,0 +1,62 @@
+//! Logs that go out come back the same.
+
+use crate::cli_test::CliTest;
+
+#[test]
+fn import_and_export_lead_back_to_the_same_log() {
+    let test = CliTest::new();
+    assert_eq!(test.run(&["import", "golden.csv", "-q"]).code, 0);
+    assert_eq!(test.run(&["export", "golden.flood", "-o", "-"]).ok().stdout, test.read("golden.csv"));
+    let ran = test.run(&["export", "golden.flood", "-o", "out.csv", "--format", "rmm-epoch", "--force"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, "wrote 10 events to out.csv\n"));
+    assert!(
+        test.read("out.csv").contains("101,36000.000004,deallocate,0x7f0000000000,1000,0\n"),
+        "{}",
+        test.read("out.csv")
+    );
+    let events = |input: &str| test.run(&["read", input, "--csv"]).ok().stdout;
+    assert_eq!(events("out.csv"), events("golden.csv"));
+}
+
+#[test]
+fn every_device_gets_a_file_named_as_rmm_names_it() {
+    let test = CliTest::new();
+    assert_eq!(test.run(&["import", "pair.dev0.csv", "pair.dev1.csv", "-q"]).code, 0);
+    let ran = test.run(&["export", "pair.flood", "-o", "out.csv"]);
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (0, "wrote 2 events to out.dev0.csv\nwrote 2 events to out.dev1.csv\n")
+    );
+    assert_eq!(test.read("out.dev0.csv"), test.read("pair.dev0.csv"));
+    assert_eq!(test.read("out.dev1.csv"), test.read("pair.dev1.csv"));
+    assert_eq!(
+        test.run(&["export", "pair.flood", "-o", "-", "--device", "1"]).ok().stdout,
+        test.read("pair.dev1.csv")
+    );
+    let ran = test.run(&["export", "pair.flood", "-o", "-"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("hint: choose one, as in --device 0"), "{}", ran.stderr);
+}
+
+#[test]
+fn nothing_is_overwritten_or_left_half_done() {
+    let test = CliTest::new();
+    let ran = test.run(&["export", "golden.csv", "-o", "empty.csv"]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("empty.csv exists already\nhint: choose another name or add --force"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(test.run(&["export", "malformed.csv", "-o", "out.csv"]).code, 2);
+    assert_eq!(test.run(&["import", "malformed.csv"]).code, 2);
+    assert_eq!(test.run(&["import", "golden.csv", "empty.csv", "-o", "two.flood", "-q"]).code, 0);
+    let ran = test.run(&["export", "pair.dev0.csv", "-o", "golden.csv", "--force", "-q"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert_eq!(test.read("golden.csv"), test.read("pair.dev0.csv"));
+    let names = std::fs::read_dir(test.path("."))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let odd: Vec<String> = names.filter(|name| !name.ends_with(".csv") && name != "two.flood").collect();
+    assert!(odd.is_empty(), "{odd:?}");
+}

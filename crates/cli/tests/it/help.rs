@@ -1,0 +1,56 @@
+//! What `--help` says.
+
+use insta::assert_snapshot;
+
+use crate::cli_test::CliTest;
+
+const COMMANDS: [&str; 12] = [
+    "import",
+    "stats",
+    "watermark",
+    "usage",
+    "leaks",
+    "lifetimes",
+    "check",
+    "read",
+    "export",
+    "info",
+    "repair",
+    "completions",
+];
+
+#[test]
+fn the_program_and_a_command_explain_themselves() {
+    let test = CliTest::new();
+    assert_snapshot!("help", test.run(&["--help"]).seen());
+    assert_snapshot!("help_check", test.run(&["check", "-h"]).seen());
+    assert_snapshot!("help_import", test.run(&["import", "--help"]).seen());
+}
+
+#[test]
+fn every_command_has_examples_and_speaks_in_sentences_without_a_period() {
+    let test = CliTest::new();
+    for command in COMMANDS {
+        let help = test.run(&[command, "--help"]).ok().stdout;
+        assert!(help.contains("Examples:\n  floodmark"), "{command}");
+        let short = test.run(&[command, "-h"]).ok().stdout;
+        for line in short.lines().filter(|line| line.starts_with("  -") || line.starts_with("      --")) {
+            assert!(!line.trim_end().ends_with('.'), "{command}: {line}");
+        }
+    }
+}
+
+#[test]
+fn nothing_typed_is_a_call_for_help() {
+    let test = CliTest::new();
+    assert_eq!(test.run(&[]).ok().stdout, test.run(&["-h"]).ok().stdout);
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let test = CliTest::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = test.run(&["completions", shell]).ok().stdout;
+        assert!(COMMANDS.iter().all(|command| script.contains(command)), "{shell}");
+    }
+}

@@ -1,0 +1,18 @@
+//! Runs the `floodmark` command as a user does.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod check;
+mod cli_test;
+mod documents;
+mod errors;
+mod exporting;
+mod golden;
+mod help;
+mod hostile;
+mod inputs;
+mod json;
+mod recording;
+mod stacks;
+mod terminal;
+mod traces;

@@ -1,0 +1,39 @@
+//! A trace that is being recorded while it is looked at.
+
+use std::process::Stdio;
+
+use floodmark_event::tail::{self, Place, RecordProps, Recorder};
+use floodmark_event::{Kind, StackId};
+use serde_json::json;
+
+use crate::cli_test::CliTest;
+
+#[test]
+fn a_growing_trace_is_described_analyzed_and_followed_to_its_end() {
+    let test = CliTest::new();
+    let recorder = Recorder::start(RecordProps::new(test.path("live.flood"))).unwrap();
+    let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
+    for at in 1..=3 {
+        tail::alloc(at << 12, 100 * at, &place, StackId(0));
+    }
+    let mut follow = test.command(&["read", "live.flood", "--follow", "--csv"]);
+    let follow = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+
+    let info = test.run(&["info", "live.flood", "--json"]).json();
+    assert_eq!((&info["live"], &info["events"]), (&json!(true), &json!(3)));
+    let stats = test.run(&["stats", "live.flood", "--json"]).json();
+    assert_eq!((&stats["live_blocks"], &stats["peak_bytes"]), (&json!(3), &json!(600)));
+    let text = test.run(&["info", "live.flood"]).ok().stdout;
+    assert!(text.contains("trace, format 1, being recorded, 3 events"), "{text}");
+
+    tail::free(2 << 12, 200, &place);
+    recorder.stop();
+    let followed = follow.wait_with_output().unwrap();
+    assert_eq!((followed.status.code(), followed.stderr.as_slice()), (Some(0), &b""[..]));
+    let rows = String::from_utf8(followed.stdout).unwrap();
+    let actions: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').nth(3)).collect();
+    assert_eq!(actions, ["alloc", "alloc", "alloc", "free"]);
+    let leaks = test.run(&["leaks", "live.flood", "--json"]).json();
+    assert_eq!((&leaks["leaked_bytes"], &leaks["leaked_blocks"]), (&json!(400), &json!(2)));
+    assert_eq!(test.run(&["info", "live.flood", "--json"]).json()["live"], json!(false));
+}

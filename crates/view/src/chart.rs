@@ -1,0 +1,135 @@
+//! Bars and curves drawn with block characters.
+
+const EIGHTHS_ACROSS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
+const EIGHTHS_UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A bar of `part` of `whole`, where the whole is `width` characters; never empty for a part above 0.
+pub fn bar(part: u64, whole: u64, width: usize) -> String {
+    if part == 0 || whole == 0 {
+        return String::new();
+    }
+    let eighths = (part as f64 / whole as f64 * (width * 8) as f64).round() as usize;
+    let eighths = eighths.clamp(1, width * 8);
+    let mut bar = "█".repeat(eighths / 8);
+    if !eighths.is_multiple_of(8) {
+        bar.push(EIGHTHS_ACROSS[eighths % 8 - 1]);
+    }
+    bar
+}
+
+/// The lowest and highest value of a step function within one column of a chart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Lowest.
+    pub low: u64,
+    /// Highest.
+    pub high: u64,
+    /// Number of values.
+    pub values: usize,
+}
+
+/// Spreads a step function over columns: `points` are (x, value from there on), in order of x.
+///
+/// Every value is in the span of the column it falls into, so no peak is lost however few columns.
+pub fn spans(points: &[(i64, u64)], from: i64, to: i64, columns: usize) -> Vec<Option<Span>> {
+    let mut spans: Vec<Option<Span>> = vec![None; columns];
+    let length = i128::from(to) - i128::from(from) + 1;
+    let column = |x: i64| {
+        let at = (i128::from(x) - i128::from(from)).clamp(0, length - 1) * columns as i128 / length;
+        at as usize
+    };
+    for (at, (x, value)) in points.iter().enumerate() {
+        let first = column(*x);
+        let last = points.get(at + 1).map_or(columns - 1, |(next, _)| column(*next).max(first));
+        for (offset, span) in spans[first..=last].iter_mut().enumerate() {
+            // The value reaches into the column of the next point only if that is not its first instant;
+            // one column of overlap is what a step looks like.
+            if offset > 0
+                && first + offset == last
+                && points.get(at + 1).is_some_and(|next| starts(next.0, from, length, columns))
+            {
+                continue;
+            }
+            *span = Some(span.map_or(Span { low: *value, high: *value, values: 1 }, |span| Span {
+                low: span.low.min(*value),
+                high: span.high.max(*value),
+                values: span.values + 1,
+            }));
+        }
+    }
+    spans
+}
+
+/// Whether `x` is the first instant of its column.
+fn starts(x: i64, from: i64, length: i128, columns: usize) -> bool {
+    let offset = i128::from(x) - i128::from(from);
+    offset == 0 || (offset * columns as i128 / length) != ((offset - 1) * columns as i128 / length)
+}
+
+/// Draws spans as an area, top line first: solid up to the low value, light from there to the high one.
+/// A column with one step in it is solid up to the higher value; light means up and down.
+pub fn area(spans: &[Option<Span>], top: u64, height: usize) -> Vec<String> {
+    let eighths = |value: u64| {
+        if top == 0 || value == 0 {
+            return 0;
+        }
+        let eighths = (value as f64 / top as f64 * (height * 8) as f64).round() as usize;
+        eighths.clamp(1, height * 8)
+    };
+    (0..height)
+        .rev()
+        .map(|line| {
+            let floor = line * 8;
+            let cell = |span: &Option<Span>| {
+                let Some(span) = span else { return ' ' };
+                let high = eighths(span.high);
+                let low = if span.values > 2 { eighths(span.low) } else { high };
+                match high.saturating_sub(floor) {
+                    0 => ' ',
+                    part @ 1..8 => EIGHTHS_UP[part - 1],
+                    _ if low > floor => '█',
+                    _ => '░',
+                }
+            };
+            spans.iter().map(cell).collect::<String>().trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_show_eighths_and_never_hide_a_part() {
+        assert_eq!(bar(1, 1_000_000, 10), "▏");
+        assert_eq!(bar(1, 2, 5), "██▌");
+        assert_eq!(bar(7, 7, 3), "███");
+        assert_eq!(bar(0, 7, 3), "");
+    }
+
+    #[test]
+    fn every_peak_is_in_a_column() {
+        let points: Vec<(i64, u64)> = (0..1000).map(|x| (x, if x == 613 { 9 } else { 1 })).collect();
+        let spans = spans(&points, 0, 1000, 10);
+        assert_eq!(spans.iter().flatten().map(|span| span.high).max(), Some(9));
+        assert_eq!(spans.iter().flatten().filter(|span| (span.low, span.high) == (1, 9)).count(), 1);
+        assert!(spans.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_value_holds_until_the_next_point() {
+        let spans = spans(&[(0, 4), (5, 2)], 0, 9, 10);
+        let low: Vec<u64> = spans.iter().map(|span| span.unwrap().low).collect();
+        assert_eq!(low, [4, 4, 4, 4, 4, 2, 2, 2, 2, 2]);
+        assert_eq!(spans[5], Some(Span { low: 2, high: 2, values: 1 }));
+    }
+
+    #[test]
+    fn areas_are_solid_below_the_lowest_value_and_light_up_to_the_highest() {
+        let span = |low, high, values| Some(Span { low, high, values });
+        let spans = [span(8, 8, 1), span(0, 12, 3), span(0, 12, 2), None];
+        assert_eq!(area(&spans, 16, 2), [" ▄▄", "█░█"]);
+        assert_eq!(area(&spans, 0, 1), [""]);
+    }
+}

@@ -1,0 +1,184 @@
+//! What a trace or a log is, without analyzing it.
+
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
+
+use crate::figures::counted;
+use crate::layout::{Layout, Lines};
+use crate::plain::plain;
+use crate::report::View;
+use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
+
+/// What a trace or a log is.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Info {
+    /// What the format is called.
+    pub format: String,
+    /// Version of the format, if it has versions.
+    pub version: Option<u32>,
+    /// Whether it is being recorded right now.
+    pub live: bool,
+    /// Events in it.
+    pub events: u64,
+    /// Bytes it takes on disk, if that is known.
+    pub bytes: Option<u64>,
+    /// Time of the earliest event.
+    pub first_time_ns: Option<i64>,
+    /// Time of the latest event.
+    pub last_time_ns: Option<i64>,
+    /// What was recorded, or imported.
+    pub run: RunInfo,
+    /// Processes in it.
+    pub processes: Vec<ProcessInfo>,
+    /// Tables of a trace.
+    pub tables: Vec<TableInfo>,
+}
+
+/// What was recorded, or imported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RunInfo {
+    /// Command that was recorded.
+    pub command: Option<String>,
+    /// Host on which it ran.
+    pub host: Option<String>,
+    /// User who ran it.
+    pub user: Option<String>,
+    /// How the command ended.
+    pub exit_status: Option<i32>,
+    /// Format it was imported from.
+    pub imported_format: Option<String>,
+    /// Files it was imported from.
+    pub imported_files: Vec<String>,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ProcessInfo {
+    /// Its number in the trace, which `--process` takes.
+    pub process: u32,
+    /// Operating system's number, if known.
+    pub pid: Option<u32>,
+    /// Host, if known.
+    pub host: Option<String>,
+    /// Command line or name, if known.
+    pub command: Option<String>,
+}
+
+/// A table of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TableInfo {
+    /// Its name, which is also its folder.
+    pub table: String,
+    /// Files it consists of.
+    pub parts: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+impl View for Info {
+    const SCHEMA: &'static str = "floodmark.info/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        let mut text = Lines::default();
+        text.line(wrap(&headline(self), layout.width, 2));
+        let run = facts(&self.run, layout);
+        if !run.is_empty() {
+            text.blank();
+            text.block(run);
+        }
+        if self.processes.len() > 1 || self.processes.iter().any(|process| process.pid.is_some()) {
+            text.blank();
+            text.block(processes(&self.processes, layout));
+        }
+        if !self.tables.is_empty() {
+            text.blank();
+            text.block(tables(&self.tables, layout));
+        }
+        text.text()
+    }
+}
+
+fn headline(info: &Info) -> String {
+    let version = info.version.map_or_else(String::new, |version| format!(", format {version}"));
+    let mut parts = vec![format!("{}{version}", info.format)];
+    if info.live {
+        parts.push("being recorded".into());
+    }
+    parts.push(match (info.first_time_ns, info.last_time_ns) {
+        (Some(first), Some(last)) => {
+            let span = format_duration_ns(last.saturating_sub(first).max(0) as u64);
+            format!("{} in {span} from {}", counted(info.events, "event"), format_time_ns(first))
+        }
+        _ => counted(info.events, "event"),
+    });
+    if let Some(bytes) = info.bytes {
+        parts.push(format_bytes(bytes));
+        if info.events > 0 {
+            parts.push(format!("{} bytes an event", ratio(bytes, info.events)));
+        }
+    }
+    parts.join(", ")
+}
+
+fn ratio(bytes: u64, rows: u64) -> String {
+    let ratio = bytes as f64 / rows as f64;
+    if ratio < 100.0 { format!("{ratio:.1}") } else { format_count(ratio.round() as u64) }
+}
+
+fn facts(run: &RunInfo, layout: &Layout) -> String {
+    const NAME_WIDTH: usize = 13;
+    let mut text = Lines::default();
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let lead = format!("  {name:NAME_WIDTH$}  ");
+            text.line(wrap_after(&lead, NAME_WIDTH + 4, &plain(&value), layout.width));
+        }
+    };
+    fact("command", run.command.clone());
+    fact("host", run.host.clone());
+    fact("user", run.user.clone());
+    fact("exit status", run.exit_status.map(|status| status.to_string()));
+    fact("imported from", run.imported_format.clone());
+    fact("files", (!run.imported_files.is_empty()).then(|| run.imported_files.join(" ")));
+    text.text()
+}
+
+fn processes(processes: &[ProcessInfo], layout: &Layout) -> String {
+    let shown = layout.rows.unwrap_or(usize::MAX).min(processes.len());
+    let mut table = Table::new([
+        Column::figure("process"),
+        Column::figure("pid"),
+        Column::long("host").rank(1),
+        Column::long("command"),
+    ]);
+    for process in &processes[..shown] {
+        table.row([
+            Cell::from(process.process.to_string()),
+            Cell::from(process.pid.map_or_else(|| "-".into(), |pid| pid.to_string())),
+            Cell::from(process.host.as_deref().unwrap_or("-")),
+            Cell::from(process.command.as_deref().unwrap_or("-")),
+        ]);
+    }
+    table.text(layout) + &omitted((processes.len() - shown) as u64, layout)
+}
+
+fn tables(tables: &[TableInfo], layout: &Layout) -> String {
+    let mut table = Table::new([
+        Column::text("table"),
+        Column::figure("parts"),
+        Column::figure("rows"),
+        Column::figure("bytes"),
+        Column::figure("bytes a row").rank(1),
+    ]);
+    for info in tables {
+        table.row([
+            Cell::from(&info.table),
+            Cell::from(format_count(info.parts)),
+            Cell::from(format_count(info.rows)),
+            Cell::from(format_bytes(info.bytes)),
+            Cell::from(if info.rows == 0 { "-".into() } else { ratio(info.bytes, info.rows) }),
+        ]);
+    }
+    table.text(layout)
+}

@@ -1,0 +1,94 @@
+//! Leaks: what is live at the end, how old it is and which site it comes from.
+
+use floodmark_analyze::{Leaks, Verdict};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
+
+use crate::blocks::{NO_SITE, leak_table};
+use crate::figures::{bytes_exactly, counted, percent};
+use crate::layout::{Layout, Lines};
+use crate::report::{OtherKind, View};
+use crate::table::{Cell, Column, Table, omitted, wrap};
+
+impl View for Leaks {
+    const SCHEMA: &'static str = "floodmark.leaks/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        let mut text = Lines::default();
+        text.headline(&headline(self), &format_bytes(self.leaked_bytes), layout);
+        if self.leaked_blocks > 0 {
+            if self.groups.iter().any(|group| group.site != NO_SITE) {
+                text.blank();
+                text.block(sites(self, layout));
+                text.blank();
+                text.styled(layout.palette.title, "Largest blocks");
+            } else {
+                text.blank();
+            }
+            text.block(leak_table(&self.blocks, self.blocks_omitted, layout));
+        }
+        if !self.static_blocks.is_empty() {
+            let title = format!(
+                "{} in static variables, which live as long as their module",
+                bytes_exactly(self.static_bytes)
+            );
+            text.blank();
+            text.line(wrap(&title, layout.width, 2));
+            text.block(leak_table(&self.static_blocks, 0, layout));
+        }
+        text.text()
+    }
+
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
+    }
+}
+
+fn headline(leaks: &Leaks) -> String {
+    let Some(end_ns) = leaks.end_time_ns else {
+        return "no memory was allocated".into();
+    };
+    if leaks.leaked_blocks == 0 {
+        return format!("No leaks: every block was freed by {}", format_time_ns(end_ns));
+    }
+    format!(
+        "{} in {} never freed by the end at {}",
+        bytes_exactly(leaks.leaked_bytes),
+        counted(leaks.leaked_blocks, "block"),
+        format_time_ns(end_ns)
+    )
+}
+
+fn sites(leaks: &Leaks, layout: &Layout) -> String {
+    let shown = layout.rows.unwrap_or(usize::MAX).min(leaks.groups.len());
+    let mut table = Table::new([
+        Column::long("site"),
+        Column::text("verdict").rank(1),
+        Column::figure("blocks"),
+        Column::figure("bytes"),
+        Column::figure("share").rank(3),
+        Column::figure("freed").rank(2),
+        Column::figure("age").rank(4),
+    ]);
+    for group in &leaks.groups[..shown] {
+        let verdict = match group.verdict {
+            Verdict::Leak => layout.palette.bad,
+            Verdict::Candidate => layout.palette.doubtful,
+        };
+        let (oldest, youngest) =
+            (format_duration_ns(group.oldest_age_ns), format_duration_ns(group.youngest_age_ns));
+        table.row([
+            Cell::from(&group.site),
+            Cell::from(group.verdict.name()).styled(verdict),
+            Cell::from(format_count(group.blocks)),
+            Cell::from(format_bytes(group.bytes)),
+            Cell::from(percent(group.share)),
+            Cell::from(format!(
+                "{} of {}",
+                format_count(group.freed_blocks),
+                format_count(group.allocated_blocks)
+            )),
+            Cell::from(if oldest == youngest { oldest } else { format!("{youngest} to {oldest}") }),
+        ]);
+    }
+    table.text(layout) + &omitted((leaks.groups.len() - shown) as u64, layout)
+}

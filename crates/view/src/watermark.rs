@@ -1,0 +1,139 @@
+//! The watermark: how high, when, and who held it.
+
+use floodmark_analyze::{Group, GroupBy, Grouping, Watermark};
+use floodmark_event::units::{format_bytes, format_count, format_time_ns};
+
+use crate::blocks::{NO_SITE, block_table, stream};
+use crate::chart::bar;
+use crate::figures::{bytes_exactly, counted, percent};
+use crate::layout::{Layout, Lines};
+use crate::plain::plain;
+use crate::report::{OtherKind, View};
+use crate::table::{Cell, Column, Table, cut, omitted};
+
+/// Frames of a stack to show under a group.
+const FRAMES: usize = 12;
+
+impl View for Watermark {
+    const SCHEMA: &'static str = "floodmark.watermark/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        let mut text = Lines::default();
+        text.headline(&headline(self), &format_bytes(self.reported_bytes), layout);
+        if self.reported_blocks == 0 {
+            return text.text();
+        }
+        for grouping in &self.groups {
+            text.blank();
+            text.block(group_table(grouping, layout));
+        }
+        text.blank();
+        text.styled(layout.palette.title, "Largest blocks");
+        text.block(block_table(&self.blocks, self.blocks_omitted, layout));
+        text.text()
+    }
+
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
+    }
+}
+
+fn headline(watermark: &Watermark) -> String {
+    let Some(peak_time_ns) = watermark.peak_time_ns else {
+        return "no memory was allocated".into();
+    };
+    let peak = format!("Peak {} at {}", bytes_exactly(watermark.peak_bytes), format_time_ns(peak_time_ns));
+    match watermark.at_ns {
+        None => format!("{peak}, {} live", counted(watermark.reported_blocks, "block")),
+        Some(at_ns) => format!(
+            "{} at {}, {} live ({} of the peak of {} at {})",
+            bytes_exactly(watermark.reported_bytes),
+            format_time_ns(at_ns),
+            counted(watermark.reported_blocks, "block"),
+            percent(watermark.reported_bytes as f64 / watermark.peak_bytes.max(1) as f64),
+            format_bytes(watermark.peak_bytes),
+            format_time_ns(peak_time_ns)
+        ),
+    }
+}
+
+/// Keeps, of several ways to group, those that say something: the site if it is known, else not a
+/// single group, and not one group per block.
+pub fn keep_informative(watermark: &mut Watermark) {
+    let blocks = watermark.reported_blocks;
+    let informative = |grouping: &Grouping| match (grouping.by, grouping.groups.as_slice()) {
+        (GroupBy::Site, groups) => groups.iter().any(|group| group.key != NO_SITE),
+        (_, [_]) => false,
+        // Sizes say something only if many blocks share them.
+        (GroupBy::Size, groups) => groups.len() as u64 * 2 <= blocks,
+        (_, groups) => groups.iter().any(|group| group.blocks > 1),
+    };
+    watermark.groups.retain(informative);
+    // Where sites are known they answer the question; the rest is there for logs without stacks.
+    if watermark.groups.first().is_some_and(|first| first.by == GroupBy::Site) {
+        watermark.groups.truncate(1);
+    }
+}
+
+fn group_table(grouping: &Grouping, layout: &Layout) -> String {
+    let shown = layout.rows.unwrap_or(usize::MAX).min(grouping.groups.len());
+    let key = match grouping.by {
+        GroupBy::Size | GroupBy::Thread | GroupBy::Device => Column::figure(grouping.by.name()),
+        by => Column::long(by.name()),
+    };
+    let columns = [
+        key,
+        Column::figure("blocks"),
+        Column::figure("bytes"),
+        Column::figure("share"),
+        Column::text("").rank(1),
+    ];
+    let most = grouping.groups.first().map_or(0, |group| group.bytes);
+    let row = |group: &Group| {
+        [
+            Cell::from(key_text(grouping.by, &group.key)),
+            Cell::from(format_count(group.blocks)),
+            Cell::from(format_bytes(group.bytes)),
+            Cell::from(percent(group.share)),
+            Cell::from(bar(group.bytes, most, layout.bar_width())).styled(layout.palette.bar),
+        ]
+    };
+    let rest = omitted((grouping.groups.len() - shown) as u64, layout);
+    let mut table = Table::new(columns);
+    for group in &grouping.groups[..shown] {
+        table.row(row(group));
+    }
+    if grouping.by != GroupBy::Stack {
+        return table.text(layout) + &rest;
+    }
+    // Under each stack its further frames: lines of the table and frames interleave.
+    let text = table.text(layout);
+    let mut lines = text.lines();
+    let mut text = Lines::default();
+    lines.next().into_iter().for_each(|titles| text.line(titles));
+    for (line, group) in lines.zip(&grouping.groups) {
+        text.line(line);
+        for frame in group.stack.iter().skip(1).take(FRAMES) {
+            let frame = cut(&format!("    {}", plain(frame)), layout.width);
+            text.styled(layout.palette.faint, frame);
+        }
+        let further = group.stack.len().saturating_sub(1 + FRAMES);
+        if further > 0 {
+            let line = cut(&format!("    … {}", counted(further as u64, "frame")), layout.width);
+            text.styled(layout.palette.faint, line);
+        }
+    }
+    text.block(rest);
+    text.text()
+}
+
+fn key_text(by: GroupBy, key: &str) -> String {
+    match by {
+        GroupBy::Size => key.parse().map_or_else(|_| key.to_owned(), format_bytes),
+        GroupBy::Stream => key
+            .strip_prefix("0x")
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .map_or_else(|| key.to_owned(), stream),
+        _ => key.to_owned(),
+    }
+}
