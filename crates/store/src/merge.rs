@@ -78,15 +78,20 @@ pub(crate) struct TailMerge {
 
 impl TailMerge {
     /// Takes over a snapshot whose processes the manifest knows (see [`TailSnapshot::adopt`]), and
-    /// adds what it defines to `registry`.
-    pub(crate) fn new(snapshot: TailSnapshot, manifest: &Manifest, registry: &mut Registry) -> Self {
+    /// adds what it defines to `registry`. With `from_ns` it may leave out what came before.
+    pub(crate) fn new(
+        snapshot: TailSnapshot,
+        manifest: &Manifest,
+        registry: &mut Registry,
+        from_ns: Option<i64>,
+    ) -> Self {
         let mut merge = Self {
             lanes: Vec::new(),
             heap: BinaryHeap::new(),
             losses: Losses::default(),
             definitions: Definitions::default(),
         };
-        for (stem, tail) in snapshot.processes {
+        for (stem, mut tail) in snapshot.processes {
             let Some(entry) = manifest.processes.iter().find(|process| process.stem == stem) else {
                 continue;
             };
@@ -94,8 +99,17 @@ impl TailMerge {
                 merge.losses.add(tail.damaged(), DAMAGED);
             }
             let utc_offset_ns = tail.utc_offset_ns(entry, manifest);
+            if let Some(from_ns) = from_ns {
+                tail.drop_before(from_ns, utc_offset_ns);
+            }
             for (lane, chunks) in tail.lanes {
-                let position = entry.lanes.get(&lane).copied().unwrap_or_default();
+                let mut position = entry.lanes.get(&lane).copied().unwrap_or_default();
+                // What was left out on purpose is not missing.
+                if let Some(first) =
+                    chunks.first().filter(|first| from_ns.is_some() && first.sequence > position.sequence)
+                {
+                    position = Position { sequence: first.sequence, records: 0 };
+                }
                 merge.lanes.push(Lane {
                     process: ProcessId(entry.id),
                     number: lane,

@@ -24,7 +24,7 @@ use crate::manifest::{Manifest, Part, Run};
 use crate::merge::{ScopeRow, TailMerge};
 use crate::parts::PartsWriter;
 use crate::registry::Registry;
-use crate::tail::{self, SEGMENTS, TailFile, TailSnapshot, parse_name};
+use crate::tail::{self, Elsewhere, SEGMENTS, TailFile, TailSnapshot, parse_name};
 use crate::trace;
 
 /// Drained bytes that make a sealing worth its while: about three million events.
@@ -35,15 +35,23 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The same while nothing happens.
 const LOOK_IDLE: Duration = Duration::from_millis(100);
 
+/// How long a sealing that failed, on a full disk say, is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long to wait for the lock.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Seals one trace. Holds its lock.
 pub struct Sealer {
     trace: PathBuf,
     manifest: Manifest,
     registry: Registry,
     rings: HashMap<String, Ring>,
-    /// Bytes in segment files that are not in parts.
-    drained_bytes: u64,
+    /// Bytes of segment files that the last sealing had to leave.
+    left_bytes: u64,
+    /// When to try again after a sealing that failed.
+    retry_at: Option<Instant>,
     drain_number: u32,
+    elsewhere: Elsewhere,
     _lock: File,
 }
 
@@ -74,11 +82,20 @@ impl Sealer {
     /// # Errors
     /// [`Error::Locked`] if another process seals it, or what went wrong with its files.
     pub fn open(trace: &Path, run: Run) -> Result<Self> {
-        let Some(lock) = lock(trace)? else { return Err(Error::Locked { path: trace.to_owned() }) };
-        Self::with_lock(trace, run, lock)
+        // A reader may hold the lock for the moment it takes to see that there is nothing to recover.
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            if let Some(lock) = lock(trace)? {
+                return Self::with_lock(trace, run, lock, Elsewhere::MayGoOn);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Locked { path: trace.to_owned() });
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
-    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File) -> Result<Self> {
+    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File, elsewhere: Elsewhere) -> Result<Self> {
         let manifest = match Manifest::load(trace)? {
             Some(manifest) => manifest,
             None => {
@@ -94,9 +111,17 @@ impl Sealer {
             _ => None,
         });
         let drain_number = numbers.max().unwrap_or(0);
-        let trace = trace.to_owned();
-        let rings = HashMap::new();
-        Ok(Self { trace, manifest, registry, rings, drained_bytes: SEAL_BYTES, drain_number, _lock: lock })
+        Ok(Self {
+            trace: trace.to_owned(),
+            manifest,
+            registry,
+            rings: HashMap::new(),
+            left_bytes: 0,
+            retry_at: None,
+            drain_number,
+            elsewhere,
+            _lock: lock,
+        })
     }
 
     /// The manifest as it was last saved.
@@ -112,12 +137,22 @@ impl Sealer {
     pub fn tick(&mut self) -> Result<bool> {
         self.find_rings()?;
         let drained = self.drain()?;
-        self.drained_bytes += drained;
-        if self.drained_bytes >= SEAL_BYTES {
+        let due = self.segment_bytes()?.saturating_sub(self.left_bytes) >= SEAL_BYTES;
+        if due && self.retry_at.is_none_or(|at| Instant::now() >= at) {
+            self.retry_at = Some(Instant::now() + RETRY);
             self.seal()?;
+            self.retry_at = None;
             return Ok(true);
         }
         Ok(drained > 0)
+    }
+
+    /// Bytes in segment files: what was drained, and what threads wrote themselves.
+    fn segment_bytes(&self) -> Result<u64> {
+        let folder = self.trace.join(SEGMENTS);
+        let names = tail::names(&self.trace)?;
+        let segments = names.iter().filter(|name| name.ends_with(".seg"));
+        Ok(segments.filter_map(|name| fs::metadata(folder.join(name)).ok()).map(|file| file.len()).sum())
     }
 
     /// Attaches rings that are new, and lets go of those that were moved into the trace.
@@ -142,7 +177,8 @@ impl Sealer {
         if fresh {
             // Saved before anything is drained: a machine that stops now must not leave files whose
             // process and clock nobody knows.
-            TailSnapshot::collect(&self.trace, &self.manifest)?.adopt(&mut self.manifest);
+            let snapshot = TailSnapshot::collect(&self.trace, &self.manifest, self.elsewhere)?;
+            snapshot.adopt(&mut self.manifest);
             self.manifest.save(&self.trace)?;
         }
         Ok(())
@@ -181,7 +217,7 @@ impl Sealer {
         for ring in self.rings.values_mut() {
             ring.drain = None;
         }
-        let mut snapshot = TailSnapshot::collect(&self.trace, &self.manifest)?;
+        let mut snapshot = TailSnapshot::collect(&self.trace, &self.manifest, self.elsewhere)?;
         let mut manifest = self.manifest.clone();
         snapshot.adopt(&mut manifest);
         let mut ended = Vec::new();
@@ -199,14 +235,14 @@ impl Sealer {
         }
         manifest.save(&self.trace)?;
         self.manifest = manifest;
-        self.drained_bytes = 0;
         trace::sweep(&self.trace, &self.manifest);
         self.delete_sealed(&files, &ended);
+        self.left_bytes = self.segment_bytes()?;
         Ok(())
     }
 
     fn write_parts(&mut self, snapshot: TailSnapshot, manifest: &mut Manifest) -> Result<Vec<Part>> {
-        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry);
+        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, None);
         self.registry.set_processes(manifest);
         let mut writer = PartsWriter::new(&self.trace, manifest);
         let mut batch = EventBatch::new();

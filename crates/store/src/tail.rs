@@ -97,6 +97,16 @@ impl SegmentFile {
     }
 }
 
+/// What to think of a process that ran where we cannot look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Elsewhere {
+    /// It may write more.
+    #[default]
+    MayGoOn,
+    /// Somebody says that it has ended.
+    HasEnded,
+}
+
 /// The tails of all processes of a trace, by stem.
 #[derive(Debug, Default)]
 pub(crate) struct TailSnapshot {
@@ -144,11 +154,17 @@ impl TailSnapshot {
     /// # Errors
     /// [`Error::Io`] if the folder cannot be read. A file that cannot is counted, see
     /// [`Self::losses`].
-    pub(crate) fn collect(trace: &Path, manifest: &Manifest) -> Result<Self> {
+    pub(crate) fn collect(trace: &Path, manifest: &Manifest, elsewhere: Elsewhere) -> Result<Self> {
         let mut snapshot = Self::default();
         snapshot.look(trace, None)?;
         snapshot.look(trace, Some(0))?;
         for (stem, tail) in &mut snapshot.processes {
+            if let Some(ring) = &mut tail.ring
+                && ring.life == Life::Unknown
+                && elsewhere == Elsewhere::HasEnded
+            {
+                ring.life = Life::Ended;
+            }
             let entry = manifest.processes.iter().find(|process| process.stem == *stem);
             tail.order(entry.map(|entry| &entry.lanes));
         }
@@ -334,6 +350,16 @@ impl ProcessTail {
         let clock = manifest.clocks.iter().find(|clock| clock.boot == entry.boot);
         let from_clock = clock.map(|clock| clock.utc_ns.wrapping_sub(clock.monotonic_ns as i64));
         from_clock.or(self.utc_offset_ns).unwrap_or(0)
+    }
+
+    /// Drops chunks that are known to hold nothing from `from_ns` on: those whose successor in the
+    /// lane began before it.
+    pub(crate) fn drop_before(&mut self, from_ns: i64, utc_offset_ns: i64) {
+        for (_, chunks) in self.lanes.iter_mut().filter(|(lane, _)| **lane != 0) {
+            let began = |chunk: &ChunkRef| (chunk.base_time_ns as i64).wrapping_add(utc_offset_ns);
+            let later = chunks.iter().skip(1).take_while(|next| began(next) < from_ns).count();
+            chunks.drain(..later);
+        }
     }
 
     pub(crate) fn damaged(&self) -> u64 {

@@ -16,7 +16,7 @@ use crate::registry::{Definitions, Registry};
 use crate::scan::{Scan, ScanProps};
 use crate::seal::{self, Sealer};
 use crate::source::Losses;
-use crate::tail::{self, SEGMENTS, TailSnapshot, parse_name};
+use crate::tail::{self, Elsewhere, SEGMENTS, TailSnapshot, parse_name};
 
 /// How often a live trace is looked at again because it was being sealed meanwhile.
 const LOOKS: usize = 100;
@@ -90,7 +90,7 @@ impl Trace {
         let mut looked = 0;
         loop {
             let before = Manifest::load(&self.path)?.unwrap_or_else(|| Manifest::new(Run::default()));
-            let snapshot = TailSnapshot::collect(&self.path, &before)?;
+            let snapshot = TailSnapshot::collect(&self.path, &before, Elsewhere::MayGoOn)?;
             let after = Manifest::load(&self.path)?.map_or(0, |manifest| manifest.revision);
             looked += 1;
             // What was sealed between the two looks would be in neither or in both.
@@ -109,7 +109,7 @@ impl Trace {
                 }
                 other => other?,
             };
-            let merge = TailMerge::new(snapshot, &manifest, &mut registry);
+            let merge = TailMerge::new(snapshot, &manifest, &mut registry, props.from_ns);
             return Ok(Scan::new(&self.path, &manifest, registry, Some(merge), props.clone()));
         }
     }
@@ -124,10 +124,10 @@ fn recover(trace: &Path) -> Result<Option<Manifest>> {
         Err(error) => return Err(error),
     };
     let manifest = Manifest::load(trace)?.unwrap_or_else(|| Manifest::new(Run::default()));
-    if !TailSnapshot::collect(trace, &manifest)?.all_ended() {
+    if !TailSnapshot::collect(trace, &manifest, Elsewhere::MayGoOn)?.all_ended() {
         return Ok(None);
     }
-    match seal_all(trace, lock) {
+    match seal_all(trace, lock, Elsewhere::MayGoOn) {
         Ok(manifest) => Ok(Some(manifest)),
         // A full or read-only disk: the tail is as good where it is.
         Err(Error::Io { .. }) => Ok(None),
@@ -135,8 +135,8 @@ fn recover(trace: &Path) -> Result<Option<Manifest>> {
     }
 }
 
-fn seal_all(trace: &Path, lock: File) -> Result<Manifest> {
-    Sealer::with_lock(trace, Run::default(), lock)?.finish()
+fn seal_all(trace: &Path, lock: File, elsewhere: Elsewhere) -> Result<Manifest> {
+    Sealer::with_lock(trace, Run::default(), lock, elsewhere)?.finish()
 }
 
 /// Deletes files that look like parts but are not listed: what a crash left half done.
@@ -208,7 +208,7 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
     }
     let before: u64 = manifest.parts_of("event").map(|part| part.rows).sum();
     manifest.save(path)?;
-    let manifest = seal_all(path, lock)?;
+    let manifest = seal_all(path, lock, Elsewhere::HasEnded)?;
     report.events = manifest.parts_of("event").map(|part| part.rows).sum();
     report.recovered_events = report.events - before;
     Ok(report)

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::ring::{
     CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING, ChunkHeader,
-    HEADER_BYTES, Header, RING_MAGIC, pid_namespace, process_start,
+    HEADER_BYTES, Header, RING_MAGIC, host_name, pid_namespace, process_start,
 };
 pub use super::ring::{LossReason, TAIL_VERSION, boot_id, is_maker_gone};
 use crate::clock::Anchor;
@@ -158,8 +158,12 @@ impl<R: ReadAt> RingReader<R> {
         let pid = half(&header, offset_of!(Header, pid));
         let mut boot = [0; 16];
         boot.copy_from_slice(&header[offset_of!(Header, boot_id)..][..16]);
-        let here = boot == boot_id();
+        let host = text(&header[offset_of!(Header, host)..][..64]);
+        let here = host.as_bytes() == host_name().split(|byte| *byte == 0).next().unwrap_or_default();
         let life = if half(&header, offset_of!(Header, closed)) != 0 {
+            Life::Ended
+        } else if here && boot != boot_id() {
+            // The machine has been restarted since.
             Life::Ended
         } else if !here || word(&header, offset_of!(Header, pid_namespace)) != pid_namespace() {
             Life::Unknown
@@ -175,7 +179,7 @@ impl<R: ReadAt> RingReader<R> {
         Ok(RingProcess {
             pid,
             parent_pid: half(&header, offset_of!(Header, parent_pid)),
-            host: text(&header[offset_of!(Header, host)..][..64]),
+            host,
             command: text(&header[offset_of!(Header, command)..][..512]),
             anchor: Anchor {
                 monotonic_ns: word(&header, offset_of!(Header, anchor_monotonic_ns)),

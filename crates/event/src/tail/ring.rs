@@ -296,7 +296,7 @@ pub(crate) fn pid_namespace() -> u64 {
 }
 
 /// Returns this host's name, padded with zeros.
-fn host_name() -> [u8; 64] {
+pub(crate) fn host_name() -> [u8; 64] {
     let mut host = [0u8; 64];
     // SAFETY: the buffer is writable for the given length; its last byte stays zero.
     unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
