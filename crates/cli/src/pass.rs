@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::mpsc;
 
 use anyhow::{Context as _, Result};
 use floodmark_analyze::{Fold, Narrow, Pass};
@@ -17,6 +18,9 @@ use crate::caveats::CaveatsFold;
 use crate::printer::Printer;
 use crate::progress::Bar;
 
+/// Batches that are read ahead.
+const AHEAD: usize = 3;
+
 /// Opens a trace or a log.
 pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
     let opened = floodmark_convert::open(path, props);
@@ -28,15 +32,19 @@ pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
 pub(crate) enum Columns {
     /// All of them.
     All,
-    /// All but those that say who: stack, scope and name.
+    /// All but those that say who: stream, stack, scope and name.
     Figures,
 }
 
 impl Columns {
     /// The same for whoever scans.
-    pub(crate) fn props(self) -> ScanProps {
-        let who = ["stack", "scope", "name"];
-        let figures = EVENT_COLUMNS.into_iter().filter(|column| !who.contains(column));
+    ///
+    /// What is narrowed by has to be read whatever it says.
+    pub(crate) fn props(self, narrow: &Narrow) -> ScanProps {
+        let who = ["stream", "stack", "scope", "name"];
+        let wanted =
+            |column: &&str| !who.contains(column) || (*column == "stream" && narrow.streams.is_some());
+        let figures = EVENT_COLUMNS.into_iter().filter(wanted);
         ScanProps { columns: (self == Self::Figures).then(|| figures.collect()), ..ScanProps::default() }
     }
 }
@@ -48,8 +56,8 @@ pub(crate) fn analyze<F: Fold>(
     printer: &Printer,
     fold: impl Fn() -> F,
 ) -> Result<Vec<Report<F::Output>>> {
-    let props = OpenProps { scan: columns.props(), ..args.reading.props() };
     let narrow = args.narrow.props();
+    let props = OpenProps { scan: columns.props(&narrow), ..args.reading.props() };
     args.inputs
         .iter()
         .map(|path| {
@@ -74,10 +82,10 @@ pub(crate) fn fold_over<F: Fold>(
 ) -> Result<Folded<F>> {
     let mut pass = Pass::new(narrow, (fold, CaveatsFold::default()));
     let mut events_read = 0;
-    each_batch(source, name, printer, |batch, _| {
+    read_ahead(source, name, printer, |batch| {
         events_read += batch.len() as u64;
         pass.update(batch);
-        Ok(if pass.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        if pass.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     let (result, caveats) = pass.finish(source.tables());
     let report = Report {
@@ -104,6 +112,55 @@ pub(crate) fn each_batch(
             break;
         }
     }
+    tell_rate(name, printer, bar, events);
+    Ok(())
+}
+
+/// Hands every batch of `source` to `visit` until that has had enough, while the next ones are read.
+fn read_ahead(
+    source: &mut dyn Source,
+    name: &str,
+    printer: &Printer,
+    mut visit: impl FnMut(&EventBatch) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut bar = Bar::new(name, printer);
+    let mut events = 0;
+    // Three batches go around: one is read, one waits, one is looked at.
+    let (give, take) = mpsc::sync_channel(AHEAD);
+    let (give_back, take_back) = mpsc::sync_channel(AHEAD);
+    for _ in 0..AHEAD {
+        give_back.send(EventBatch::new()).expect("the other end is here");
+    }
+    std::thread::scope(|scope| -> Result<()> {
+        let read = move || -> floodmark_store::Result<()> {
+            // Either end may have gone: the visitor has had enough.
+            while let Ok(mut batch) = take_back.recv() {
+                if !source.next(&mut batch)? || give.send((batch, source.progress())).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let reader = std::thread::Builder::new().name("floodmark-read".into()).spawn_scoped(scope, read)?;
+        while let Ok((batch, progress)) = take.recv() {
+            events += batch.len() as u64;
+            bar.update(progress);
+            if visit(&batch).is_break() {
+                break;
+            }
+            let _ = give_back.send(batch);
+        }
+        drop((take, give_back));
+        match reader.join() {
+            Ok(read) => Ok(read?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })?;
+    tell_rate(name, printer, bar, events);
+    Ok(())
+}
+
+fn tell_rate(name: &str, printer: &Printer, bar: Bar, events: u64) {
     let elapsed = bar.elapsed();
     drop(bar);
     let rate = events as f64 / elapsed.as_secs_f64().max(1e-9) / 1e6;
@@ -113,7 +170,6 @@ pub(crate) fn each_batch(
         floodmark_view::plain(name),
         format_duration_ns(elapsed.as_nanos() as u64),
     ));
-    Ok(())
 }
 
 /// Losses as views show them.

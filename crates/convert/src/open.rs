@@ -43,7 +43,7 @@ impl Default for OpenProps {
 /// [`Unrecognized`](floodmark_store::Error::Unrecognized) says what the file looks like instead; others are those of its format.
 pub fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
     let candidate = if path == Path::new("-") {
-        Candidate::of(Box::new(io::stdin().lock()), path)?
+        Candidate::of(Box::new(io::stdin()), path)?
     } else {
         Candidate::at(path)?
     };

@@ -69,7 +69,7 @@ pub(crate) struct Candidate<'a> {
     is_directory: bool,
     /// The first bytes of a file, which are gone from `rest`; all of a short one, none of a directory.
     head: Vec<u8>,
-    rest: Box<dyn Read>,
+    rest: Box<dyn Read + Send>,
     /// Length of the file, if it has one.
     pub(crate) total_bytes: Option<u64>,
 }
@@ -88,13 +88,13 @@ impl<'a> Candidate<'a> {
     }
 
     /// Looks at an input; `path` is what messages call it.
-    pub(crate) fn of(mut input: Box<dyn Read>, path: &'a Path) -> Result<Self> {
+    pub(crate) fn of(mut input: Box<dyn Read + Send>, path: &'a Path) -> Result<Self> {
         let head = read_head(&mut input).map_err(Error::io("reading", path))?;
         Ok(Self { path, is_directory: false, head, rest: input, total_bytes: None })
     }
 
     /// The whole input, from its first byte on.
-    pub(crate) fn into_input(self) -> Chain<Cursor<Vec<u8>>, Box<dyn Read>> {
+    pub(crate) fn into_input(self) -> Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>> {
         Cursor::new(self.head).chain(self.rest)
     }
 

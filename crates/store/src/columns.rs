@@ -137,6 +137,12 @@ pub(crate) struct FromRecords<'a> {
     pub(crate) stacks: &'a FxHashMap<u64, StackId>,
 }
 
+/// One value of a column as it is stored.
+pub(crate) enum Value<'a> {
+    Number(i64),
+    Word(&'a str),
+}
+
 /// Fills a column from a primitive array, as one value where all agree.
 fn fill<P, T>(
     column: &mut Column<T>,
@@ -188,6 +194,9 @@ fn fill_words<T: Copy + PartialEq>(
         || (keys.null_count() == 0 && raw.first().is_some_and(|first| raw.iter().all(|key| key == first)));
     if same && !keys.is_empty() {
         *column = Column::Same(meaning(0));
+    } else if keys.null_count() == 0 {
+        let meaning = |key: &i32| meanings.get(*key as usize).copied().unwrap_or(none);
+        column.each_cleared().extend(raw.iter().map(meaning));
     } else {
         column.each_cleared().extend((0..keys.len()).map(meaning));
     }
@@ -247,6 +256,38 @@ impl FromRecords<'_> {
             _ => {
                 fill_from!(name, StringId(0), |c, a, n| fill_words(c, a, n, |word| self.tables.intern(word)))
             }
+        }
+    }
+
+    /// Gives all rows of a column the same value; `None` is null.
+    pub(crate) fn set(&mut self, name: &str, value: Option<&Value<'_>>, out: &mut EventBatch) {
+        let number = match value {
+            Some(Value::Number(number)) => Some(*number),
+            _ => None,
+        };
+        let word = match value {
+            Some(Value::Word(word)) => Some(*word),
+            _ => None,
+        };
+        let unsigned = number.map(|number| number as u64);
+        match name {
+            "process" => out.process = Column::Same(ProcessId(number.unwrap_or(0) as u32)),
+            "thread" => out.thread = Column::Same(unsigned.unwrap_or(0)),
+            "action" => out.action = Column::Same(word.and_then(Action::from_name).unwrap_or_default()),
+            "address" => out.address = Column::Same(unsigned.unwrap_or(0)),
+            "bytes" => out.bytes = Column::Same(unsigned.unwrap_or(UNKNOWN_BYTES)),
+            "device" => out.device = Column::Same(number.map_or(NO_DEVICE, |number| number as i32)),
+            "stream" => out.stream = Column::Same(unsigned.unwrap_or(0)),
+            "kind" => out.kind = Column::Same(word.and_then(Kind::from_name).unwrap_or_default()),
+            "resource" => {
+                out.resource = Column::Same(word.map_or(StringId(0), |word| self.tables.intern(word)));
+            }
+            "scope" => out.scope = Column::Same(unsigned.unwrap_or(0)),
+            "stack" => {
+                let stack = unsigned.and_then(|key| self.stacks.get(&key).copied());
+                out.stack = Column::Same(stack.unwrap_or_default());
+            }
+            _ => out.name = Column::Same(word.map_or(StringId(0), |word| self.tables.intern(word))),
         }
     }
 }

@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
-use crate::columns::{EVENT_COLUMNS, FromRecords};
+use crate::columns::{EVENT_COLUMNS, FromRecords, Value};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part};
 use crate::merge::TailMerge;
@@ -110,22 +110,85 @@ fn retain<T>(column: &mut Column<T>, keep: &[bool]) {
 
 /// Parts that follow one another.
 struct PartRun {
-    parts: VecDeque<(PathBuf, u64)>,
-    reader: Option<(PathBuf, ParquetRecordBatchReader)>,
+    parts: VecDeque<PathBuf>,
+    reader: Option<PartReader>,
+}
+
+/// An open part.
+struct PartReader {
+    path: PathBuf,
+    rows: ParquetRecordBatchReader,
+    /// Columns that have one value in the whole part, which are not decoded.
+    constants: Vec<(&'static str, Constant)>,
+}
+
+/// The value of a column that has only one.
+enum Constant {
+    Null,
+    Number(i64),
+    Word(String),
+}
+
+/// Returns the value of a column if all `groups` agree on one.
+fn constant(groups: &[&RowGroupMetaData], column: usize) -> Option<Constant> {
+    let mut found: Option<Constant> = None;
+    for group in groups {
+        let statistics = group.column(column).statistics()?;
+        let nulls = statistics.null_count_opt()?;
+        let value = if nulls == group.num_rows() as u64 {
+            Constant::Null
+        } else if nulls > 0 {
+            return None;
+        } else {
+            match statistics {
+                Statistics::Int32(of) if of.min_opt() == of.max_opt() => {
+                    Constant::Number((*of.min_opt()?).into())
+                }
+                Statistics::Int64(of) if of.min_opt() == of.max_opt() => Constant::Number(*of.min_opt()?),
+                // Long words may be cut in statistics; ours are short, and anything else is decoded.
+                Statistics::ByteArray(of) if of.min_opt() == of.max_opt() && of.max_is_exact() => {
+                    Constant::Word(of.min_opt()?.as_utf8().ok()?.to_owned())
+                }
+                _ => return None,
+            }
+        };
+        match (&found, &value) {
+            (None, _) => found = Some(value),
+            (Some(Constant::Null), Constant::Null) => {}
+            (Some(Constant::Number(one)), Constant::Number(other)) if one == other => {}
+            (Some(Constant::Word(one)), Constant::Word(other)) if one == other => {}
+            _ => return None,
+        }
+    }
+    found
+}
+
+impl PartReader {
+    fn open(path: &Path, props: &ScanProps) -> Result<Self> {
+        let builder: ParquetRecordBatchReaderBuilder<File> = part::open(path)?;
+        let metadata = builder.metadata().clone();
+        let groups: Vec<(usize, &RowGroupMetaData)> =
+            metadata.row_groups().iter().enumerate().filter(|(_, group)| props.wants_group(group)).collect();
+        let (indexes, groups): (Vec<usize>, Vec<&RowGroupMetaData>) = groups.into_iter().unzip();
+        let mut decoded = Vec::new();
+        let mut constants = Vec::new();
+        for name in EVENT_COLUMNS.into_iter().filter(|column| props.wants(column)) {
+            let columns = builder.parquet_schema().columns().iter();
+            let index = columns.enumerate().find(|(_, column)| column.name() == name).map(|(index, _)| index);
+            match index.and_then(|index| constant(&groups, index)) {
+                // Something must be decoded to count rows.
+                Some(value) if name != "time" => constants.push((name, value)),
+                _ => decoded.push(name),
+            }
+        }
+        let mask = ProjectionMask::columns(builder.parquet_schema(), decoded);
+        let rows = builder.with_projection(mask).with_row_groups(indexes).with_batch_size(BATCH_ROWS).build();
+        let rows = rows.map_err(|error| Error::Corrupt { path: path.to_owned(), what: error.to_string() })?;
+        Ok(Self { path: path.to_owned(), rows, constants })
+    }
 }
 
 impl PartRun {
-    fn open(path: &Path, props: &ScanProps) -> Result<ParquetRecordBatchReader> {
-        let builder: ParquetRecordBatchReaderBuilder<File> = part::open(path)?;
-        let wanted = EVENT_COLUMNS.into_iter().filter(|column| props.wants(column));
-        let mask = ProjectionMask::columns(builder.parquet_schema(), wanted);
-        let groups = builder.metadata().row_groups().iter().enumerate();
-        let groups = groups.filter(|(_, group)| props.wants_group(group)).map(|(index, _)| index).collect();
-        let reader =
-            builder.with_projection(mask).with_row_groups(groups).with_batch_size(BATCH_ROWS).build();
-        reader.map_err(|error| Error::Corrupt { path: path.to_owned(), what: error.to_string() })
-    }
-
     fn next(
         &mut self,
         batch: &mut EventBatch,
@@ -135,21 +198,29 @@ impl PartRun {
     ) -> Result<bool> {
         loop {
             if self.reader.is_none() {
-                let Some((path, _)) = self.parts.front() else {
+                let Some(path) = self.parts.front() else {
                     batch.clear();
                     return Ok(false);
                 };
-                self.reader = Some((path.clone(), Self::open(path, props)?));
+                self.reader = Some(PartReader::open(path, props)?);
             }
-            let (path, reader) = self.reader.as_mut().expect("opened above");
-            let corrupt = |what: String| Error::Corrupt { path: path.clone(), what };
-            match reader.next() {
+            let reader = self.reader.as_mut().expect("opened above");
+            let corrupt = |what: String| Error::Corrupt { path: reader.path.clone(), what };
+            match reader.rows.next() {
                 Some(Ok(records)) => {
                     let mut converter =
                         FromRecords { tables: &mut registry.tables, stacks: &registry.stacks };
                     let converted = converter.convert(&records, batch);
                     converted
                         .ok_or_else(|| corrupt("a column has another type than the format says".into()))?;
+                    for (name, value) in &reader.constants {
+                        let value = match value {
+                            Constant::Null => None,
+                            Constant::Number(number) => Some(Value::Number(*number)),
+                            Constant::Word(word) => Some(Value::Word(word)),
+                        };
+                        converter.set(name, value.as_ref(), batch);
+                    }
                     *done += batch.len() as u64;
                     return Ok(true);
                 }
@@ -219,7 +290,7 @@ impl Scan {
         for (_, parts) in orders {
             // Rows of an import may come before its first row in time, but are read after it.
             let earliest = parts.iter().map(|part| part.min_time_ns).min().unwrap_or(i64::MIN);
-            let parts = parts.iter().map(|part| (part.path(trace), part.rows)).collect();
+            let parts = parts.iter().map(|part| part.path(trace)).collect();
             runs.push(run(Rows::Parts(PartRun { parts, reader: None }), earliest));
         }
         if let Some(tail) = tail {

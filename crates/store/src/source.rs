@@ -55,8 +55,8 @@ pub struct Progress {
     pub total: Option<u64>,
 }
 
-/// Yields events in the order in which they happened.
-pub trait Source {
+/// Yields events in the order in which they happened. Can be read in a thread of its own.
+pub trait Source: Send {
     /// What the ids in batches point to. Grows while the source is read.
     fn tables(&self) -> &Tables;
 

@@ -204,7 +204,7 @@ impl Workload {
         // Mostly a thread's own stream; the first one is the default stream.
         let number =
             if self.random.below(8) == 0 { self.random.below(streams) } else { self.thread % streams };
-        if number == 0 { 0 } else { 0x55d0_c000 + number * 0x40 }
+        if number == 0 { 0 } else { 0x557f_c69e_a000 + number * 0x40 }
     }
 
     fn alloc(&mut self, base: Event) -> Event {

@@ -85,7 +85,10 @@ impl UsageArgs {
             }
         };
         let path = &self.input.inputs[0];
-        let props = OpenProps { scan: Columns::Figures.props(), ..self.input.reading.props() };
+        let props = OpenProps {
+            scan: Columns::Figures.props(&self.input.narrow.props()),
+            ..self.input.reading.props()
+        };
         let mut source = open(path, &props)?;
         let fold = UsageStream::new(&narrow, sink);
         let (_, mut pass) = fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;

@@ -158,7 +158,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Source for Reader<R> {
+impl<R: Read + Send> Source for Reader<R> {
     fn tables(&self) -> &Tables {
         &self.tables
     }
