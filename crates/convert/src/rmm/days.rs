@@ -2,8 +2,8 @@
 //!
 //! The rule: a step backwards of more than a minute is a new day; a smaller one is two threads out of
 //! order. Rows that straddle midnight out of order are told by both lying within a minute of it: the
-//! one before midnight belongs to the previous day. Only whole seconds are looked at. A pause of a day or more cannot be seen, and a
-//! clock that was set back by more than a minute looks like a new day.
+//! one before midnight belongs to the previous day. Only whole seconds are looked at. A pause of a day
+//! or more cannot be seen, and a clock that was set back by more than a minute looks like a new day.
 
 use floodmark_event::units::{Date, NS_PER_DAY};
 
