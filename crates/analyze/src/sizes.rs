@@ -282,7 +282,6 @@ fn bars(classes: &[(u64, u128); CLASSES]) -> Vec<HistogramBar> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
 

@@ -17,7 +17,8 @@
 //! | [`record`] | how records are encoded in a chunk, and decoded |
 //! | `ring` | the shared memory file: header, chunks, mapping |
 //! | `lane` | a thread's writing end: the recording path itself |
-//! | [`recorder`] | starting, stopping, threads that come and go, fork |
+//! | [`recorder`] | what programs call; starting, stopping, threads that come and go, fork |
+//! | `session` | a process's part in a recording: its ring, its lanes, its files |
 //! | `intern` | strings, frames and stacks that records refer to |
 //! | [`segment`] | files of chunks that left the ring |
 //! | [`reader`] | reading rings and segments, of a live process or a dead one |
@@ -29,6 +30,7 @@ pub mod record;
 pub mod recorder;
 mod ring;
 pub mod segment;
+mod session;
 
 pub use record::Place;
 pub use recorder::{RecordProps, Recorder, StartError, alloc, enter_scope, exit_scope, failure, free, mark};

@@ -1,9 +1,31 @@
 //! What the guides show is what the command prints.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use crate::cli_test::{CliTest, without_sizes};
+use crate::help::COMMANDS;
+
+#[test]
+fn the_reference_of_commands_is_what_help_says() {
+    let test = CliTest::new();
+    let mut text = String::from(
+        "# Commands\n\nWhat `floodmark COMMAND --help` says. Made from the program; after a change run\n\
+         `FLOODMARK_WRITE_DOCS=1 cargo test -p floodmark --test it reference`.\n",
+    );
+    for command in COMMANDS {
+        let help = test.run(&[command, "--help"]).ok().stdout;
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let help = lines.join("\n");
+        let _ = write!(text, "\n## floodmark {command}\n\n```text\n{}\n```\n", help.trim_end());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    if std::env::var_os("FLOODMARK_WRITE_DOCS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "docs/commands.md is out of date");
+}
 
 #[test]
 fn the_guide_for_rmm_users_shows_real_output() {

@@ -8,9 +8,8 @@
 #![expect(unsafe_code, reason = "hands out lanes in shared memory to threads")]
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString};
-use std::io::{self, Seek as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::CStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,19 +17,12 @@ use std::time::Duration;
 use super::intern::Interner;
 use super::lane::{Lane, Surroundings};
 use super::record::{Payload, Place, RecordType};
-use super::ring::{
-    CHUNK_BYTES, CHUNK_FREE, HEADER_BYTES, Identity, LossReason, Ring, c_path, host_in_names, path_of,
-};
-use crate::clock::{Anchor, monotonic_ns};
+use super::ring::{LossReason, Ring};
+use super::session::{GENERATION, MAX_LANES, OFF, Session, current_pid};
+use crate::clock::monotonic_ns;
 use crate::event::{Action, StackId, StringId};
 use crate::tables::Frame;
 
-/// Threads that can record at the same time.
-const MAX_LANES: usize = 4096;
-/// Value of [`GENERATION`] while nothing is recorded; lanes never have it.
-const OFF: u32 = 1;
-
-static GENERATION: AtomicU32 = AtomicU32::new(OFF);
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 /// Pid of the process that is making a session: a forked child inherits its parent's, which it can
 /// tell from its own.
@@ -112,24 +104,6 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// A process's part in a recording, from the first event to the end.
-pub(crate) struct Session {
-    pid: u32,
-    generation: u32,
-    ring: Ring,
-    ring_path: CString,
-    /// `segments/STEM.ring` in the trace: the ring itself or a link to it.
-    link_path: CString,
-    /// `segments/STEM`, what the names of this process's segments start with.
-    stem: CString,
-    props: RecordProps,
-    interner: &'static Interner,
-    next_scope: AtomicU32,
-    lane_count: AtomicU32,
-    lanes: Box<[AtomicPtr<Lane>]>,
-    definitions: AtomicBool,
-}
-
 /// The recording of this process, whichever it is, looked up when needed.
 struct Current;
 
@@ -140,63 +114,19 @@ impl Surroundings for Current {
     }
 
     fn ring(&self) -> &Ring {
-        &session().ring
+        session().ring()
     }
 
     fn ring_path(&self) -> &CStr {
-        &session().ring_path
+        session().ring_path()
     }
 
     fn may_grow(&self) -> bool {
-        let session = session();
-        let lanes = session.lane_count.load(Ordering::Relaxed) as usize;
-        let chunks = session.ring.header().chunks.load(Ordering::Relaxed) as usize;
-        chunks.saturating_sub(lanes) < session.props.shared_memory_bytes / CHUNK_BYTES
+        session().may_grow()
     }
 
     fn with_segment_path(&self, lane: u32, number: u32, with: &mut dyn FnMut(&CStr)) {
-        let mut path = PathText::default();
-        path.push(session().stem.to_bytes());
-        path.push(b".");
-        path.number(lane);
-        path.push(b".");
-        path.number(number);
-        path.push(b".seg");
-        if let Some(path) = path.finish() {
-            with(path);
-        }
-    }
-}
-
-/// A path put together without allocating.
-struct PathText {
-    bytes: [u8; libc::PATH_MAX as usize],
-    len: usize,
-}
-
-impl Default for PathText {
-    fn default() -> Self {
-        Self { bytes: [0; libc::PATH_MAX as usize], len: 0 }
-    }
-}
-
-impl PathText {
-    fn push(&mut self, text: &[u8]) {
-        let end = (self.len + text.len()).min(self.bytes.len());
-        self.bytes[self.len..end].copy_from_slice(&text[..end - self.len]);
-        self.len = end;
-    }
-
-    fn number(&mut self, number: u32) {
-        if number >= 10 {
-            self.number(number / 10);
-        }
-        self.push(&[b'0' + (number % 10) as u8]);
-    }
-
-    /// The path, unless it was too long.
-    fn finish(&self) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.bytes).ok()
+        session().with_segment_path(lane, number, with);
     }
 }
 
@@ -304,81 +234,6 @@ fn define(find: impl FnOnce(&Interner, &mut dyn FnMut(&mut Payload)) -> Option<u
     id
 }
 
-impl Session {
-    /// Writes to lane 0, which holds definitions and is shared under a lock: they are rare.
-    fn write_definition(&self, payload: &mut Payload) {
-        while self.definitions.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        // SAFETY: lane 0 is made with the session, and lanes are never freed.
-        let lane = unsafe { &*self.lanes[0].load(Ordering::Acquire) };
-        lane.put(payload.finish(), &Current);
-        self.definitions.store(false, Ordering::Release);
-    }
-
-    /// Takes a vacant lane or makes one.
-    fn lane(&self) -> Option<&'static Lane> {
-        let thread = current_thread();
-        let made = (self.lane_count.load(Ordering::Acquire) as usize).min(MAX_LANES);
-        for lane in &self.lanes[1..made] {
-            let lane = lane.load(Ordering::Acquire);
-            if lane.is_null() {
-                continue;
-            }
-            // SAFETY: lanes are never freed.
-            let lane = unsafe { &*lane };
-            if lane.vacant.load(Ordering::Relaxed) && lane.vacant.swap(false, Ordering::Acquire) {
-                lane.take(thread, &Current);
-                return Some(lane);
-            }
-        }
-        let number = self.lane_count.fetch_add(1, Ordering::Relaxed) as usize;
-        let page = (number < MAX_LANES).then(|| lane_page().ok()).flatten();
-        let Some(lane) = page else {
-            self.ring.lose(LossReason::NoLane, 1);
-            return None;
-        };
-        lane.initialize(number as u32, self.generation);
-        lane.take(thread, &Current);
-        self.lanes[number].store(std::ptr::from_ref(lane).cast_mut(), Ordering::Release);
-        Some(lane)
-    }
-}
-
-/// Maps a page for a lane that forked children see as zeros.
-fn lane_page() -> io::Result<&'static Lane> {
-    // SAFETY: a new anonymous mapping touches nothing of ours; it is a page and so large enough and
-    // aligned for a Lane, for which all zeros are valid; it is never unmapped.
-    unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        if libc::madvise(page, 4096, libc::MADV_WIPEONFORK) != 0 {
-            // Without it a forked child would write into its parent's chunks.
-            return Err(io::Error::last_os_error());
-        }
-        Ok(&*page.cast::<Lane>())
-    }
-}
-
-fn current_thread() -> u64 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::syscall(libc::SYS_gettid) as u64 }
-}
-
-fn current_pid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::getpid() as u32 }
-}
-
 /// Calls `with` with this thread's lane, finding one if it has none.
 fn with_lane<R>(with: impl FnOnce(&Lane) -> R) -> Option<R> {
     let generation = GENERATION.load(Ordering::Relaxed);
@@ -439,45 +294,6 @@ fn current_session() -> Option<&'static Session> {
 }
 
 impl Session {
-    fn create(
-        props: RecordProps,
-        generation: u32,
-        interner: &'static Interner,
-    ) -> Result<Box<Self>, StartError> {
-        let segments = props.trace.join("segments");
-        let error = |act, path: &Path| {
-            let path = path.to_owned();
-            move |source| StartError::Io { act, path, source }
-        };
-        std::fs::create_dir_all(&segments).map_err(error("creating", &segments))?;
-        let segments = segments.canonicalize().map_err(error("opening", &segments))?;
-        let pid = current_pid();
-        let stem = format!("{}-{pid}-{:x}", host_in_names(), monotonic_ns());
-        let link = segments.join(format!("{stem}.ring"));
-        let identity = Identity { anchor: Anchor::now(), command: command() };
-        let (ring, ring_path) =
-            create_ring(&props, &link, &stem, &identity).map_err(error("creating", &link))?;
-        let c_string = |path: &Path| c_path(path).map_err(error("naming", path));
-        let session = Box::new(Self {
-            pid,
-            generation,
-            ring_path: c_string(&ring_path)?,
-            link_path: c_string(&link)?,
-            stem: c_string(&segments.join(&stem))?,
-            ring,
-            props,
-            interner,
-            next_scope: AtomicU32::new(1),
-            lane_count: AtomicU32::new(1),
-            lanes: (0..MAX_LANES).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
-            definitions: AtomicBool::new(false),
-        });
-        let lane = lane_page().map_err(error("recording into", &session.props.trace))?;
-        lane.initialize(0, generation);
-        session.lanes[0].store(std::ptr::from_ref(lane).cast_mut(), Ordering::Release);
-        Ok(session)
-    }
-
     /// Makes this the recording of the process.
     fn install(self: Box<Self>) {
         let session = Box::leak(self);
@@ -485,38 +301,6 @@ impl Session {
         GENERATION.store(session.generation, Ordering::Release);
         session.interner.define_all(&mut |payload| session.write_definition(payload));
     }
-}
-
-/// Creates the ring in shared memory with a link to it in the trace, or in the trace itself.
-fn create_ring(
-    props: &RecordProps,
-    link: &Path,
-    stem: &str,
-    identity: &Identity,
-) -> io::Result<(Ring, PathBuf)> {
-    let extra = props.shared_memory_bytes / CHUNK_BYTES;
-    let shared = props.ring_directory.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
-    let path = shared.join(format!("floodmark-{stem}.ring"));
-    // The link comes first: a process killed in between leaves a link that leads nowhere, which the
-    // next open deletes, and not a file in shared memory that nobody knows.
-    std::os::unix::fs::symlink(&path, link)?;
-    if let Ok(ring) = Ring::create(&c_path(&path)?, MAX_LANES + extra, identity) {
-        return Ok((ring, path));
-    }
-    std::fs::remove_file(link)?;
-    // No shared memory to be had: a file of the trace costs page faults and write-back, but works.
-    Ring::create(&c_path(link)?, MAX_LANES + extra, identity).map(|ring| (ring, link.to_owned()))
-}
-
-/// The command line of this process, cut to what a header holds.
-fn command() -> [u8; 512] {
-    let mut command = [0; 512];
-    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let words = line.strip_suffix(&[0]).unwrap_or(&line);
-    for (to, from) in command[..511].iter_mut().zip(words) {
-        *to = if *from == 0 { b' ' } else { *from };
-    }
-    command
 }
 
 /// The recording of this process. Ends with [`Recorder::stop`]; dropping it does not end it.
@@ -602,51 +386,6 @@ fn settle() {
         {
             std::thread::sleep(Duration::from_micros(50));
         }
-    }
-}
-
-impl Session {
-    /// Replaces the link in the trace by a copy of the ring, and removes the ring.
-    fn bring_home(&self) -> io::Result<()> {
-        let (ring, link) = (path_of(&self.ring_path), path_of(&self.link_path));
-        if ring == link {
-            return Ok(());
-        }
-        let temporary = link.with_extension("ring.tmp");
-        let copied = self.copy_to(&temporary).and_then(|()| std::fs::rename(&temporary, &link));
-        if copied.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-            return copied;
-        }
-        std::fs::remove_file(&ring)
-    }
-
-    fn copy_to(&self, path: &Path) -> io::Result<()> {
-        let mut file = std::fs::File::create(path)?;
-        let chunks = (self.ring.header().chunks.load(Ordering::Acquire) as usize).min(self.ring.capacity());
-        let mut original = std::fs::File::open(std::ffi::OsStr::from_bytes(self.ring_path.to_bytes()))?;
-        let mut page = vec![0; HEADER_BYTES];
-        io::Read::read_exact(&mut original, &mut page)?;
-        file.write_all(&page)?;
-        let backed = original.metadata()?.len() as usize;
-        for index in 0..chunks {
-            let at = HEADER_BYTES + index * CHUNK_BYTES;
-            if at + CHUNK_BYTES > backed {
-                break;
-            }
-            // SAFETY: backed by the file as just checked, and mapped.
-            let (free, bytes) = unsafe {
-                let chunk = self.ring.chunk(index);
-                let free = (*chunk).state.load(Ordering::Acquire) == CHUNK_FREE;
-                (free, std::slice::from_raw_parts(chunk.cast::<u8>(), CHUNK_BYTES))
-            };
-            if !free {
-                file.seek(io::SeekFrom::Start(at as u64))?;
-                file.write_all(bytes)?;
-            }
-        }
-        file.set_len((HEADER_BYTES + chunks * CHUNK_BYTES) as u64)?;
-        file.sync_data()
     }
 }
 

@@ -2,4 +2,5 @@
 mod crash;
 mod exits;
 mod programs;
+mod project;
 mod space;

@@ -1,0 +1,56 @@
+//! What the project promises of its own sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Names under a table of a manifest.
+fn names(krate: &str, table: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join("crates").join(krate).join("Cargo.toml")).expect("a manifest");
+    let lines = text.lines().skip_while(|line| *line != format!("[{table}]")).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('[')).filter(|line| line.contains('='));
+    lines.map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn what_is_linked_into_other_processes_needs_libc_alone() {
+    assert_eq!(names("event", "dependencies"), ["libc"]);
+}
+
+#[test]
+fn crates_know_only_what_the_tour_says_they_may() {
+    let allowed: [(&str, &[&str]); 5] = [
+        ("event", &[]),
+        ("store", &["floodmark-event"]),
+        ("convert", &["floodmark-event", "floodmark-store"]),
+        ("analyze", &["floodmark-event"]),
+        ("view", &["floodmark-analyze", "floodmark-event"]),
+    ];
+    for (krate, may) in allowed {
+        let ours = names(krate, "dependencies").into_iter().filter(|name| name.starts_with("floodmark-"));
+        let mut ours: Vec<String> = ours.collect();
+        ours.sort();
+        assert_eq!(ours, may, "{krate}");
+    }
+}
+
+#[test]
+fn no_source_file_is_longer_than_six_hundred_lines() {
+    let mut folders = vec![root().join("crates"), root().join("fuzz/fuzz_targets")];
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let lines = fs::read_to_string(&path).expect("text").lines().count();
+                assert!(lines <= 600, "{} has {lines} lines: is it still one thing?", path.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 50, "{count} files");
+}
