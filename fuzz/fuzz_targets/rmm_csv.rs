@@ -14,7 +14,7 @@ use floodmark_store::Source;
 use libfuzzer_sys::fuzz_target;
 
 /// All events of a log, and whether it could be opened.
-fn read(input: impl Read, mode: Mode) -> (Vec<Event>, bool) {
+fn read(input: impl Read + Send, mode: Mode) -> (Vec<Event>, bool) {
     let mut events = Vec::new();
     let props = ReadProps { mode, ..ReadProps::default() };
     let Ok(mut reader) = Reader::open(input, "log.csv", &props) else { return (events, false) };

@@ -27,7 +27,10 @@ pub(crate) fn lenient() -> ReadProps {
 }
 
 /// Reads everything from `input`: the events and losses, and the error that ended it, if any.
-pub(crate) fn read_to_end(input: impl Read, props: &ReadProps) -> (Vec<Event>, Losses, Option<String>) {
+pub(crate) fn read_to_end(
+    input: impl Read + Send,
+    props: &ReadProps,
+) -> (Vec<Event>, Losses, Option<String>) {
     let mut events = Vec::new();
     let mut reader = match Reader::open(input, "log.csv", props) {
         Ok(reader) => reader,
@@ -49,7 +52,7 @@ pub(crate) fn drain(source: &mut dyn Source, events: &mut Vec<Event>) -> Result<
 }
 
 /// Events of a log that must be good.
-pub(crate) fn events(input: impl Read) -> Vec<Event> {
+pub(crate) fn events(input: impl Read + Send) -> Vec<Event> {
     let (events, losses, error) = read_to_end(input, &strict());
     assert_eq!(error, None);
     assert!(losses.is_empty(), "{losses:?}");
@@ -57,7 +60,7 @@ pub(crate) fn events(input: impl Read) -> Vec<Event> {
 }
 
 /// The reason why a log is refused.
-pub(crate) fn error(input: impl Read, props: &ReadProps) -> String {
+pub(crate) fn error(input: impl Read + Send, props: &ReadProps) -> String {
     read_to_end(input, props).2.expect("an error")
 }
 
