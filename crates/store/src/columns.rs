@@ -137,6 +137,11 @@ pub(crate) struct FromRecords<'a> {
     pub(crate) stacks: &'a FxHashMap<u64, StackId>,
 }
 
+/// An array of nothing.
+fn new_null_array() -> ArrayRef {
+    Arc::new(arrow_array::NullArray::new(0))
+}
+
 /// One value of a column as it is stored.
 pub(crate) enum Value<'a> {
     Number(i64),
@@ -169,6 +174,25 @@ where
     } else {
         column.each_cleared().extend(natives.iter().map(|native| convert(*native)));
     }
+    Some(())
+}
+
+/// Fills a column of plain numbers, taking over the array's memory where nobody else uses it.
+fn fill_numbers<P, T>(column: &mut Column<T>, array: ArrayRef, none: T) -> Option<()>
+where
+    P: arrow_array::ArrowPrimitiveType<Native = T>,
+    T: Copy + PartialEq + arrow_buffer::ArrowNativeType,
+{
+    let numbers = array.as_primitive_opt::<P>()?;
+    let differ = |first: &T| numbers.values().iter().any(|number| number != first);
+    if numbers.null_count() > 0 || !numbers.values().first().is_some_and(differ) {
+        return fill::<P, T>(column, &array, none, |number| number);
+    }
+    let values = numbers.values().clone();
+    drop(array);
+    *column = Column::Each(
+        values.into_inner().into_vec().unwrap_or_else(|shared| shared.typed_data::<T>().to_vec()),
+    );
     Some(())
 }
 
@@ -207,18 +231,20 @@ impl FromRecords<'_> {
     /// Replaces the rows of `out` by those of `records`; columns that are missing stay "none".
     ///
     /// `None` if a column has another type than the format says.
-    pub(crate) fn convert(&mut self, records: &RecordBatch, out: &mut EventBatch) -> Option<()> {
+    pub(crate) fn convert(&mut self, records: RecordBatch, out: &mut EventBatch) -> Option<()> {
         out.clear();
-        let schema = records.schema();
+        let (schema, mut columns, rows) = records.into_parts();
         for name in EVENT_COLUMNS {
-            let found = schema.index_of(name).ok().map(|index| records.column(index));
-            self.column(name, found, out)?;
+            let found = schema.index_of(name).ok();
+            // Taken out, so that the last owner of its memory is whoever fills the column.
+            let array = found.map(|index| std::mem::replace(&mut columns[index], new_null_array()));
+            self.column(name, array, out)?;
         }
-        out.set_len(records.num_rows());
+        out.set_len(rows);
         Some(())
     }
 
-    fn column(&mut self, name: &str, array: Option<&ArrayRef>, out: &mut EventBatch) -> Option<()> {
+    fn column(&mut self, name: &str, array: Option<ArrayRef>, out: &mut EventBatch) -> Option<()> {
         macro_rules! fill_from {
             ($column:ident, $none:expr, $with:expr) => {
                 match array {
@@ -231,30 +257,40 @@ impl FromRecords<'_> {
             };
         }
         match name {
-            "time" => fill_from!(time_ns, 0, |c, a, n| fill::<TimestampNanosecondType, _>(c, a, n, |v| v)),
+            "time" => fill_from!(time_ns, 0, fill_numbers::<TimestampNanosecondType, _>),
             "process" => {
-                fill_from!(process, ProcessId(0), |c, a, n| fill::<UInt32Type, _>(c, a, n, ProcessId))
+                fill_from!(process, ProcessId(0), |c, a: ArrayRef, n| fill::<UInt32Type, _>(
+                    c, &a, n, ProcessId
+                ))
             }
-            "thread" => fill_from!(thread, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
-            "action" => fill_from!(action, Action::Alloc, |c, a, n| fill_words(c, a, n, |word| {
+            "thread" => fill_from!(thread, 0, fill_numbers::<UInt64Type, _>),
+            "action" => fill_from!(action, Action::Alloc, |c, a: ArrayRef, n| fill_words(c, &a, n, |word| {
                 Action::from_name(word).unwrap_or_default()
             })),
-            "address" => fill_from!(address, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
-            "bytes" => fill_from!(bytes, UNKNOWN_BYTES, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
-            "device" => fill_from!(device, NO_DEVICE, |c, a, n| fill::<Int32Type, _>(c, a, n, |v| v)),
-            "stream" => fill_from!(stream, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
-            "kind" => fill_from!(kind, Kind::Unknown, |c, a, n| fill_words(c, a, n, |word| {
+            "address" => fill_from!(address, 0, fill_numbers::<UInt64Type, _>),
+            "bytes" => fill_from!(bytes, UNKNOWN_BYTES, fill_numbers::<UInt64Type, _>),
+            "device" => {
+                fill_from!(device, NO_DEVICE, |c, a: ArrayRef, n| fill::<Int32Type, _>(c, &a, n, |v| v))
+            }
+            "stream" => fill_from!(stream, 0, fill_numbers::<UInt64Type, _>),
+            "kind" => fill_from!(kind, Kind::Unknown, |c, a: ArrayRef, n| fill_words(c, &a, n, |word| {
                 Kind::from_name(word).unwrap_or_default()
             })),
-            "resource" => fill_from!(resource, StringId(0), |c, a, n| fill_words(c, a, n, |word| {
-                self.tables.intern(word)
-            })),
-            "scope" => fill_from!(scope, 0, |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| v)),
-            "stack" => fill_from!(stack, StackId(0), |c, a, n| fill::<UInt64Type, _>(c, a, n, |v| {
-                self.stacks.get(&v).copied().unwrap_or_default()
-            })),
+            "resource" => {
+                fill_from!(resource, StringId(0), |c, a: ArrayRef, n| fill_words(c, &a, n, |word| {
+                    self.tables.intern(word)
+                }))
+            }
+            "scope" => fill_from!(scope, 0, fill_numbers::<UInt64Type, _>),
+            "stack" => {
+                fill_from!(stack, StackId(0), |c, a: ArrayRef, n| fill::<UInt64Type, _>(c, &a, n, |v| {
+                    self.stacks.get(&v).copied().unwrap_or_default()
+                }))
+            }
             _ => {
-                fill_from!(name, StringId(0), |c, a, n| fill_words(c, a, n, |word| self.tables.intern(word)))
+                fill_from!(name, StringId(0), |c, a: ArrayRef, n| fill_words(c, &a, n, |word| self
+                    .tables
+                    .intern(word)))
             }
         }
     }

@@ -210,7 +210,7 @@ impl PartRun {
                 Some(Ok(records)) => {
                     let mut converter =
                         FromRecords { tables: &mut registry.tables, stacks: &registry.stacks };
-                    let converted = converter.convert(&records, batch);
+                    let converted = converter.convert(records, batch);
                     converted
                         .ok_or_else(|| corrupt("a column has another type than the format says".into()))?;
                     for (name, value) in &reader.constants {
