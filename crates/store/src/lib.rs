@@ -27,6 +27,7 @@ mod parts;
 mod registry;
 pub mod scan;
 pub mod seal;
+mod signals;
 pub mod source;
 mod tail;
 pub mod trace;

@@ -210,10 +210,11 @@ impl Manifest {
     /// # Errors
     /// [`Error::Io`]; the trace then has the manifest it had.
     pub fn save(&mut self, trace: &Path) -> Result<()> {
-        self.revision += 1;
+        let before = self.revision;
+        self.revision = before.wrapping_add(1);
         let saved = self.to_text().and_then(|text| dir::replace(&trace.join(MANIFEST_FILE), &text));
         if saved.is_err() {
-            self.revision -= 1;
+            self.revision = before;
         }
         saved
     }

@@ -205,7 +205,7 @@ impl Lane {
 
     fn pass_chunk(&mut self) {
         self.current = None;
-        self.position = Position { sequence: self.position.sequence + 1, records: 0 };
+        self.position = Position { sequence: self.position.sequence.saturating_add(1), records: 0 };
     }
 
     fn next_chunk(&mut self, losses: &mut Losses) -> Option<Current> {

@@ -135,7 +135,7 @@ impl Drop for PartWriter {
 /// Number for the next part of `table` among `parts`.
 pub(crate) fn next_number<'a>(parts: impl Iterator<Item = &'a Part>, table: &str) -> u32 {
     let number = |part: &Part| part.file.strip_prefix("part-")?.strip_suffix(".parquet")?.parse::<u32>().ok();
-    parts.filter(|part| part.table == table).filter_map(number).max().map_or(1, |last| last + 1)
+    parts.filter(|part| part.table == table).filter_map(number).max().map_or(1, |last| last.saturating_add(1))
 }
 
 /// Opens a part for reading.

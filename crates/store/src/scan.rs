@@ -285,7 +285,8 @@ impl Scan {
                 None => orders.push((part.order, vec![part])),
             }
         }
-        let total = orders.iter().flat_map(|(_, parts)| parts).map(|part| part.rows).sum();
+        let rows = orders.iter().flat_map(|(_, parts)| parts).map(|part| part.rows);
+        let total = rows.fold(0u64, u64::saturating_add);
         let run = |rows, time_ns| Run { rows, batch: EventBatch::new(), at: 0, time_ns, started: false };
         for (_, parts) in orders {
             // Rows of an import may come before its first row in time, but are read after it.

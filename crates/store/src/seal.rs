@@ -24,6 +24,7 @@ use crate::manifest::{Manifest, Part, Run};
 use crate::merge::{ScopeRow, TailMerge};
 use crate::parts::PartsWriter;
 use crate::registry::Registry;
+use crate::signals;
 use crate::tail::{self, Elsewhere, SEGMENTS, TailFile, TailSnapshot, parse_name};
 use crate::trace;
 
@@ -52,7 +53,7 @@ pub struct Sealer {
     retry_at: Option<Instant>,
     drain_number: u32,
     elsewhere: Elsewhere,
-    _lock: File,
+    lock: File,
 }
 
 /// A ring that is being drained.
@@ -98,6 +99,8 @@ impl Sealer {
     pub(crate) fn with_lock(trace: &Path, run: Run, lock: File, elsewhere: Elsewhere) -> Result<Self> {
         let manifest = match Manifest::load(trace)? {
             Some(manifest) => manifest,
+            // Parts would be deleted as left over from a crash.
+            None if trace::has_parts(trace) => return Err(trace::manifest_is_missing(trace)),
             None => {
                 let mut manifest = Manifest::new(run);
                 manifest.save(trace)?;
@@ -107,7 +110,7 @@ impl Sealer {
         let registry = Registry::load(trace, &manifest)?;
         // Drain files of an earlier sealer are read, never appended to: their end may be torn.
         let numbers = tail::names(trace)?.into_iter().filter_map(|name| match parse_name(&name)? {
-            TailFile::Segment { lane: None, number, .. } => Some(number + 1),
+            TailFile::Segment { lane: None, number, .. } => Some(number.saturating_add(1)),
             _ => None,
         });
         let drain_number = numbers.max().unwrap_or(0);
@@ -120,7 +123,7 @@ impl Sealer {
             retry_at: None,
             drain_number,
             elsewhere,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -213,7 +216,7 @@ impl Sealer {
     /// What went wrong with the trace's files; nothing is lost.
     pub fn seal(&mut self) -> Result<()> {
         // What is drained from now on goes to new files, so that the present ones can be deleted.
-        self.drain_number += 1;
+        self.drain_number = self.drain_number.saturating_add(1);
         for ring in self.rings.values_mut() {
             ring.drain = None;
         }
@@ -224,14 +227,14 @@ impl Sealer {
         let mut files = Vec::new();
         for (stem, tail) in &mut snapshot.processes {
             files.extend(tail.files.drain(..).map(|file| (stem.clone(), file)));
-            if tail.has_ended(stem) {
-                ended.push(stem.clone());
+            if tail.has_ended(stem, self.elsewhere) {
+                ended.push((stem.clone(), tail.owns_ring()));
             }
         }
         let parts = self.write_parts(snapshot, &mut manifest)?;
         manifest.parts.extend(parts);
         for process in &mut manifest.processes {
-            process.sealed |= ended.contains(&process.stem);
+            process.sealed |= ended.iter().any(|(stem, _)| *stem == process.stem);
         }
         manifest.save(&self.trace)?;
         self.manifest = manifest;
@@ -260,17 +263,18 @@ impl Sealer {
             }
         }
         manifest.losses.extend(&merge.losses);
-        writer.finish(manifest.processes.len() != self.manifest.processes.len(), manifest)
+        let listed: u64 = manifest.parts_of("process").map(|part| part.rows).sum();
+        writer.finish(listed != manifest.processes.len() as u64, manifest)
     }
 
     /// Deletes files whose events are all in parts.
-    fn delete_sealed(&mut self, files: &[(String, tail::SegmentFile)], ended: &[String]) {
+    fn delete_sealed(&mut self, files: &[(String, tail::SegmentFile)], ended: &[(String, bool)]) {
         for (stem, file) in files {
             let entry = self.manifest.processes.iter().find(|process| process.stem == *stem);
             let Some(entry) = entry else { continue };
             // A thread may still append to the last of its files.
             let newest = file.lane.is_some()
-                && !ended.contains(stem)
+                && !ended.iter().any(|(ended, _)| ended == stem)
                 && !files.iter().any(|(other, later)| {
                     other == stem && later.lane == file.lane && later.number > file.number
                 });
@@ -278,13 +282,19 @@ impl Sealer {
                 let _ = fs::remove_file(&file.path);
             }
         }
-        for stem in ended {
+        for (stem, owns_ring) in ended {
             self.rings.remove(stem);
             let link = self.trace.join(SEGMENTS).join(format!("{stem}.ring"));
-            if let Ok(ring) = fs::read_link(&link) {
+            // Only what is a ring, or was to become one, and is called as ours are: a link can be made to lead
+            // anywhere.
+            if let Ok(ring) = fs::read_link(&link)
+                && *owns_ring
+                && ring.file_name().is_some_and(|name| *name == *format!("floodmark-{stem}.ring"))
+            {
                 let _ = fs::remove_file(ring);
             }
             let _ = fs::remove_file(&link);
+            let _ = fs::remove_file(link.with_extension("ring.tmp"));
         }
     }
 
@@ -305,7 +315,14 @@ impl Sealer {
     pub fn finish(mut self) -> Result<Manifest> {
         self.find_rings()?;
         self.seal()?;
-        Ok(self.manifest)
+        Ok(self.manifest.clone())
+    }
+}
+
+impl Drop for Sealer {
+    fn drop(&mut self) {
+        // Children that were forked meanwhile hold the same lock, which closing would leave to them.
+        let _ = self.lock.unlock();
     }
 }
 
@@ -340,6 +357,7 @@ impl SealerThread {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let body = move || {
+            signals::block_all();
             let mut last_work = Instant::now();
             while !stopping.load(Ordering::Acquire) {
                 // What fails now (a full disk, say) is tried again; the tail holds everything until

@@ -27,7 +27,7 @@ impl Losses {
     /// Adds `count` to the gap with this reason.
     pub fn add(&mut self, count: u64, reason: &str) {
         if let Some(gap) = self.gaps.iter_mut().find(|gap| gap.reason == reason) {
-            gap.count += count;
+            gap.count = gap.count.saturating_add(count);
         } else {
             self.gaps.push(Gap { count, reason: reason.to_owned() });
         }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -68,8 +68,12 @@ impl ChunkRef {
 /// The tail of one process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTail {
-    /// What its ring says, if there is one.
+    /// What its ring says, if it could be read.
     pub(crate) ring: Option<RingProcess>,
+    /// Whether its ring is being made, or its process did not live to finish it.
+    unfinished: bool,
+    /// Whether there is a ring that is none we know.
+    strange: bool,
     /// Chunks by lane, in order.
     pub(crate) lanes: BTreeMap<u32, Vec<ChunkRef>>,
     /// Its segment files.
@@ -148,12 +152,29 @@ pub(crate) fn names(trace: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Opens a file of the tail, through a link if it is one; `None` if there is none.
+fn open_file(path: &Path) -> Result<Option<File>> {
+    // A ring may be moved into the trace between looking up the link and what it leads to.
+    for _ in 0..3 {
+        // A pipe somebody put there must not hold us up.
+        let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        match opened {
+            Ok(file) => {
+                let is_file = file.metadata().map_err(Error::io("reading", path))?.is_file();
+                return Ok(is_file.then_some(file));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("opening", path)(error)),
+        }
+    }
+    Ok(None)
+}
+
 impl TailSnapshot {
     /// Looks at everything in the tail of the trace at `trace`.
     ///
     /// # Errors
-    /// [`Error::Io`] if the folder cannot be read. A file that cannot is counted, see
-    /// [`Self::losses`].
+    /// [`Error::Io`] if something that is there cannot be read.
     pub(crate) fn collect(trace: &Path, manifest: &Manifest, elsewhere: Elsewhere) -> Result<Self> {
         let mut snapshot = Self::default();
         snapshot.look(trace, None)?;
@@ -166,25 +187,29 @@ impl TailSnapshot {
                 ring.life = Life::Ended;
             }
             let entry = manifest.processes.iter().find(|process| process.stem == *stem);
-            tail.order(entry.map(|entry| &entry.lanes));
+            let ended = tail.has_ended(stem, elsewhere);
+            tail.order(entry.map(|entry| &entry.lanes), ended);
         }
         Ok(snapshot)
     }
 
+    /// Looks at all rings and files, or again at one lane of those seen before.
     fn look(&mut self, trace: &Path, only: Option<u32>) -> Result<()> {
-        let names = names(trace)?;
         let folder = trace.join(SEGMENTS);
-        for name in &names {
-            if let Some(TailFile::Ring { stem }) = parse_name(name) {
-                self.process(stem).read_ring(&folder.join(name), only);
+        for name in &names(trace)? {
+            if let Some(TailFile::Ring { stem }) = parse_name(name)
+                && (only.is_none() || self.processes.contains_key(stem))
+            {
+                self.process(stem).read_ring(&folder.join(name), only)?;
             }
         }
         // Files may have appeared since the rings were read, and must not be missed.
-        let names = super::tail::names(trace)?;
-        for name in &names {
-            if let Some(TailFile::Segment { stem, lane, number }) = parse_name(name) {
+        for name in &names(trace)? {
+            if let Some(TailFile::Segment { stem, lane, number }) = parse_name(name)
+                && (only.is_none() || self.processes.contains_key(stem))
+            {
                 let file = SegmentFile { path: folder.join(name), lane, number, chunks: Vec::new() };
-                self.process(stem).read_segment(file, only);
+                self.process(stem).read_segment(file, only)?;
             }
         }
         Ok(())
@@ -196,7 +221,7 @@ impl TailSnapshot {
 
     /// Whether every process whose tail is here has ended.
     pub(crate) fn all_ended(&self) -> bool {
-        self.processes.iter().all(|(stem, tail)| tail.has_ended(stem))
+        self.processes.iter().all(|(stem, tail)| tail.has_ended(stem, Elsewhere::MayGoOn))
     }
 
     /// Enters the processes that the manifest does not know, and what their rings say now.
@@ -224,13 +249,19 @@ impl TailSnapshot {
 
 impl ProcessTail {
     /// Whether the process will write no more.
-    pub(crate) fn has_ended(&self, stem: &str) -> bool {
+    pub(crate) fn has_ended(&self, stem: &str, elsewhere: Elsewhere) -> bool {
         match &self.ring {
             Some(ring) => ring.life == Life::Ended,
+            None if elsewhere == Elsewhere::HasEnded => true,
             // A link without a ring: the process is about to make it, or did not live to, or the
-            // machine was restarted.
-            None => is_maker_gone(stem) || !self.files.is_empty(),
+            // machine was restarted, or we are on another one.
+            None => !self.strange && is_maker_gone(stem),
         }
+    }
+
+    /// Whether its ring is ours to delete once it has ended.
+    pub(crate) fn owns_ring(&self) -> bool {
+        self.ring.is_some() || self.unfinished
     }
 
     /// Whether there is anything to read, or was.
@@ -238,12 +269,24 @@ impl ProcessTail {
         self.ring.is_none() && self.lanes.is_empty()
     }
 
-    fn read_ring(&mut self, path: &Path, only: Option<u32>) {
-        // A ring whose link leads nowhere was in the memory of a machine that has been restarted;
-        // what it held is noticed as missing where the lanes break off.
-        let Ok(reader) = File::open(path).and_then(RingReader::new) else { return };
-        let Ok(process) = reader.process() else { return };
-        self.ring = Some(process);
+    fn read_ring(&mut self, path: &Path, only: Option<u32>) -> Result<()> {
+        let Some(file) = open_file(path)? else { return Ok(()) };
+        let mut magic = [0; 8];
+        if file.read_exact_at(&mut magic, 0).is_err() || magic == [0; 8] {
+            self.unfinished = true;
+            return Ok(());
+        }
+        let Ok(reader) = RingReader::new(file) else {
+            self.strange = true;
+            return Ok(());
+        };
+        if only.is_none() {
+            // Asked before the chunks are read: a process that ends meanwhile counts as running, and
+            // what it wrote after our look is for the next one.
+            self.ring = Some(reader.process().map_err(Error::io("reading", path))?);
+        } else if self.ring.is_none() {
+            return Ok(());
+        }
         let count = reader.chunk_count().unwrap_or(0);
         for index in 0..count {
             match reader.chunk(index, false) {
@@ -256,14 +299,15 @@ impl ProcessTail {
                     });
                 }
                 Ok(_) => {}
-                Err(_) => self.damaged += 1,
+                Err(_) => self.damaged += u64::from(only.is_none()),
             }
         }
+        Ok(())
     }
 
     /// Lists the frames of a segment by their heads.
-    fn read_segment(&mut self, mut segment: SegmentFile, only: Option<u32>) {
-        let Ok(file) = File::open(&segment.path) else { return };
+    fn read_segment(&mut self, mut segment: SegmentFile, only: Option<u32>) -> Result<()> {
+        let Some(file) = open_file(&segment.path)? else { return Ok(()) };
         let file = Arc::new(file);
         let mut offset = 0;
         let mut head = [0; FRAME_HEAD_BYTES];
@@ -292,24 +336,37 @@ impl ProcessTail {
         }
         self.files.retain(|known| known.path != segment.path);
         self.files.push(segment);
+        Ok(())
     }
 
     /// Puts each lane in order, drops what is in parts, and keeps the fullest copy of each chunk.
-    fn order(&mut self, sealed: Option<&BTreeMap<u32, Position>>) {
-        let ended = self.ring.as_ref().is_none_or(|ring| ring.life == Life::Ended);
+    fn order(&mut self, sealed: Option<&BTreeMap<u32, Position>>, ended: bool) {
+        if !ended {
+            // A chunk that could not be read while it was written to is for the next look.
+            self.damaged = 0;
+        }
         for (lane, chunks) in &mut self.lanes {
             let next = sealed.and_then(|lanes| lanes.get(lane)).map_or(0, |position| position.sequence);
             chunks.retain(|chunk| chunk.sequence >= next);
             chunks.sort_by_key(|chunk| (chunk.sequence, !chunk.complete, usize::MAX - chunk.len()));
             chunks.dedup_by_key(|chunk| chunk.sequence);
-            // A thread may have filled a chunk after we copied it and gone on to the next, which we
-            // then saw: what follows an unfinished copy is for the next look.
-            if let Some(unfinished) = chunks.iter().position(|chunk| !chunk.complete) {
-                chunks.truncate(unfinished + 1);
+            if ended {
+                for chunk in chunks.iter_mut() {
+                    chunk.complete = true;
+                }
+                continue;
             }
-            for chunk in chunks.iter_mut().filter(|_| ended) {
-                chunk.complete = true;
-            }
+            // A thread goes on while we look: it may have filled a chunk after we copied it, or gone
+            // through one we saw as free, and we then saw the next. Only what follows without a hole
+            // and is finished can be followed by more.
+            let mut expected = next;
+            let mut open = true;
+            chunks.retain(|chunk| {
+                let keep = open && chunk.sequence == expected;
+                expected = expected.saturating_add(1);
+                open = keep && chunk.complete;
+                keep
+            });
         }
     }
 
@@ -318,7 +375,7 @@ impl ProcessTail {
         let mut entry = ProcessEntry {
             id: manifest.processes.len() as u32 + 1,
             stem: stem.to_owned(),
-            pid: stem.rsplit('-').nth(1).and_then(|pid| pid.parse().ok()).unwrap_or(0),
+            pid: stem.rsplit('-').nth(2).and_then(|pid| pid.parse().ok()).unwrap_or(0),
             parent_pid: 0,
             host: String::new(),
             command: String::new(),
@@ -349,7 +406,9 @@ impl ProcessTail {
     pub(crate) fn utc_offset_ns(&self, entry: &ProcessEntry, manifest: &Manifest) -> i64 {
         let clock = manifest.clocks.iter().find(|clock| clock.boot == entry.boot);
         let from_clock = clock.map(|clock| clock.utc_ns.wrapping_sub(clock.monotonic_ns as i64));
-        from_clock.or(self.utc_offset_ns).unwrap_or(0)
+        let anchor = self.ring.as_ref().map(|ring| ring.anchor);
+        let from_ring = anchor.map(|anchor| anchor.utc_ns.wrapping_sub(anchor.monotonic_ns as i64));
+        from_clock.or(self.utc_offset_ns).or(from_ring).unwrap_or(0)
     }
 
     /// Drops chunks that are known to hold nothing from `from_ns` on: those whose successor in the

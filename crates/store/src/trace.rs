@@ -34,6 +34,22 @@ pub fn is_trace(path: &Path) -> bool {
     path.join(MANIFEST_FILE).is_file() || path.join(SEGMENTS).is_dir()
 }
 
+/// Folders of tables.
+const TABLES: [&str; 6] = ["event", "scope", "process", "string", "frame", "stack"];
+
+/// Whether there are files that look like parts.
+pub(crate) fn has_parts(trace: &Path) -> bool {
+    let is_part = |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".parquet");
+    TABLES
+        .iter()
+        .any(|table| fs::read_dir(trace.join(table)).is_ok_and(|entries| entries.flatten().any(is_part)))
+}
+
+/// The error for a trace with parts and nothing that lists them.
+pub(crate) fn manifest_is_missing(trace: &Path) -> Error {
+    Error::Corrupt { path: trace.join(MANIFEST_FILE), what: "it is missing, but the trace has parts".into() }
+}
+
 fn has_tail(trace: &Path) -> Result<bool> {
     Ok(tail::names(trace)?.iter().any(|name| parse_name(name).is_some()))
 }
@@ -50,16 +66,18 @@ impl Trace {
             let reason = format!("it has neither {MANIFEST_FILE} nor {SEGMENTS}/, so it is no trace");
             return Err(Error::Unrecognized { path: path.to_owned(), reason });
         }
-        let manifest = Manifest::load(path)?;
+        let missing = Manifest::load(path)?.is_none();
+        if missing && has_parts(path) {
+            return Err(manifest_is_missing(path));
+        }
         if has_tail(path)?
             && let Some(manifest) = recover(path)?
         {
             return Ok(Self { path: path.to_owned(), manifest, live: false });
         }
+        // Loaded after the look at the tail: what left it meanwhile is in the manifest by then.
         let live = has_tail(path)?;
-        // Reloaded where there is a tail: recovery may have been done by somebody else meanwhile.
-        let manifest = if live { Manifest::load(path)? } else { manifest };
-        let manifest = manifest.unwrap_or_else(|| Manifest::new(Run::default()));
+        let manifest = Manifest::load(path)?.unwrap_or_else(|| Manifest::new(Run::default()));
         Ok(Self { path: path.to_owned(), manifest, live })
     }
 
@@ -141,7 +159,7 @@ fn seal_all(trace: &Path, lock: File, elsewhere: Elsewhere) -> Result<Manifest> 
 
 /// Deletes files that look like parts but are not listed: what a crash left half done.
 pub(crate) fn sweep(trace: &Path, manifest: &Manifest) {
-    for table in ["event", "scope", "process", "string", "frame", "stack"] {
+    for table in TABLES {
         let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -183,8 +201,9 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
     let mut report = RepairReport::default();
     let Some(lock) = seal::lock(path)? else { return Err(Error::Locked { path: path.to_owned() }) };
     let mut manifest = match Manifest::load(path) {
-        Ok(manifest) => manifest.unwrap_or_else(|| Manifest::new(Run::default())),
-        Err(Error::Corrupt { .. }) => {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) if !has_parts(path) => Manifest::new(Run::default()),
+        Ok(None) | Err(Error::Corrupt { .. }) => {
             report.manifest_rebuilt = true;
             rebuild(path)?
         }
@@ -201,17 +220,21 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
         let aside = file.with_extension("parquet.damaged");
         let _ = fs::rename(&file, &aside);
         if part.table == "event" {
-            report.lost_events += part.rows;
+            report.lost_events = report.lost_events.saturating_add(part.rows);
             manifest.losses.add(part.rows, "their part was damaged and set aside by repair");
         }
         report.set_aside.push((aside, check.err().map(|error| error.to_string()).unwrap_or_default()));
     }
-    let before: u64 = manifest.parts_of("event").map(|part| part.rows).sum();
+    let before = event_rows(&manifest);
     manifest.save(path)?;
     let manifest = seal_all(path, lock, Elsewhere::HasEnded)?;
-    report.events = manifest.parts_of("event").map(|part| part.rows).sum();
-    report.recovered_events = report.events - before;
+    report.events = event_rows(&manifest);
+    report.recovered_events = report.events.saturating_sub(before);
     Ok(report)
+}
+
+fn event_rows(manifest: &Manifest) -> u64 {
+    manifest.parts_of("event").fold(0, |rows, part| rows.saturating_add(part.rows))
 }
 
 /// Reads every row of a part.
@@ -231,7 +254,7 @@ fn read_through(trace: &Path, listed: &Part) -> Result<()> {
 /// Makes a manifest from the parts that are there.
 fn rebuild(trace: &Path) -> Result<Manifest> {
     let mut manifest = Manifest::new(Run::default());
-    for table in ["event", "scope", "process", "string", "frame", "stack"] {
+    for table in TABLES {
         let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| name.ends_with(".parquet")).collect();

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::record::{MAX_PAYLOAD_BYTES, Payload, RecordType};
+use super::record::{MAX_PAYLOAD_BYTES, NumbersPayload, RecordType, TextPayload};
 use crate::event::StackId;
 use crate::tables::Frame;
 
@@ -20,8 +20,8 @@ const TEXT_BYTES: usize = 64 << 20;
 /// Longest string that is kept whole; a longer one is cut, as its record would be.
 const MAX_TEXT: usize = MAX_PAYLOAD_BYTES - 16;
 
-/// Writes a definition into the tail.
-type Write<'a> = &'a mut dyn FnMut(&mut Payload);
+/// Writes a definition into the tail; returns whether there was room.
+type Write<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 
 /// A hash table of ids in mapped memory: linear probing, half full at most, never shrinks.
 struct Table<T: 'static> {
@@ -87,7 +87,7 @@ impl<T: Copy + 'static> Table<T> {
         hash: u64,
         is: impl Fn(T) -> bool,
         make: impl FnOnce() -> Option<T>,
-        define: impl FnOnce(u32),
+        define: impl FnOnce(u32) -> bool,
     ) -> Option<u32> {
         if let Ok(id) = self.find(hash, &is) {
             return Some(id);
@@ -98,14 +98,17 @@ impl<T: Copy + 'static> Table<T> {
         let id = match self.find(hash, &is) {
             Ok(id) => Some(id),
             Err(_) if self.len() as usize >= self.capacity => None,
-            Err(slot) => make().map(|entry| {
+            Err(slot) => make().and_then(|entry| {
                 let id = self.len() + 1;
+                // An id that could not be defined is not handed out; its number goes to the next.
+                if !define(id) {
+                    return None;
+                }
                 // SAFETY: below the capacity, and only the holder of `inserting` writes.
                 unsafe { self.entries.add(id as usize - 1).write(entry) };
                 self.count.store(id, Ordering::Release);
-                define(id);
                 self.slots[slot].store(id, Ordering::Release);
-                id
+                Some(id)
             }),
         };
         self.inserting.store(false, Ordering::Release);
@@ -170,12 +173,12 @@ fn mix(hash: u64, value: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
-fn string_definition(id: u32, text: &str) -> Payload {
-    Payload::new(RecordType::String).number(u64::from(id)).text(text)
+fn string_definition(id: u32, text: &str) -> TextPayload {
+    TextPayload::new(RecordType::String).number(u64::from(id)).text(text)
 }
 
-fn frame_definition(id: u32, frame: &Frame) -> Payload {
-    Payload::new(RecordType::Frame)
+fn frame_definition(id: u32, frame: &Frame) -> NumbersPayload {
+    NumbersPayload::new(RecordType::Frame)
         .number(u64::from(id))
         .number(u64::from(frame.function.0))
         .number(u64::from(frame.file.0))
@@ -184,8 +187,8 @@ fn frame_definition(id: u32, frame: &Frame) -> Payload {
         .number(frame.address)
 }
 
-fn stack_definition(id: u32, stack: Stack) -> Payload {
-    let payload = Payload::new(RecordType::Stack).number(u64::from(id));
+fn stack_definition(id: u32, stack: Stack) -> NumbersPayload {
+    let payload = NumbersPayload::new(RecordType::Stack).number(u64::from(id));
     payload.number(u64::from(stack.parent.0)).number(u64::from(stack.frame))
 }
 
@@ -216,7 +219,7 @@ impl Interner {
             hash,
             |entry| tables.text(entry) == text,
             || tables.keep(text),
-            |id| write(&mut string_definition(id, text)),
+            |id| write(string_definition(id, text).finish()),
         )
     }
 
@@ -229,7 +232,7 @@ impl Interner {
             hash,
             |entry| entry == *frame,
             || Some(*frame),
-            |id| write(&mut frame_definition(id, frame)),
+            |id| write(frame_definition(id, frame).finish()),
         )
     }
 
@@ -240,7 +243,7 @@ impl Interner {
             mix(2, u64::from(parent.0) << 32 | u64::from(frame)),
             |entry| entry.parent == parent && entry.frame == frame,
             || Some(stack),
-            |id| write(&mut stack_definition(id, stack)),
+            |id| write(stack_definition(id, stack).finish()),
         )
     }
 
@@ -253,13 +256,13 @@ impl Interner {
             flag.store(false, Ordering::Release);
         }
         for id in 1..=strings.len() {
-            write(&mut string_definition(id, tables.text(strings.entry(id))));
+            write(string_definition(id, tables.text(strings.entry(id))).finish());
         }
         for id in 1..=frames.len() {
-            write(&mut frame_definition(id, &frames.entry(id)));
+            write(frame_definition(id, &frames.entry(id)).finish());
         }
         for id in 1..=stacks.len() {
-            write(&mut stack_definition(id, stacks.entry(id)));
+            write(stack_definition(id, stacks.entry(id)).finish());
         }
     }
 }

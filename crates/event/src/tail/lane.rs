@@ -12,8 +12,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
 
 use super::record::{
-    Body, MAX_EVENT_BYTES, MAX_PLACE_BYTES, PLACE_SLOTS, Payload, Place, Previous, RecordType, encode_event,
-    place_payload,
+    Body, MAX_EVENT_BYTES, MAX_PLACE_BYTES, NumbersPayload, PLACE_SLOTS, Place, Previous, RecordType,
+    encode_event, place_payload,
 };
 use super::ring::{
     CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING, ChunkHeader, LossReason,
@@ -130,8 +130,8 @@ impl Lane {
         self.scope.set(0);
         // A chunk begins with its thread; only a chunk that goes on needs to be told.
         if !self.chunk.get().is_null() {
-            self.put(Payload::new(RecordType::Thread).number(thread).finish(), around);
-            self.put(Payload::new(RecordType::Scope).number(0).finish(), around);
+            self.put(NumbersPayload::new(RecordType::Thread).number(thread).finish(), around);
+            self.put(NumbersPayload::new(RecordType::Scope).number(0).finish(), around);
         }
     }
 
@@ -183,7 +183,7 @@ impl Lane {
     }
 
     /// Records something that is not an event; `build` gets the time since the previous record.
-    pub(crate) fn other(&self, around: &impl Surroundings, build: impl FnOnce(u64) -> Payload) {
+    pub(crate) fn other(&self, around: &impl Surroundings, build: impl FnOnce(u64) -> NumbersPayload) {
         if self.busy.load(Ordering::Relaxed) {
             around.ring().lose(LossReason::Nested, 1);
             return;
@@ -218,7 +218,7 @@ impl Lane {
     /// Enters scope `scope` and returns the one around it.
     pub(crate) fn enter(&self, scope: u32, name: StringId, around: &impl Surroundings) -> u32 {
         self.other(around, |elapsed| {
-            let payload = Payload::new(RecordType::EnterScope).number(elapsed);
+            let payload = NumbersPayload::new(RecordType::EnterScope).number(elapsed);
             payload.number(u64::from(scope)).number(u64::from(name.0))
         });
         self.scope.replace(scope)
@@ -227,7 +227,7 @@ impl Lane {
     /// Leaves the innermost scope for `parent`.
     pub(crate) fn exit(&self, parent: u32, around: &impl Surroundings) {
         self.other(around, |elapsed| {
-            Payload::new(RecordType::ExitScope).number(elapsed).number(u64::from(parent))
+            NumbersPayload::new(RecordType::ExitScope).number(elapsed).number(u64::from(parent))
         });
         self.scope.set(parent);
     }
@@ -258,11 +258,12 @@ impl Lane {
         number as u8
     }
 
-    /// Appends an encoded record and commits it; counts it as lost if there is no room.
-    pub(crate) fn put(&self, record: &[u8], around: &impl Surroundings) {
+    /// Appends an encoded record and commits it; counts it as lost if there is no room. Returns
+    /// whether there was.
+    pub(crate) fn put(&self, record: &[u8], around: &impl Surroundings) -> bool {
         if self.position.get() as usize + record.len() > CHUNK_PAYLOAD_BYTES && !self.next_chunk(around) {
             around.ring().lose(LossReason::NoSpace, 1);
-            return;
+            return false;
         }
         let position = self.position.get();
         // SAFETY: as in `event`; the length was checked above.
@@ -270,6 +271,7 @@ impl Lane {
             self.payload().add(position as usize).copy_from_nonoverlapping(record.as_ptr(), record.len());
         };
         self.commit(position + record.len() as u32);
+        true
     }
 
     #[inline]
@@ -371,9 +373,12 @@ impl Lane {
         self.previous.set(Previous { time_ns: now, address: 0 });
         self.last_place.set(NO_PLACE);
         self.begun.set(self.begun.get() + 1);
-        self.put(Payload::new(RecordType::Thread).number(self.thread.get()).finish(), around);
+        self.put(NumbersPayload::new(RecordType::Thread).number(self.thread.get()).finish(), around);
         if self.scope.get() != 0 {
-            self.put(Payload::new(RecordType::Scope).number(u64::from(self.scope.get())).finish(), around);
+            self.put(
+                NumbersPayload::new(RecordType::Scope).number(u64::from(self.scope.get())).finish(),
+                around,
+            );
         }
     }
 }

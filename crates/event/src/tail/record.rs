@@ -144,21 +144,27 @@ pub(crate) fn encode_event(
     at + usize::from(STACK_LENGTHS[stack_code as usize & 3])
 }
 
-/// Builds the payload of a record that is not an event, on the stack.
-pub(crate) struct Payload {
-    bytes: [u8; MAX_PAYLOAD_BYTES + 16],
+/// Builds a record that is not an event, on the stack, which may be a signal handler's: no more of it
+/// than the record needs.
+pub(crate) struct Payload<const N: usize> {
+    bytes: [u8; N],
     len: usize,
 }
 
-impl Payload {
+/// A record of numbers alone, seven at most.
+pub(crate) type NumbersPayload = Payload<80>;
+/// A record that ends with text.
+pub(crate) type TextPayload = Payload<{ MAX_PAYLOAD_BYTES + 16 }>;
+
+impl<const N: usize> Payload<N> {
     pub(crate) fn new(kind: RecordType) -> Self {
-        let mut payload = Self { bytes: [0; MAX_PAYLOAD_BYTES + 16], len: 3 };
+        let mut payload = Self { bytes: [0; N], len: 3 };
         payload.bytes[0] = (kind as u8) << 2 | NOT_AN_EVENT;
         payload
     }
 
     pub(crate) fn number(mut self, mut value: u64) -> Self {
-        while value >= 0x80 && self.len < self.bytes.len() - 1 {
+        while value >= 0x80 && self.len < N - 1 {
             self.bytes[self.len] = value as u8 | 0x80;
             self.len += 1;
             value >>= 7;
@@ -170,8 +176,8 @@ impl Payload {
 
     /// Appends text as the rest of the payload, cut to what fits.
     pub(crate) fn text(mut self, text: &str) -> Self {
-        let room = (MAX_PAYLOAD_BYTES + 3).saturating_sub(self.len);
-        let len = (0..=text.len().min(room)).rev().find(|len| text.is_char_boundary(*len)).unwrap_or(0);
+        let room = (N - 13).saturating_sub(self.len);
+        let len = text.floor_char_boundary(room);
         self.bytes[self.len..self.len + len].copy_from_slice(&text.as_bytes()[..len]);
         self.len += len;
         self
@@ -185,8 +191,8 @@ impl Payload {
 }
 
 /// Builds the record that defines `place` as `slot`.
-pub(crate) fn place_payload(slot: u8, place: &Place) -> Payload {
-    Payload::new(RecordType::Place)
+pub(crate) fn place_payload(slot: u8, place: &Place) -> NumbersPayload {
+    NumbersPayload::new(RecordType::Place)
         .number(u64::from(slot))
         .number(u64::from(place.device as u32))
         .number(place.kind as u64)

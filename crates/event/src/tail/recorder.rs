@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::intern::Interner;
 use super::lane::{Lane, Surroundings};
-use super::record::{Payload, Place, RecordType};
+use super::record::{NumbersPayload, Place, RecordType};
 use super::ring::{LossReason, Ring};
 use super::session::{GENERATION, MAX_LANES, OFF, Session, current_pid};
 use crate::clock::monotonic_ns;
@@ -28,8 +28,16 @@ static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 /// tell from its own.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
+/// How often a forked child could not make a ring.
+static CHILD_FAILURES: AtomicU32 = AtomicU32::new(0);
+/// How many events such a child loses before it tries again.
+const CHILD_RETRY_EVENTS: u32 = 4096;
+
 /// Number of the next recording.
 static NEXT: AtomicU32 = AtomicU32::new(OFF + 1);
+
+/// How long the end of a recording waits for threads that are in the middle of something.
+const PATIENCE_NS: u64 = 2_000_000_000;
 
 static NOWHERE: Lane = Lane::nowhere();
 
@@ -195,7 +203,7 @@ pub fn exit_scope(outer: u32) {
 pub fn mark(name: StringId) {
     with_lane(|lane| {
         lane.other(&Current, |elapsed| {
-            Payload::new(RecordType::Mark).number(elapsed).number(u64::from(name.0))
+            NumbersPayload::new(RecordType::Mark).number(elapsed).number(u64::from(name.0))
         });
     });
 }
@@ -218,13 +226,13 @@ pub fn intern_stack(parent: StackId, frame: u32) -> StackId {
 }
 
 /// Calls `find` with the interner and a function that writes definitions, each once.
-fn define(find: impl FnOnce(&Interner, &mut dyn FnMut(&mut Payload)) -> Option<u32>) -> Option<u32> {
+fn define(find: impl FnOnce(&Interner, &mut dyn FnMut(&[u8]) -> bool) -> Option<u32>) -> Option<u32> {
     if !is_recording() || INSIDE.replace(true) {
         return None;
     }
     let session = current_session();
     let id = session.and_then(|session| {
-        let found = find(session.interner, &mut |payload| session.write_definition(payload));
+        let found = find(session.interner, &mut |record| session.write_definition(record));
         if found.is_none() {
             session.ring.lose(LossReason::NoDefinition, 1);
         }
@@ -264,42 +272,59 @@ fn with_lane<R>(with: impl FnOnce(&Lane) -> R) -> Option<R> {
     Some(result)
 }
 
+/// Whether a session is this process's own and not one it inherited by a fork.
+fn is_own(session: &Session) -> bool {
+    // A child in a pid namespace of its own may have its parent's number, but lanes of the parent read
+    // as zeros there.
+    // SAFETY: lane 0 is made with the session, and lanes are never freed.
+    let definitions = unsafe { &*session.lanes[0].load(Ordering::Acquire) };
+    session.pid == current_pid() && definitions.generation.load(Ordering::Relaxed) == session.generation
+}
+
 /// Returns the session of this process, making one in a forked child.
 fn current_session() -> Option<&'static Session> {
-    let pid = current_pid();
     let found = session();
-    if found.pid == pid {
+    if is_own(found) {
         return Some(found);
     }
     // Another thread of the child may be at it; a parent's unfinished attempt shows as another pid.
+    let pid = current_pid();
     loop {
         let maker = MAKER.load(Ordering::Acquire);
         if maker != pid && MAKER.compare_exchange(maker, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             break;
         }
         std::thread::yield_now();
-        if session().pid == pid {
+        if is_own(session()) {
             return Some(session());
         }
     }
-    if session().pid != pid {
+    // A child that cannot have a ring (it gave up its rights, or there is no space) tries again now and
+    // then, and counts what it loses in its parent's ring, which it still has.
+    if !is_own(session()) {
+        let failures = CHILD_FAILURES.load(Ordering::Relaxed);
+        CHILD_FAILURES.store(failures.wrapping_add(1), Ordering::Relaxed);
         let generation = GENERATION.load(Ordering::Relaxed).wrapping_add(1).max(OFF + 1);
-        match Session::create(found.props.clone(), generation, found.interner) {
-            Ok(session) => session.install(),
-            Err(_) => GENERATION.store(OFF, Ordering::Relaxed),
+        let made = failures
+            .is_multiple_of(CHILD_RETRY_EVENTS)
+            .then(|| Session::create(found.props.clone(), generation, found.interner));
+        match made {
+            Some(Ok(session)) => session.install(),
+            _ => found.ring.lose(LossReason::NoSpace, 1),
         }
     }
     MAKER.store(0, Ordering::Release);
-    is_recording().then(session)
+    Some(session()).filter(|session| is_own(session))
 }
 
 impl Session {
     /// Makes this the recording of the process.
     fn install(self: Box<Self>) {
         let session = Box::leak(self);
+        // What a child inherited is defined before any of its threads can use it.
+        session.interner.define_all(&mut |record| session.write_definition(record));
         SESSION.store(session, Ordering::Release);
         GENERATION.store(session.generation, Ordering::Release);
-        session.interner.define_all(&mut |payload| session.write_definition(payload));
     }
 }
 
@@ -348,17 +373,29 @@ impl Recorder {
 
 /// Ends the recording of this process, if there is one of its own.
 fn stop() {
-    if !is_recording() || session().pid != current_pid() {
+    if !is_recording() {
         return;
     }
-    let was_inside = INSIDE.replace(true);
-    GENERATION.store(OFF, Ordering::SeqCst);
-    settle();
+    // Nobody starts or stops meanwhile.
+    let pid = current_pid();
+    let deadline = monotonic_ns() + PATIENCE_NS;
+    while MAKER.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if monotonic_ns() > deadline {
+            return;
+        }
+        std::thread::yield_now();
+    }
     let session = session();
-    session.ring.header().closed.store(1, Ordering::Release);
-    // If the disk is full the ring stays where it is and the link in the trace leads to it.
-    let _ = session.bring_home();
-    INSIDE.set(was_inside);
+    if is_recording() && is_own(session) {
+        let was_inside = INSIDE.replace(true);
+        GENERATION.store(OFF, Ordering::SeqCst);
+        settle(session);
+        session.ring.header().closed.store(1, Ordering::Release);
+        // If the disk is full the ring stays where it is and the link in the trace leads to it.
+        let _ = session.bring_home();
+        INSIDE.set(was_inside);
+    }
+    MAKER.store(0, Ordering::Release);
 }
 
 /// Waits until no thread is in the middle of a record.
@@ -366,7 +403,7 @@ fn stop() {
 /// A thread marks its lane busy and then looks at the generation; we changed the generation and then
 /// look at the lanes. The barrier between makes each of us see at least one of the other's stores,
 /// which a fence on the recording path would do at ten times its cost.
-fn settle() {
+fn settle(session: &Session) {
     // SAFETY: plain system calls; the first registers the intent, as the second requires.
     let fenced = unsafe {
         libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0
@@ -375,10 +412,9 @@ fn settle() {
     if !fenced {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let session = session();
     let made = (session.lane_count.load(Ordering::Acquire) as usize).min(MAX_LANES);
     // A thread that was stopped in the middle of a record, by a debugger say, is not waited for.
-    let deadline = monotonic_ns() + 200_000_000;
+    let deadline = monotonic_ns() + PATIENCE_NS;
     for lane in &session.lanes[..made] {
         let lane = lane.load(Ordering::Acquire);
         // SAFETY: lanes are never freed.

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::clock::Anchor;
+use crate::clock::{Anchor, monotonic_ns};
 
 /// First bytes of a ring.
 pub(crate) const RING_MAGIC: [u8; 8] = *b"FLDRING1";
@@ -150,11 +150,18 @@ fn reserve(fd: libc::c_int, offset: usize, len: usize) -> io::Result<()> {
     if exceeds_file_limit((offset + len) as u64) {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
-    // SAFETY: plain system call on a descriptor we hold.
-    if unsafe { libc::fallocate(fd, 0, offset as libc::off_t, len as libc::off_t) } == 0 {
-        return Ok(());
+    // Shared memory gives up when a signal comes, as they do all the time in a program under a profiler.
+    let mut error = io::Error::from_raw_os_error(libc::EINTR);
+    for _ in 0..100 {
+        // SAFETY: plain system call on a descriptor we hold.
+        if unsafe { libc::fallocate(fd, 0, offset as libc::off_t, len as libc::off_t) } == 0 {
+            return Ok(());
+        }
+        error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            break;
+        }
     }
-    let error = io::Error::last_os_error();
     if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
         return Err(error);
     }
@@ -304,16 +311,35 @@ pub(crate) fn host_name() -> [u8; 64] {
 }
 
 /// Returns this host's name, as far as it can stand in a file name.
-pub(crate) fn host_in_names() -> String {
+fn host_in_names() -> String {
     let plain = |byte: &u8| if byte.is_ascii_alphanumeric() { *byte as char } else { '_' };
     host_name().iter().take_while(|byte| **byte != 0).take(32).map(plain).collect()
 }
 
-/// Whether the process that named its tail files with `stem` (`HOST-PID-TIME`) ran here and is gone.
+/// What the tail files of this process are called: host, pid, pid namespace and time.
+pub(crate) fn stem() -> String {
+    // SAFETY: no arguments, cannot fail.
+    let pid = unsafe { libc::getpid() };
+    format!("{}-{pid}-{:x}-{:x}", host_in_names(), pid_namespace(), monotonic_ns())
+}
+
+/// Whether the process that called its tail files by `stem` ran here and is gone.
+///
+/// `false` if that cannot be told: it ran on another host or in a container.
 pub fn is_maker_gone(stem: &str) -> bool {
-    let mut parts = stem.rsplitn(3, '-').skip(1);
-    let (Some(pid), Some(host)) = (parts.next(), parts.next()) else { return false };
-    host == host_in_names() && process_start(pid).is_none()
+    let mut parts = stem.rsplitn(4, '-');
+    let [time, namespace, pid, host] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (Some(time), Some(namespace)) = (number(time), number(namespace)) else { return false };
+    if host != host_in_names() || namespace != pid_namespace() {
+        return false;
+    }
+    // A clock that has not come so far yet is that of another boot, and a process that began later
+    // is another with the same number.
+    // SAFETY: no pointers; the name exists.
+    let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    let began_ns = |start: u64| start.saturating_mul(1_000_000_000 / ticks_per_s);
+    time > monotonic_ns() || process_start(pid).is_none_or(|start| began_ns(start) > time)
 }
 
 /// Returns the id of this boot: monotonic times of another one mean nothing here.

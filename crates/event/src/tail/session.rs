@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::intern::Interner;
 use super::lane::{Lane, Surroundings};
-use super::record::Payload;
 use super::recorder::{RecordProps, StartError};
 use super::ring::{
-    CHUNK_BYTES, CHUNK_FREE, HEADER_BYTES, Identity, LossReason, Ring, c_path, host_in_names, path_of,
+    self, CHUNK_BYTES, CHUNK_FREE, HEADER_BYTES, Identity, LossReason, Ring, c_path, exceeds_file_limit,
+    path_of,
 };
-use crate::clock::{Anchor, monotonic_ns};
+use crate::clock::Anchor;
 
 /// Threads that can record at the same time.
 pub(super) const MAX_LANES: usize = 4096;
@@ -78,14 +78,16 @@ impl Surroundings for Session {
 }
 
 /// A path put together without allocating.
+///
+/// Shorter than the longest path there can be, because the stack it is on may be a signal handler's.
 struct PathText {
-    bytes: [u8; libc::PATH_MAX as usize],
+    bytes: [u8; 1024],
     len: usize,
 }
 
 impl Default for PathText {
     fn default() -> Self {
-        Self { bytes: [0; libc::PATH_MAX as usize], len: 0 }
+        Self { bytes: [0; 1024], len: 0 }
     }
 }
 
@@ -111,14 +113,17 @@ impl PathText {
 
 impl Session {
     /// Writes to lane 0, which holds definitions and is shared under a lock: they are rare.
-    pub(super) fn write_definition(&self, payload: &mut Payload) {
+    ///
+    /// Returns whether it was written.
+    pub(super) fn write_definition(&self, record: &[u8]) -> bool {
         while self.definitions.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
         // SAFETY: lane 0 is made with the session, and lanes are never freed.
         let lane = unsafe { &*self.lanes[0].load(Ordering::Acquire) };
-        lane.put(payload.finish(), self);
+        let written = lane.put(record, self);
         self.definitions.store(false, Ordering::Release);
+        written
     }
 
     /// Takes a vacant lane or makes one.
@@ -137,9 +142,10 @@ impl Session {
                 return Some(lane);
             }
         }
-        let number = self.lane_count.fetch_add(1, Ordering::Relaxed) as usize;
-        let page = (number < MAX_LANES).then(|| lane_page().ok()).flatten();
-        let Some(lane) = page else {
+        let more = |count: u32| ((count as usize) < MAX_LANES).then_some(count + 1);
+        let taken = self.lane_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let page = taken.ok().and_then(|number| Some((number as usize, lane_page().ok()?)));
+        let Some((number, lane)) = page else {
             self.ring.lose(LossReason::NoLane, 1);
             return None;
         };
@@ -199,7 +205,7 @@ impl Session {
         std::fs::create_dir_all(&segments).map_err(error("creating", &segments))?;
         let segments = segments.canonicalize().map_err(error("opening", &segments))?;
         let pid = current_pid();
-        let stem = format!("{}-{pid}-{:x}", host_in_names(), monotonic_ns());
+        let stem = ring::stem();
         let link = segments.join(format!("{stem}.ring"));
         let identity = Identity { anchor: Anchor::now(), command: command() };
         let (ring, ring_path) =
@@ -235,6 +241,8 @@ fn create_ring(
 ) -> io::Result<(Ring, PathBuf)> {
     let extra = props.shared_memory_bytes / CHUNK_BYTES;
     let shared = props.ring_directory.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
+    // The host may change its directory.
+    let shared = std::path::absolute(shared)?;
     let path = shared.join(format!("floodmark-{stem}.ring"));
     // The link comes first: a process killed in between leaves a link that leads nowhere, which the
     // next open deletes, and not a file in shared memory that nobody knows.
@@ -275,13 +283,17 @@ impl Session {
     }
 
     fn copy_to(&self, path: &Path) -> io::Result<()> {
-        let mut file = std::fs::File::create(path)?;
         let chunks = (self.ring.header().chunks.load(Ordering::Acquire) as usize).min(self.ring.capacity());
         let mut original = std::fs::File::open(std::ffi::OsStr::from_bytes(self.ring_path.to_bytes()))?;
+        let backed = original.metadata()?.len() as usize;
+        if exceeds_file_limit(backed as u64) {
+            // Growing past it would end the host with a signal.
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        let mut file = std::fs::File::create(path)?;
         let mut page = vec![0; HEADER_BYTES];
         io::Read::read_exact(&mut original, &mut page)?;
         file.write_all(&page)?;
-        let backed = original.metadata()?.len() as usize;
         for index in 0..chunks {
             let at = HEADER_BYTES + index * CHUNK_BYTES;
             if at + CHUNK_BYTES > backed {
@@ -298,7 +310,7 @@ impl Session {
                 file.write_all(bytes)?;
             }
         }
-        file.set_len((HEADER_BYTES + chunks * CHUNK_BYTES) as u64)?;
+        file.set_len(backed as u64)?;
         file.sync_data()
     }
 }

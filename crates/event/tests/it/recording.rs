@@ -135,6 +135,35 @@ fn a_forked_child_records_into_a_ring_of_its_own_with_the_ids_it_inherited() {
 }
 
 #[test]
+fn a_child_that_can_write_nothing_counts_its_losses_in_its_parents_ring() {
+    let folder = Folder::new("poor-child");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let place = Place::default();
+    tail::alloc(1, 1, &place, StackId(0));
+    // SAFETY: the child only records and leaves without running anything of this test program.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let nothing = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: as above; a file that grew past the limit would end the child with a signal.
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const nothing) };
+        for address in 0..10_000 {
+            tail::alloc(address, 1, &place, StackId(0));
+        }
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended by a signal");
+    recorder.stop();
+    let tail = Tail::read(&folder.path);
+    assert_eq!(tail.count(), 1);
+    let lost: u64 = tail.processes[0].losses.iter().map(|(_, count)| count).sum();
+    assert_eq!(lost, 10_000);
+}
+
+#[test]
 fn one_recording_at_a_time_and_a_new_one_after_the_end() {
     let folder = Folder::new("again");
     let place = Place::default();

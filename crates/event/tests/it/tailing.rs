@@ -30,6 +30,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // What is left of rings in shared memory goes too.
+        let links = std::fs::read_dir(self.path.join("segments")).into_iter().flatten().flatten();
+        for ring in links.filter_map(|link| std::fs::read_link(link.path()).ok()) {
+            let _ = std::fs::remove_file(ring);
+        }
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -45,6 +45,36 @@ fn a_damaged_manifest_is_made_anew_from_the_parts() {
 }
 
 #[test]
+fn a_missing_manifest_costs_no_parts() {
+    let folder = Folder::new("no-manifest");
+    let trace = folder.join("a.flood");
+    write(&trace, &[(0..100).map(event).collect()], &tables());
+    fs::remove_file(trace.join("manifest.json")).expect("removes");
+    let error = Trace::open(&trace).expect_err("is incomplete");
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    // Even with something in the tail that wants to be sealed.
+    fs::write(trace.join("segments/other-1-1-1.0.0.seg"), "").expect("writes");
+    assert!(Trace::open(&trace).is_err());
+    assert_eq!(repair(&trace).expect("repairs").events, 100);
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_costs_nobody_a_file() {
+    let folder = Folder::new("link");
+    let trace = folder.join("a.flood");
+    let precious = folder.join("precious");
+    fs::write(&precious, "the only copy").expect("writes");
+    fs::create_dir_all(trace.join("segments")).expect("creates");
+    for stem in ["x-1-1-1", "floodmark-1-1-1"] {
+        std::os::unix::fs::symlink(&precious, trace.join(format!("segments/{stem}.ring"))).expect("links");
+        fs::write(trace.join(format!("segments/{stem}.0.0.seg")), "").expect("writes");
+    }
+    let _ = Trace::open(&trace).and_then(|trace| trace.scan(&ScanProps::default()));
+    let _ = repair(&trace);
+    assert_eq!(fs::read_to_string(&precious).expect("reads"), "the only copy");
+}
+
+#[test]
 fn a_newer_format_is_refused_with_both_versions() {
     let folder = Folder::new("newer");
     let trace = folder.join("a.flood");

@@ -1,5 +1,6 @@
 //! Every way in which programs end, fork and lose files.
 
+use floodmark_store::Manifest;
 use floodmark_testkit::torture::check_thread;
 
 use crate::programs::{Folder, events_by_thread, lost, writer};
@@ -14,6 +15,9 @@ fn run(name: &str, options: &[&str], expected: &[(u64, u64)]) {
         threads.iter().map(|(number, events)| (*number, check_thread(*number, events))).collect();
     assert_eq!(found, expected);
     assert_eq!(lost(&trace), 0);
+    let manifest = Manifest::load(&trace).expect("reads").expect("a manifest");
+    let listed: u64 = manifest.parts_of("process").map(|part| part.rows).sum();
+    assert_eq!(listed, manifest.processes.len() as u64, "every process is in the table");
     let left: Vec<_> = std::fs::read_dir(trace.join("segments")).expect("segments").flatten().collect();
     assert!(left.iter().all(|entry| entry.file_name() == "lock"), "the tail is sealed: {left:?}");
 }

@@ -25,6 +25,14 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        // What is left of rings in shared memory goes too.
+        let traces = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let links = traces.flat_map(|trace| {
+            std::fs::read_dir(trace.path().join("segments")).into_iter().flatten().flatten()
+        });
+        for ring in links.filter_map(|link| std::fs::read_link(link.path()).ok()) {
+            let _ = std::fs::remove_file(ring);
+        }
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
