@@ -28,6 +28,8 @@ enum Shape {
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Bare,
+    /// Reads the clock and nothing else: how fast the machine is at the moment.
+    Clock,
     Recorded,
     Sealed,
     Text,
@@ -106,6 +108,9 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
         Way::Bare => Ok(loops(threads, events, shape, |is_alloc, address, size, _| {
             std::hint::black_box((is_alloc, address, size));
         })),
+        Way::Clock => Ok(loops(threads, events, shape, |_, _, _, _| {
+            std::hint::black_box(floodmark_event::clock::monotonic_ns());
+        })),
         Way::Recorded | Way::Sealed => {
             let recorder = Recorder::start(RecordProps::new(&trace)).context("starting to record")?;
             let sealer =
@@ -145,23 +150,26 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
 pub(crate) fn run(folder: &Path, events: u64, repeat: usize) -> Result<()> {
     println!("CPU ns per event added to a loop: median (least–most) of {repeat} runs of {events} events\n");
     println!(
-        "| events | threads | recorded | recorded and sealed beside it | text log | text / recorded | bytes in the tail | at rest |"
+        "| events | threads | recorded | of that reading the clock | recorded and sealed beside it | text log | text / recorded | bytes in the tail | at rest |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (shape, name) in [(Shape::Steady, "steady"), (Shape::Random, "random")] {
         for threads in [1, 2, 8] {
-            let mut samples: [Samples; 3] = Default::default();
+            let mut samples: [Samples; 4] = Default::default();
             let mut bytes = Bytes::default();
             for _ in 0..repeat {
                 let bare = once(Way::Bare, threads, events, shape, folder, &mut bytes)?;
-                for (samples, way) in samples.iter_mut().zip([Way::Recorded, Way::Sealed, Way::Text]) {
+                for (samples, way) in
+                    samples.iter_mut().zip([Way::Recorded, Way::Clock, Way::Sealed, Way::Text])
+                {
                     samples.push(once(way, threads, events, shape, folder, &mut bytes)? - bare);
                 }
             }
-            let [recorded, sealed, text] = &samples;
+            let [recorded, clock, sealed, text] = &samples;
             println!(
-                "| {name} | {threads} | {} | {} | {} | ×{:.1} | {:.1} | {:.2} |",
+                "| {name} | {threads} | {} | {} | {} | {} | ×{:.1} | {:.1} | {:.2} |",
                 recorded.text(1),
+                clock.text(1),
                 sealed.text(1),
                 text.text(0),
                 text.median() / recorded.median(),

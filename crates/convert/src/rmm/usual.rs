@@ -110,6 +110,32 @@ impl StreamText {
     }
 }
 
+/// Bytes of a stream that is a pointer of twelve digits, with the end of the line.
+const POINTER_LINE: usize = 15;
+
+/// A stream that was met before. A program has a few, which take turns.
+#[derive(Clone, Copy, Debug)]
+struct PointerText {
+    /// The first eight bytes of its text, and the last eight with the end of the line.
+    begin: u64,
+    end: u64,
+    value: u64,
+}
+
+#[inline(always)]
+fn pointer_slot(begin: u64, end: u64) -> usize {
+    ((begin ^ end.rotate_left(7)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize
+}
+
+/// Parses `0x`, twelve digits and the end of the line.
+fn pointer_stream(window: &[u8; WINDOW], at: usize) -> Option<u64> {
+    let text = window.get(at..)?;
+    if !text.starts_with(b"0x") {
+        return None;
+    }
+    twelve_hex(text.get(2..)?)
+}
+
 /// What the row before looked like.
 #[derive(Clone, Debug)]
 pub(super) struct Usual {
@@ -117,6 +143,7 @@ pub(super) struct Usual {
     second: Second,
     stream_text: StreamText,
     stream: u64,
+    pointers: [PointerText; 16],
 }
 
 impl Usual {
@@ -126,6 +153,8 @@ impl Usual {
             second: Second::NONE,
             stream_text: StreamText::NONE,
             stream: 0,
+            // No text has a zero byte.
+            pointers: [PointerText { begin: 0, end: 0, value: 0 }; 16],
         }
     }
 
@@ -165,14 +194,25 @@ impl Usual {
         at += len + 1;
 
         let known = &self.stream_text;
-        if load(window, at)? & known.mask == known.begin
+        let begin = load(window, at)?;
+        let stream = if begin & known.mask == known.begin
             && load(window, at + known.end_at)? & known.mask == known.end
         {
             at += known.len;
+            self.stream
+        } else if *window.get(at + POINTER_LINE - 1)? == b'\n' {
+            let end = load(window, at + POINTER_LINE - 8)?;
+            let pointer = &mut self.pointers[pointer_slot(begin, end)];
+            if (pointer.begin, pointer.end) != (begin, end) {
+                *pointer = PointerText { begin, end, value: pointer_stream(window, at)? };
+            }
+            at += POINTER_LINE;
+            pointer.value
         } else {
             at += self.parse_stream(window, at)?;
-        }
-        Some((TimedRow { thread, time_ns, action, address, bytes, stream: self.stream }, at))
+            self.stream
+        };
+        Some((TimedRow { thread, time_ns, action, address, bytes, stream }, at))
     }
 
     /// Parses a thread of another width than before; returns it and its length with the comma.
