@@ -196,7 +196,8 @@ impl<R: ReadAt> RingReader<R> {
     /// # Errors
     /// If the file's length cannot be told.
     pub fn chunk_count(&self) -> io::Result<usize> {
-        Ok((self.bytes.byte_len()? as usize).saturating_sub(HEADER_BYTES) / CHUNK_BYTES)
+        // A sparse file can claim any length; no recorder makes more than this.
+        Ok(((self.bytes.byte_len()? as usize).saturating_sub(HEADER_BYTES) / CHUNK_BYTES).min(1 << 16))
     }
 
     /// Copies chunk `index`; `None` if it holds nothing that is not stored elsewhere.
