@@ -1,0 +1,4 @@
+//! Resources that have memory of their own.
+
+pub(crate) mod host;
+pub(crate) mod simulated;
