@@ -8,6 +8,7 @@
 mod logs;
 mod measure;
 mod recorder;
+mod resources;
 
 use std::path::PathBuf;
 
@@ -35,6 +36,12 @@ enum What {
         #[arg(long, default_value_t = 10_000_000)]
         events: u64,
     },
+    /// Measure what an allocation costs, resource by resource
+    Resources {
+        /// Operations per measurement
+        #[arg(long, default_value_t = 400_000)]
+        operations: usize,
+    },
     /// Measure the analyses on an RMM log and on a trace, beside pandas and Polars
     Logs {
         /// Rows of the log
@@ -51,6 +58,7 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&arguments.folder)?;
     match arguments.what {
         What::Recorder { events } => recorder::run(&arguments.folder, events, arguments.repeat),
+        What::Resources { operations } => resources::run(operations, arguments.repeat),
         What::Logs { events, python } => {
             logs::run(&arguments.folder, events, python.as_deref(), arguments.repeat)
         }

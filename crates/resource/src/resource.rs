@@ -61,6 +61,8 @@ pub struct Room {
     /// The largest block it could hand out without growing, where it knows. Memory that another stream
     /// freed counts, since it can be had by waiting.
     pub largest_free_bytes: Option<u64>,
+    /// How many blocks of its upstream it holds.
+    pub upstream_blocks: u64,
 }
 
 impl Room {
@@ -106,7 +108,8 @@ pub trait Resource: Any + Send + Sync {
     ///
     /// # Safety
     /// The block came from [`allocate`](Self::allocate) of this resource with the same size and
-    /// alignment, was not given back before, and nothing uses it after what is enqueued on `stream`.
+    /// alignment, was not given back before, and nothing uses it after what is enqueued on `stream`; if
+    /// that is not the stream it was allocated on, it has waited for that one since.
     unsafe fn deallocate(&self, address: Address, bytes: u64, alignment: u64, stream: Stream);
 
     /// One word for it in tables, traces and messages: `pool`.
