@@ -22,11 +22,6 @@ pub(crate) fn run(operations: usize, repeat: usize) -> Result<()> {
     println!("ns per operation, {operations} operations, median (least–most) of {repeat}");
     let device = || Simulated::new(64 << 30);
     let size = 40 << 30;
-    let streams = || {
-        let order = device().streams().clone();
-        order
-    };
-    let _ = streams;
     let pool = || -> Result<Pool<Simulated>> {
         Ok(Pool::new(device(), PoolProps { initial_bytes: size, maximum_bytes: None })?)
     };
