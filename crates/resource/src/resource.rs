@@ -117,6 +117,14 @@ pub trait Resource: Any + Send + Sync {
         None
     }
 
+    /// The name under which traces know what it hands out.
+    ///
+    /// An adaptor names the resource it wraps, so that memory of a pool is the pool's with whatever is
+    /// stacked on it.
+    fn served_by(&self) -> &'static str {
+        self.name()
+    }
+
     /// What of this layer [`find`] looks for beside the layer itself.
     ///
     /// A layer's type names all types below it (`Statistics<Pool<Simulated>>`), which nobody who is
@@ -165,6 +173,10 @@ macro_rules! shared {
 
             fn upstream(&self) -> Option<&dyn Resource> {
                 Some(&**self)
+            }
+
+            fn served_by(&self) -> &'static str {
+                (**self).served_by()
             }
 
             fn part(&self) -> Option<&dyn Any> {
