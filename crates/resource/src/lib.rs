@@ -11,16 +11,35 @@
 //! | [`stream`] | streams, and what a resource needs to know about their order |
 //! | [`error`] | why there is no memory |
 //! | `backend` | host and simulated memory |
+//! | `adaptor` | statistics, limits, logs and more around any resource |
+//! | [`current`] | which resource a device's memory comes from |
+//! | [`debug_log`] | what resources tell while they work |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
 
+mod adaptor;
 mod backend;
+pub mod current;
+pub mod debug_log;
 pub mod error;
+mod local_time;
+mod process;
 pub mod resource;
 pub mod stream;
 pub mod thread;
 
+pub use adaptor::aligned::Aligned;
+pub use adaptor::callback::Callback;
+pub use adaptor::csv_logging::{CsvError, CsvHandle, CsvHealth, CsvLogging, Flush};
+pub use adaptor::csv_logging::{default_file_name, device_file_name};
+pub use adaptor::failure_callback::{Catch, FailureCallback, Retry};
+pub use adaptor::limiting::Limiting;
+pub use adaptor::logging::Logging;
+pub use adaptor::prefetch::{Prefetch, Prefetcher};
+pub use adaptor::statistics::{Counter, Counters, NoScope, Requests};
+pub use adaptor::statistics::{Scope, ScopeFigures, Statistics, StatisticsHandle};
+pub use adaptor::thread_safe::ThreadSafe;
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};
