@@ -10,7 +10,7 @@
 //! | [`resource`] | the trait, addresses, alignment, finding a layer of a stack |
 //! | [`stream`] | streams, and what a resource needs to know about their order |
 //! | [`error`] | why there is no memory |
-//! | `backend` | host and simulated memory |
+//! | `backend` | host, simulated and CUDA memory |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
@@ -21,6 +21,10 @@ pub mod resource;
 pub mod stream;
 pub mod thread;
 
+pub use backend::cuda::{
+    Blocking, Cuda, CudaAsync, CudaAsyncProps, CudaDevice, CudaKernel, CudaManaged, CudaMemory, CudaOrder,
+    CudaPinned, CudaStream, MemoryInfo, PoolUsage,
+};
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};
