@@ -10,12 +10,15 @@
 //! | [`resource`] | the trait, addresses, alignment, finding a layer of a stack |
 //! | [`stream`] | streams, and what a resource needs to know about their order |
 //! | [`error`] | why there is no memory |
+//! | [`buffer`], [`copier`] | memory that goes back by itself, and who copies it |
 //! | `backend` | host, simulated and CUDA memory |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
 
 mod backend;
+pub mod buffer;
+pub mod copier;
 pub mod error;
 pub mod resource;
 pub mod stream;
@@ -27,6 +30,8 @@ pub use backend::cuda::{
 };
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
+pub use buffer::{DeviceBuffer, RawBuffer};
+pub use copier::{Copier, Reach};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};
 pub use resource::{ALIGNMENT, Address, Memory, Resource, Room, find};
 pub use stream::{Marker, NoOrder, Stream, StreamListener, StreamOrder};

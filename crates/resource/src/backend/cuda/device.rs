@@ -1,5 +1,5 @@
 //! One CUDA device.
-#![expect(unsafe_code, reason = "copies and fills memory of the device")]
+#![expect(unsafe_code, reason = "fills memory of the device")]
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -106,19 +106,6 @@ impl CudaDevice {
         let context = self.context();
         let (device, stream) = (context.device(), stream.handle() as Handle);
         Ok(context.enter(|driver| driver.prefetch(address.0, bytes as usize, device, stream))?)
-    }
-
-    /// Copies memory of host or devices, in the order of `stream`.
-    ///
-    /// # Errors
-    /// When the device cannot.
-    ///
-    /// # Safety
-    /// Both blocks are so large, and nobody changes them or gives them back before the copy has run.
-    pub unsafe fn copy(&self, to: Address, from: Address, bytes: u64, stream: Stream) -> Result<()> {
-        let stream = stream.handle() as Handle;
-        // SAFETY: the caller's promise.
-        Ok(self.context().enter(|driver| unsafe { driver.copy(to.0, from.0, bytes as usize, stream) })?)
     }
 
     /// Sets bytes to `value`, in the order of `stream`.

@@ -1,6 +1,7 @@
 //! Streams of a CUDA device, and the order between them.
 //!
 //! Markers are events that keep no time.
+#![expect(unsafe_code, reason = "copies memory of the device")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,7 +10,9 @@ use super::context::Context;
 use super::device::CudaDevice;
 use super::driver::Driver;
 use super::sys::{self, Handle};
+use crate::copier::{Copier, Reach};
 use crate::error::Result;
+use crate::resource::Address;
 use crate::stream::{Marker, Stream, StreamListener, StreamOrder};
 use crate::thread;
 
@@ -106,6 +109,22 @@ impl StreamOrder for CudaOrder {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
+    }
+
+    fn copier(&self) -> Option<&dyn Copier> {
+        Some(self)
+    }
+}
+
+impl Copier for CudaOrder {
+    fn reach(&self) -> Reach {
+        Reach::Device
+    }
+
+    unsafe fn copy(&self, to: Address, from: Address, bytes: u64, stream: Stream) -> Result<()> {
+        let stream = stream.handle() as Handle;
+        // SAFETY: the caller's promise.
+        Ok(self.context.enter(|driver| unsafe { driver.copy(to.0, from.0, bytes as usize, stream) })?)
     }
 }
 

@@ -1,0 +1,5 @@
+//! Tests of the crate's promises, one module per subject.
+
+mod buffer;
+mod cuda;
+mod stub;
