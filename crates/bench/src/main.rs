@@ -5,12 +5,15 @@
 //! printed. Nothing here asserts; tests do not depend on time.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its findings")]
 
+mod driver_costs;
+mod gpu_check;
 mod logs;
 mod measure;
 mod recorder;
 mod resources;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -36,11 +39,10 @@ enum What {
         #[arg(long, default_value_t = 10_000_000)]
         events: u64,
     },
-    /// Measure what an allocation costs, resource by resource
+    /// Measure what an allocation costs, resource by resource, beside RMM
     Resources {
-        /// Operations per measurement
-        #[arg(long, default_value_t = 400_000)]
-        operations: usize,
+        #[command(flatten)]
+        props: resources::Props,
     },
     /// Measure the analyses on an RMM log and on a trace, beside pandas and Polars
     Logs {
@@ -51,16 +53,35 @@ enum What {
         #[arg(long)]
         python: Option<PathBuf>,
     },
+    /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
+    GpuCheck {
+        #[command(flatten)]
+        props: gpu_check::Props,
+    },
+    /// Measure what single calls of the CUDA driver cost
+    DriverCosts {
+        /// Number of the device
+        #[arg(long, default_value_t = 0)]
+        device: i32,
+    },
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    std::fs::create_dir_all(&arguments.folder)?;
-    match arguments.what {
-        What::Recorder { events } => recorder::run(&arguments.folder, events, arguments.repeat),
-        What::Resources { operations } => resources::run(operations, arguments.repeat),
-        What::Logs { events, python } => {
-            logs::run(&arguments.folder, events, python.as_deref(), arguments.repeat)
-        }
+fn main() -> ExitCode {
+    run(Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode> {
+    let Arguments { what, folder, repeat } = arguments;
+    std::fs::create_dir_all(&folder)?;
+    match what {
+        What::Recorder { events } => recorder::run(&folder, events, repeat)?,
+        What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
+        What::Resources { props } => resources::run(&props, &folder, repeat)?,
+        What::GpuCheck { props } => return gpu_check::run(props),
+        What::DriverCosts { device } => driver_costs::run(device, repeat)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

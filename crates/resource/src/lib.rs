@@ -16,6 +16,8 @@
 //! | `adaptor` | statistics, limits, logs and more around any resource |
 //! | [`current`] | which resource a device's memory comes from |
 //! | [`debug_log`] | what resources tell while they work |
+//! | [`buffer`], [`copier`] | memory that goes back by itself, and who copies it |
+//! | `backend` | host, simulated and CUDA memory |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
@@ -24,6 +26,8 @@ mod adaptor;
 pub mod arena;
 mod backend;
 pub mod binning;
+pub mod buffer;
+pub mod copier;
 pub mod current;
 pub mod debug_log;
 pub mod error;
@@ -48,9 +52,15 @@ pub use adaptor::statistics::{Counter, Counters, NoScope, Requests};
 pub use adaptor::statistics::{Scope, ScopeFigures, Statistics, StatisticsHandle};
 pub use adaptor::thread_safe::ThreadSafe;
 pub use arena::{Arena, ArenaProps};
+pub use backend::cuda::{
+    Blocking, Cuda, CudaAsync, CudaAsyncProps, CudaDevice, CudaKernel, CudaManaged, CudaMemory, CudaOrder,
+    CudaPinned, CudaStream, MemoryInfo, PoolUsage,
+};
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
 pub use binning::Binning;
+pub use buffer::{DeviceBuffer, RawBuffer};
+pub use copier::{Copier, Reach};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};
 pub use fixed_size::{FixedSize, FixedSizeProps};
 pub use pool::{Pool, PoolProps};

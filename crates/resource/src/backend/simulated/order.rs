@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::copier::{Copier, NothingToCopy};
 use crate::error::{AllocError, Result};
 use crate::stream::{Marker, Stream, StreamListener, StreamOrder};
 use crate::thread;
@@ -163,6 +164,10 @@ impl StreamOrder for SimulatedOrder {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
+    }
+
+    fn copier(&self) -> Option<&dyn Copier> {
+        Some(&NothingToCopy)
     }
 }
 
