@@ -38,20 +38,20 @@ pub(crate) fn run(ordinal: i32, repeat: usize) -> Result<()> {
         println!("{name:<52} {:>30}", samples.text(0));
         Ok(())
     };
-    let id = || -> Result<()> {
-        std::hint::black_box(order.identity(one.foreign()));
-        Ok(())
-    };
-    time("cuStreamGetId, no context current (set, set back)", 1000, &id)?;
+    let record = || Ok(order.record(marker, one.stream())?);
+    time("cuEventRecord, no context current (set, set back)", 200, &record)?;
     device.make_current()?;
     time("cuCtxGetCurrent alone", 1000, &|| Ok(cuda.current_context().map(drop)?))?;
-    time("cuStreamGetId", 1000, &id)?;
-    time("cuEventRecord, a stream", 200, &|| Ok(order.record(marker, one.stream())?))?;
+    time("cuStreamGetId alone", 1000, &|| {
+        std::hint::black_box(order.identity(one.foreign()));
+        Ok(())
+    })?;
+    time("cuEventRecord, a stream", 200, &record)?;
     time("cuEventRecord, the default stream", 200, &|| Ok(order.record(marker, Stream::DEFAULT)?))?;
     time("cuEventRecord, the thread's default stream", 200, &|| {
         Ok(order.record(marker, Stream::PER_THREAD)?)
     })?;
-    order.record(marker, one.stream())?;
+    record()?;
     time("cuStreamWaitEvent", 200, &|| Ok(order.wait(two.stream(), marker)?))?;
     time("cuEventRecord + cuStreamWaitEvent", 200, &|| {
         order.record(marker, one.stream())?;

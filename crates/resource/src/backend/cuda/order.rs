@@ -67,7 +67,14 @@ impl StreamOrder for CudaOrder {
         if stream.is_per_thread() {
             return PER_THREAD | u64::from(thread::number());
         }
-        let identity = self.context.enter(|driver| driver.stream_id(stream.handle() as Handle));
+        let handle = stream.handle() as Handle;
+        let ask = || self.context.enter(|driver| driver.stream_id(handle));
+        // A stream that was created knows its context; only the default one is the current context's.
+        let identity = if stream == Stream::DEFAULT {
+            ask()
+        } else {
+            self.context.driver().stream_id(handle).or_else(|_| ask())
+        };
         identity.unwrap_or_else(|failure| {
             // A handle alone may be a new stream's: one that is never known again is always waited for.
             tracing::debug!("cuda: {failure}; every use of stream {:#x} counts as another", stream.handle());

@@ -233,7 +233,7 @@ impl Resource for CudaPinned {
 
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
         self.plain.deallocate(address, bytes, |driver| {
-            // Nothing promises that freeing pinned memory waits for who uses it.
+            // Freeing was seen to wait for the device (driver 580), but nothing promises that it does.
             driver.synchronize_stream(stream.handle() as Handle)?;
             // SAFETY: the caller promises that the block came from here, and all that was enqueued on
             // `stream` has run.

@@ -35,7 +35,7 @@ pub struct PoolUsage {
     pub reserved_bytes: u64,
     /// The most it held.
     pub reserved_high_bytes: u64,
-    /// Bytes of it that are handed out, as the driver rounds them.
+    /// Bytes of it that are handed out, as the driver rounds them; less as soon as a free is enqueued.
     pub used_bytes: u64,
     /// The most that were.
     pub used_high_bytes: u64,
