@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use floodmark_resource::debug_log::DebugLog;
 use floodmark_resource::{
-    CsvError, CsvHandle, CsvLogging, Flush, Host, Resource, Simulated, Stream, default_file_name,
-    device_file_name, find,
+    Address, Callback, CsvError, CsvHandle, CsvLogging, Flush, Host, Resource, Simulated, Stream,
+    default_file_name, device_file_name, find,
 };
 
 use crate::blocks::{Block, give, give_all, take, take_on, try_take};
@@ -155,6 +155,24 @@ fn streams_and_blocks_of_no_bytes_look_as_in_rmm() {
         format!("free,{c},8,0x55d0c0"),
     ];
     assert_eq!(ends, expected);
+}
+
+#[test]
+fn a_row_is_written_after_allocating_and_before_freeing() {
+    let out = Memory::default();
+    let (taken, given) = (out.clone(), out.clone());
+    let below = Callback::new(
+        floodmark_resource::Memory::HOST,
+        move |_, _| {
+            assert!(!taken.text().contains("allocate"));
+            Ok(Address(256))
+        },
+        move |_, _, _| assert!(given.text().ends_with(",free,0x100,10,0\n")),
+    );
+    let log = CsvLogging::to_writers(below, vec![Box::new(out.clone())], Flush::EveryRow);
+    let block = take(&log, 10);
+    assert!(out.text().ends_with(",allocate,0x100,10,0\n"));
+    give(&log, block);
 }
 
 /// Runs one test of this program in a process of its own, as a part of it that knows by `variable`.

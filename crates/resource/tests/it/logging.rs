@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, RecordProps, Recorder};
+use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Action, EventBatch, Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
-use floodmark_resource::{Address, Host, Limiting, Logging, Resource, Simulated, Statistics, Stream};
+use floodmark_resource::{
+    Address, Callback, Host, Limiting, Logging, Memory, Resource, Simulated, Statistics, Stream,
+};
 use floodmark_store::{Run, ScanProps, SealerThread, Source as _, Trace};
 
 use crate::blocks::{Block, give, take, take_on, try_take};
@@ -143,6 +145,29 @@ fn names_are_right_in_the_next_recording_too() {
     // Nothing is recorded, and nothing minds.
     let block = take(&resource, 8);
     give(&resource, block);
+}
+
+#[test]
+fn an_allocation_is_recorded_after_the_upstream_and_a_free_before() {
+    let _turn = turn();
+    let folder = Folder::new("logging-order");
+    let below = |address| move || tail::alloc(address, 0, &Place::default(), StackId(0));
+    let (taken, given) = (below(1), below(2));
+    let resource = Logging::new(Callback::new(
+        Memory::HOST,
+        move |_, _| {
+            taken();
+            Ok(Address(256))
+        },
+        move |_, _, _| given(),
+    ));
+    let found = record(&folder.join("a.flood"), || {
+        let block = take(&resource, 10);
+        give(&resource, block);
+    });
+    let order: Vec<_> = found.iter().map(|event| (event.action, event.address)).collect();
+    let expected = [(Action::Alloc, 1), (Action::Alloc, 256), (Action::Free, 256), (Action::Alloc, 2)];
+    assert_eq!(order, expected);
 }
 
 fn stack() -> StackId {

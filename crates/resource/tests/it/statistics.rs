@@ -1,9 +1,10 @@
 //! Statistics of a process: what RMM's own tests expect of its adaptor, and threads.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use floodmark_resource::{
-    AllocError, Counter, Counters, Limiting, NoScope, Resource, Simulated, Statistics, StatisticsHandle, find,
+    Address, AllocError, Callback, Counter, Counters, Limiting, Memory, NoScope, Resource, Simulated,
+    Statistics, StatisticsHandle, Stream, find,
 };
 
 use crate::blocks::{Block, MIB, give, give_all, take, try_take};
@@ -164,10 +165,7 @@ fn failures_count_apart() {
     for bytes in [2000, 700] {
         assert!(try_take(&statistics, bytes).unwrap_err().is_out_of_memory());
     }
-    assert!(matches!(
-        statistics.allocate(1, 3, floodmark_resource::Stream::DEFAULT),
-        Err(AllocError::Invalid { .. })
-    ));
+    assert!(matches!(statistics.allocate(1, 3, Stream::DEFAULT), Err(AllocError::Invalid { .. })));
     assert_eq!(statistics.counters(), counters((600, 600, 600), (1, 1, 1)));
     let requests = statistics.requests();
     assert_eq!((requests.largest_bytes, requests.failures, requests.largest_failed_bytes), (600, 3, 2000));
@@ -191,6 +189,27 @@ fn two_threads_count_together_and_blocks_of_no_bytes_count() {
         assert_eq!((found.bytes.value, found.bytes.total), (0, 2 * bytes as i64));
         assert_eq!((found.allocations.value, found.allocations.total), (0, 2));
     }
+}
+
+#[test]
+fn a_block_counts_after_it_was_handed_out_until_before_it_goes_back() {
+    let below = Arc::new(OnceLock::<StatisticsHandle>::new());
+    let (taken, given) = (Arc::clone(&below), Arc::clone(&below));
+    let value = |handle: &OnceLock<StatisticsHandle>| {
+        handle.get().expect("set below").process_counters().allocations.value
+    };
+    let statistics = Statistics::new(Callback::new(
+        Memory::HOST,
+        move |_, _| {
+            assert_eq!(value(&taken), 0);
+            Ok(Address(256))
+        },
+        move |_, _, _| assert_eq!(value(&given), 0),
+    ));
+    below.set(statistics.handle().clone()).expect("set once");
+    let block = take(&statistics, 10);
+    assert_eq!(value(&below), 1);
+    give(&statistics, block);
 }
 
 /// Memory for one block: threads hand it to each other, and each has to have been counted out before
