@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use floodmark_resource::debug_log::DebugLog;
 use floodmark_resource::{
-    Address, Callback, CsvError, CsvHandle, CsvLogging, Flush, Host, Resource, Simulated, Stream,
-    default_file_name, device_file_name, find,
+    Address, Callback, CsvError, CsvHandle, CsvLogging, Flush, Host, Resource, Simulated, Stream, find,
 };
 
 use crate::blocks::{Block, give, give_all, take, take_on, try_take};
@@ -192,7 +191,7 @@ fn the_environment_names_the_file() {
             return;
         }
         Ok(path) => {
-            assert_eq!(default_file_name().unwrap(), Path::new(path));
+            assert_eq!(CsvHandle::default_file_name().unwrap(), Path::new(path));
             let log = CsvLogging::from_environment(Host::new(), Flush::Buffered).unwrap();
             let block = take(&log, 100);
             give(&log, block);
@@ -232,7 +231,7 @@ fn the_environment_names_the_file() {
 #[test]
 fn a_device_has_a_file_of_its_own() {
     let folder = Folder::new("csv-device");
-    let path = device_file_name(&folder.join("rmm_log.csv"), 0);
+    let path = CsvHandle::device_file_name(&folder.join("rmm_log.csv"), 0);
     assert!(path.ends_with("rmm_log.dev0.csv"));
     drop(CsvLogging::create(Host::new(), &path, Flush::Buffered).unwrap());
     assert!(std::fs::read_to_string(&path).unwrap().contains("Time,Action,Pointer,Size,Stream"));
