@@ -43,7 +43,6 @@ pub mod thread;
 pub use adaptor::aligned::Aligned;
 pub use adaptor::callback::Callback;
 pub use adaptor::csv_logging::{CsvError, CsvHandle, CsvHealth, CsvLogging, Flush};
-pub use adaptor::csv_logging::{default_file_name, device_file_name};
 pub use adaptor::failure_callback::{Catch, FailureCallback, Retry};
 pub use adaptor::limiting::Limiting;
 pub use adaptor::logging::Logging;
