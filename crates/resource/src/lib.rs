@@ -11,16 +11,21 @@
 //! | [`stream`] | streams, and what a resource needs to know about their order |
 //! | [`error`] | why there is no memory |
 //! | `backend` | host and simulated memory |
+//! | [`adaptor`] | what adds one thing to another resource: tracking |
+//! | [`stacks`] | call stacks of this process |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
 
+pub mod adaptor;
 mod backend;
 pub mod error;
 pub mod resource;
+pub mod stacks;
 pub mod stream;
 pub mod thread;
 
+pub use adaptor::tracking::{Tracking, TrackingState};
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};

@@ -1,0 +1,3 @@
+//! Resources that add one thing to the one they wrap.
+
+pub mod tracking;
