@@ -6,6 +6,8 @@
 #![expect(unsafe_code, reason = "reads registers, and passes on the promise that comes with giving back")]
 
 mod blocks;
+mod lock;
+mod sequence;
 mod state;
 
 use std::sync::Arc;
@@ -61,7 +63,8 @@ pub struct Block {
     pub time_ns: i64,
     /// By which thread; see [`thread::number`](crate::thread::number).
     pub thread: u32,
-    /// The how-manieth block of this adaptor it is, from 1.
+    /// Its number: counts up from 1 in the order in which a thread allocates. Threads take numbers a
+    /// thousand at a time, so across threads it is the time that tells who was first.
     pub sequence: u64,
 }
 

@@ -1,26 +1,24 @@
 //! Live blocks by address.
 //!
-//! Blocks of one mebibyte of address space share a shard, so that threads that allocate from different
-//! places do not meet. Invariants: an address is in at most one slot, of its own shard; every slot
-//! between the one that an address hashes to and the one it is in is taken.
+//! Neighbours in the address space share a shard, so that threads that allocate from different places
+//! do not meet. Invariants: an address is in at most one entry, of its own shard; every entry between
+//! the one that an address hashes to and the one it is in is taken.
+//!
+//! What a free needs is in the entries, which are small; the rest is in details, of which the one that
+//! was given up last is used next, since it is still in the processor's cache.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use super::lock::{Held, Lock};
 use crate::stacks::Stack;
 use crate::stream::Stream;
 
 const SHARDS: usize = 64;
-/// A shard's part of the address space is counted in pieces of this many bytes (as a power of two).
+/// Neighbours are blocks in the same piece of so many bytes (as a power of two).
 const PIECE_BITS: u32 = 20;
-const FIRST_SLOTS: usize = 16;
+const FIRST_ENTRIES: usize = 16;
 
-/// What is known of a live block; one line of the processor's cache.
+/// What is known of a live block beside its address and size.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-pub(super) struct Slot {
-    /// 0 for none.
-    pub(super) address: u64,
-    pub(super) bytes: u64,
+pub(super) struct Details {
     pub(super) stream: Stream,
     pub(super) monotonic_ns: u64,
     pub(super) sequence: u64,
@@ -28,15 +26,13 @@ pub(super) struct Slot {
     pub(super) stack: Option<Stack>,
 }
 
-const EMPTY: Slot = Slot {
-    address: 0,
-    bytes: 0,
-    stream: Stream::DEFAULT,
-    monotonic_ns: 0,
-    sequence: 0,
-    thread: 0,
-    stack: None,
-};
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// 0 for none.
+    address: u64,
+    bytes: u64,
+    details: u32,
+}
 
 /// All live blocks.
 #[derive(Debug)]
@@ -47,14 +43,17 @@ pub(super) struct Blocks {
 /// Apart from its neighbours, which other threads may be at.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<Table>);
+struct Shard(Lock<Table>);
 
 /// Open addressing with linear probing, three quarters full at most.
 #[derive(Debug, Default)]
 struct Table {
-    slots: Box<[Slot]>,
+    entries: Box<[Entry]>,
     blocks: usize,
     bytes: u64,
+    details: Vec<Details>,
+    /// Details that no entry has.
+    unused: Vec<u32>,
 }
 
 impl Default for Blocks {
@@ -65,118 +64,139 @@ impl Default for Blocks {
 
 impl Blocks {
     #[inline]
-    fn table(&self, address: u64) -> MutexGuard<'_, Table> {
+    fn table(&self, address: u64) -> Held<'_, Table> {
         let piece = (address >> PIECE_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let shard = &self.shards[(piece >> (64 - SHARDS.trailing_zeros())) as usize];
-        shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let Shard(table) = &self.shards[(piece >> (64 - SHARDS.trailing_zeros())) as usize];
+        table.lock()
     }
 
-    /// Adds a block; returns what was known of another one at its address.
+    /// Adds a block; returns the size of another one that was known at its address.
     #[inline]
-    pub(super) fn insert(&self, slot: Slot) -> Option<Slot> {
-        self.table(slot.address).insert(slot)
+    pub(super) fn insert(&self, address: u64, bytes: u64, details: Details) -> Option<u64> {
+        self.table(address).insert(address, bytes, details)
     }
 
-    /// Removes the block at an address.
+    /// Removes the block at an address; returns its size.
     #[inline]
-    pub(super) fn remove(&self, address: u64) -> Option<Slot> {
+    pub(super) fn remove(&self, address: u64) -> Option<u64> {
         self.table(address).remove(address)
     }
 
-    /// Calls `each` with every block, in no order. Blocks that come and go meanwhile may be missed.
-    pub(super) fn each(&self, mut each: impl FnMut(&Slot)) {
+    /// Calls `each` with address, size and details of every block, in no order. Those that come and go
+    /// meanwhile may be missed.
+    pub(super) fn each(&self, mut each: impl FnMut(u64, u64, &Details)) {
         for Shard(table) in &self.shards {
-            let table = table.lock().unwrap_or_else(PoisonError::into_inner);
-            table.slots.iter().filter(|slot| slot.address != 0).for_each(&mut each);
+            let table = table.lock();
+            for entry in table.entries.iter().filter(|entry| entry.address != 0) {
+                each(entry.address, entry.bytes, &table.details[entry.details as usize]);
+            }
         }
     }
 
     /// Number of blocks, and their bytes.
     pub(super) fn totals(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(blocks, bytes), Shard(table)| {
-            let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = table.lock();
             (blocks + table.blocks as u64, bytes + table.bytes)
         })
     }
 }
 
 impl Table {
-    /// Where an address would best be, and the mask that leads around.
+    /// Where an address would best be.
     #[inline]
-    fn home(&self, address: u64) -> (usize, usize) {
-        let mask = self.slots.len().wrapping_sub(1);
-        // Neighbours in a piece of address space shall not share the bits that chose the shard.
-        ((address.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as usize & mask, mask)
+    fn home(&self, address: u64) -> usize {
+        // Not the bits that chose the shard: those are the same for all neighbours.
+        (address.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as usize & self.mask()
     }
 
-    /// Where an address is, or the empty slot where it would be; the table is not empty.
+    #[inline]
+    fn mask(&self) -> usize {
+        self.entries.len().wrapping_sub(1)
+    }
+
+    /// Where an address is, or the empty entry where it would be; there are entries.
     #[inline]
     fn find(&self, address: u64) -> Result<usize, usize> {
-        let (mut at, mask) = self.home(address);
+        let mut at = self.home(address);
         loop {
-            match self.slots[at].address {
+            match self.entries[at].address {
                 0 => return Err(at),
                 found if found == address => return Ok(at),
-                _ => at = (at + 1) & mask,
+                _ => at = (at + 1) & self.mask(),
             }
         }
     }
 
     #[inline]
-    fn insert(&mut self, slot: Slot) -> Option<Slot> {
-        if (self.blocks + 1) * 4 > self.slots.len() * 3 {
+    fn insert(&mut self, address: u64, bytes: u64, details: Details) -> Option<u64> {
+        if (self.blocks + 1) * 4 > self.entries.len() * 3 {
             self.grow();
         }
-        self.bytes = self.bytes.wrapping_add(slot.bytes);
-        match self.find(slot.address) {
+        self.bytes = self.bytes.wrapping_add(bytes);
+        match self.find(address) {
             Err(at) => {
-                self.slots[at] = slot;
+                let details = self.keep(details);
+                self.entries[at] = Entry { address, bytes, details };
                 self.blocks += 1;
                 None
             }
             Ok(at) => {
-                let before = std::mem::replace(&mut self.slots[at], slot);
-                self.bytes = self.bytes.wrapping_sub(before.bytes);
+                let entry = &mut self.entries[at];
+                let before = std::mem::replace(&mut entry.bytes, bytes);
+                self.details[entry.details as usize] = details;
+                self.bytes = self.bytes.wrapping_sub(before);
                 Some(before)
             }
         }
     }
 
     #[inline]
-    fn remove(&mut self, address: u64) -> Option<Slot> {
-        if self.slots.is_empty() {
+    fn keep(&mut self, details: Details) -> u32 {
+        if let Some(at) = self.unused.pop() {
+            self.details[at as usize] = details;
+            return at;
+        }
+        self.details.push(details);
+        self.details.len() as u32 - 1
+    }
+
+    #[inline]
+    fn remove(&mut self, address: u64) -> Option<u64> {
+        if self.entries.is_empty() {
             return None;
         }
         let mut hole = self.find(address).ok()?;
-        let removed = self.slots[hole];
-        let (_, mask) = self.home(address);
+        let removed = self.entries[hole];
+        let mask = self.mask();
         // Those behind move up, unless that would take them before where they hash to.
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let next = self.slots[at];
+            let next = self.entries[at];
             if next.address == 0 {
                 break;
             }
-            let (home, _) = self.home(next.address);
+            let home = self.home(next.address);
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
-                self.slots[hole] = next;
+                self.entries[hole] = next;
                 hole = at;
             }
         }
-        self.slots[hole].address = 0;
+        self.entries[hole].address = 0;
+        self.unused.push(removed.details);
         self.blocks -= 1;
         self.bytes = self.bytes.wrapping_sub(removed.bytes);
-        Some(removed)
+        Some(removed.bytes)
     }
 
     #[cold]
     fn grow(&mut self) {
-        let count = (self.slots.len() * 2).max(FIRST_SLOTS);
-        let before = std::mem::replace(&mut self.slots, vec![EMPTY; count].into_boxed_slice());
-        for slot in before.iter().filter(|slot| slot.address != 0) {
-            if let Err(at) = self.find(slot.address) {
-                self.slots[at] = *slot;
+        let count = (self.entries.len() * 2).max(FIRST_ENTRIES);
+        let before = std::mem::replace(&mut self.entries, vec![Entry::default(); count].into_boxed_slice());
+        for entry in before.iter().filter(|entry| entry.address != 0) {
+            if let Err(at) = self.find(entry.address) {
+                self.entries[at] = *entry;
             }
         }
     }
@@ -190,11 +210,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_slot_is_one_line_of_the_cache() {
-        assert_eq!(size_of::<Slot>(), 64);
-    }
-
     proptest! {
         #[test]
         fn blocks_behave_like_a_map(
@@ -203,19 +218,25 @@ mod tests {
         ) {
             let blocks = Blocks::default();
             let mut oracle = HashMap::new();
-            for (at, bytes, action) in steps {
+            for (sequence, (at, bytes, action)) in steps.into_iter().enumerate() {
+                let sequence = sequence as u64;
                 let address = at * 256 + ((at % 3) << 40);
                 let known = if action == 0 {
-                    (blocks.remove(address).map(|slot| slot.bytes), oracle.remove(&address))
+                    (blocks.remove(address), oracle.remove(&address).map(|(bytes, _)| bytes))
                 } else {
-                    let before = blocks.insert(Slot { address, bytes, ..EMPTY });
-                    (before.map(|slot| slot.bytes), oracle.insert(address, bytes))
+                    let stream = Stream::DEFAULT;
+                    let details = Details { stream, monotonic_ns: 0, sequence, thread: 0, stack: None };
+                    let before = oracle.insert(address, (bytes, sequence));
+                    (blocks.insert(address, bytes, details), before.map(|(bytes, _)| bytes))
                 };
                 prop_assert_eq!(known.0, known.1);
-                prop_assert_eq!(blocks.totals(), (oracle.len() as u64, oracle.values().sum::<u64>()));
+                let bytes = oracle.values().map(|(bytes, _)| bytes).sum::<u64>();
+                prop_assert_eq!(blocks.totals(), (oracle.len() as u64, bytes));
             }
             let mut left = HashMap::new();
-            blocks.each(|slot| assert!(left.insert(slot.address, slot.bytes).is_none()));
+            blocks.each(|address, bytes, details| {
+                assert!(left.insert(address, (bytes, details.sequence)).is_none());
+            });
             prop_assert_eq!(left, oracle);
         }
     }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use floodmark_event::clock::{Anchor, monotonic_ns};
 use floodmark_event::units::format_bytes;
 
-use super::blocks::{Blocks, Slot};
+use super::blocks::{Blocks, Details};
+use super::sequence::Sequence;
 use super::{Block, StackCapture, TrackingProps};
 use crate::error::{AllocError, Holder};
 use crate::resource::Address;
@@ -26,11 +26,6 @@ pub struct TrackingState {
     anchor: Anchor,
     props: TrackingProps,
 }
-
-/// Apart from everything else, since all threads are at it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Sequence(AtomicU64);
 
 /// Who a block belongs to in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,15 +66,13 @@ impl TrackingState {
     /// The live blocks, oldest first.
     pub fn outstanding(&self) -> Vec<Block> {
         let mut list = Vec::new();
-        self.blocks.each(|slot| list.push(self.block(slot)));
-        list.sort_unstable_by_key(|block| block.sequence);
+        self.blocks.each(|address, bytes, details| {
+            let Details { stream, sequence, thread, stack, .. } = *details;
+            let time_ns = self.anchor.utc_ns(details.monotonic_ns);
+            list.push(Block { address: Address(address), bytes, stack, stream, time_ns, thread, sequence });
+        });
+        list.sort_unstable_by_key(|block| (block.time_ns, block.sequence));
         list
-    }
-
-    fn block(&self, slot: &Slot) -> Block {
-        let Slot { bytes, stream, sequence, thread, stack, .. } = *slot;
-        let time_ns = self.anchor.utc_ns(slot.monotonic_ns);
-        Block { address: Address(slot.address), bytes, stack, stream, time_ns, thread, sequence }
     }
 
     /// Who holds most of the live bytes, most first: stacks that allocated, or threads where there are
@@ -101,10 +94,10 @@ impl TrackingState {
     /// What each owner holds, largest first.
     fn shares(&self) -> Vec<Share> {
         let mut shares: HashMap<Owner, (u64, u64)> = HashMap::new();
-        self.blocks.each(|slot| {
-            let owner = slot.stack.map_or(Owner::Thread(slot.thread), Owner::Stack);
+        self.blocks.each(|_, block_bytes, details| {
+            let owner = details.stack.map_or(Owner::Thread(details.thread), Owner::Stack);
             let (bytes, blocks) = shares.entry(owner).or_default();
-            *bytes = bytes.saturating_add(slot.bytes);
+            *bytes = bytes.saturating_add(block_bytes);
             *blocks += 1;
         });
         let share = |(owner, (bytes, blocks))| Share { owner, bytes, blocks };
@@ -156,17 +149,15 @@ impl TrackingState {
             StackCapture::Off => None,
             StackCapture::On => Stack::above(registers),
         };
-        let before = self.blocks.insert(Slot {
-            address: address.0,
-            bytes,
+        let details = Details {
             stream,
             monotonic_ns: monotonic_ns(),
-            sequence: self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1,
+            sequence: self.sequence.next(),
             thread: thread::number(),
             stack,
-        });
-        if let Some(before) = before {
-            given_back_elsewhere(&before);
+        };
+        if self.blocks.insert(address.0, bytes, details).is_some() {
+            given_back_elsewhere(address);
         }
     }
 
@@ -177,8 +168,8 @@ impl TrackingState {
             return bytes;
         }
         match self.blocks.remove(address.0) {
-            Some(slot) if slot.bytes == bytes => bytes,
-            Some(slot) => wrong_size(&slot, bytes),
+            Some(known) if known == bytes => bytes,
+            Some(known) => wrong_size(address, known, bytes),
             None => self.unknown(address, bytes),
         }
     }
@@ -216,16 +207,15 @@ impl Owner {
 }
 
 #[cold]
-fn wrong_size(slot: &Slot, bytes: u64) -> u64 {
-    let (address, known) = (Address(slot.address), slot.bytes);
+fn wrong_size(address: Address, known: u64, bytes: u64) -> u64 {
     tracing::error!(
-        "tracking: the block at {address} was allocated with {known} B and given back with {bytes} B; going on with {known}"
+        "tracking: the block at {address} was allocated with {known} B and given back with {bytes} B; \
+         going on with {known} B"
     );
     known
 }
 
 #[cold]
-fn given_back_elsewhere(slot: &Slot) {
-    let address = Address(slot.address);
+fn given_back_elsewhere(address: Address) {
     tracing::debug!("tracking: the block at {address} must have been given back past this layer");
 }

@@ -1,0 +1,3 @@
+//! Resources from outside.
+mod stacks;
+mod tracking;
