@@ -22,7 +22,7 @@ mod walk;
 use std::num::NonZeroU32;
 
 pub use names::FrameName;
-pub(crate) use names::Names;
+pub(crate) use names::{Detail, Names};
 pub use recorded::recorded_stack;
 pub use table::StackTable;
 use walk::with_walker;
@@ -78,6 +78,6 @@ impl Stack {
 
     /// What its frames are called, innermost first; a function that was inlined is a frame too.
     pub fn names(self) -> Vec<FrameName> {
-        Names::of([self]).frames(self).cloned().collect()
+        Names::of([self], Detail::Lines).frames(self).cloned().collect()
     }
 }

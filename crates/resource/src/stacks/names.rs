@@ -2,7 +2,8 @@
 //!
 //! Nothing is named before somebody asks. A frame always has its module and its address there, which
 //! is what symbol tools take; functions that a module exports have their names from the dynamic loader,
-//! and with the feature `symbols` all functions, inlined ones included, from the module's file.
+//! and with the feature `symbols` all functions from the module's file, with lines and what was inlined
+//! into them where somebody wants to read that much.
 #![cfg_attr(not(feature = "symbols"), expect(unsafe_code, reason = "asks the dynamic loader for names"))]
 
 use std::borrow::Cow;
@@ -14,8 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Stack;
 use super::loader::{Loads, NamedModule, find_named, named_modules};
 
-/// Functions whose names begin so are not where somebody allocates.
-const OWN: [&str; 2] = ["floodmark_", "<floodmark_"];
+/// Functions whose names begin so, with or without `<`, are nobody's idea of where memory is allocated.
+const PASSED_OVER: [&str; 4] = ["floodmark_", "core::", "alloc::", "std::"];
+/// How many functions a line has.
+const LINE_FUNCTIONS: usize = 3;
 
 /// What is known of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,17 @@ pub struct FrameName {
     pub function: Option<String>,
     /// Source file and line.
     pub place: Option<String>,
+    /// Whether this function was inlined into the one that comes next.
+    pub inlined: bool,
+}
+
+/// How much to find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What functions are called.
+    Functions,
+    /// Lines too, and what was inlined; takes much longer in large programs.
+    Lines,
 }
 
 impl FrameName {
@@ -44,9 +58,10 @@ impl FrameName {
         }
     }
 
-    fn is_own(&self) -> bool {
+    fn is_passed_over(&self) -> bool {
         let function = self.function.as_deref().unwrap_or_default();
-        OWN.iter().any(|own| function.starts_with(own))
+        let function = function.strip_prefix('<').unwrap_or(function);
+        PASSED_OVER.iter().any(|prefix| function.starts_with(prefix))
     }
 }
 
@@ -75,9 +90,9 @@ impl fmt::Display for FrameName {
 pub(crate) struct Names(HashMap<u64, Arc<[FrameName]>>);
 
 impl Names {
-    pub(crate) fn of(stacks: impl IntoIterator<Item = Stack>) -> Self {
-        static KNOWN: Mutex<Option<(Loads, Names)>> = Mutex::new(None);
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn of(stacks: impl IntoIterator<Item = Stack>, detail: Detail) -> Self {
+        static KNOWN: [Mutex<Option<(Loads, Names)>>; 2] = [const { Mutex::new(None) }; 2];
+        let mut known = KNOWN[detail as usize].lock().unwrap_or_else(PoisonError::into_inner);
         let loads = Loads::now();
         let (before, Names(known)) = known.get_or_insert_with(|| (loads, Self::default()));
         if loads.forget(*before) {
@@ -89,7 +104,7 @@ impl Names {
         new.sort_unstable();
         new.dedup();
         if !new.is_empty() {
-            name(&new, known);
+            name(&new, detail, known);
         }
         let found = wanted.iter().filter_map(|frame| Some((*frame, Arc::clone(known.get(frame)?))));
         Self(found.collect())
@@ -100,24 +115,33 @@ impl Names {
         stack.frames().iter().filter_map(|frame| self.0.get(frame)).flat_map(|names| names.iter())
     }
 
-    /// The innermost functions of a stack that are not this library's own, in one line.
+    /// The innermost functions of a stack that are somebody's own, in one line.
     pub(crate) fn line(&self, stack: Stack) -> String {
-        let own = self.frames(stack).take_while(|name| name.is_own()).count();
-        let callers = self.frames(stack).skip(own).take(3).map(FrameName::short);
-        callers.collect::<Vec<_>>().join(" < ")
+        let mut functions: Vec<String> = self
+            .frames(stack)
+            .filter(|name| !name.inlined && !name.is_passed_over())
+            .take(LINE_FUNCTIONS)
+            .map(FrameName::short)
+            .collect();
+        if functions.is_empty() {
+            functions = self.frames(stack).take(LINE_FUNCTIONS).map(FrameName::short).collect();
+        }
+        functions.join(" < ")
     }
 }
 
 /// Finds names for frames, which are in order.
-fn name(frames: &[u64], known: &mut HashMap<u64, Arc<[FrameName]>>) {
+fn name(frames: &[u64], detail: Detail, known: &mut HashMap<u64, Arc<[FrameName]>>) {
     let modules = named_modules();
     let module_of = |frame: &u64| find_named(&modules, frame.wrapping_sub(1));
     for together in frames.chunk_by(|a, b| module_of(a) == module_of(b)) {
-        name_in(module_of(&together[0]).map(|at| &modules[at]), together, known);
+        let names = names_in(module_of(&together[0]).map(|at| &modules[at]), together, detail);
+        known.extend(together.iter().copied().zip(names.into_iter().map(Arc::from)));
     }
 }
 
-fn name_in(module: Option<&NamedModule>, frames: &[u64], known: &mut HashMap<u64, Arc<[FrameName]>>) {
+/// Names of frames that are in the same module; several for one into which others were inlined.
+fn names_in(module: Option<&NamedModule>, frames: &[u64], detail: Detail) -> Vec<Vec<FrameName>> {
     let path = module.map(|module| Arc::new(module.path.clone()));
     let bias = module.map_or(0, |module| module.bias);
     let unnamed = |address: u64| FrameName {
@@ -127,44 +151,48 @@ fn name_in(module: Option<&NamedModule>, frames: &[u64], known: &mut HashMap<u64
         offset: address.wrapping_sub(1).wrapping_sub(bias),
         function: None,
         place: None,
+        inlined: false,
     };
     let unnamed: Vec<FrameName> = frames.iter().copied().map(unnamed).collect();
-    let named = functions(module, &unnamed);
-    for (frame, names) in frames.iter().zip(named) {
-        known.insert(*frame, names.into());
-    }
+    functions(module, &unnamed, detail)
 }
 
 #[cfg(feature = "symbols")]
-fn functions(module: Option<&NamedModule>, frames: &[FrameName]) -> Vec<Vec<FrameName>> {
+fn functions(module: Option<&NamedModule>, frames: &[FrameName], detail: Detail) -> Vec<Vec<FrameName>> {
     use blazesym::symbolize::source::{Elf, Source};
-    use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
+    use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-    let unnamed = || frames.iter().map(|frame| vec![frame.clone()]).collect();
-    let Some(module) = module else { return unnamed() };
     let symbolizer = Symbolizer::new();
-    let source = Source::Elf(Elf::new(&module.path));
     let offsets: Vec<u64> = frames.iter().map(|frame| frame.offset).collect();
-    // A file that cannot be read any more, or was never one ([vdso]).
-    let Ok(symbols) = symbolizer.symbolize(&source, Input::VirtOffset(&offsets)) else { return unnamed() };
+    // Nothing where the file cannot be read any more, or never was one ([vdso]).
+    let symbols = |debug_syms| -> Vec<Option<Sym<'_>>> {
+        let nothing = || frames.iter().map(|_| None).collect();
+        let Some(module) = module else { return nothing() };
+        let mut file = Elf::new(&module.path);
+        file.debug_syms = debug_syms;
+        let found = symbolizer.symbolize(&Source::Elf(file), Input::VirtOffset(&offsets));
+        let symbol = |found| if let Symbolized::Sym(symbol) = found { Some(symbol) } else { None };
+        found.map_or_else(|_| nothing(), |found| found.into_iter().map(symbol).collect())
+    };
     let place = |code: &CodeInfo<'_>| match code.line {
         Some(line) => format!("{}:{line}", code.to_path().display()),
         None => code.to_path().display().to_string(),
     };
-    let named = frames.iter().zip(&symbols).map(|(frame, symbol)| {
-        let Symbolized::Sym(symbol) = symbol else { return vec![frame.clone()] };
-        let mut names = vec![FrameName {
-            function: Some(symbol.name.to_string()),
-            place: symbol.code_info.as_deref().map(place),
-            ..frame.clone()
-        }];
-        for inlined in &symbol.inlined {
-            names.push(FrameName {
+    // Debug information has the lines, but not always the whole names.
+    let lines = if detail == Detail::Lines { symbols(true) } else { frames.iter().map(|_| None).collect() };
+    let named = frames.iter().zip(symbols(false)).zip(lines).map(|((frame, symbol), line)| {
+        let function = symbol.as_ref().or(line.as_ref()).map(|symbol| symbol.name.to_string());
+        let mut names = vec![FrameName { function, ..frame.clone() }];
+        if let Some(line) = line {
+            names[0].place = line.code_info.as_deref().map(place);
+            names.extend(line.inlined.iter().map(|inlined| FrameName {
                 function: Some(inlined.name.to_string()),
                 place: inlined.code_info.as_ref().map(place),
+                inlined: true,
                 ..frame.clone()
-            });
+            }));
         }
+        // They come from the outside in.
         names.reverse();
         names
     });
@@ -172,11 +200,10 @@ fn functions(module: Option<&NamedModule>, frames: &[FrameName]) -> Vec<Vec<Fram
 }
 
 #[cfg(not(feature = "symbols"))]
-fn functions(_: Option<&NamedModule>, frames: &[FrameName]) -> Vec<Vec<FrameName>> {
-    let named = frames
-        .iter()
-        .map(|frame| FrameName { function: exported(frame.address.wrapping_sub(1)), ..frame.clone() });
-    named.map(|name| vec![name]).collect()
+fn functions(_: Option<&NamedModule>, frames: &[FrameName], _: Detail) -> Vec<Vec<FrameName>> {
+    let named =
+        |frame: &FrameName| FrameName { function: exported(frame.address.wrapping_sub(1)), ..frame.clone() };
+    frames.iter().map(|frame| vec![named(frame)]).collect()
 }
 
 /// The exported function that an address is in.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls C, signal handlers and the runtime's unwinder")]
 
 mod foreign;
+mod recorded;
 
 use std::ffi::c_void;
 use std::hint::black_box;

@@ -11,7 +11,7 @@ use super::sequence::Sequence;
 use super::{Block, StackCapture, TrackingProps};
 use crate::error::{AllocError, Holder};
 use crate::resource::Address;
-use crate::stacks::{Names, Registers, Stack};
+use crate::stacks::{Detail, Names, Registers, Stack};
 use crate::stream::Stream;
 use crate::thread;
 
@@ -80,7 +80,7 @@ impl TrackingState {
     pub fn top_holders(&self, count: usize) -> Vec<Holder> {
         let mut shares = self.shares();
         shares.truncate(count);
-        let names = Names::of(shares.iter().filter_map(|share| share.owner.stack()));
+        let names = Names::of(shares.iter().filter_map(|share| share.owner.stack()), Detail::Functions);
         let holder = |Share { owner, bytes, blocks }| {
             let who = match owner {
                 Owner::Stack(stack) => names.line(stack),
@@ -114,7 +114,7 @@ impl TrackingState {
             let _ = writeln!(text, "{address}: {bytes} B");
         }
         let shares = self.shares();
-        let names = Names::of(shares.iter().filter_map(|share| share.owner.stack()));
+        let names = Names::of(shares.iter().filter_map(|share| share.owner.stack()), Detail::Lines);
         for Share { owner, bytes, blocks } in shares {
             let Owner::Stack(stack) = owner else { continue };
             let plural = if blocks == 1 { "" } else { "s" };
