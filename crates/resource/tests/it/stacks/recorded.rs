@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -127,7 +128,7 @@ fn recorded_stacks_are_those_of_the_process() {
     let trace = Trace::new("recorded");
     let recorder = trace.record();
     let mut found = Vec::new();
-    for depth in [0, 3, 7, 3] {
+    for depth in black_box(vec![0, 3, 7, 3]) {
         recurse(depth, &mut || found.push(both()));
     }
     assert_eq!(found[1], found[3]);
@@ -153,7 +154,7 @@ fn ids_of_one_recording_are_not_used_in_the_next() {
             intern_stack(StackId(0), frame);
         }
         let mut found = Vec::new();
-        for depth in [0, 3, 7, 3] {
+        for depth in black_box(vec![0, 3, 7, 3]) {
             recurse(depth, &mut || found.push(both()));
         }
         recorder.stop();
