@@ -1,11 +1,11 @@
 //! Code that is not Rust's: C without frame pointers, libraries that come and go, signal handlers,
 //! stacks that are not the thread's.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use floodmark_resource::stacks::{MAX_FRAMES, Stack, capture};
 
@@ -148,15 +148,18 @@ fn a_library_in_the_place_of_another_is_not_taken_for_it() {
     assert_eq!(places.len(), 4);
 }
 
-static FOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
+thread_local! {
+    /// How many frames were found last.
+    static FOUND: Cell<usize> = const { Cell::new(usize::MAX) };
+}
 
 extern "C" fn on_signal(_: c_int) {
     let mut frames = [0; MAX_FRAMES];
-    FOUND.store(capture(&mut frames), Ordering::Relaxed);
+    FOUND.set(capture(&mut frames));
 }
 
 extern "C" fn on_signal_agreeing(_: c_int) {
-    FOUND.store(agree(), Ordering::Relaxed);
+    FOUND.set(agree());
 }
 
 fn handle(signal: c_int, handler: extern "C" fn(c_int), flags: c_int) {
@@ -179,10 +182,10 @@ fn a_signal_handler_on_a_stack_of_its_own_finds_nothing_and_breaks_nothing() {
     handle(libc::SIGUSR1, on_signal, libc::SA_ONSTACK);
     // Before the thread has ever asked, and after.
     for _ in 0..2 {
-        FOUND.store(usize::MAX, Ordering::Relaxed);
+        FOUND.set(usize::MAX);
         // SAFETY: has the handler run in this thread.
         unsafe { libc::raise(libc::SIGUSR1) };
-        assert_eq!(FOUND.load(Ordering::Relaxed), 0);
+        assert_eq!(FOUND.get(), 0);
         assert!(agree() > 0);
     }
     // SAFETY: as it was.
@@ -195,14 +198,14 @@ fn a_signal_handler_on_the_threads_stack_finds_what_was_interrupted() {
     let before = agree();
     // SAFETY: has the handler run in this thread.
     unsafe { libc::raise(libc::SIGUSR2) };
-    assert!(FOUND.load(Ordering::Relaxed) > before);
+    assert!(FOUND.get() > before);
 }
 
 #[test]
 fn a_coroutine_finds_nothing_and_breaks_nothing() {
     extern "C" fn run() {
         let mut frames = [0; MAX_FRAMES];
-        FOUND.store(capture(&mut frames), Ordering::Relaxed);
+        FOUND.set(capture(&mut frames));
     }
     let mut room = vec![0_u8; 256 << 10];
     assert!(agree() > 0);
@@ -217,7 +220,7 @@ fn a_coroutine_finds_nothing_and_breaks_nothing() {
         libc::makecontext(&raw mut there, run, 0);
         assert_eq!(libc::swapcontext(&raw mut here, &raw const there), 0);
     }
-    assert_eq!(FOUND.load(Ordering::Relaxed), 0);
+    assert_eq!(FOUND.get(), 0);
     assert!(agree() > 0);
 }
 
