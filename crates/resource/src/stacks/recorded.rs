@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use floodmark_event::clock::monotonic_ns;
 use floodmark_event::tables::Frame;
 use floodmark_event::tail::{intern, intern_frame, intern_stack, is_recording};
 use floodmark_event::{StackId, StringId};
@@ -113,10 +114,16 @@ const fn place_of(stack: Stack) -> usize {
 /// Ids count up in the order in which things are interned. So two frames that mean nothing are always
 /// looked up in the order opposite to the one in which this recording has met them. A new recording
 /// meets them in that order, and gives the smaller id to the other one.
+///
+/// Looking takes two system calls, so it is not done again for [`LASTS_NS`].
 struct Marks {
     frames: [Frame; 2],
     ids: [u32; 2],
+    looked_ns: u64,
 }
+
+/// No recording ends and no other begins within this time: that takes files to be made and moved.
+const LASTS_NS: u64 = 10_000;
 
 #[derive(PartialEq, Eq)]
 enum Recording {
@@ -131,20 +138,29 @@ impl Default for Marks {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let line = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = |address| Frame { line, address, ..Frame::default() };
-        Self { frames: [mark(1), mark(2)], ids: [0; 2] }
+        Self { frames: [mark(1), mark(2)], ids: [0; 2], looked_ns: 0 }
     }
 }
 
 impl Marks {
     #[inline]
     fn look(&mut self) -> Recording {
+        let now = monotonic_ns();
+        if now.wrapping_sub(self.looked_ns) < LASTS_NS {
+            return Recording::Same;
+        }
+        self.look_again(now)
+    }
+
+    fn look_again(&mut self, now: u64) -> Recording {
         let second = intern_frame(&self.frames[1]);
         let first = intern_frame(&self.frames[0]);
-        if [first, second] == self.ids {
-            return if first == 0 { Recording::None } else { Recording::Same };
-        }
         if first == 0 || second == 0 {
             return Recording::None;
+        }
+        self.looked_ns = now;
+        if [first, second] == self.ids {
+            return Recording::Same;
         }
         // The one that was looked up first is the one that was met first.
         self.frames.swap(0, 1);

@@ -134,7 +134,7 @@ pub(super) struct Known {
     entries: Box<[Entry]>,
 }
 
-const KNOWN: usize = 2048;
+const KNOWN: usize = 1024;
 
 #[derive(Clone, Copy)]
 struct Entry {
