@@ -35,6 +35,7 @@ pub const MAX_FRAMES: usize = 64;
 ///
 /// The first is in the function that calls this one. None are found on a stack that is not the
 /// thread's own (a signal handler's, a coroutine's) and while the thread is at finding them already.
+/// A thread that asks for the first time allocates, so signal handlers should not be the first.
 #[inline(never)]
 pub fn capture(frames: &mut [u64; MAX_FRAMES]) -> usize {
     let registers = registers!();
@@ -79,5 +80,41 @@ impl Stack {
     /// What its frames are called, innermost first; a function that was inlined is a frame too.
     pub fn names(self) -> Vec<FrameName> {
         Names::of([self], Detail::Lines).frames(self).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ways from the same registers.
+    #[inline(never)]
+    fn compare(depth: u32) -> usize {
+        if std::hint::black_box(depth) > 0 {
+            return std::hint::black_box(compare(depth - 1));
+        }
+        let registers = registers!();
+        let mut theirs = [0; MAX_FRAMES];
+        let count = system::walk(registers.stack, &mut theirs);
+        let ours = with_walker(|walker| {
+            let count = walker.walk(registers).count;
+            walker.frames[..count].to_vec()
+        });
+        assert_eq!(ours.as_deref(), Some(&theirs[..count]));
+        count
+    }
+
+    #[test]
+    fn what_is_left_to_the_system_is_what_would_have_been_found() {
+        assert!(compare(0) > 0);
+        assert_eq!(compare(10), compare(0) + 10);
+        assert_eq!(compare(100), MAX_FRAMES);
+    }
+
+    #[test]
+    fn a_walk_inside_of_a_walk_finds_nothing() {
+        let mut frames = [0; MAX_FRAMES];
+        assert_eq!(with_walker(|_| (capture(&mut frames), Stack::capture())), Some((0, None)));
+        assert!(capture(&mut frames) > 0);
     }
 }

@@ -33,7 +33,7 @@ impl Loads {
     }
 
     /// Whether something was unloaded since `earlier`: the same address may be other code now.
-    pub(super) fn forget(self, earlier: Self) -> bool {
+    pub(super) fn unloaded_since(self, earlier: Self) -> bool {
         self.removed != earlier.removed
     }
 }

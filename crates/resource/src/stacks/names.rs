@@ -95,7 +95,7 @@ impl Names {
         let mut known = KNOWN[detail as usize].lock().unwrap_or_else(PoisonError::into_inner);
         let loads = Loads::now();
         let (before, Names(known)) = known.get_or_insert_with(|| (loads, Self::default()));
-        if loads.forget(*before) {
+        if loads.unloaded_since(*before) {
             known.clear();
         }
         *before = loads;

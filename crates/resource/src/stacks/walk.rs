@@ -269,7 +269,7 @@ impl Walker {
         let rule = self.modules.look(address, |module| rule_at(address, module, context));
         let rule = rule.unwrap_or(Rule::OTHER);
         let loads = self.modules.loads();
-        if loads.forget(self.loads) {
+        if loads.unloaded_since(self.loads) {
             self.forget();
         }
         self.loads = loads;
@@ -291,7 +291,7 @@ impl Walker {
     /// Forgets everything if something was unloaded; returns whether.
     fn forget_unloaded(&mut self) -> bool {
         let loads = Loads::now();
-        let stale = loads.forget(self.loads);
+        let stale = loads.unloaded_since(self.loads);
         if stale {
             self.forget();
         }
