@@ -15,6 +15,7 @@ pub(crate) mod prefetch;
 mod spin;
 pub(crate) mod statistics;
 pub(crate) mod thread_safe;
+pub mod tracking;
 
 /// What of [`Resource`](crate::Resource) an adaptor passes on to its field `upstream`.
 ///
