@@ -37,6 +37,7 @@ pub mod pool;
 mod process;
 mod reserve;
 pub mod resource;
+mod spin;
 pub mod stacks;
 pub mod stream;
 pub mod thread;

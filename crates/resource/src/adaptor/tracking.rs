@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "reads registers, and passes on the promise that comes with giving back")]
 
 mod blocks;
-mod lock;
 mod sequence;
 mod state;
 

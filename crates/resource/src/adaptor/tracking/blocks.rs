@@ -7,7 +7,7 @@
 //! What a free needs is in the entries, which are small; the rest is in details, of which the one that
 //! was given up last is used next, since it is still in the processor's cache.
 
-use super::lock::{Held, Lock};
+use crate::spin::{Spin, SpinGuard};
 use crate::stacks::Stack;
 use crate::stream::Stream;
 
@@ -43,7 +43,7 @@ pub(super) struct Blocks {
 /// Apart from its neighbours, which other threads may be at.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Lock<Table>);
+struct Shard(Spin<Table>);
 
 /// Open addressing with linear probing, three quarters full at most.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Default for Blocks {
 
 impl Blocks {
     #[inline]
-    fn table(&self, address: u64) -> Held<'_, Table> {
+    fn table(&self, address: u64) -> SpinGuard<'_, Table> {
         let Shard(table) = &self.shards[spread(address >> PIECE_BITS) as usize % SHARDS];
         table.lock()
     }
