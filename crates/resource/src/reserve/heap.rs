@@ -80,6 +80,7 @@ pub(crate) struct Heap {
     spare: u32,
     live: AddressMap,
     /// By tag; most heaps have one or two.
+    #[expect(clippy::vec_box, reason = "bins are large, and most stay empty")]
     bins: Vec<Box<Bins>>,
     live_bytes: u64,
     span_bytes: u64,
