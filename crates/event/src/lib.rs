@@ -18,5 +18,5 @@ pub mod units;
 
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
-pub use sample::{Metric, OutputStream, StackReason, Subject, SubjectEnd, SubjectId, SubjectKind};
+pub use sample::{Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind};
 pub use tables::Tables;

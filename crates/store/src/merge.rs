@@ -295,7 +295,7 @@ impl Lane {
                     row(time_ns, thread, ScopeAction::Exit, scope, 0, StringId(0))
                 }
                 Record::Mark { time_ns, name, thread } => row(time_ns, thread, ScopeAction::Mark, 0, 0, name),
-                Record::String { .. } | Record::Frame { .. } | Record::Stack { .. } => None,
+                _ => None,
             }
         });
     }
