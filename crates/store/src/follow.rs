@@ -18,8 +18,8 @@ use crate::scan::{Scan, ScanProps};
 use crate::source::Losses;
 use crate::trace::Trace;
 
-/// How long events get to sort.
-const SETTLE_NS: i64 = 100_000_000;
+/// How long rows get to sort, unless somebody says otherwise.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// What [`Follow::next`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub struct Follow<B = EventBatch> {
     props: ScanProps,
     scan: Option<Scan<B>>,
     tables: Tables,
+    settle_ns: i64,
     /// Everything up to here has been read.
     read_to_ns: Option<i64>,
     /// The scan at hand goes up to here.
@@ -87,6 +88,14 @@ impl<T: Row> Follow<Vec<T>> {
         Self::start(path, props)
     }
 
+    /// Has rows held back for so long after their time, instead of a tenth of a second. A sampler whose
+    /// sweeps take longer than that records samples with times that are older, and without this they
+    /// would be counted as too late.
+    #[must_use]
+    pub fn settling(self, settle: Duration) -> Self {
+        Self { settle_ns: i64::try_from(settle.as_nanos()).unwrap_or(i64::MAX), ..self }
+    }
+
     /// What the ids of the latest rows point to.
     pub fn tables(&self) -> &Tables {
         self.latest_tables()
@@ -114,6 +123,7 @@ impl<B: Batch> Follow<B> {
             props,
             scan: None,
             tables: Tables::default(),
+            settle_ns: SETTLE.as_nanos() as i64,
             read_to_ns: None,
             scan_to_ns: i64::MIN,
             rows: 0,
@@ -155,7 +165,8 @@ impl<B: Batch> Follow<B> {
     fn look(&mut self) -> Result<()> {
         let trace = Trace::open(&self.path)?;
         self.ended = !trace.is_live();
-        self.scan_to_ns = if self.ended { i64::MAX } else { Anchor::now().utc_ns - SETTLE_NS };
+        self.scan_to_ns =
+            if self.ended { i64::MAX } else { Anchor::now().utc_ns.saturating_sub(self.settle_ns) };
         let from_ns = self.read_to_ns.map(|time| time + 1);
         let narrowed = ScanProps {
             from_ns: self.props.from_ns.max(from_ns),

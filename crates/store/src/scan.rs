@@ -13,7 +13,6 @@ mod part_run;
 
 use std::path::Path;
 
-use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{EventBatch, ProcessId, Tables};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
@@ -205,7 +204,7 @@ impl<B: Batch> Scan<B> {
                 run.batch.clear();
                 return Ok(true);
             }
-            while run.at < run.batch.len() && comes_first(run.time_ns) && out.len() < BATCH_ROWS {
+            while run.at < run.batch.len() && comes_first(run.time_ns) && out.len() < B::ROWS {
                 out.push_from(&run.batch, run.at);
                 run.advance();
             }

@@ -159,6 +159,36 @@ proptest! {
     }
 }
 
+#[test]
+fn rows_of_several_threads_are_merged_by_time_while_the_trace_is_sealed() {
+    let _turn = recording();
+    let folder = Folder::new("threads");
+    let path = folder.join("a.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
+    let (threads, count) = (3, 30_000);
+    std::thread::scope(|scope| {
+        for thread in 1..=threads {
+            scope.spawn(move || {
+                for value in 0..count {
+                    tail::sample(SubjectId(thread), Metric::Live, value, When::Now);
+                }
+            });
+        }
+        for _ in 0..5 {
+            sealer.seal().expect("seals");
+        }
+    });
+    recorder.stop();
+    sealer.finish().expect("seals");
+    let found = rows::<SampleRow>(&path, &ScanProps::default());
+    assert!(found.is_sorted_by_key(|row| row.time_ns));
+    for thread in 1..=u64::from(threads) {
+        let own = found.iter().filter(|row| row.subject == FIRST + thread);
+        assert!(own.map(|row| row.value).eq(0..count), "thread {thread}");
+    }
+}
+
 fn process(number: u64, parent: SubjectId) -> Subject {
     let (name, detail) = ("worker".to_owned(), format!("worker --number {number}"));
     Subject { kind: SubjectKind::Process, number, start_ns: 5_000 + number as i64, parent, name, detail }
