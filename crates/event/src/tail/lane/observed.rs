@@ -3,20 +3,20 @@
 //! Invariant: their times are stored as they are given, so several records can have the same one, and
 //! one that is earlier than that of the record before stays so.
 
-use super::super::intern::reserve;
-use super::super::record::{NumbersPayload, RecordType};
-use super::super::ring::{CHUNK_PAYLOAD_BYTES, LossReason};
-use super::super::values::{MAX_SHORT_BYTES, Seen, ShortRecord, Slots, zigzag};
 use super::{Lane, Surroundings};
 use crate::clock::When;
 use crate::sample::{Metric, OutputStream, StackSeen, SubjectId};
+use crate::tail::intern::reserve;
+use crate::tail::record::{NumbersPayload, RecordType};
+use crate::tail::ring::{CHUNK_PAYLOAD_BYTES, LossReason};
+use crate::tail::values::{MAX_SHORT_BYTES, Seen, ShortRecord, Slots, zigzag};
 
 /// Output shorter than this is not divided to fill up a chunk.
 const MIN_PIECE_BYTES: usize = 1024;
 
 impl Lane {
     /// Records values that were read at one instant.
-    pub(in super::super) fn samples(
+    pub(crate) fn samples(
         &self,
         subject: SubjectId,
         values: &[(Metric, u64)],
@@ -48,13 +48,7 @@ impl Lane {
     }
 
     /// Records output, in as many pieces as it takes.
-    pub(in super::super) fn output(
-        &self,
-        stream: OutputStream,
-        bytes: &[u8],
-        when: When,
-        around: &impl Surroundings,
-    ) {
+    pub(crate) fn output(&self, stream: OutputStream, bytes: &[u8], when: When, around: &impl Surroundings) {
         self.exclusively(1, around, || {
             let time_ns = when.monotonic_ns();
             let mut rest = bytes;
@@ -74,7 +68,7 @@ impl Lane {
     }
 
     /// Records a stack of somebody else.
-    pub(in super::super) fn stack_sample(
+    pub(crate) fn stack_sample(
         &self,
         subject: SubjectId,
         seen: &StackSeen,
@@ -86,15 +80,14 @@ impl Lane {
                 around.ring().lose(LossReason::NoSpace, 1);
                 return;
             }
-            let payload = NumbersPayload::new(RecordType::StackSample)
+            let mut record = NumbersPayload::new(RecordType::StackSample)
                 .number(self.shift(when.monotonic_ns()))
                 .number(u64::from(subject.0))
                 .number(seen.thread)
                 .number(u64::from(seen.stack.0))
                 .number(seen.reason as u64)
                 .number(seen.pause_ns);
-            let mut payload = payload;
-            self.put(payload.finish(), around);
+            self.put(record.finish(), around);
         });
     }
 

@@ -1,10 +1,9 @@
 //! Decoding what samplers record: subjects, samples, output, stacks.
 
-use super::super::values::unzigzag;
 use super::{Damage, Decoder, Fields, Record, RecordType, SubjectEntry};
 use crate::event::{StackId, StringId};
 use crate::sample::{OutputStream, StackReason, StackSeen, SubjectEnd, SubjectId, SubjectKind};
-use crate::tail::values::{self, Seen};
+use crate::tail::values::{self, Seen, unzigzag};
 
 /// What a payload turned out to be.
 pub(super) enum Observed<'a> {
