@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::sys::signal;
+
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -30,6 +32,15 @@ impl Exit {
         match self {
             Self::Code(code) => code,
             Self::Signal { number, .. } => 128 | number,
+        }
+    }
+
+    /// Ends this process as the command ended, if a signal ended it: whoever waits for us then sees
+    /// what they would have seen. Leaves no core file. Returns for a command that ended by itself, and
+    /// should the signal not end us.
+    pub fn die_likewise(self) {
+        if let Self::Signal { number, .. } = self {
+            signal::die_of(i32::from(number));
         }
     }
 }
@@ -249,8 +260,8 @@ mod tests {
     fn a_status_becomes_what_a_shell_would_say() {
         assert_eq!(Exit::from_wait_status(3 << 8), Exit::Code(3));
         assert_eq!(Exit::from_wait_status(15), Exit::Signal { number: 15, core: false });
-        assert_eq!(Exit::from_wait_status(0x80 | 11), Exit::Signal { number: 11, core: true });
-        assert_eq!(Exit::from_wait_status(0x80 | 11).code(), 139);
+        assert_eq!(Exit::from_wait_status(0x80 | 0xb), Exit::Signal { number: 11, core: true });
+        assert_eq!(Exit::from_wait_status(0x80 | 0xb).code(), 139);
         assert_eq!(Exit::from_wait_status(255 << 8).code(), 255);
     }
 }

@@ -66,7 +66,7 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
         _ => Life::Alive,
     };
     // Fields from the fourth on, with negative ones among them.
-    let mut fields = rest.get(2..)?.split(|byte| byte.is_ascii_whitespace());
+    let mut fields = rest.get(2..)?.split(u8::is_ascii_whitespace);
     let parent = number(fields.next()?)? as i32;
     let user = number(fields.nth(9)?)?;
     let system = number(fields.next()?)?;

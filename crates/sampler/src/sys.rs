@@ -4,6 +4,7 @@
 
 pub(crate) mod bell;
 pub(crate) mod clock;
+pub(crate) mod descriptor;
 pub(crate) mod limit;
 pub(crate) mod netlink;
 pub(crate) mod signal;

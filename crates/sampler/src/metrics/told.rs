@@ -13,7 +13,7 @@ pub(crate) struct Told {
     /// Metrics that have a value, and those whose value is not told yet, one bit each.
     known: u32,
     fresh: u32,
-    told_ns: u64,
+    last_ns: u64,
 }
 
 const _: () = assert!(COUNT <= 32, "a bit for each metric");
@@ -32,7 +32,7 @@ impl Batch {
 
 impl Default for Told {
     fn default() -> Self {
-        Self { values: [0; COUNT], known: 0, fresh: 0, told_ns: 0 }
+        Self { values: [0; COUNT], known: 0, fresh: 0, last_ns: 0 }
     }
 }
 
@@ -60,9 +60,9 @@ impl Told {
 
     /// What is to be told now; none if nothing is.
     pub(crate) fn take(&mut self, now_ns: u64) -> Option<Batch> {
-        if now_ns.saturating_sub(self.told_ns) >= HOLD_NS {
+        if now_ns.saturating_sub(self.last_ns) >= HOLD_NS {
             self.fresh = self.known;
-            self.told_ns = now_ns;
+            self.last_ns = now_ns;
         }
         if self.fresh == 0 {
             return None;

@@ -77,7 +77,7 @@ pub(crate) struct Part {
 /// What an answer was.
 pub(crate) enum Read {
     /// A process was read.
-    Done { pid: i32, at_ns: u64, rollup: Rollup },
+    Done { pid: i32, rollup: Rollup },
     /// It may not be read.
     Denied { pid: i32, why: io::Error },
 }
@@ -194,7 +194,7 @@ impl Totals {
                     motion: self.motion,
                     cost_ns: answer.cost_ns,
                 });
-                Some(Read::Done { pid: request.pid, at_ns: now_ns, rollup })
+                Some(Read::Done { pid: request.pid, rollup })
             }
             Err(why) => match why.kind() {
                 io::ErrorKind::PermissionDenied => {
@@ -225,7 +225,7 @@ impl Totals {
             Some(read) if read.rss > 0 => {
                 (u128::from(read.cost_ns) * u128::from(memory.rss) / u128::from(read.rss)) as u64
             }
-            _ => (u128::from(memory.rss) * NS_PER_GIB >> 30) as u64,
+            _ => ((u128::from(memory.rss) * NS_PER_GIB) >> 30) as u64,
         };
         // What is dearer than the purse is large is bought on credit, or it would never be.
         if self.purse_ns < expected.clamp(NS_AT_LEAST, BURST_NS) as i64 {

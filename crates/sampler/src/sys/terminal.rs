@@ -31,11 +31,11 @@ pub(crate) fn open(model: Option<BorrowedFd<'_>>) -> io::Result<Pair> {
     let slave = checked(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) })?;
     // SAFETY: the descriptor was just made and belongs to nobody else.
     let slave = unsafe { OwnedFd::from_raw_fd(slave) };
-    if let Some(model) = model {
-        if let Ok(modes) = modes(model) {
-            // SAFETY: `modes` is a valid record.
-            unsafe { libc::tcsetattr(slave.as_raw_fd(), libc::TCSANOW, &raw const modes) };
-        }
+    if let Some(model) = model
+        && let Ok(modes) = modes(model)
+    {
+        // SAFETY: `modes` is a valid record.
+        unsafe { libc::tcsetattr(slave.as_raw_fd(), libc::TCSANOW, &raw const modes) };
     }
     let pair = Pair { master, slave };
     if let Some(model) = model {

@@ -199,7 +199,9 @@ mod tests {
         message.extend(what.to_ne_bytes());
         message.extend([0; 4]);
         message.extend(7u64.to_ne_bytes());
-        data.iter().for_each(|word| message.extend(word.to_ne_bytes()));
+        for word in data {
+            message.extend(word.to_ne_bytes());
+        }
         message
     }
 

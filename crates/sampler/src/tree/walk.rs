@@ -54,11 +54,10 @@ impl Walker {
             return News::Unknown;
         };
         match self.last_pid.replace(last) {
-            None => News::Unknown,
             Some(before) if before == last => News::None,
             Some(before) if before < last && last - before <= MOST_NEW => News::Between(before, last),
-            // Numbers began again from below, or there are too many.
-            Some(_) => News::Unknown,
+            // It is the first look, or numbers began again from below, or there are too many.
+            _ => News::Unknown,
         }
     }
 }
@@ -117,7 +116,8 @@ pub(crate) fn describe(pid: i32, short: &str) -> (String, String) {
     let mut buffer = [0; 4096];
     let text = read_file(pid, "cmdline", &mut buffer).unwrap_or_default();
     let text = text.strip_suffix(&[0]).unwrap_or(text);
-    let arguments = || text.split(|&byte| byte == 0);
+    // Split gives one empty argument where there are none.
+    let arguments = || text.split(|&byte| byte == 0).take(if text.is_empty() { 0 } else { usize::MAX });
     let is_cut = short.len() >= 15;
     let whole = arguments().take(2).find_map(|argument| {
         let base = argument.rsplit(|&byte| byte == b'/').next().unwrap_or(argument);

@@ -1,0 +1,257 @@
+//! One sweep: every process, the group and the devices are read, and what is new is told.
+
+use floodmark_event::{Metric, Subject, SubjectEnd, SubjectId, SubjectKind};
+
+use super::PeakMode;
+use super::job::Sum;
+use super::recorder::Recorder;
+use crate::metrics::cgroup::{Cgroup, Usage};
+use crate::metrics::memory::ProcessMemory;
+use crate::metrics::told::Told;
+use crate::metrics::total::Read;
+use crate::observer::{Observer, ProcessSweep, Sweep};
+use crate::outcome::Note;
+use crate::output::tell;
+use crate::sys::clock::{process_cpu_ns, thread_cpu_ns};
+use crate::tree::Process;
+use crate::tree::walk;
+
+/// How often marks of the kernel are read although nothing seems to have moved.
+const STATUS_NS: u64 = 100_000_000;
+/// How often processor times, limits and our own cost are read.
+const SLOW_NS: u64 = 1_000_000_000;
+
+/// What is read besides processes.
+#[derive(Default)]
+pub(crate) struct Surroundings {
+    cgroup: Option<(Cgroup, SubjectId, Told)>,
+    limit: Option<u64>,
+    slow_ns: u64,
+    began_cpu_ns: u64,
+}
+
+impl Surroundings {
+    pub(crate) fn new(cgroup: Option<Cgroup>, began_cpu_ns: u64) -> Self {
+        let cgroup = cgroup.map(|cgroup| (cgroup, SubjectId(0), Told::default()));
+        Self { cgroup, limit: None, slow_ns: 0, began_cpu_ns }
+    }
+}
+
+impl Recorder<'_> {
+    /// Tells of the subjects that are there from the start.
+    pub(crate) fn tell_of_surroundings(&mut self, at_ns: u64, name: &str, detail: &str) {
+        let subject = |kind, name: &str, detail: &str| Subject {
+            kind,
+            number: 0,
+            start_ns: 0,
+            parent: SubjectId(0),
+            name: name.to_owned(),
+            detail: detail.to_owned(),
+        };
+        tell(self.sink, |sink| {
+            self.job.subject = sink.subject(at_ns, &subject(SubjectKind::Job, name, detail));
+            if let Some((cgroup, id, _)) = &mut self.surroundings.cgroup {
+                let path = cgroup.path();
+                let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/");
+                *id = sink.subject(at_ns, &subject(SubjectKind::Cgroup, name, path));
+            }
+        });
+    }
+
+    /// Reads everything once.
+    pub(crate) fn sweep(&mut self, now_ns: u64, observer: &mut dyn Observer) {
+        let cpu_before = thread_cpu_ns();
+        self.pacer.begin(now_ns);
+        self.look(now_ns);
+        self.collect_totals(now_ns);
+        let sum_before = self.job.sum.rss;
+        let sum = self.sweep_processes(now_ns);
+        for index in 0..self.gone.len() {
+            self.check_gone(self.gone[index], now_ns);
+        }
+        let (level, motion) = self.job.swept(sum, now_ns);
+        let cgroup = self.sweep_cgroup(now_ns);
+        self.sweep_slowly(now_ns);
+        self.tell_of_job(now_ns);
+        self.totals.ask(self.table.processes(), sum.rss, now_ns);
+        observer.swept(&Sweep {
+            at_ns: now_ns,
+            rss_bytes: sum.rss,
+            change_bytes: sum.rss.wrapping_sub(sum_before) as i64,
+            level,
+            total: sum.total(),
+            cgroup,
+            processes: &self.sweeps,
+        });
+        let cost_ns = thread_cpu_ns().saturating_sub(cpu_before);
+        self.pacer.end(floodmark_event::clock::monotonic_ns(), motion, cost_ns);
+    }
+
+    fn sweep_processes(&mut self, now_ns: u64) -> Sum {
+        self.gone.clear();
+        self.sweeps.clear();
+        let mut sum = Sum::default();
+        let mut place = 0;
+        while let Some(process) = self.table.processes().get(place) {
+            let pid = process.pid;
+            let was_newborn = process.is_newborn(now_ns);
+            if was_newborn && self.events.is_none() {
+                self.check_program(pid, now_ns);
+            }
+            if !was_newborn && process_is_untold(self.table.processes(), place) {
+                self.tell_of(pid);
+            }
+            // Neither of these adds or removes a process.
+            let Some(process) = self.table.processes_mut().get_mut(place) else { break };
+            place += 1;
+            let is_newborn = process.is_newborn(now_ns);
+            let memory = &mut process.memory;
+            let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.keep) else {
+                self.gone.push(pid);
+                continue;
+            };
+            self.totals.moved(memory.shared.abs_diff(change.shared_before));
+            process.told.set(Metric::Rss, memory.rss);
+            process.told.set(Metric::Virtual, virtual_bytes);
+            let wants_status = self.props.peaks == PeakMode::Exact || memory.wants_status(now_ns, STATUS_NS);
+            let excess = if wants_status { self.read_status(place - 1, now_ns) } else { 0 };
+            let process = &mut self.table.processes_mut()[place - 1];
+            let memory = &process.memory;
+            let part = self.totals.part(process);
+            // A newborn's memory is its parent's, but for what it has added.
+            let counted = if is_newborn { memory.rss.saturating_sub(memory.first_rss) } else { memory.rss };
+            sum.add(counted, part);
+            sum.excess = sum.excess.max(if is_newborn { 0 } else { excess });
+            self.sweeps.push(ProcessSweep {
+                subject: process.subject,
+                pid,
+                start_ticks: process.start_ticks,
+                rss_bytes: memory.rss,
+                change_bytes: memory.rss.wrapping_sub(change.rss_before) as i64,
+            });
+            if process.subject != SubjectId(0)
+                && let Some(batch) = process.told.take(now_ns)
+            {
+                tell(self.sink, |sink| sink.samples(now_ns, process.subject, batch.as_slice()));
+            }
+        }
+        sum
+    }
+
+    /// Reads `status` of a process; gives by how much its mark exceeds what it has, if the mark rose
+    /// since it was last read.
+    fn read_status(&mut self, place: usize, now_ns: u64) -> u64 {
+        let Some(process) = self.table.processes_mut().get_mut(place) else { return 0 };
+        let pid = process.pid;
+        let memory = &mut process.memory;
+        let mark_before = memory.mark;
+        let Some(status) = memory.read_status(pid, now_ns, &mut self.keep) else { return 0 };
+        let told = &mut process.told;
+        told.set_if_known(Metric::Hwm, status.hwm);
+        told.set_if_known(Metric::RssAnon, status.anon);
+        told.set_if_known(Metric::RssFile, status.file);
+        told.set_if_known(Metric::RssShmem, status.shmem);
+        told.set_if_known(Metric::Swap, status.swap);
+        told.set_if_known(Metric::Threads, status.threads);
+        let excess = status.hwm.unwrap_or(0).saturating_sub(memory.rss);
+        let rose = match self.props.peaks {
+            PeakMode::Kept => memory.mark > mark_before,
+            PeakMode::Exact => {
+                self.reset_mark(pid);
+                true
+            }
+        };
+        // The first mark of a process may be older than our watching.
+        if rose && mark_before > 0 { excess } else { 0 }
+    }
+
+    fn reset_mark(&mut self, pid: i32) {
+        // Any other error than this says that the process is ending.
+        if let Err(error) = ProcessMemory::reset_mark(pid)
+            && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            self.note(Note::ResetDenied { pid, why: error.to_string() });
+        }
+    }
+
+    fn collect_totals(&mut self, now_ns: u64) {
+        match self.totals.collect(self.table.processes_mut(), now_ns) {
+            None => {}
+            Some(Read::Done { pid, rollup }) => {
+                self.job.has_totals = true;
+                if let Some(process) = self.table.get_mut(pid) {
+                    process.told.set(Metric::Pss, rollup.pss);
+                    process.told.set(Metric::Uss, rollup.uss);
+                }
+            }
+            Some(Read::Denied { pid, why }) => self.note(Note::TotalsDenied { pid, why: why.to_string() }),
+        }
+    }
+
+    fn sweep_cgroup(&mut self, now_ns: u64) -> Option<Usage> {
+        let Surroundings { cgroup: Some((cgroup, subject, told)), limit, slow_ns, .. } =
+            &mut self.surroundings
+        else {
+            return None;
+        };
+        if now_ns.saturating_sub(*slow_ns) >= SLOW_NS {
+            *limit = cgroup.limit();
+        }
+        let usage = Usage { limit: *limit, ..cgroup.read() };
+        told.set_if_known(Metric::CgroupUsage, usage.usage);
+        told.set_if_known(Metric::CgroupPeak, usage.peak);
+        told.set_if_known(Metric::CgroupLimit, usage.limit);
+        if let Some(batch) = told.take(now_ns) {
+            tell(self.sink, |sink| sink.samples(now_ns, *subject, batch.as_slice()));
+        }
+        Some(usage)
+    }
+
+    /// What changes slowly, or costs more than it is worth at every sweep.
+    fn sweep_slowly(&mut self, now_ns: u64) {
+        for process in self.table.processes_mut() {
+            let memory = &mut process.memory;
+            if now_ns.saturating_sub(memory.stat_at_ns) < SLOW_NS || !memory.was_read {
+                continue;
+            }
+            memory.stat_at_ns = now_ns;
+            if let Some(found) = walk::look_at(process.pid) {
+                process.told.set(Metric::CpuTime, self.starts.ticks_ns(found.cpu_ticks));
+            }
+        }
+        if now_ns.saturating_sub(self.surroundings.slow_ns) >= SLOW_NS {
+            self.surroundings.slow_ns = now_ns;
+            let own = process_cpu_ns().saturating_sub(self.surroundings.began_cpu_ns);
+            self.job.told.set(Metric::OwnCpuTime, own);
+            if self.keep.refused {
+                let limit = crate::sys::limit::Limit::descriptors().count();
+                self.note(Note::FewDescriptors { limit });
+            }
+        }
+    }
+
+    fn tell_of_job(&mut self, now_ns: u64) {
+        let counts = self.counts();
+        let told = &mut self.job.told;
+        told.set(Metric::Processes, counts.left);
+        told.set(Metric::MissedProcesses, counts.missed + counts.unread);
+        told.set(Metric::LateSweeps, self.pacer.late);
+        told.set(Metric::Interval, self.pacer.interval_ns());
+        if let Some(batch) = told.take(now_ns) {
+            tell(self.sink, |sink| sink.samples(now_ns, self.job.subject, batch.as_slice()));
+        }
+    }
+
+    /// The last things that are told.
+    pub(crate) fn finish(&mut self, at_ns: u64, own_cpu_ns: u64) {
+        self.job.told.set(Metric::OwnCpuTime, own_cpu_ns);
+        self.job.told.set(Metric::Rss, 0);
+        self.tell_of_job(at_ns);
+        let end = SubjectEnd { wait_status: self.root_status, peak_rss_bytes: None };
+        tell(self.sink, |sink| sink.ended(at_ns, self.job.subject, end));
+    }
+}
+
+fn process_is_untold(processes: &[Process], place: usize) -> bool {
+    processes.get(place).is_some_and(|process| process.subject == SubjectId(0))
+}
