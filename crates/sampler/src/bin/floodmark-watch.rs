@@ -80,6 +80,11 @@ impl Options {
         let props = &mut self.props;
         match name {
             "interval" => props.pace = Pace::Fixed { interval_ns: parse_duration_ns(value)? },
+            "steady" => {
+                let interval_ns = parse_duration_ns(value)?;
+                let (usual_ns, shortest_ns, longest_ns) = (interval_ns, interval_ns, interval_ns);
+                props.pace = Pace::Adaptive { usual_ns, shortest_ns, longest_ns };
+            }
             "exact" => props.peaks = PeakMode::Exact,
             "looked" => props.births = Births::Looked,
             "until-command" => props.until = Until::Command,

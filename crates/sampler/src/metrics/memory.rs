@@ -15,6 +15,11 @@ use crate::procfs::{self, Statm, Status};
 use crate::sys::wait::Reaped;
 use crate::tree::walk::Path;
 
+/// Readings without a change after which a process is read half as often, and then half of that.
+const STILL_READINGS: u32 = 8;
+/// Longest time that a process is not read because it was still.
+const REST_NS: u64 = 100_000_000;
+
 /// A file of a process, kept open where there are descriptors enough.
 #[derive(Default)]
 struct Kept {
@@ -104,6 +109,9 @@ pub(crate) struct ProcessMemory {
     pub(crate) total_denied: bool,
     /// When its numbers of processor time were read.
     pub(crate) stat_at_ns: u64,
+    /// Readings that found no change, and until when none is due because of them.
+    still: u32,
+    rests_until_ns: u64,
 }
 
 /// What a sweep found.
@@ -133,6 +141,21 @@ impl ProcessMemory {
         }
         self.seen_peak = self.seen_peak.max(self.rss);
         Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
+    }
+
+    /// Whether it was still for so long that it need not be read now.
+    pub(crate) fn rests(&self, now_ns: u64) -> bool {
+        now_ns < self.rests_until_ns
+    }
+
+    /// Lets a process that does not change rest for some sweeps. What it does meanwhile is seen up to
+    /// [`REST_NS`] later; the kernel's mark keeps its peak.
+    pub(crate) fn rest(&mut self, change: Change, now_ns: u64, interval_ns: u64) {
+        let has_changed = change.rss_before != self.rss || change.shared_before != self.shared;
+        self.still = if has_changed { 0 } else { self.still.saturating_add(1) };
+        let sweeps = 1 << (self.still / STILL_READINGS).min(6);
+        // Half a sweep less, so that one that comes early counts too.
+        self.rests_until_ns = now_ns + (interval_ns * sweeps).min(REST_NS).saturating_sub(interval_ns / 2);
     }
 
     /// Whether `status` should be read: resident memory moved by a percent and a page or two, or
@@ -175,7 +198,7 @@ impl ProcessMemory {
     pub(crate) fn new_program(&mut self, was_newborn: bool) {
         self.was_read = false;
         self.total = None;
-        self.status_at_ns = 0;
+        (self.status_at_ns, self.still, self.rests_until_ns) = (0, 0, 0);
         if was_newborn {
             self.seen_peak = 0;
             self.mark = 0;

@@ -21,6 +21,8 @@ use crate::tree::{Image, Process};
 /// until then shared memory counts once per process.
 const BURST_NS: u64 = 50_000_000;
 const START_NS: u64 = 20_000_000;
+/// How often to look who should be read.
+const ASK_NS: u64 = 4_000_000;
 /// What a reading is expected to cost before there was one.
 const NS_PER_GIB: u128 = 20_000_000;
 const NS_AT_LEAST: u64 = 50_000;
@@ -92,6 +94,7 @@ pub(crate) struct Totals {
     /// What may be spent now; below zero after something dear.
     purse_ns: i64,
     filled_ns: u64,
+    asked_ns: u64,
     spent_ns: u64,
     /// How much memory that can be shared has come and gone in the whole job.
     motion: u64,
@@ -112,6 +115,7 @@ impl Totals {
             share,
             purse_ns: START_NS as i64,
             filled_ns: now_ns,
+            asked_ns: 0,
             spent_ns: 0,
             motion: 0,
         };
@@ -212,9 +216,9 @@ impl Totals {
         let earned = (now_ns.saturating_sub(self.filled_ns) as f64 * self.share) as i64;
         self.purse_ns = (self.purse_ns + earned).min(BURST_NS as i64);
         self.filled_ns = now_ns;
-        let Some(requests) = self.requests.as_ref().filter(|_| !self.is_reading && self.purse_ns > 0) else {
-            return;
-        };
+        let may_ask = !self.is_reading && self.purse_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
+        let Some(requests) = self.requests.as_ref().filter(|_| may_ask) else { return };
+        self.asked_ns = now_ns;
         let urges = processes.iter().map(|process| (self.urge(process, now_ns), process));
         let Some((urge, process)) = urges.max_by_key(|(urge, _)| *urge) else { return };
         if urge < LEAST_DOUBT_BYTES.max(job_bytes / 200) {

@@ -12,12 +12,16 @@ use crate::metrics::total::Read;
 use crate::observer::{Observer, ProcessSweep, Sweep};
 use crate::outcome::Note;
 use crate::output::tell;
+use crate::pace::Pace;
 use crate::sys::clock::{process_cpu_ns, thread_cpu_ns};
-use crate::tree::Process;
 use crate::tree::walk;
 
-/// How often marks of the kernel are read although nothing seems to have moved.
+/// How often marks of the kernel are read although nothing seems to have moved: ten times a second,
+/// but a hundred times a second for all processes together.
 const STATUS_NS: u64 = 100_000_000;
+const STATUS_NS_EACH: u64 = 10_000_000;
+/// How often the group is read at most.
+const CGROUP_NS: u64 = 10_000_000;
 /// How often processor times, limits and our own cost are read.
 const SLOW_NS: u64 = 1_000_000_000;
 
@@ -25,7 +29,9 @@ const SLOW_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub(crate) struct Surroundings {
     cgroup: Option<(Cgroup, SubjectId, Told)>,
-    limit: Option<u64>,
+    usage: Usage,
+    cgroup_ns: u64,
+    limit_ns: u64,
     slow_ns: u64,
     began_cpu_ns: u64,
 }
@@ -33,7 +39,7 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     pub(crate) fn new(cgroup: Option<Cgroup>, began_cpu_ns: u64) -> Self {
         let cgroup = cgroup.map(|cgroup| (cgroup, SubjectId(0), Told::default()));
-        Self { cgroup, limit: None, slow_ns: 0, began_cpu_ns }
+        Self { cgroup, began_cpu_ns, ..Self::default() }
     }
 }
 
@@ -91,51 +97,73 @@ impl Recorder<'_> {
         self.gone.clear();
         self.sweeps.clear();
         let mut sum = Sum::default();
+        let status_ns = STATUS_NS.max(self.table.processes().len() as u64 * STATUS_NS_EACH);
         let mut place = 0;
         while let Some(process) = self.table.processes().get(place) {
             let pid = process.pid;
-            let was_newborn = process.is_newborn(now_ns);
-            if was_newborn && self.events.is_none() {
-                self.check_program(pid, now_ns);
-            }
-            if !was_newborn && process_is_untold(self.table.processes(), place) {
+            if process.is_newborn(now_ns) {
+                if self.events.is_none() {
+                    self.check_program(pid, now_ns);
+                }
+            } else if process.subject == SubjectId(0) {
                 self.tell_of(pid);
             }
             // Neither of these adds or removes a process.
-            let Some(process) = self.table.processes_mut().get_mut(place) else { break };
+            self.sweep_process(place, now_ns, &mut sum, status_ns);
             place += 1;
-            let is_newborn = process.is_newborn(now_ns);
-            let memory = &mut process.memory;
+        }
+        sum
+    }
+
+    fn sweep_process(&mut self, place: usize, now_ns: u64, sum: &mut Sum, status_ns: u64) {
+        let Some(process) = self.table.processes_mut().get_mut(place) else { return };
+        let pid = process.pid;
+        let memory = &mut process.memory;
+        let rss_before = memory.rss;
+        let mut excess = 0;
+        if !memory.rests(now_ns) {
             let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.keep) else {
                 self.gone.push(pid);
-                continue;
+                return;
             };
             self.totals.moved(memory.shared.abs_diff(change.shared_before));
             process.told.set(Metric::Rss, memory.rss);
             process.told.set(Metric::Virtual, virtual_bytes);
-            let wants_status = self.props.peaks == PeakMode::Exact || memory.wants_status(now_ns, STATUS_NS);
-            let excess = if wants_status { self.read_status(place - 1, now_ns) } else { 0 };
-            let process = &mut self.table.processes_mut()[place - 1];
-            let memory = &process.memory;
-            let part = self.totals.part(process);
-            // A newborn's memory is its parent's, but for what it has added.
-            let counted = if is_newborn { memory.rss.saturating_sub(memory.first_rss) } else { memory.rss };
-            sum.add(counted, part);
-            sum.excess = sum.excess.max(if is_newborn { 0 } else { excess });
-            self.sweeps.push(ProcessSweep {
-                subject: process.subject,
-                pid,
-                start_ticks: process.start_ticks,
-                rss_bytes: memory.rss,
-                change_bytes: memory.rss.wrapping_sub(change.rss_before) as i64,
-            });
-            if process.subject != SubjectId(0)
-                && let Some(batch) = process.told.take(now_ns)
-            {
-                tell(self.sink, |sink| sink.samples(now_ns, process.subject, batch.as_slice()));
+            if let Pace::Adaptive { .. } = self.props.pace {
+                memory.rest(change, now_ns, self.pacer.interval_ns());
+            }
+            if now_ns.saturating_sub(memory.stat_at_ns) >= SLOW_NS {
+                memory.stat_at_ns = now_ns;
+                let found = walk::look_at(pid);
+                let cpu_ns = found.map(|found| self.starts.ticks_ns(found.cpu_ticks));
+                process.told.set_if_known(Metric::CpuTime, cpu_ns);
+            }
+            if self.props.peaks == PeakMode::Exact || memory.wants_status(now_ns, status_ns) {
+                excess = self.read_status(place, now_ns);
             }
         }
-        sum
+        let Some(process) = self.table.processes_mut().get_mut(place) else { return };
+        let memory = &process.memory;
+        let rss = memory.rss;
+        // A newborn's memory is its parent's, but for what it has added.
+        if process.is_newborn(now_ns) {
+            sum.add(rss.saturating_sub(memory.first_rss), self.totals.part(process));
+        } else {
+            sum.add(rss, self.totals.part(process));
+            sum.excess = sum.excess.max(excess);
+        }
+        self.sweeps.push(ProcessSweep {
+            subject: process.subject,
+            pid,
+            start_ticks: process.start_ticks,
+            rss_bytes: rss,
+            change_bytes: rss.wrapping_sub(rss_before) as i64,
+        });
+        if process.subject != SubjectId(0)
+            && let Some(batch) = process.told.take(now_ns)
+        {
+            tell(self.sink, |sink| sink.samples(now_ns, process.subject, batch.as_slice()));
+        }
     }
 
     /// Reads `status` of a process; gives by how much its mark exceeds what it has, if the mark rose
@@ -189,36 +217,31 @@ impl Recorder<'_> {
     }
 
     fn sweep_cgroup(&mut self, now_ns: u64) -> Option<Usage> {
-        let Surroundings { cgroup: Some((cgroup, subject, told)), limit, slow_ns, .. } =
+        let Surroundings { cgroup: Some((cgroup, subject, told)), usage, cgroup_ns, limit_ns, .. } =
             &mut self.surroundings
         else {
             return None;
         };
-        if now_ns.saturating_sub(*slow_ns) >= SLOW_NS {
-            *limit = cgroup.limit();
+        if now_ns.saturating_sub(*cgroup_ns) < CGROUP_NS {
+            return Some(*usage);
         }
-        let usage = Usage { limit: *limit, ..cgroup.read() };
+        *cgroup_ns = now_ns;
+        if now_ns.saturating_sub(*limit_ns) >= SLOW_NS {
+            *limit_ns = now_ns;
+            usage.limit = cgroup.limit();
+        }
+        *usage = Usage { limit: usage.limit, ..cgroup.read() };
         told.set_if_known(Metric::CgroupUsage, usage.usage);
         told.set_if_known(Metric::CgroupPeak, usage.peak);
         told.set_if_known(Metric::CgroupLimit, usage.limit);
         if let Some(batch) = told.take(now_ns) {
             tell(self.sink, |sink| sink.samples(now_ns, *subject, batch.as_slice()));
         }
-        Some(usage)
+        Some(*usage)
     }
 
-    /// What changes slowly, or costs more than it is worth at every sweep.
+    /// What costs more than it is worth at every sweep.
     fn sweep_slowly(&mut self, now_ns: u64) {
-        for process in self.table.processes_mut() {
-            let memory = &mut process.memory;
-            if now_ns.saturating_sub(memory.stat_at_ns) < SLOW_NS || !memory.was_read {
-                continue;
-            }
-            memory.stat_at_ns = now_ns;
-            if let Some(found) = walk::look_at(process.pid) {
-                process.told.set(Metric::CpuTime, self.starts.ticks_ns(found.cpu_ticks));
-            }
-        }
         if now_ns.saturating_sub(self.surroundings.slow_ns) >= SLOW_NS {
             self.surroundings.slow_ns = now_ns;
             let own = process_cpu_ns().saturating_sub(self.surroundings.began_cpu_ns);
@@ -250,8 +273,4 @@ impl Recorder<'_> {
         let end = SubjectEnd { wait_status: self.root_status, peak_rss_bytes: None };
         tell(self.sink, |sink| sink.ended(at_ns, self.job.subject, end));
     }
-}
-
-fn process_is_untold(processes: &[Process], place: usize) -> bool {
-    processes.get(place).is_some_and(|process| process.subject == SubjectId(0))
 }
