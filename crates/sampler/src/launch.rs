@@ -24,6 +24,7 @@ use floodmark_event::OutputStream;
 use crate::error::{Error, Result};
 use crate::sys::limit::Limit;
 use crate::sys::{signal, terminal};
+use crate::tree::walk;
 
 /// A command to run.
 #[derive(Clone, Debug)]
@@ -50,6 +51,18 @@ impl Launch {
             environment: Vec::new(),
             capture: Capture::None,
         }
+    }
+
+    /// The program's name without its path.
+    pub(crate) fn name(&self) -> String {
+        let name = Path::new(&self.program).file_name().unwrap_or(&self.program);
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The command as one would type it.
+    pub(crate) fn command_line(&self) -> String {
+        let words = std::iter::once(&self.program).chain(&self.arguments);
+        walk::quoted(words.map(|word| word.to_string_lossy()))
     }
 }
 

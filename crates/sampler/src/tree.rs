@@ -17,6 +17,7 @@ use floodmark_event::clock::{Anchor, monotonic_ns};
 use crate::metrics::memory::ProcessMemory;
 use crate::metrics::told::Told;
 use crate::sys::clock::{boot_ns, ticks_per_second};
+use walk::Found;
 
 /// Whose program a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,13 @@ pub(crate) enum Image {
     Inherited,
     /// Its own, by exec.
     Own,
+}
+
+/// Whether a name or command line changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    Nothing,
+    News,
 }
 
 /// How long a process that has just been forked is expected to call exec. Until then its memory is
@@ -69,6 +77,22 @@ impl Process {
             memory: ProcessMemory::default(),
             told: Told::default(),
         }
+    }
+
+    /// Takes in what `/proc` says of it.
+    pub(crate) fn learn(&mut self, found: &Found) -> Learned {
+        self.start_ticks = found.start_ticks;
+        let (name, command) = walk::describe(self.pid, &found.name);
+        // Of a process that is over only the short name is left, which says nothing new of a longer one.
+        let is_over = command.is_empty();
+        if (is_over && self.name.starts_with(&name)) || (self.name == name && self.command == command) {
+            return Learned::Nothing;
+        }
+        self.name = name;
+        if !is_over {
+            self.command = command;
+        }
+        Learned::News
     }
 
     /// Whether it may still be on its way from fork to exec.

@@ -91,9 +91,9 @@ pub enum PeakMode {
     /// ones between two sweeps are not seen.
     #[default]
     Kept,
-    /// The mark is read and reset at every sweep: the peak of every interval is exact. This changes
-    /// what the kernel says at the end of a process (`ru_maxrss`, as `time -v` prints it), and waits
-    /// for the process when it is mapping memory at that moment.
+    /// The mark is read at every sweep, and reset when memory has come down from it: the peak of every
+    /// interval is exact. This changes what the kernel says at the end of a process (`ru_maxrss`, as
+    /// `time -v` prints it), and waits for the process if it is mapping memory at that moment.
     Exact,
 }
 
@@ -156,9 +156,10 @@ pub fn run(
     let began = Began::now();
     let surroundings = launch::Surroundings { ignored: signals.ignored(), descriptors: turn.descriptors };
     let started = launch::start(launch, surroundings)?;
-    let name = launch.program.to_string_lossy().into_owned();
+    let name = launch.name();
+    let command = launch.command_line();
     let sink = Mutex::new(sink);
-    let watch = Watch { props, observer, signals, ends: &ends, began, name };
+    let watch = Watch { props, observer, signals, ends: &ends, began, name, command };
     Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, (events, strangers, own)))
 }
 
@@ -180,7 +181,8 @@ pub fn attach(
     let ends = Ends::new().map_err(Error::system("making a bell"))?;
     let events = open_events(props);
     let sink = Mutex::new(sink);
-    let watch = Watch { props, observer, signals, ends: &ends, began: Began::now(), name: found.name };
+    let (name, command) = walk::describe(pid, &found.name);
+    let watch = Watch { props, observer, signals, ends: &ends, began: Began::now(), name, command };
     Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, (events, HashSet::new(), 0)))
 }
 
@@ -229,6 +231,7 @@ struct Watch<'a> {
     ends: &'a Ends,
     began: Began,
     name: String,
+    command: String,
 }
 
 impl Watch<'_> {
@@ -315,8 +318,8 @@ impl Watch<'_> {
 
     /// The loop.
     fn watch(&mut self, recorder: &mut Recorder<'_>, link: &Link<'_>, own_mark: u64) {
-        recorder.tell_of_surroundings(self.began.at_ns, &self.name, "");
-        recorder.add_root(self.began.at_ns, own_mark);
+        recorder.tell_of_surroundings(self.began.at_ns, &self.name, &self.command);
+        recorder.add_root(self.began.at_ns, own_mark, &self.name, &self.command);
         if recorder.origin == Origin::Attached {
             recorder.walk(self.began.at_ns);
         }

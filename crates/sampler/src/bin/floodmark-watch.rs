@@ -11,7 +11,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use floodmark_event::units::parse_duration_ns;
+use floodmark_event::units::{parse_bytes, parse_duration_ns};
 use floodmark_event::{OutputStream, SubjectKind};
 use floodmark_sampler::{
     Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, Sweep, Until, WatchProps,
@@ -28,6 +28,7 @@ struct Options {
     /// Where what was written to streams goes, by stream.
     streams: Option<String>,
     attach: Option<i32>,
+    seen: Seen,
     /// Whether samples are reported too.
     samples: bool,
 }
@@ -54,7 +55,7 @@ fn watch() -> Result<u8, Box<dyn Error>> {
         options.set(name, value)?;
     }
     let mut memory = Memory::default();
-    let mut seen = Seen::default();
+    let mut seen = std::mem::take(&mut options.seen);
     let outcome = match options.attach {
         Some(pid) => attach(pid, &options.props, &mut memory, &mut seen)?,
         None => {
@@ -98,6 +99,8 @@ impl Options {
             "streams" => self.streams = Some(value.into()),
             "attach" => self.attach = Some(value.parse()?),
             "samples" => self.samples = true,
+            "ready" => self.seen.ready = Some(value.into()),
+            "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
             _ => return Err(format!("unknown option {name}").into()),
         }
         Ok(())
@@ -109,12 +112,22 @@ impl Options {
 struct Seen {
     sweeps: u64,
     highest_rss: u64,
+    /// A file to make when so much is resident, and all but a percent of the total is certain.
+    ready: Option<String>,
+    ready_rss: u64,
 }
 
 impl Observer for Seen {
     fn swept(&mut self, sweep: &Sweep<'_>) {
         self.sweeps += 1;
         self.highest_rss = self.highest_rss.max(sweep.rss_bytes);
+        let is_certain = self.ready_rss == 0 || sweep.total.error_bytes <= sweep.total.bytes / 100;
+        if sweep.rss_bytes > self.ready_rss
+            && is_certain
+            && let Some(path) = self.ready.take()
+        {
+            let _ = fs::write(path, "");
+        }
     }
 }
 

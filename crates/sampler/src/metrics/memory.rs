@@ -98,6 +98,7 @@ pub(crate) struct ProcessMemory {
     pub(crate) shared: u64,
     /// Resident memory at the first reading of this program.
     pub(crate) first_rss: u64,
+    pub(crate) first_shared: u64,
     pub(crate) was_read: bool,
     /// Highest that a sweep saw.
     pub(crate) seen_peak: u64,
@@ -137,7 +138,7 @@ impl ProcessMemory {
         self.shared = statm.shared_pages.saturating_mul(page_bytes);
         if !self.was_read {
             self.was_read = true;
-            self.first_rss = self.rss;
+            (self.first_rss, self.first_shared) = (self.rss, self.shared);
         }
         self.seen_peak = self.seen_peak.max(self.rss);
         Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
@@ -217,11 +218,9 @@ impl ProcessMemory {
         inherited_bytes: u64,
         children: u64,
     ) -> (u64, PeakSource) {
-        let known = if self.mark >= self.seen_peak && self.mark > 0 {
-            (self.mark, PeakSource::Mark)
-        } else {
-            (self.seen_peak, PeakSource::Seen)
-        };
+        let source = if self.mark > 0 { PeakSource::Mark } else { PeakSource::Seen };
+        // Sweeps see on after the mark was last read.
+        let known = (self.mark.max(self.seen_peak), source);
         match reaped {
             Some(reaped) if children == 0 && reaped.peak_rss_bytes > inherited_bytes => {
                 // After a reset of marks the last word may be less than what we kept.

@@ -143,7 +143,9 @@ impl Totals {
             return match process.image {
                 // Until it is read, all that it had at first is its parent's.
                 Image::Inherited if !memory.total_denied => {
-                    Part { bytes: memory.rss.saturating_sub(memory.first_rss), doubt_bytes: 0 }
+                    let bytes = memory.rss.saturating_sub(memory.first_rss);
+                    let doubt = memory.shared.saturating_sub(memory.first_shared);
+                    Part { bytes, doubt_bytes: doubt.min(bytes) }
                 }
                 Image::Inherited => Part { bytes: memory.rss, doubt_bytes: memory.rss },
                 Image::Own => Part { bytes: memory.rss, doubt_bytes: memory.shared.min(memory.rss) },
@@ -250,7 +252,8 @@ mod tests {
     fn process(image: Image, rss: u64, shared: u64) -> Process {
         let mut process = Process::new(1, 0, image);
         let memory = &mut process.memory;
-        (memory.rss, memory.shared, memory.first_rss, memory.was_read) = (rss, shared, rss, true);
+        (memory.rss, memory.shared, memory.was_read) = (rss, shared, true);
+        (memory.first_rss, memory.first_shared) = (rss, shared);
         process
     }
 
@@ -282,8 +285,10 @@ mod tests {
         assert_eq!(totals.part(&child), Part::default());
         child.memory.rss += MIB;
         assert_eq!(totals.part(&child), Part { bytes: MIB, doubt_bytes: 0 });
+        (child.memory.rss, child.memory.shared) = (104 * MIB, 12 * MIB);
+        assert_eq!(totals.part(&child), Part { bytes: 4 * MIB, doubt_bytes: 2 * MIB }, "perhaps not its own");
         assert_eq!(totals.urge(&child, 0), 0, "it may call exec yet");
-        assert_eq!(totals.urge(&child, crate::tree::NEWBORN_NS), 101 * MIB);
+        assert_eq!(totals.urge(&child, crate::tree::NEWBORN_NS), 104 * MIB);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! numbers processes and threads upwards and says in `/proc/loadavg` which number came last. What has
 //! appeared since the last look lies in between.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
@@ -123,14 +124,20 @@ pub(crate) fn describe(pid: i32, short: &str) -> (String, String) {
         let base = argument.rsplit(|&byte| byte == b'/').next().unwrap_or(argument);
         (is_cut && base.starts_with(short.as_bytes())).then(|| String::from_utf8_lossy(base).into_owned())
     });
-    let mut command = String::new();
-    for argument in arguments() {
-        if !command.is_empty() {
-            command.push(' ');
-        }
-        quote(&String::from_utf8_lossy(argument), &mut command);
-    }
+    let command = quoted(arguments().map(String::from_utf8_lossy));
     (whole.unwrap_or_else(|| short.to_owned()), command)
+}
+
+/// Arguments as one would type them.
+pub(crate) fn quoted<'a>(arguments: impl Iterator<Item = Cow<'a, str>>) -> String {
+    let mut line = String::new();
+    for argument in arguments {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        quote(&argument, &mut line);
+    }
+    line
 }
 
 /// Writes an argument as a shell would need it.

@@ -17,7 +17,7 @@ use crate::procfs::Life;
 use crate::sys::wait::{self, Children, Reap, Reaped};
 use crate::tree::events::{Event, Events, Happening, Next};
 use crate::tree::walk::{self, Found, News, Walker};
-use crate::tree::{Image, Known, Process, Starts, Table};
+use crate::tree::{Image, Known, Learned, Process, Starts, Table};
 
 /// Time between two looks at everything: with events only to be sure, without to find what looks at
 /// new numbers did not.
@@ -149,10 +149,11 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Adds the process that all others come from.
-    pub(crate) fn add_root(&mut self, born_ns: u64, inherited_bytes: u64) {
+    /// Adds the process that all others come from, with what is known of it should it be over already.
+    pub(crate) fn add_root(&mut self, born_ns: u64, inherited_bytes: u64, name: &str, command: &str) {
         let mut root = Process::new(self.root, born_ns, Image::Own);
         root.inherited_bytes = inherited_bytes;
+        (root.name, root.command) = (name.to_owned(), command.to_owned());
         self.table.add(root);
         self.tell_of(self.root);
     }
@@ -239,14 +240,9 @@ impl<'a> Recorder<'a> {
         self.totals.moved(process.memory.shared);
         process.memory.new_program(process.is_newborn(at_ns));
         process.image = Image::Own;
-        let Some(found) = found.filter(|found| found.life == Life::Alive || process.name != found.name)
-        else {
-            return;
-        };
-        let (name, command) = walk::describe(pid, &found.name);
-        let is_new = process.subject == SubjectId(0) || process.name != name || process.command != command;
-        (process.start_ticks, process.name, process.command) = (found.start_ticks, name, command);
-        if is_new {
+        let Some(found) = found else { return };
+        let news = process.learn(&found);
+        if news == Learned::News || process.subject == SubjectId(0) {
             self.tell_of(pid);
         }
         self.read_once(pid, at_ns);
@@ -271,12 +267,7 @@ impl<'a> Recorder<'a> {
         if process.start_ticks == 0
             && let Some(found) = walk::look_at(pid)
         {
-            let (name, command) = walk::describe(pid, &found.name);
-            (process.start_ticks, process.name) = (found.start_ticks, name);
-            // A process that is over has none any more.
-            if !command.is_empty() {
-                process.command = command;
-            }
+            process.learn(&found);
         }
         let is_first = process.subject == SubjectId(0);
         let at_ns = if is_first { process.born_ns } else { monotonic_ns() };
@@ -468,6 +459,9 @@ impl<'a> Recorder<'a> {
         }
         let memory = &mut process.memory;
         let peak = memory.peak(reaped.as_ref(), process.inherited_bytes, process.children);
+        if let (Some(reaped), PeakSource::LastWord) = (&reaped, peak.1) {
+            process.told.set(Metric::Hwm, reaped.peak_rss_bytes);
+        }
         self.unread += u64::from(peak.0 == 0);
         self.job.last_word(peak, memory.rss, at_ns);
         self.totals.moved(memory.shared);

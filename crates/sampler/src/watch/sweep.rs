@@ -185,7 +185,12 @@ impl Recorder<'_> {
         let rose = match self.props.peaks {
             PeakMode::Kept => memory.mark > mark_before,
             PeakMode::Exact => {
-                self.reset_mark(pid);
+                // While memory is at its mark there is nothing to reset: what comes next raises the
+                // mark. To reset in the middle of a rise could lose its top, should the system let us
+                // wait until it is over.
+                if status.hwm > status.rss {
+                    self.reset_mark(pid);
+                }
                 true
             }
         };
