@@ -16,6 +16,7 @@ mod recorder;
 mod sweep;
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::launch::{self, Group, Launch, Started};
 use crate::marks::Marks;
 use crate::metrics::cgroup::Cgroup;
+use crate::metrics::gpu::Gpus;
 use crate::metrics::memory::Keep;
 use crate::metrics::total::{self, Totals};
 use crate::observer::Observer;
@@ -67,6 +69,8 @@ pub struct WatchProps {
     pub marks: Marks,
     /// Root of the file system of control groups, where it is not where the system mounted it.
     pub cgroup_root: Option<PathBuf>,
+    /// Library to ask about GPUs, and none to ask nothing. It need not be there.
+    pub gpu_library: Option<OsString>,
 }
 
 impl Default for WatchProps {
@@ -80,6 +84,7 @@ impl Default for WatchProps {
             totals_share: 0.01,
             marks: Marks::default(),
             cgroup_root: None,
+            gpu_library: Some("libnvidia-ml.so.1".into()),
         }
     }
 }
@@ -254,6 +259,8 @@ impl Watch<'_> {
                 .ok()
                 .and_then(|groups| Cgroup::below(folder, &groups)),
         };
+        // Where there is no thread to be had there are worse troubles than this.
+        let gpus = self.props.gpu_library.as_ref().and_then(|library| Gpus::start(library).ok());
         let mut recorder = Recorder::new(Beginning {
             props: self.props,
             sink,
@@ -264,7 +271,7 @@ impl Watch<'_> {
             totals,
             keep: Keep::new(Limit::descriptors().count().saturating_sub(64)),
             began_ns: self.began.at_ns,
-            surroundings: Surroundings::new(cgroup, self.began.cpu_ns),
+            surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
         });
         let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
         let (finished_ns, mut notes) = thread::scope(|scope| {
@@ -294,6 +301,9 @@ impl Watch<'_> {
             (finished_ns, notes)
         });
         drop(raw);
+        if let Some(gpus) = gpus {
+            gpus.finish();
+        }
         recorder.keep_largest_of_the_living();
         let own_cpu_ns = process_cpu_ns().saturating_sub(self.began.cpu_ns);
         recorder.finish(finished_ns, own_cpu_ns);

@@ -92,6 +92,7 @@ impl Options {
             "at-most" => props.at_most_ns = Some(parse_duration_ns(value)?),
             "totals" => props.totals_share = value.parse()?,
             "cgroup" => props.cgroup_root = Some(value.into()),
+            "gpu" => props.gpu_library = Some(value.into()),
             "mark" => props.marks.add(value, None)?,
             "pipes" => self.capture = Capture::Pipes,
             "terminal" => self.capture = Capture::Terminal,

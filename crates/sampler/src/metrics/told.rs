@@ -53,6 +53,11 @@ impl Told {
         }
     }
 
+    /// Whether a metric has a value.
+    pub(crate) fn has(&self, metric: Metric) -> bool {
+        self.known & 1 << (metric as usize - 1) != 0
+    }
+
     /// Has everything told again, because it is to be told of a new subject.
     pub(crate) fn begin_again(&mut self) {
         self.fresh = self.known;

@@ -1,11 +1,14 @@
 //! One sweep: every process, the group and the devices are read, and what is new is told.
 
+use std::sync::Arc;
+
 use floodmark_event::{Metric, Subject, SubjectEnd, SubjectId, SubjectKind};
 
 use super::PeakMode;
 use super::job::Sum;
 use super::recorder::Recorder;
 use crate::metrics::cgroup::{Cgroup, Usage};
+use crate::metrics::gpu::{Gpus, Reading};
 use crate::metrics::memory::ProcessMemory;
 use crate::metrics::told::Told;
 use crate::metrics::total::Read;
@@ -29,6 +32,11 @@ const SLOW_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub(crate) struct Surroundings {
     cgroup: Option<(Cgroup, SubjectId, Told)>,
+    gpus: Option<Arc<Gpus>>,
+    /// What was told of devices, and which readings that were.
+    devices: Vec<(SubjectId, Told)>,
+    gpu_number: u64,
+    gpu_list_number: u64,
     usage: Usage,
     cgroup_ns: u64,
     limit_ns: u64,
@@ -37,9 +45,9 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    pub(crate) fn new(cgroup: Option<Cgroup>, began_cpu_ns: u64) -> Self {
+    pub(crate) fn new(cgroup: Option<Cgroup>, gpus: Option<Arc<Gpus>>, began_cpu_ns: u64) -> Self {
         let cgroup = cgroup.map(|cgroup| (cgroup, SubjectId(0), Told::default()));
-        Self { cgroup, began_cpu_ns, ..Self::default() }
+        Self { cgroup, gpus, began_cpu_ns, ..Self::default() }
     }
 }
 
@@ -77,6 +85,7 @@ impl Recorder<'_> {
         }
         let (level, motion) = self.job.swept(sum, now_ns);
         let cgroup = self.sweep_cgroup(now_ns);
+        self.sweep_gpus();
         self.sweep_slowly(now_ns);
         self.tell_of_job(now_ns);
         self.totals.ask(self.table.processes(), sum.rss, now_ns);
@@ -243,6 +252,64 @@ impl Recorder<'_> {
             tell(self.sink, |sink| sink.samples(now_ns, *subject, batch.as_slice()));
         }
         Some(*usage)
+    }
+
+    /// Tells what is new of GPUs. They are read by a thread of their own, with times of their own.
+    fn sweep_gpus(&mut self) {
+        let Some(gpus) = self.surroundings.gpus.clone() else { return };
+        let note = gpus.with(|reading| {
+            if reading.number != self.surroundings.gpu_number {
+                self.surroundings.gpu_number = reading.number;
+                self.tell_of_devices(reading);
+            }
+            if reading.list_number != self.surroundings.gpu_list_number {
+                self.surroundings.gpu_list_number = reading.list_number;
+                self.set_gpu_memory(&reading.processes);
+            }
+            match &reading.failed {
+                Some(why) => Some(Note::GpuFailed { why: why.clone() }),
+                None => reading.has_foreign_processes.then_some(Note::ForeignGpuProcesses),
+            }
+        });
+        if let Some(note) = note.flatten() {
+            self.note(note);
+        }
+    }
+
+    fn tell_of_devices(&mut self, reading: &Reading) {
+        let at_ns = reading.at_ns;
+        let devices = &mut self.surroundings.devices;
+        for (index, (name, uuid)) in reading.names.iter().enumerate().skip(devices.len()) {
+            let subject = Subject {
+                kind: SubjectKind::Device,
+                number: index as u64,
+                start_ns: 0,
+                parent: SubjectId(0),
+                name: name.clone(),
+                detail: uuid.clone(),
+            };
+            devices.push((tell(self.sink, |sink| sink.subject(at_ns, &subject)), Told::default()));
+        }
+        for ((subject, told), device) in devices.iter_mut().zip(&reading.devices) {
+            let Some(device) = device else { continue };
+            told.set(Metric::GpuUsed, device.used);
+            told.set(Metric::GpuTotal, device.total);
+            told.set_if_known(Metric::GpuBusy, device.busy);
+            if let Some(batch) = told.take(at_ns) {
+                tell(self.sink, |sink| sink.samples(at_ns, *subject, batch.as_slice()));
+            }
+        }
+    }
+
+    /// Sets what processes of the tree use; those that used some and are not listed use none now.
+    fn set_gpu_memory(&mut self, list: &[(i32, u64)]) {
+        for process in self.table.processes_mut() {
+            match list.binary_search_by_key(&process.pid, |(pid, _)| *pid) {
+                Ok(place) => process.told.set(Metric::GpuUsed, list[place].1),
+                Err(_) if process.told.has(Metric::GpuUsed) => process.told.set(Metric::GpuUsed, 0),
+                Err(_) => {}
+            }
+        }
     }
 
     /// What costs more than it is worth at every sweep.

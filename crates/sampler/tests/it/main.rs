@@ -1,6 +1,7 @@
 //! Real processes, watched.
 
 mod exits;
+mod gpus;
 mod groups;
 mod names;
 mod output;
