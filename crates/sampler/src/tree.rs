@@ -7,6 +7,7 @@
 //! Invariant: the table holds processes that are not known to be over, each once.
 
 pub(crate) mod events;
+pub(crate) mod lastwords;
 pub(crate) mod walk;
 
 use std::collections::HashMap;

@@ -45,6 +45,7 @@ use crate::sys::signal::{self, Arrived, Sender, Signals};
 use crate::sys::terminal::{self, Raw};
 use crate::sys::wait::{self, Adopt};
 use crate::tree::events::Events;
+use crate::tree::lastwords::LastWords;
 use crate::tree::walk;
 
 use recorder::{Beginning, Origin, Recorder, Stir};
@@ -154,10 +155,8 @@ pub fn run(
     let turn = Turn::take()?;
     let signals = listen()?;
     let ends = Ends::new().map_err(Error::system("making a bell"))?;
-    let strangers = walk::children_of(std::process::id() as i32).into_iter().collect();
     let _orphans = Orphans::adopt().map_err(Error::system("becoming the parent of orphans"))?;
-    let events = open_events(props);
-    let own = own_mark();
+    let before = Before::open(props);
     let began = Began::now();
     let surroundings = launch::Surroundings { ignored: signals.ignored(), descriptors: turn.descriptors };
     let started = launch::start(launch, surroundings)?;
@@ -165,7 +164,7 @@ pub fn run(
     let command = launch.command_line();
     let sink = Mutex::new(sink);
     let watch = Watch { props, observer, signals, ends: &ends, began, name, command };
-    Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, (events, strangers, own)))
+    Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, before))
 }
 
 /// Watches a process that runs already, and all its descendants; returns when they are over, or when
@@ -184,11 +183,11 @@ pub fn attach(
     let found = found.filter(|found| found.life == procfs::Life::Alive).ok_or(Error::NoProcess { pid })?;
     let signals = listen()?;
     let ends = Ends::new().map_err(Error::system("making a bell"))?;
-    let events = open_events(props);
+    let before = Before::open(props);
     let sink = Mutex::new(sink);
     let (name, command) = walk::describe(pid, &found.name);
     let watch = Watch { props, observer, signals, ends: &ends, began: Began::now(), name, command };
-    Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, (events, HashSet::new(), 0)))
+    Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, before))
 }
 
 fn listen() -> Result<Signals> {
@@ -196,14 +195,27 @@ fn listen() -> Result<Signals> {
     Signals::listen(&signals).map_err(Error::system("listening to signals"))
 }
 
-fn open_events(props: &WatchProps) -> Result<Events, String> {
-    match props.births {
-        Births::Told => Events::open(),
-        Births::Looked => Err("not asked for".into()),
+/// What must be known, and listened to, before a command starts.
+struct Before {
+    events: Result<Events, String>,
+    last_words: Option<LastWords>,
+    /// Children that we had before.
+    strangers: HashSet<i32>,
+    /// Most resident bytes of ourselves: what a child may have inherited.
+    own_mark: u64,
+}
+
+impl Before {
+    fn open(props: &WatchProps) -> Self {
+        let (events, last_words) = match props.births {
+            Births::Told => (Events::open(), LastWords::open()),
+            Births::Looked => (Err("not asked for".into()), None),
+        };
+        let strangers = walk::children_of(std::process::id() as i32).into_iter().collect();
+        Self { events, last_words, strangers, own_mark: own_mark() }
     }
 }
 
-/// Most resident bytes of ourselves: what a child may have inherited.
 fn own_mark() -> u64 {
     let mut buffer = [0; 2048];
     let text = walk::read_file(std::process::id() as i32, "status", &mut buffer).unwrap_or_default();
@@ -240,13 +252,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn whole(
-        mut self,
-        origin: Origin,
-        target: Target,
-        sink: &dyn SharedSink,
-        (events, strangers, own_mark): (Result<Events, String>, HashSet<i32>, u64),
-    ) -> Outcome {
+    fn whole(mut self, origin: Origin, target: Target, sink: &dyn SharedSink, before: Before) -> Outcome {
+        let Before { events, last_words, strangers, own_mark } = before;
         let (root, streams, terminal, group) = match target {
             Target::Started(started) => (started.pid, started.streams, started.terminal, started.group),
             Target::Running(pid) => (pid, Vec::new(), None, Group::Other),
@@ -268,6 +275,7 @@ impl Watch<'_> {
             root,
             strangers,
             events,
+            last_words,
             totals,
             keep: Keep::new(Limit::descriptors().count().saturating_sub(64)),
             began_ns: self.began.at_ns,

@@ -104,6 +104,8 @@ pub(crate) struct ProcessMemory {
     pub(crate) seen_peak: u64,
     /// Highest mark of the kernel.
     pub(crate) mark: u64,
+    /// The mark at the end, where the kernel told.
+    pub(crate) last_word: Option<u64>,
     status_at_ns: u64,
     status_rss: u64,
     pub(crate) total: Option<TotalReading>,
@@ -209,9 +211,9 @@ impl ProcessMemory {
     /// Most resident bytes, and how this is known. `inherited_bytes` is what it can have had before
     /// its first exec, `children` how many children it had.
     ///
-    /// The last word is of the process, of what it was between fork and exec, and of the children it
-    /// waited for. It is the process's own only if there were no children, and if it is above what
-    /// the process can have inherited.
+    /// What a parent is told is of the process, of what it was between fork and exec, and of the
+    /// children it waited for. It is the process's own only if there were no children, and if it is
+    /// above what the process can have inherited.
     pub(crate) fn peak(
         &self,
         reaped: Option<&Reaped>,
@@ -221,6 +223,9 @@ impl ProcessMemory {
         let source = if self.mark > 0 { PeakSource::Mark } else { PeakSource::Seen };
         // Sweeps see on after the mark was last read.
         let known = (self.mark.max(self.seen_peak), source);
+        if let Some(last_word) = self.last_word {
+            return (last_word.max(known.0), PeakSource::LastWord);
+        }
         match reaped {
             Some(reaped) if children == 0 && reaped.peak_rss_bytes > inherited_bytes => {
                 // After a reset of marks the last word may be less than what we kept.
@@ -265,6 +270,8 @@ mod tests {
         assert_eq!(memory.peak(Some(&reaped), 90, 0), (50, PeakSource::Mark), "its parent's");
         assert_eq!(memory.peak(Some(&reaped), 30, 1), (50, PeakSource::Mark), "perhaps its child's");
         assert_eq!(memory.peak(None, 0, 0), (50, PeakSource::Mark));
+        let told = ProcessMemory { last_word: Some(60), mark: 50, ..ProcessMemory::default() };
+        assert_eq!(told.peak(Some(&reaped), 30, 1), (60, PeakSource::LastWord));
         let reset = Reaped { peak_rss_bytes: 45, ..reaped };
         assert_eq!(memory.peak(Some(&reset), 30, 0), (50, PeakSource::LastWord));
     }

@@ -16,6 +16,7 @@ use crate::pace::Pacer;
 use crate::procfs::Life;
 use crate::sys::wait::{self, Children, Reap, Reaped};
 use crate::tree::events::{Event, Events, Happening, Next};
+use crate::tree::lastwords::{LastWord, LastWords};
 use crate::tree::walk::{self, Found, News, Walker};
 use crate::tree::{Image, Known, Learned, Process, Starts, Table};
 
@@ -49,6 +50,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) table: Table,
     pub(crate) starts: Starts,
     pub(crate) events: Option<Events>,
+    last_words: Option<LastWords>,
+    words: Vec<LastWord>,
     overruns: u64,
     walker: Walker,
     walked_ns: u64,
@@ -73,6 +76,7 @@ pub(crate) struct Beginning<'a> {
     pub(crate) root: i32,
     pub(crate) strangers: HashSet<i32>,
     pub(crate) events: Result<Events, String>,
+    pub(crate) last_words: Option<LastWords>,
     pub(crate) totals: Totals,
     pub(crate) keep: Keep,
     pub(crate) began_ns: u64,
@@ -81,8 +85,8 @@ pub(crate) struct Beginning<'a> {
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(beginning: Beginning<'a>) -> Self {
-        let Beginning { props, sink, origin, root, strangers, events, totals, keep, began_ns, surroundings } =
-            beginning;
+        let Beginning { props, sink, origin, root, strangers, .. } = beginning;
+        let Beginning { events, last_words, totals, keep, began_ns, surroundings, .. } = beginning;
         let mut notes = Vec::new();
         let events = match events {
             Ok(events) => Some(events),
@@ -105,6 +109,8 @@ impl<'a> Recorder<'a> {
             table: Table::default(),
             starts: Starts::now(),
             events,
+            last_words,
+            words: Vec::new(),
             overruns: 0,
             walker: Walker::new(),
             walked_ns: began_ns,
@@ -434,8 +440,42 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Hears what the kernel said of threads that ended, and fits it to processes. A word comes after
+    /// the news of the birth, which may be unread, and before that of the end.
+    pub(crate) fn hear_last_words(&mut self) {
+        if self.last_words.is_some() {
+            self.listen();
+            self.drain_events();
+            for index in 0..self.words.len() {
+                self.heed(self.words[index]);
+            }
+            self.words.clear();
+        }
+    }
+
+    fn listen(&mut self) {
+        self.words.extend(self.last_words.iter().flat_map(|words| std::iter::from_fn(|| words.next())));
+    }
+
+    fn heed(&mut self, word: LastWord) {
+        let Some(process) = self.table.get_mut(word.pid) else { return };
+        if word.mark > 0 {
+            process.memory.last_word = process.memory.last_word.max(Some(word.mark));
+        }
+        // A process that was gone before we could look is known by its parent's name so far.
+        if word.thread == word.pid && process.start_ticks == 0 {
+            process.name = word.name().into_owned();
+        }
+    }
+
     /// A process is over: the last things are told of it.
     fn end(&mut self, pid: i32, at_ns: u64, status: Option<i32>, reaped: Option<Reaped>) {
+        self.listen();
+        for index in 0..self.words.len() {
+            if self.words[index].pid == pid {
+                self.heed(self.words[index]);
+            }
+        }
         if self.table.get(pid).is_some_and(|process| process.subject == SubjectId(0)) {
             self.tell_of(pid);
         }
@@ -459,8 +499,9 @@ impl<'a> Recorder<'a> {
         }
         let memory = &mut process.memory;
         let peak = memory.peak(reaped.as_ref(), process.inherited_bytes, process.children);
-        if let (Some(reaped), PeakSource::LastWord) = (&reaped, peak.1) {
-            process.told.set(Metric::Hwm, reaped.peak_rss_bytes);
+        if peak.1 == PeakSource::LastWord {
+            let mark = memory.last_word.or(reaped.map(|reaped| reaped.peak_rss_bytes));
+            process.told.set_if_known(Metric::Hwm, mark);
         }
         self.unread += u64::from(peak.0 == 0);
         self.job.last_word(peak, memory.rss, at_ns);

@@ -77,6 +77,7 @@ impl Recorder<'_> {
         let cpu_before = thread_cpu_ns();
         self.pacer.begin(now_ns);
         self.look(now_ns);
+        self.hear_last_words();
         self.collect_totals(now_ns);
         let sum_before = self.job.sum.rss;
         let sum = self.sweep_processes(now_ns);
