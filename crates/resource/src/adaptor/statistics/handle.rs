@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::charge::Charges;
 use super::scope::Scope;
+use super::whole::Whole;
 use super::{Counters, level};
 use crate::error::{AllocError, Holder};
 use crate::resource::Address;
-use crate::spin::Spin;
 
 /// How many holders an error names.
 const ERROR_HOLDERS: usize = 5;
@@ -47,23 +47,17 @@ pub struct StatisticsHandle {
 #[derive(Default)]
 pub(super) struct State {
     hot: Hot,
+    whole: Whole,
     pub(super) charges: Charges,
 }
 
-/// What every operation touches, apart from everything else.
+/// What every operation reads, apart from what is written.
 #[derive(Default)]
 #[repr(align(128))]
 struct Hot {
-    process: Spin<Process>,
     /// Scopes that are open on any thread, and live blocks of named ones. While it is 0, nobody needs
     /// to look for either.
     watched: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Process {
-    counters: Counters,
-    requests: Requests,
 }
 
 impl State {
@@ -95,24 +89,16 @@ impl State {
 impl StatisticsHandle {
     #[inline]
     pub(super) fn allocated(&self, address: Address, bytes: u64) {
-        let hot = &self.state.hot;
-        {
-            let mut process = hot.process.lock();
-            process.counters.allocated(bytes);
-            if bytes > process.requests.largest_bytes {
-                process.requests.largest_bytes = bytes;
-            }
-        }
-        if hot.watched.load(Ordering::Relaxed) != 0 {
+        self.state.whole.allocated(bytes);
+        if self.state.hot.watched.load(Ordering::Relaxed) != 0 {
             self.state.allocated_in_scope(address, bytes);
         }
     }
 
     #[inline]
     pub(super) fn freed(&self, address: Address, bytes: u64) {
-        let hot = &self.state.hot;
-        hot.process.lock().counters.freed(bytes);
-        if hot.watched.load(Ordering::Relaxed) != 0 {
+        self.state.whole.freed(bytes);
+        if self.state.hot.watched.load(Ordering::Relaxed) != 0 {
             self.state.freed_in_scope(address, bytes);
         }
     }
@@ -120,11 +106,7 @@ impl StatisticsHandle {
     /// Counts a failure and says in it who holds memory, where nobody has yet.
     #[cold]
     pub(super) fn failed(&self, bytes: u64, mut error: AllocError) -> AllocError {
-        {
-            let mut process = self.state.hot.process.lock();
-            process.requests.failures += 1;
-            process.requests.largest_failed_bytes = process.requests.largest_failed_bytes.max(bytes);
-        }
+        self.state.whole.failed(bytes);
         if let AllocError::OutOfMemory(details) = &mut error
             && details.holders.is_empty()
         {
@@ -141,12 +123,12 @@ impl StatisticsHandle {
 
     /// What the whole process did, scopes or not.
     pub fn process_counters(&self) -> Counters {
-        self.state.hot.process.lock().counters
+        self.state.whole.counters()
     }
 
     /// What was asked for, failures included.
     pub fn requests(&self) -> Requests {
-        self.state.hot.process.lock().requests
+        self.state.whole.requests()
     }
 
     /// Opens a scope on the calling thread; returns what [`counters`](Self::counters) were.
