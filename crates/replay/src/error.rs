@@ -1,0 +1,74 @@
+//! Why something cannot be played.
+
+use floodmark_resource::AllocError;
+
+use crate::script::Ledger;
+
+/// Result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something cannot be played.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A script is kept in memory, and this one does not fit.
+    #[error("{events} events are more than there is memory for")]
+    TooLong {
+        /// Events up to there.
+        events: u64,
+    },
+    /// No allocation is selected.
+    #[error("there is no allocation to play")]
+    Nothing,
+    /// One ledger is played at a time, and there are several.
+    #[error("there are several ledgers to play: {}", list(.0))]
+    Several(Vec<Ledger>),
+    /// More threads than this machine should start.
+    #[error("{threads} threads are too many to play at once, at most {most}")]
+    Threads {
+        /// Threads of the log.
+        threads: usize,
+        /// How many can be.
+        most: usize,
+    },
+    /// A thread could not be started.
+    #[error("starting a thread")]
+    Start(#[source] std::io::Error),
+    /// This machine has no such resource.
+    #[error("there is no resource {resource} here: {why}")]
+    Unavailable {
+        /// Its name.
+        resource: &'static str,
+        /// What it lacks.
+        why: String,
+    },
+    /// A resource could not be made ready.
+    #[error("{resource} cannot be made ready: {source}")]
+    Stage {
+        /// Its name.
+        resource: &'static str,
+        /// Why.
+        source: AllocError,
+    },
+}
+
+impl Error {
+    /// A remedy, if we know one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::TooLong { .. } => Some("play a part of it with --from and --to".into()),
+            Self::Several(ledgers) => {
+                let first = ledgers.first()?;
+                Some(format!("choose one, as in {}", first.options()))
+            }
+            Self::Threads { .. } => Some("leave --concurrent away, or choose some with --thread".into()),
+            Self::Unavailable { .. } => Some("--resource takes others, --simulate SIZE needs no GPU".into()),
+            Self::Nothing | Self::Start(_) | Self::Stage { .. } => None,
+        }
+    }
+}
+
+fn list(ledgers: &[Ledger]) -> String {
+    let texts: Vec<String> = ledgers.iter().map(Ledger::to_string).collect();
+    texts.join("; ")
+}

@@ -1,0 +1,1 @@
+//! The least memory that is enough.
