@@ -11,10 +11,12 @@
 pub mod batch;
 pub mod clock;
 pub mod event;
+pub mod sample;
 pub mod tables;
 pub mod tail;
 pub mod units;
 
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
+pub use sample::{Metric, OutputStream, StackReason, Subject, SubjectEnd, SubjectId, SubjectKind};
 pub use tables::Tables;

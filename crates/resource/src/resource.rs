@@ -78,6 +78,15 @@ impl Room {
     }
 }
 
+/// Who may use a block that was just handed out without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Work on any stream: nothing can be using it any more.
+    AnyStream,
+    /// Work on the stream for which it was asked; others have to wait for that.
+    RequestedStream,
+}
+
 /// Hands out memory in the order of streams.
 ///
 /// A block that was given back on a stream may be handed out again at once on the same stream, and on
@@ -111,6 +120,12 @@ pub trait Resource: Any + Send + Sync {
 
     /// What orders its memory between streams.
     fn order(&self) -> Arc<dyn StreamOrder>;
+
+    /// Who may use its blocks at once. Adaptors are as ready as what they wrap; suballocators, and
+    /// backends whose driver reuses memory in the order of streams, are not.
+    fn readiness(&self) -> Readiness {
+        self.upstream().map_or(Readiness::RequestedStream, Resource::readiness)
+    }
 
     /// The resource below this one.
     fn upstream(&self) -> Option<&dyn Resource> {
@@ -152,6 +167,10 @@ macro_rules! shared {
 
             fn order(&self) -> Arc<dyn StreamOrder> {
                 (**self).order()
+            }
+
+            fn readiness(&self) -> Readiness {
+                (**self).readiness()
             }
 
             fn upstream(&self) -> Option<&dyn Resource> {

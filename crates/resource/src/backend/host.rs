@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{OutOfMemory, Result};
-use crate::resource::{ALIGNMENT, Address, Memory, Resource, Room, check_alignment};
+use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, check_alignment};
 use crate::stream::{NoOrder, Stream, StreamOrder};
 
 /// Memory of the host, from the system's allocator, which maps large blocks one by one.
@@ -77,6 +77,10 @@ impl Resource for Host {
 
     fn order(&self) -> Arc<dyn StreamOrder> {
         NoOrder::shared()
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::AnyStream
     }
 }
 

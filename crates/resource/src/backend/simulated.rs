@@ -4,49 +4,49 @@
 
 mod order;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::Kind;
 
 pub use order::{Moment, SimulatedOrder, SimulatedStream};
 
 use crate::error::{Cause, OutOfMemory, Result};
-use crate::resource::{ALIGNMENT, Address, Memory, Resource, Room, align_up, check_alignment};
+use crate::reserve::heap::{Heap, Tag};
+use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, align_up, check_alignment};
 use crate::stream::{Stream, StreamOrder};
 
 /// Where simulated memory begins: no block is at address 0.
 const BASE: u64 = 1 << 32;
 
 /// A device that has room but no memory.
+///
+/// Its streams run nothing, so a block that was given back can be used by anybody at once.
 #[derive(Debug)]
 pub struct Simulated {
-    space: Mutex<Space>,
+    heap: Mutex<Heap>,
     total_bytes: u64,
     memory: Memory,
     order: Arc<SimulatedOrder>,
-}
-
-/// Free and live pieces by address.
-#[derive(Debug)]
-struct Space {
-    free: BTreeMap<u64, u64>,
-    live: BTreeMap<u64, u64>,
-    live_bytes: u64,
 }
 
 impl Simulated {
     /// A device with so much memory.
     pub fn new(total_bytes: u64) -> Self {
         let total_bytes = total_bytes / ALIGNMENT * ALIGNMENT;
-        let space =
-            Space { free: BTreeMap::from([(BASE, total_bytes)]), live: BTreeMap::new(), live_bytes: 0 };
+        let mut heap = Heap::new();
+        if total_bytes > 0 {
+            heap.add(BASE, total_bytes, Tag::CLEAN);
+        }
         Self {
-            space: Mutex::new(space),
+            heap: Mutex::new(heap),
             total_bytes,
             memory: Memory { kind: Kind::Device, device: 0 },
             order: Arc::new(SimulatedOrder::default()),
         }
+    }
+
+    fn heap(&self) -> MutexGuard<'_, Heap> {
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its streams.
@@ -61,61 +61,30 @@ impl Resource for Simulated {
         if bytes == 0 {
             return Ok(Address::NULL);
         }
-        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heap = self.heap();
         let size = align_up(bytes, ALIGNMENT);
-        let fit = size.and_then(|size| {
-            let fits = space.free.iter().filter(|(_, free)| **free >= size);
-            fits.min_by_key(|(_, free)| **free).map(|(at, free)| (*at, *free, size))
-        });
-        let Some((at, free, size)) = fit else {
-            let largest = space.free.values().copied().max().unwrap_or(0);
-            let free_bytes = self.total_bytes - space.live_bytes;
-            let details = OutOfMemory {
-                resource: self.name(),
-                request_bytes: bytes,
-                cause: if size.is_some_and(|size| size <= free_bytes) {
-                    Cause::Fragmented
-                } else {
-                    Cause::Exhausted
-                },
-                limit_bytes: Some(self.total_bytes),
-                reserved_bytes: self.total_bytes,
-                live_bytes: space.live_bytes,
-                largest_free_bytes: Some(largest),
-                ..OutOfMemory::default()
-            };
-            return Err(details.into());
-        };
-        space.free.remove(&at);
-        if free > size {
-            space.free.insert(at + size, free - size);
+        if let Some(address) = size.and_then(|size| heap.take(size, Tag::CLEAN)) {
+            return Ok(Address(address));
         }
-        space.live.insert(at, size);
-        space.live_bytes += size;
-        Ok(Address(at))
+        let fragmented = size.is_some_and(|size| size <= heap.free_bytes());
+        let details = OutOfMemory {
+            resource: self.name(),
+            request_bytes: bytes,
+            cause: if fragmented { Cause::Fragmented } else { Cause::Exhausted },
+            limit_bytes: Some(self.total_bytes),
+            reserved_bytes: self.total_bytes,
+            live_bytes: heap.live_bytes(),
+            largest_free_bytes: Some(heap.largest(None)),
+            ..OutOfMemory::default()
+        };
+        Err(details.into())
     }
 
     #[expect(unsafe_code, reason = "the trait's; nothing here is touched")]
     unsafe fn deallocate(&self, address: Address, _: u64, _: u64, _: Stream) {
-        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut size) = space.live.remove(&address.0) else {
-            if !address.is_null() {
-                tracing::error!("simulated: a block at {address} was given back that is not live");
-            }
-            return;
-        };
-        space.live_bytes -= size;
-        let mut at = address.0;
-        if let Some(after) = space.free.remove(&(at + size)) {
-            size += after;
+        if !address.is_null() && self.heap().give(address.0, Tag::CLEAN).is_none() {
+            tracing::error!("simulated: a block at {address} was given back that is not live");
         }
-        if let Some((before, before_size)) = space.free.range(..at).next_back().map(|(a, b)| (*a, *b))
-            && before + before_size == at
-        {
-            at = before;
-            size += before_size;
-        }
-        space.free.insert(at, size);
     }
 
     fn name(&self) -> &'static str {
@@ -127,14 +96,18 @@ impl Resource for Simulated {
     }
 
     fn room(&self) -> Room {
-        let space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let heap = self.heap();
         Room {
             limit_bytes: Some(self.total_bytes),
             reserved_bytes: self.total_bytes,
-            live_bytes: space.live_bytes,
-            live_blocks: space.live.len() as u64,
-            largest_free_bytes: Some(space.free.values().copied().max().unwrap_or(0)),
+            live_bytes: heap.live_bytes(),
+            live_blocks: heap.live_blocks(),
+            largest_free_bytes: Some(heap.largest(None)),
         }
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::AnyStream
     }
 
     fn order(&self) -> Arc<dyn StreamOrder> {

@@ -1,0 +1,565 @@
+//! Memory of an upstream, divided: what [`Pool`](crate::Pool), [`Arena`](crate::Arena) and
+//! [`FixedSize`](crate::FixedSize) are made of.
+//!
+//! ```text
+//! upstream ──region──► ground ──span──► local heap of a stream ──► blocks
+//!                         └──────────────large blocks, and all when there is little left
+//! ```
+//!
+//! The *ground* heap has all regions. A stream's *local* heap borrows spans of it and divides those
+//! under a lock that nobody else needs, so streams do not meet. When the ground has not enough left,
+//! everything is gathered there again: free pieces join across heaps and streams, and the stream that
+//! asks waits for those that gave them back. Only then is the upstream asked for more.
+//!
+//! Invariants: a block is in exactly one heap. Blocks that are handed out move from local heaps to the
+//! ground (when gathered), never the other way. Locks are taken in the order foreign, regrouping, local,
+//! ground, records.
+
+mod address_map;
+mod bins;
+pub(crate) mod heap;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+pub(crate) use streams::Sharing;
+
+use crate::error::{AllocError, Cause, OutOfMemory, Result};
+use crate::resource::{ALIGNMENT, Address, Readiness, Resource, Room, align_up, check_alignment};
+use crate::stream::{Stream, StreamListener};
+use floodmark_event::units::format_bytes;
+use heap::{Heap, Tag, Whole};
+use streams::{Local, Streams, lock};
+
+/// How a reserve asks its upstream for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// By as much as it has, or by half of what is left to its maximum.
+    Doubling,
+    /// By so many bytes.
+    Step(u64),
+    /// Not at all.
+    Never,
+}
+
+/// What sort of reserve to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReserveProps {
+    pub(crate) name: &'static str,
+    pub(crate) initial_bytes: u64,
+    pub(crate) maximum_bytes: Option<u64>,
+    pub(crate) growth: Growth,
+    pub(crate) sharing: Sharing,
+}
+
+/// Spans are at least so large, and at most.
+const SPAN_BYTES: (u64, u64) = (2 << 20, 256 << 20);
+/// A span is at most this part of all, so that one stream does not hoard.
+const SPAN_PART: u64 = 16;
+/// A span has room for at least so many blocks of the size that made it necessary.
+const SPAN_BLOCKS: u64 = 4;
+
+pub(crate) struct Reserve<R: Resource> {
+    props: ReserveProps,
+    streams: Streams,
+    ground: Mutex<Ground>,
+    /// Held by whoever gathers, grows or shrinks.
+    regrouping: Mutex<()>,
+    reserved_bytes: AtomicU64,
+    misuses: AtomicU64,
+    upstream: R,
+}
+
+struct Ground {
+    heap: Heap,
+    /// Spans by where they begin: size and whose they are.
+    spans: BTreeMap<u64, (u64, u32)>,
+    /// What came from upstream: where it begins and its size.
+    regions: BTreeMap<u64, u64>,
+}
+
+/// What to make of a piece of the ground.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Block,
+    Span,
+}
+
+impl<R: Resource> Reserve<R> {
+    pub(crate) fn new(upstream: R, props: ReserveProps) -> Result<Arc<Self>> {
+        let ground = Ground { heap: Heap::new(), spans: BTreeMap::new(), regions: BTreeMap::new() };
+        let reserve = Arc::new(Self {
+            props,
+            streams: Streams::new(upstream.order(), props.sharing),
+            ground: Mutex::new(ground),
+            regrouping: Mutex::new(()),
+            reserved_bytes: AtomicU64::new(0),
+            misuses: AtomicU64::new(0),
+            upstream,
+        });
+        let listener = Arc::downgrade(&reserve) as std::sync::Weak<dyn StreamListener>;
+        reserve.streams.order().subscribe(listener);
+        if props.initial_bytes > 0 {
+            reserve.take_region(props.initial_bytes, Stream::DEFAULT)?;
+        }
+        let most = props.maximum_bytes.map_or("no limit".to_owned(), format_bytes);
+        tracing::info!(
+            "{} created over {}: {} now, {most} at most",
+            props.name,
+            reserve.upstream.name(),
+            format_bytes(props.initial_bytes)
+        );
+        Ok(reserve)
+    }
+
+    #[inline]
+    pub(crate) fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        check_alignment(bytes, alignment)?;
+        if bytes == 0 {
+            return Ok(Address::NULL);
+        }
+        let Some(size) = align_up(bytes, ALIGNMENT) else { return Err(self.out_of_memory(bytes, None)) };
+        if !stream.is_lasting() && self.streams.is_crowded() {
+            self.tidy();
+        }
+        let _foreign = self.streams.foreign(stream);
+        let local = self.streams.local(stream);
+        if let Some(address) = local.heap().take(size, local.tag()) {
+            return Ok(Address(address));
+        }
+        self.allocate_slowly(size, bytes, local, stream)
+    }
+
+    #[inline]
+    pub(crate) fn deallocate(&self, address: Address, bytes: u64, stream: Stream) {
+        if bytes == 0 || address.is_null() {
+            return;
+        }
+        let _foreign = self.streams.foreign(stream);
+        let local = self.streams.local(stream);
+        let tag = local.tag();
+        if !stream.is_lasting() {
+            // Before others can see the block.
+            self.streams.mark(tag, stream);
+        }
+        let mut heap = local.heap();
+        let Some(given) = heap.give(address.0, tag) else {
+            drop(heap);
+            return self.deallocate_elsewhere(address, bytes, tag);
+        };
+        if let Some(whole) = given.whole
+            && heap.whole_spans() > 1
+        {
+            self.give_span_back(&mut heap, whole);
+        }
+        drop(heap);
+        self.compare(address, bytes, given.size);
+    }
+
+    /// Names a block whose size is not that of the request it came from.
+    #[inline]
+    fn compare(&self, address: Address, bytes: u64, size: u64) {
+        if align_up(bytes, ALIGNMENT) != Some(size) {
+            self.misuse(address, bytes, Some(size));
+        }
+    }
+
+    #[cold]
+    fn misuse(&self, address: Address, bytes: u64, size: Option<u64>) {
+        self.misuses.fetch_add(1, Ordering::Relaxed);
+        let name = self.props.name;
+        match size {
+            Some(size) => {
+                tracing::error!(
+                    "{name}: the block at {address} has {size} bytes and was given back as {bytes}"
+                );
+            }
+            None => tracing::error!(
+                "{name}: a block at {address} was given back that is not live ({bytes} bytes)"
+            ),
+        }
+    }
+
+    /// Blocks that were given back wrongly: not live, or with another size.
+    pub(crate) fn misuses(&self) -> u64 {
+        self.misuses.load(Ordering::Relaxed)
+    }
+
+    /// Gives a block back that is in another heap than the stream's own.
+    #[cold]
+    fn deallocate_elsewhere(&self, address: Address, bytes: u64, tag: Tag) {
+        // A block may move to the ground between two looks, but never away from it.
+        for _ in 0..2 {
+            let owner = {
+                let mut ground = lock(&self.ground);
+                if let Some(given) = ground.heap.give_live(address.0, tag) {
+                    drop(ground);
+                    return self.compare(address, bytes, given.size);
+                }
+                let span = ground.spans.range(..=address.0).next_back();
+                span.filter(|(start, (size, _))| address.0 - *start < *size).map(|(_, (_, local))| *local)
+            };
+            let Some(owner) = owner.and_then(|number| self.streams.numbered(number)) else { break };
+            let mut heap = owner.heap();
+            if let Some(given) = heap.give(address.0, tag) {
+                drop(heap);
+                return self.compare(address, bytes, given.size);
+            }
+        }
+        self.misuse(address, bytes, None);
+    }
+
+    /// Gives a span of which nothing is in use back to the ground.
+    #[cold]
+    fn give_span_back(&self, heap: &mut Heap, whole: Whole) {
+        heap.remove(whole);
+        let mut ground = lock(&self.ground);
+        ground.spans.remove(&whole.start);
+        ground.heap.give(whole.start, whole.tag);
+    }
+
+    #[cold]
+    fn allocate_slowly(&self, size: u64, bytes: u64, local: &Local, stream: Stream) -> Result<Address> {
+        let tag = local.tag();
+        {
+            let mut heap = local.heap();
+            // What other streams gave back here.
+            let others: Vec<Tag> = heap.other_tags(tag).collect();
+            if !others.is_empty() {
+                for other in others {
+                    self.streams.wait(other, stream)?;
+                }
+                heap.settle(tag);
+            }
+            if let Some(address) = heap.take(size, tag) {
+                return Ok(Address(address));
+            }
+            let span = self.span_bytes(heap.span_bytes());
+            let mut ground = lock(&self.ground);
+            if span >= size * SPAN_BLOCKS
+                && let Some(start) = self.take_from(&mut ground, span, Use::Span, tag, stream)?
+            {
+                ground.spans.insert(start, (span, local.number));
+                heap.add(start, span, tag);
+                return heap.take(size, tag).map(Address).ok_or_else(|| self.out_of_memory(bytes, None));
+            }
+            if let Some(address) = self.take_from(&mut ground, size, Use::Block, tag, stream)? {
+                return Ok(Address(address));
+            }
+        }
+        self.regroup(size, bytes, tag, stream)
+    }
+
+    /// Size of the next span for a heap that has `owned` bytes.
+    fn span_bytes(&self, owned: u64) -> u64 {
+        let wanted = (owned / 2).clamp(SPAN_BYTES.0, SPAN_BYTES.1);
+        let part = self.reserved_bytes.load(Ordering::Relaxed) / SPAN_PART;
+        if part < SPAN_BYTES.0 { 0 } else { wanted.min(part) / ALIGNMENT * ALIGNMENT }
+    }
+
+    /// Takes from the ground: what is the stream's own, what nobody used, then what others gave back.
+    fn take_from(
+        &self,
+        ground: &mut Ground,
+        size: u64,
+        to: Use,
+        tag: Tag,
+        stream: Stream,
+    ) -> Result<Option<u64>> {
+        let mut take = |tag| match to {
+            Use::Block => ground.heap.take(size, tag),
+            Use::Span => ground.heap.lend(size, tag),
+        };
+        if let Some(start) = take(tag).or_else(|| take(Tag::CLEAN)) {
+            return Ok(Some(start));
+        }
+        let others: Vec<Tag> = ground.heap.other_tags(tag).collect();
+        for other in others {
+            let taken = match to {
+                Use::Block => ground.heap.take(size, other),
+                Use::Span => ground.heap.lend(size, other),
+            };
+            let Some(start) = taken else { continue };
+            if let Err(error) = self.streams.wait(other, stream) {
+                ground.heap.give(start, other);
+                return Err(error);
+            }
+            return Ok(Some(start));
+        }
+        Ok(None)
+    }
+
+    /// Finds room by putting everything together, and else by asking for more.
+    fn regroup(&self, size: u64, bytes: u64, tag: Tag, stream: Stream) -> Result<Address> {
+        let _alone = lock(&self.regrouping);
+        // Somebody else may have made room meanwhile.
+        if let Some(address) = self.take_from(&mut lock(&self.ground), size, Use::Block, tag, stream)? {
+            return Ok(Address(address));
+        }
+        if self.free_bytes() >= size
+            && let Some(address) = self.gather_and_take(size, tag, stream)?
+        {
+            return Ok(Address(address));
+        }
+        let refused = match self.grow(size, stream) {
+            Ok(()) => None,
+            Err(refused) => {
+                // A region that nothing of is in use may be in the way of a larger one.
+                let in_the_way =
+                    self.props.growth != Growth::Never && self.give_regions_back(tag, stream)? > 0;
+                if in_the_way { self.grow(size, stream).err() } else { Some(refused) }
+            }
+        };
+        if refused.is_none()
+            && let Some(address) = self.take_from(&mut lock(&self.ground), size, Use::Block, tag, stream)?
+        {
+            return Ok(Address(address));
+        }
+        let upstream = refused.filter(|refused| !matches!(refused, AllocError::Invalid { .. }));
+        let error = self.out_of_memory(bytes, upstream);
+        tracing::debug!("{error}");
+        Err(error)
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let local: u64 = self.streams.locals().iter().map(|local| local.heap().free_bytes()).sum();
+        lock(&self.ground).heap.free_bytes() + local
+    }
+
+    /// Moves all that local heaps have to the ground.
+    fn gather(&self, locals: &[Arc<Local>]) {
+        for local in locals {
+            let mut heap = local.heap();
+            if heap.span_bytes() == 0 {
+                continue;
+            }
+            let mut ground = lock(&self.ground);
+            for (start, moved) in heap.drain() {
+                ground.spans.remove(&start);
+                ground.heap.absorb(start, &moved);
+            }
+        }
+    }
+
+    /// Puts everything together for `stream`, which waits for all others.
+    fn settle(&self, tag: Tag, stream: Stream) -> Result<()> {
+        self.gather(&self.streams.locals());
+        let mut ground = lock(&self.ground);
+        let others: Vec<Tag> = ground.heap.other_tags(tag).collect();
+        for other in &others {
+            self.streams.wait(*other, stream)?;
+        }
+        ground.heap.settle(tag);
+        Ok(())
+    }
+
+    fn gather_and_take(&self, size: u64, tag: Tag, stream: Stream) -> Result<Option<u64>> {
+        self.settle(tag, stream)?;
+        let mut ground = lock(&self.ground);
+        let name = self.props.name;
+        tracing::debug!("{name}: regrouped, largest free block {}", format_bytes(ground.heap.largest(None)));
+        Ok(ground.heap.take(size, tag))
+    }
+
+    /// Asks the upstream for a region with room for `size` bytes.
+    fn grow(&self, size: u64, stream: Stream) -> Result<()> {
+        const NO_ROOM: AllocError = AllocError::Invalid { bytes: 0, alignment: 0, why: "it may not grow" };
+        let reserved = self.reserved_bytes.load(Ordering::Relaxed);
+        let left = self.props.maximum_bytes.map(|maximum| maximum.saturating_sub(reserved));
+        let wanted = match (self.props.growth, left) {
+            (Growth::Never, _) => return Err(NO_ROOM),
+            (Growth::Doubling, Some(left)) => left / 2,
+            (Growth::Doubling, None) => reserved,
+            (Growth::Step(step), _) => step,
+        };
+        if left.is_some_and(|left| left < size) {
+            return Err(NO_ROOM);
+        }
+        let aligned = |bytes: u64| align_up(bytes, ALIGNMENT).unwrap_or(size);
+        let mut wanted = aligned(wanted).max(size).min(left.unwrap_or(u64::MAX));
+        loop {
+            match self.take_region(wanted, stream) {
+                Ok(()) => return Ok(()),
+                Err(error) if wanted <= size => return Err(error),
+                Err(_) => wanted = aligned(wanted / 2).max(size),
+            }
+        }
+    }
+
+    fn take_region(&self, size: u64, stream: Stream) -> Result<()> {
+        let name = self.props.name;
+        let region = self.upstream.allocate(size, ALIGNMENT, stream);
+        let start = region.inspect_err(|error| {
+            tracing::debug!(
+                "{name}: upstream {} refused {}: {error}",
+                self.upstream.name(),
+                format_bytes(size)
+            );
+        })?;
+        let tag = match self.upstream.readiness() {
+            Readiness::AnyStream => Tag::CLEAN,
+            Readiness::RequestedStream => self.streams.local(stream).tag(),
+        };
+        let mut ground = lock(&self.ground);
+        ground.heap.add(start.0, size, tag);
+        ground.regions.insert(start.0, size);
+        let reserved = self.reserved_bytes.fetch_add(size, Ordering::Relaxed) + size;
+        drop(ground);
+        tracing::debug!("{name}: grew by {} to {}", format_bytes(size), format_bytes(reserved));
+        Ok(())
+    }
+
+    /// Gives regions of which nothing is in use back; returns how many bytes that was.
+    fn give_regions_back(&self, tag: Tag, stream: Stream) -> Result<u64> {
+        self.settle(tag, stream)?;
+        let mut ground = lock(&self.ground);
+        let mut given = 0;
+        for whole in ground.heap.wholes() {
+            ground.heap.remove(whole);
+            ground.regions.remove(&whole.start);
+            given += whole.size;
+            self.reserved_bytes.fetch_sub(whole.size, Ordering::Relaxed);
+            self.give_region_back(whole.start, whole.size, stream);
+        }
+        drop(ground);
+        if given > 0 {
+            tracing::debug!(
+                "{}: gave {} back to {}",
+                self.props.name,
+                format_bytes(given),
+                self.upstream.name()
+            );
+        }
+        Ok(given)
+    }
+
+    #[expect(unsafe_code, reason = "ends regions of the upstream")]
+    fn give_region_back(&self, start: u64, size: u64, stream: Stream) {
+        // SAFETY: the region came from this upstream with this size, no heap knows it any more, and
+        // `stream` has waited for all that used it.
+        unsafe { self.upstream.deallocate(Address(start), size, ALIGNMENT, stream) };
+    }
+
+    pub(crate) fn release(&self) -> u64 {
+        let _alone = lock(&self.regrouping);
+        let tag = self.streams.local(Stream::DEFAULT).tag();
+        let given = self.give_regions_back(tag, Stream::DEFAULT).unwrap_or_else(|error| {
+            tracing::error!("{}: cannot give memory back: {error}", self.props.name);
+            0
+        });
+        given + self.upstream.release()
+    }
+
+    pub(crate) fn room(&self) -> Room {
+        let mut live_bytes = 0;
+        let mut live_blocks = 0;
+        let mut largest = 0;
+        // Local heaps first: what moves meanwhile is counted twice rather than not at all.
+        for local in self.streams.locals() {
+            let heap = local.heap();
+            live_bytes += heap.live_bytes();
+            live_blocks += heap.live_blocks();
+            largest = largest.max(heap.largest(None));
+        }
+        let ground = lock(&self.ground);
+        let lent: u64 = ground.spans.values().map(|(size, _)| size).sum();
+        Room {
+            limit_bytes: self.limit_bytes(),
+            reserved_bytes: self.reserved_bytes.load(Ordering::Relaxed),
+            live_bytes: live_bytes + ground.heap.live_bytes() - lent,
+            live_blocks: live_blocks + ground.heap.live_blocks() - ground.spans.len() as u64,
+            largest_free_bytes: Some(largest.max(ground.heap.largest(None))),
+        }
+    }
+
+    fn limit_bytes(&self) -> Option<u64> {
+        match self.props.growth {
+            Growth::Never => Some(self.reserved_bytes.load(Ordering::Relaxed)),
+            Growth::Doubling | Growth::Step(_) => self.props.maximum_bytes,
+        }
+    }
+
+    /// Says why there is no room.
+    fn out_of_memory(&self, request_bytes: u64, upstream: Option<AllocError>) -> AllocError {
+        let room = self.room();
+        let cause = match (room.limit_bytes, &upstream) {
+            (Some(limit), _) if request_bytes > limit => Cause::TooLarge,
+            _ if room.free_bytes() >= request_bytes => Cause::Fragmented,
+            (Some(limit), None) if room.reserved_bytes < limit => Cause::Limit,
+            _ => Cause::Exhausted,
+        };
+        OutOfMemory {
+            resource: self.props.name,
+            request_bytes,
+            cause,
+            limit_bytes: room.limit_bytes,
+            reserved_bytes: room.reserved_bytes,
+            live_bytes: room.live_bytes,
+            largest_free_bytes: room.largest_free_bytes,
+            holders: Vec::new(),
+            upstream: upstream.map(Box::new),
+        }
+        .into()
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn upstream(&self) -> &R {
+        &self.upstream
+    }
+
+    /// Forgets streams that ended, once there are many.
+    fn tidy(&self) {
+        let forgotten = self.streams.forget(|| {
+            let _alone = lock(&self.regrouping);
+            self.gather(&self.streams.locals());
+            self.streams.order().synchronize_all()?;
+            // What is given back from now on is of streams that stay: foreign ones are kept out.
+            let mut ground = lock(&self.ground);
+            ground.heap.settle(Tag::CLEAN);
+            Ok(())
+        });
+        if let Err(error) = forgotten {
+            tracing::error!("{}: cannot tidy up after streams that ended: {error}", self.props.name);
+        }
+    }
+}
+
+impl<R: Resource> StreamListener for Reserve<R> {
+    fn stream_ends(&self, stream: Stream) {
+        let locals = self.streams.end(stream);
+        self.gather(&locals);
+        if self.streams.is_crowded() {
+            self.tidy();
+        }
+    }
+}
+
+impl<R: Resource> Drop for Reserve<R> {
+    fn drop(&mut self) {
+        let Room { live_bytes, live_blocks, .. } = self.room();
+        let name = self.props.name;
+        if live_blocks > 0 {
+            tracing::warn!(
+                "{name}: ends with {} in {live_blocks} blocks still live",
+                format_bytes(live_bytes)
+            );
+        }
+        if let Err(error) = self.streams.order().synchronize_all() {
+            tracing::error!("{name}: cannot wait for the device: {error}");
+        }
+        let regions = std::mem::take(&mut lock(&self.ground).regions);
+        for (start, size) in regions {
+            self.give_region_back(start, size, Stream::DEFAULT);
+        }
+        tracing::info!(
+            "{name} ended, {} given back to {}",
+            format_bytes(self.reserved_bytes()),
+            self.upstream.name()
+        );
+    }
+}

@@ -1,0 +1,522 @@
+//! Pieces of memory, live and free, and nothing of the memory itself.
+//!
+//! Invariants: the pieces of a span follow each other without gaps, linked by `before` and `after`;
+//! two free neighbors never have the same tag, they are one piece; every live piece is in `live`, every
+//! free one in the bins of its tag. All records are out of band, so the memory may be a device's, or
+//! not there at all.
+
+use super::address_map::AddressMap;
+use super::bins::{Bins, Cell, NONE};
+
+/// What pieces are measured in.
+pub(crate) const GRANULE: u64 = 256;
+
+/// Under which condition a free piece may be used: a stream that may use it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tag(pub(super) u32);
+
+impl Tag {
+    /// Any stream may use it at once.
+    pub(crate) const CLEAN: Self = Self(0);
+    /// Not free: handed out.
+    const LIVE: Self = Self(u32::MAX);
+    /// Not free: divided further by another heap.
+    const LENT: Self = Self(u32::MAX - 1);
+
+    const fn is_free(self) -> bool {
+        self.0 < Self::LENT.0
+    }
+}
+
+/// How many blocks of the cell that a request belongs to are looked at for one that fits, before one
+/// is taken that is sure to.
+const PROBES: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u64,
+    size: u64,
+    /// Neighbors by address within the span.
+    before: u32,
+    after: u32,
+    /// Neighbors in the cell, for free pieces.
+    previous: u32,
+    next: u32,
+    tag: Tag,
+}
+
+/// A piece, for whoever moves it to another heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// Handed out.
+    Live { start: u64, size: u64 },
+    /// Free.
+    Free { start: u64, size: u64, tag: Tag },
+}
+
+/// A piece that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// Its size when it was taken.
+    pub(crate) size: u64,
+    /// The span it belongs to, if nothing of that is in use any more.
+    pub(crate) whole: Option<Whole>,
+}
+
+/// A span of which nothing is in use; good until the heap changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    index: u32,
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    pub(crate) tag: Tag,
+}
+
+/// Pieces of one or more spans.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    pieces: Vec<Piece>,
+    /// Records that are not used, linked by `next`.
+    spare: u32,
+    live: AddressMap,
+    /// By tag; most heaps have one or two.
+    bins: Vec<Option<Box<Bins>>>,
+    live_bytes: u64,
+    span_bytes: u64,
+    /// Spans of which nothing is in use.
+    whole: usize,
+}
+
+impl Heap {
+    pub(crate) fn new() -> Self {
+        Self {
+            pieces: Vec::new(),
+            spare: NONE,
+            live: AddressMap::new(),
+            bins: Vec::new(),
+            live_bytes: 0,
+            span_bytes: 0,
+            whole: 0,
+        }
+    }
+
+    /// Bytes handed out; what is lent to other heaps counts.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Blocks handed out, or lent.
+    pub(crate) fn live_blocks(&self) -> u64 {
+        self.live.len() as u64
+    }
+
+    /// Bytes of all spans.
+    pub(crate) fn span_bytes(&self) -> u64 {
+        self.span_bytes
+    }
+
+    /// Spans of which nothing is in use.
+    pub(crate) fn whole_spans(&self) -> usize {
+        self.whole
+    }
+
+    /// Bytes that are free.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.span_bytes - self.live_bytes
+    }
+
+    /// Takes a span over, all of it free.
+    pub(crate) fn add(&mut self, start: u64, size: u64, tag: Tag) {
+        let piece =
+            self.record(Piece { start, size, before: NONE, after: NONE, previous: NONE, next: NONE, tag });
+        self.span_bytes += size;
+        self.whole += 1;
+        self.link(piece);
+    }
+
+    /// Gives up a span of which nothing is in use.
+    pub(crate) fn remove(&mut self, whole: Whole) {
+        self.unlink(whole.index);
+        self.span_bytes -= whole.size;
+        self.whole -= 1;
+        self.release(whole.index);
+    }
+
+    /// Spans of which nothing is in use.
+    pub(crate) fn wholes(&self) -> Vec<Whole> {
+        self.free_pieces().filter_map(|index| self.as_whole(index)).collect()
+    }
+
+    /// The piece as a span, if it is one.
+    #[inline]
+    fn as_whole(&self, index: u32) -> Option<Whole> {
+        let Piece { start, size, before, after, tag, .. } = self.pieces[index as usize];
+        (before == NONE && after == NONE).then_some(Whole { index, start, size, tag })
+    }
+
+    /// Hands out `size` bytes of what `tag` may use.
+    #[inline]
+    pub(crate) fn take(&mut self, size: u64, tag: Tag) -> Option<u64> {
+        self.take_as(size, tag, Tag::LIVE)
+    }
+
+    /// Lends `size` bytes of what `tag` may use to another heap.
+    pub(crate) fn lend(&mut self, size: u64, tag: Tag) -> Option<u64> {
+        self.take_as(size, tag, Tag::LENT)
+    }
+
+    #[inline]
+    fn take_as(&mut self, size: u64, tag: Tag, taken: Tag) -> Option<u64> {
+        let granules = size / GRANULE;
+        let bins = self.bins.get(tag.0 as usize)?.as_deref()?;
+        // One of the request's own cell wastes least; one of the next cells is sure to fit.
+        let own = Cell::of(granules);
+        let mut index = bins.head(own);
+        for _ in 0..PROBES {
+            if index == NONE || self.pieces[index as usize].size >= size {
+                break;
+            }
+            index = self.pieces[index as usize].next;
+        }
+        if index == NONE || self.pieces[index as usize].size < size {
+            index = match bins.fitting(granules) {
+                Some(cell) => bins.head(cell),
+                None => self.search(own, size, tag)?,
+            };
+        }
+        Some(self.carve(index, size, taken))
+    }
+
+    /// Looks at all of a cell: the last resort, since its blocks may be smaller or larger than `size`.
+    #[cold]
+    fn search(&self, cell: Cell, size: u64, tag: Tag) -> Option<u32> {
+        let mut index = self.bins_of(tag)?.head(cell);
+        while index != NONE && self.pieces[index as usize].size < size {
+            index = self.pieces[index as usize].next;
+        }
+        (index != NONE).then_some(index)
+    }
+
+    /// Makes the front of a free piece a live one.
+    #[inline]
+    fn carve(&mut self, index: u32, size: u64, taken: Tag) -> u64 {
+        let Piece { start, size: free, before, after, .. } = self.pieces[index as usize];
+        self.live_bytes += size;
+        if before == NONE && after == NONE {
+            self.whole -= 1;
+        }
+        if free == size {
+            self.unlink(index);
+            self.pieces[index as usize].tag = taken;
+            self.live.insert(start, index);
+            return start;
+        }
+        let front =
+            self.record(Piece { start, size, before, after: index, previous: NONE, next: NONE, tag: taken });
+        if before != NONE {
+            self.pieces[before as usize].after = front;
+        }
+        // The rest stays where it is if it still belongs there, which spares two lists.
+        let (old, new) = (Cell::of(free / GRANULE), Cell::of((free - size) / GRANULE));
+        if old != new {
+            self.unlink(index);
+        }
+        let rest = &mut self.pieces[index as usize];
+        rest.before = front;
+        rest.start = start + size;
+        rest.size = free - size;
+        if old == new {
+            let tag = rest.tag;
+            self.bins_mut(tag).bytes -= size;
+        } else {
+            self.link(index);
+        }
+        self.live.insert(start, front);
+        start
+    }
+
+    /// Takes a block back that is handed out or lent; none if there is none at `address`.
+    #[inline]
+    pub(crate) fn give(&mut self, address: u64, tag: Tag) -> Option<Given> {
+        let index = self.live.remove(address)?;
+        let size = self.pieces[index as usize].size;
+        self.live_bytes -= size;
+        Some(Given { size, whole: self.free(index, tag) })
+    }
+
+    /// As [`give`](Self::give), but only for blocks that are handed out, not lent.
+    pub(crate) fn give_live(&mut self, address: u64, tag: Tag) -> Option<Given> {
+        let index = self.live.get(address)?;
+        (self.pieces[index as usize].tag == Tag::LIVE).then(|| self.give(address, tag))?
+    }
+
+    /// Makes a piece free, one with its neighbors where they may be used alike.
+    #[inline]
+    fn free(&mut self, index: u32, tag: Tag) -> Option<Whole> {
+        let Piece { start, size, before, after, .. } = self.pieces[index as usize];
+        let joins = |other: u32| other != NONE && self.pieces[other as usize].tag == tag;
+        let (join_before, join_after) = (joins(before), joins(after));
+        let survivor = match (join_before, join_after) {
+            (false, false) => {
+                self.pieces[index as usize].tag = tag;
+                self.link(index);
+                index
+            }
+            (true, false) => {
+                self.resize(before, |piece| {
+                    piece.size += size;
+                    piece.after = after;
+                });
+                if after != NONE {
+                    self.pieces[after as usize].before = before;
+                }
+                self.release(index);
+                before
+            }
+            (false, true) => {
+                self.resize(after, |piece| {
+                    piece.start = start;
+                    piece.size += size;
+                    piece.before = before;
+                });
+                if before != NONE {
+                    self.pieces[before as usize].after = after;
+                }
+                self.release(index);
+                after
+            }
+            (true, true) => {
+                let Piece { size: more, after: beyond, .. } = self.pieces[after as usize];
+                self.unlink(after);
+                self.resize(before, |piece| {
+                    piece.size += size + more;
+                    piece.after = beyond;
+                });
+                if beyond != NONE {
+                    self.pieces[beyond as usize].before = before;
+                }
+                self.release(index);
+                self.release(after);
+                before
+            }
+        };
+        let whole = self.as_whole(survivor);
+        self.whole += usize::from(whole.is_some());
+        whole
+    }
+
+    /// Lets `into` use all that is free; returns the tags whose streams it has to wait for.
+    pub(crate) fn settle(&mut self, into: Tag) -> Vec<Tag> {
+        let mut settled = Vec::new();
+        for number in 0..self.bins.len() as u32 {
+            let tag = Tag(number);
+            let indexes: Vec<u32> = if tag == into { Vec::new() } else { self.pieces_of(tag).collect() };
+            if indexes.is_empty() {
+                continue;
+            }
+            settled.push(tag);
+            // Freed again one by one, each joins what it can. A piece that joined another is gone, so
+            // only what still has the tag is looked at.
+            for index in indexes {
+                self.unlink(index);
+                let piece = &self.pieces[index as usize];
+                if piece.before == NONE && piece.after == NONE {
+                    self.whole -= 1;
+                }
+                self.pieces[index as usize].tag = Tag::LIVE;
+                self.free(index, into);
+            }
+        }
+        settled
+    }
+
+    /// Tags other than `own` under which something is free.
+    pub(crate) fn other_tags(&self, own: Tag) -> impl Iterator<Item = Tag> + '_ {
+        let numbered = self.bins.iter().enumerate();
+        let free = numbered.filter(|(_, bins)| bins.as_ref().is_some_and(|bins| bins.blocks > 0));
+        free.map(|(number, _)| Tag(number as u32)).filter(move |tag| *tag != own)
+    }
+
+    /// Gives up everything: the pieces of each span in order of address, and where they go.
+    pub(crate) fn drain(&mut self) -> Vec<(u64, Vec<Moved>)> {
+        let used = std::mem::replace(self, Self::new());
+        // The first piece of a span has nothing before it. Spare records have size 0.
+        let first = used.pieces.iter().filter(|piece| piece.before == NONE && piece.size > 0);
+        first
+            .map(|first| {
+                let mut moved = Vec::new();
+                let mut piece = first;
+                loop {
+                    let Piece { start, size, tag, .. } = *piece;
+                    moved.push(if tag.is_free() {
+                        Moved::Free { start, size, tag }
+                    } else {
+                        Moved::Live { start, size }
+                    });
+                    if piece.after == NONE {
+                        break;
+                    }
+                    piece = &used.pieces[piece.after as usize];
+                }
+                (first.start, moved)
+            })
+            .collect()
+    }
+
+    /// Takes a lent block back in the pieces that the other heap made of it.
+    pub(crate) fn absorb(&mut self, start: u64, moved: &[Moved]) {
+        let Some(index) = self.live.remove(start) else { return };
+        let Piece { size, before, after, .. } = self.pieces[index as usize];
+        self.live_bytes -= size;
+        self.release(index);
+        let mut last = before;
+        let mut free = Vec::new();
+        for piece in moved {
+            let (Moved::Live { start, size } | Moved::Free { start, size, .. }) = *piece;
+            let index = self.record(Piece {
+                start,
+                size,
+                before: last,
+                after: NONE,
+                previous: NONE,
+                next: NONE,
+                tag: Tag::LIVE,
+            });
+            if last != NONE {
+                self.pieces[last as usize].after = index;
+            }
+            match piece {
+                Moved::Live { .. } => {
+                    self.live.insert(start, index);
+                    self.live_bytes += size;
+                }
+                Moved::Free { tag, .. } => free.push((index, *tag)),
+            }
+            last = index;
+        }
+        self.pieces[last as usize].after = after;
+        if after != NONE {
+            self.pieces[after as usize].before = last;
+        }
+        for (index, tag) in free {
+            self.free(index, tag);
+        }
+    }
+
+    /// The largest free piece of those that `tag` may use, or of all.
+    pub(crate) fn largest(&self, tag: Option<Tag>) -> u64 {
+        let all = self
+            .bins
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| tag.is_none_or(|tag| tag.0 as usize == *number));
+        let largest = all.filter_map(|(_, bins)| {
+            let bins = bins.as_deref()?;
+            self.list(bins.head(bins.last()?)).map(|index| self.pieces[index as usize].size).max()
+        });
+        largest.max().unwrap_or(0)
+    }
+
+    fn free_pieces(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.bins.len() as u32).flat_map(|tag| self.pieces_of(Tag(tag)))
+    }
+
+    fn pieces_of(&self, tag: Tag) -> impl Iterator<Item = u32> + '_ {
+        let bins = self.bins_of(tag);
+        bins.into_iter().flat_map(|bins| bins.cells().flat_map(|cell| self.list(bins.head(cell))))
+    }
+
+    fn list(&self, head: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |index: u32| (index != NONE).then_some(index);
+        std::iter::successors(some(head), move |index| some(self.pieces[*index as usize].next))
+    }
+
+    fn bins_of(&self, tag: Tag) -> Option<&Bins> {
+        self.bins.get(tag.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    fn bins_mut(&mut self, tag: Tag) -> &mut Bins {
+        let number = tag.0 as usize;
+        if number >= self.bins.len() {
+            self.bins.resize(number + 1, None);
+        }
+        self.bins[number].get_or_insert_with(|| Box::new(Bins::new()))
+    }
+
+    /// Changes a free piece, which may belong into another cell then.
+    #[inline]
+    fn resize(&mut self, index: u32, change: impl FnOnce(&mut Piece)) {
+        let mut piece = self.pieces[index as usize];
+        let old = piece.size;
+        change(&mut piece);
+        if Cell::of(old / GRANULE) == Cell::of(piece.size / GRANULE) {
+            self.pieces[index as usize] = piece;
+            let bins = self.bins_mut(piece.tag);
+            bins.bytes = bins.bytes + piece.size - old;
+            return;
+        }
+        self.unlink(index);
+        let Piece { previous, next, .. } = self.pieces[index as usize];
+        self.pieces[index as usize] = Piece { previous, next, ..piece };
+        self.link(index);
+    }
+
+    #[inline]
+    fn link(&mut self, index: u32) {
+        let Piece { size, tag, .. } = self.pieces[index as usize];
+        let cell = Cell::of(size / GRANULE);
+        let bins = self.bins_mut(tag);
+        let head = bins.head(cell);
+        bins.set_head(cell, index);
+        bins.blocks += 1;
+        bins.bytes += size;
+        let piece = &mut self.pieces[index as usize];
+        piece.previous = NONE;
+        piece.next = head;
+        if head != NONE {
+            self.pieces[head as usize].previous = index;
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, index: u32) {
+        let Piece { size, tag, previous, next, .. } = self.pieces[index as usize];
+        if next != NONE {
+            self.pieces[next as usize].previous = previous;
+        }
+        if previous != NONE {
+            self.pieces[previous as usize].next = next;
+        }
+        let bins = self.bins_mut(tag);
+        bins.blocks -= 1;
+        bins.bytes -= size;
+        if previous == NONE {
+            bins.set_head(Cell::of(size / GRANULE), next);
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, piece: Piece) -> u32 {
+        if self.spare == NONE {
+            self.pieces.push(piece);
+            return self.pieces.len() as u32 - 1;
+        }
+        let index = self.spare;
+        self.spare = self.pieces[index as usize].next;
+        self.pieces[index as usize] = piece;
+        index
+    }
+
+    #[inline]
+    fn release(&mut self, index: u32) {
+        let piece = &mut self.pieces[index as usize];
+        piece.size = 0;
+        piece.next = self.spare;
+        piece.tag = Tag::LIVE;
+        self.spare = index;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! The streams of a reserve: what they may use, and how one waits for another.
+//!
+//! A stream has a [`Tag`], under which it gives memory back, and a [`Local`] heap (one per thread too,
+//! where threads are kept apart) from which it takes. Tags are used again once nothing carries them.
+//!
+//! Whoever works for a foreign stream holds [`Streams::foreign`] meanwhile, because such a stream may
+//! be forgotten at any time. Lasting streams are forgotten when they end, and nobody works for them
+//! then.
+#![expect(unsafe_code, reason = "remembers each thread's last heaps without counting references")]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use super::heap::{Heap, Tag};
+use crate::error::{AllocError, Result};
+use crate::stream::{Marker, Stream, StreamOrder};
+use crate::thread;
+
+/// A heap of one stream.
+#[derive(Debug)]
+pub(super) struct Local {
+    /// Changes when the heap is given to another stream.
+    generation: AtomicU32,
+    tag: AtomicU32,
+    /// Where it is in the table.
+    pub(super) number: u32,
+    pub(super) heap: Mutex<Heap>,
+}
+
+impl Local {
+    #[inline]
+    pub(super) fn tag(&self) -> Tag {
+        Tag(self.tag.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn heap(&self) -> MutexGuard<'_, Heap> {
+        lock(&self.heap)
+    }
+}
+
+#[inline]
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether threads that use the same stream share a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// One heap per stream.
+    ByStream,
+    /// One heap per stream and thread.
+    ByThread,
+}
+
+/// What a heap is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    stream: u64,
+    thread: u32,
+    lasting: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Cached {
+    reserve: u64,
+    key: Key,
+    generation: u32,
+    local: *const Local,
+}
+
+/// Threads that are kept apart; beyond, some share.
+const THREADS: u32 = 64;
+
+const CACHED: usize = 8;
+const NOTHING: Cached = Cached {
+    reserve: 0,
+    key: Key { stream: 0, thread: 0, lasting: true },
+    generation: 0,
+    local: std::ptr::null(),
+};
+
+thread_local! {
+    static LAST: [Cell<Cached>; CACHED] = const { [const { Cell::new(NOTHING) }; CACHED] };
+}
+
+/// Numbers of reserves, which are never used again: a remembered heap cannot be mistaken for one of
+/// another reserve.
+static NEXT_RESERVE: AtomicU64 = AtomicU64::new(1);
+
+/// How many streams that ended, or may have, are remembered before everything is tidied.
+const REMEMBERED: usize = 64;
+
+pub(super) struct Streams {
+    reserve: u64,
+    sharing: Sharing,
+    order: Arc<dyn StreamOrder>,
+    table: RwLock<Table>,
+    records: Mutex<Vec<Record>>,
+    foreign: RwLock<()>,
+    /// Streams that ended, or may have.
+    gone: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Table {
+    locals: Vec<Arc<Local>>,
+    vacant: Vec<u32>,
+    by_key: HashMap<Key, u32>,
+    tags: HashMap<(u64, bool), Tag>,
+}
+
+/// A stream, by its tag.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    stream: Stream,
+    state: State,
+    marker: Option<Marker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Can be recorded on when needed.
+    Lasting,
+    /// Is recorded on whenever it gives something back.
+    Foreign,
+    /// Was recorded on for the last time.
+    Ended,
+    /// Nobody.
+    Vacant,
+}
+
+impl Streams {
+    pub(super) fn new(order: Arc<dyn StreamOrder>, sharing: Sharing) -> Self {
+        let clean = Record { stream: Stream::DEFAULT, state: State::Ended, marker: None };
+        Self {
+            reserve: NEXT_RESERVE.fetch_add(1, Ordering::Relaxed),
+            sharing,
+            order,
+            table: RwLock::default(),
+            records: Mutex::new(vec![clean]),
+            foreign: RwLock::default(),
+            gone: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn order(&self) -> &Arc<dyn StreamOrder> {
+        &self.order
+    }
+
+    /// To be held while working for a foreign stream.
+    #[inline]
+    pub(super) fn foreign(&self, stream: Stream) -> Option<RwLockReadGuard<'_, ()>> {
+        (!stream.is_lasting()).then(|| self.foreign.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The heap that the calling thread uses for `stream`.
+    #[inline]
+    pub(super) fn local(&self, stream: Stream) -> &Local {
+        let lasting = stream.is_lasting();
+        let number = if lasting { stream.handle() } else { self.order.identity(stream) };
+        let thread = if self.sharing == Sharing::ByThread { thread::number() % THREADS } else { 0 };
+        let key = Key { stream: number, thread, lasting };
+        let slot = ((number >> 4) ^ self.reserve ^ number ^ u64::from(thread)) as usize % CACHED;
+        let cached = LAST.with(|last| last[slot].get());
+        if cached.reserve == self.reserve && cached.key == key {
+            // SAFETY: heaps live as long as their reserve, whose numbers are unique; this one is alive.
+            let local = unsafe { &*cached.local };
+            if local.generation.load(Ordering::Relaxed) == cached.generation {
+                return local;
+            }
+        }
+        self.look_up(key, stream, slot)
+    }
+
+    #[cold]
+    fn look_up(&self, key: Key, stream: Stream, slot: usize) -> &Local {
+        let known = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.by_key.get(&key).map(|number| Arc::as_ptr(&table.locals[*number as usize]))
+        };
+        let local = known.unwrap_or_else(|| self.make(key, stream));
+        // SAFETY: as above; the table keeps every heap it ever made.
+        let local = unsafe { &*local };
+        let generation = local.generation.load(Ordering::Relaxed);
+        LAST.with(|last| last[slot].set(Cached { reserve: self.reserve, key, generation, local }));
+        local
+    }
+
+    fn make(&self, key: Key, stream: Stream) -> *const Local {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = table.by_key.get(&key) {
+            return Arc::as_ptr(&table.locals[*number as usize]);
+        }
+        let tag = match table.tags.get(&(key.stream, key.lasting)) {
+            Some(tag) => *tag,
+            None => {
+                let tag = self.new_tag(stream);
+                table.tags.insert((key.stream, key.lasting), tag);
+                tag
+            }
+        };
+        let number = table.vacant.pop().unwrap_or_else(|| {
+            let number = table.locals.len() as u32;
+            let local = Local {
+                generation: AtomicU32::new(0),
+                tag: AtomicU32::new(0),
+                number,
+                heap: Mutex::new(Heap::new()),
+            };
+            table.locals.push(Arc::new(local));
+            number
+        });
+        table.by_key.insert(key, number);
+        let local = &table.locals[number as usize];
+        local.tag.store(tag.0, Ordering::Relaxed);
+        Arc::as_ptr(local)
+    }
+
+    fn new_tag(&self, stream: Stream) -> Tag {
+        let state = if stream.is_lasting() { State::Lasting } else { State::Foreign };
+        let record = Record { stream, state, marker: None };
+        if state == State::Foreign {
+            self.gone.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut records = lock(&self.records);
+        if let Some(number) = records.iter().position(|record| record.state == State::Vacant) {
+            records[number] = record;
+            return Tag(number as u32);
+        }
+        records.push(record);
+        Tag(records.len() as u32 - 1)
+    }
+
+    /// All heaps.
+    pub(super) fn locals(&self) -> Vec<Arc<Local>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).locals.clone()
+    }
+
+    /// The heap with a number from [`Local::number`].
+    pub(super) fn numbered(&self, number: u32) -> Option<Arc<Local>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).locals.get(number as usize).cloned()
+    }
+
+    /// Notes that `stream`, a foreign one, gives something back.
+    pub(super) fn mark(&self, tag: Tag, stream: Stream) {
+        let mut records = lock(&self.records);
+        let Some(record) = records.get_mut(tag.0 as usize) else { return };
+        if let Err(error) = marker(&*self.order, record).and_then(|marker| self.order.record(marker, stream))
+        {
+            tracing::error!(
+                "cannot note where stream {:#x} stands, waiting for the device: {error}",
+                stream.handle()
+            );
+            if let Err(error) = self.order.synchronize_all() {
+                tracing::error!("cannot wait for the device: {error}");
+            }
+        }
+    }
+
+    /// Makes `stream` wait until what the stream of `tag` gave back is free.
+    pub(super) fn wait(&self, tag: Tag, stream: Stream) -> Result<()> {
+        if tag == Tag::CLEAN {
+            return Ok(());
+        }
+        let mut records = lock(&self.records);
+        let Some(record) = records.get_mut(tag.0 as usize) else { return Ok(()) };
+        tracing::debug!("stream {:#x} waits for stream {:#x}", stream.handle(), record.stream.handle());
+        let waited = marker(&*self.order, record).and_then(|marker| {
+            if record.state == State::Lasting {
+                self.order.record(marker, record.stream)?;
+            }
+            self.order.wait(stream, marker)
+        });
+        waited.or_else(|error| {
+            tracing::error!("cannot make a stream wait for another, waiting for the device: {error}");
+            self.order.synchronize_all()
+        })
+    }
+
+    /// Notes that a lasting stream is about to end; returns the heaps it used.
+    pub(super) fn end(&self, stream: Stream) -> Vec<Arc<Local>> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(tag) = table.tags.remove(&(stream.handle(), stream.is_lasting())) else { return Vec::new() };
+        {
+            let mut records = lock(&self.records);
+            let record = &mut records[tag.0 as usize];
+            let recorded = marker(&*self.order, record).and_then(|marker| self.order.record(marker, stream));
+            if recorded.is_err() && self.order.synchronize(stream).is_err() {
+                tracing::error!("cannot wait for stream {:#x} at its end", stream.handle());
+            }
+            record.state = State::Ended;
+            self.gone.fetch_add(1, Ordering::Relaxed);
+        }
+        table.retire(|key| key.stream == stream.handle() && key.lasting == stream.is_lasting())
+    }
+
+    /// Whether so many streams ended, or may have, that it is time to [`forget`](Self::forget) them.
+    #[inline]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) > REMEMBERED
+    }
+
+    /// Forgets all foreign and ended streams. `clean` has to make sure, while nobody works for a
+    /// foreign stream, that nothing carries their tags any more.
+    pub(super) fn forget(&self, clean: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _alone = self.foreign.write().unwrap_or_else(PoisonError::into_inner);
+        clean()?;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.retire(|key| !key.lasting);
+        table.tags.retain(|(_, lasting), _| *lasting);
+        let mut records = lock(&self.records);
+        for record in records.iter_mut().skip(1) {
+            if record.state != State::Lasting {
+                record.state = State::Vacant;
+                if let Some(marker) = record.marker.take() {
+                    self.order.discard(marker);
+                }
+            }
+        }
+        self.gone.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Table {
+    /// Gives the heaps with such keys to whoever comes next.
+    fn retire(&mut self, gone: impl Fn(&Key) -> bool) -> Vec<Arc<Local>> {
+        let numbers: Vec<u32> =
+            self.by_key.extract_if(|key, _| gone(key)).map(|(_, number)| number).collect();
+        let retired: Vec<Arc<Local>> =
+            numbers.iter().map(|number| Arc::clone(&self.locals[*number as usize])).collect();
+        for local in &retired {
+            local.generation.fetch_add(1, Ordering::Relaxed);
+        }
+        self.vacant.extend(numbers);
+        retired
+    }
+}
+
+fn marker(order: &dyn StreamOrder, record: &mut Record) -> Result<Marker, AllocError> {
+    match record.marker {
+        Some(marker) => Ok(marker),
+        None => {
+            let marker = order.marker()?;
+            record.marker = Some(marker);
+            Ok(marker)
+        }
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        for record in lock(&self.records).iter_mut() {
+            if let Some(marker) = record.marker.take() {
+                self.order.discard(marker);
+            }
+        }
+    }
+}
