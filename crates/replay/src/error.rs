@@ -48,7 +48,7 @@ pub enum Error {
         /// Its name.
         resource: &'static str,
         /// Why.
-        source: AllocError,
+        source: Box<AllocError>,
     },
 }
 

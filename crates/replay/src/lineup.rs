@@ -1,16 +1,26 @@
 //! The resources that can be played against, and how each is made ready.
 //!
 //! Every play gets an instance of its own, on simulated memory of its own, so that all start equal.
-//! A resource more is a [`Choice`], an arm of [`Base::resource`] and, if it needs something that not
-//! every machine has, an arm of [`Lineup::lacks`].
+//! A resource more is a [`Choice`], an arm of `Lineup::resource` and, if not every machine has it, an arm
+//! of [`Lineup::lacks`].
 
 use std::any::Any;
 use std::sync::Arc;
 
-use floodmark_resource::{ALIGNMENT, Host, Resource, Simulated, Stream};
+use floodmark_event::units::format_bytes;
+use floodmark_resource::{
+    ALIGNMENT, Arena, ArenaProps, Binning, FixedSize, FixedSizeProps, Host, Pool, PoolProps, Resource,
+    Simulated, Stream,
+};
 
 use crate::error::{Error, Result};
+use crate::script::Summary;
 use crate::stage::{Holds, Stage};
+
+/// Powers of two of the smallest and the largest bin.
+const BINS: (u32, u32) = (18, 22);
+/// A bin takes at most this part of the memory at a time.
+const BIN_PART: u64 = 64;
 
 /// A resource to play against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,19 +124,12 @@ impl LineupProps {
             fixed_blocks: 128,
         }
     }
-}
 
-impl LineupProps {
-    /// The same, but with resources that take all of the ground at once.
-    pub(crate) const fn filling(self, ground: Ground) -> Self {
-        let Ground::Simulated { bytes } = ground;
-        Self {
-            ground,
-            pool_initial_bytes: Some(aligned(bytes)),
-            pool_maximum_bytes: Some(aligned(bytes)),
-            arena_bytes: Some(aligned(bytes)),
-            ..self
-        }
+    /// The same, but with a pool and an arena that have all of a simulated device from the beginning.
+    pub(crate) const fn filling(self, bytes: u64) -> Self {
+        let all = Some(aligned(bytes));
+        let ground = Ground::Simulated { bytes };
+        Self { ground, pool_initial_bytes: all, pool_maximum_bytes: all, arena_bytes: all, ..self }
     }
 }
 
@@ -150,19 +153,68 @@ impl Lineup {
     /// What this machine lacks for a resource; none if it can be made.
     pub fn lacks(&self, choice: Choice) -> Option<String> {
         match choice {
-            Choice::Host | Choice::Cuda => None,
             Choice::Managed | Choice::CudaAsync | Choice::Pinned => {
                 Some("it needs a GPU, simulated memory does not do".into())
             }
-            Choice::Pool | Choice::Arena | Choice::Binning | Choice::Fixed => {
-                Some("it is not built in".into())
-            }
+            _ => None,
         }
     }
 
     /// The resources that this machine has.
     pub fn available(&self) -> Vec<Choice> {
         Choice::ALL.into_iter().filter(|choice| self.lacks(*choice).is_none()).collect()
+    }
+
+    /// Why a resource should not be tried unasked; none if there is no reason.
+    pub fn unfit(&self, choice: Choice, summary: &Summary) -> Option<String> {
+        let LineupProps { fixed_block_bytes, .. } = self.props;
+        match choice {
+            Choice::Host => {
+                let left = available_host_bytes()?;
+                (summary.peak_live_bytes > left / 2).then(|| {
+                    let peak = format_bytes(summary.peak_live_bytes);
+                    format!(
+                        "the peak of {peak} is too much for the {} that this machine has left",
+                        format_bytes(left)
+                    )
+                })
+            }
+            Choice::Fixed if summary.largest_bytes > fixed_block_bytes => {
+                let largest = format_bytes(summary.largest_bytes);
+                Some(format!(
+                    "the largest block has {largest}, its blocks have {}",
+                    format_bytes(fixed_block_bytes)
+                ))
+            }
+            Choice::Fixed if summary.most_live_blocks.saturating_mul(fixed_block_bytes) > self.bytes() => {
+                let (most, each) = (summary.most_live_blocks, format_bytes(fixed_block_bytes));
+                Some(format!(
+                    "{most} live blocks of {each} each are more than {}",
+                    format_bytes(self.bytes())
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// How a resource is set up, where there is something to set.
+    pub fn setup(&self, choice: Choice) -> Option<String> {
+        let PoolProps { initial_bytes, maximum_bytes } = self.pool_props();
+        let limit = maximum_bytes.map_or("no limit".into(), |most| format!("at most {}", format_bytes(most)));
+        let pool = format!("{} at first, {limit}", format_bytes(initial_bytes));
+        match choice {
+            Choice::Pool => Some(pool),
+            Choice::Arena => Some(format_bytes(self.arena_props().bytes)),
+            Choice::Binning => {
+                let [from, to] = [BINS.0, BINS.1].map(|power| format_bytes(1 << power));
+                Some(format!("bins of {from} to {to} over a pool of {pool}"))
+            }
+            Choice::Fixed => {
+                let FixedSizeProps { block_bytes, blocks } = self.fixed_props();
+                Some(format!("blocks of {}, {blocks} at a time", format_bytes(block_bytes)))
+            }
+            _ => None,
+        }
     }
 
     /// Makes a resource ready, with a stream for each of those that were logged.
@@ -173,61 +225,98 @@ impl Lineup {
         if let Some(why) = self.lacks(choice) {
             return Err(Error::Unavailable { resource: choice.name(), why });
         }
-        let base = self.base();
-        let (resource, holds) = base.resource(choice);
+        let Ground::Simulated { bytes } = self.props.ground;
+        let device = Arc::new(Simulated::new(bytes));
+        let (resource, holds) = self
+            .resource(choice, &device)
+            .map_err(|source| Error::Stage { resource: choice.name(), source: Box::new(source) })?;
         let mut stage = Stage::new(resource, holds);
-        base.give_streams(logged_streams, &mut stage);
-        if choice == Choice::Host {
-            stage.order = None;
+        give_streams(&device, logged_streams, &mut stage);
+        if choice != Choice::Host {
+            stage.order = Some(Arc::clone(device.streams()));
         }
         Ok(stage)
     }
 
-    /// How a resource is set up, where there is something to set.
-    pub fn setup(&self, choice: Choice) -> Option<String> {
-        let _ = choice;
-        None
-    }
-
-    fn base(&self) -> Base {
-        match self.props.ground {
-            Ground::Simulated { bytes } => Base::Simulated(Arc::new(Simulated::new(bytes))),
-        }
-    }
-}
-
-/// What lies below a resource, made ready.
-enum Base {
-    Simulated(Arc<Simulated>),
-}
-
-impl Base {
-    fn resource(&self, choice: Choice) -> (Arc<dyn Resource>, Holds) {
-        let Self::Simulated(device) = self;
-        match choice {
-            Choice::Host => (Arc::new(Host::new()), Holds::Reserved),
-            _ => (Arc::clone(device) as Arc<dyn Resource>, Holds::Live),
-        }
-    }
-
-    /// Makes a stream for each that was logged. The default ones are what they are.
-    fn give_streams(&self, logged: &[u64], stage: &mut Stage) {
-        let Self::Simulated(device) = self;
-        for handle in logged {
-            let known = Stream::foreign(*handle);
-            if known == Stream::DEFAULT || known == Stream::PER_THREAD {
-                stage.streams.push(known);
-                continue;
+    fn resource(
+        &self,
+        choice: Choice,
+        device: &Arc<Simulated>,
+    ) -> floodmark_resource::Result<(Arc<dyn Resource>, Holds)> {
+        let ground = || Arc::clone(device);
+        let resource: Arc<dyn Resource> = match choice {
+            Choice::Host => Arc::new(Host::new()),
+            Choice::Pool => Arc::new(Pool::new(ground(), self.pool_props())?),
+            Choice::Arena => Arc::new(Arena::new(ground(), self.arena_props())?),
+            Choice::Binning => Arc::new(self.binning(Pool::new(ground(), self.pool_props())?)?),
+            Choice::Fixed => Arc::new(FixedSize::new(ground(), self.fixed_props())?),
+            Choice::Cuda | Choice::Managed | Choice::CudaAsync | Choice::Pinned => {
+                return Ok((ground(), Holds::Live));
             }
-            let made = device.streams().create();
-            stage.streams.push(made.stream());
-            stage.alive.push(Box::new(made) as Box<dyn Any + Send + Sync>);
+        };
+        Ok((resource, Holds::Reserved))
+    }
+
+    /// All the memory there is.
+    fn bytes(&self) -> u64 {
+        let Ground::Simulated { bytes } = self.props.ground;
+        bytes
+    }
+
+    fn pool_props(&self) -> PoolProps {
+        let LineupProps { pool_initial_bytes, pool_maximum_bytes, .. } = self.props;
+        let maximum_bytes = pool_maximum_bytes.map(aligned);
+        let half = (self.bytes() / 2).min(maximum_bytes.unwrap_or(u64::MAX));
+        PoolProps { initial_bytes: aligned(pool_initial_bytes.unwrap_or(half)), maximum_bytes }
+    }
+
+    fn arena_props(&self) -> ArenaProps {
+        ArenaProps::new(aligned(self.props.arena_bytes.unwrap_or(self.bytes())))
+    }
+
+    fn fixed_props(&self) -> FixedSizeProps {
+        FixedSizeProps { block_bytes: self.props.fixed_block_bytes, blocks: self.props.fixed_blocks }
+    }
+
+    /// Bins take 128 blocks at a time, or as many as are a small part of the memory.
+    fn binning(
+        &self,
+        pool: Pool<Arc<Simulated>>,
+    ) -> floodmark_resource::Result<Binning<Arc<Pool<Arc<Simulated>>>>> {
+        let pool = Arc::new(pool);
+        let mut binning = Binning::new(Arc::clone(&pool));
+        for power in BINS.0..=BINS.1 {
+            let block_bytes = 1 << power;
+            let blocks = (self.bytes() / BIN_PART / block_bytes).clamp(1, FixedSizeProps::default().blocks);
+            let bin = FixedSize::new(Arc::clone(&pool), FixedSizeProps { block_bytes, blocks })?;
+            binning.add_resource(block_bytes, Box::new(bin));
         }
-        stage.order = Some(Arc::clone(device.streams()));
+        Ok(binning)
+    }
+}
+
+/// Makes a stream for each that was logged. The default ones are what they are.
+fn give_streams(device: &Simulated, logged: &[u64], stage: &mut Stage) {
+    for handle in logged {
+        let known = Stream::foreign(*handle);
+        if known == Stream::DEFAULT || known == Stream::PER_THREAD {
+            stage.streams.push(known);
+            continue;
+        }
+        let made = device.streams().create();
+        stage.streams.push(made.stream());
+        stage.alive.push(Box::new(made) as Box<dyn Any + Send + Sync>);
     }
 }
 
 /// Rounds down to what all resources align to.
-pub(crate) const fn aligned(bytes: u64) -> u64 {
+const fn aligned(bytes: u64) -> u64 {
     bytes / ALIGNMENT * ALIGNMENT
+}
+
+/// What the host could still hand out, as far as the system says.
+fn available_host_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -6,12 +6,10 @@
 //! step apart. An allocator may fail at a size and succeed at a smaller one, since blocks then fall in
 //! other places; what is found is therefore a size that is enough, one step above a size that is not.
 
-use std::ops::ControlFlow;
-
 use floodmark_resource::ALIGNMENT;
 
 use crate::error::{Error, Result};
-use crate::lineup::{Choice, Ground, Lineup, LineupProps};
+use crate::lineup::{Choice, Lineup, LineupProps};
 use crate::player::{Cast, Player};
 use crate::result::Enough;
 use crate::script::Script;
@@ -22,7 +20,8 @@ const FINENESS: u64 = 100_000;
 /// Nobody has more memory than this.
 const MOST_BYTES: u64 = 1 << 50;
 
-/// Searches for the least memory in which `script` fits a suballocator.
+/// Searches for the least memory in which `script` fits a resource; `report` is told how many steps were
+/// played since it was told last.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if there is no such resource.
@@ -32,73 +31,73 @@ pub fn search(
     props: &LineupProps,
     report: &mut dyn FnMut(u64),
 ) -> Result<Enough> {
-    let cast = Cast::new(script);
     let summary = script.summary();
     let step_bytes = (summary.peak_live_bytes / FINENESS).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-    let mut plays = 0;
-    let mut fits = |bytes: u64| {
-        plays += 1;
-        fits(&cast, choice, props, bytes, report)
-    };
+    let mut trial = Trial { cast: Cast::new(script), choice, props, report, plays: 0, reason: None };
     let least = summary.peak_rounded_bytes.max(ALIGNMENT);
-    let mut found = Found { enough: None, too_little: None };
-    let mut more = 0;
-    loop {
-        let bytes = least.saturating_add(more);
-        if bytes > MOST_BYTES {
-            break;
-        }
-        if fits(bytes)? {
-            found.enough = Some(bytes);
-            break;
-        }
-        found.too_little = Some(bytes);
+    let (mut enough, mut too_little) = (None, None);
+    let mut more: u64 = 0;
+    while enough.is_none() && least.saturating_add(more) <= MOST_BYTES {
+        let bytes = least + more;
         more = (more * 2).max(step_bytes);
-    }
-    while let Found { enough: Some(enough), too_little: Some(too_little) } = found
-        && enough - too_little > step_bytes
-    {
-        let steps = (enough - too_little) / step_bytes;
-        let middle = too_little + (steps / 2).max(1) * step_bytes;
-        if fits(middle)? {
-            found.enough = Some(middle);
+        if trial.fits(bytes)? {
+            enough = Some(bytes);
         } else {
-            found.too_little = Some(middle);
+            too_little = Some(bytes);
         }
     }
-    let over =
-        |bytes: u64| (bytes as f64 - summary.peak_live_bytes as f64) / summary.peak_live_bytes.max(1) as f64;
+    while let (Some(fits), Some(fails)) = (enough, too_little)
+        && fits - fails > step_bytes
+    {
+        let steps = (fits - fails) / step_bytes;
+        let middle = fails + (steps / 2).max(1) * step_bytes;
+        if trial.fits(middle)? {
+            enough = Some(middle);
+        } else {
+            too_little = Some(middle);
+        }
+    }
+    let peak = summary.peak_live_bytes.max(1) as f64;
     Ok(Enough {
         resource: choice.name().to_owned(),
-        enough_bytes: found.enough,
-        too_little_bytes: found.too_little,
-        overhead: found.enough.map(over),
+        enough_bytes: enough,
+        too_little_bytes: too_little,
+        overhead: enough.map(|bytes| bytes as f64 / peak - 1.0),
         step_bytes,
-        plays,
-        reason: None,
+        plays: trial.plays,
+        reason: trial.reason.filter(|_| enough.is_none()),
     })
 }
 
-#[derive(Clone, Copy)]
-struct Found {
-    enough: Option<u64>,
-    too_little: Option<u64>,
+/// Plays that tell whether a size is enough.
+struct Trial<'a> {
+    cast: Cast<'a>,
+    choice: Choice,
+    props: &'a LineupProps,
+    report: &'a mut dyn FnMut(u64),
+    plays: u64,
+    /// Why the last size that failed did.
+    reason: Option<String>,
 }
 
-fn fits(
-    cast: &Cast<'_>,
-    choice: Choice,
-    props: &LineupProps,
-    bytes: u64,
-    report: &mut dyn FnMut(u64),
-) -> Result<bool> {
-    let lineup = Lineup::new(props.filling(Ground::Simulated { bytes }));
-    let stage = match lineup.stage(choice, cast.script.streams()) {
-        Ok(stage) => stage,
-        Err(Error::Stage { .. }) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let mut player = Player::new(cast, &stage);
-    let end = cast.script.played().end;
-    Ok(matches!(player.play(0..end, &mut FirstFailure, report), ControlFlow::Continue(())))
+impl Trial<'_> {
+    fn fits(&mut self, bytes: u64) -> Result<bool> {
+        self.plays += 1;
+        let script = self.cast.script;
+        let lineup = Lineup::new(self.props.filling(bytes));
+        let stage = match lineup.stage(self.choice, script.streams()) {
+            Ok(stage) => stage,
+            Err(Error::Stage { source, .. }) => {
+                self.reason = Some(source.to_string());
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut watch = FirstFailure::default();
+        let played = Player::new(&self.cast, &stage).play(0..script.played().end, &mut watch, self.report);
+        if played.is_break() {
+            self.reason = watch.message;
+        }
+        Ok(played.is_continue())
+    }
 }

@@ -48,10 +48,14 @@ pub(crate) enum Served {
 
 /// Looks for the first failure alone.
 #[derive(Debug, Default)]
-pub(crate) struct FirstFailure;
+pub(crate) struct FirstFailure {
+    /// What the resource said.
+    pub(crate) message: Option<String>,
+}
 
 impl Watch for FirstFailure {
-    fn failed(&mut self, _: usize, _: u64, _: &AllocError) -> ControlFlow<()> {
+    fn failed(&mut self, _: usize, _: u64, error: &AllocError) -> ControlFlow<()> {
+        self.message = Some(error.to_string());
         ControlFlow::Break(())
     }
 }
