@@ -4,13 +4,14 @@ use floodmark_resource::ALIGNMENT;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::script::{Act, Actor, Ledger, Script, Step, Stretch, Summary};
+use crate::reading::Pace;
+use crate::script::{Act, Actor, Excerpt, Script, Step, Stretch, Summary};
 
 /// A script while it is being written.
 #[derive(Debug)]
 pub(crate) struct Draft {
     script: Script,
-    keeps_pace: bool,
+    pace: Pace,
     actor_ids: FxHashMap<(u64, u64), u32>,
     thread_ids: FxHashMap<u64, u32>,
     stream_ids: FxHashMap<u64, u32>,
@@ -39,9 +40,9 @@ const STEPS_MAX: usize = u32::MAX as usize;
 const ACTORS_MAX: usize = 1 << 30;
 
 impl Draft {
-    pub(crate) fn new(ledger: Ledger, keeps_pace: bool) -> Self {
+    pub(crate) fn new(excerpt: Excerpt, pace: Pace) -> Self {
         let script = Script {
-            ledger,
+            excerpt,
             steps: Vec::new(),
             due_ns: Vec::new(),
             stretches: Vec::new(),
@@ -56,7 +57,7 @@ impl Draft {
         };
         Self {
             script,
-            keeps_pace,
+            pace,
             actor_ids: FxHashMap::default(),
             thread_ids: FxHashMap::default(),
             stream_ids: FxHashMap::default(),
@@ -163,7 +164,7 @@ impl Draft {
             script.stretches.push(Stretch { step: at, event: origin.event });
         }
         script.steps.push(step);
-        if self.keeps_pace {
+        if self.pace == Pace::Keep {
             if script.due_ns.len() == script.due_ns.capacity() {
                 let events = script.steps.len() as u64;
                 script.due_ns.try_reserve(1).map_err(|_| Error::TooLong { events })?;

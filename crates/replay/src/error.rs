@@ -2,7 +2,7 @@
 
 use floodmark_resource::AllocError;
 
-use crate::script::Ledger;
+use crate::script::Excerpt;
 
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -20,9 +20,9 @@ pub enum Error {
     /// No allocation is selected.
     #[error("there is no allocation to play")]
     Nothing,
-    /// One ledger is played at a time, and there are several.
-    #[error("there are several ledgers to play: {}", list(.0))]
-    Several(Vec<Ledger>),
+    /// One excerpt is played at a time, and there are several of them.
+    #[error("one process, device and kind of memory is played at a time, and there are several: {}", list(.0))]
+    Several(Vec<Excerpt>),
     /// More threads than this machine should start.
     #[error("{threads} threads are too many to play at once, at most {most}")]
     Threads {
@@ -43,7 +43,7 @@ pub enum Error {
         why: String,
     },
     /// A resource could not be made ready.
-    #[error("{resource} cannot be made ready: {source}")]
+    #[error("{resource} cannot be made ready")]
     Stage {
         /// Its name.
         resource: &'static str,
@@ -57,18 +57,24 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::TooLong { .. } => Some("play a part of it with --from and --to".into()),
-            Self::Several(ledgers) => {
-                let first = ledgers.first()?;
+            Self::Several(excerpts) => {
+                let first = excerpts.first()?;
                 Some(format!("choose one, as in {}", first.options()))
             }
             Self::Threads { .. } => Some("leave --concurrent away, or choose some with --thread".into()),
             Self::Unavailable { .. } => Some("--resource takes others, --simulate SIZE needs no GPU".into()),
-            Self::Nothing | Self::Start(_) | Self::Stage { .. } => None,
+            Self::Stage { .. } => Some(
+                "take more memory (--simulate) or have it reserve less at first (--pool-initial, …)".into(),
+            ),
+            Self::Nothing => {
+                Some("check --device, --process, --thread, --stream, --kind, --from and --to".into())
+            }
+            Self::Start(_) => None,
         }
     }
 }
 
-fn list(ledgers: &[Ledger]) -> String {
-    let texts: Vec<String> = ledgers.iter().map(Ledger::to_string).collect();
+fn list(excerpts: &[Excerpt]) -> String {
+    let texts: Vec<String> = excerpts.iter().map(Excerpt::to_string).collect();
     texts.join("; ")
 }

@@ -3,7 +3,8 @@
 //! A [`Reading`] turns events into [`Script`]s: what to allocate and free, in which order, by which thread
 //! and on which stream. A [`Run`] plays a script against the resources of a [`Lineup`], on a device or on
 //! simulated memory, and says what each took, how much it held, and which allocations failed that had
-//! succeeded. [`search`] finds the least memory that is enough.
+//! succeeded. [`search`](search()) finds the least memory that is enough, and [`replay`](replay()) does all
+//! of this for as many resources as there are.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -13,6 +14,7 @@
 //! | `player`, `concurrent`, `pace` | playing: in the order of the log, threads at once, at its pace |
 //! | `watch`, `histogram` | looking on: times, room, failures |
 //! | [`run`], [`search`] | all plays of one resource; the least memory |
+//! | [`replay`] | all resources on one ground |
 //! | [`result`] | what came of it, as plain values |
 //!
 //! What does *not* live here: reading files (whoever has events hands them over batch by batch) and
@@ -26,6 +28,7 @@ pub mod lineup;
 mod pace;
 mod player;
 pub mod reading;
+pub mod replay;
 pub mod result;
 pub mod run;
 pub mod script;
@@ -36,8 +39,9 @@ mod watch;
 pub use error::{Error, Result};
 pub use lineup::{Choice, Lineup, LineupProps};
 pub use reading::{Counts, Pace, ReadProps, Reading, choose};
+pub use replay::{Progress, ReplayProps, WhatIf, replay};
 pub use result::{Order, Replay};
 pub use run::{Run, RunProps};
-pub use script::{Ledger, Script};
+pub use script::{Excerpt, Script};
 pub use search::search;
 pub use stage::Stage;

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::draft::{Draft, Origin};
 use crate::error::{Error, Result};
-use crate::script::{Ledger, Script};
+use crate::script::{Excerpt, Script};
 
 /// Which events to play; `None` means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ enum Phase {
     Past,
 }
 
-/// Turns events into scripts, one for each ledger.
+/// Turns events into scripts, one for each excerpt.
 #[derive(Debug)]
 pub struct Reading {
     props: ReadProps,
@@ -123,10 +123,10 @@ pub struct Reading {
     spaces: Vec<Space>,
     space_ids: FxHashMap<(ProcessId, i32, StringId), u32>,
     drafts: Vec<Draft>,
-    draft_ids: FxHashMap<Ledger, u32>,
+    draft_ids: FxHashMap<Excerpt, u32>,
     /// The space and draft met last; most events are of the same.
     last_space: Option<((ProcessId, i32, StringId), u32)>,
-    last_draft: Option<(Ledger, u32)>,
+    last_draft: Option<(Excerpt, u32)>,
 }
 
 impl Reading {
@@ -138,7 +138,7 @@ impl Reading {
             from_ns: None,
             to_ns: None,
             first_ns: None,
-            last_ns: 0,
+            last_ns: i64::MIN,
             counts: Counts::default(),
             spaces: Vec::new(),
             space_ids: FxHashMap::default(),
@@ -170,7 +170,7 @@ impl Reading {
         self.counts
     }
 
-    /// The scripts that have something to play, by ledger.
+    /// The scripts that have something to play, by excerpt.
     ///
     /// # Errors
     /// [`Error::TooLong`] when there is no memory for them.
@@ -192,7 +192,7 @@ impl Reading {
             scripts.push(draft.finish(&frees, duration_ns)?);
         }
         scripts.retain(|script| script.summary.allocations + script.summary.carried_blocks > 0);
-        scripts.sort_by_key(|script| script.ledger);
+        scripts.sort_by_key(|script| script.excerpt);
         Ok(scripts)
     }
 
@@ -364,37 +364,38 @@ impl Reading {
     }
 
     fn draft(&mut self, event: &Event) -> u32 {
-        let ledger = Ledger { process: event.process, device: event.device, kind: event.kind };
+        let excerpt = Excerpt { process: event.process, device: event.device, kind: event.kind };
         if let Some((last, id)) = self.last_draft
-            && last == ledger
+            && last == excerpt
         {
             return id;
         }
-        let keeps_pace = self.props.pace == Pace::Keep;
-        let id = *self.draft_ids.entry(ledger).or_insert_with(|| {
-            self.drafts.push(Draft::new(ledger, keeps_pace));
+        let pace = self.props.pace;
+        let id = *self.draft_ids.entry(excerpt).or_insert_with(|| {
+            self.drafts.push(Draft::new(excerpt, pace));
             self.drafts.len() as u32 - 1
         });
-        self.last_draft = Some((ledger, id));
+        self.last_draft = Some((excerpt, id));
         id
     }
 }
 
-/// Chooses the script to play: the only one, or the only one of device memory. Returns the ledgers of
+/// Chooses the script to play: the only one, or the only one of device memory. Returns the excerpts of
 /// the others too.
 ///
 /// # Errors
 /// [`Error::Nothing`] if there is none, [`Error::Several`] if the choice is not clear.
-pub fn choose(mut scripts: Vec<Script>) -> Result<(Script, Vec<Ledger>)> {
-    let ledgers: Vec<Ledger> = scripts.iter().map(Script::ledger).collect();
-    let of_devices: Vec<usize> = (0..ledgers.len()).filter(|at| ledgers[*at].kind == Kind::Device).collect();
-    let chosen = match (ledgers.len(), of_devices.as_slice()) {
+pub fn choose(mut scripts: Vec<Script>) -> Result<(Script, Vec<Excerpt>)> {
+    let excerpts: Vec<Excerpt> = scripts.iter().map(Script::excerpt).collect();
+    let of_devices: Vec<usize> =
+        (0..excerpts.len()).filter(|at| excerpts[*at].kind == Kind::Device).collect();
+    let chosen = match (excerpts.len(), of_devices.as_slice()) {
         (0, _) => return Err(Error::Nothing),
         (1, _) => 0,
         (_, [one]) => *one,
-        _ => return Err(Error::Several(ledgers)),
+        _ => return Err(Error::Several(excerpts)),
     };
     let script = scripts.swap_remove(chosen);
-    let others = ledgers.into_iter().filter(|ledger| *ledger != script.ledger).collect();
+    let others = excerpts.into_iter().filter(|excerpt| *excerpt != script.excerpt).collect();
     Ok((script, others))
 }

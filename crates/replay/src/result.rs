@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::script::{Ledger, Script};
+use crate::script::{Excerpt, Script};
 
 /// A figure that was measured again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -37,6 +37,8 @@ pub struct Replay {
     pub resources: Vec<Played>,
     /// Resources that were not played, and why.
     pub left_out: Vec<LeftOut>,
+    /// Memory of the same log that was not played, with the options that choose it.
+    pub not_played: Vec<NotPlayed>,
     /// The least memory that is enough; empty unless searched for.
     pub what_if: Vec<Enough>,
 }
@@ -87,7 +89,7 @@ pub struct Log {
 
 impl From<&Script> for Log {
     fn from(script: &Script) -> Self {
-        let Ledger { process, device, kind } = script.ledger();
+        let Excerpt { process, device, kind } = script.excerpt();
         let summary = script.summary();
         Self {
             process: process.0,
@@ -252,6 +254,21 @@ pub struct LeftOut {
     pub resource: String,
     /// Why.
     pub reason: String,
+}
+
+/// Memory of the same log that was not played.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotPlayed {
+    /// Whose it is.
+    pub excerpt: String,
+    /// The options that choose it.
+    pub options: String,
+}
+
+impl From<Excerpt> for NotPlayed {
+    fn from(excerpt: Excerpt) -> Self {
+        Self { excerpt: excerpt.to_string(), options: excerpt.options() }
+    }
 }
 
 /// The least memory in which a log fits a resource.

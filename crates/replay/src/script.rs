@@ -1,6 +1,6 @@
 //! What a log says to do, as short as it can be said: 16 bytes a step, 8 more to keep its pace.
 //!
-//! A script plays one ledger: the events of one process, device and kind. Its steps are in the order of
+//! A script plays one excerpt: the events of one process, device and kind. Its steps are in the order of
 //! the log and come in three stretches: blocks that were live when the window began, what is played, and
 //! the frees of whatever is live at the end. Invariants:
 //! - Every free has its allocation before it, with the same slot, the same bytes, and no other
@@ -12,9 +12,9 @@ use std::ops::Range;
 
 use floodmark_event::{Kind, NO_DEVICE, ProcessId};
 
-/// Whose memory a script is about.
+/// Whose memory a script is about: the part of a log that can be played against one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ledger {
+pub struct Excerpt {
     /// Process.
     pub process: ProcessId,
     /// Device, or [`NO_DEVICE`].
@@ -23,7 +23,7 @@ pub struct Ledger {
     pub kind: Kind,
 }
 
-impl Ledger {
+impl Excerpt {
     /// The options that choose it.
     pub fn options(&self) -> String {
         let device = if self.device == NO_DEVICE { "none".into() } else { self.device.to_string() };
@@ -31,7 +31,7 @@ impl Ledger {
     }
 }
 
-impl fmt::Display for Ledger {
+impl fmt::Display for Excerpt {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "process {}, ", self.process.0)?;
         match self.device {
@@ -140,7 +140,7 @@ pub struct Summary {
 /// What to do, in order.
 #[derive(Clone, Debug)]
 pub struct Script {
-    pub(crate) ledger: Ledger,
+    pub(crate) excerpt: Excerpt,
     pub(crate) steps: Vec<Step>,
     /// When each step of the played stretch is due, ns after the first; empty unless asked for.
     pub(crate) due_ns: Vec<u64>,
@@ -158,8 +158,8 @@ pub struct Script {
 
 impl Script {
     /// Whose memory it is about.
-    pub fn ledger(&self) -> Ledger {
-        self.ledger
+    pub fn excerpt(&self) -> Excerpt {
+        self.excerpt
     }
 
     /// What there is to play, in figures.
@@ -240,9 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn ledgers_name_the_options_that_choose_them() {
-        let ledger = Ledger { process: ProcessId(2), device: NO_DEVICE, kind: Kind::Pinned };
-        assert_eq!(ledger.options(), "--process 2 --device none --kind pinned");
-        assert_eq!(ledger.to_string(), "process 2, no device, pinned memory");
+    fn excerpts_name_the_options_that_choose_them() {
+        let excerpt = Excerpt { process: ProcessId(2), device: NO_DEVICE, kind: Kind::Pinned };
+        assert_eq!(excerpt.options(), "--process 2 --device none --kind pinned");
+        assert_eq!(excerpt.to_string(), "process 2, no device, pinned memory");
     }
 }

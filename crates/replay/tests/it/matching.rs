@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use floodmark_event::units::Instant;
 use floodmark_event::{Action, Event, Kind, ProcessId, StringId};
 use floodmark_replay::script::Act;
-use floodmark_replay::{Error, Ledger, Pace, ReadProps, Reading, Script, choose};
+use floodmark_replay::{Error, Excerpt, Pace, ReadProps, Reading, Script, choose};
 use proptest::prelude::*;
 
 use crate::events::{event, in_time, read, script};
@@ -55,17 +55,17 @@ fn lines(script: &Script) -> Vec<Line> {
 type Key = (ProcessId, i32, StringId, u64);
 
 /// The same, the simple way: everything in maps and lists.
-fn oracle(events: &[Event], window: (usize, usize)) -> HashMap<Ledger, Vec<Line>> {
+fn oracle(events: &[Event], window: (usize, usize)) -> HashMap<Excerpt, Vec<Line>> {
     #[derive(Clone, Copy)]
     struct Block {
-        ledger: Ledger,
+        excerpt: Excerpt,
         event: u64,
         bytes: u64,
         thread: u64,
         stream: u64,
     }
     let mut live: HashMap<Key, Vec<Block>> = HashMap::new();
-    let mut scripts: HashMap<Ledger, Vec<Line>> = HashMap::new();
+    let mut scripts: HashMap<Excerpt, Vec<Line>> = HashMap::new();
     let line = |act, block: &Block, event: &Event, number| Line {
         act,
         block: block.event,
@@ -83,7 +83,7 @@ fn oracle(events: &[Event], window: (usize, usize)) -> HashMap<Ledger, Vec<Line>
     for (number, event) in events.iter().enumerate().take(window.1) {
         if number == window.0 {
             for block in in_order(&live) {
-                scripts.entry(block.ledger).or_default().push(line(
+                scripts.entry(block.excerpt).or_default().push(line(
                     "alloc",
                     &block,
                     &of(&block),
@@ -93,7 +93,7 @@ fn oracle(events: &[Event], window: (usize, usize)) -> HashMap<Ledger, Vec<Line>
         }
         let inside = number >= window.0;
         let number = number as u64;
-        let ledger = Ledger { process: event.process, device: event.device, kind: event.kind };
+        let excerpt = Excerpt { process: event.process, device: event.device, kind: event.kind };
         let blocks = live.entry((event.process, event.device, event.resource, event.address)).or_default();
         match event.action {
             Action::Alloc => {
@@ -102,20 +102,20 @@ fn oracle(events: &[Event], window: (usize, usize)) -> HashMap<Ledger, Vec<Line>
                     && inside
                 {
                     let made_up = line("free", &earlier, &of(&earlier), number);
-                    scripts.entry(earlier.ledger).or_default().push(made_up);
+                    scripts.entry(earlier.excerpt).or_default().push(made_up);
                 }
                 let Event { bytes, thread, stream, .. } = *event;
-                let block = Block { ledger, event: number, bytes, thread, stream };
+                let block = Block { excerpt, event: number, bytes, thread, stream };
                 blocks.push(block);
                 if inside {
-                    scripts.entry(ledger).or_default().push(line("alloc", &block, event, number));
+                    scripts.entry(excerpt).or_default().push(line("alloc", &block, event, number));
                 }
             }
             Action::Free => {
                 if let Some(block) = blocks.pop()
                     && inside
                 {
-                    scripts.entry(block.ledger).or_default().push(line("free", &block, event, number));
+                    scripts.entry(block.excerpt).or_default().push(line("free", &block, event, number));
                 }
             }
             Action::Failure => {
@@ -123,14 +123,14 @@ fn oracle(events: &[Event], window: (usize, usize)) -> HashMap<Ledger, Vec<Line>
                 let (act, event) = ("fail", Some(number));
                 let line = Line { act, block: 0, bytes, thread, stream, event };
                 if inside {
-                    scripts.entry(ledger).or_default().push(line);
+                    scripts.entry(excerpt).or_default().push(line);
                 }
             }
         }
     }
     for block in in_order(&live) {
         let line = Line { event: None, ..line("free", &block, &of(&block), 0) };
-        scripts.entry(block.ledger).or_default().push(line);
+        scripts.entry(block.excerpt).or_default().push(line);
     }
     scripts.retain(|_, lines| lines.iter().any(|line| line.act == "alloc"));
     scripts
@@ -177,7 +177,7 @@ proptest! {
         let scripts = read(&events, props);
         prop_assert_eq!(scripts.len(), expected.len());
         for script in scripts {
-            prop_assert_eq!(&lines(&script), &expected[&script.ledger()]);
+            prop_assert_eq!(&lines(&script), &expected[&script.excerpt()]);
         }
     }
 }
@@ -243,22 +243,22 @@ fn threads_and_streams_narrow_by_who_allocated() {
 }
 
 #[test]
-fn the_choice_between_ledgers_is_clear_or_left_to_the_user() {
+fn the_choice_between_excerpts_is_clear_or_left_to_the_user() {
     let on = |device: i32, kind| Event { device, kind, ..event(Action::Alloc, 0x100, 10, 1, 0) };
     assert!(matches!(choose(read(&[], ReadProps::default())), Err(Error::Nothing)));
     let mixed = [on(0, Kind::Device), on(-1, Kind::Pinned)];
     let (script, others) = choose(read(&mixed, ReadProps::default())).unwrap();
-    assert_eq!(script.ledger().kind, Kind::Device);
+    assert_eq!(script.excerpt().kind, Kind::Device);
     assert_eq!(others.len(), 1);
     let two = [on(0, Kind::Device), on(1, Kind::Device)];
     let error = choose(read(&two, ReadProps::default())).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there are several ledgers to play: process 1, device 0, device memory; process 1, device 1, device memory"
+        "one process, device and kind of memory is played at a time, and there are several: process 1, device 0, device memory; process 1, device 1, device memory"
     );
     assert_eq!(error.hint().unwrap(), "choose one, as in --process 1 --device 0 --kind device");
     let props = ReadProps { devices: Some(vec![1]), ..ReadProps::default() };
-    assert_eq!(choose(read(&two, props)).unwrap().0.ledger().device, 1);
+    assert_eq!(choose(read(&two, props)).unwrap().0.excerpt().device, 1);
 }
 
 #[test]

@@ -1,0 +1,251 @@
+//! Replays: resources side by side, what failed, what would have been enough.
+
+use std::fmt::Write as _;
+
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
+use floodmark_replay::result::{Chosen, Enough, Failure, GroundSort, Order, Played, Replay, Spread};
+
+use crate::figures::{bytes_exactly, counted, percent};
+use crate::layout::{Layout, Lines, styled};
+use crate::plain::plain;
+use crate::report::View;
+use crate::table::{Cell, Column, Table, wrap, wrap_after};
+
+/// Where sentences about one resource begin.
+const INDENT: usize = 4;
+
+impl View for Replay {
+    const SCHEMA: &'static str = "floodmark.replay/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        let mut text = Lines::default();
+        text.line(wrap(&headline(self), layout.width, 2));
+        text.line(wrap(&schedule(self), layout.width, 2));
+        text.blank();
+        text.block(resources(self, layout));
+        for played in self.resources.iter().filter(|played| played.failures > 0) {
+            text.blank();
+            text.block(failures(played, layout));
+        }
+        if !self.what_if.is_empty() {
+            text.blank();
+            text.styled(layout.palette.title, "Least memory that is enough");
+            text.block(what_if(self, layout));
+        }
+        let remarks = remarks(self);
+        if !remarks.is_empty() {
+            text.blank();
+            for remark in remarks {
+                text.styled(layout.palette.faint, wrap(&plain(&remark), layout.width, 2));
+            }
+        }
+        text.text()
+    }
+}
+
+fn headline(replay: &Replay) -> String {
+    let log = &replay.log;
+    let mut sentence = format!(
+        "{} of {} and {}, peak {} in {}",
+        counted(log.events, "event"),
+        counted(log.threads, "thread"),
+        counted(log.streams, "stream"),
+        format_bytes(log.peak_live_bytes),
+        counted(log.peak_live_blocks, "block"),
+    );
+    if log.carried_blocks > 0 {
+        let _ = write!(sentence, "; {} live before", counted(log.carried_blocks, "block"));
+    }
+    sentence
+}
+
+fn schedule(replay: &Replay) -> String {
+    let schedule = &replay.schedule;
+    let order = match schedule.order {
+        Order::Log => "in the order of the log",
+        Order::Concurrent => "by all its threads at once",
+    };
+    let pace = match schedule.speed {
+        None => String::new(),
+        Some(speed) if (speed - 1.0).abs() < 1e-9 => ", at its pace".into(),
+        Some(speed) => format!(", at {speed} times its pace"),
+    };
+    let memory = &replay.memory;
+    let ground = match (memory.sort, memory.chosen) {
+        (GroundSort::Device, _) => format!("on {} with {}", memory.name, format_bytes(memory.bytes)),
+        (GroundSort::Simulated, Chosen::Asked) => {
+            format!("on simulated memory of {}", format_bytes(memory.bytes))
+        }
+        (GroundSort::Simulated, Chosen::ByDefault) => format!(
+            "on simulated memory of {}, twice the peak in whole GiB, as there is no GPU here (--simulate SIZE takes another)",
+            format_bytes(memory.bytes)
+        ),
+    };
+    let times = if schedule.repeats == 1 { "once".into() } else { format!("{} times", schedule.repeats) };
+    format!("Played {order}{pace}, {times}, {ground}")
+}
+
+fn resources(replay: &Replay, layout: &Layout) -> String {
+    // Where nothing else is done, the time in calls says it all.
+    let elapsed = replay.schedule.order == Order::Concurrent || replay.schedule.speed.is_some();
+    let mut table = Table::new([
+        Column::text("resource"),
+        Column::figure("allocate p50"),
+        Column::figure("p99").rank(1),
+        Column::figure("free p50"),
+        Column::figure("p99").rank(1),
+        Column::figure("in all calls").rank(5),
+        Column::figure("spread").rank(7),
+        Column::figure("elapsed").rank(4),
+        Column::figure("reserved"),
+        Column::figure("unused").rank(2),
+        Column::figure("fragmented").rank(6),
+        Column::figure("waits").rank(3),
+        Column::figure("failed"),
+    ]);
+    for played in &replay.resources {
+        let failed = Cell::from(format_count(played.failures));
+        table.row([
+            Cell::from(&played.resource),
+            Cell::from(format_duration_ns(played.allocate.median_ns.median)),
+            Cell::from(format_duration_ns(played.allocate.p99_ns.median)),
+            Cell::from(format_duration_ns(played.free.median_ns.median)),
+            Cell::from(format_duration_ns(played.free.p99_ns.median)),
+            Cell::from(format_duration_ns(played.calls_ns.median)),
+            Cell::from(spread(&played.calls_ns)),
+            Cell::from(format_duration_ns(played.elapsed_ns.median)),
+            Cell::from(format_bytes(played.peak_reserved_bytes)),
+            Cell::from(played.unused_at_peak.map_or_else(|| "-".into(), percent)),
+            Cell::from(played.worst_fragmentation.map_or_else(|| "-".into(), |worst| percent(worst.share))),
+            Cell::from(played.waits.map_or_else(|| "-".into(), format_count)),
+            if played.failures > 0 { failed.styled(layout.palette.bad) } else { failed },
+        ]);
+    }
+    let waits = replay.resources.iter().any(|played| played.waits.is_some_and(|waits| waits > 0));
+    let cut_up = replay.resources.iter().any(|played| played.worst_fragmentation.is_some());
+    let repeated = replay.schedule.repeats > 1;
+    let calls = [true, true, true, true, true, true, repeated, elapsed];
+    table.keep(&[&calls[..], &[true, true, cut_up, waits, true]].concat());
+    table.text(layout)
+}
+
+/// How far repeated measurements lie apart: `-4 % +12 %`.
+fn spread(spread: &Spread) -> String {
+    if spread.median == 0 {
+        return "-".into();
+    }
+    let off = |value: u64| (value as f64 / spread.median as f64 - 1.0) * 100.0;
+    format!("{:+.0} {:+.0} %", off(spread.least), off(spread.most))
+}
+
+fn failures(played: &Played, layout: &Layout) -> String {
+    let mut text = Lines::default();
+    let verb = if played.failures == 1 { "fails that" } else { "fail that" };
+    let sentence = format!(
+        "{}: {} {verb} succeeded in the log",
+        played.resource,
+        counted(played.failures, "allocation")
+    );
+    text.styled(layout.palette.bad, wrap(&sentence, layout.width, 2));
+    for failure in &played.first_failures {
+        text.line(wrap_after("  ", INDENT, &plain(&failure_sentence(failure)), layout.width));
+    }
+    let further = played.failures - (played.first_failures.len() as u64).min(played.failures);
+    if further > 0 {
+        text.styled(layout.palette.faint, format!("  … and {} more", format_count(further)));
+    }
+    text.text()
+}
+
+fn failure_sentence(failure: &Failure) -> String {
+    let place = failure.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+    let why = match failure.cause.as_str() {
+        "exhausted" => "all is in use".into(),
+        "fragmented" => "enough is free, but not in one piece".into(),
+        "limit" => "its limit is reached".into(),
+        "too_large" => "it never hands out that much".into(),
+        _ => failure.message.clone(),
+    };
+    let largest = failure
+        .largest_free_bytes
+        .map_or_else(String::new, |largest| format!(", largest free block {}", format_bytes(largest)));
+    format!(
+        "event {}{place}: {} asked for, {} live, {} reserved{largest}: {why}",
+        format_count(failure.event),
+        bytes_exactly(failure.request_bytes),
+        format_bytes(failure.live_bytes),
+        format_bytes(failure.reserved_bytes),
+    )
+}
+
+fn what_if(replay: &Replay, layout: &Layout) -> String {
+    let mut table = Table::new([
+        Column::text("resource"),
+        Column::figure("enough"),
+        Column::figure("bytes").rank(2),
+        Column::figure("over the peak"),
+        Column::figure("too little").rank(1),
+        Column::figure("plays").rank(3),
+    ]);
+    for Enough { resource, enough_bytes, too_little_bytes, overhead, plays, .. } in &replay.what_if {
+        let or_dash = |text: Option<String>| Cell::from(text.unwrap_or_else(|| "-".into()));
+        table.row([
+            Cell::from(resource),
+            Cell::from(enough_bytes.map_or_else(|| "never".into(), format_bytes)),
+            or_dash(enough_bytes.map(format_count)),
+            or_dash(overhead.map(over)),
+            or_dash(too_little_bytes.map(format_count)),
+            Cell::from(format_count(*plays)),
+        ]);
+    }
+    let mut text = table.text(layout);
+    let step = replay.what_if.first().map_or(0, |enough| enough.step_bytes);
+    let sentence = format!(
+        "Searched in steps of {} on simulated memory that the resource has from the beginning, and verified: the \
+         log fits where it is enough and fails where it is too little. The peak of live bytes is {}.",
+        bytes_exactly(step),
+        bytes_exactly(replay.log.peak_live_bytes),
+    );
+    text += &styled(layout.palette.faint, wrap(&sentence, layout.width, 0));
+    text.push('\n');
+    text
+}
+
+/// How much more than the peak: `+12 %`, or `×40` where that is many times as much.
+fn over(overhead: f64) -> String {
+    if overhead < 10.0 { format!("+{}", percent(overhead)) } else { format!("×{:.0}", overhead + 1.0) }
+}
+
+/// What else there is to say.
+fn remarks(replay: &Replay) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if replay.log.failures > 0 {
+        let counts = |count: fn(&Played) -> u64| {
+            let served = replay.resources.iter().filter(|played| count(played) > 0);
+            served
+                .map(|played| format!("{} {}", format_count(count(played)), played.resource))
+                .collect::<Vec<_>>()
+        };
+        let would_fit = counts(|played| played.would_fit);
+        let fits = if would_fit.is_empty() { "none would".into() } else { would_fit.join(", ") };
+        remarks
+            .push(format!("Of {} in the log would fit now: {fits}", counted(replay.log.failures, "failure")));
+    }
+    for played in &replay.resources {
+        if let Some(setup) = &played.setup {
+            remarks.push(format!("{}: {setup}", played.resource));
+        }
+    }
+    for out in &replay.left_out {
+        remarks.push(format!("{} was left out: {}", out.resource, out.reason));
+    }
+    for never in &replay.what_if {
+        if let Some(reason) = &never.reason {
+            remarks.push(format!("{} is never enough: {reason}", never.resource));
+        }
+    }
+    for other in &replay.not_played {
+        remarks.push(format!("Not played: {} ({} plays it)", other.excerpt, other.options));
+    }
+    remarks
+}
