@@ -7,12 +7,19 @@
 
 mod logs;
 mod measure;
+mod multi_stream;
+mod random;
 mod recorder;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use floodmark_replay::lineup::Ground;
+use floodmark_replay::{Lineup, LineupProps};
+
+use crate::multi_stream::{MultiStreamProps, Warm};
+use crate::random::RandomProps;
 
 /// Measure Floodmark beside its peers
 #[derive(Parser)]
@@ -44,6 +51,39 @@ enum What {
         #[arg(long)]
         python: Option<PathBuf>,
     },
+    /// Allocate and free at random, as RMM's `RANDOM_ALLOCATIONS_BENCH` does, against every resource
+    Random {
+        /// Resources, separated by commas; all but `fixed` if not given
+        #[arg(short, long, value_delimiter = ',')]
+        resource: Vec<String>,
+        /// Allocations; 1,000, 10,000 and 100,000 if not given
+        #[arg(short, long)]
+        numallocs: Option<usize>,
+        /// Largest allocation in MiB; 1, 4, 64, 256, 1024 and 4096 if not given
+        #[arg(short, long)]
+        maxsize: Option<u64>,
+        /// Simulated memory in GiB
+        #[arg(long, default_value_t = 40)]
+        simulate: u64,
+    },
+    /// Allocate on several streams, as RMM's `MULTI_STREAM_ALLOCATIONS_BENCH` does, against every resource
+    MultiStream {
+        /// Resources, separated by commas; all but `fixed` if not given
+        #[arg(short, long, value_delimiter = ',')]
+        resource: Vec<String>,
+        /// Kernels in a round; 4 if not given
+        #[arg(short, long)]
+        kernels: Option<usize>,
+        /// Streams; 1, 2 and 4 if not given
+        #[arg(short, long)]
+        streams: Option<usize>,
+        /// Only with blocks handed out on every stream before; with and without if not given
+        #[arg(short, long)]
+        warm: bool,
+        /// Simulated memory in GiB
+        #[arg(long, default_value_t = 40)]
+        simulate: u64,
+    },
 }
 
 fn main() -> Result<()> {
@@ -54,5 +94,22 @@ fn main() -> Result<()> {
         What::Logs { events, python } => {
             logs::run(&arguments.folder, events, python.as_deref(), arguments.repeat)
         }
+        What::Random { resource, numallocs, maxsize, simulate } => {
+            let lineup = simulated(simulate);
+            let choices = random::choices(&lineup, &resource)?;
+            let (allocations, largest_mib, repeat) = (numallocs, maxsize, arguments.repeat);
+            random::run(&lineup, &RandomProps { choices, allocations, largest_mib, repeat })
+        }
+        What::MultiStream { resource, kernels, streams, warm, simulate } => {
+            let lineup = simulated(simulate);
+            let choices = random::choices(&lineup, &resource)?;
+            let (warm, repeat) = (warm.then_some(Warm::Yes), arguments.repeat);
+            multi_stream::run(&lineup, &MultiStreamProps { choices, kernels, streams, warm, repeat })
+        }
     }
+}
+
+fn simulated(gib: u64) -> Lineup {
+    println!("On simulated memory of {gib} GiB.");
+    Lineup::new(LineupProps::on(Ground::Simulated { bytes: gib << 30 }))
 }

@@ -90,7 +90,7 @@ fn resources(replay: &Replay, layout: &Layout) -> String {
     let elapsed = replay.schedule.order == Order::Concurrent || replay.schedule.speed.is_some();
     let mut table = Table::new([
         Column::text("resource"),
-        Column::figure("allocate p50"),
+        Column::figure("alloc p50"),
         Column::figure("p99").rank(1),
         Column::figure("free p50"),
         Column::figure("p99").rank(1),
@@ -220,16 +220,12 @@ fn over(overhead: f64) -> String {
 fn remarks(replay: &Replay) -> Vec<String> {
     let mut remarks = Vec::new();
     if replay.log.failures > 0 {
-        let counts = |count: fn(&Played) -> u64| {
-            let served = replay.resources.iter().filter(|played| count(played) > 0);
-            served
-                .map(|played| format!("{} {}", format_count(count(played)), played.resource))
-                .collect::<Vec<_>>()
-        };
-        let would_fit = counts(|played| played.would_fit);
-        let fits = if would_fit.is_empty() { "none would".into() } else { would_fit.join(", ") };
-        remarks
-            .push(format!("Of {} in the log would fit now: {fits}", counted(replay.log.failures, "failure")));
+        let served = replay.resources.iter().filter(|played| played.would_fit > 0);
+        let served: Vec<String> = served
+            .map(|played| format!("{} by {}", format_count(played.would_fit), played.resource))
+            .collect();
+        let served = if served.is_empty() { "none".into() } else { served.join(", ") };
+        remarks.push(format!("{} in the log; served now: {served}", counted(replay.log.failures, "failure")));
     }
     for played in &replay.resources {
         if let Some(setup) = &played.setup {
@@ -248,4 +244,144 @@ fn remarks(replay: &Replay) -> Vec<String> {
         remarks.push(format!("Not played: {} ({} plays it)", other.excerpt, other.options));
     }
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use floodmark_replay::result::{Ground, LeftOut, Log, NotPlayed, Schedule, Took};
+
+    use super::*;
+
+    fn exactly(ns: u64) -> Spread {
+        Spread { median: ns, least: ns * 9 / 10, most: ns * 5 / 4 }
+    }
+
+    fn played(resource: &str, failures: u64) -> Played {
+        let took = |ns| Took { count: 4, median_ns: exactly(ns), p99_ns: exactly(ns * 3), max_ns: ns * 9 };
+        let failure = Failure {
+            event: 1200,
+            place: Some("line 1201".into()),
+            request_bytes: 3 << 20,
+            live_bytes: 5 << 20,
+            reserved_bytes: 8 << 20,
+            largest_free_bytes: Some(2 << 20),
+            cause: "fragmented".into(),
+            message: "out of memory".into(),
+        };
+        Played {
+            resource: resource.into(),
+            setup: Some("8.00 MiB at first, no limit".into()),
+            allocate: took(60),
+            free: took(40),
+            calls_ns: exactly(4_000_000),
+            elapsed_ns: exactly(9_000_000),
+            peak_live_bytes: 5 << 20,
+            peak_reserved_bytes: 8 << 20,
+            unused_at_peak: Some(0.375),
+            worst_fragmentation: None,
+            failures,
+            first_failures: (0..failures.min(1)).map(|_| failure.clone()).collect(),
+            would_fit: 1,
+            failed_again: 0,
+            waits: Some(0),
+        }
+    }
+
+    fn replay() -> Replay {
+        let log = Log {
+            process: 1,
+            device: 0,
+            kind: "device".into(),
+            events: 2000,
+            allocations: 1000,
+            frees: 990,
+            failures: 1,
+            carried_blocks: 0,
+            threads: 2,
+            streams: 1,
+            duration_ns: 1,
+            peak_live_bytes: 5 << 20,
+            peak_live_blocks: 7,
+            largest_bytes: 3 << 20,
+            live_bytes: 0,
+            live_blocks: 0,
+        };
+        let enough = Enough {
+            resource: "pool".into(),
+            enough_bytes: Some(6 << 20),
+            too_little_bytes: Some((6 << 20) - 256),
+            overhead: Some(0.2),
+            step_bytes: 256,
+            plays: 9,
+            reason: None,
+        };
+        Replay {
+            log,
+            schedule: Schedule { order: Order::Log, speed: None, repeats: 3, clock_ns: 20 },
+            memory: Ground {
+                sort: GroundSort::Simulated,
+                name: "simulated".into(),
+                bytes: 1 << 30,
+                chosen: Chosen::Asked,
+            },
+            resources: vec![played("pool", 0), played("arena", 3)],
+            left_out: vec![LeftOut { resource: "fixed".into(), reason: "its blocks are too small".into() }],
+            not_played: vec![NotPlayed { excerpt: "process 2".into(), options: "--process 2".into() }],
+            what_if: vec![enough],
+        }
+    }
+
+    #[test]
+    fn resources_stand_side_by_side_and_failures_say_where() {
+        let text = replay().body(&Layout::default());
+        assert_eq!(
+            text,
+            "2,000 events of 2 threads and 1 stream, peak 5.00 MiB in 7 blocks
+Played in the order of the log, 3 times, on simulated memory of 1.00 GiB
+
+  resource  alloc p50     p99  free p50     p99  in all calls     spread  reserved  unused  failed
+  pool          60 ns  180 ns     40 ns  120 ns       4.00 ms  -10 +25 %  8.00 MiB    38 %       0
+  arena         60 ns  180 ns     40 ns  120 ns       4.00 ms  -10 +25 %  8.00 MiB    38 %       3
+
+arena: 3 allocations fail that succeeded in the log
+  event 1,200 (line 1201): 3.00 MiB (3,145,728 bytes) asked for, 5.00 MiB live, 8.00 MiB reserved,
+    largest free block 2.00 MiB: enough is free, but not in one piece
+  … and 2 more
+
+Least memory that is enough
+  resource    enough      bytes  over the peak  too little  plays
+  pool      6.00 MiB  6,291,456          +20 %   6,291,200      9
+Searched in steps of 256 B on simulated memory that the resource has from the beginning, and
+verified: the log fits where it is enough and fails where it is too little. The peak of live bytes
+is 5.00 MiB (5,242,880 bytes).
+
+1 failure in the log; served now: 1 by pool, 1 by arena
+pool: 8.00 MiB at first, no limit
+arena: 8.00 MiB at first, no limit
+fixed was left out: its blocks are too small
+Not played: process 2 (--process 2 plays it)
+"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked() {
+        for width in 40..150 {
+            let text = replay().body(&Layout { width, ..Layout::default() });
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn pace_and_ground_are_named() {
+        let mut replay = replay();
+        replay.schedule = Schedule { order: Order::Concurrent, speed: Some(2.0), repeats: 1, clock_ns: 0 };
+        replay.memory.chosen = Chosen::ByDefault;
+        assert_eq!(
+            schedule(&replay),
+            "Played by all its threads at once, at 2 times its pace, once, on simulated memory of 1.00 GiB, twice the \
+             peak in whole GiB, as there is no GPU here (--simulate SIZE takes another)"
+        );
+        assert_eq!((over(0.034), over(41.2)), ("+3.4 %".into(), "×42".into()));
+    }
 }
