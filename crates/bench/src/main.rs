@@ -5,21 +5,20 @@
 //! printed. Nothing here asserts; tests do not depend on time.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its findings")]
 
+mod driver_costs;
+mod gpu_check;
 mod logs;
 mod measure;
 mod multi_stream;
 mod random;
 mod recorder;
+mod resources;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use floodmark_replay::lineup::Ground;
-use floodmark_replay::{Lineup, LineupProps};
-
-use crate::multi_stream::{MultiStreamProps, Warm};
-use crate::random::RandomProps;
 
 /// Measure Floodmark beside its peers
 #[derive(Parser)]
@@ -42,6 +41,11 @@ enum What {
         #[arg(long, default_value_t = 10_000_000)]
         events: u64,
     },
+    /// Measure what an allocation costs, resource by resource, beside RMM
+    Resources {
+        #[command(flatten)]
+        props: resources::Props,
+    },
     /// Measure the analyses on an RMM log and on a trace, beside pandas and Polars
     Logs {
         /// Rows of the log
@@ -53,63 +57,45 @@ enum What {
     },
     /// Allocate and free at random, as RMM's `RANDOM_ALLOCATIONS_BENCH` does, against every resource
     Random {
-        /// Resources, separated by commas; all but `fixed` if not given
-        #[arg(short, long, value_delimiter = ',')]
-        resource: Vec<String>,
-        /// Allocations; 1,000, 10,000 and 100,000 if not given
-        #[arg(short, long)]
-        numallocs: Option<usize>,
-        /// Largest allocation in MiB; 1, 4, 64, 256, 1024 and 4096 if not given
-        #[arg(short, long)]
-        maxsize: Option<u64>,
-        /// Simulated memory in GiB
-        #[arg(long, default_value_t = 40)]
-        simulate: u64,
+        #[command(flatten)]
+        props: random::Props,
     },
     /// Allocate on several streams, as RMM's `MULTI_STREAM_ALLOCATIONS_BENCH` does, against every resource
     MultiStream {
-        /// Resources, separated by commas; all but `fixed` if not given
-        #[arg(short, long, value_delimiter = ',')]
-        resource: Vec<String>,
-        /// Kernels in a round; 4 if not given
-        #[arg(short, long)]
-        kernels: Option<usize>,
-        /// Streams; 1, 2 and 4 if not given
-        #[arg(short, long)]
-        streams: Option<usize>,
-        /// Only with blocks handed out on every stream before; with and without if not given
-        #[arg(short, long)]
-        warm: bool,
-        /// Simulated memory in GiB
-        #[arg(long, default_value_t = 40)]
-        simulate: u64,
+        #[command(flatten)]
+        props: multi_stream::Props,
+    },
+    /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
+    GpuCheck {
+        #[command(flatten)]
+        props: gpu_check::Props,
+    },
+    /// Measure what single calls of the CUDA driver cost
+    DriverCosts {
+        /// Number of the device
+        #[arg(long, default_value_t = 0)]
+        device: i32,
     },
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    std::fs::create_dir_all(&arguments.folder)?;
-    match arguments.what {
-        What::Recorder { events } => recorder::run(&arguments.folder, events, arguments.repeat),
-        What::Logs { events, python } => {
-            logs::run(&arguments.folder, events, python.as_deref(), arguments.repeat)
-        }
-        What::Random { resource, numallocs, maxsize, simulate } => {
-            let lineup = simulated(simulate);
-            let choices = random::choices(&lineup, &resource)?;
-            let (allocations, largest_mib, repeat) = (numallocs, maxsize, arguments.repeat);
-            random::run(&lineup, &RandomProps { choices, allocations, largest_mib, repeat })
-        }
-        What::MultiStream { resource, kernels, streams, warm, simulate } => {
-            let lineup = simulated(simulate);
-            let choices = random::choices(&lineup, &resource)?;
-            let (warm, repeat) = (warm.then_some(Warm::Yes), arguments.repeat);
-            multi_stream::run(&lineup, &MultiStreamProps { choices, kernels, streams, warm, repeat })
-        }
-    }
+fn main() -> ExitCode {
+    run(Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
 }
 
-fn simulated(gib: u64) -> Lineup {
-    println!("On simulated memory of {gib} GiB.");
-    Lineup::new(LineupProps::on(Ground::Simulated { bytes: gib << 30 }))
+fn run(arguments: Arguments) -> Result<ExitCode> {
+    let Arguments { what, folder, repeat } = arguments;
+    std::fs::create_dir_all(&folder)?;
+    match what {
+        What::Recorder { events } => recorder::run(&folder, events, repeat)?,
+        What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
+        What::Resources { props } => resources::run(&props, &folder, repeat)?,
+        What::Random { props } => random::run(&props, repeat)?,
+        What::MultiStream { props } => multi_stream::run(&props, repeat)?,
+        What::GpuCheck { props } => return gpu_check::run(props),
+        What::DriverCosts { device } => driver_costs::run(device, repeat)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use floodmark_replay::{Choice, Lineup, Stage};
+use floodmark_replay::{Choice, Ground, Lineup, LineupProps, Stage};
 use floodmark_resource::{ALIGNMENT, Address, Stream};
 use floodmark_testkit::Random;
 
@@ -25,11 +25,58 @@ const ALLOCATIONS: [usize; 3] = [1_000, 10_000, 100_000];
 const SIZES_MIB: [u64; 6] = [1, 4, 64, 256, 1024, 4096];
 
 /// What to measure.
-pub(crate) struct RandomProps {
-    pub(crate) choices: Vec<Choice>,
-    pub(crate) allocations: Option<usize>,
-    pub(crate) largest_mib: Option<u64>,
-    pub(crate) repeat: usize,
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Props {
+    #[command(flatten)]
+    against: Against,
+    /// Allocations; 1,000, 10,000 and 100,000 if not given
+    #[arg(short, long)]
+    numallocs: Option<usize>,
+    /// Largest allocation in MiB; 1, 4, 64, 256, 1024 and 4096 if not given
+    #[arg(short, long)]
+    maxsize: Option<u64>,
+}
+
+/// What to measure against.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Against {
+    /// Resources, separated by commas; all but `fixed` if not given
+    #[arg(short, long, value_delimiter = ',')]
+    resource: Vec<String>,
+    /// Number of the device
+    #[arg(long, default_value_t = 0)]
+    device: i32,
+    /// Simulated memory in GiB, even if there is a GPU; 40 where there is none
+    #[arg(long)]
+    simulate: Option<u64>,
+}
+
+impl Against {
+    /// The resources to measure, and who makes them.
+    pub(crate) fn open(&self) -> Result<(Lineup, Vec<Choice>)> {
+        let on = |ground| Lineup::open(LineupProps::on(ground));
+        let simulated = |gib: u64| on(Ground::Simulated { bytes: gib << 30 });
+        let lineup = match self.simulate {
+            Some(gib) => simulated(gib)?,
+            None => on(Ground::Device { ordinal: self.device }).or_else(|_| simulated(40))?,
+        };
+        let (name, bytes) = lineup.ground();
+        println!("Memory: {name}, {:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+        let choices = self.choices(&lineup)?;
+        Ok((lineup, choices))
+    }
+
+    fn choices(&self, lineup: &Lineup) -> Result<Vec<Choice>> {
+        if self.resource.is_empty() {
+            return Ok(lineup.available().into_iter().filter(|choice| *choice != Choice::Fixed).collect());
+        }
+        let known = || Choice::ALL.map(Choice::name).join(", ");
+        let named = |name: &String| match Choice::from_name(name) {
+            Some(choice) => Ok(choice),
+            None => bail!("there is no resource {name}; take some of {}", known()),
+        };
+        self.resource.iter().map(named).collect()
+    }
 }
 
 /// One step, drawn beforehand.
@@ -41,17 +88,18 @@ struct Draw {
     which: u64,
 }
 
-pub(crate) fn run(lineup: &Lineup, props: &RandomProps) -> Result<()> {
-    println!("ms for all steps, and ns per step: median (least–most) of {}\n", props.repeat);
+pub(crate) fn run(props: &Props, repeat: usize) -> Result<()> {
+    let (lineup, choices) = props.against.open()?;
+    println!("ms for all steps, and ns per step: median (least–most) of {repeat}\n");
     println!("| allocations | up to, MiB | resource | ms | ns per step | failed |");
     println!("|---|---|---|---|---|---|");
-    let allocations = props.allocations.map_or(ALLOCATIONS.to_vec(), |count| vec![count]);
-    let sizes = props.largest_mib.map_or(SIZES_MIB.to_vec(), |size| vec![size]);
+    let allocations = props.numallocs.map_or(ALLOCATIONS.to_vec(), |count| vec![count]);
+    let sizes = props.maxsize.map_or(SIZES_MIB.to_vec(), |size| vec![size.max(1)]);
     for count in allocations {
         for largest in &sizes {
             let draws = draw(count, largest * MIB);
-            for choice in &props.choices {
-                measure(lineup, *choice, count, *largest, &draws, props.repeat)?;
+            for choice in &choices {
+                measure(&lineup, *choice, count, *largest, &draws, repeat)?;
             }
         }
     }
@@ -122,21 +170,4 @@ fn play(stage: &Stage, count: usize, draws: &[Draw]) -> (Vec<(Address, u64)>, u6
         unsafe { resource.deallocate(block, bytes, ALIGNMENT, Stream::DEFAULT) };
     }
     (live, failed)
-}
-
-/// The resources with these names; all that can serve requests of any size if there are none.
-pub(crate) fn choices(lineup: &Lineup, names: &[String]) -> Result<Vec<Choice>> {
-    if names.is_empty() {
-        return Ok(lineup.available().into_iter().filter(|choice| *choice != Choice::Fixed).collect());
-    }
-    names
-        .iter()
-        .map(|name| match Choice::from_name(name) {
-            Some(choice) => Ok(choice),
-            None => bail!(
-                "there is no resource {name}; take some of {}",
-                Choice::ALL.map(Choice::name).join(", ")
-            ),
-        })
-        .collect()
 }

@@ -34,4 +34,4 @@ mod session;
 
 pub use record::Place;
 pub use recorder::{RecordProps, Recorder, StartError, alloc, enter_scope, exit_scope, failure, free, mark};
-pub use recorder::{intern, intern_frame, intern_stack, is_recording};
+pub use recorder::{intern, intern_frame, intern_stack, is_recording, recording};

@@ -143,6 +143,7 @@ impl<'a> Ensemble<'a> {
                 let number = self.parts.cast.numbers[index];
                 let work = move || {
                     let _farewell = Farewell { stop: &self.stop, left: &self.left, caller };
+                    self.stage.attend();
                     let begin_ns = gate.wait()?;
                     let pacer = speed.map(|speed| Pacer::new(begin_ns, speed));
                     thread::play(number, || self.part(part, pacer, &mut watch));

@@ -42,6 +42,12 @@ pub enum Error {
         /// What it lacks.
         why: String,
     },
+    /// A device cannot be used.
+    #[error("the GPU cannot be used")]
+    Device {
+        /// Why.
+        source: Box<AllocError>,
+    },
     /// A resource could not be made ready.
     #[error("{resource} cannot be made ready")]
     Stage {
@@ -66,6 +72,7 @@ impl Error {
             Self::Stage { .. } => Some(
                 "take more memory (--simulate) or have it reserve less at first (--pool-initial, …)".into(),
             ),
+            Self::Device { .. } => Some("--simulate SIZE needs none".into()),
             Self::Nothing => {
                 Some("check --device, --process, --thread, --stream, --kind, --from and --to".into())
             }

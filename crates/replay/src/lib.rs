@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`reading`], `draft` | matching frees to allocations; writing scripts |
 //! | [`script`] | what to do, 16 bytes a step |
-//! | [`lineup`], [`stage`] | the resources, and how each is made ready |
+//! | [`lineup`], [`ground`], [`stage`] | the resources, what lies below them, and how each is made ready |
 //! | `player`, `concurrent`, `pace` | playing: in the order of the log, threads at once, at its pace |
 //! | `watch`, `histogram` | looking on: times, room, failures |
 //! | [`run`], [`search`] | all plays of one resource; the least memory |
@@ -23,6 +23,7 @@
 mod concurrent;
 mod draft;
 pub mod error;
+pub mod ground;
 mod histogram;
 pub mod lineup;
 mod pace;
@@ -37,6 +38,7 @@ pub mod stage;
 mod watch;
 
 pub use error::{Error, Result};
+pub use ground::Ground;
 pub use lineup::{Choice, Lineup, LineupProps};
 pub use reading::{Counts, Pace, ReadProps, Reading, choose};
 pub use replay::{Progress, ReplayProps, WhatIf, replay};

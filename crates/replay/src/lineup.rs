@@ -1,19 +1,18 @@
 //! The resources that can be played against, and how each is made ready.
 //!
 //! Every play gets an instance of its own, on simulated memory of its own, so that all start equal.
-//! A resource more is a [`Choice`], an arm of `Lineup::resource` and, if not every machine has it, an arm
-//! of [`Lineup::lacks`].
+//! A resource more is a [`Choice`] and an arm of `Lineup::resource`.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use floodmark_event::units::format_bytes;
 use floodmark_resource::{
-    ALIGNMENT, Arena, ArenaProps, Binning, FixedSize, FixedSizeProps, Host, Pool, PoolProps, Resource,
-    Simulated, Stream,
+    Arena, ArenaProps, Binning, FixedSize, FixedSizeProps, Host, Pool, PoolProps, Resource,
+    Result as AllocResult,
 };
 
 use crate::error::{Error, Result};
+use crate::ground::{Base, Floor, Ground, aligned, available_host_bytes};
 use crate::script::Summary;
 use crate::stage::{Holds, Stage};
 
@@ -21,6 +20,9 @@ use crate::stage::{Holds, Stage};
 const BINS: (u32, u32) = (18, 22);
 /// A bin takes at most this part of the memory at a time.
 const BIN_PART: u64 = 64;
+
+/// The pool that bins share.
+type SharedPool = Arc<Pool<Arc<dyn Resource>>>;
 
 /// A resource to play against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,20 +81,15 @@ impl Choice {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
     }
 
+    /// Whether it needs a driver: there is nothing to simulate it with.
+    pub const fn needs_device(self) -> bool {
+        matches!(self, Self::Managed | Self::CudaAsync | Self::Pinned)
+    }
+
     /// Whether it divides what another resource gives it.
     pub const fn is_suballocator(self) -> bool {
         matches!(self, Self::Pool | Self::Arena | Self::Binning | Self::Fixed)
     }
-}
-
-/// What lies below the resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
-    /// A device that has room but no memory.
-    Simulated {
-        /// How much room.
-        bytes: u64,
-    },
 }
 
 /// How resources are made.
@@ -104,7 +101,8 @@ pub struct LineupProps {
     pub pool_initial_bytes: Option<u64>,
     /// The most a pool reserves.
     pub pool_maximum_bytes: Option<u64>,
-    /// Size of an arena; all of the memory if not given.
+    /// Size of an arena; all of simulated memory if not given, and half of what a device has left, or
+    /// more where the log needs it.
     pub arena_bytes: Option<u64>,
     /// Size of a block of fixed size.
     pub fixed_block_bytes: u64,
@@ -137,27 +135,45 @@ impl LineupProps {
 #[derive(Debug)]
 pub struct Lineup {
     props: LineupProps,
+    floor: Floor,
 }
 
 impl Lineup {
     /// Prepares to make resources.
-    pub const fn new(props: LineupProps) -> Self {
-        Self { props }
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device cannot be used.
+    pub fn open(props: LineupProps) -> Result<Self> {
+        Ok(Self { props, floor: Floor::open(props.ground)? })
     }
 
-    /// How they are made.
-    pub const fn props(&self) -> &LineupProps {
-        &self.props
+    /// Gives arenas on a device half as much again as the log needs, where half of the device is less: an
+    /// arena never grows.
+    pub(crate) fn fit_arena(&mut self, summary: &Summary) {
+        if let (Floor::Device { free_bytes, .. }, None) = (&self.floor, self.props.arena_bytes) {
+            let wanted = summary.peak_live_bytes.saturating_add(summary.peak_live_bytes / 2);
+            let most = free_bytes - free_bytes / 20;
+            self.props.arena_bytes = Some(wanted.min(most).max(free_bytes / 2));
+        }
+    }
+
+    /// What lies below, in words: its name, and all the memory it has.
+    pub fn ground(&self) -> (String, u64) {
+        match &self.floor {
+            Floor::Simulated { bytes } => ("simulated".into(), *bytes),
+            Floor::Device { device, .. } => (device.name().to_owned(), device.total_bytes()),
+        }
+    }
+
+    /// Whether there is room but no memory.
+    pub const fn is_simulated(&self) -> bool {
+        matches!(self.floor, Floor::Simulated { .. })
     }
 
     /// What this machine lacks for a resource; none if it can be made.
     pub fn lacks(&self, choice: Choice) -> Option<String> {
-        match choice {
-            Choice::Managed | Choice::CudaAsync | Choice::Pinned => {
-                Some("it needs a GPU, simulated memory does not do".into())
-            }
-            _ => None,
-        }
+        (self.is_simulated() && choice.needs_device())
+            .then(|| "it needs a GPU, simulated memory does not do".into())
     }
 
     /// The resources that this machine has.
@@ -167,31 +183,23 @@ impl Lineup {
 
     /// Why a resource should not be tried unasked; none if there is no reason.
     pub fn unfit(&self, choice: Choice, summary: &Summary) -> Option<String> {
-        let LineupProps { fixed_block_bytes, .. } = self.props;
+        let (peak, block) = (format_bytes(summary.peak_live_bytes), self.props.fixed_block_bytes);
+        let there_is = self.floor.free_bytes();
         match choice {
-            Choice::Host => {
+            Choice::Host | Choice::Pinned => {
                 let left = available_host_bytes()?;
+                let left_text = format_bytes(left);
                 (summary.peak_live_bytes > left / 2).then(|| {
-                    let peak = format_bytes(summary.peak_live_bytes);
-                    format!(
-                        "the peak of {peak} is too much for the {} that this machine has left",
-                        format_bytes(left)
-                    )
+                    format!("the peak of {peak} is too much for the {left_text} that the host has left")
                 })
             }
-            Choice::Fixed if summary.largest_bytes > fixed_block_bytes => {
+            Choice::Fixed if summary.largest_bytes > block => {
                 let largest = format_bytes(summary.largest_bytes);
-                Some(format!(
-                    "the largest block has {largest}, its blocks have {}",
-                    format_bytes(fixed_block_bytes)
-                ))
+                Some(format!("the largest block has {largest}, its blocks have {}", format_bytes(block)))
             }
-            Choice::Fixed if summary.most_live_blocks.saturating_mul(fixed_block_bytes) > self.bytes() => {
-                let (most, each) = (summary.most_live_blocks, format_bytes(fixed_block_bytes));
-                Some(format!(
-                    "{most} live blocks of {each} each are more than {}",
-                    format_bytes(self.bytes())
-                ))
+            Choice::Fixed if summary.most_live_blocks.saturating_mul(block) > there_is => {
+                let (most, each) = (summary.most_live_blocks, format_bytes(block));
+                Some(format!("{most} live blocks of {each} each are more than {}", format_bytes(there_is)))
             }
             _ => None,
         }
@@ -225,98 +233,67 @@ impl Lineup {
         if let Some(why) = self.lacks(choice) {
             return Err(Error::Unavailable { resource: choice.name(), why });
         }
-        let Ground::Simulated { bytes } = self.props.ground;
-        let device = Arc::new(Simulated::new(bytes));
-        let (resource, holds) = self
-            .resource(choice, &device)
-            .map_err(|source| Error::Stage { resource: choice.name(), source: Box::new(source) })?;
-        let mut stage = Stage::new(resource, holds);
-        give_streams(&device, logged_streams, &mut stage);
-        if choice != Choice::Host {
-            stage.order = Some(Arc::clone(device.streams()));
+        let base = self.floor.base();
+        let staged = self.resource(choice, &base).and_then(|(resource, holds)| {
+            let mut stage = Stage::new(resource, holds);
+            base.equip(logged_streams, &mut stage)?;
+            Ok(stage)
+        });
+        let mut stage =
+            staged.map_err(|source| Error::Stage { resource: choice.name(), source: Box::new(source) })?;
+        if choice == Choice::Host {
+            // Its streams are ordered by nothing.
+            stage.order = None;
         }
         Ok(stage)
     }
 
-    fn resource(
-        &self,
-        choice: Choice,
-        device: &Arc<Simulated>,
-    ) -> floodmark_resource::Result<(Arc<dyn Resource>, Holds)> {
-        let ground = || Arc::clone(device);
+    fn resource(&self, choice: Choice, base: &Base) -> AllocResult<(Arc<dyn Resource>, Holds)> {
+        let memory = || base.memory();
         let resource: Arc<dyn Resource> = match choice {
             Choice::Host => Arc::new(Host::new()),
-            Choice::Pool => Arc::new(Pool::new(ground(), self.pool_props())?),
-            Choice::Arena => Arc::new(Arena::new(ground(), self.arena_props())?),
-            Choice::Binning => Arc::new(self.binning(Pool::new(ground(), self.pool_props())?)?),
-            Choice::Fixed => Arc::new(FixedSize::new(ground(), self.fixed_props())?),
-            Choice::Cuda | Choice::Managed | Choice::CudaAsync | Choice::Pinned => {
-                return Ok((ground(), Holds::Live));
-            }
+            Choice::Cuda => return Ok((memory(), base.holds())),
+            Choice::Managed => return Ok((base.managed()?, Holds::Reserved)),
+            Choice::CudaAsync => return Ok((base.cuda_async()?, Holds::Reserved)),
+            Choice::Pinned => return Ok((base.pinned()?, Holds::Reserved)),
+            Choice::Pool => Arc::new(Pool::new(memory(), self.pool_props())?),
+            Choice::Arena => Arc::new(Arena::new(memory(), self.arena_props())?),
+            Choice::Binning => Arc::new(self.binning(Pool::new(memory(), self.pool_props())?)?),
+            Choice::Fixed => Arc::new(FixedSize::new(memory(), self.fixed_props())?),
         };
         Ok((resource, Holds::Reserved))
-    }
-
-    /// All the memory there is.
-    fn bytes(&self) -> u64 {
-        let Ground::Simulated { bytes } = self.props.ground;
-        bytes
     }
 
     fn pool_props(&self) -> PoolProps {
         let LineupProps { pool_initial_bytes, pool_maximum_bytes, .. } = self.props;
         let maximum_bytes = pool_maximum_bytes.map(aligned);
-        let half = (self.bytes() / 2).min(maximum_bytes.unwrap_or(u64::MAX));
+        let half = (self.floor.free_bytes() / 2).min(maximum_bytes.unwrap_or(u64::MAX));
         PoolProps { initial_bytes: aligned(pool_initial_bytes.unwrap_or(half)), maximum_bytes }
     }
 
     fn arena_props(&self) -> ArenaProps {
-        ArenaProps::new(aligned(self.props.arena_bytes.unwrap_or(self.bytes())))
+        let usual = match &self.floor {
+            Floor::Simulated { bytes } => *bytes,
+            Floor::Device { free_bytes, .. } => free_bytes / 2,
+        };
+        ArenaProps::new(aligned(self.props.arena_bytes.unwrap_or(usual)))
     }
 
-    fn fixed_props(&self) -> FixedSizeProps {
+    const fn fixed_props(&self) -> FixedSizeProps {
         FixedSizeProps { block_bytes: self.props.fixed_block_bytes, blocks: self.props.fixed_blocks }
     }
 
     /// Bins take 128 blocks at a time, or as many as are a small part of the memory.
-    fn binning(
-        &self,
-        pool: Pool<Arc<Simulated>>,
-    ) -> floodmark_resource::Result<Binning<Arc<Pool<Arc<Simulated>>>>> {
+    fn binning(&self, pool: Pool<Arc<dyn Resource>>) -> AllocResult<Binning<SharedPool>> {
         let pool = Arc::new(pool);
         let mut binning = Binning::new(Arc::clone(&pool));
         for power in BINS.0..=BINS.1 {
             let block_bytes = 1 << power;
-            let blocks = (self.bytes() / BIN_PART / block_bytes).clamp(1, FixedSizeProps::default().blocks);
+            let most = self.floor.free_bytes() / BIN_PART / block_bytes;
+            let blocks = most.clamp(1, FixedSizeProps::default().blocks);
             let bin = FixedSize::new(Arc::clone(&pool), FixedSizeProps { block_bytes, blocks })?;
             binning.add_resource(block_bytes, Box::new(bin));
         }
         Ok(binning)
     }
-}
-
-/// Makes a stream for each that was logged. The default ones are what they are.
-fn give_streams(device: &Simulated, logged: &[u64], stage: &mut Stage) {
-    for handle in logged {
-        let known = Stream::foreign(*handle);
-        if known == Stream::DEFAULT || known == Stream::PER_THREAD {
-            stage.streams.push(known);
-            continue;
-        }
-        let made = device.streams().create();
-        stage.streams.push(made.stream());
-        stage.alive.push(Box::new(made) as Box<dyn Any + Send + Sync>);
-    }
-}
-
-/// Rounds down to what all resources align to.
-const fn aligned(bytes: u64) -> u64 {
-    bytes / ALIGNMENT * ALIGNMENT
-}
-
-/// What the host could still hand out, as far as the system says.
-fn available_host_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

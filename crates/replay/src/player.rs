@@ -61,6 +61,7 @@ impl<'a> Player<'a> {
         watch: &mut W,
         report: &mut dyn FnMut(u64),
     ) -> ControlFlow<()> {
+        self.stage.attend();
         let script = self.cast.script;
         let (mut at, mut reported) = (range.start, range.start);
         while at < range.end {

@@ -1,7 +1,8 @@
 //! A whole replay: which resources, on what ground, and what came of each.
 
 use crate::error::{Error, Result};
-use crate::lineup::{Choice, Ground, Lineup, LineupProps};
+use crate::ground::Ground;
+use crate::lineup::{Choice, Lineup, LineupProps};
 use crate::result;
 use crate::result::{Chosen, GroundSort, LeftOut, Log, Order, Replay};
 use crate::run::{Places, Run, RunProps};
@@ -18,8 +19,8 @@ const MOST_BYTES: u64 = 1 << 60;
 pub struct ReplayProps {
     /// Resources to play against; none for all that this machine has.
     pub resources: Vec<Choice>,
-    /// Size of the simulated device; none for a real one, or a made-up size where there is none.
-    pub simulate_bytes: Option<u64>,
+    /// What lies below the resources; none for device 0, or a simulated one where there is none.
+    pub ground: Option<Ground>,
     /// How resources are made; the ground is filled in.
     pub settings: LineupProps,
     /// How to play.
@@ -41,7 +42,7 @@ impl Default for ReplayProps {
     fn default() -> Self {
         Self {
             resources: Vec::new(),
-            simulate_bytes: None,
+            ground: None,
             settings: LineupProps::on(Ground::Simulated { bytes: GIB }),
             run: RunProps { order: Order::Log, speed: None, repeats: 3 },
             what_if: WhatIf::Skip,
@@ -70,7 +71,7 @@ pub fn replay(
     places: Places<'_>,
     report: &mut dyn FnMut(Progress),
 ) -> Result<Replay> {
-    let (lineup, memory) = ground(props, script.summary());
+    let (lineup, memory) = ground(props, script.summary())?;
     let (choices, mut left_out) = choose(&lineup, props, script.summary())?;
     let run = Run::new(script, props.run);
     let total = Some(run.steps() * choices.len() as u64);
@@ -105,16 +106,22 @@ pub fn replay(
 }
 
 /// What lies below the resources: what was asked for, else a device, else twice the peak.
-fn ground(props: &ReplayProps, summary: &Summary) -> (Lineup, result::Ground) {
-    let simulated = |bytes: u64, chosen: Chosen| {
-        let ground = Ground::Simulated { bytes };
-        let memory = result::Ground { sort: GroundSort::Simulated, name: "simulated".into(), bytes, chosen };
-        (Lineup::new(LineupProps { ground, ..props.settings }), memory)
+fn ground(props: &ReplayProps, summary: &Summary) -> Result<(Lineup, result::Ground)> {
+    let chosen = if props.ground.is_some() { Chosen::Asked } else { Chosen::ByDefault };
+    let first = props.ground.unwrap_or(Ground::Device { ordinal: 0 });
+    let mut no_device = None;
+    let mut lineup = match Lineup::open(LineupProps { ground: first, ..props.settings }) {
+        Err(Error::Device { source }) if props.ground.is_none() => {
+            no_device = Some(source.to_string());
+            let ground = Ground::Simulated { bytes: twice_the_peak(summary) };
+            Lineup::open(LineupProps { ground, ..props.settings })?
+        }
+        lineup => lineup?,
     };
-    match props.simulate_bytes {
-        Some(bytes) => simulated(bytes, Chosen::Asked),
-        None => simulated(twice_the_peak(summary), Chosen::ByDefault),
-    }
+    lineup.fit_arena(summary);
+    let (name, bytes) = lineup.ground();
+    let sort = if lineup.is_simulated() { GroundSort::Simulated } else { GroundSort::Device };
+    Ok((lineup, result::Ground { sort, name, bytes, chosen, no_device }))
 }
 
 /// Twice the peak, in whole GiB.

@@ -147,6 +147,8 @@ pub struct Ground {
     pub bytes: u64,
     /// Who chose it.
     pub chosen: Chosen,
+    /// Why there is no device, where one was looked for.
+    pub no_device: Option<String>,
 }
 
 /// Sort of memory below the resources.

@@ -84,7 +84,7 @@ impl Trial<'_> {
     fn fits(&mut self, bytes: u64) -> Result<bool> {
         self.plays += 1;
         let script = self.cast.script;
-        let lineup = Lineup::new(self.props.filling(bytes));
+        let lineup = Lineup::open(self.props.filling(bytes))?;
         let stage = match lineup.stage(self.choice, script.streams()) {
             Ok(stage) => stage,
             Err(Error::Stage { source, .. }) => {

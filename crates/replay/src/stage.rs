@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use floodmark_resource::{Resource, Room, SimulatedOrder, Stream};
+use floodmark_resource::{CudaDevice, Resource, Room, SimulatedOrder, Stream};
 
 /// What a resource's own word says of how much it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,13 @@ pub struct Stage {
     pub(crate) holds: Holds,
     pub(crate) streams: Vec<Stream>,
     pub(crate) order: Option<Arc<SimulatedOrder>>,
+    pub(crate) device: Option<CudaDevice>,
     pub(crate) alive: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Stage {
     pub(crate) fn new(resource: Arc<dyn Resource>, holds: Holds) -> Self {
-        Self { resource, holds, streams: Vec::new(), order: None, alive: Vec::new() }
+        Self { resource, holds, streams: Vec::new(), order: None, device: None, alive: Vec::new() }
     }
 
     /// The resource.
@@ -48,6 +49,19 @@ impl Stage {
     /// The streams of a simulated device, where it is one.
     pub fn simulated_order(&self) -> Option<&Arc<SimulatedOrder>> {
         self.order.as_ref()
+    }
+
+    /// The device of this machine that it is on, where it is one.
+    pub fn device(&self) -> Option<&CudaDevice> {
+        self.device.as_ref()
+    }
+
+    /// Makes the device current in the calling thread, so that no call has to.
+    pub(crate) fn attend(&self) {
+        if let Some(device) = &self.device {
+            // Calls make it current themselves if this does not, which costs them some time.
+            let _ = device.make_current();
+        }
     }
 
     pub(crate) fn reserved_bytes(&self, room: &Room) -> u64 {

@@ -97,10 +97,10 @@ impl<R: Resource> Resource for Binning<R> {
     fn room(&self) -> Room {
         let mut room = self.upstream.room();
         for (_, bin) in &self.bins {
-            let Room { reserved_bytes, live_bytes, live_blocks, largest_free_bytes, .. } = bin.room();
-            room.live_bytes = (room.live_bytes + live_bytes).saturating_sub(reserved_bytes);
-            room.live_blocks += live_blocks;
-            room.largest_free_bytes = room.largest_free_bytes.max(largest_free_bytes);
+            let bin = bin.room();
+            room.live_bytes = (room.live_bytes + bin.live_bytes).saturating_sub(bin.reserved_bytes);
+            room.live_blocks = (room.live_blocks + bin.live_blocks).saturating_sub(bin.upstream_blocks);
+            room.largest_free_bytes = room.largest_free_bytes.max(bin.largest_free_bytes);
         }
         room
     }

@@ -13,25 +13,54 @@
 //! | `backend` | host and simulated memory |
 //! | [`pool`], [`arena`], [`fixed_size`], [`binning`] | suballocators |
 //! | `reserve` | what suballocators are made of: heaps, streams, growth |
+//! | `adaptor` | statistics, limits, logs and more around any resource |
+//! | [`current`] | which resource a device's memory comes from |
+//! | [`debug_log`] | what resources tell while they work |
+//! | [`buffer`], [`copier`] | memory that goes back by itself, and who copies it |
+//! | `backend` | host, simulated and CUDA memory |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
 
+mod adaptor;
 pub mod arena;
 mod backend;
 pub mod binning;
+pub mod buffer;
+pub mod copier;
+pub mod current;
+pub mod debug_log;
 pub mod error;
 pub mod fixed_size;
+mod local_time;
 pub mod pool;
+mod process;
 mod reserve;
 pub mod resource;
 pub mod stream;
 pub mod thread;
 
+pub use adaptor::aligned::Aligned;
+pub use adaptor::callback::Callback;
+pub use adaptor::csv_logging::{CsvError, CsvHandle, CsvHealth, CsvLogging, Flush};
+pub use adaptor::csv_logging::{default_file_name, device_file_name};
+pub use adaptor::failure_callback::{Catch, FailureCallback, Retry};
+pub use adaptor::limiting::Limiting;
+pub use adaptor::logging::Logging;
+pub use adaptor::prefetch::{Prefetch, Prefetcher};
+pub use adaptor::statistics::{Counter, Counters, NoScope, Requests};
+pub use adaptor::statistics::{Scope, ScopeFigures, Statistics, StatisticsHandle};
+pub use adaptor::thread_safe::ThreadSafe;
 pub use arena::{Arena, ArenaProps};
+pub use backend::cuda::{
+    Blocking, Cuda, CudaAsync, CudaAsyncProps, CudaDevice, CudaKernel, CudaManaged, CudaMemory, CudaOrder,
+    CudaPinned, CudaStream, MemoryInfo, PoolUsage,
+};
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
 pub use binning::Binning;
+pub use buffer::{DeviceBuffer, RawBuffer};
+pub use copier::{Copier, Reach};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};
 pub use fixed_size::{FixedSize, FixedSizeProps};
 pub use pool::{Pool, PoolProps};

@@ -228,9 +228,7 @@ impl<R: Resource> Reserve<R> {
             // What other streams gave back here.
             let others: Vec<Tag> = heap.other_tags(tag).collect();
             if !others.is_empty() {
-                for other in others {
-                    self.streams.wait(other, stream)?;
-                }
+                self.streams.wait(&others, tag, stream)?;
                 heap.settle(tag);
             }
             if let Some(address) = heap.take(size, tag) {
@@ -282,7 +280,7 @@ impl<R: Resource> Reserve<R> {
                 Use::Span => ground.heap.lend(size, other),
             };
             let Some(start) = taken else { continue };
-            if let Err(error) = self.streams.wait(other, stream) {
+            if let Err(error) = self.streams.wait(&[other], tag, stream) {
                 ground.heap.give(start, other);
                 return Err(error);
             }
@@ -348,9 +346,7 @@ impl<R: Resource> Reserve<R> {
         self.gather(&self.streams.locals());
         let mut ground = lock(&self.ground);
         let others: Vec<Tag> = ground.heap.other_tags(tag).collect();
-        for other in &others {
-            self.streams.wait(*other, stream)?;
-        }
+        self.streams.wait(&others, tag, stream)?;
         ground.heap.settle(tag);
         Ok(())
     }
@@ -400,7 +396,13 @@ impl<R: Resource> Reserve<R> {
         })?;
         let tag = match self.upstream.readiness() {
             Readiness::AnyStream => Tag::CLEAN,
-            Readiness::RequestedStream => self.streams.local(stream).tag(),
+            Readiness::RequestedStream => {
+                let tag = self.streams.local(stream).tag();
+                if !stream.is_lasting() {
+                    self.streams.mark(tag, stream);
+                }
+                tag
+            }
         };
         let mut ground = lock(&self.ground);
         ground.heap.add(start.0, size, tag);
@@ -471,6 +473,7 @@ impl<R: Resource> Reserve<R> {
             live_bytes: live_bytes + ground.heap.live_bytes() - lent,
             live_blocks: live_blocks + ground.heap.live_blocks() - ground.spans.len() as u64,
             largest_free_bytes: Some(largest.max(ground.heap.largest(None))),
+            upstream_blocks: ground.regions.len() as u64,
         }
     }
 

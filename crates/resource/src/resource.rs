@@ -61,6 +61,8 @@ pub struct Room {
     /// The largest block it could hand out without growing, where it knows. Memory that another stream
     /// freed counts, since it can be had by waiting.
     pub largest_free_bytes: Option<u64>,
+    /// How many blocks of its upstream it holds.
+    pub upstream_blocks: u64,
 }
 
 impl Room {
@@ -106,7 +108,8 @@ pub trait Resource: Any + Send + Sync {
     ///
     /// # Safety
     /// The block came from [`allocate`](Self::allocate) of this resource with the same size and
-    /// alignment, was not given back before, and nothing uses it after what is enqueued on `stream`.
+    /// alignment, was not given back before, and nothing uses it after what is enqueued on `stream`; if
+    /// that is not the stream it was allocated on, it has waited for that one since.
     unsafe fn deallocate(&self, address: Address, bytes: u64, alignment: u64, stream: Stream);
 
     /// One word for it in tables, traces and messages: `pool`.
@@ -129,6 +132,23 @@ pub trait Resource: Any + Send + Sync {
 
     /// The resource below this one.
     fn upstream(&self) -> Option<&dyn Resource> {
+        None
+    }
+
+    /// The name under which traces know what it hands out.
+    ///
+    /// An adaptor names the resource it wraps, so that memory of a pool is the pool's with whatever is
+    /// stacked on it.
+    fn served_by(&self) -> &'static str {
+        self.name()
+    }
+
+    /// What of this layer [`find`] looks for beside the layer itself.
+    ///
+    /// A layer's type names all types below it (`Statistics<Pool<Simulated>>`), which nobody who is
+    /// handed a `dyn Resource` knows. A layer that wants to be found all the same shows a part of itself
+    /// whose type names nothing else: `StatisticsHandle`.
+    fn part(&self) -> Option<&dyn Any> {
         None
     }
 
@@ -177,6 +197,14 @@ macro_rules! shared {
                 Some(&**self)
             }
 
+            fn served_by(&self) -> &'static str {
+                (**self).served_by()
+            }
+
+            fn part(&self) -> Option<&dyn Any> {
+                (**self).part()
+            }
+
             fn release(&self) -> u64 {
                 (**self).release()
             }
@@ -189,11 +217,15 @@ shared! {
     [] Box<dyn Resource>,
 }
 
-/// Finds the uppermost layer of type `R` in a stack of resources, wherever it is.
-pub fn find<R: Resource>(top: &dyn Resource) -> Option<&R> {
+/// Finds the uppermost layer of a stack that is a `T`, or whose [`part`](Resource::part) is one.
+///
+/// So a stack can be asked for a backend (`find::<Simulated>(top)`) and for an adaptor whose full type
+/// is not known (`find::<StatisticsHandle>(top)`), wherever in the stack it is.
+pub fn find<T: Any>(top: &dyn Resource) -> Option<&T> {
     let mut layer = top;
     loop {
-        if let Some(found) = (layer as &dyn Any).downcast_ref::<R>() {
+        let part = || layer.part().and_then(<dyn Any>::downcast_ref);
+        if let Some(found) = (layer as &dyn Any).downcast_ref().or_else(part) {
             return Some(found);
         }
         layer = layer.upstream()?;
@@ -237,6 +269,55 @@ mod tests {
         assert!(find::<Simulated>(&shared).is_some());
         assert!(find::<Host>(&shared).is_none());
         assert_eq!(shared.name(), "simulated");
+    }
+
+    /// An adaptor whose type names the one below it, with a part that does not.
+    struct Labelled<R>(R, &'static str);
+
+    impl<R: Resource> Resource for Labelled<R> {
+        fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+            self.0.allocate(bytes, alignment, stream)
+        }
+
+        unsafe fn deallocate(&self, address: Address, bytes: u64, alignment: u64, stream: Stream) {
+            // SAFETY: the caller's promise, passed on.
+            unsafe { self.0.deallocate(address, bytes, alignment, stream) };
+        }
+
+        fn name(&self) -> &'static str {
+            "labelled"
+        }
+
+        fn memory(&self) -> Memory {
+            self.0.memory()
+        }
+
+        fn room(&self) -> Room {
+            self.0.room()
+        }
+
+        fn order(&self) -> Arc<dyn StreamOrder> {
+            self.0.order()
+        }
+
+        fn upstream(&self) -> Option<&dyn Resource> {
+            Some(&self.0)
+        }
+
+        fn part(&self) -> Option<&dyn Any> {
+            Some(&self.1)
+        }
+    }
+
+    #[test]
+    fn a_part_is_found_without_its_layers_type_and_the_uppermost_wins() {
+        let stack: Arc<dyn Resource> =
+            Arc::new(Labelled(Arc::new(Labelled(Host::new(), "below")) as Arc<dyn Resource>, "above"));
+        assert_eq!(find::<&'static str>(&stack), Some(&"above"));
+        let below = stack.upstream().and_then(Resource::upstream).expect("the stack has two layers");
+        assert_eq!(find::<&'static str>(below), Some(&"below"));
+        assert!(find::<Labelled<Host>>(&stack).is_some() && find::<Host>(&stack).is_some());
+        assert!(find::<String>(&stack).is_none());
     }
 
     #[test]

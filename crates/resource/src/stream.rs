@@ -10,6 +10,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::copier::{Copier, HostCopier};
 use crate::error::Result;
 
 /// A queue of work.
@@ -101,6 +102,11 @@ pub trait StreamOrder: Send + Sync {
 
     /// Has `listener` told before a lasting stream ends.
     fn subscribe(&self, listener: Weak<dyn StreamListener>);
+
+    /// Who copies the memory whose use is ordered here; none where nobody knows how.
+    fn copier(&self) -> Option<&dyn Copier> {
+        None
+    }
 }
 
 /// Wants to know when lasting streams end.
@@ -149,6 +155,10 @@ impl StreamOrder for NoOrder {
     }
 
     fn subscribe(&self, _: Weak<dyn StreamListener>) {}
+
+    fn copier(&self) -> Option<&dyn Copier> {
+        Some(&HostCopier)
+    }
 }
 
 #[cfg(test)]

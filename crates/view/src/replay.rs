@@ -323,6 +323,7 @@ mod tests {
                 name: "simulated".into(),
                 bytes: 1 << 30,
                 chosen: Chosen::Asked,
+                no_device: None,
             },
             resources: vec![played("pool", 0), played("arena", 3)],
             left_out: vec![LeftOut { resource: "fixed".into(), reason: "its blocks are too small".into() }],

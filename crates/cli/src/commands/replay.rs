@@ -9,8 +9,8 @@ use floodmark_convert::OpenProps;
 use floodmark_event::units::{format_bytes, format_count, parse_bytes};
 use floodmark_replay::script::Act;
 use floodmark_replay::{
-    Choice, Counts, LineupProps, Order, Pace, ReadProps, Reading, ReplayProps, RunProps, Script, WhatIf,
-    choose, replay,
+    Choice, Counts, Ground, LineupProps, Order, Pace, ReadProps, Reading, ReplayProps, RunProps, Script,
+    WhatIf, choose, replay,
 };
 use floodmark_store::columns::EVENT_COLUMNS;
 use floodmark_store::{Progress, ScanProps, Source};
@@ -59,6 +59,9 @@ struct ResourceArgs {
     /// Play on simulated memory of this size, as in 80GiB; a bare number is GiB, 0 the GPU itself
     #[arg(short, long, alias = "size", value_name = "SIZE", value_parser = parse_simulated)]
     simulate: Option<u64>,
+    /// Play on this GPU [default: 0, or simulated memory where there is none]
+    #[arg(long, value_name = "N", conflicts_with = "simulate", value_parser = clap::value_parser!(i32).range(0..))]
+    gpu: Option<i32>,
     /// Have pools reserve this much at first [default: half of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pool_initial: Option<u64>,
@@ -132,6 +135,7 @@ impl ReplayArgs {
 
     fn replay_props(&self) -> ReplayProps {
         let ResourceArgs { resource, simulate, .. } = &self.resources;
+        let gpu = self.resources.gpu.map(|ordinal| Ground::Device { ordinal });
         let usual = ReplayProps::default();
         let settings = LineupProps {
             pool_initial_bytes: self.resources.pool_initial,
@@ -143,7 +147,7 @@ impl ReplayArgs {
         };
         ReplayProps {
             resources: resource.iter().filter_map(|name| Choice::from_name(name)).collect(),
-            simulate_bytes: simulate.filter(|bytes| *bytes > 0),
+            ground: simulate.filter(|bytes| *bytes > 0).map(|bytes| Ground::Simulated { bytes }).or(gpu),
             settings,
             run: RunProps {
                 order: if self.playing.concurrent { Order::Concurrent } else { Order::Log },

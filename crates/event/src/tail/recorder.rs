@@ -185,6 +185,18 @@ pub fn is_recording() -> bool {
     GENERATION.load(Ordering::Relaxed) != OFF
 }
 
+/// A number for the recording that goes on; 0 while nothing is recorded.
+///
+/// Ids from [`intern`] and its like hold as long as this stays the same: whoever keeps one asks for it
+/// anew when the number changed.
+#[inline]
+pub fn recording() -> u32 {
+    match GENERATION.load(Ordering::Relaxed) {
+        OFF => 0,
+        generation => generation,
+    }
+}
+
 /// Enters a scope on this thread; give the result to [`exit_scope`].
 pub fn enter_scope(name: StringId) -> u32 {
     with_lane(|lane| {

@@ -1,7 +1,7 @@
 //! The least memory that is enough, and that it is.
 
 use floodmark_event::Action;
-use floodmark_replay::lineup::Ground;
+use floodmark_replay::Ground;
 use floodmark_replay::{Choice, Error, Lineup, LineupProps, Order, Run, RunProps, Script, search};
 
 use crate::events::{eight_threads, event, in_time, script, workload};
@@ -10,13 +10,14 @@ const USUAL: LineupProps = LineupProps::on(Ground::Simulated { bytes: 1 << 30 })
 
 /// Whether a log fits a resource that has all of so much memory from the beginning.
 fn fits(script: &Script, choice: Choice, bytes: u64) -> bool {
-    let lineup = Lineup::new(LineupProps {
+    let lineup = Lineup::open(LineupProps {
         ground: Ground::Simulated { bytes },
         pool_initial_bytes: Some(bytes),
         pool_maximum_bytes: Some(bytes),
         arena_bytes: Some(bytes),
         ..USUAL
-    });
+    })
+    .unwrap();
     let run = Run::new(script, RunProps { order: Order::Log, speed: None, repeats: 1 });
     match run.play(&lineup, choice, &|_| None, &mut |_| {}) {
         Ok(played) => played.failures == 0,

@@ -20,7 +20,8 @@ const BASE: u64 = 1 << 32;
 
 /// A device that has room but no memory.
 ///
-/// Its streams run nothing, so a block that was given back can be used by anybody at once.
+/// As with the memory of a real one, giving a block back waits for the stream, and then anybody can
+/// use it.
 #[derive(Debug)]
 pub struct Simulated {
     heap: Mutex<Heap>,
@@ -81,7 +82,11 @@ impl Resource for Simulated {
     }
 
     #[expect(unsafe_code, reason = "the trait's; nothing here is touched")]
-    unsafe fn deallocate(&self, address: Address, _: u64, _: u64, _: Stream) {
+    unsafe fn deallocate(&self, address: Address, _: u64, _: u64, stream: Stream) {
+        // As a device does that hands memory out for any stream.
+        if let Err(error) = self.order.synchronize(stream) {
+            tracing::error!("simulated: {error}");
+        }
         if !address.is_null() && self.heap().give(address.0, Tag::CLEAN).is_none() {
             tracing::error!("simulated: a block at {address} was given back that is not live");
         }
@@ -103,6 +108,7 @@ impl Resource for Simulated {
             live_bytes: heap.live_bytes(),
             live_blocks: heap.live_blocks(),
             largest_free_bytes: Some(heap.largest(None)),
+            upstream_blocks: 0,
         }
     }
 

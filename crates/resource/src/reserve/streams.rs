@@ -260,13 +260,25 @@ impl Streams {
         }
     }
 
-    /// Makes `stream` wait until what the stream of `tag` gave back is free.
-    pub(super) fn wait(&self, tag: Tag, stream: Stream) -> Result<()> {
-        if tag == Tag::CLEAN {
-            return Ok(());
+    /// Makes `stream`, whose tag is `own`, wait until what the streams of `others` gave back is free.
+    pub(super) fn wait(&self, others: &[Tag], own: Tag, stream: Stream) -> Result<()> {
+        let mut waited = false;
+        for tag in others.iter().filter(|tag| **tag != Tag::CLEAN && **tag != own) {
+            waited |= self.wait_for(*tag, stream)?;
         }
+        // Who waits for this one has to wait for those, too. A lasting one is recorded on when needed.
+        if waited && !stream.is_lasting() {
+            self.mark(own, stream);
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, tag: Tag, stream: Stream) -> Result<bool> {
         let mut records = lock(&self.records);
-        let Some(record) = records.get_mut(tag.0 as usize) else { return Ok(()) };
+        let Some(record) = records.get_mut(tag.0 as usize) else { return Ok(false) };
+        if record.state == State::Foreign && record.marker.is_none() {
+            return Ok(false); // has not given anything back
+        }
         tracing::debug!("stream {:#x} waits for stream {:#x}", stream.handle(), record.stream.handle());
         let waited = marker(&*self.order, record).and_then(|marker| {
             if record.state == State::Lasting {
@@ -277,7 +289,8 @@ impl Streams {
         waited.or_else(|error| {
             tracing::error!("cannot make a stream wait for another, waiting for the device: {error}");
             self.order.synchronize_all()
-        })
+        })?;
+        Ok(true)
     }
 
     /// Notes that a lasting stream is about to end; returns the heaps it used.

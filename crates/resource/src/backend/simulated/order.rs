@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::copier::{Copier, NothingToCopy};
 use crate::error::{AllocError, Result};
 use crate::stream::{Marker, Stream, StreamListener, StreamOrder};
 use crate::thread;
@@ -23,6 +24,8 @@ pub struct SimulatedOrder {
 #[derive(Default)]
 struct State {
     clocks: HashMap<u64, Clock>,
+    /// What the host has waited for, and so whatever is enqueued later.
+    host: Clock,
     markers: HashMap<u64, Clock>,
     /// Identities of the streams made here, by handle. A handle is used again once its stream ended.
     made: HashMap<u64, u64>,
@@ -74,9 +77,8 @@ impl SimulatedOrder {
     pub fn covers(&self, stream: Stream, moment: Moment) -> bool {
         let state = self.state();
         let identity = state.identity(stream);
-        identity == moment.identity
-            || state.clocks.get(&identity).and_then(|clock| clock.get(&moment.identity))
-                >= Some(&moment.count)
+        let knows = |clock: &Clock| clock.get(&moment.identity) >= Some(&moment.count);
+        identity == moment.identity || knows(&state.host) || state.clocks.get(&identity).is_some_and(knows)
     }
 
     /// How often a stream was made to wait for another.
@@ -135,11 +137,7 @@ impl StreamOrder for SimulatedOrder {
             return Err(gone("waiting for a marker"));
         };
         let identity = state.identity(stream);
-        let clock = state.clocks.entry(identity).or_default();
-        for (other, count) in known {
-            let mine = clock.entry(other).or_default();
-            *mine = count.max(*mine);
-        }
+        join(state.clocks.entry(identity).or_default(), &known);
         state.waits += 1;
         Ok(())
     }
@@ -147,16 +145,17 @@ impl StreamOrder for SimulatedOrder {
     fn synchronize(&self, stream: Stream) -> Result<()> {
         let mut state = self.state();
         let identity = state.identity(stream);
-        let known = state.clocks.get(&identity).cloned().unwrap_or_default();
-        state.join(&known);
+        let State { clocks, host, .. } = &mut *state;
+        if let Some(clock) = clocks.get(&identity) {
+            join(host, clock);
+        }
         Ok(())
     }
 
     fn synchronize_all(&self) -> Result<()> {
-        let mut state = self.state();
-        let clocks: Vec<Clock> = state.clocks.values().cloned().collect();
-        for clock in clocks {
-            state.join(&clock);
+        let State { clocks, host, .. } = &mut *self.state();
+        for clock in clocks.values() {
+            join(host, clock);
         }
         Ok(())
     }
@@ -166,17 +165,17 @@ impl StreamOrder for SimulatedOrder {
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
     }
+
+    fn copier(&self) -> Option<&dyn Copier> {
+        Some(&NothingToCopy)
+    }
 }
 
-impl State {
-    /// The host has seen all of `known` run, and with it whatever is enqueued from now on.
-    fn join(&mut self, known: &Clock) {
-        for clock in self.clocks.values_mut() {
-            for (other, count) in known {
-                let mine = clock.entry(*other).or_default();
-                *mine = (*count).max(*mine);
-            }
-        }
+/// Learns all that `other` knows.
+fn join(clock: &mut Clock, other: &Clock) {
+    for (stream, count) in other {
+        let known = clock.entry(*stream).or_default();
+        *known = (*count).max(*known);
     }
 }
 
@@ -184,6 +183,12 @@ impl SimulatedStream {
     /// The stream, for as long as this lives.
     pub fn stream(&self) -> Stream {
         Stream::lasting(self.handle)
+    }
+
+    /// Ends the stream as somebody else's ends: nobody is told.
+    pub fn vanish(self) {
+        self.order.state().made.remove(&self.handle);
+        std::mem::forget(self);
     }
 
     /// The same as a program that does not know us would pass it.

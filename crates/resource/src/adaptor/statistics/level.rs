@@ -1,0 +1,181 @@
+//! The scopes that a thread has open, one stack per thread and statistics adaptor.
+//!
+//! Invariants: only the thread that opened a level changes what it counts, and only the innermost one
+//! counts; the others catch up when it closes, as for one thread nothing happens in between. A level that
+//! another thread closed stays where it is until its own thread comes by.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use super::handle::State;
+use super::{Counter, Counters};
+use crate::adaptor::spin::Spin;
+
+/// One open scope.
+pub(super) struct Level {
+    /// None for one that was pushed.
+    pub(super) name: Option<Arc<str>>,
+    /// The nearest scope around it that has a name.
+    pub(super) around: Option<Arc<Level>>,
+    pub(super) relative: Own,
+    /// What was allocated here or further in and is live.
+    pub(super) held: Spin<Counters>,
+    closed: AtomicBool,
+}
+
+/// Counters that one thread writes and any may read.
+#[derive(Default)]
+pub(super) struct Own([AtomicI64; 6]);
+
+impl Own {
+    pub(super) fn get(&self) -> Counters {
+        let [value, peak, total, live, most, all] = &self.0;
+        let counter = |value: &AtomicI64, peak: &AtomicI64, total: &AtomicI64| Counter {
+            value: value.load(Ordering::Relaxed),
+            peak: peak.load(Ordering::Relaxed),
+            total: total.load(Ordering::Relaxed),
+        };
+        Counters { bytes: counter(value, peak, total), allocations: counter(live, most, all) }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.get();
+        change(&mut counters);
+        let Counters { bytes, allocations } = counters;
+        let numbers =
+            [bytes.value, bytes.peak, bytes.total, allocations.value, allocations.peak, allocations.total];
+        for (word, number) in self.0.iter().zip(numbers) {
+            word.store(number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The scopes a thread has open on one adaptor, innermost last.
+struct Stack {
+    state: Arc<State>,
+    levels: Vec<Arc<Level>>,
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.state.unwatch(self.levels.len());
+    }
+}
+
+impl Stack {
+    /// Closes the innermost level: the one around it has counted the same.
+    fn close_innermost(&mut self) {
+        let Some(inner) = self.levels.pop() else { return };
+        self.state.unwatch(1);
+        if let Some(outer) = self.levels.last() {
+            outer.relative.update(|counters| counters.absorb(&inner.relative.get()));
+        }
+    }
+
+    /// Closes what other threads have closed.
+    fn settle(&mut self) {
+        while self.levels.last().is_some_and(|level| level.closed.load(Ordering::Acquire)) {
+            self.close_innermost();
+        }
+    }
+}
+
+thread_local! {
+    /// Few adaptors have scopes open at a time, so they are searched one by one.
+    static STACKS: RefCell<Vec<Stack>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `with` with the calling thread's stacks; none while its thread-local values are being dropped.
+fn stacks<T>(with: impl FnOnce(&mut Vec<Stack>) -> T) -> Option<T> {
+    STACKS.try_with(|stacks| stacks.try_borrow_mut().ok().map(|mut stacks| with(&mut stacks))).ok().flatten()
+}
+
+/// Calls `with` with the calling thread's settled stack of `state`, if it has one.
+fn stack<T>(state: &Arc<State>, with: impl FnOnce(&mut Stack) -> Option<T>) -> Option<T> {
+    stacks(|stacks| {
+        let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state))?;
+        let stack = &mut stacks[at];
+        stack.settle();
+        let result = with(stack);
+        if stack.levels.is_empty() {
+            stacks.swap_remove(at);
+        }
+        result
+    })
+    .flatten()
+}
+
+/// Counts an allocation in the calling thread's innermost scope; returns the nearest with a name.
+pub(super) fn allocated(state: &Arc<State>, bytes: u64) -> Option<Arc<Level>> {
+    stack(state, |stack| {
+        let level = stack.levels.last()?;
+        level.relative.update(|counters| counters.allocated(bytes));
+        if level.name.is_some() { Some(Arc::clone(level)) } else { level.around.clone() }
+    })
+}
+
+/// Counts a free in the calling thread's innermost scope.
+pub(super) fn freed(state: &Arc<State>, bytes: u64) {
+    stack(state, |stack| {
+        stack.levels.last()?.relative.update(|counters| counters.freed(bytes));
+        Some(())
+    });
+}
+
+/// What the calling thread's innermost scope counted.
+pub(super) fn innermost(state: &Arc<State>) -> Option<Counters> {
+    stack(state, |stack| stack.levels.last().map(|level| level.relative.get()))
+}
+
+/// Opens a level on the calling thread.
+pub(super) fn open(state: &Arc<State>, name: Option<Arc<str>>) -> Arc<Level> {
+    let around = stack(state, |stack| {
+        let level = stack.levels.last()?;
+        if level.name.is_some() { Some(Arc::clone(level)) } else { level.around.clone() }
+    });
+    let level = Arc::new(Level {
+        name,
+        around,
+        relative: Own::default(),
+        held: Spin::default(),
+        closed: AtomicBool::new(false),
+    });
+    stacks(|stacks| {
+        let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state)).unwrap_or_else(|| {
+            stacks.push(Stack { state: Arc::clone(state), levels: Vec::new() });
+            stacks.len() - 1
+        });
+        stacks[at].levels.push(Arc::clone(&level));
+        state.watch(1);
+    });
+    level
+}
+
+/// Closes the innermost scope if it was pushed, and returns what it counted.
+pub(super) fn pop(state: &Arc<State>) -> Option<Counters> {
+    stack(state, |stack| {
+        let level = stack.levels.last().filter(|level| level.name.is_none())?;
+        let counters = level.relative.get();
+        stack.close_innermost();
+        Some(counters)
+    })
+}
+
+/// Closes `level`, wherever it is open, and returns what it counted. What was left open inside it is
+/// closed first.
+pub(super) fn close(state: &Arc<State>, level: &Arc<Level>) -> Counters {
+    stack(state, |stack| {
+        let at = stack.levels.iter().rposition(|other| Arc::ptr_eq(other, level))?;
+        while stack.levels.len() > at + 1 {
+            stack.close_innermost();
+        }
+        let counters = level.relative.get();
+        stack.close_innermost();
+        Some(counters)
+    })
+    .unwrap_or_else(|| {
+        level.closed.store(true, Ordering::Release);
+        level.relative.get()
+    })
+}

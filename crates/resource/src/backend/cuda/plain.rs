@@ -1,0 +1,259 @@
+//! Memory that the driver hands out block by block: of the device, managed, pinned.
+//!
+//! Streams play no part in it: a new block can be used at once by all of them, and freeing waits until
+//! the device is done.
+#![expect(unsafe_code, reason = "gives blocks back to the driver")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use floodmark_event::Kind;
+
+use super::device::CudaDevice;
+use super::driver::{Driver, Failure};
+use super::live::{Answer, Live};
+use super::order;
+use super::sys::Handle;
+use crate::error::Result;
+use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, check_alignment};
+use crate::stream::{Stream, StreamOrder};
+
+/// What the three sorts share.
+#[derive(Debug)]
+struct Plain {
+    name: &'static str,
+    device: CudaDevice,
+    live: Live,
+    limit_bytes: Option<u64>,
+}
+
+impl Plain {
+    fn new(name: &'static str, device: &CudaDevice, limit_bytes: Option<u64>) -> Self {
+        tracing::info!("{name}: memory of device {} ({})", device.ordinal(), device.name());
+        Self { name, device: device.clone(), live: Live::default(), limit_bytes }
+    }
+
+    fn allocate(
+        &self,
+        bytes: u64,
+        alignment: u64,
+        take: impl FnOnce(&Driver, usize) -> Result<u64, Failure>,
+    ) -> Result<Address> {
+        check_alignment(bytes, alignment)?;
+        if bytes == 0 {
+            return Ok(Address::NULL);
+        }
+        match self.device.context().enter(|driver| take(driver, bytes as usize)) {
+            Ok(address) => {
+                self.live.add(bytes);
+                Ok(Address(address))
+            }
+            Err(failure) => {
+                let (name, limit_bytes) = (self.name, self.limit_bytes);
+                let reserved_bytes = self.live.bytes();
+                let answer = Answer { name, device: &self.device, limit_bytes, reserved_bytes };
+                Err(answer.error(bytes, &self.live, failure))
+            }
+        }
+    }
+
+    fn deallocate(&self, address: Address, bytes: u64, give: impl FnOnce(&Driver) -> Result<(), Failure>) {
+        if address.is_null() || bytes == 0 {
+            return;
+        }
+        self.live.remove(bytes);
+        if let Err(failure) = self.device.context().enter(give) {
+            tracing::error!("{}: a block at {address} could not be freed: {failure}", self.name);
+        }
+    }
+
+    fn room(&self) -> Room {
+        let (live_bytes, live_blocks) = (self.live.bytes(), self.live.blocks());
+        let limit_bytes = self.limit_bytes;
+        Room { limit_bytes, reserved_bytes: live_bytes, live_bytes, live_blocks, ..Room::default() }
+    }
+}
+
+/// Memory of a device, from `cuMemAlloc`.
+#[derive(Debug)]
+pub struct CudaMemory(Plain);
+
+impl CudaMemory {
+    /// All that the device has.
+    pub fn new(device: &CudaDevice) -> Self {
+        Self(Plain::new("cuda", device, Some(device.total_bytes())))
+    }
+
+    /// Its device.
+    pub const fn device(&self) -> &CudaDevice {
+        &self.0.device
+    }
+}
+
+impl Resource for CudaMemory {
+    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
+        self.0.allocate(bytes, alignment, Driver::allocate)
+    }
+
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, _: Stream) {
+        // SAFETY: the caller promises that the block came from here and is done with.
+        self.0.deallocate(address, bytes, |driver| unsafe { driver.free(address.0) });
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { kind: Kind::Device, device: self.0.device.ordinal() }
+    }
+
+    fn room(&self) -> Room {
+        self.0.room()
+    }
+
+    fn order(&self) -> Arc<dyn StreamOrder> {
+        order::shared(&self.0.device)
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::AnyStream
+    }
+}
+
+/// Memory that moves between host and devices as it is used, from `cuMemAllocManaged`.
+///
+/// There may be more of it than the device has.
+#[derive(Debug)]
+pub struct CudaManaged(Plain);
+
+impl CudaManaged {
+    /// Memory that is first used by `device`, most likely.
+    pub fn new(device: &CudaDevice) -> Self {
+        Self(Plain::new("managed", device, None))
+    }
+
+    /// Its device.
+    pub const fn device(&self) -> &CudaDevice {
+        &self.0.device
+    }
+
+    /// Moves part of it to the device, in the order of `stream`.
+    ///
+    /// # Errors
+    /// When it is no managed memory, or when the device cannot.
+    pub fn prefetch(&self, address: Address, bytes: u64, stream: Stream) -> Result<()> {
+        self.0.device.prefetch(address, bytes, stream)
+    }
+}
+
+impl Resource for CudaManaged {
+    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
+        self.0.allocate(bytes, alignment, Driver::allocate_managed)
+    }
+
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, _: Stream) {
+        // SAFETY: the caller promises that the block came from here and is done with.
+        self.0.deallocate(address, bytes, |driver| unsafe { driver.free(address.0) });
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { kind: Kind::Managed, device: self.0.device.ordinal() }
+    }
+
+    fn room(&self) -> Room {
+        self.0.room()
+    }
+
+    fn order(&self) -> Arc<dyn StreamOrder> {
+        order::shared(&self.0.device)
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::AnyStream
+    }
+}
+
+/// Page-locked memory of the host that the device can use, from `cuMemHostAlloc`.
+#[derive(Debug)]
+pub struct CudaPinned {
+    plain: Plain,
+    /// Blocks that begin after what the driver gave, with what it gave; empty where it aligns well.
+    shifted: Mutex<HashMap<u64, u64>>,
+    shifted_count: AtomicU64,
+}
+
+impl CudaPinned {
+    /// Memory that `device` can use.
+    pub fn new(device: &CudaDevice) -> Self {
+        let plain = Plain::new("pinned", device, None);
+        Self { plain, shifted: Mutex::default(), shifted_count: AtomicU64::new(0) }
+    }
+
+    /// Its device.
+    pub const fn device(&self) -> &CudaDevice {
+        &self.plain.device
+    }
+
+    /// Asks for a larger block where the driver does not align as we promise.
+    fn take(&self, driver: &Driver, bytes: usize) -> Result<u64, Failure> {
+        let given = driver.allocate_host(bytes)?;
+        if (given as u64).is_multiple_of(ALIGNMENT) {
+            return Ok(given as u64);
+        }
+        // SAFETY: it came from there a line ago.
+        unsafe { driver.free_host(given) }?;
+        let given = driver.allocate_host(bytes.saturating_add(ALIGNMENT as usize))? as u64;
+        let address = given.next_multiple_of(ALIGNMENT);
+        self.shifted.lock().unwrap_or_else(PoisonError::into_inner).insert(address, given);
+        self.shifted_count.fetch_add(1, Ordering::Relaxed);
+        Ok(address)
+    }
+
+    /// What the driver gave for a block.
+    fn given(&self, address: Address) -> Handle {
+        let mut given = None;
+        if self.shifted_count.load(Ordering::Relaxed) > 0 {
+            given = self.shifted.lock().unwrap_or_else(PoisonError::into_inner).remove(&address.0);
+            self.shifted_count.fetch_sub(u64::from(given.is_some()), Ordering::Relaxed);
+        }
+        given.unwrap_or(address.0) as Handle
+    }
+}
+
+impl Resource for CudaPinned {
+    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
+        self.plain.allocate(bytes, alignment, |driver, bytes| self.take(driver, bytes))
+    }
+
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        self.plain.deallocate(address, bytes, |driver| {
+            // Freeing was seen to wait for the device (driver 580), but nothing promises that it does.
+            driver.synchronize_stream(stream.handle() as Handle)?;
+            // SAFETY: the caller promises that the block came from here, and all that was enqueued on
+            // `stream` has run.
+            unsafe { driver.free_host(self.given(address)) }
+        });
+    }
+
+    fn name(&self) -> &'static str {
+        self.plain.name
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { kind: Kind::Pinned, device: self.plain.device.ordinal() }
+    }
+
+    fn room(&self) -> Room {
+        self.plain.room()
+    }
+
+    fn order(&self) -> Arc<dyn StreamOrder> {
+        order::shared(&self.plain.device)
+    }
+}
