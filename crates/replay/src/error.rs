@@ -43,18 +43,18 @@ pub enum Error {
         why: String,
     },
     /// A device cannot be used.
-    #[error("the GPU cannot be used")]
+    #[error("the GPU cannot be used: {why}")]
     Device {
         /// Why.
-        source: Box<AllocError>,
+        why: Box<AllocError>,
     },
     /// A resource could not be made ready.
-    #[error("{resource} cannot be made ready")]
+    #[error("{resource} cannot be made ready: {why}")]
     Stage {
         /// Its name.
         resource: &'static str,
         /// Why.
-        source: Box<AllocError>,
+        why: Box<AllocError>,
     },
 }
 

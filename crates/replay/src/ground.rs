@@ -43,7 +43,7 @@ impl Floor {
                     let free_bytes = device.memory_info()?.free_bytes;
                     Ok(Self::Device { device, free_bytes })
                 };
-                open().map_err(|source| Error::Device { source: Box::new(source) })
+                open().map_err(|why| Error::Device { why: Box::new(why) })
             }
         }
     }

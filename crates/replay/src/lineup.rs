@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use floodmark_event::units::format_bytes;
+use floodmark_event::units::{format_bytes, format_count};
 use floodmark_resource::{
     Arena, ArenaProps, Binning, FixedSize, FixedSizeProps, Host, Pool, PoolProps, Resource,
     Result as AllocResult,
@@ -193,12 +193,16 @@ impl Lineup {
                     format!("the peak of {peak} is too much for the {left_text} that the host has left")
                 })
             }
+            Choice::Managed if summary.peak_live_bytes > there_is => Some(format!(
+                "the peak of {peak} is more than the {} that the device has left",
+                format_bytes(there_is)
+            )),
             Choice::Fixed if summary.largest_bytes > block => {
                 let largest = format_bytes(summary.largest_bytes);
                 Some(format!("the largest block has {largest}, its blocks have {}", format_bytes(block)))
             }
             Choice::Fixed if summary.most_live_blocks.saturating_mul(block) > there_is => {
-                let (most, each) = (summary.most_live_blocks, format_bytes(block));
+                let (most, each) = (format_count(summary.most_live_blocks), format_bytes(block));
                 Some(format!("{most} live blocks of {each} each are more than {}", format_bytes(there_is)))
             }
             _ => None,
@@ -239,11 +243,12 @@ impl Lineup {
             base.equip(logged_streams, &mut stage)?;
             Ok(stage)
         });
-        let mut stage =
-            staged.map_err(|source| Error::Stage { resource: choice.name(), source: Box::new(source) })?;
+        let mut stage = staged.map_err(|why| Error::Stage { resource: choice.name(), why: Box::new(why) })?;
+        stage.most_bytes = self.ground().1;
         if choice == Choice::Host {
             // Its streams are ordered by nothing.
             stage.order = None;
+            stage.most_bytes = available_host_bytes().unwrap_or(0);
         }
         Ok(stage)
     }

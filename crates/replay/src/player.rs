@@ -138,7 +138,13 @@ pub(crate) unsafe fn free(stage: &Stage, block: u64, bytes: u64, stream: Stream)
 }
 
 /// Asks for what was refused when the log was written. The log knows of no such block, so it goes back.
+///
+/// More than all the memory there is is not asked for: managed memory and that of the host would be
+/// promised, and a device can stall over such a promise.
 pub(crate) fn ask_again(stage: &Stage, bytes: u64, stream: Stream) -> Served {
+    if bytes > stage.most_bytes {
+        return Served::NotNow;
+    }
     match allocate(stage, bytes, stream) {
         Ok(address) => {
             // SAFETY: it was just handed out with these bytes.

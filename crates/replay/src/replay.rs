@@ -84,8 +84,8 @@ pub fn replay(
         };
         match run.play(&lineup, choice, places, &mut told) {
             Ok(played) => resources.push(played),
-            Err(Error::Stage { source, .. }) if props.resources.is_empty() => {
-                left_out.push(LeftOut { resource: choice.name().to_owned(), reason: source.to_string() });
+            Err(Error::Stage { why, .. }) if props.resources.is_empty() => {
+                left_out.push(LeftOut { resource: choice.name().to_owned(), reason: why.to_string() });
             }
             Err(error) => return Err(error),
         }
@@ -111,8 +111,8 @@ fn ground(props: &ReplayProps, summary: &Summary) -> Result<(Lineup, result::Gro
     let first = props.ground.unwrap_or(Ground::Device { ordinal: 0 });
     let mut no_device = None;
     let mut lineup = match Lineup::open(LineupProps { ground: first, ..props.settings }) {
-        Err(Error::Device { source }) if props.ground.is_none() => {
-            no_device = Some(source.to_string());
+        Err(Error::Device { why }) if props.ground.is_none() => {
+            no_device = Some(why.to_string());
             let ground = Ground::Simulated { bytes: twice_the_peak(summary) };
             Lineup::open(LineupProps { ground, ..props.settings })?
         }

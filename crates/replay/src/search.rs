@@ -87,8 +87,8 @@ impl Trial<'_> {
         let lineup = Lineup::open(self.props.filling(bytes))?;
         let stage = match lineup.stage(self.choice, script.streams()) {
             Ok(stage) => stage,
-            Err(Error::Stage { source, .. }) => {
-                self.reason = Some(source.to_string());
+            Err(Error::Stage { why, .. }) => {
+                self.reason = Some(why.to_string());
                 return Ok(false);
             }
             Err(error) => return Err(error),

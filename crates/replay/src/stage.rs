@@ -23,12 +23,22 @@ pub struct Stage {
     pub(crate) streams: Vec<Stream>,
     pub(crate) order: Option<Arc<SimulatedOrder>>,
     pub(crate) device: Option<CudaDevice>,
+    /// All the memory there is: nobody is asked for more of it.
+    pub(crate) most_bytes: u64,
     pub(crate) alive: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Stage {
     pub(crate) fn new(resource: Arc<dyn Resource>, holds: Holds) -> Self {
-        Self { resource, holds, streams: Vec::new(), order: None, device: None, alive: Vec::new() }
+        Self {
+            resource,
+            holds,
+            streams: Vec::new(),
+            order: None,
+            device: None,
+            most_bytes: u64::MAX,
+            alive: Vec::new(),
+        }
     }
 
     /// The resource.

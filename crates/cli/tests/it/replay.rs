@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use insta::assert_snapshot;
 use serde_json::Value;
@@ -45,8 +46,7 @@ fn with_h200_log(test: &CliTest) -> &'static str {
 #[test]
 fn a_replay_has_a_document_with_all_its_figures() {
     let test = CliTest::new();
-    let document =
-        played(&test, &["replay", "golden.csv", "--simulate", "1MiB", "-r", "cuda,pool", "--json"]);
+    let document = played(&test, &["replay", "golden.csv", "--simulate", "1MiB", "-r", "cuda", "--json"]);
     assert_snapshot!("replay_json", serde_json::to_string_pretty(&document).unwrap());
 }
 
@@ -59,9 +59,7 @@ fn every_replay_of_a_log_finds_the_same() {
     assert_eq!(played(&test, &args), first);
     assert_eq!(first["log"]["allocations"], 4000);
     assert_eq!(first["what_if"][0]["enough_bytes"], 1024);
-    let names: Vec<&str> =
-        first["resources"].as_array().unwrap().iter().map(|one| one["resource"].as_str().unwrap()).collect();
-    assert_eq!(names, ["host", "cuda", "pool", "arena", "binning", "fixed"]);
+    assert_eq!(names(&first["resources"]), ["host", "cuda", "pool", "arena", "binning", "fixed"]);
 }
 
 #[test]
@@ -169,4 +167,77 @@ fn who_asks_for_more_sees_what_is_played() {
             "event 2 (line 3): thread 101 allocates 1.95 KiB on stream 0x1",
         ]
     );
+}
+
+/// Puts a stand-in for the CUDA driver where the command looks for it first, as `stub_cuda.c` explains.
+fn with_driver(test: &CliTest, switches: &[&str]) -> String {
+    let folder = test.path("driver");
+    fs::create_dir(&folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../resource/tests/it/stub_cuda.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-O1", "-shared", "-fPIC"]).args(switches).arg(source);
+    assert!(compiler.arg("-o").arg(folder.join("libcuda.so.1")).status().unwrap().success());
+    folder.to_str().unwrap().to_owned()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["resource"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn where_there_is_a_gpu_logs_are_played_on_it() {
+    let test = CliTest::new();
+    let driver = with_driver(&test, &[]);
+    let run = |args: &[&str]| {
+        test.command(&[&["replay", "golden.csv"], args].concat())
+            .env("LD_LIBRARY_PATH", &driver)
+            .output()
+            .unwrap()
+    };
+    let played = run(&["--json"]);
+    assert_eq!(played.status.code(), Some(0), "{}", String::from_utf8_lossy(&played.stderr));
+    let document: Value = serde_json::from_slice(&played.stdout).unwrap();
+    assert_eq!(
+        (&document["memory"]["sort"], &document["memory"]["name"]),
+        (&"device".into(), &"Stand-in".into())
+    );
+    let all = ["host", "cuda", "managed", "cuda_async", "pinned", "pool", "arena", "binning"];
+    assert_eq!(names(&document["resources"]), all);
+    assert_eq!(names(&document["left_out"]), ["fixed"], "its first blocks are more than the device has");
+    for resource in document["resources"].as_array().unwrap() {
+        assert_eq!(
+            (&resource["failures"], &resource["allocate"]["count"]),
+            (&0.into(), &5.into()),
+            "{resource}"
+        );
+        assert_eq!(resource["waits"], Value::Null, "a device does not tell");
+    }
+    let text = String::from_utf8(run(&["-r", "pool,cuda_async", "--concurrent"]).stdout).unwrap();
+    assert!(text.contains("on Stand-in with 64.0 MiB"), "{text}");
+    let elsewhere = run(&["--gpu", "3"]);
+    assert_eq!(elsewhere.status.code(), Some(2));
+    let stderr = String::from_utf8(elsewhere.stderr).unwrap();
+    assert!(stderr.contains("there is no device 3, only device 0\nhint: "), "{stderr}");
+}
+
+#[test]
+fn where_there_is_no_gpu_the_output_says_what_was_used() {
+    let test = CliTest::new();
+    let driver = with_driver(&test, &["-DSTUB_NO_DEVICE"]);
+    let run = |args: &[&str]| {
+        test.command(&[&["replay", "golden.csv"], args].concat())
+            .env("LD_LIBRARY_PATH", &driver)
+            .output()
+            .unwrap()
+    };
+    let text = String::from_utf8(run(&[]).stdout).unwrap();
+    let said = "Played in the order of the log, 3 times, on simulated memory of 1.00 GiB, twice the peak in whole\n  \
+                GiB, as there is no GPU here (--simulate SIZE takes another)\n";
+    assert!(text.contains(said), "{text}");
+    let document: Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
+    assert_eq!(document["memory"]["chosen"], "by_default");
+    assert!(document["memory"]["no_device"].as_str().unwrap().contains("NO_DEVICE"), "{document}");
+    assert_eq!(names(&document["resources"]), ["host", "cuda", "pool", "arena", "binning", "fixed"]);
+    let asked = run(&["-r", "cuda_async"]);
+    assert_eq!((asked.status.code(), asked.stdout.is_empty()), (Some(2), true));
 }
