@@ -64,21 +64,22 @@ pub(crate) fn run(props: &Props, repeat: usize) -> Result<()> {
         let warms = if props.warm { &[Warm::Yes][..] } else { &[Warm::No, Warm::Yes] };
         for warm in warms {
             for choice in &choices {
-                measure(&lineup, *choice, streams, kernels, *warm, repeat)?;
+                measure(&lineup, *choice, &Case { streams, kernels, warm: *warm }, repeat)?;
             }
         }
     }
     Ok(())
 }
 
-fn measure(
-    lineup: &Lineup,
-    choice: Choice,
+/// What all resources do.
+struct Case {
     streams: usize,
     kernels: usize,
     warm: Warm,
-    repeat: usize,
-) -> Result<()> {
+}
+
+fn measure(lineup: &Lineup, choice: Choice, case: &Case, repeat: usize) -> Result<()> {
+    let Case { streams, kernels, warm } = *case;
     let handles: Vec<u64> = (0..streams as u64).map(|number| FIRST_HANDLE + 16 * number).collect();
     let (mut first, mut later) = (Samples::default(), Samples::default());
     for _ in 0..repeat {

@@ -97,30 +97,31 @@ pub(crate) fn run(props: &Props, repeat: usize) -> Result<()> {
     let sizes = props.maxsize.map_or(SIZES_MIB.to_vec(), |size| vec![size.max(1)]);
     for count in allocations {
         for largest in &sizes {
-            let draws = draw(count, largest * MIB);
+            let case = Case { count, largest_mib: *largest, draws: draw(count, largest * MIB) };
             for choice in &choices {
-                measure(&lineup, *choice, count, *largest, &draws, repeat)?;
+                measure(&lineup, *choice, &case, repeat)?;
             }
         }
     }
     Ok(())
 }
 
-fn measure(
-    lineup: &Lineup,
-    choice: Choice,
+/// What all resources do.
+struct Case {
     count: usize,
     largest_mib: u64,
-    draws: &[Draw],
-    repeat: usize,
-) -> Result<()> {
+    draws: Vec<Draw>,
+}
+
+fn measure(lineup: &Lineup, choice: Choice, case: &Case, repeat: usize) -> Result<()> {
+    let Case { count, largest_mib, draws } = case;
     let (mut ms, mut ns) = (Samples::default(), Samples::default());
     let mut failed = 0;
     for _ in 0..repeat {
         let stage = lineup.stage(choice, &[0])?;
         let begin = Instant::now();
         let live;
-        (live, failed) = play(&stage, count, draws);
+        (live, failed) = play(&stage, *count, draws);
         let took = begin.elapsed().as_secs_f64();
         for (block, bytes) in live {
             // SAFETY: handed out by this resource with these bytes, and not given back yet.

@@ -81,7 +81,12 @@ impl Error {
     }
 }
 
+/// The first of many, and how many more there are.
 fn list(excerpts: &[Excerpt]) -> String {
-    let texts: Vec<String> = excerpts.iter().map(Excerpt::to_string).collect();
+    const SHOWN: usize = 8;
+    let mut texts: Vec<String> = excerpts.iter().take(SHOWN).map(Excerpt::to_string).collect();
+    if excerpts.len() > SHOWN {
+        texts.push(format!("and {} more", excerpts.len() - SHOWN));
+    }
     texts.join("; ")
 }

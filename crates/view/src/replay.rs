@@ -166,9 +166,12 @@ fn failure_sentence(failure: &Failure) -> String {
         "too_large" => "it never hands out that much".into(),
         _ => failure.message.clone(),
     };
-    let largest = failure
-        .largest_free_bytes
-        .map_or_else(String::new, |largest| format!(", largest free block {}", format_bytes(largest)));
+    let largest = failure.largest_free_bytes.map_or_else(String::new, |largest| {
+        // A block that is hardly too small should not look large enough.
+        let looks_enough = format_bytes(largest) == format_bytes(failure.request_bytes);
+        let text = if looks_enough { bytes_exactly(largest) } else { format_bytes(largest) };
+        format!(", largest free block {text}")
+    });
     format!(
         "event {}{place}: {} asked for, {} live, {} reserved{largest}: {why}",
         format_count(failure.event),

@@ -171,8 +171,14 @@ impl ReplayArgs {
         let (script, others) = choose(reading.finish().map_err(explained)?).map_err(explained)?;
         show(&script, source.as_ref(), printer);
         let mut bar = Bar::new(&name, printer);
+        let mut searching = false;
         let places = |event| source.place(event);
         let mut report = |progress: floodmark_replay::Progress| {
+            // How long a search takes is not known: it gets a bar of its own.
+            if progress.total.is_none() && !searching {
+                searching = true;
+                bar = Bar::new(&name, printer);
+            }
             bar.update(Progress { done: progress.done, total: progress.total });
         };
         let played =
