@@ -4,27 +4,24 @@
 
 #![no_main]
 
-use floodmark_event::Event;
 use floodmark_event::tail::reader::RingReader;
 use floodmark_event::tail::record::{Decoder, Record};
 use floodmark_event::tail::segment;
 use libfuzzer_sys::fuzz_target;
 
-fn decode(base_time_ns: u64, payload: &[u8]) -> Vec<Event> {
+fn decode(base_time_ns: u64, payload: &[u8]) -> Vec<Record<'_>> {
     let mut decoder = Decoder::new(base_time_ns);
-    let mut events = Vec::new();
+    let mut records = Vec::new();
     while let Ok(Some(record)) = decoder.next(payload) {
-        if let Record::Event(event) = record {
-            events.push(event);
-        }
+        records.push(record);
     }
-    events
+    records
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let events = decode(0, bytes);
+    let records = decode(0, bytes);
     let half = decode(0, &bytes[..bytes.len() / 2]);
-    assert!(events.starts_with(&half));
+    assert!(records.starts_with(&half));
     for frame in segment::frames(bytes) {
         decode(frame.base_time_ns, frame.payload);
     }

@@ -70,6 +70,38 @@ def test_stacks_join_in_sql():
     assert duckdb.sql(query).fetchall() == [("load", "app.py", 9, 166), ("main", "app.py", 3, 167)]
 
 
+def test_samples_join_their_subjects_in_sql():
+    trace = ROOT / "crates/store/tests/it/fixtures/v2/sealed"
+    query = f"""
+        select s.name, s.kind, metric, max(value)::bigint as most, epoch_ns(s.end_time) - epoch_ns(s.start_time)
+        from '{trace}/sample/*.parquet' join '{trace}/subject/*.parquet' s using (subject)
+        where metric in ('rss', 'rss_anon') group by all order by most"""
+    assert duckdb.sql(query).fetchall() == [
+        ("shell", "process", "rss", 288**2 * 4096, None),
+        ("worker", "process", "rss_anon", 289**2 * 4096, 1),
+    ]
+    dead = f"select name, wait_status, peak_rss_bytes from '{trace}/subject/*.parquet' where end_time is not null"
+    assert duckdb.sql(dead).fetchall() == [("worker", 9, 1 << 30)]
+    seen = f"""
+        select reason, function from '{trace}/stack_sample/*.parquet'
+        join '{trace}/stack/*.parquet' using (stack) join '{trace}/frame/*.parquet' using (frame) order by reason"""
+    assert duckdb.sql(seen).fetchall() == [
+        (reason, "main") for reason in ["growth", "interval", "limit", "peak", "request"]
+    ]
+
+
+def test_pandas_and_polars_see_output_as_bytes():
+    trace = ROOT / "crates/store/tests/it/fixtures/v2/sealed"
+    output = pandas.read_parquet(trace / "output")
+    assert output["stream"].tolist() == ["stdout", "stderr", "terminal"]
+    assert output["bytes"].tolist() == [b"\xff\x00 output"] * 3
+    samples = pandas.read_parquet(trace / "sample")
+    assert str(samples["time"].dtype) == "datetime64[ns, UTC]"
+    assert isinstance(samples["metric"].dtype, pandas.CategoricalDtype)
+    output = polars.read_parquet(trace / "output/*.parquet")
+    assert (output.schema["bytes"], output["bytes"][0]) == (polars.Binary, b"\xff\x00 output")
+
+
 def test_pandas_sees_utc_times_and_categories(golden):
     events = pandas.read_parquet(golden / "event")
     assert str(events["time"].dtype) == "datetime64[ns, UTC]"

@@ -40,6 +40,28 @@ impl Anchor {
     }
 }
 
+/// When something was seen.
+///
+/// Whoever looks at many things at once reads the clock once and says [`When::At`] of all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// As it is recorded.
+    Now,
+    /// When the monotonic clock stood there, see [`monotonic_ns`].
+    At(u64),
+}
+
+impl When {
+    /// Returns monotonic nanoseconds, reading the clock if need be.
+    #[inline]
+    pub fn monotonic_ns(self) -> u64 {
+        match self {
+            Self::Now => monotonic_ns(),
+            Self::At(time_ns) => time_ns,
+        }
+    }
+}
+
 /// Returns monotonic nanoseconds.
 #[inline]
 pub fn monotonic_ns() -> u64 {

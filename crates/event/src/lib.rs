@@ -11,6 +11,7 @@
 pub mod batch;
 pub mod clock;
 pub mod event;
+pub mod rows;
 pub mod sample;
 pub mod tables;
 pub mod tail;
@@ -18,5 +19,6 @@ pub mod units;
 
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
-pub use sample::{Metric, OutputStream, StackReason, Subject, SubjectEnd, SubjectId, SubjectKind};
+pub use rows::{OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectRow};
+pub use sample::{Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind};
 pub use tables::Tables;

@@ -3,6 +3,8 @@
 //! A *subject* is what a sample is about. Subjects are numbered by whoever observes them, from 1; at
 //! rest the observing process is in the upper half of the number, as for scopes.
 
+use crate::event::StackId;
+
 /// Something that is observed; 0 stands for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubjectId(pub u32);
@@ -164,6 +166,19 @@ pub struct SubjectEnd {
     pub wait_status: Option<i32>,
     /// The most resident bytes it ever had, where the kernel said so.
     pub peak_rss_bytes: Option<u64>,
+}
+
+/// A stack of a thread, as somebody else saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackSeen {
+    /// Operating system's number of the thread.
+    pub thread: u64,
+    /// What it was doing.
+    pub stack: StackId,
+    /// Why it was looked at.
+    pub reason: StackReason,
+    /// How long it was held up for that.
+    pub pause_ns: u64,
 }
 
 #[cfg(test)]

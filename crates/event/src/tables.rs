@@ -1,13 +1,16 @@
-//! The small tables that ids in events point to: strings, processes, threads, frames, stacks.
+//! The small tables that ids in events and samples point to: strings, processes, threads, frames,
+//! stacks, subjects.
 //!
 //! Invariants: index 0 of strings, frames and stacks is the "none" entry; a stack's parent has a
 //! smaller id than the stack itself, so that walking to the root always ends. Entries are added and
-//! never changed or removed, so an id stays good while a source goes on reading.
+//! never removed, and nothing but the end of a subject is ever changed, so an id stays good while a
+//! source goes on reading.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use crate::event::{ProcessId, StackId, StringId};
+use crate::rows::SubjectRow;
 
 /// A process that recorded, or was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,8 @@ pub struct Tables {
     pub processes: Vec<Process>,
     /// Threads that have names.
     pub threads: Vec<Thread>,
+    /// What was observed, by number.
+    pub subjects: BTreeMap<u64, SubjectRow>,
 }
 
 impl Default for Tables {
@@ -78,6 +83,7 @@ impl Default for Tables {
             stack_ids: HashMap::new(),
             processes: Vec::new(),
             threads: Vec::new(),
+            subjects: BTreeMap::new(),
         }
     }
 }

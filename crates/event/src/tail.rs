@@ -18,6 +18,8 @@
 //! | `ring` | the shared memory file: header, chunks, mapping |
 //! | `lane` | a thread's writing end: the recording path itself |
 //! | [`recorder`] | what programs call; starting, stopping, threads that come and go, fork |
+//! | `observe` | what samplers call |
+//! | `values` | how samples are made small: differences to earlier values |
 //! | `session` | a process's part in a recording: its ring, its lanes, its files |
 //! | `intern` | strings, frames and stacks that records refer to |
 //! | [`segment`] | files of chunks that left the ring |
@@ -25,13 +27,17 @@
 
 mod intern;
 mod lane;
+mod observe;
 pub mod reader;
 pub mod record;
 pub mod recorder;
 mod ring;
 pub mod segment;
 mod session;
+mod values;
 
+pub use crate::clock::When;
+pub use observe::{output, sample, samples, stack_sample, subject, subject_ended};
 pub use record::Place;
 pub use recorder::{RecordProps, Recorder, StartError, alloc, enter_scope, exit_scope, failure, free, mark};
 pub use recorder::{intern, intern_frame, intern_stack, is_recording, recording};

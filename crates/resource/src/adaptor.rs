@@ -12,9 +12,9 @@ pub(crate) mod failure_callback;
 pub(crate) mod limiting;
 pub(crate) mod logging;
 pub(crate) mod prefetch;
-mod spin;
 pub(crate) mod statistics;
 pub(crate) mod thread_safe;
+pub mod tracking;
 
 /// What of [`Resource`](crate::Resource) an adaptor passes on to its field `upstream`.
 ///

@@ -18,7 +18,7 @@ pub type MakeDefault = fn(device: i32) -> Result<Arc<dyn Resource>>;
 #[derive(Default)]
 struct Registry {
     current: BTreeMap<i32, Arc<dyn Resource>>,
-    /// What devices begin with, made once: memory of two would look like one to nobody.
+    /// What devices begin with, each made once.
     defaults: BTreeMap<i32, Arc<dyn Resource>>,
     make_default: Option<MakeDefault>,
 }
@@ -53,8 +53,11 @@ pub fn current(device: i32) -> Result<Arc<dyn Resource>> {
         Some(make) => make(device)?,
         None => return Err(unknown(device)),
     };
-    // Another thread may have been faster; then this one goes.
-    Ok(write(|registry| Arc::clone(registry.defaults.entry(device).or_insert(resource))))
+    // Another thread may have been faster; then this one goes, after the lock.
+    let first = write(|registry| {
+        Arc::clone(registry.defaults.entry(device).or_insert_with(|| Arc::clone(&resource)))
+    });
+    Ok(first)
 }
 
 fn unknown(device: i32) -> AllocError {

@@ -10,19 +10,19 @@
 //! | [`resource`] | the trait, addresses, alignment, finding a layer of a stack |
 //! | [`stream`] | streams, and what a resource needs to know about their order |
 //! | [`error`] | why there is no memory |
-//! | `backend` | host and simulated memory |
 //! | [`pool`], [`arena`], [`fixed_size`], [`binning`] | suballocators |
 //! | `reserve` | what suballocators are made of: heaps, streams, growth |
-//! | `adaptor` | statistics, limits, logs and more around any resource |
+//! | [`adaptor`] | statistics, limits, tracking, logs and more around any resource |
 //! | [`current`] | which resource a device's memory comes from |
 //! | [`debug_log`] | what resources tell while they work |
 //! | [`buffer`], [`copier`] | memory that goes back by itself, and who copies it |
 //! | `backend` | host, simulated and CUDA memory |
+//! | [`stacks`] | call stacks of this process |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
 
-mod adaptor;
+pub mod adaptor;
 pub mod arena;
 mod backend;
 pub mod binning;
@@ -37,13 +37,14 @@ pub mod pool;
 mod process;
 mod reserve;
 pub mod resource;
+mod spin;
+pub mod stacks;
 pub mod stream;
 pub mod thread;
 
 pub use adaptor::aligned::Aligned;
 pub use adaptor::callback::Callback;
 pub use adaptor::csv_logging::{CsvError, CsvHandle, CsvHealth, CsvLogging, Flush};
-pub use adaptor::csv_logging::{default_file_name, device_file_name};
 pub use adaptor::failure_callback::{Catch, FailureCallback, Retry};
 pub use adaptor::limiting::Limiting;
 pub use adaptor::logging::Logging;
@@ -51,6 +52,7 @@ pub use adaptor::prefetch::{Prefetch, Prefetcher};
 pub use adaptor::statistics::{Counter, Counters, NoScope, Requests};
 pub use adaptor::statistics::{Scope, ScopeFigures, Statistics, StatisticsHandle};
 pub use adaptor::thread_safe::ThreadSafe;
+pub use adaptor::tracking::{Tracking, TrackingState};
 pub use arena::{Arena, ArenaProps};
 pub use backend::cuda::{
     Blocking, Cuda, CudaAsync, CudaAsyncProps, CudaDevice, CudaKernel, CudaManaged, CudaMemory, CudaOrder,

@@ -73,9 +73,18 @@ where
 }
 
 /// Builds an array of words from numbers into a fixed list.
-fn fixed_words(keys: Vec<i32>, words: &[&str]) -> ArrayRef {
+pub(crate) fn fixed_words(keys: Vec<i32>, words: &[&str]) -> ArrayRef {
     let words = StringArray::from(words.to_vec());
     Arc::new(DictionaryArray::<Int32Type>::new(PrimitiveArray::from(keys), Arc::new(words)))
+}
+
+/// Builds an array of any words; `None` is null.
+pub(crate) fn words<'a>(words: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
+    let mut builder = StringDictionaryBuilder::<Int32Type>::new();
+    for word in words {
+        builder.append_option(word);
+    }
+    Arc::new(builder.finish())
 }
 
 /// Builds an array of interned strings; id 0 is null.
@@ -85,14 +94,10 @@ fn interned_words(column: &Column<StringId>, rows: usize, tables: &Tables) -> Ar
         let words = StringArray::from(Vec::<&str>::new());
         return Arc::new(DictionaryArray::<Int32Type>::new(PrimitiveArray::from(none), Arc::new(words)));
     }
-    let mut builder = StringDictionaryBuilder::<Int32Type>::new();
-    for row in 0..rows {
-        match column.at(row) {
-            StringId(0) => builder.append_null(),
-            id => builder.append_value(tables.string(id)),
-        }
-    }
-    Arc::new(builder.finish())
+    words((0..rows).map(|row| match column.at(row) {
+        StringId(0) => None,
+        id => Some(tables.string(id)),
+    }))
 }
 
 /// Turns a batch into the columns of the event table.

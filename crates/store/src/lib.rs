@@ -9,10 +9,12 @@
 //! |---|---|
 //! | [`trace`] | opening, recovering, repairing, writing a trace |
 //! | [`seal`] | moving the tail into parts, live or after a crash |
-//! | [`scan`] | events in order, from parts and tail alike |
-//! | [`follow`] | events of a growing trace as they come |
+//! | [`scan`] | events and rows of other tables in order, from parts and tail alike |
+//! | [`follow`] | the same of a growing trace as they come |
+//! | [`scopes`] | scopes from entering to leaving |
 //! | `tail`, `merge` | finding what is in the tail; merging its lanes |
-//! | `columns`, `part`, `parts`, `registry` | events and small tables as Parquet |
+//! | `columns`, `rows`, `subjects`, `registry` | events, rows of other tables and small tables as Parquet |
+//! | [`table`], `part`, `parts` | which tables there are; writing and opening their parts |
 //! | [`manifest`], `dir` | the list of all files, replaced atomically |
 //! | [`source`], [`error`] | what all readers of events have in common |
 
@@ -25,17 +27,24 @@ mod merge;
 mod part;
 mod parts;
 mod registry;
+mod rows;
 pub mod scan;
+pub mod scopes;
 pub mod seal;
 mod signals;
 pub mod source;
+mod subjects;
+pub mod table;
 mod tail;
 pub mod trace;
 
 pub use error::{Error, Result};
 pub use follow::{Follow, Step};
 pub use manifest::{Manifest, Run};
+pub use rows::Row;
 pub use scan::{Scan, ScanProps};
+pub use scopes::ScopeSpan;
 pub use seal::{Sealer, SealerThread};
 pub use source::{Gap, Losses, Progress, Source};
+pub use table::Table;
 pub use trace::{Overwrite, RepairReport, Trace, TraceWriter, is_trace, repair};

@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::source::Losses;
+use crate::table::Table;
 
 /// Newest version of the format this crate reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Value of [`Manifest::format`].
 pub const FORMAT_NAME: &str = "floodmark-trace";
 /// Name of the manifest in the trace's directory.
@@ -205,16 +206,17 @@ impl Manifest {
         Ok(text)
     }
 
-    /// Replaces the manifest of the trace at `trace`.
+    /// Replaces the manifest of the trace at `trace`. Whatever version it had, it has ours from now on:
+    /// what is written beside it may be of tables that earlier versions do not know.
     ///
     /// # Errors
     /// [`Error::Io`]; the trace then has the manifest it had.
     pub fn save(&mut self, trace: &Path) -> Result<()> {
-        let before = self.revision;
-        self.revision = before.wrapping_add(1);
+        let before = (self.revision, self.version);
+        (self.revision, self.version) = (self.revision.wrapping_add(1), FORMAT_VERSION);
         let saved = self.to_text().and_then(|text| dir::replace(&trace.join(MANIFEST_FILE), &text));
         if saved.is_err() {
-            self.revision = before;
+            (self.revision, self.version) = before;
         }
         saved
     }
@@ -222,6 +224,11 @@ impl Manifest {
     /// Parts of one table, in order.
     pub fn parts_of<'a>(&'a self, table: &'a str) -> impl Iterator<Item = &'a Part> {
         self.parts.iter().filter(move |part| part.table == table)
+    }
+
+    /// Rows of a table that are in parts.
+    pub fn rows_of(&self, table: Table) -> u64 {
+        self.parts_of(table.name()).fold(0, |rows, part| rows.saturating_add(part.rows))
     }
 
     /// Everything known to be missing.

@@ -1,7 +1,8 @@
 //! Merges the lanes of a tail into one sequence in the order of time.
 //!
 //! Memory: one chunk and one pending record per lane, whatever the tail's length. At equal times a
-//! free goes before an allocation, because a re-used address is freed first.
+//! free goes before an allocation, because a re-used address is freed first. Rows of one lane stay in
+//! the order in which they were recorded, even where their times do not grow.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,31 +10,60 @@ use std::collections::BinaryHeap;
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Frame;
 use floodmark_event::tail::record::{Decoder, Record};
-use floodmark_event::{Action, Event, EventBatch, ProcessId, StackId, StringId};
+use floodmark_event::{
+    Action, Event, EventBatch, OutputRow, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
+    StackSampleRow, StringId, SubjectRow,
+};
 
 use crate::manifest::{Manifest, Position};
 use crate::registry::{Definitions, Registry, key};
 use crate::source::Losses;
+use crate::table::Table;
 use crate::tail::{ChunkRef, DAMAGED, MISSING, TailSnapshot};
 
-/// A scope entered or left, or a mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScopeRow {
-    pub(crate) time_ns: i64,
-    pub(crate) process: ProcessId,
-    pub(crate) thread: u64,
-    pub(crate) action: ScopeAction,
-    pub(crate) scope: u64,
-    pub(crate) parent: u64,
-    pub(crate) name: StringId,
+/// Bytes of output after which a batch of rows ends.
+const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Rows that come next, by table.
+#[derive(Debug, Default)]
+pub struct TailRows {
+    pub(crate) events: EventBatch,
+    pub(crate) scopes: Vec<ScopeRow>,
+    pub(crate) samples: Vec<SampleRow>,
+    pub(crate) output: Vec<OutputRow>,
+    pub(crate) stack_samples: Vec<StackSampleRow>,
+    rows: usize,
+    output_bytes: usize,
 }
 
-/// What happened to a scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScopeAction {
-    Enter,
-    Exit,
-    Mark,
+impl TailRows {
+    fn clear(&mut self) {
+        self.events.clear();
+        self.scopes.clear();
+        self.samples.clear();
+        self.output.clear();
+        self.stack_samples.clear();
+        (self.rows, self.output_bytes) = (0, 0);
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows >= BATCH_ROWS || self.output_bytes >= OUTPUT_BYTES
+    }
+
+    #[inline]
+    fn push(&mut self, item: Item) {
+        self.rows += 1;
+        match item {
+            Item::Event(event) => self.events.push(&event),
+            Item::Scope(row) => self.scopes.push(row),
+            Item::Sample(row) => self.samples.push(row),
+            Item::Output(row) => {
+                self.output_bytes += row.bytes.len();
+                self.output.push(row);
+            }
+            Item::StackSample(row) => self.stack_samples.push(row),
+        }
+    }
 }
 
 /// A decoded record waiting for its turn.
@@ -41,6 +71,22 @@ pub(crate) enum ScopeAction {
 enum Item {
     Event(Event),
     Scope(ScopeRow),
+    Sample(SampleRow),
+    Output(OutputRow),
+    StackSample(StackSampleRow),
+}
+
+impl Item {
+    /// Time, and rank among equal times.
+    fn turn(&self) -> (i64, u8) {
+        match self {
+            Self::Event(event) => (event.time_ns, u8::from(event.action != Action::Free)),
+            Self::Scope(row) => (row.time_ns, 0),
+            Self::Sample(row) => (row.time_ns, 0),
+            Self::Output(row) => (row.time_ns, 0),
+            Self::StackSample(row) => (row.time_ns, 0),
+        }
+    }
 }
 
 /// Reads one lane.
@@ -54,6 +100,9 @@ struct Lane {
     position: Position,
     /// The next in turn; `None` once the lane is at its end.
     pending: Option<Item>,
+    /// Time at which the next one sorts: a recorder may step back in time, and what it recorded later
+    /// still comes later.
+    sorts_ns: i64,
 }
 
 /// The chunk that is being read.
@@ -71,6 +120,8 @@ pub(crate) struct TailMerge {
     lanes: Vec<Lane>,
     /// Time, rank among equal times, index of the lane.
     heap: BinaryHeap<Reverse<(i64, u8, usize)>>,
+    /// Only rows of this table are wanted.
+    only: Option<Table>,
     pub(crate) losses: Losses,
     /// Definitions met, for whoever seals.
     pub(crate) definitions: Definitions,
@@ -78,16 +129,19 @@ pub(crate) struct TailMerge {
 
 impl TailMerge {
     /// Takes over a snapshot whose processes the manifest knows (see [`TailSnapshot::adopt`]), and
-    /// adds what it defines to `registry`. With `from_ns` it may leave out what came before.
+    /// adds what it defines to `registry`. With `from_ns` it may leave out what came before, with
+    /// `only` it leaves out other tables.
     pub(crate) fn new(
         snapshot: TailSnapshot,
         manifest: &Manifest,
         registry: &mut Registry,
         from_ns: Option<i64>,
+        only: Option<Table>,
     ) -> Self {
         let mut merge = Self {
             lanes: Vec::new(),
             heap: BinaryHeap::new(),
+            only,
             losses: Losses::default(),
             definitions: Definitions::default(),
         };
@@ -118,6 +172,7 @@ impl TailMerge {
                     current: None,
                     position,
                     pending: None,
+                    sorts_ns: i64::MIN,
                 });
             }
         }
@@ -128,41 +183,31 @@ impl TailMerge {
             }
         }
         for index in 0..merge.lanes.len() {
-            merge.lanes[index].advance(registry, &mut merge.losses);
-            merge.queue(index);
+            merge.advance(index, registry);
         }
         merge
     }
 
-    fn queue(&mut self, index: usize) {
-        let key = match &self.lanes[index].pending {
-            Some(Item::Event(event)) => (event.time_ns, u8::from(event.action != Action::Free), index),
-            Some(Item::Scope(row)) => (row.time_ns, 0, index),
-            None => return,
-        };
-        self.heap.push(Reverse(key));
+    /// Makes the next row of a lane wait for its turn.
+    fn advance(&mut self, index: usize, registry: &Registry) {
+        let lane = &mut self.lanes[index];
+        lane.advance(registry, self.only, &mut self.losses);
+        let Some((time_ns, rank)) = lane.pending.as_ref().map(Item::turn) else { return };
+        lane.sorts_ns = lane.sorts_ns.max(time_ns);
+        self.heap.push(Reverse((lane.sorts_ns, rank, index)));
     }
 
-    /// Replaces the rows of `batch`, appends to `scopes`; `false` when both got nothing more.
-    pub(crate) fn next(
-        &mut self,
-        batch: &mut EventBatch,
-        scopes: &mut Vec<ScopeRow>,
-        registry: &Registry,
-    ) -> bool {
-        batch.clear();
-        let before = scopes.len();
-        while batch.len() < BATCH_ROWS && scopes.len() - before < BATCH_ROWS {
+    /// Replaces `rows` by the next ones; `false` if there are no more.
+    pub(crate) fn next(&mut self, rows: &mut TailRows, registry: &Registry) -> bool {
+        rows.clear();
+        while !rows.is_full() {
             let Some(Reverse((.., index))) = self.heap.pop() else { break };
-            match self.lanes[index].pending.take() {
-                Some(Item::Event(event)) => batch.push(&event),
-                Some(Item::Scope(row)) => scopes.push(row),
-                None => {}
+            if let Some(item) = self.lanes[index].pending.take() {
+                rows.push(item);
             }
-            self.lanes[index].advance(registry, &mut self.losses);
-            self.queue(index);
+            self.advance(index, registry);
         }
-        !batch.is_empty() || scopes.len() > before
+        rows.rows > 0
     }
 
     /// Up to where each lane has been read, by process and lane. Only meaningful at the end.
@@ -226,7 +271,7 @@ impl Lane {
 
     /// Takes in the definitions of a process.
     fn define(&mut self, registry: &mut Registry, definitions: &mut Definitions, losses: &mut Losses) {
-        self.read(losses, |process, _, record| {
+        self.read(losses, |process, utc_offset_ns, record| {
             match record {
                 Record::String { id, text } => {
                     let text = String::from_utf8_lossy(text).into_owned();
@@ -250,53 +295,134 @@ impl Lane {
                     registry.add_stack(row.0, row.1, row.2);
                     definitions.stacks.push(row);
                 }
+                Record::Subject { id, entry } => {
+                    let text = |id: StringId| {
+                        let id = registry.strings.get(&key(process, id.0)).copied().unwrap_or_default();
+                        registry.tables.string(id).to_owned()
+                    };
+                    let subject = SubjectRow {
+                        subject: key(process, id.0),
+                        kind: entry.kind,
+                        number: entry.number,
+                        start_ns: Some(entry.start_ns).filter(|start| *start != 0),
+                        parent: key_or_none(process, entry.parent.0),
+                        name: text(entry.name),
+                        detail: text(entry.detail),
+                        end_ns: None,
+                        wait_status: None,
+                        peak_rss_bytes: None,
+                    };
+                    registry.tables.subjects.insert(subject.subject, subject);
+                    definitions.has_subjects = true;
+                }
+                Record::SubjectEnded { id, time_ns, end } => {
+                    if let Some(subject) = registry.tables.subjects.get_mut(&key(process, id.0)) {
+                        subject.end_ns = Some((time_ns as i64).wrapping_add(utc_offset_ns));
+                        subject.wait_status = end.wait_status;
+                        subject.peak_rss_bytes = end.peak_rss_bytes;
+                        definitions.has_subjects = true;
+                    }
+                }
                 _ => {}
             }
             None::<()>
         });
     }
 
-    /// Makes the next event or scope row of the lane the pending one.
-    fn advance(&mut self, registry: &Registry, losses: &mut Losses) {
-        let string = |process, id: StringId| match id.0 {
-            0 => id,
-            local => registry.strings.get(&key(process, local)).copied().unwrap_or_default(),
-        };
-        let scope_key = |process, scope: u32| if scope == 0 { 0 } else { key(process, scope) };
-        self.pending = self.read(losses, |process, utc_offset_ns, record| {
-            let utc = |time_ns: u64| (time_ns as i64).wrapping_add(utc_offset_ns);
-            let row = |time_ns, thread, action, scope, parent, name| {
-                Some(Item::Scope(ScopeRow {
-                    time_ns: utc(time_ns),
-                    process,
-                    thread,
-                    action,
-                    scope: scope_key(process, scope),
-                    parent: scope_key(process, parent),
-                    name: string(process, name),
-                }))
-            };
-            match record {
-                Record::Event(event) => Some(Item::Event(Event {
-                    time_ns: utc(event.time_ns as u64),
-                    process,
-                    resource: string(process, event.resource),
-                    scope: scope_key(process, event.scope as u32),
-                    stack: match event.stack.0 {
-                        0 => StackId(0),
-                        local => registry.stacks.get(&key(process, local)).copied().unwrap_or_default(),
-                    },
-                    ..event
-                })),
-                Record::EnterScope { time_ns, scope, parent, name, thread } => {
-                    row(time_ns, thread, ScopeAction::Enter, scope, parent, name)
-                }
-                Record::ExitScope { time_ns, scope, thread } => {
-                    row(time_ns, thread, ScopeAction::Exit, scope, 0, StringId(0))
-                }
-                Record::Mark { time_ns, name, thread } => row(time_ns, thread, ScopeAction::Mark, 0, 0, name),
-                Record::String { .. } | Record::Frame { .. } | Record::Stack { .. } => None,
+    /// Makes the next row of the lane the pending one.
+    fn advance(&mut self, registry: &Registry, only: Option<Table>, losses: &mut Losses) {
+        let wants = |table| only.is_none_or(|only| only == table);
+        self.pending = self.read(losses, |process, utc_offset_ns, record| match record {
+            Record::Event(event) if wants(Table::Event) => {
+                Some(Item::Event(event_row(&event, process, utc_offset_ns, registry)))
             }
+            Record::EnterScope { .. } | Record::ExitScope { .. } | Record::Mark { .. }
+                if wants(Table::Scope) =>
+            {
+                scope_row(&record, process, utc_offset_ns, registry).map(Item::Scope)
+            }
+            Record::Sample { time_ns, subject, metric, value } if wants(Table::Sample) => {
+                let time_ns = utc(time_ns, utc_offset_ns);
+                let subject = key_or_none(process, subject.0);
+                Some(Item::Sample(SampleRow { time_ns, subject, metric, value }))
+            }
+            Record::Output { time_ns, stream, bytes } if wants(Table::Output) => {
+                let (time_ns, bytes) = (utc(time_ns, utc_offset_ns), bytes.to_vec());
+                Some(Item::Output(OutputRow { time_ns, process, stream, bytes }))
+            }
+            Record::StackSample { time_ns, subject, seen } if wants(Table::StackSample) => {
+                Some(Item::StackSample(StackSampleRow {
+                    time_ns: utc(time_ns, utc_offset_ns),
+                    subject: key_or_none(process, subject.0),
+                    thread: seen.thread,
+                    stack: stack(seen.stack, process, registry),
+                    reason: seen.reason,
+                    pause_ns: seen.pause_ns,
+                }))
+            }
+            // Definitions were read before everything else.
+            _ => None,
         });
+    }
+}
+
+fn utc(time_ns: u64, utc_offset_ns: i64) -> i64 {
+    (time_ns as i64).wrapping_add(utc_offset_ns)
+}
+
+/// Puts a process and one of its own numbers together; 0 stays 0.
+fn key_or_none(process: ProcessId, number: u32) -> u64 {
+    if number == 0 { 0 } else { key(process, number) }
+}
+
+fn string(id: StringId, process: ProcessId, registry: &Registry) -> StringId {
+    match id.0 {
+        0 => id,
+        local => registry.strings.get(&key(process, local)).copied().unwrap_or_default(),
+    }
+}
+
+fn stack(id: StackId, process: ProcessId, registry: &Registry) -> StackId {
+    match id.0 {
+        0 => id,
+        local => registry.stacks.get(&key(process, local)).copied().unwrap_or_default(),
+    }
+}
+
+fn event_row(event: &Event, process: ProcessId, utc_offset_ns: i64, registry: &Registry) -> Event {
+    Event {
+        time_ns: utc(event.time_ns as u64, utc_offset_ns),
+        process,
+        resource: string(event.resource, process, registry),
+        scope: key_or_none(process, event.scope as u32),
+        stack: stack(event.stack, process, registry),
+        ..*event
+    }
+}
+
+fn scope_row(
+    record: &Record<'_>,
+    process: ProcessId,
+    utc_offset_ns: i64,
+    registry: &Registry,
+) -> Option<ScopeRow> {
+    let row = |time_ns, thread, action, scope, parent, name| ScopeRow {
+        time_ns: utc(time_ns, utc_offset_ns),
+        process,
+        thread,
+        action,
+        scope: key_or_none(process, scope),
+        parent: key_or_none(process, parent),
+        name: string(name, process, registry),
+    };
+    match *record {
+        Record::EnterScope { time_ns, scope, parent, name, thread } => {
+            Some(row(time_ns, thread, ScopeAction::Enter, scope, parent, name))
+        }
+        Record::ExitScope { time_ns, scope, thread } => {
+            Some(row(time_ns, thread, ScopeAction::Exit, scope, 0, StringId(0)))
+        }
+        Record::Mark { time_ns, name, thread } => Some(row(time_ns, thread, ScopeAction::Mark, 0, 0, name)),
+        _ => None,
     }
 }

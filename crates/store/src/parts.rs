@@ -1,20 +1,21 @@
 //! Writing the parts of all tables of a trace, splitting them where they get long.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, RecordBatch, TimestampNanosecondArray, UInt32Array, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use floodmark_event::{EventBatch, StackId, Tables};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use floodmark_event::{EventBatch, Tables};
 
-use crate::columns::{event_schema, time_type, to_record_batch, word_type};
+use crate::columns::to_record_batch;
 use crate::error::Result;
 use crate::manifest::{Manifest, Part};
-use crate::merge::{ScopeAction, ScopeRow};
+use crate::merge::TailRows;
 use crate::part::{PART_ROWS, PartWriter, next_number};
-use crate::registry::{Definitions, process_records};
+use crate::registry::{Definitions, Registry, process_records};
+use crate::rows::{Columns, StackKey, to_records};
+use crate::subjects;
+use crate::table::Table;
 
 /// Writes parts that are not listed in a manifest yet.
 pub(crate) struct PartsWriter {
@@ -22,8 +23,7 @@ pub(crate) struct PartsWriter {
     listed: Vec<Part>,
     order: u32,
     done: Vec<Part>,
-    events: Option<PartWriter>,
-    scopes: Option<PartWriter>,
+    open: BTreeMap<Table, PartWriter>,
 }
 
 impl PartsWriter {
@@ -34,22 +34,46 @@ impl PartsWriter {
             listed: manifest.parts.clone(),
             order: manifest.next_order(),
             done: Vec::new(),
-            events: None,
-            scopes: None,
+            open: BTreeMap::new(),
         }
     }
 
     /// Starts a new order: what follows is merged by time with what came before.
     pub(crate) fn next_order(&mut self) -> Result<()> {
-        if let Some(writer) = self.events.take() {
-            self.done.push(writer.finish(self.order)?);
-        }
+        self.finish_open()?;
         self.order += 1;
         Ok(())
     }
 
-    fn number(&self, table: &str) -> u32 {
-        next_number(self.listed.iter().chain(&self.done), table)
+    fn finish_open(&mut self) -> Result<()> {
+        for (_, writer) in std::mem::take(&mut self.open) {
+            self.done.push(writer.finish(self.order)?);
+        }
+        Ok(())
+    }
+
+    fn create(&self, table: Table, schema: SchemaRef) -> Result<PartWriter> {
+        let number = next_number(self.listed.iter().chain(&self.done), table.name());
+        PartWriter::create(&self.trace, table.name(), number, schema)
+    }
+
+    /// Appends rows whose times are `times`, of which there is at least one.
+    fn append(
+        &mut self,
+        table: Table,
+        records: &RecordBatch,
+        times: impl Iterator<Item = i64>,
+    ) -> Result<()> {
+        if self.open.get(&table).is_some_and(|writer| writer.rows >= PART_ROWS)
+            && let Some(writer) = self.open.remove(&table)
+        {
+            self.done.push(writer.finish(self.order)?);
+        }
+        if !self.open.contains_key(&table) {
+            self.open.insert(table, self.create(table, records.schema())?);
+        }
+        let span = times.fold((i64::MAX, i64::MIN), |(from, to), time| (from.min(time), to.max(time)));
+        self.open.get_mut(&table).expect("made above").write(records, Some(span))
     }
 
     /// Appends events.
@@ -57,35 +81,36 @@ impl PartsWriter {
         &mut self,
         batch: &EventBatch,
         tables: &Tables,
-        stack_key: &dyn Fn(StackId) -> u64,
+        stack_key: StackKey<'_>,
     ) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
-        if self.events.as_ref().is_some_and(|writer| writer.rows >= PART_ROWS)
-            && let Some(writer) = self.events.take()
-        {
-            self.done.push(writer.finish(self.order)?);
-        }
-        if self.events.is_none() {
-            let number = self.number("event");
-            self.events = Some(PartWriter::create(&self.trace, "event", number, event_schema())?);
-        }
         let times = (0..batch.len()).map(|row| batch.time_ns.at(row));
-        let span = times.fold((i64::MAX, i64::MIN), |(from, to), time| (from.min(time), to.max(time)));
-        let writer = self.events.as_mut().expect("made above");
-        writer.write(&to_record_batch(batch, tables, stack_key), Some(span))
+        self.append(Table::Event, &to_record_batch(batch, tables, stack_key), times)
     }
 
-    /// Appends scope rows.
-    pub(crate) fn scopes(&mut self, rows: &[ScopeRow], tables: &Tables) -> Result<()> {
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
-        if self.scopes.is_none() {
-            let number = self.number("scope");
-            self.scopes = Some(PartWriter::create(&self.trace, "scope", number, scope_schema())?);
+    /// Appends rows of another table.
+    pub(crate) fn rows<T: Columns>(
+        &mut self,
+        rows: &[T],
+        tables: &Tables,
+        stack_key: StackKey<'_>,
+    ) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
         }
-        let writer = self.scopes.as_mut().expect("made above");
-        writer.write(&scope_records(rows, tables), Some((first.time_ns, last.time_ns)))
+        self.append(T::TABLE, &to_records(rows, tables, stack_key), rows.iter().map(T::time_ns))
+    }
+
+    /// Appends what came from the tail.
+    pub(crate) fn tail(&mut self, rows: &TailRows, registry: &Registry) -> Result<()> {
+        let (tables, stack_key) = (&registry.tables, &|stack| registry.stack_key(stack));
+        self.events(&rows.events, tables, stack_key)?;
+        self.rows(&rows.scopes, tables, stack_key)?;
+        self.rows(&rows.samples, tables, stack_key)?;
+        self.rows(&rows.output, tables, stack_key)?;
+        self.rows(&rows.stack_samples, tables, stack_key)
     }
 
     /// Writes definitions, each table as a part of its own.
@@ -96,64 +121,30 @@ impl PartsWriter {
         Ok(())
     }
 
-    fn whole(&mut self, table: &str, records: &RecordBatch) -> Result<()> {
-        let mut writer = PartWriter::create(&self.trace, table, self.number(table), records.schema())?;
+    fn whole(&mut self, table: Table, records: &RecordBatch) -> Result<()> {
+        let mut writer = self.create(table, records.schema())?;
         writer.write(records, None)?;
         self.done.push(writer.finish(self.order)?);
         Ok(())
     }
 
-    /// Completes all parts; with `processes` also a new process table, which replaces earlier ones.
-    pub(crate) fn finish(mut self, processes: bool, manifest: &mut Manifest) -> Result<Vec<Part>> {
-        let open = [self.events.take(), self.scopes.take()];
-        for writer in open.into_iter().flatten() {
-            self.done.push(writer.finish(self.order)?);
-        }
-        if processes {
-            self.whole("process", &process_records(manifest))?;
-            // The file of the earlier table is deleted with the next sealing that finds it unlisted.
-            manifest.parts.retain(|part| part.table != "process");
+    /// Completes all parts. The tables of `anew`, of processes or subjects, are written as a whole and
+    /// replace earlier ones, whose files are deleted once they are not listed any more.
+    pub(crate) fn finish(
+        mut self,
+        anew: &[Table],
+        manifest: &mut Manifest,
+        tables: &Tables,
+    ) -> Result<Vec<Part>> {
+        self.finish_open()?;
+        for table in anew {
+            let records = match table {
+                Table::Process => process_records(manifest),
+                _ => subjects::to_records(tables),
+            };
+            self.whole(*table, &records)?;
+            manifest.parts.retain(|part| part.table != table.name());
         }
         Ok(self.done)
     }
-}
-
-fn scope_schema() -> SchemaRef {
-    let fields = vec![
-        Field::new("time", time_type(), false),
-        Field::new("process", DataType::UInt32, false),
-        Field::new("thread", DataType::UInt64, false),
-        Field::new("action", word_type(), false),
-        Field::new("scope", DataType::UInt64, true),
-        Field::new("parent", DataType::UInt64, true),
-        Field::new("name", word_type(), true),
-    ];
-    Arc::new(Schema::new(fields))
-}
-
-fn scope_records(rows: &[ScopeRow], tables: &Tables) -> RecordBatch {
-    let words = |words: &mut dyn Iterator<Item = Option<&str>>| {
-        let mut builder = StringDictionaryBuilder::<Int32Type>::new();
-        for word in words {
-            builder.append_option(word);
-        }
-        Arc::new(builder.finish()) as ArrayRef
-    };
-    let action = |row: &ScopeRow| match row.action {
-        ScopeAction::Enter => "enter",
-        ScopeAction::Exit => "exit",
-        ScopeAction::Mark => "mark",
-    };
-    let some = |value: u64| (value != 0).then_some(value);
-    let times = TimestampNanosecondArray::from_iter_values(rows.iter().map(|row| row.time_ns));
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(times.with_timezone("UTC")),
-        Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| row.process.0))),
-        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.thread))),
-        words(&mut rows.iter().map(|row| Some(action(row)))),
-        Arc::new(rows.iter().map(|row| some(row.scope)).collect::<UInt64Array>()),
-        Arc::new(rows.iter().map(|row| some(row.parent)).collect::<UInt64Array>()),
-        words(&mut rows.iter().map(|row| Some(tables.string(row.name)).filter(|name| !name.is_empty()))),
-    ];
-    RecordBatch::try_new(scope_schema(), columns).expect("columns are built to the schema")
 }

@@ -19,15 +19,26 @@ use rustc_hash::FxHashMap;
 use crate::error::Result;
 use crate::manifest::{Manifest, ProcessEntry};
 use crate::part;
+use crate::subjects;
+use crate::table::Table;
 
 /// Puts a process and one of its own numbers together.
 pub(crate) fn key(process: ProcessId, number: u32) -> u64 {
     u64::from(process.0) << 32 | u64::from(number)
 }
 
+/// Which of the small tables a reader needs; processes and subjects it always gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Names of subjects and scopes, which a tail may give by id.
+    Names,
+    /// Stacks as well.
+    Everything,
+}
+
 /// Tables in memory, and how to get there from ids at rest.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Registry {
+pub struct Registry {
     pub(crate) tables: Tables,
     pub(crate) strings: FxHashMap<u64, StringId>,
     pub(crate) frames: FxHashMap<u64, u32>,
@@ -42,6 +53,8 @@ pub(crate) struct Definitions {
     pub(crate) strings: Vec<(u64, String)>,
     pub(crate) frames: Vec<(u64, Frame)>,
     pub(crate) stacks: Vec<(u64, u64, u64)>,
+    /// Whether subjects are new or ended. Their table is written as a whole.
+    pub(crate) has_subjects: bool,
 }
 
 impl Registry {
@@ -49,16 +62,22 @@ impl Registry {
     ///
     /// # Errors
     /// If a part cannot be read.
-    pub(crate) fn load(trace: &Path, manifest: &Manifest) -> Result<Self> {
+    pub(crate) fn load(trace: &Path, manifest: &Manifest, needs: Needs) -> Result<Self> {
         let mut registry = Self::default();
         registry.set_processes(manifest);
-        for part in manifest.parts_of("string") {
+        for part in manifest.parts_of(Table::Subject.name()) {
+            part::read_all(&part.path(trace), |records| subjects::read(records, &mut registry.tables))?;
+        }
+        for part in manifest.parts_of(Table::String.name()) {
             part::read_all(&part.path(trace), |records| registry.read_strings(records))?;
         }
-        for part in manifest.parts_of("frame") {
+        if needs == Needs::Names {
+            return Ok(registry);
+        }
+        for part in manifest.parts_of(Table::Frame.name()) {
             part::read_all(&part.path(trace), |records| registry.read_frames(records))?;
         }
-        for part in manifest.parts_of("stack") {
+        for part in manifest.parts_of(Table::Stack.name()) {
             part::read_all(&part.path(trace), |records| registry.read_stacks(records))?;
         }
         Ok(registry)
@@ -145,14 +164,14 @@ impl Registry {
     }
 }
 
-fn column<'a, P: arrow_array::ArrowPrimitiveType>(
+pub(crate) fn column<'a, P: arrow_array::ArrowPrimitiveType>(
     records: &'a RecordBatch,
     name: &str,
 ) -> Option<&'a arrow_array::PrimitiveArray<P>> {
     records.column_by_name(name)?.as_primitive_opt::<P>()
 }
 
-fn text_column<'a>(records: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
+pub(crate) fn text_column<'a>(records: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
     records.column_by_name(name)?.as_string_opt::<i32>()
 }
 
@@ -168,11 +187,12 @@ impl Definitions {
             strings: Vec::new(),
             frames: (1..frames as u32).map(|id| (u64::from(id), tables.frame(id))).collect(),
             stacks: (1..stacks as u32).filter_map(stack_row).collect(),
+            has_subjects: !tables.subjects.is_empty(),
         }
     }
 
     /// Turns the definitions into rows, by table; tables without any are left out.
-    pub(crate) fn to_records(&self, tables: &Tables) -> Vec<(&'static str, RecordBatch)> {
+    pub(crate) fn to_records(&self, tables: &Tables) -> Vec<(Table, RecordBatch)> {
         let mut out = Vec::new();
         let table = |schema: &SchemaRef, columns: Vec<ArrayRef>| {
             RecordBatch::try_new(schema.clone(), columns).expect("columns are built to the schema")
@@ -182,7 +202,7 @@ impl Definitions {
             let schema = schema(&[("string", DataType::UInt64, false), ("text", DataType::Utf8, false)]);
             let ids = keys(self.strings.iter().map(|(key, _)| *key).collect());
             let texts = StringArray::from_iter_values(self.strings.iter().map(|(_, text)| text));
-            out.push(("string", table(&schema, vec![ids, Arc::new(texts)])));
+            out.push((Table::String, table(&schema, vec![ids, Arc::new(texts)])));
         }
         if !self.frames.is_empty() {
             let schema = schema(&[
@@ -205,7 +225,7 @@ impl Definitions {
                 text(|frame| frame.module),
                 keys(self.frames.iter().map(|(_, frame)| frame.address).collect()),
             ];
-            out.push(("frame", table(&schema, columns)));
+            out.push((Table::Frame, table(&schema, columns)));
         }
         if !self.stacks.is_empty() {
             let schema = schema(&[
@@ -219,13 +239,13 @@ impl Definitions {
                 Arc::new(parents.collect::<UInt64Array>()),
                 keys(self.stacks.iter().map(|(_, _, frame)| *frame).collect()),
             ];
-            out.push(("stack", table(&schema, columns)));
+            out.push((Table::Stack, table(&schema, columns)));
         }
         out
     }
 }
 
-fn schema(fields: &[(&str, DataType, bool)]) -> SchemaRef {
+pub(crate) fn schema(fields: &[(&str, DataType, bool)]) -> SchemaRef {
     let field = |(name, kind, nullable): &(&str, DataType, bool)| Field::new(*name, kind.clone(), *nullable);
     Arc::new(Schema::new(fields.iter().map(field).collect::<Vec<_>>()))
 }

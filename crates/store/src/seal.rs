@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use floodmark_event::EventBatch;
 use floodmark_event::tail::reader::{Life, RingReader};
 use floodmark_event::tail::segment::Frame;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part, Run};
-use crate::merge::{ScopeRow, TailMerge};
+use crate::merge::{TailMerge, TailRows};
 use crate::parts::PartsWriter;
-use crate::registry::Registry;
+use crate::registry::{Needs, Registry};
 use crate::signals;
+use crate::table::Table;
 use crate::tail::{self, Elsewhere, SEGMENTS, TailFile, TailSnapshot, parse_name};
 use crate::trace;
 
@@ -107,7 +107,7 @@ impl Sealer {
                 manifest
             }
         };
-        let registry = Registry::load(trace, &manifest)?;
+        let registry = Registry::load(trace, &manifest, Needs::Everything)?;
         // Drain files of an earlier sealer are read, never appended to: their end may be torn.
         let numbers = tail::names(trace)?.into_iter().filter_map(|name| match parse_name(&name)? {
             TailFile::Segment { lane: None, number, .. } => Some(number.saturating_add(1)),
@@ -245,16 +245,12 @@ impl Sealer {
     }
 
     fn write_parts(&mut self, snapshot: TailSnapshot, manifest: &mut Manifest) -> Result<Vec<Part>> {
-        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, None);
+        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, None, None);
         self.registry.set_processes(manifest);
         let mut writer = PartsWriter::new(&self.trace, manifest);
-        let mut batch = EventBatch::new();
-        let mut scopes: Vec<ScopeRow> = Vec::new();
-        while merge.next(&mut batch, &mut scopes, &self.registry) {
-            let registry = &self.registry;
-            writer.events(&batch, &registry.tables, &|stack| registry.stack_key(stack))?;
-            writer.scopes(&scopes, &registry.tables)?;
-            scopes.clear();
+        let mut rows = TailRows::default();
+        while merge.next(&mut rows, &self.registry) {
+            writer.tail(&rows, &self.registry)?;
         }
         writer.definitions(&merge.definitions, &self.registry.tables)?;
         for (process, lane, position) in merge.positions() {
@@ -263,8 +259,14 @@ impl Sealer {
             }
         }
         manifest.losses.extend(&merge.losses);
-        let listed: u64 = manifest.parts_of("process").map(|part| part.rows).sum();
-        writer.finish(listed != manifest.processes.len() as u64, manifest)
+        let mut anew = Vec::new();
+        if manifest.rows_of(Table::Process) != manifest.processes.len() as u64 {
+            anew.push(Table::Process);
+        }
+        if merge.definitions.has_subjects {
+            anew.push(Table::Subject);
+        }
+        writer.finish(&anew, manifest, &self.registry.tables)
     }
 
     /// Deletes files whose events are all in parts.

@@ -5,17 +5,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use floodmark_event::{EventBatch, Tables};
+use floodmark_event::{EventBatch, SubjectRow, Tables};
 
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
 use crate::merge::TailMerge;
 use crate::part;
 use crate::parts::PartsWriter;
-use crate::registry::{Definitions, Registry};
+use crate::registry::{Definitions, Needs, Registry};
+use crate::rows::Row;
+use crate::scan::batch::Batch;
 use crate::scan::{Scan, ScanProps};
 use crate::seal::{self, Sealer};
 use crate::source::Losses;
+use crate::table::Table;
 use crate::tail::{self, Elsewhere, SEGMENTS, TailSnapshot, parse_name};
 
 /// How often a live trace is looked at again because it was being sealed meanwhile.
@@ -34,15 +37,12 @@ pub fn is_trace(path: &Path) -> bool {
     path.join(MANIFEST_FILE).is_file() || path.join(SEGMENTS).is_dir()
 }
 
-/// Folders of tables.
-const TABLES: [&str; 6] = ["event", "scope", "process", "string", "frame", "stack"];
-
 /// Whether there are files that look like parts.
 pub(crate) fn has_parts(trace: &Path) -> bool {
     let is_part = |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".parquet");
-    TABLES
-        .iter()
-        .any(|table| fs::read_dir(trace.join(table)).is_ok_and(|entries| entries.flatten().any(is_part)))
+    Table::ALL.iter().any(|table| {
+        fs::read_dir(trace.join(table.name())).is_ok_and(|entries| entries.flatten().any(is_part))
+    })
 }
 
 /// The error for a trace with parts and nothing that lists them.
@@ -101,9 +101,42 @@ impl Trace {
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn scan(&self, props: &ScanProps) -> Result<Scan> {
+        self.batches(props)
+    }
+
+    /// Reads the rows of another table, which the type of row says: [`SampleRow`], [`OutputRow`],
+    /// [`StackSampleRow`] or [`ScopeRow`].
+    ///
+    /// [`SampleRow`]: floodmark_event::SampleRow
+    /// [`OutputRow`]: floodmark_event::OutputRow
+    /// [`StackSampleRow`]: floodmark_event::StackSampleRow
+    /// [`ScopeRow`]: floodmark_event::ScopeRow
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn rows<T: Row>(&self, props: &ScanProps) -> Result<Scan<Vec<T>>> {
+        self.batches(props)
+    }
+
+    /// Returns what was observed, with how it ended as far as that is known now.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn subjects(&self) -> Result<BTreeMap<u64, SubjectRow>> {
+        Ok(self.look(Needs::Names, None, Some(Table::Subject))?.registry.tables.subjects)
+    }
+
+    pub(crate) fn batches<B: Batch>(&self, props: &ScanProps) -> Result<Scan<B>> {
+        let Look { manifest, registry, tail } = self.look(B::NEEDS, props.from_ns, Some(B::TABLE))?;
+        Ok(Scan::new(&self.path, &manifest, registry, tail, props.clone()))
+    }
+
+    /// Looks at everything at one moment. Of the tail it may leave out what came before `from_ns` and
+    /// leaves out other tables than `only`.
+    fn look(&self, needs: Needs, from_ns: Option<i64>, only: Option<Table>) -> Result<Look> {
         if !self.live {
-            let registry = Registry::load(&self.path, &self.manifest)?;
-            return Ok(Scan::new(&self.path, &self.manifest, registry, None, props.clone()));
+            let registry = Registry::load(&self.path, &self.manifest, needs)?;
+            return Ok(Look { manifest: self.manifest.clone(), registry, tail: None });
         }
         let mut looked = 0;
         loop {
@@ -117,7 +150,7 @@ impl Trace {
             }
             let mut manifest = before;
             snapshot.adopt(&mut manifest);
-            let registry = Registry::load(&self.path, &manifest);
+            let registry = Registry::load(&self.path, &manifest, needs);
             // Likewise a part that was replaced while its table was read.
             let mut registry = match registry {
                 Err(Error::Io { source, .. })
@@ -127,10 +160,17 @@ impl Trace {
                 }
                 other => other?,
             };
-            let merge = TailMerge::new(snapshot, &manifest, &mut registry, props.from_ns);
-            return Ok(Scan::new(&self.path, &manifest, registry, Some(merge), props.clone()));
+            let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, from_ns, only));
+            return Ok(Look { manifest, registry, tail });
         }
     }
+}
+
+/// What a trace consists of at one moment.
+struct Look {
+    manifest: Manifest,
+    registry: Registry,
+    tail: Option<TailMerge>,
 }
 
 /// Seals the tail of a trace nobody records into any more; `None` if that is not for us to do.
@@ -159,7 +199,7 @@ fn seal_all(trace: &Path, lock: File, elsewhere: Elsewhere) -> Result<Manifest> 
 
 /// Deletes files that look like parts but are not listed: what a crash left half done.
 pub(crate) fn sweep(trace: &Path, manifest: &Manifest) {
-    for table in TABLES {
+    for table in Table::ALL.map(Table::name) {
         let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -222,19 +262,18 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
         if part.table == "event" {
             report.lost_events = report.lost_events.saturating_add(part.rows);
             manifest.losses.add(part.rows, "their part was damaged and set aside by repair");
+        } else {
+            let reason = format!("a part of the {} table was damaged and set aside by repair", part.table);
+            manifest.losses.add(part.rows, &reason);
         }
         report.set_aside.push((aside, check.err().map(|error| error.to_string()).unwrap_or_default()));
     }
-    let before = event_rows(&manifest);
+    let before = manifest.rows_of(Table::Event);
     manifest.save(path)?;
     let manifest = seal_all(path, lock, Elsewhere::HasEnded)?;
-    report.events = event_rows(&manifest);
+    report.events = manifest.rows_of(Table::Event);
     report.recovered_events = report.events.saturating_sub(before);
     Ok(report)
-}
-
-fn event_rows(manifest: &Manifest) -> u64 {
-    manifest.parts_of("event").fold(0, |rows, part| rows.saturating_add(part.rows))
 }
 
 /// Reads every row of a part.
@@ -254,7 +293,7 @@ fn read_through(trace: &Path, listed: &Part) -> Result<()> {
 /// Makes a manifest from the parts that are there.
 fn rebuild(trace: &Path) -> Result<Manifest> {
     let mut manifest = Manifest::new(Run::default());
-    for table in TABLES {
+    for table in Table::ALL.map(Table::name) {
         let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| name.ends_with(".parquet")).collect();
@@ -320,15 +359,30 @@ impl TraceWriter {
     /// # Errors
     /// [`Error::Io`].
     pub fn write(&mut self, batch: &EventBatch, tables: &Tables) -> Result<()> {
-        let times = (0..batch.len()).map(|row| batch.time_ns.at(row));
-        let start = self.span.unwrap_or((i64::MAX, i64::MIN));
-        let span = times.fold(start, |(from, to), time| (from.min(time), to.max(time)));
-        self.span = Some(span).filter(|(from, to)| from <= to);
+        self.cover((0..batch.len()).map(|row| batch.time_ns.at(row)));
         let parts = self.parts.as_mut().expect("present until finished");
         parts.events(batch, tables, &|stack| u64::from(stack.0))
     }
 
-    /// Starts a sequence of its own: events written from now on are merged by time with the earlier.
+    /// Appends rows of another table, which come after those of earlier calls. Subjects are written
+    /// with the tables at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_rows<T: Row>(&mut self, rows: &[T], tables: &Tables) -> Result<()> {
+        self.cover(rows.iter().map(T::time_ns));
+        let parts = self.parts.as_mut().expect("present until finished");
+        // A row of output can be long, and what is turned into columns at once is in memory twice.
+        rows.chunks(T::ROWS).try_for_each(|rows| parts.rows(rows, tables, &|stack| u64::from(stack.0)))
+    }
+
+    fn cover(&mut self, times: impl Iterator<Item = i64>) {
+        let start = self.span.unwrap_or((i64::MAX, i64::MIN));
+        let span = times.fold(start, |(from, to), time| (from.min(time), to.max(time)));
+        self.span = Some(span).filter(|(from, to)| from <= to);
+    }
+
+    /// Starts a sequence of its own: rows written from now on are merged by time with the earlier.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -336,7 +390,7 @@ impl TraceWriter {
         self.parts.as_mut().expect("present until finished").next_order()
     }
 
-    /// Completes the trace. `tables` is what the ids of all events written point to.
+    /// Completes the trace. `tables` is what the ids of all rows written point to.
     ///
     /// # Errors
     /// [`Error::Io`]; then there is no trace.
@@ -362,8 +416,11 @@ impl TraceWriter {
             manifest.run.end_ns.get_or_insert(to);
         }
         let mut parts = self.parts.take().expect("present until finished");
-        parts.definitions(&Definitions::of_tables(tables), tables)?;
-        let parts = parts.finish(true, &mut manifest)?;
+        let definitions = Definitions::of_tables(tables);
+        parts.definitions(&definitions, tables)?;
+        let anew: &[Table] =
+            if definitions.has_subjects { &[Table::Process, Table::Subject] } else { &[Table::Process] };
+        let parts = parts.finish(anew, &mut manifest, tables)?;
         manifest.parts = parts;
         manifest.save(&self.temporary)?;
         if self.overwrite == Overwrite::Yes && self.path.exists() {

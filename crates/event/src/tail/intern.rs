@@ -1,6 +1,6 @@
-//! Strings, frames and stacks that records refer to by number.
+//! Strings, frames, stacks and subjects that records refer to by number.
 //!
-//! Three tables in address space that is reserved at once and backed as it is used, so nothing ever
+//! Tables in address space that is reserved at once and backed as it is used, so nothing ever
 //! moves: looking up takes no lock and needs no allocator. Invariants: an id is handed out only after
 //! its definition is committed to the tail, so a reader that sees an id and then reads the
 //! definitions finds it; entries are never changed or removed; a forked child keeps its parent's
@@ -9,13 +9,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::record::{MAX_PAYLOAD_BYTES, NumbersPayload, RecordType, TextPayload};
+use super::record::{MAX_PAYLOAD_BYTES, NumbersPayload, RecordType, SubjectEntry, TextPayload};
+use super::values::zigzag;
 use crate::event::StackId;
 use crate::tables::Frame;
 
 const MAX_STRINGS: usize = 1 << 19;
 const MAX_FRAMES: usize = 1 << 19;
 const MAX_STACKS: usize = 1 << 21;
+const MAX_SUBJECTS: usize = 1 << 20;
 const TEXT_BYTES: usize = 64 << 20;
 /// Longest string that is kept whole; a longer one is cut, as its record would be.
 const MAX_TEXT: usize = MAX_PAYLOAD_BYTES - 16;
@@ -26,14 +28,11 @@ type Write<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 /// A hash table of ids in mapped memory: linear probing, half full at most, never shrinks.
 struct Table<T: 'static> {
     slots: &'static [AtomicU32],
-    entries: *mut T,
-    capacity: usize,
-    count: AtomicU32,
-    inserting: AtomicBool,
+    list: List<T>,
 }
 
 /// Maps zeroed memory for `count` values that zeros are valid for.
-fn reserve<T>(count: usize) -> Option<*mut T> {
+pub(super) fn reserve<T>(count: usize) -> Option<*mut T> {
     // SAFETY: a new anonymous mapping touches nothing of ours.
     let base = unsafe {
         libc::mmap(
@@ -48,13 +47,18 @@ fn reserve<T>(count: usize) -> Option<*mut T> {
     (base != libc::MAP_FAILED).then_some(base.cast())
 }
 
-impl<T: Copy + 'static> Table<T> {
+/// Entries in the order of their ids, in mapped memory; never shrinks.
+struct List<T: 'static> {
+    entries: *mut T,
+    capacity: usize,
+    count: AtomicU32,
+    inserting: AtomicBool,
+}
+
+impl<T: Copy + 'static> List<T> {
     fn new(capacity: usize) -> Option<Self> {
-        let slots = reserve::<AtomicU32>(capacity * 2)?;
-        // SAFETY: mapped above for that many values, zeros are valid atomics, never unmapped.
-        let slots = unsafe { std::slice::from_raw_parts(slots, capacity * 2) };
         let entries = reserve::<T>(capacity)?;
-        Some(Self { slots, entries, capacity, count: AtomicU32::new(0), inserting: AtomicBool::new(false) })
+        Some(Self { entries, capacity, count: AtomicU32::new(0), inserting: AtomicBool::new(false) })
     }
 
     fn len(&self) -> u32 {
@@ -68,6 +72,42 @@ impl<T: Copy + 'static> Table<T> {
         unsafe { *self.entries.add(id as usize - 1) }
     }
 
+    /// Calls `insert` while nobody else adds an entry.
+    fn alone<R>(&self, insert: impl FnOnce() -> R) -> R {
+        while self.inserting.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let result = insert();
+        self.inserting.store(false, Ordering::Release);
+        result
+    }
+
+    /// Adds what `make` gives and defines it. Called within [`Self::alone`] only.
+    fn add(&self, make: impl FnOnce() -> Option<T>, define: impl FnOnce(u32) -> bool) -> Option<u32> {
+        let id = self.len() + 1;
+        if id as usize > self.capacity {
+            return None;
+        }
+        let entry = make()?;
+        // An id that could not be defined is not handed out; its number goes to the next.
+        if !define(id) {
+            return None;
+        }
+        // SAFETY: below the capacity, and only the holder of `inserting` writes.
+        unsafe { self.entries.add(id as usize - 1).write(entry) };
+        self.count.store(id, Ordering::Release);
+        Some(id)
+    }
+}
+
+impl<T: Copy + 'static> Table<T> {
+    fn new(capacity: usize) -> Option<Self> {
+        let slots = reserve::<AtomicU32>(capacity * 2)?;
+        // SAFETY: mapped above for that many values, zeros are valid atomics, never unmapped.
+        let slots = unsafe { std::slice::from_raw_parts(slots, capacity * 2) };
+        Some(Self { slots, list: List::new(capacity)? })
+    }
+
     /// Returns the id of the entry that `is` it, starting from `hash`, or the slot for a new one.
     fn find(&self, hash: u64, is: &impl Fn(T) -> bool) -> Result<u32, usize> {
         let mask = self.slots.len() - 1;
@@ -75,7 +115,7 @@ impl<T: Copy + 'static> Table<T> {
         loop {
             match self.slots[at].load(Ordering::Acquire) {
                 0 => return Err(at),
-                id if is(self.entry(id)) => return Ok(id),
+                id if is(self.list.entry(id)) => return Ok(id),
                 _ => at = (at + 1) & mask,
             }
         }
@@ -92,27 +132,14 @@ impl<T: Copy + 'static> Table<T> {
         if let Ok(id) = self.find(hash, &is) {
             return Some(id);
         }
-        while self.inserting.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        let id = match self.find(hash, &is) {
+        self.list.alone(|| match self.find(hash, &is) {
             Ok(id) => Some(id),
-            Err(_) if self.len() as usize >= self.capacity => None,
-            Err(slot) => make().and_then(|entry| {
-                let id = self.len() + 1;
-                // An id that could not be defined is not handed out; its number goes to the next.
-                if !define(id) {
-                    return None;
-                }
-                // SAFETY: below the capacity, and only the holder of `inserting` writes.
-                unsafe { self.entries.add(id as usize - 1).write(entry) };
-                self.count.store(id, Ordering::Release);
+            Err(slot) => {
+                let id = self.list.add(make, define)?;
                 self.slots[slot].store(id, Ordering::Release);
                 Some(id)
-            }),
-        };
-        self.inserting.store(false, Ordering::Release);
-        id
+            }
+        })
     }
 }
 
@@ -128,7 +155,7 @@ struct Stack {
     frame: u32,
 }
 
-/// All three tables.
+/// All tables.
 pub(crate) struct Interner {
     /// `None` if there was no address space for them.
     tables: Option<Tables>,
@@ -138,6 +165,7 @@ struct Tables {
     strings: Table<Text>,
     frames: Table<Frame>,
     stacks: Table<Stack>,
+    subjects: List<SubjectEntry>,
     texts: *mut u8,
     texts_used: AtomicU64,
 }
@@ -192,6 +220,17 @@ fn stack_definition(id: u32, stack: Stack) -> NumbersPayload {
     payload.number(u64::from(stack.parent.0)).number(u64::from(stack.frame))
 }
 
+fn subject_definition(id: u32, subject: &SubjectEntry) -> NumbersPayload {
+    NumbersPayload::new(RecordType::Subject)
+        .number(u64::from(id))
+        .number(subject.kind as u64)
+        .number(subject.number)
+        .number(zigzag(subject.start_ns))
+        .number(u64::from(subject.parent.0))
+        .number(u64::from(subject.name.0))
+        .number(u64::from(subject.detail.0))
+}
+
 impl Interner {
     /// Makes empty tables that live as long as the process. If there is no address space for them,
     /// every look-up is a counted loss.
@@ -201,6 +240,7 @@ impl Interner {
                 strings: Table::new(MAX_STRINGS)?,
                 frames: Table::new(MAX_FRAMES)?,
                 stacks: Table::new(MAX_STACKS)?,
+                subjects: List::new(MAX_SUBJECTS)?,
                 texts: reserve::<u8>(TEXT_BYTES)?,
                 texts_used: AtomicU64::new(0),
             })
@@ -247,12 +287,20 @@ impl Interner {
         )
     }
 
+    /// Gives a subject an id, a new one every time: two things may look the same.
+    pub(crate) fn subject(&self, subject: &SubjectEntry, write: Write<'_>) -> Option<u32> {
+        let subjects = &self.tables.as_ref()?.subjects;
+        let define = |id| write(subject_definition(id, subject).finish());
+        subjects.alone(|| subjects.add(|| Some(*subject), define))
+    }
+
     /// Writes every definition again, for a process that inherited them.
     pub(crate) fn define_all(&self, write: Write<'_>) {
         let Some(tables) = &self.tables else { return };
-        let Tables { strings, frames, stacks, .. } = tables;
+        let Tables { strings, frames, stacks, subjects, .. } = tables;
+        let (strings, frames, stacks) = (&strings.list, &frames.list, &stacks.list);
         // A thread of the parent may have been adding something when it forked.
-        for flag in [&strings.inserting, &frames.inserting, &stacks.inserting] {
+        for flag in [&strings.inserting, &frames.inserting, &stacks.inserting, &subjects.inserting] {
             flag.store(false, Ordering::Release);
         }
         for id in 1..=strings.len() {
@@ -263,6 +311,9 @@ impl Interner {
         }
         for id in 1..=stacks.len() {
             write(stack_definition(id, stacks.entry(id)).finish());
+        }
+        for id in 1..=subjects.len() {
+            write(subject_definition(id, &subjects.entry(id)).finish());
         }
     }
 }

@@ -7,6 +7,8 @@
 //! event to the slow path.
 #![expect(unsafe_code, reason = "writes records into memory shared with other processes")]
 
+mod observed;
+
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
@@ -20,6 +22,7 @@ use super::ring::{
     Ring,
 };
 use super::segment::{self, Frame};
+use super::values::Slots;
 use crate::clock;
 use crate::event::{Action, Kind, StackId, StringId};
 
@@ -80,6 +83,10 @@ pub(crate) struct Lane {
     spilled_bytes: Cell<u64>,
     /// Events lost since the last try to find space.
     stalled: Cell<u64>,
+    /// Latest values of samples, mapped when the first one comes.
+    values: Cell<*mut Slots>,
+    /// Chunk of the lane to which they belong, as in `begun`.
+    values_chunk: Cell<u32>,
     chunks: [Cell<u32>; MAX_LANE_CHUNKS],
     slots: [Cell<Slot>; PLACE_SLOTS],
 }
@@ -111,6 +118,8 @@ impl Lane {
             spill_number: Cell::new(0),
             spilled_bytes: Cell::new(0),
             stalled: Cell::new(0),
+            values: Cell::new(std::ptr::null_mut()),
+            values_chunk: Cell::new(0),
             chunks: [const { Cell::new(0) }; MAX_LANE_CHUNKS],
             slots: [const { Cell::new(Slot { place: NO_PLACE, chunk: 0 }) }; PLACE_SLOTS],
         }
@@ -184,35 +193,41 @@ impl Lane {
 
     /// Records something that is not an event; `build` gets the time since the previous record.
     pub(crate) fn other(&self, around: &impl Surroundings, build: impl FnOnce(u64) -> NumbersPayload) {
-        if self.busy.load(Ordering::Relaxed) {
-            around.ring().lose(LossReason::Nested, 1);
-            return;
-        }
-        self.busy.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if self.generation.load(Ordering::Relaxed) != around.generation() {
-            self.busy.store(false, Ordering::Relaxed);
-            return;
-        }
-        let now = clock::monotonic_ns();
-        let mut previous = self.previous.get();
-        // A chunk that has no room for the largest record is ended first: the time written below
-        // counts from the chunk's own previous record.
-        let ready =
-            self.position.get() as usize + super::record::MAX_PAYLOAD_BYTES + 16 <= CHUNK_PAYLOAD_BYTES;
-        if ready || self.next_chunk(around) {
-            if !ready {
-                previous = self.previous.get();
+        self.exclusively(1, around, || {
+            let now = clock::monotonic_ns();
+            // A chunk that has no room for the largest record is ended first: the time written below
+            // counts from the chunk's own previous record.
+            if !self.has_room(super::record::MAX_PAYLOAD_BYTES + 16, around) {
+                around.ring().lose(LossReason::NoSpace, 1);
+                return;
             }
+            let mut previous = self.previous.get();
             let elapsed = now.saturating_sub(previous.time_ns);
             previous.time_ns += elapsed;
             self.previous.set(previous);
             self.put(build(elapsed).finish(), around);
-        } else {
-            around.ring().lose(LossReason::NoSpace, 1);
+        });
+    }
+
+    /// Calls `write` unless this thread is in the middle of a record, in which case `records` are lost,
+    /// or the recording has ended.
+    fn exclusively(&self, records: u64, around: &impl Surroundings, write: impl FnOnce()) {
+        if self.busy.load(Ordering::Relaxed) {
+            around.ring().lose(LossReason::Nested, records);
+            return;
+        }
+        self.busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.generation.load(Ordering::Relaxed) == around.generation() {
+            write();
         }
         compiler_fence(Ordering::SeqCst);
         self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Sees to it that `bytes` fit the current chunk; `false` if there is no space anywhere.
+    fn has_room(&self, bytes: usize, around: &impl Surroundings) -> bool {
+        self.position.get() as usize + bytes <= CHUNK_PAYLOAD_BYTES || self.next_chunk(around)
     }
 
     /// Enters scope `scope` and returns the one around it.
@@ -261,7 +276,7 @@ impl Lane {
     /// Appends an encoded record and commits it; counts it as lost if there is no room. Returns
     /// whether there was.
     pub(crate) fn put(&self, record: &[u8], around: &impl Surroundings) -> bool {
-        if self.position.get() as usize + record.len() > CHUNK_PAYLOAD_BYTES && !self.next_chunk(around) {
+        if !self.has_room(record.len(), around) {
             around.ring().lose(LossReason::NoSpace, 1);
             return false;
         }

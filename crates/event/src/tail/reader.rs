@@ -132,7 +132,7 @@ impl<R: ReadAt> RingReader<R> {
             [half(&header, offset_of!(Header, own_bytes)), half(&header, offset_of!(Header, chunk_bytes))];
         let version = half(&header, offset_of!(Header, version));
         if header[..8] != RING_MAGIC
-            || version != TAIL_VERSION
+            || !(1..=TAIL_VERSION).contains(&version)
             || sizes != [HEADER_BYTES as u32, CHUNK_BYTES as u32]
         {
             return Err(io::Error::new(

@@ -19,10 +19,16 @@
 //! length codes 0..7 stand for 0, 1, 2, 3, 4, 5, 6 and 8 bytes
 //! ```
 //!
-//! Any other record is one byte `type << 2 | 3`, two bytes of length, and its payload of varints
-//! and text. Unknown types are skipped and counted, so a later version can add some.
+//! Any other record is one byte `type << 2 | 3`, two bytes of length (one byte for types from 32 on),
+//! and its payload of varints and text. Unknown types are skipped and counted, so a later version can
+//! add some.
 
+mod observed;
+
+use self::observed::Observed;
+use super::values::Slots;
 use crate::event::{Action, Event, Kind, NO_DEVICE, StackId, StringId, UNKNOWN_BYTES};
+use crate::sample::{Metric, OutputStream, StackSeen, SubjectEnd, SubjectId, SubjectKind};
 
 /// Most bytes an event can take, with the slack its unconditional 8-byte stores need.
 pub const MAX_EVENT_BYTES: usize = 48;
@@ -69,7 +75,16 @@ pub(crate) enum RecordType {
     String = 7,
     Frame = 8,
     Stack = 9,
+    Subject = 10,
+    SubjectEnded = 11,
+    Output = 12,
+    StackSample = 13,
+    Samples = SHORT_TYPES,
+    SamplesAtOnce = 33,
 }
+
+/// Types from this one on have one byte of length.
+const SHORT_TYPES: u8 = 32;
 
 /// What both ends remember between two records of a chunk.
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,9 +199,18 @@ impl<const N: usize> Payload<N> {
     }
 
     pub(crate) fn finish(&mut self) -> &[u8] {
-        let payload = (self.len - 3) as u16;
+        self.finish_before(0)
+    }
+
+    /// Completes a record whose payload goes on with `more` bytes that stand elsewhere.
+    pub(crate) fn finish_before(&mut self, more: usize) -> &[u8] {
+        let payload = (self.len - 3 + more) as u16;
         self.bytes[1..3].copy_from_slice(&payload.to_le_bytes());
         &self.bytes[..self.len]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -259,6 +283,68 @@ pub enum Record<'a> {
         /// Innermost frame.
         frame: u32,
     },
+    /// Something to observe got its id.
+    Subject {
+        /// Its id in the process.
+        id: SubjectId,
+        /// What is known of it, with ids of the process.
+        entry: SubjectEntry,
+    },
+    /// Something that was observed ended.
+    SubjectEnded {
+        /// Its id in the process.
+        id: SubjectId,
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// How it ended.
+        end: SubjectEnd,
+    },
+    /// Something was read at an instant.
+    Sample {
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// What it is about, with the id of the process.
+        subject: SubjectId,
+        /// What was read.
+        metric: Metric,
+        /// What it was.
+        value: u64,
+    },
+    /// Output was read; a long one is several records.
+    Output {
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// Where it was written.
+        stream: OutputStream,
+        /// What was written.
+        bytes: &'a [u8],
+    },
+    /// A stack of somebody else was taken.
+    StackSample {
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// Whose, with the id of the process.
+        subject: SubjectId,
+        /// What was seen, with the stack's id in the process.
+        seen: StackSeen,
+    },
+}
+
+/// What the definition of a subject says, with ids of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubjectEntry {
+    /// What sort of thing.
+    pub kind: SubjectKind,
+    /// Operating system's number of the process; the device's number; 0 for others.
+    pub number: u64,
+    /// When it began, in nanoseconds since 1970-01-01 UTC; 0 where unknown.
+    pub start_ns: i64,
+    /// The subject it came from; 0 for none.
+    pub parent: SubjectId,
+    /// Its name.
+    pub name: StringId,
+    /// Command line, a device's UUID, a group's path.
+    pub detail: StringId,
 }
 
 /// Decodes the committed bytes of one chunk. The bytes are given to each call, so that a decoder can
@@ -270,6 +356,11 @@ pub struct Decoder {
     places: [Option<Place>; PLACE_SLOTS],
     thread: u64,
     scope: u32,
+    /// Subject of the samples that are being read, and where they end; behind us if there are none.
+    subject: SubjectId,
+    samples_end: usize,
+    /// Latest values of this chunk, once there are samples in it.
+    seen: Option<Box<Slots>>,
     /// Records of types this version does not know.
     pub skipped: u64,
 }
@@ -292,6 +383,9 @@ impl Decoder {
             places: [None; PLACE_SLOTS],
             thread: 0,
             scope: 0,
+            subject: SubjectId(0),
+            samples_end: 0,
+            seen: None,
             skipped: 0,
         }
     }
@@ -302,6 +396,12 @@ impl Decoder {
     /// [`Damage`] if the bytes do not decode; nothing can be read after that.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Record<'a>>, Damage> {
         loop {
+            if self.at < self.samples_end {
+                match self.sample(bytes)? {
+                    Some(sample) => return Ok(Some(sample)),
+                    None => continue,
+                }
+            }
             let Some(first) = bytes.get(self.at) else { return Ok(None) };
             if first & 3 != NOT_AN_EVENT {
                 return self.event(bytes).map(|event| Some(Record::Event(event)));
@@ -365,8 +465,9 @@ impl Decoder {
 
     /// Decodes a record that is not an event; `None` if it only changes the decoder's state.
     fn other<'a>(&mut self, bytes: &'a [u8], kind: u8) -> Result<Option<Record<'a>>, Damage> {
-        let len = bytes_at(bytes, self.at + 1, 2).ok_or(self.damage("a record is cut off"))? as usize;
-        let start = self.at + 3;
+        let len_bytes = if kind >= SHORT_TYPES { 1 } else { 2 };
+        let len = bytes_at(bytes, self.at + 1, len_bytes).ok_or(self.damage("a record is cut off"))? as usize;
+        let start = self.at + 1 + len_bytes;
         let payload = bytes.get(start..start + len).ok_or(self.damage("a record is cut off"))?;
         let mut fields = Fields { rest: payload };
         let short = self.damage("a record is too short for its type");
@@ -431,10 +532,19 @@ impl Decoder {
                 let (id, parent) = (StackId(number()? as u32), StackId(number()? as u32));
                 Some(Record::Stack { id, parent, frame: number()? as u32 })
             }
-            _ => {
-                self.skipped += 1;
-                None
-            }
+            _ => match self.observed(kind, payload) {
+                Observed::Record(record) => Some(record),
+                Observed::Samples { at } => {
+                    self.samples_end = start + len;
+                    self.at = start + at;
+                    return Ok(None);
+                }
+                Observed::Unknown => {
+                    self.skipped += 1;
+                    None
+                }
+                Observed::Short => return Err(short),
+            },
         };
         self.at = start + len;
         Ok(record)

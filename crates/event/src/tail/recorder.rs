@@ -113,7 +113,7 @@ impl std::fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// The recording of this process, whichever it is, looked up when needed.
-struct Current;
+pub(super) struct Current;
 
 impl Surroundings for Current {
     #[inline]
@@ -238,7 +238,9 @@ pub fn intern_stack(parent: StackId, frame: u32) -> StackId {
 }
 
 /// Calls `find` with the interner and a function that writes definitions, each once.
-fn define(find: impl FnOnce(&Interner, &mut dyn FnMut(&[u8]) -> bool) -> Option<u32>) -> Option<u32> {
+pub(super) fn define(
+    find: impl FnOnce(&Interner, &mut dyn FnMut(&[u8]) -> bool) -> Option<u32>,
+) -> Option<u32> {
     if !is_recording() || INSIDE.replace(true) {
         return None;
     }
@@ -255,7 +257,7 @@ fn define(find: impl FnOnce(&Interner, &mut dyn FnMut(&[u8]) -> bool) -> Option<
 }
 
 /// Calls `with` with this thread's lane, finding one if it has none.
-fn with_lane<R>(with: impl FnOnce(&Lane) -> R) -> Option<R> {
+pub(super) fn with_lane<R>(with: impl FnOnce(&Lane) -> R) -> Option<R> {
     let generation = GENERATION.load(Ordering::Relaxed);
     if generation == OFF {
         return None;

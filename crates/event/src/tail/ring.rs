@@ -16,8 +16,9 @@ use crate::clock::{Anchor, monotonic_ns};
 
 /// First bytes of a ring.
 pub(crate) const RING_MAGIC: [u8; 8] = *b"FLDRING1";
-/// Version of the ring's layout and of the records in it.
-pub const TAIL_VERSION: u32 = 1;
+/// Version of the ring's layout and of the records in it. A reader knows all up to its own: those of
+/// an earlier version are among those of a later one.
+pub const TAIL_VERSION: u32 = 2;
 /// Bytes of the ring's header.
 pub(crate) const HEADER_BYTES: usize = 4096;
 /// Bytes of a chunk, its header included.

@@ -3,31 +3,38 @@
 use floodmark_event::tail::reader::RingReader;
 use floodmark_event::tail::record::{Decoder, Record};
 use floodmark_event::tail::segment;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
-use floodmark_event::{Event, StackId};
+use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
+use floodmark_event::{Metric, OutputStream, StackId, StackReason, StackSeen, SubjectId};
 use proptest::prelude::*;
 
 use crate::tailing::Place as Folder;
 
 /// Decodes as far as the bytes are sound.
-fn decode(base: u64, payload: &[u8]) -> Vec<Event> {
+fn decode(base: u64, payload: &[u8]) -> Vec<Record<'_>> {
     let mut decoder = Decoder::new(base);
-    let mut events = Vec::new();
+    let mut records = Vec::new();
     while let Ok(Some(record)) = decoder.next(payload) {
-        if let Record::Event(event) = record {
-            events.push(event);
-        }
+        records.push(record);
     }
-    events
+    records
 }
 
-/// The bytes of a ring with a few thousand events in it.
+/// The bytes of a ring with a few thousand events in it, and what a sampler records between them.
 fn ring_bytes() -> Vec<u8> {
     let folder = Folder::new("damage");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
     for round in 0..3000u64 {
         let place = Place { stream: round % 5, ..Place::default() };
         tail::alloc(round << 8, round, &place, StackId(0));
+        if round % 10 == 0 {
+            let values =
+                [(Metric::Rss, round << 12), (Metric::Threads, round), (Metric::CpuTime, round << 20)];
+            tail::samples(SubjectId(round as u32 % 7), &values, When::At(round));
+            tail::output(OutputStream::Stdout, b"something", When::Now);
+            let (stack, reason) = (StackId(1), StackReason::Peak);
+            let seen = StackSeen { thread: round, stack, reason, pause_ns: round };
+            tail::stack_sample(SubjectId(1), &seen, When::Now);
+        }
     }
     recorder.stop();
     let mut entries = std::fs::read_dir(folder.path.join("segments")).expect("segments");
@@ -44,17 +51,18 @@ fn a_ring_cut_or_zeroed_anywhere_yields_prefixes() {
     let reader = RingReader::new(whole.as_slice()).expect("a ring");
     let (chunks, _) = reader.chunks().expect("chunks");
     let chunk = chunks.iter().find(|chunk| chunk.payload.len() > 10_000).expect("a well-filled chunk");
-    let events = decode(chunk.base_time_ns, &chunk.payload);
-    assert_eq!(events.len(), 3000);
+    let records = decode(chunk.base_time_ns, &chunk.payload);
+    assert_eq!(records.len(), 3000 + 300 * 5);
     for cut in (0..chunk.payload.len()).step_by(7) {
         let prefix = decode(chunk.base_time_ns, &chunk.payload[..cut]);
-        assert_eq!(prefix, events[..prefix.len()], "cut at {cut}");
+        assert_eq!(prefix, records[..prefix.len()], "cut at {cut}");
         let mut zeroed = chunk.payload.clone();
         zeroed[cut..].fill(0);
         let found = decode(chunk.base_time_ns, &zeroed);
-        // Zeros read as events of nothing at the same time; what came before is unharmed.
+        // Zeros read as events of nothing at the same time, or as the rest of a record they cut into; what
+        // came before is unharmed.
         assert!(found.len() >= prefix.len());
-        assert_eq!(found[..prefix.len()], events[..prefix.len()], "zeroed from {cut}");
+        assert_eq!(found[..prefix.len()], records[..prefix.len()], "zeroed from {cut}");
     }
     for cut in (0..whole.len()).step_by(997) {
         if let Ok(reader) = RingReader::new(&whole[..cut]) {

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use floodmark_event::Event;
 use floodmark_event::tail::reader::{RingProcess, RingReader};
-use floodmark_event::tail::record::{Decoder, Record};
+use floodmark_event::tail::record::{Decoder, Record, SubjectEntry};
 use floodmark_event::tail::segment;
+use floodmark_event::{Event, Metric, OutputStream, StackSeen, SubjectEnd, SubjectId};
 
 /// There is one recording per process, so tests of this binary take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -47,6 +47,19 @@ pub(crate) struct Tail {
     pub(crate) stacks: BTreeMap<(String, u32), (u32, u32)>,
     pub(crate) scopes: Vec<(u32, u32)>,
     pub(crate) processes: Vec<RingProcess>,
+    pub(crate) subjects: Vec<(String, u32, SubjectEntry)>,
+    pub(crate) observed: BTreeMap<(String, u32), Vec<Observed>>,
+    /// Committed bytes of all lanes but the one with definitions.
+    pub(crate) bytes: usize,
+}
+
+/// What a sampler recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Observed {
+    Ended(SubjectId, u64, SubjectEnd),
+    Sample(u64, SubjectId, Metric, u64),
+    Output(u64, OutputStream, Vec<u8>),
+    Stack(u64, SubjectId, StackSeen),
 }
 
 impl Tail {
@@ -86,6 +99,8 @@ impl Tail {
 
     fn decode(&mut self, stem: &str, lane: u32, base: u64, payload: &[u8]) {
         let mut decoder = Decoder::new(base);
+        self.bytes += if lane == 0 { 0 } else { payload.len() };
+        let mut observed = Vec::new();
         while let Some(record) = decoder.next(payload).expect("sound records") {
             match record {
                 Record::Event(event) => self.lanes.entry((stem.into(), lane)).or_default().push(event),
@@ -97,8 +112,23 @@ impl Tail {
                     self.stacks.insert((stem.into(), id.0), (parent.0, frame));
                 }
                 Record::EnterScope { scope, parent, .. } => self.scopes.push((scope, parent)),
+                Record::Subject { id, entry } => self.subjects.push((stem.into(), id.0, entry)),
+                Record::SubjectEnded { id, time_ns, end } => observed.push(Observed::Ended(id, time_ns, end)),
+                Record::Sample { time_ns, subject, metric, value } => {
+                    observed.push(Observed::Sample(time_ns, subject, metric, value));
+                }
+                Record::Output { time_ns, stream, bytes } => {
+                    observed.push(Observed::Output(time_ns, stream, bytes.to_vec()));
+                }
+                Record::StackSample { time_ns, subject, seen } => {
+                    observed.push(Observed::Stack(time_ns, subject, seen));
+                }
                 _ => {}
             }
+        }
+        assert_eq!(decoder.skipped, 0);
+        if !observed.is_empty() {
+            self.observed.entry((stem.into(), lane)).or_default().extend(observed);
         }
     }
 

@@ -21,7 +21,6 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use log::{CsvError, CsvHandle, CsvHealth, Flush};
-pub use name::{default_file_name, device_file_name};
 use row::Action;
 
 use crate::adaptor::delegate;
@@ -49,12 +48,12 @@ impl<R: Resource> CsvLogging<R> {
         Ok(Self { upstream, handle: CsvHandle::create(file.as_ref(), flush)? })
     }
 
-    /// Logs into the file that the environment names; see [`default_file_name`].
+    /// Logs into the file that the environment names; see [`CsvHandle::default_file_name`].
     ///
     /// # Errors
     /// [`CsvError`] if it names none, or one that cannot be written.
     pub fn from_environment(upstream: R, flush: Flush) -> Result<Self, CsvError> {
-        Self::create(upstream, default_file_name()?, flush)
+        Self::create(upstream, CsvHandle::default_file_name()?, flush)
     }
 
     /// Logs the same into each of `outs`.

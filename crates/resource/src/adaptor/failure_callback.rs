@@ -64,7 +64,7 @@ where
 
     #[cold]
     fn failed(&self, bytes: u64, alignment: u64, stream: Stream, mut error: AllocError) -> Result<Address> {
-        let mut tries = 1u64;
+        let mut tries = 2u64;
         loop {
             if self.catch == Catch::OutOfMemory && !error.is_out_of_memory() {
                 return Err(error);
@@ -72,7 +72,7 @@ where
             if (self.callback)(bytes, &error).into()? == Retry::GiveUp {
                 return Err(error);
             }
-            tracing::debug!("failure_callback: trying {bytes} bytes again after {tries} failures: {error}");
+            tracing::debug!("failure_callback: try {tries} of {bytes} bytes, after: {error}");
             match self.upstream.allocate(bytes, alignment, stream) {
                 Ok(address) => return Ok(address),
                 Err(next) => error = next,

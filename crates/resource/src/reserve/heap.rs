@@ -80,7 +80,8 @@ pub(crate) struct Heap {
     spare: u32,
     live: AddressMap,
     /// By tag; most heaps have one or two.
-    bins: Vec<Option<Box<Bins>>>,
+    #[expect(clippy::vec_box, reason = "bins are large, and most stay empty")]
+    bins: Vec<Box<Bins>>,
     live_bytes: u64,
     span_bytes: u64,
     /// Spans of which nothing is in use.
@@ -127,6 +128,7 @@ impl Heap {
 
     /// Takes a span over, all of it free.
     pub(crate) fn add(&mut self, start: u64, size: u64, tag: Tag) {
+        self.welcome(tag);
         let piece =
             self.record(Piece { start, size, before: NONE, after: NONE, previous: NONE, next: NONE, tag });
         self.span_bytes += size;
@@ -168,7 +170,7 @@ impl Heap {
     #[inline]
     fn take_as(&mut self, size: u64, tag: Tag, taken: Tag) -> Option<u64> {
         let granules = size / GRANULE;
-        let bins = self.bins.get(tag.0 as usize)?.as_deref()?;
+        let bins = &**self.bins.get(tag.0 as usize)?;
         // One of the request's own cell wastes least; one of the next cells is sure to fit.
         let own = Cell::of(granules);
         let mut index = bins.head(own);
@@ -253,6 +255,7 @@ impl Heap {
     /// Makes a piece free, one with its neighbors where they may be used alike.
     #[inline]
     fn free(&mut self, index: u32, tag: Tag) -> Option<Whole> {
+        self.welcome(tag);
         let Piece { start, size, before, after, .. } = self.pieces[index as usize];
         let joins = |other: u32| other != NONE && self.pieces[other as usize].tag == tag;
         let (join_before, join_after) = (joins(before), joins(after));
@@ -333,7 +336,7 @@ impl Heap {
     /// Tags other than `own` under which something is free.
     pub(crate) fn other_tags(&self, own: Tag) -> impl Iterator<Item = Tag> + '_ {
         let numbered = self.bins.iter().enumerate();
-        let free = numbered.filter(|(_, bins)| bins.as_ref().is_some_and(|bins| bins.blocks > 0));
+        let free = numbered.filter(|(_, bins)| bins.blocks > 0);
         free.map(|(number, _)| Tag(number as u32)).filter(move |tag| *tag != own)
     }
 
@@ -411,7 +414,6 @@ impl Heap {
             .enumerate()
             .filter(|(number, _)| tag.is_none_or(|tag| tag.0 as usize == *number));
         let largest = all.filter_map(|(_, bins)| {
-            let bins = bins.as_deref()?;
             self.list(bins.head(bins.last()?)).map(|index| self.pieces[index as usize].size).max()
         });
         largest.max().unwrap_or(0)
@@ -432,16 +434,21 @@ impl Heap {
     }
 
     fn bins_of(&self, tag: Tag) -> Option<&Bins> {
-        self.bins.get(tag.0 as usize)?.as_deref()
+        self.bins.get(tag.0 as usize).map(|bins| &**bins)
     }
 
+    /// Bins of a tag that something was made free under before.
     #[inline]
     fn bins_mut(&mut self, tag: Tag) -> &mut Bins {
-        let number = tag.0 as usize;
-        if number >= self.bins.len() {
-            self.bins.resize(number + 1, None);
+        &mut self.bins[tag.0 as usize]
+    }
+
+    /// Makes sure that there are bins for `tag`.
+    #[inline]
+    fn welcome(&mut self, tag: Tag) {
+        if tag.0 as usize >= self.bins.len() {
+            self.bins.resize_with(tag.0 as usize + 1, || Box::new(Bins::new()));
         }
-        self.bins[number].get_or_insert_with(|| Box::new(Bins::new()))
     }
 
     /// Changes a free piece, which may belong into another cell then.

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use super::heap::{Heap, Tag};
 use crate::error::{AllocError, Result};
+use crate::spin::{Spin, SpinGuard};
 use crate::stream::{Marker, Stream, StreamOrder};
 use crate::thread;
 
@@ -26,7 +27,7 @@ pub(super) struct Local {
     tag: AtomicU32,
     /// Where it is in the table.
     pub(super) number: u32,
-    pub(super) heap: Mutex<Heap>,
+    pub(super) heap: Spin<Heap>,
 }
 
 impl Local {
@@ -36,8 +37,8 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn heap(&self) -> MutexGuard<'_, Heap> {
-        lock(&self.heap)
+    pub(super) fn heap(&self) -> SpinGuard<'_, Heap> {
+        self.heap.lock()
     }
 }
 
@@ -208,7 +209,7 @@ impl Streams {
                 generation: AtomicU32::new(0),
                 tag: AtomicU32::new(0),
                 number,
-                heap: Mutex::new(Heap::new()),
+                heap: Spin::new(Heap::new()),
             };
             table.locals.push(Arc::new(local));
             number

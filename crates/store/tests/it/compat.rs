@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
-use floodmark_event::{Kind, StackId};
+use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
+use floodmark_event::{
+    EventBatch, Kind, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
+    StackReason, StackSampleRow, StackSeen, StringId, Subject, SubjectEnd, SubjectId, SubjectKind,
+    SubjectRow,
+};
 use floodmark_store::manifest::FORMAT_VERSION;
-use floodmark_store::{ScanProps, Trace};
+use floodmark_store::{Losses, Overwrite, Run, ScanProps, Trace, TraceWriter};
 
-use crate::traces::{Folder, event, meaning, read, tables, write};
+use crate::traces::{Folder, event, meaning, read, rows, tables};
 
 fn fixtures(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/fixtures/v{version}"))
@@ -47,14 +51,137 @@ fn every_version_still_opens() {
             assert_eq!((resource.as_str(), stack.len()), ("pool", 1));
         }
         assert!(!Trace::open(&folder.join("unsealed")).expect("opens").is_live());
+        if version >= 2 {
+            check_observed(&folder.join("sealed"), 0);
+            check_observed(&folder.join("unsealed"), 1 << 32);
+        }
     }
+}
+
+/// The tables that came with version 2, for subjects numbered from `first` on.
+fn check_observed(path: &Path, first: u64) {
+    let everything = ScanProps::default();
+    let subjects = Trace::open(path).expect("opens").subjects().expect("reads");
+    let subjects: Vec<&SubjectRow> = subjects.values().collect();
+    assert_eq!((subjects[0].subject, subjects[0].name.as_str()), (first + 1, "shell"));
+    assert_eq!((subjects[1].parent, subjects[1].detail.as_str()), (first + 1, "worker --fast"));
+    assert_eq!((subjects[1].wait_status, subjects[1].peak_rss_bytes), (Some(9), Some(1 << 30)));
+    assert_eq!((subjects[0].end_ns, subjects[0].start_ns), (None, Some(1_700_000_000_000_000_000)));
+    for (index, row) in (0..).zip(rows::<SampleRow>(path, &everything)) {
+        assert_eq!(row, SampleRow { time_ns: row.time_ns, ..sample(index, first) });
+    }
+    assert_eq!(rows::<SampleRow>(path, &everything).len(), 300);
+    let output = rows::<OutputRow>(path, &everything);
+    assert_eq!(output.iter().map(|row| row.stream).collect::<Vec<_>>(), OutputStream::ALL);
+    assert!(output.iter().all(|row| row.bytes == b"\xff\x00 output"));
+    let stacks = rows::<StackSampleRow>(path, &everything);
+    assert_eq!(stacks.iter().map(|row| row.reason).collect::<Vec<_>>(), StackReason::ALL);
+    assert!(stacks.iter().all(|row| row.stack != StackId(0) && row.pause_ns == 1500 && row.thread == 7));
+    let scopes = Trace::open(path).expect("opens").scopes().expect("reads");
+    assert_eq!(scopes.len(), 1);
+    assert_eq!(
+        (scopes[0].name.as_str(), scopes[0].scope, scopes[0].end_ns.is_some()),
+        ("step", first + 1, true)
+    );
+}
+
+/// Sample `index` of both traces.
+fn sample(index: u64, first: u64) -> SampleRow {
+    let (metric, value) = (Metric::ALL[index as usize % 24], index * index * 4096);
+    SampleRow {
+        time_ns: 1_700_000_000_000_000_000 + index as i64,
+        subject: first + 1 + index % 2,
+        metric,
+        value,
+    }
+}
+
+fn subject(number: u64) -> Subject {
+    let (name, detail) = [("shell", ""), ("worker", "worker --fast")][number as usize - 1];
+    Subject {
+        kind: SubjectKind::Process,
+        number,
+        start_ns: 1_700_000_000_000_000_000,
+        parent: SubjectId(number as u32 - 1),
+        name: name.into(),
+        detail: detail.into(),
+    }
+}
+
+/// Writes the tables that came with version 2.
+fn write_observed(path: &Path) {
+    let mut tables = tables();
+    for number in 1..=2 {
+        let Subject { kind, start_ns, parent, name, detail, .. } = subject(number);
+        let ended = number == 2;
+        let row = SubjectRow {
+            subject: number,
+            kind,
+            number,
+            start_ns: Some(start_ns),
+            parent: u64::from(parent.0),
+            name,
+            detail,
+            end_ns: ended.then_some(start_ns + 1),
+            wait_status: ended.then_some(9),
+            peak_rss_bytes: ended.then_some(1 << 30),
+        };
+        tables.subjects.insert(number, row);
+    }
+    let time_ns = 1_700_000_000_000_000_000;
+    let samples: Vec<SampleRow> = (0..300).map(|index| sample(index, 0)).collect();
+    let (process, bytes) = (ProcessId(1), b"\xff\x00 output".to_vec());
+    let output = OutputStream::ALL.map(|stream| OutputRow { time_ns, process, stream, bytes: bytes.clone() });
+    let (stack, thread, pause_ns) = (StackId(1), 7, 1500);
+    let stacks = StackReason::ALL.map(|reason| StackSampleRow {
+        time_ns,
+        subject: 1,
+        thread,
+        stack,
+        reason,
+        pause_ns,
+    });
+    let name = tables.intern("step");
+    let scopes = [(ScopeAction::Enter, name), (ScopeAction::Exit, StringId(0))];
+    let scopes =
+        scopes.map(|(action, name)| ScopeRow { time_ns, process, thread, action, scope: 1, parent: 0, name });
+    let mut writer = TraceWriter::create(path, Run::default(), Overwrite::Yes).expect("creates");
+    let mut events = EventBatch::new();
+    (0..500).for_each(|index| events.push(&event(index)));
+    writer.write(&events, &tables).expect("writes");
+    writer.write_rows(&samples, &tables).expect("writes");
+    writer.write_rows(&output, &tables).expect("writes");
+    writer.write_rows(&stacks, &tables).expect("writes");
+    writer.write_rows(&scopes, &tables).expect("writes");
+    writer.finish(&tables, &Losses::default()).expect("finishes");
+}
+
+/// Records what came with version 2.
+fn record_observed(stack: StackId) {
+    let ids = [1, 2].map(|number| tail::subject(&subject(number)));
+    for index in 0..300 {
+        let SampleRow { metric, value, .. } = sample(index, 0);
+        tail::sample(ids[index as usize % 2], metric, value, When::Now);
+    }
+    for stream in OutputStream::ALL {
+        tail::output(stream, b"\xff\x00 output", When::Now);
+    }
+    for reason in StackReason::ALL {
+        tail::stack_sample(ids[0], &StackSeen { thread: 7, stack, reason, pause_ns: 1500 }, When::Now);
+    }
+    tail::exit_scope(tail::enter_scope(tail::intern("step")));
+    tail::subject_ended(
+        ids[1],
+        SubjectEnd { wait_status: Some(9), peak_rss_bytes: Some(1 << 30) },
+        When::Now,
+    );
 }
 
 #[test]
 #[ignore = "writes the fixture of a new format version into the source tree"]
 fn write_the_fixture() {
     let target = fixtures(FORMAT_VERSION);
-    write(&target.join("sealed"), &[(0..500).map(event).collect()], &tables());
+    write_observed(&target.join("sealed"));
     let unsealed = target.join("unsealed");
     let recorder = Recorder::start(RecordProps::new(&unsealed)).expect("starts");
     let function = tail::intern("allocate");
@@ -64,6 +191,7 @@ fn write_the_fixture() {
     for index in 0..600 {
         tail::alloc(index << 8, index, &place, stack);
     }
+    record_observed(stack);
     recorder.stop();
     // The machine on which the fixture is made is nobody's business.
     for entry in fs::read_dir(unsealed.join("segments")).expect("segments").flatten() {

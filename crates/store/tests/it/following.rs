@@ -3,16 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
-use floodmark_event::{EventBatch, StackId};
-use floodmark_store::{Follow, Run, ScanProps, SealerThread, Source as _, Step, Trace};
+use floodmark_event::clock::monotonic_ns;
+use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
+use floodmark_event::{EventBatch, Metric, SampleRow, StackId, SubjectId};
+use floodmark_store::{Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace};
 
-use crate::traces::Folder;
+use crate::traces::{Folder, recording};
 
 const EVENTS: u64 = 1_500_000;
 
 #[test]
 fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
+    let _turn = recording();
     let folder = Folder::new("follow");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -64,4 +66,40 @@ fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
         rows += batch.len() as u64;
     }
     assert_eq!(rows, EVENTS);
+}
+
+#[test]
+fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
+    let _turn = recording();
+    let folder = Folder::new("follow-samples");
+    let path = folder.join("a.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
+    let mut follow = Follow::<Vec<SampleRow>>::open_rows(&path, ScanProps::default()).expect("follows");
+    let (mut rows, mut seen) = (Vec::new(), Vec::new());
+    for sweep in 0..40 {
+        let when = When::At(monotonic_ns());
+        for subject in 1..=50 {
+            tail::sample(SubjectId(subject), Metric::Rss, sweep, when);
+        }
+        if sweep % 10 == 9 {
+            sealer.seal().expect("seals");
+        }
+        // The follower holds back what is younger than a tenth of a second.
+        std::thread::sleep(Duration::from_millis(10));
+        while follow.next(&mut rows).expect("reads") == Step::Events {
+            seen.append(&mut rows);
+        }
+    }
+    assert!(!seen.is_empty(), "nothing was seen before the end");
+    recorder.stop();
+    sealer.finish().expect("seals the rest");
+    while follow.next(&mut rows).expect("reads") != Step::Ended {
+        seen.append(&mut rows);
+    }
+    assert!(follow.losses().is_empty(), "{:?}", follow.losses());
+    let found: Vec<(u64, u64)> = seen.iter().map(|row| (row.value, row.subject & 0xffff_ffff)).collect();
+    let expected: Vec<(u64, u64)> =
+        (0..40).flat_map(|sweep| (1..=50).map(move |subject| (sweep, subject))).collect();
+    assert_eq!(found, expected);
 }

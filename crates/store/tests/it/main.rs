@@ -1,7 +1,9 @@
 //! The store from outside: what is written is read, whatever the way.
 mod compat;
 mod following;
+mod observing;
 mod reading;
 mod repairing;
 mod seeds;
+mod sizes;
 mod traces;

@@ -1,10 +1,17 @@
 //! Making and reading traces for tests.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::tables::{Frame, Process};
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables};
-use floodmark_store::{Losses, Overwrite, Run, ScanProps, Source as _, Trace, TraceWriter};
+use floodmark_store::{Losses, Overwrite, Row, Run, ScanProps, Source as _, Trace, TraceWriter};
+
+/// There is one recording per process, so tests that record take turns.
+pub(crate) fn recording() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A folder that goes with the value.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -100,4 +107,15 @@ pub(crate) fn read(path: &Path, props: &ScanProps) -> Vec<(Event, String, String
         events.extend(batch.events().map(|event| meaning(&event, scan.tables())));
     }
     events
+}
+
+/// Reads all rows of a table.
+pub(crate) fn rows<T: Row>(path: &Path, props: &ScanProps) -> Vec<T> {
+    let mut scan = Trace::open(path).expect("opens").rows::<T>(props).expect("scans");
+    let (mut rows, mut all) = (Vec::new(), Vec::new());
+    while scan.next(&mut rows).expect("reads") {
+        all.append(&mut rows);
+    }
+    assert!(scan.losses().is_empty(), "{:?}", scan.losses());
+    all
 }

@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::name;
 use super::row::{Action, HEADER, Row};
 use crate::process::forks;
 use crate::resource::Address;
@@ -55,7 +56,7 @@ impl fmt::Display for CsvError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoFileName => {
-                let variable = super::name::VARIABLE;
+                let variable = name::VARIABLE;
                 write!(out, "no log file: name one, or set the environment variable {variable}")
             }
             Self::Io { act, file, source } => write!(out, "{act} {}: {source}", file.display()),
@@ -205,6 +206,20 @@ impl CsvHandle {
     /// The first line of every log, without its end.
     pub const fn header() -> &'static str {
         HEADER
+    }
+
+    /// The file that the environment variable `RMM_LOG_FILE` names.
+    ///
+    /// # Errors
+    /// [`CsvError::NoFileName`] if it is not set, or empty.
+    pub fn default_file_name() -> Result<PathBuf, CsvError> {
+        name::default_file_name()
+    }
+
+    /// Puts the number of a device before the last extension, so that each device has a file of its own:
+    /// `log.csv` becomes `log.dev0.csv`. The result is absolute, unless there is no current folder.
+    pub fn device_file_name(file: &Path, device: i32) -> PathBuf {
+        name::device_file_name(file, device)
     }
 
     /// The file that is written, where there is one.

@@ -9,17 +9,11 @@ use super::CsvError;
 /// Names the log where the program does not.
 pub(super) const VARIABLE: &str = "RMM_LOG_FILE";
 
-/// The file that the environment variable `RMM_LOG_FILE` names.
-///
-/// # Errors
-/// [`CsvError::NoFileName`] if it is not set, or empty.
-pub fn default_file_name() -> Result<PathBuf, CsvError> {
+pub(super) fn default_file_name() -> Result<PathBuf, CsvError> {
     std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from).ok_or(CsvError::NoFileName)
 }
 
-/// Puts the number of a device before the last extension, so that each device has a file of its own:
-/// `log.csv` becomes `log.dev0.csv`. The result is absolute, unless there is no current folder.
-pub fn device_file_name(file: &Path, device: i32) -> PathBuf {
+pub(super) fn device_file_name(file: &Path, device: i32) -> PathBuf {
     let name = file.as_os_str().as_bytes();
     let begin = name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     // Dots that a name begins with separate nothing.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::charge::Charges;
 use super::scope::Scope;
 use super::{Counters, level};
-use crate::adaptor::spin::Spin;
 use crate::error::{AllocError, Holder};
 use crate::resource::Address;
+use crate::spin::Spin;
 
 /// How many holders an error names.
 const ERROR_HOLDERS: usize = 5;

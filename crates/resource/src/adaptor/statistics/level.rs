@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use super::handle::State;
 use super::{Counter, Counters};
-use crate::adaptor::spin::Spin;
+use crate::spin::Spin;
 
 /// One open scope.
 pub(super) struct Level {

@@ -34,7 +34,7 @@ impl Heap {
         }
         assert_eq!((live, free, whole), (self.live_bytes, self.free_bytes(), self.whole));
         let listed: u64 = self.free_pieces().map(|index| self.pieces[index as usize].size).sum();
-        let counted: u64 = self.bins.iter().flatten().map(|bins| bins.bytes).sum();
+        let counted: u64 = self.bins.iter().map(|bins| bins.bytes).sum();
         assert_eq!((listed, counted), (free, free));
     }
 }

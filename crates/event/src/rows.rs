@@ -1,0 +1,126 @@
+//! Rows of the tables beside the event table, as readers of a trace get them.
+//!
+//! Times are nanoseconds since 1970-01-01 UTC. A subject's or scope's number has the process that
+//! recorded it in the upper half and the process's own number in the lower; 0 stands for none. Strings
+//! and stacks are ids into [`Tables`](crate::tables::Tables), which also has the subjects.
+
+use crate::event::{ProcessId, StackId, StringId};
+use crate::sample::{Metric, OutputStream, StackReason, SubjectKind};
+
+/// Something that was observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectRow {
+    /// Its number.
+    pub subject: u64,
+    /// What sort of thing.
+    pub kind: SubjectKind,
+    /// Operating system's number of the process; the device's number; 0 for others.
+    pub number: u64,
+    /// When it began; none where unknown.
+    pub start_ns: Option<i64>,
+    /// The subject it came from.
+    pub parent: u64,
+    /// Name: of the program, the device, the group, the host.
+    pub name: String,
+    /// Command line, a device's UUID, a group's path.
+    pub detail: String,
+    /// When it ended; none as far as it is not known to have.
+    pub end_ns: Option<i64>,
+    /// Exit status as `wait` gives it.
+    pub wait_status: Option<i32>,
+    /// The most resident bytes it ever had, where the kernel said so.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+/// A value that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleRow {
+    /// When.
+    pub time_ns: i64,
+    /// Of what.
+    pub subject: u64,
+    /// What it says.
+    pub metric: Metric,
+    /// The value.
+    pub value: u64,
+}
+
+/// Output that was read. A long piece may come as several rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputRow {
+    /// When it was read.
+    pub time_ns: i64,
+    /// Process that read it.
+    pub process: ProcessId,
+    /// Where it was written.
+    pub stream: OutputStream,
+    /// What was written, in whatever encoding.
+    pub bytes: Vec<u8>,
+}
+
+/// A stack that somebody else saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackSampleRow {
+    /// When.
+    pub time_ns: i64,
+    /// Whose.
+    pub subject: u64,
+    /// Operating system's number of the thread.
+    pub thread: u64,
+    /// What it was doing.
+    pub stack: StackId,
+    /// Why it was looked at.
+    pub reason: StackReason,
+    /// How long it was held up for that.
+    pub pause_ns: u64,
+}
+
+/// What happened to a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ScopeAction {
+    /// It was entered.
+    Enter = 0,
+    /// It was left.
+    Exit = 1,
+    /// No scope: the program came to a point worth remembering.
+    Mark = 2,
+}
+
+impl ScopeAction {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Enter, Self::Exit, Self::Mark];
+
+    /// The word for it in traces, JSON and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enter => "enter",
+            Self::Exit => "exit",
+            Self::Mark => "mark",
+        }
+    }
+
+    /// The one with this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+/// A scope entered or left, or a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScopeRow {
+    /// When.
+    pub time_ns: i64,
+    /// Process in which it happened.
+    pub process: ProcessId,
+    /// Operating system's number of the thread.
+    pub thread: u64,
+    /// What happened.
+    pub action: ScopeAction,
+    /// The scope; 0 for marks.
+    pub scope: u64,
+    /// The scope around one that is entered.
+    pub parent: u64,
+    /// Name of one that is entered, or what a mark says.
+    pub name: StringId,
+}

@@ -1,0 +1,191 @@
+//! Watches a command and writes down what it saw, line by line: for tests and measurements.
+//!
+//! A process watches one thing at a time and owns its signals and children, so tests need processes
+//! that do nothing else.
+//!
+//! `floodmark-watch [OPTION=VALUE ...] -- COMMAND [ARGUMENT ...]`
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use floodmark_event::units::{parse_bytes, parse_duration_ns};
+use floodmark_event::{OutputStream, SubjectKind};
+use floodmark_sampler::{
+    Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, Sweep, Until, WatchProps,
+    attach, run,
+};
+
+/// What to do.
+#[derive(Default)]
+struct Options {
+    props: WatchProps,
+    capture: Capture,
+    /// Where everything that was seen is written.
+    report: Option<String>,
+    /// Where what was written to streams goes, by stream.
+    streams: Option<String>,
+    attach: Option<i32>,
+    seen: Seen,
+    /// Whether samples are reported too.
+    samples: bool,
+}
+
+fn main() -> ExitCode {
+    match watch() {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let code = error
+                .downcast_ref::<floodmark_sampler::Error>()
+                .map_or(2, floodmark_sampler::Error::exit_code);
+            let _ = writeln!(std::io::stderr(), "floodmark-watch: {error}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn watch() -> Result<u8, Box<dyn Error>> {
+    let mut options = Options::default();
+    let mut arguments = std::env::args_os().skip(1);
+    for argument in arguments.by_ref().take_while(|argument| argument != "--") {
+        let argument = argument.to_string_lossy();
+        let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
+        options.set(name, value)?;
+    }
+    let mut memory = Memory::default();
+    let mut seen = std::mem::take(&mut options.seen);
+    let outcome = match options.attach {
+        Some(pid) => attach(pid, &options.props, &mut memory, &mut seen)?,
+        None => {
+            let program = arguments.next().ok_or("which command?")?;
+            let launch = Launch { capture: options.capture, ..Launch::new(program, arguments) };
+            run(&launch, &options.props, &mut memory, &mut seen)?
+        }
+    };
+    if let Some(path) = &options.report {
+        fs::write(path, report(&memory, &outcome, &seen, options.samples)?)?;
+    }
+    if let Some(path) = &options.streams {
+        for stream in OutputStream::ALL {
+            fs::write(format!("{path}.{}", stream.name()), memory.written(stream))?;
+        }
+    }
+    outcome.exit.inspect(|exit| exit.die_likewise());
+    Ok(outcome.exit.map_or(0, Exit::code))
+}
+
+impl Options {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Box<dyn Error>> {
+        let props = &mut self.props;
+        match name {
+            "interval" => props.pace = Pace::Fixed { interval_ns: parse_duration_ns(value)? },
+            "steady" => {
+                let interval_ns = parse_duration_ns(value)?;
+                let (usual_ns, shortest_ns, longest_ns) = (interval_ns, interval_ns, interval_ns);
+                props.pace = Pace::Adaptive { usual_ns, shortest_ns, longest_ns };
+            }
+            "exact" => props.peaks = PeakMode::Exact,
+            "looked" => props.births = Births::Looked,
+            "until-command" => props.until = Until::Command,
+            "at-most" => props.at_most_ns = Some(parse_duration_ns(value)?),
+            "totals" => props.totals_share = value.parse()?,
+            "cgroup" => props.cgroup_root = Some(value.into()),
+            "gpu" => props.gpu_library = Some(value.into()),
+            "mark" => props.marks.add(value, None)?,
+            "pipes" => self.capture = Capture::Pipes,
+            "terminal" => self.capture = Capture::Terminal,
+            "report" => self.report = Some(value.into()),
+            "streams" => self.streams = Some(value.into()),
+            "attach" => self.attach = Some(value.parse()?),
+            "samples" => self.samples = true,
+            "ready" => self.seen.ready = Some(value.into()),
+            "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
+            _ => return Err(format!("unknown option {name}").into()),
+        }
+        Ok(())
+    }
+}
+
+/// What the observer saw.
+#[derive(Default)]
+struct Seen {
+    sweeps: u64,
+    highest_rss: u64,
+    /// A file to make when so much is resident, and all but a percent of the total is certain.
+    ready: Option<String>,
+    ready_rss: u64,
+}
+
+impl Observer for Seen {
+    fn swept(&mut self, sweep: &Sweep<'_>) {
+        self.sweeps += 1;
+        self.highest_rss = self.highest_rss.max(sweep.rss_bytes);
+        let is_certain = self.ready_rss == 0 || sweep.total.error_bytes <= sweep.total.bytes / 100;
+        if sweep.rss_bytes > self.ready_rss
+            && is_certain
+            && let Some(path) = self.ready.take()
+        {
+            let _ = fs::write(path, "");
+        }
+    }
+}
+
+/// Everything as lines of fields with tabs between them; text is quoted as Rust quotes it.
+fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Result<String, std::fmt::Error> {
+    let mut out = String::new();
+    for (index, one) in memory.subjects.iter().enumerate() {
+        let (id, subject) = (index + 1, &one.subject);
+        let (kind, number, parent) = (subject.kind.name(), subject.number, subject.parent.0);
+        let (name, detail) = (&subject.name, &subject.detail);
+        writeln!(out, "subject\t{id}\t{kind}\t{number}\t{parent}\t{name:?}\t{detail:?}")?;
+        if let Some((at_ns, end)) = one.end {
+            let status = end.wait_status.map_or("-".into(), |status| status.to_string());
+            let peak = end.peak_rss_bytes.map_or("-".into(), |peak| peak.to_string());
+            writeln!(out, "end\t{id}\t{}\t{status}\t{peak}", at_ns.saturating_sub(one.at_ns))?;
+        }
+    }
+    for sample in memory.samples.iter().filter(|_| samples) {
+        let (at_ns, subject) = (sample.at_ns, sample.subject.0);
+        writeln!(out, "sample\t{at_ns}\t{subject}\t{}\t{}", sample.metric.name(), sample.value)?;
+    }
+    for (at_ns, name) in &memory.marks {
+        writeln!(out, "mark\t{at_ns}\t{name:?}")?;
+    }
+    for one in &outcome.largest {
+        writeln!(out, "peak\t{}\t{:?}\t{}\t{:?}", one.pid, one.name, one.rss_bytes, one.known)?;
+    }
+    for note in &outcome.notes {
+        writeln!(out, "note\t{note}")?;
+    }
+    let (peaks, processes, cost) = (&outcome.peaks, &outcome.processes, &outcome.cost);
+    let total = peaks.total.unwrap_or_default();
+    let told = memory.subjects.iter().filter(|one| one.subject.kind == SubjectKind::Process).count();
+    let figures = [
+        ("exit", outcome.exit.map_or(0, |exit| u64::from(exit.code()))),
+        ("duration_ns", outcome.duration_ns),
+        ("rss", peaks.rss.bytes),
+        ("rss_seen", peaks.rss_seen.bytes),
+        ("total", total.peak.bytes),
+        ("total_error", total.error_bytes),
+        ("largest", peaks.largest_process_bytes),
+        ("seen", processes.seen),
+        ("told", told as u64),
+        ("most", processes.most),
+        ("unread", processes.unread),
+        ("missed", processes.missed),
+        ("left", processes.left),
+        ("own_cpu_ns", cost.own_cpu_ns),
+        ("totals_cpu_ns", cost.totals_cpu_ns),
+        ("sweeps", cost.sweeps),
+        ("late", cost.late_sweeps),
+        ("longest_gap_ns", cost.longest_gap_ns),
+        ("observed", seen.sweeps),
+        ("observed_rss", seen.highest_rss),
+    ];
+    for (name, value) in figures {
+        writeln!(out, "figure\t{name}\t{value}")?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,193 @@
+//! Starting a command as if nobody watched.
+//!
+//! The command gets our terminal, our standard input, our working directory and environment, every
+//! descriptor we inherited without close-on-exec (MPI launchers pass sockets that way), our process
+//! group, and signals as we found them: what was ignored stays ignored, everything else is at its
+//! default, nothing is blocked that was not before. Being in our group, it gets Ctrl-C and Ctrl-Z from
+//! the terminal itself.
+//!
+//! It does *not* get a signal when we die: a recorder that is killed must not take the recorded with
+//! it. (Its pipes are another matter: whoever writes into a pipe that nobody reads gets SIGPIPE. With
+//! [`Capture::None`] there is no such pipe.)
+#![expect(unsafe_code, reason = "code between fork and exec is unsafe to add")]
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use floodmark_event::OutputStream;
+
+use crate::error::{Error, Result};
+use crate::sys::limit::Limit;
+use crate::sys::{signal, terminal};
+use crate::tree::walk;
+
+/// A command to run.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program, with a path or to be found in `PATH`.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Variables to add to the environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What is done with its output.
+    pub capture: Capture,
+}
+
+impl Launch {
+    /// A command with arguments whose output is left alone.
+    pub fn new(
+        program: impl Into<OsString>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
+            capture: Capture::None,
+        }
+    }
+
+    /// The program's name without its path.
+    pub(crate) fn name(&self) -> String {
+        let name = Path::new(&self.program).file_name().unwrap_or(&self.program);
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The command as one would type it.
+    pub(crate) fn command_line(&self) -> String {
+        let words = std::iter::once(&self.program).chain(&self.arguments);
+        walk::quoted(words.map(|word| word.to_string_lossy()))
+    }
+}
+
+/// What is done with a command's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capture {
+    /// Nothing: it writes where we would.
+    #[default]
+    None,
+    /// It writes into two pipes; what comes out is recorded and passed on. Programs that care see that
+    /// they do not write to a terminal.
+    Pipes,
+    /// It writes to a terminal of its own, where standard output and error are one, in a session of
+    /// its own; what comes out is recorded and passed on. Standard input is that terminal too if ours
+    /// is one.
+    Terminal,
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) pid: i32,
+    /// Where its output comes out.
+    pub(crate) streams: Vec<(OutputStream, OwnedFd)>,
+    /// Our end of its terminal.
+    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) group: Group,
+}
+
+/// Whose signals from the terminal a command gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Those that we get too.
+    Ours,
+    /// None of ours.
+    Other,
+}
+
+/// What a command must find as it was before us.
+pub(crate) struct Surroundings {
+    /// Signals that were ignored.
+    pub(crate) ignored: Vec<libc::c_int>,
+    /// How many descriptors there may be.
+    pub(crate) descriptors: Limit,
+}
+
+/// Starts a command. When this returns the program itself runs.
+pub(crate) fn start(launch: &Launch, surroundings: Surroundings) -> Result<Started> {
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.arguments);
+    command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
+    let mut ends = None;
+    match launch.capture {
+        Capture::None => {}
+        Capture::Pipes => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Capture::Terminal => {
+            let pair = open_terminal().map_err(Error::system("opening a terminal for the command"))?;
+            let copy = || pair.slave.try_clone().map_err(Error::system("copying a descriptor"));
+            command.stdout(copy()?).stderr(copy()?);
+            if io::stdin().is_terminal() {
+                command.stdin(copy()?);
+            }
+            ends = Some(pair);
+        }
+    }
+    let mask = signal::Mask::current();
+    let has_terminal = ends.is_some();
+    let prepare = move || {
+        mask.set();
+        surroundings.ignored.iter().for_each(|number| signal::ignore(*number));
+        surroundings.descriptors.set();
+        if has_terminal { terminal::take_over(libc::STDOUT_FILENO) } else { Ok(()) }
+    };
+    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and
+    // takes no lock.
+    unsafe { command.pre_exec(prepare) };
+    let mut child = command.spawn().map_err(|error| refusal(&launch.program, error))?;
+    let mut streams = Vec::new();
+    streams.extend(child.stdout.take().map(|pipe| (OutputStream::Stdout, OwnedFd::from(pipe))));
+    streams.extend(child.stderr.take().map(|pipe| (OutputStream::Stderr, OwnedFd::from(pipe))));
+    let terminal = match ends {
+        None => None,
+        Some(pair) => {
+            let copy = pair.master.try_clone().map_err(Error::system("copying a descriptor"))?;
+            streams.push((OutputStream::Terminal, copy));
+            Some(pair.master)
+        }
+    };
+    let group = if has_terminal { Group::Other } else { Group::Ours };
+    Ok(Started { pid: child.id() as i32, streams, terminal, group })
+}
+
+fn open_terminal() -> io::Result<terminal::Pair> {
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    let ours = [input.as_fd(), output.as_fd(), error.as_fd()];
+    terminal::open(ours.into_iter().find(io::IsTerminal::is_terminal))
+}
+
+/// Says as a shell would why a program did not start.
+fn refusal(program: &OsStr, source: io::Error) -> Error {
+    let program = program.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound if is_there(&program) => Error::NotExecutable { program, source },
+        io::ErrorKind::NotFound => Error::NotFound { program },
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ExecutableFileBusy
+        | io::ErrorKind::ArgumentListTooLong
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory => Error::NotExecutable { program, source },
+        _ if source.raw_os_error() == Some(libc::ENOEXEC) => Error::NotExecutable { program, source },
+        _ => Error::Start { program, source },
+    }
+}
+
+/// Whether there is such a file: if the system says "not found" of one that is there, it means its
+/// interpreter.
+fn is_there(program: &OsStr) -> bool {
+    if program.is_empty() {
+        return false;
+    }
+    if program.as_bytes().contains(&b'/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

@@ -1,0 +1,278 @@
+//! The memory of one process.
+//!
+//! `statm` is read at every sweep from a descriptor that stays open: a microsecond, against two to
+//! open it anew. Such a descriptor can never come to mean another process; once its process is gone,
+//! reading fails. `status` costs five times as much and is read when resident memory moved, and ten
+//! times a second: it has the kernel's own mark of the highest resident memory, which no spike
+//! between two sweeps escapes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+
+use crate::outcome::PeakSource;
+use crate::procfs::{self, Statm, Status};
+use crate::sys::wait::Reaped;
+use crate::tree::walk::Path;
+
+/// Readings without a change after which a process is read half as often, and then half of that.
+const STILL_READINGS: u32 = 8;
+/// Longest time that a process is not read because it was still.
+const REST_NS: u64 = 100_000_000;
+
+/// A file of a process, kept open where there are descriptors enough.
+#[derive(Default)]
+struct Kept {
+    file: Option<File>,
+}
+
+impl Kept {
+    fn read<'a>(
+        &mut self,
+        path: impl FnOnce() -> Path,
+        keep: &mut Keep,
+        buffer: &'a mut [u8],
+    ) -> io::Result<&'a [u8]> {
+        if let Some(file) = &self.file {
+            let length = file.read_at(buffer, 0)?;
+            return Ok(&buffer[..length]);
+        }
+        let file = path().open()?;
+        let length = file.read_at(buffer, 0)?;
+        if keep.take() {
+            self.file = Some(file);
+        }
+        Ok(&buffer[..length])
+    }
+}
+
+/// How many descriptors may be kept open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    left: u64,
+    /// Whether one was refused.
+    pub(crate) refused: bool,
+}
+
+impl Keep {
+    pub(crate) fn new(count: u64) -> Self {
+        Self { left: count, refused: false }
+    }
+
+    fn take(&mut self) -> bool {
+        self.refused |= self.left == 0;
+        let granted = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        granted
+    }
+
+    fn give_back(&mut self, count: u64) {
+        self.left += count;
+    }
+}
+
+/// What a proportional reading said, and how things stood then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TotalReading {
+    pub(crate) at_ns: u64,
+    pub(crate) pss: u64,
+    /// Resident and somebody else's too.
+    pub(crate) shared: u64,
+    /// What a sweep said at that time.
+    pub(crate) rss: u64,
+    pub(crate) file_and_shmem: u64,
+    /// Where the job's motion stood.
+    pub(crate) motion: u64,
+    pub(crate) cost_ns: u64,
+}
+
+/// What is known of the memory of a process, in bytes.
+#[derive(Default)]
+pub(crate) struct ProcessMemory {
+    statm: Kept,
+    status: Kept,
+    /// A thread to read through when the first one is over.
+    through: Option<i32>,
+    pub(crate) rss: u64,
+    /// Resident memory of files and shared memory.
+    pub(crate) shared: u64,
+    /// Resident memory at the first reading of this program.
+    pub(crate) first_rss: u64,
+    pub(crate) first_shared: u64,
+    pub(crate) was_read: bool,
+    /// Highest that a sweep saw.
+    pub(crate) seen_peak: u64,
+    /// Highest mark of the kernel.
+    pub(crate) mark: u64,
+    /// The mark at the end, where the kernel told.
+    pub(crate) last_word: Option<u64>,
+    status_at_ns: u64,
+    status_rss: u64,
+    pub(crate) total: Option<TotalReading>,
+    pub(crate) total_denied: bool,
+    /// When its numbers of processor time were read.
+    pub(crate) stat_at_ns: u64,
+    /// Readings that found no change, and until when none is due because of them.
+    still: u32,
+    rests_until_ns: u64,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) rss_before: u64,
+    pub(crate) shared_before: u64,
+}
+
+impl ProcessMemory {
+    /// Reads resident and virtual memory; none if the process has no memory any more.
+    pub(crate) fn sweep(&mut self, pid: i32, page_bytes: u64, keep: &mut Keep) -> Option<(Change, u64)> {
+        let through = self.through;
+        let path = || match through {
+            None => Path::of(pid, "statm"),
+            Some(thread) => Path::of_thread(pid, thread, "statm"),
+        };
+        let mut buffer = [0; 128];
+        let text = self.statm.read(path, keep, &mut buffer).ok()?;
+        let statm = procfs::statm(text).filter(|statm| *statm != Statm::default())?;
+        let change = Change { rss_before: self.rss, shared_before: self.shared };
+        self.rss = statm.resident_pages.saturating_mul(page_bytes);
+        self.shared = statm.shared_pages.saturating_mul(page_bytes);
+        if !self.was_read {
+            self.was_read = true;
+            (self.first_rss, self.first_shared) = (self.rss, self.shared);
+        }
+        self.seen_peak = self.seen_peak.max(self.rss);
+        Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
+    }
+
+    /// Whether it was still for so long that it need not be read now.
+    pub(crate) fn rests(&self, now_ns: u64) -> bool {
+        now_ns < self.rests_until_ns
+    }
+
+    /// Lets a process that does not change rest for some sweeps. What it does meanwhile is seen up to
+    /// [`REST_NS`] later; the kernel's mark keeps its peak.
+    pub(crate) fn rest(&mut self, change: Change, now_ns: u64, interval_ns: u64) {
+        let has_changed = change.rss_before != self.rss || change.shared_before != self.shared;
+        self.still = if has_changed { 0 } else { self.still.saturating_add(1) };
+        let sweeps = 1 << (self.still / STILL_READINGS).min(6);
+        // Half a sweep less, so that one that comes early counts too.
+        self.rests_until_ns = now_ns + (interval_ns * sweeps).min(REST_NS).saturating_sub(interval_ns / 2);
+    }
+
+    /// Whether `status` should be read: resident memory moved by a percent and a page or two, or
+    /// it has not been read for long.
+    pub(crate) fn wants_status(&self, now_ns: u64, every_ns: u64) -> bool {
+        let moved = self.rss.abs_diff(self.status_rss);
+        moved > (self.rss / 100).max(64 << 10) || now_ns.saturating_sub(self.status_at_ns) >= every_ns
+    }
+
+    /// Reads `status`, and with it the kernel's mark.
+    pub(crate) fn read_status(&mut self, pid: i32, now_ns: u64, keep: &mut Keep) -> Option<Status> {
+        let through = self.through;
+        let path = || match through {
+            None => Path::of(pid, "status"),
+            Some(thread) => Path::of_thread(pid, thread, "status"),
+        };
+        let mut buffer = [0; 2048];
+        let text = self.status.read(path, keep, &mut buffer).ok()?;
+        let status = procfs::status(text);
+        self.mark = self.mark.max(status.hwm?);
+        self.status_at_ns = now_ns;
+        self.status_rss = self.rss;
+        Some(status)
+    }
+
+    /// Resets the kernel's mark to what is resident now.
+    pub(crate) fn reset_mark(pid: i32) -> io::Result<()> {
+        let path = Path::of(pid, "clear_refs");
+        OpenOptions::new().write(true).open(path.as_str())?.write_all(b"5")
+    }
+
+    /// Reads through another thread from now on, because the first one is over and others are not.
+    pub(crate) fn read_through(&mut self, thread: i32, keep: &mut Keep) {
+        self.close(keep);
+        self.through = Some(thread);
+    }
+
+    /// Forgets what belongs to the program before an exec. `brief` says that it was a newborn's, whose
+    /// memory was its parent's.
+    pub(crate) fn new_program(&mut self, was_newborn: bool) {
+        self.was_read = false;
+        self.total = None;
+        (self.status_at_ns, self.still, self.rests_until_ns) = (0, 0, 0);
+        if was_newborn {
+            self.seen_peak = 0;
+            self.mark = 0;
+        }
+    }
+
+    /// Most resident bytes, and how this is known. `inherited_bytes` is what it can have had before
+    /// its first exec, `children` how many children it had.
+    ///
+    /// What a parent is told is of the process, of what it was between fork and exec, and of the
+    /// children it waited for. It is the process's own only if there were no children, and if it is
+    /// above what the process can have inherited.
+    pub(crate) fn peak(
+        &self,
+        reaped: Option<&Reaped>,
+        inherited_bytes: u64,
+        children: u64,
+    ) -> (u64, PeakSource) {
+        let source = if self.mark > 0 { PeakSource::Mark } else { PeakSource::Seen };
+        // Sweeps see on after the mark was last read.
+        let known = (self.mark.max(self.seen_peak), source);
+        if let Some(last_word) = self.last_word {
+            return (last_word.max(known.0), PeakSource::LastWord);
+        }
+        match reaped {
+            Some(reaped) if children == 0 && reaped.peak_rss_bytes > inherited_bytes => {
+                // After a reset of marks the last word may be less than what we kept.
+                (reaped.peak_rss_bytes.max(known.0), PeakSource::LastWord)
+            }
+            _ => known,
+        }
+    }
+
+    /// Closes what is kept open.
+    pub(crate) fn close(&mut self, keep: &mut Keep) {
+        let closed = [self.statm.file.take(), self.status.file.take()];
+        keep.give_back(closed.iter().flatten().count() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_memory_is_read_and_marked() {
+        let me = std::process::id() as i32;
+        let mut memory = ProcessMemory::default();
+        let mut keep = Keep::new(1);
+        let (change, virtual_bytes) = memory.sweep(me, 4096, &mut keep).expect("we live");
+        assert_eq!(change.rss_before, 0);
+        assert!(memory.rss > 0 && virtual_bytes >= memory.rss);
+        let status = memory.read_status(me, 1, &mut keep).expect("we live");
+        assert!(status.hwm >= status.rss);
+        assert!(memory.status.file.is_none(), "there was one descriptor to keep");
+        assert!(keep.refused);
+        memory.close(&mut keep);
+        assert_eq!(keep.left, 1);
+    }
+
+    #[test]
+    fn the_last_word_counts_where_it_can_be_of_this_process_alone() {
+        let memory = ProcessMemory { mark: 50, seen_peak: 40, ..ProcessMemory::default() };
+        let reaped = Reaped { status: 0, peak_rss_bytes: 90, cpu_ns: 0 };
+        assert_eq!(memory.peak(Some(&reaped), 30, 0), (90, PeakSource::LastWord));
+        assert_eq!(memory.peak(Some(&reaped), 90, 0), (50, PeakSource::Mark), "its parent's");
+        assert_eq!(memory.peak(Some(&reaped), 30, 1), (50, PeakSource::Mark), "perhaps its child's");
+        assert_eq!(memory.peak(None, 0, 0), (50, PeakSource::Mark));
+        let told = ProcessMemory { last_word: Some(60), mark: 50, ..ProcessMemory::default() };
+        assert_eq!(told.peak(Some(&reaped), 30, 1), (60, PeakSource::LastWord));
+        let reset = Reaped { peak_rss_bytes: 45, ..reaped };
+        assert_eq!(memory.peak(Some(&reset), 30, 0), (50, PeakSource::LastWord));
+    }
+}

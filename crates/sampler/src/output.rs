@@ -1,0 +1,262 @@
+//! The command's output: recorded and passed on, byte for byte.
+//!
+//! Each stream has a thread of its own, which reads, stamps, tells the sink and writes to our own
+//! stream, in this order. It holds 64 KiB and no more: when our reader is slow the command waits, as it
+//! would without us, and sampling does not. When our reader is gone, what the command has written by
+//! then is still recorded, and then the command's stream is closed, so that it learns of it as it would
+//! without us.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use floodmark_event::OutputStream;
+use floodmark_event::clock::monotonic_ns;
+
+use crate::marks::{Lines, Marks};
+use crate::outcome::Note;
+use crate::sink::Sink;
+use crate::sys::bell::Bell;
+use crate::sys::clock::Waiting;
+use crate::sys::{descriptor, signal};
+
+/// What is read at once, and all that is held of a stream.
+const CHUNK_BYTES: usize = 64 << 10;
+/// How long to wait before asking again whether to give up.
+const RETRY_NS: u64 = 100_000_000;
+
+/// A sink that several threads tell. (A trait, because the lifetime within a mutex could not be shortened.)
+pub(crate) trait SharedSink: Sync {
+    /// Calls `what` once, while nobody else is heard.
+    fn with(&self, what: &mut dyn FnMut(&mut dyn Sink));
+}
+
+impl SharedSink for Mutex<&mut dyn Sink> {
+    fn with(&self, what: &mut dyn FnMut(&mut dyn Sink)) {
+        what(&mut **self.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Calls a sink.
+pub(crate) fn tell<T>(sink: &dyn SharedSink, what: impl FnOnce(&mut dyn Sink) -> T) -> T {
+    let (mut what, mut result) = (Some(what), None);
+    sink.with(&mut |sink| result = what.take().map(|what| what(sink)));
+    result.expect("a shared sink calls what it is given")
+}
+
+/// How the threads of the streams and the loop speak to each other.
+pub(crate) struct Ends {
+    /// Rung when nothing more will be written.
+    over: Bell,
+    /// Rung by each thread that is done.
+    done: Bell,
+    /// Set when nobody waits for slow readers any more.
+    give_up: AtomicBool,
+    /// Threads that may be blocked in writing; 0 for none.
+    threads: [AtomicI32; 3],
+}
+
+impl Ends {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            over: Bell::new()?,
+            done: Bell::new()?,
+            give_up: AtomicBool::new(false),
+            threads: [const { AtomicI32::new(0) }; 3],
+        })
+    }
+
+    /// All processes are over: what is in the pipes now is all there will be.
+    pub(crate) fn close(&self) {
+        self.over.ring();
+    }
+
+    /// Rings when threads have ended.
+    pub(crate) fn done(&self) -> &Bell {
+        &self.done
+    }
+
+    /// Whether some thread has not ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.threads.iter().any(|thread| thread.load(Ordering::Acquire) != 0)
+    }
+
+    /// Has threads end that wait for a reader of ours; what they hold is recorded, but not passed on.
+    pub(crate) fn give_up(&self) {
+        self.give_up.store(true, Ordering::Release);
+    }
+
+    /// Interrupts threads that do not know yet that they should give up. To be called until none is
+    /// left: one may be just before it blocks.
+    pub(crate) fn interrupt_if_given_up(&self) {
+        if !self.give_up.load(Ordering::Acquire) {
+            return;
+        }
+        for thread in &self.threads {
+            match thread.load(Ordering::Acquire) {
+                0 | -1 => {}
+                thread => signal::interrupt(thread),
+            }
+        }
+    }
+}
+
+/// One stream.
+pub(crate) struct Pump<'a> {
+    stream: OutputStream,
+    from: File,
+    to: File,
+    sink: &'a dyn SharedSink,
+    lines: Lines<'a>,
+    ends: &'a Ends,
+    place: usize,
+}
+
+/// Why a pump stops.
+enum Stopped {
+    Ended,
+    /// Nobody takes what we pass on.
+    Refused(io::Error),
+    GaveUp,
+}
+
+impl<'a> Pump<'a> {
+    /// Prepares to pass on what comes from `from`; not more than one pump per stream.
+    pub(crate) fn new(
+        (stream, from): (OutputStream, OwnedFd),
+        sink: &'a dyn SharedSink,
+        marks: &'a Marks,
+        ends: &'a Ends,
+    ) -> io::Result<Self> {
+        let to = match stream {
+            OutputStream::Stderr => io::stderr().as_fd().try_clone_to_owned()?,
+            _ => io::stdout().as_fd().try_clone_to_owned()?,
+        };
+        // Our end only: the command's end is another description.
+        descriptor::never_block(from.as_fd())?;
+        let place = stream as usize - 1;
+        ends.threads[place].store(-1, Ordering::Release);
+        Ok(Self { stream, from: from.into(), to: to.into(), sink, lines: Lines::new(marks), ends, place })
+    }
+
+    /// Passes everything on until the end.
+    pub(crate) fn run(mut self) -> Option<Note> {
+        signal::leave_to_others();
+        self.ends.threads[self.place].store(signal::this_thread(), Ordering::Release);
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let stopped = self.pass_on(&mut buffer);
+        if !matches!(stopped, Stopped::Ended) {
+            self.record_rest(&mut buffer);
+        }
+        let at_ns = monotonic_ns();
+        let Self { stream, sink, mut lines, ends, place, from, .. } = self;
+        lines.finish(|name| tell(sink, |sink| sink.mark(at_ns, name)));
+        drop(from);
+        ends.threads[place].store(0, Ordering::Release);
+        ends.done.ring();
+        match stopped {
+            Stopped::Ended | Stopped::GaveUp => None,
+            Stopped::Refused(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Some(Note::OutputClosed { stream })
+            }
+            Stopped::Refused(error) => Some(Note::OutputFailed { stream, why: error.to_string() }),
+        }
+    }
+
+    fn pass_on(&mut self, buffer: &mut [u8]) -> Stopped {
+        let mut is_over = false;
+        loop {
+            match self.from.read(buffer) {
+                Ok(0) => return Stopped::Ended,
+                Ok(length) => {
+                    let bytes = &buffer[..length];
+                    self.record(bytes);
+                    match self.write(bytes) {
+                        Stopped::Ended => {}
+                        stopped => return stopped,
+                    }
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock if is_over => return Stopped::Ended,
+                    io::ErrorKind::WouldBlock => {
+                        let mut waiting =
+                            Waiting::new([Some(self.from.as_fd()), Some(self.ends.over.as_fd())]);
+                        let _ = waiting.until(None);
+                        is_over = waiting.is_ready(1);
+                    }
+                    // A terminal says so when nobody has it open any more.
+                    _ => return Stopped::Ended,
+                },
+            }
+        }
+    }
+
+    fn record(&mut self, bytes: &[u8]) {
+        let at_ns = monotonic_ns();
+        tell(self.sink, |sink| {
+            sink.output(at_ns, self.stream, bytes);
+            self.lines.feed(bytes, |name| sink.mark(at_ns, name));
+        });
+    }
+
+    /// Records what has been written by now, without passing it on.
+    fn record_rest(&mut self, buffer: &mut [u8]) {
+        while let Ok(length @ 1..) = self.from.read(buffer) {
+            self.record(&buffer[..length]);
+        }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Stopped {
+        while !bytes.is_empty() {
+            if self.ends.give_up.load(Ordering::Acquire) {
+                return Stopped::GaveUp;
+            }
+            match self.to.write(bytes) {
+                Ok(length) => bytes = &bytes[length..],
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    // Somebody made our stream so; that is theirs to decide.
+                    io::ErrorKind::WouldBlock => {
+                        descriptor::wait_for_room(self.to.as_fd(), RETRY_NS);
+                    }
+                    _ => return Stopped::Refused(error),
+                },
+            }
+        }
+        Stopped::Ended
+    }
+}
+
+/// Passes what we read from our terminal on to the command's, until all is over.
+pub(crate) fn pass_keys(terminal: OwnedFd, ends: &Ends) {
+    signal::leave_to_others();
+    let Ok(input) = io::stdin().as_fd().try_clone_to_owned() else { return };
+    let (mut input, mut terminal) = (File::from(input), File::from(terminal));
+    let mut buffer = [0; 4096];
+    loop {
+        let mut waiting = Waiting::new([Some(input.as_fd()), Some(ends.over.as_fd())]);
+        if waiting.until(None).is_err() || waiting.is_ready(1) {
+            return;
+        }
+        let Ok(length @ 1..) = input.read(&mut buffer) else { return };
+        let mut bytes = &buffer[..length];
+        while !bytes.is_empty() {
+            match terminal.write(bytes) {
+                Ok(length) => bytes = &bytes[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut waiting = Waiting::new([Some(ends.over.as_fd())]);
+                    let _ = waiting.until(Some(monotonic_ns()));
+                    if waiting.is_ready(0) {
+                        return;
+                    }
+                    descriptor::wait_for_room(terminal.as_fd(), RETRY_NS);
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}

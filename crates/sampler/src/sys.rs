@@ -1,0 +1,19 @@
+//! What the operating system is asked for: one thin, safe function per question.
+//!
+//! All unsafe code of this crate is below this module, apart from calls into a driver's library.
+
+pub(crate) mod bell;
+pub(crate) mod clock;
+pub(crate) mod descriptor;
+pub(crate) mod limit;
+pub(crate) mod netlink;
+pub(crate) mod signal;
+pub(crate) mod terminal;
+pub(crate) mod wait;
+
+use std::io;
+
+/// The result of a C function that says -1 and sets `errno`.
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

@@ -1,0 +1,88 @@
+//! Clocks other than the tail's, and waiting until a time.
+#![expect(unsafe_code, reason = "clocks and ppoll are C functions")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use floodmark_event::clock::monotonic_ns;
+
+/// Processor time of this process, all threads.
+pub(crate) fn process_cpu_ns() -> u64 {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Processor time of the calling thread.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Time since boot, with the time that the machine was suspended: what start times are counted in.
+pub(crate) fn boot_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME)
+}
+
+/// Clock ticks in a second.
+pub(crate) fn ticks_per_second() -> u64 {
+    // SAFETY: sysconf takes no pointers.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
+}
+
+/// Bytes of a page.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: sysconf takes no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).ok().filter(|&bytes| bytes > 0).unwrap_or(4096)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; the clocks used here exist on every Linux we run on.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// Descriptors to wait for, and which of them have something.
+pub(crate) struct Waiting<const N: usize> {
+    fds: [libc::pollfd; N],
+}
+
+impl<const N: usize> Waiting<N> {
+    /// Waits for reading; a descriptor that is not there is never ready.
+    pub(crate) fn new(fds: [Option<BorrowedFd<'_>>; N]) -> Self {
+        let fds = fds.map(|fd| libc::pollfd {
+            fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        Self { fds }
+    }
+
+    /// Waits until something can be read, a signal was handled, or the deadline has passed.
+    ///
+    /// The time to wait is counted anew from the absolute deadline each time, so nothing adds up.
+    pub(crate) fn until(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        let timeout = deadline_ns.map(|deadline| {
+            let left = deadline.saturating_sub(monotonic_ns());
+            libc::timespec {
+                tv_sec: (left / 1_000_000_000) as libc::time_t,
+                tv_nsec: (left % 1_000_000_000) as libc::c_long,
+            }
+        });
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the array holds N entries and outlives the call, as does the time; no mask is given.
+        let ready =
+            unsafe { libc::ppoll(self.fds.as_mut_ptr(), N as libc::nfds_t, timeout, std::ptr::null()) };
+        if ready < 0 {
+            self.fds.iter_mut().for_each(|fd| fd.revents = 0);
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+        }
+        Ok(())
+    }
+
+    /// Whether there is something to read, or an end or error to be learned by reading.
+    pub(crate) fn is_ready(&self, index: usize) -> bool {
+        self.fds.get(index).is_some_and(|fd| fd.revents != 0)
+    }
+}

@@ -1,0 +1,270 @@
+//! The processes that the command became.
+//!
+//! A process is its number and its start: numbers are used again. It belongs to the tree if its parent
+//! did when it was born, whatever becomes of the parent, of sessions and of groups; see [`events`] and
+//! [`walk`] for how births are learned of.
+//!
+//! Invariant: the table holds processes that are not known to be over, each once.
+
+pub(crate) mod events;
+pub(crate) mod lastwords;
+pub(crate) mod walk;
+
+use std::collections::HashMap;
+
+use floodmark_event::SubjectId;
+use floodmark_event::clock::{Anchor, monotonic_ns};
+
+use crate::metrics::memory::ProcessMemory;
+use crate::metrics::told::Told;
+use crate::sys::clock::{boot_ns, ticks_per_second};
+use walk::Found;
+
+/// Whose program a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Image {
+    /// Its parent's, since it was forked: its memory is its parent's too, until one of them writes.
+    Inherited,
+    /// Its own, by exec.
+    Own,
+}
+
+/// Whether a name or command line changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    Nothing,
+    News,
+}
+
+/// How long a process that has just been forked is expected to call exec. Until then its memory is
+/// counted with its parent's, which it shares.
+pub(crate) const NEWBORN_NS: u64 = 50_000_000;
+
+/// A process of the tree.
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    /// In clock ticks since boot; 0 until it was read.
+    pub(crate) start_ticks: u64,
+    /// When it was born or found, in monotonic nanoseconds.
+    pub(crate) born_ns: u64,
+    /// What stands for its parent.
+    pub(crate) parent: SubjectId,
+    /// What stands for it; 0 until it was told of.
+    pub(crate) subject: SubjectId,
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) image: Image,
+    /// How many children it had: what the kernel says of it at its end is of those too.
+    pub(crate) children: u64,
+    /// Most resident bytes that it can have had before its first exec.
+    pub(crate) inherited_bytes: u64,
+    pub(crate) memory: ProcessMemory,
+    pub(crate) told: Told,
+}
+
+impl Process {
+    pub(crate) fn new(pid: i32, born_ns: u64, image: Image) -> Self {
+        Self {
+            pid,
+            start_ticks: 0,
+            born_ns,
+            parent: SubjectId(0),
+            subject: SubjectId(0),
+            name: String::new(),
+            command: String::new(),
+            image,
+            children: 0,
+            inherited_bytes: 0,
+            memory: ProcessMemory::default(),
+            told: Told::default(),
+        }
+    }
+
+    /// Takes in what `/proc` says of it.
+    pub(crate) fn learn(&mut self, found: &Found) -> Learned {
+        self.start_ticks = found.start_ticks;
+        let (name, command) = walk::describe(self.pid, &found.name);
+        // Of a process that is over only the short name is left, which says nothing new of a longer one.
+        let is_over = command.is_empty();
+        if (is_over && self.name.starts_with(&name)) || (self.name == name && self.command == command) {
+            return Learned::Nothing;
+        }
+        self.name = name;
+        if !is_over {
+            self.command = command;
+        }
+        Learned::News
+    }
+
+    /// Whether it may still be on its way from fork to exec.
+    pub(crate) fn is_newborn(&self, now_ns: u64) -> bool {
+        self.image == Image::Inherited && now_ns.saturating_sub(self.born_ns) < NEWBORN_NS
+    }
+}
+
+/// Whether the table knows a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    No,
+    /// It is in the table.
+    Same,
+    /// One that had its number before is in the table, and must be over.
+    Other,
+}
+
+/// All processes of the tree that live.
+#[derive(Default)]
+pub(crate) struct Table {
+    processes: Vec<Process>,
+    places: HashMap<i32, usize>,
+    seen: u64,
+    most: u64,
+}
+
+impl Table {
+    pub(crate) fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    pub(crate) fn processes_mut(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    pub(crate) fn has(&self, pid: i32) -> bool {
+        self.places.contains_key(&pid)
+    }
+
+    pub(crate) fn place(&self, pid: i32) -> Option<usize> {
+        self.places.get(&pid).copied()
+    }
+
+    pub(crate) fn get(&self, pid: i32) -> Option<&Process> {
+        self.processes.get(self.place(pid)?)
+    }
+
+    pub(crate) fn get_mut(&mut self, pid: i32) -> Option<&mut Process> {
+        let place = self.place(pid)?;
+        self.processes.get_mut(place)
+    }
+
+    /// Whether a process with this number and start is known.
+    pub(crate) fn knows(&self, pid: i32, start_ticks: u64) -> Known {
+        match self.get(pid) {
+            None => Known::No,
+            Some(process) if process.start_ticks == 0 || process.start_ticks == start_ticks => Known::Same,
+            Some(_) => Known::Other,
+        }
+    }
+
+    /// Adds a process; its number must not be in the table.
+    pub(crate) fn add(&mut self, process: Process) {
+        debug_assert!(!self.has(process.pid), "{} is in the table", process.pid);
+        self.places.insert(process.pid, self.processes.len());
+        self.processes.push(process);
+        self.seen += 1;
+        self.most = self.most.max(self.processes.len() as u64);
+    }
+
+    /// Takes a process out, because it is over.
+    pub(crate) fn remove(&mut self, pid: i32) -> Option<Process> {
+        let place = self.places.remove(&pid)?;
+        let process = self.processes.swap_remove(place);
+        if let Some(moved) = self.processes.get(place) {
+            self.places.insert(moved.pid, place);
+        }
+        Some(process)
+    }
+
+    /// How many were ever in the table.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// How many were in the table at most.
+    pub(crate) fn most(&self) -> u64 {
+        self.most
+    }
+}
+
+/// Maps start times to UTC.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Starts {
+    anchor: Anchor,
+    /// Time since boot at monotonic zero: the time the machine slept.
+    slept_ns: u64,
+    ns_per_tick: u64,
+}
+
+impl Starts {
+    pub(crate) fn now() -> Self {
+        let slept_ns = boot_ns().saturating_sub(monotonic_ns());
+        Self { anchor: Anchor::now(), slept_ns, ns_per_tick: 1_000_000_000 / ticks_per_second() }
+    }
+
+    /// UTC of clock ticks since boot.
+    pub(crate) fn utc_ns(&self, start_ticks: u64) -> i64 {
+        let since_boot = start_ticks.saturating_mul(self.ns_per_tick);
+        self.anchor.utc_ns(since_boot.wrapping_sub(self.slept_ns))
+    }
+
+    /// UTC of a process's start, as exactly as it is known.
+    pub(crate) fn of(&self, process: &Process) -> i64 {
+        match process.start_ticks {
+            0 => self.anchor.utc_ns(process.born_ns),
+            ticks => self.utc_ns(ticks),
+        }
+    }
+
+    /// Nanoseconds of processor time in clock ticks.
+    pub(crate) fn ticks_ns(&self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.ns_per_tick)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, start_ticks: u64) -> Process {
+        Process { start_ticks, ..Process::new(pid, 0, Image::Own) }
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_process() {
+        let mut table = Table::default();
+        table.add(process(7, 100));
+        assert_eq!(table.knows(7, 100), Known::Same);
+        assert_eq!(table.knows(7, 101), Known::Other);
+        assert_eq!(table.knows(8, 100), Known::No);
+        table.remove(7);
+        assert_eq!(table.knows(7, 101), Known::No);
+        table.add(process(7, 101));
+        assert_eq!((table.knows(7, 101), table.seen(), table.most()), (Known::Same, 2, 1));
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_the_rest_in_place() {
+        let mut table = Table::default();
+        (1..=5).for_each(|pid| table.add(process(pid, 1)));
+        for pid in [1, 5, 3] {
+            assert_eq!(table.remove(pid).map(|process| process.pid), Some(pid));
+            assert!(table.remove(pid).is_none());
+        }
+        for pid in [2, 4] {
+            assert_eq!(table.get(pid).map(|process| process.pid), Some(pid));
+        }
+        assert_eq!((table.processes().len(), table.most()), (2, 5));
+    }
+
+    #[test]
+    fn our_own_start_is_just_past() {
+        let me = walk::look_at(std::process::id() as i32).unwrap();
+        let start = Starts::now().utc_ns(me.start_ticks);
+        let now = Anchor::now().utc_ns;
+        assert!(start <= now + 20_000_000 && now - start < 600_000_000_000, "{start} {now}");
+    }
+}

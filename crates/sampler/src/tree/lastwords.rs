@@ -1,0 +1,198 @@
+//! What the kernel says of a process when it ends, to those who may administer the machine.
+//!
+//! Task statistics come for every thread of the host that ends, before its memory is given back. They
+//! have what nobody can read afterwards: the name of a process that lived for a moment, and the mark of
+//! its highest resident memory, exact, whoever its parent is. Without the right to them, marks that
+//! were read in time must do.
+
+use std::borrow::Cow;
+
+use crate::sys::netlink::Socket;
+
+const GENERIC: i32 = 16;
+/// Room for about ten thousand messages.
+const ROOM_BYTES: i32 = 8 << 20;
+
+// The controller of generic netlink, asked for the family's number.
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+const FAMILY: &[u8] = b"TASKSTATS\0";
+
+// Task statistics.
+const GET: u8 = 1;
+const REGISTER_CPUS: u16 = 3;
+const OF_THREAD: u16 = 4;
+const STATISTICS: u16 = 3;
+// Where things are in the statistics, which only ever grow at their end.
+const VERSION: usize = 0;
+const NAME: usize = 80;
+const NAME_BYTES: usize = 32;
+const THREAD: usize = 128;
+const MARK_KIB: usize = 200;
+const PROCESS: usize = 368;
+/// The version that knows the process of a thread.
+const VERSION_WITH_PROCESS: u16 = 12;
+
+const HEADER_BYTES: usize = 16;
+const GENERIC_BYTES: usize = 4;
+
+/// The last word on a thread that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastWord {
+    /// Its process; where an old kernel does not say, the thread.
+    pub(crate) pid: i32,
+    pub(crate) thread: i32,
+    /// Its name, up to a zero byte.
+    name: [u8; NAME_BYTES],
+    /// Most resident bytes of its memory; 0 where it had none any more.
+    pub(crate) mark: u64,
+}
+
+impl LastWord {
+    pub(crate) fn name(&self) -> Cow<'_, str> {
+        let name = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name)
+    }
+}
+
+pub(crate) struct LastWords {
+    socket: Socket,
+}
+
+impl LastWords {
+    /// Asks to be told; none where that is not allowed.
+    pub(crate) fn open() -> Option<Self> {
+        let socket = Socket::open(GENERIC, 0).ok()?;
+        socket.ask_for_room(ROOM_BYTES);
+        socket.send(&request(CONTROLLER, GET_FAMILY, FAMILY_NAME, FAMILY)).ok()?;
+        let mut buffer = [0; 4096];
+        let family = family_of(socket.receive(&mut buffer).ok()??)?;
+        let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+        let mut cpus = cpus.trim_end().to_owned().into_bytes();
+        cpus.push(0);
+        socket.send(&request(family, GET, REGISTER_CPUS, &cpus)).ok()?;
+        // A refusal comes back at once; consent is silent.
+        match socket.receive(&mut buffer) {
+            Ok(Some(answer)) if u16_at(answer, 4) == Some(libc::NLMSG_ERROR as u16) => None,
+            _ => Some(Self { socket }),
+        }
+    }
+
+    /// The next one; none if there is none now.
+    pub(crate) fn next(&self) -> Option<LastWord> {
+        let mut buffer = [0; 2048];
+        loop {
+            match self.socket.receive(&mut buffer) {
+                Ok(Some(message)) => {
+                    if let Some(word) = decode(message) {
+                        return Some(word);
+                    }
+                }
+                // Some were lost; those that are left still count.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// A request with one attribute.
+fn request(family: u16, command: u8, attribute: u16, value: &[u8]) -> Vec<u8> {
+    let attribute_bytes = 4 + value.len();
+    let length = HEADER_BYTES + GENERIC_BYTES + attribute_bytes.next_multiple_of(4);
+    let mut message = Vec::with_capacity(length);
+    message.extend((length as u32).to_ne_bytes());
+    message.extend(family.to_ne_bytes());
+    message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    // Sequence and port.
+    message.extend([0; 8]);
+    message.extend([command, 1, 0, 0]);
+    message.extend((attribute_bytes as u16).to_ne_bytes());
+    message.extend(attribute.to_ne_bytes());
+    message.extend(value);
+    message.resize(length, 0);
+    message
+}
+
+fn family_of(message: &[u8]) -> Option<u16> {
+    let attributes = message.get(HEADER_BYTES + GENERIC_BYTES..)?;
+    u16_at(attribute(attributes, FAMILY_ID)?, 0)
+}
+
+fn decode(message: &[u8]) -> Option<LastWord> {
+    let attributes = message.get(HEADER_BYTES + GENERIC_BYTES..)?;
+    let statistics = attribute(attribute(attributes, OF_THREAD)?, STATISTICS)?;
+    let thread = u32_at(statistics, THREAD)? as i32;
+    let has_process = u16_at(statistics, VERSION)? >= VERSION_WITH_PROCESS;
+    let pid = if has_process { u32_at(statistics, PROCESS)? as i32 } else { thread };
+    let name = statistics.get(NAME..NAME + NAME_BYTES)?.try_into().ok()?;
+    let mark = u64::from_ne_bytes(statistics.get(MARK_KIB..MARK_KIB + 8)?.try_into().ok()?);
+    Some(LastWord { pid, thread, name, mark: mark.saturating_mul(1024) })
+}
+
+/// The value of the first attribute of a kind.
+fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16_at(attributes, 0)?);
+        // The upper bits say that it is nested.
+        let found = u16_at(attributes, 2)? & 0x3fff;
+        let value = attributes.get(4..length)?;
+        if found == kind {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((4 + value.len() as u16).to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn statistics_of_both_ages_are_understood() {
+        for (version, length, pid) in [(8u16, 328, 21), (13, 416, 20)] {
+            let mut statistics = vec![0; length];
+            statistics[..2].copy_from_slice(&version.to_ne_bytes());
+            statistics[NAME..NAME + 5].copy_from_slice(b"a) b\xff");
+            statistics[THREAD..THREAD + 4].copy_from_slice(&21u32.to_ne_bytes());
+            statistics[MARK_KIB..MARK_KIB + 8].copy_from_slice(&7u64.to_ne_bytes());
+            if length > PROCESS {
+                statistics[PROCESS..PROCESS + 4].copy_from_slice(&20u32.to_ne_bytes());
+            }
+            let inner = [nested(1, &21u32.to_ne_bytes()), nested(STATISTICS, &statistics)].concat();
+            let mut message = vec![0; HEADER_BYTES + GENERIC_BYTES];
+            message.extend(nested(OF_THREAD, &inner));
+            let word = decode(&message).expect("a word");
+            assert_eq!((word.pid, word.thread, word.mark), (pid, 21, 7 << 10));
+            assert_eq!(word.name(), "a) b\u{fffd}");
+            (0..message.len()).for_each(|end| assert_eq!(decode(&message[..end]), None));
+        }
+    }
+
+    #[test]
+    fn a_request_names_what_it_asks_for() {
+        let message = request(CONTROLLER, GET_FAMILY, FAMILY_NAME, FAMILY);
+        assert_eq!(message.len(), 16 + 4 + 4 + 12);
+        assert_eq!(attribute(&message[20..], FAMILY_NAME), Some(FAMILY));
+        assert_eq!(attribute(&message[20..], FAMILY_ID), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Finding processes by looking.
+//!
+//! A look at everything in `/proc` costs milliseconds, so most looks are at what is new: the kernel
+//! numbers processes and threads upwards and says in `/proc/loadavg` which number came last. What has
+//! appeared since the last look lies in between.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+
+use crate::procfs::{self, Life};
+
+/// More new numbers than this are not looked at one by one.
+const MOST_NEW: i32 = 512;
+
+/// A process that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) start_ticks: u64,
+    pub(crate) name: String,
+    pub(crate) life: Life,
+    /// Threads, one more than run if the first is over and others are not.
+    pub(crate) threads: u64,
+    pub(crate) cpu_ticks: u64,
+}
+
+/// Whether something new can be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// No process or thread was born since the last look.
+    None,
+    /// Numbers after the first up to the second were given.
+    Between(i32, i32),
+    /// Anything may have happened.
+    Unknown,
+}
+
+pub(crate) struct Walker {
+    loadavg: Option<File>,
+    last_pid: Option<i32>,
+}
+
+impl Walker {
+    pub(crate) fn new() -> Self {
+        Self { loadavg: File::open("/proc/loadavg").ok(), last_pid: None }
+    }
+
+    /// What may have been born since the last call.
+    pub(crate) fn news(&mut self) -> News {
+        let mut buffer = [0; 128];
+        let read = self.loadavg.as_ref().and_then(|file| file.read_at(&mut buffer, 0).ok());
+        let Some(last) = read.and_then(|length| procfs::last_pid(&buffer[..length])) else {
+            return News::Unknown;
+        };
+        match self.last_pid.replace(last) {
+            Some(before) if before == last => News::None,
+            Some(before) if before < last && last - before <= MOST_NEW => News::Between(before, last),
+            // It is the first look, or numbers began again from below, or there are too many.
+            _ => News::Unknown,
+        }
+    }
+}
+
+/// Reads one process; none if it is gone. A thread's number gives what its process's would, except
+/// for the number itself.
+pub(crate) fn look_at(pid: i32) -> Option<Found> {
+    let mut buffer = [0; 1024];
+    let text = read_file(pid, "stat", &mut buffer)?;
+    let stat = procfs::stat(text)?;
+    Some(Found {
+        pid: stat.pid,
+        parent: stat.parent,
+        start_ticks: stat.start_ticks,
+        name: procfs::unescape(stat.name),
+        life: stat.life,
+        threads: stat.threads,
+        cpu_ticks: stat.cpu_ticks,
+    })
+}
+
+/// Whether the number is a process's and not a thread's.
+pub(crate) fn is_process(pid: i32) -> bool {
+    let mut buffer = [0; 2048];
+    read_file(pid, "status", &mut buffer).is_some_and(|text| procfs::status(text).tgid == pid)
+}
+
+/// Everything that runs.
+pub(crate) fn all() -> Vec<Found> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(look_at).collect()
+}
+
+/// Children of a process, of all its threads, zombies included; empty where the kernel does not say.
+pub(crate) fn children_of(pid: i32) -> Vec<i32> {
+    let mut children = Vec::new();
+    for thread in threads_of(pid) {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
+        children.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    children
+}
+
+/// Threads of a process.
+pub(crate) fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok())
+}
+
+/// Name and command line of a process whose short name is known.
+///
+/// The kernel keeps fifteen bytes of a name; the command line has all of it, and for a script too,
+/// because then the short name is the script's.
+pub(crate) fn describe(pid: i32, short: &str) -> (String, String) {
+    let mut buffer = [0; 4096];
+    let text = read_file(pid, "cmdline", &mut buffer).unwrap_or_default();
+    let text = text.strip_suffix(&[0]).unwrap_or(text);
+    // Split gives one empty argument where there are none.
+    let arguments = || text.split(|&byte| byte == 0).take(if text.is_empty() { 0 } else { usize::MAX });
+    let is_cut = short.len() >= 15;
+    let whole = arguments().take(2).find_map(|argument| {
+        let base = argument.rsplit(|&byte| byte == b'/').next().unwrap_or(argument);
+        (is_cut && base.starts_with(short.as_bytes())).then(|| String::from_utf8_lossy(base).into_owned())
+    });
+    let command = quoted(arguments().map(String::from_utf8_lossy));
+    (whole.unwrap_or_else(|| short.to_owned()), command)
+}
+
+/// Arguments as one would type them.
+pub(crate) fn quoted<'a>(arguments: impl Iterator<Item = Cow<'a, str>>) -> String {
+    let mut line = String::new();
+    for argument in arguments {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        quote(&argument, &mut line);
+    }
+    line
+}
+
+/// Writes an argument as a shell would need it.
+fn quote(argument: &str, out: &mut String) {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-+=./,:@%^~".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        out.push_str(argument);
+        return;
+    }
+    out.push('\'');
+    out.push_str(&argument.replace('\'', r"'\''"));
+    out.push('\'');
+}
+
+/// Reads the front of a file of a process.
+pub(crate) fn read_file<'a>(pid: i32, name: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let file = Path::of(pid, name).open().ok()?;
+    let length = file.read_at(buffer, 0).ok()?;
+    Some(&buffer[..length])
+}
+
+/// The path of a file of a process, without an allocation.
+pub(crate) struct Path {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Path {
+    pub(crate) fn of(pid: i32, name: &str) -> Self {
+        Self::write(format_args!("/proc/{pid}/{name}"))
+    }
+
+    pub(crate) fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
+        Self::write(format_args!("/proc/{pid}/task/{thread}/{name}"))
+    }
+
+    fn write(text: std::fmt::Arguments<'_>) -> Self {
+        use std::io::Write as _;
+        let mut bytes = [0; 64];
+        let room = bytes.len();
+        let mut rest = &mut bytes[..];
+        // The longest name of ours fits twice.
+        let length = if rest.write_fmt(text).is_ok() { room - rest.len() } else { 0 };
+        Self { bytes, length }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+
+    pub(crate) fn open(&self) -> std::io::Result<File> {
+        File::open(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_find_ourselves() {
+        let me = std::process::id() as i32;
+        let found = look_at(me).expect("this process");
+        assert_eq!((found.pid, found.life), (me, Life::Alive));
+        assert!(is_process(me));
+        assert!(all().iter().any(|other| other.pid == me && other.start_ticks == found.start_ticks));
+        assert!(threads_of(me).any(|thread| thread == me));
+        let (_, command) = describe(me, &found.name);
+        assert!(!command.is_empty());
+    }
+
+    #[test]
+    fn a_thread_is_no_process() {
+        let thread = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let me = crate::sys::signal::this_thread();
+                (me, is_process(me))
+            });
+            thread.join().unwrap()
+        });
+        assert!(!thread.1, "{}", thread.0);
+    }
+
+    #[test]
+    fn a_new_process_is_news() {
+        let mut walker = Walker::new();
+        assert_eq!(walker.news(), News::Unknown);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (pid, news) = (child.id() as i32, walker.news());
+        child.wait().unwrap();
+        match news {
+            News::Between(after, last) => assert!(after < pid && pid <= last, "{pid} {news:?}"),
+            other => assert_eq!(other, News::Unknown),
+        }
+    }
+
+    #[test]
+    fn arguments_are_quoted_where_they_must_be() {
+        let quoted = |argument| {
+            let mut out = String::new();
+            quote(argument, &mut out);
+            out
+        };
+        assert_eq!(quoted("--rate=1/2"), "--rate=1/2");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("it's\n"), "'it'\\''s\n'");
+    }
+}

@@ -1,0 +1,155 @@
+//! All processes together: sums, peaks, and the list of the largest.
+
+use floodmark_event::{Metric, SubjectId};
+
+use crate::metrics::told::Told;
+use crate::metrics::total::Part;
+use crate::observer::{Level, Total};
+use crate::outcome::{Outcome, Peak, PeakSource, Peaks, ProcessPeak, TotalPeak};
+use crate::pace::Motion;
+
+/// A total with more doubt than this share of it is not told: it would only mislead.
+const MOST_DOUBT: u64 = 20;
+/// Smaller changes of the sum are noise.
+const LEAST_MOTION_BYTES: u64 = 1 << 20;
+
+/// What a sweep adds up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum {
+    pub(crate) rss: u64,
+    pub(crate) total: u64,
+    pub(crate) doubt: u64,
+    /// By how much the mark of one process exceeds what it has now, at most.
+    pub(crate) excess: u64,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, rss: u64, part: Part) {
+        self.rss = self.rss.saturating_add(rss);
+        self.total = self.total.saturating_add(part.bytes);
+        self.doubt = self.doubt.saturating_add(part.doubt_bytes);
+    }
+
+    pub(crate) fn total(&self) -> Total {
+        Total { bytes: self.total, error_bytes: self.doubt }
+    }
+}
+
+/// The job so far.
+#[derive(Default)]
+pub(crate) struct Job {
+    pub(crate) subject: SubjectId,
+    pub(crate) told: Told,
+    pub(crate) sum: Sum,
+    pub(crate) peaks: Peaks,
+    pub(crate) largest: Vec<ProcessPeak>,
+    /// Whether any proportional size was ever read.
+    pub(crate) has_totals: bool,
+}
+
+impl Job {
+    /// Takes the sum of a sweep in; says how it stands to those before.
+    pub(crate) fn swept(&mut self, sum: Sum, at_ns: u64) -> (Level, Motion) {
+        let moved = sum.rss.abs_diff(self.sum.rss);
+        let motion =
+            if moved > LEAST_MOTION_BYTES.max(sum.rss / 200) { Motion::Moved } else { Motion::Still };
+        self.sum = sum;
+        self.told.set(Metric::Rss, sum.rss);
+        if self.has_totals && sum.doubt <= sum.total / MOST_DOUBT {
+            self.told.set(Metric::Pss, sum.total);
+        }
+        let level = if sum.rss > self.peaks.rss_seen.bytes { Level::NewPeak } else { Level::BelowPeak };
+        if level == Level::NewPeak {
+            self.peaks.rss_seen = Peak { bytes: sum.rss, at_ns };
+        }
+        self.reached(sum.rss.saturating_add(sum.excess), at_ns);
+        self.total_reached(sum, at_ns);
+        (level, motion)
+    }
+
+    /// The sum of resident bytes was at least this.
+    pub(crate) fn reached(&mut self, bytes: u64, at_ns: u64) {
+        if bytes > self.peaks.rss.bytes {
+            self.peaks.rss = Peak { bytes, at_ns };
+        }
+    }
+
+    /// What counts is what is certain: a total in doubt must not pass for a peak.
+    fn total_reached(&mut self, sum: Sum, at_ns: u64) {
+        let certain = |total: &TotalPeak| total.peak.bytes - total.error_bytes;
+        let new = TotalPeak { peak: Peak { bytes: sum.total, at_ns }, error_bytes: sum.doubt.min(sum.total) };
+        let before = self.peaks.total.as_ref().map_or(0, certain);
+        if self.has_totals && certain(&new) > before {
+            self.peaks.total = Some(new);
+        }
+    }
+
+    /// A process is over, or is left alone.
+    pub(crate) fn keep_largest(&mut self, peak: ProcessPeak) {
+        self.process_reached(peak.rss_bytes);
+        let place = self.largest.partition_point(|other| other.rss_bytes >= peak.rss_bytes);
+        if place < Outcome::LARGEST {
+            self.largest.truncate(Outcome::LARGEST - 1);
+            self.largest.insert(place, peak);
+        }
+    }
+
+    /// Some process had this many resident bytes.
+    pub(crate) fn process_reached(&mut self, bytes: u64) {
+        self.peaks.largest_process_bytes = self.peaks.largest_process_bytes.max(bytes);
+    }
+
+    /// A process that counted with `rss` in the last sweep had in fact more, as its last word says.
+    pub(crate) fn last_word(&mut self, (peak, known): (u64, PeakSource), rss: u64, at_ns: u64) {
+        if known == PeakSource::LastWord {
+            self.reached(self.sum.rss.saturating_sub(rss).saturating_add(peak), at_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn sum(rss: u64, total: u64, doubt: u64) -> Sum {
+        Sum { rss: rss * MIB, total: total * MIB, doubt: doubt * MIB, excess: 0 }
+    }
+
+    #[test]
+    fn a_total_in_doubt_is_no_peak() {
+        let mut job = Job { has_totals: true, ..Job::default() };
+        job.swept(sum(555, 555, 512), 1);
+        job.swept(sum(555, 168, 0), 2);
+        job.swept(sum(555, 160, 0), 3);
+        let expected = TotalPeak { peak: Peak { bytes: 168 * MIB, at_ns: 2 }, error_bytes: 0 };
+        assert_eq!(job.peaks.total, Some(expected));
+        assert_eq!(job.peaks.rss_seen, Peak { bytes: 555 * MIB, at_ns: 1 });
+    }
+
+    #[test]
+    fn one_process_that_was_higher_in_between_raises_the_peak() {
+        let mut job = Job::default();
+        assert_eq!(job.swept(sum(100, 0, 0), 1), (Level::NewPeak, Motion::Moved));
+        let spiked = Sum { excess: 30 * MIB, ..sum(100, 0, 0) };
+        assert_eq!(job.swept(spiked, 2), (Level::BelowPeak, Motion::Still));
+        assert_eq!(job.peaks.rss, Peak { bytes: 130 * MIB, at_ns: 2 });
+        job.last_word((80 * MIB, PeakSource::LastWord), 40 * MIB, 3);
+        assert_eq!(job.peaks.rss, Peak { bytes: 140 * MIB, at_ns: 3 });
+        job.last_word((800 * MIB, PeakSource::Mark), 40 * MIB, 4);
+        assert_eq!(job.peaks.rss.bytes, 140 * MIB, "a mark was counted when it was read");
+    }
+
+    #[test]
+    fn the_largest_are_listed_and_no_more() {
+        let mut job = Job::default();
+        for pid in 0..200i32 {
+            let rss_bytes = u64::from((pid * 37 % 200).unsigned_abs());
+            job.keep_largest(ProcessPeak { pid, name: String::new(), rss_bytes, known: PeakSource::Seen });
+        }
+        assert_eq!(job.largest.len(), Outcome::LARGEST);
+        assert_eq!((job.largest[0].rss_bytes, job.largest[63].rss_bytes), (199, 136));
+        assert_eq!(job.peaks.largest_process_bytes, 199);
+    }
+}

@@ -1,0 +1,14 @@
+//! Real processes, watched.
+
+mod exits;
+mod gpus;
+mod groups;
+mod names;
+mod output;
+mod peaks;
+mod programs;
+mod shared;
+mod signals;
+mod terminal;
+mod tree;
+mod untouched;

@@ -1,0 +1,185 @@
+//! Programs in C to watch, and reading what a watcher wrote down.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A folder that goes with the value.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Compiles one of our programs.
+    pub(crate) fn compile(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs").join(name);
+        let program = self.join(name.strip_suffix(".c").expect("a program in C"));
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).arg("-lpthread");
+        assert!(command.status().expect("cc runs").success(), "{name} compiles");
+        program
+    }
+
+    /// A watcher with options that writes its report here; the command is to be added.
+    pub(crate) fn watcher(&self, options: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark-watch"));
+        command.arg(format!("report={}", self.join("report").display())).args(options).arg("--");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Options that have a watcher say when it is ready; see [`Folder::wait_until_ready`].
+    pub(crate) fn ready(&self) -> String {
+        format!("ready={}", self.join("ready").display())
+    }
+
+    /// Waits until the watcher is ready, or has ended.
+    pub(crate) fn wait_until_ready(&self, watcher: &mut Child) {
+        while !self.join("ready").exists() {
+            assert_eq!(watcher.try_wait().expect("it can be asked"), None, "it ended before it was ready");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Runs a command under a watcher and reads what it wrote down.
+    pub(crate) fn watch(&self, options: &[&str], words: &[&dyn AsRef<OsStr>]) -> Report {
+        let mut watcher = self.watcher(options);
+        watcher.args(words.iter().map(AsRef::as_ref));
+        let status = watcher.status().expect("the watcher runs");
+        let report = self.report();
+        assert_eq!(status.code().map(|code| code as u64), Some(report.figure("exit")), "{status}");
+        report
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        Report::parse(&std::fs::read_to_string(self.join("report")).expect("a report"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A subject of a report.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) id: u32,
+    pub(crate) kind: String,
+    pub(crate) number: u64,
+    pub(crate) parent: u32,
+    pub(crate) name: String,
+    pub(crate) detail: String,
+    /// Whether it ended.
+    pub(crate) ended: bool,
+    pub(crate) status: Option<i32>,
+    pub(crate) peak: Option<u64>,
+}
+
+/// What a watcher wrote down.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) subjects: Vec<Seen>,
+    pub(crate) samples: Vec<(u64, u32, String, u64)>,
+    pub(crate) marks: Vec<String>,
+    pub(crate) notes: Vec<String>,
+    /// Peaks by process, and how they are known.
+    pub(crate) peaks: Vec<(u64, u64, String)>,
+    figures: HashMap<String, u64>,
+}
+
+/// Without samples: there are thousands.
+impl fmt::Debug for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subjects, notes, peaks, figures, .. } = self;
+        write!(out, "{subjects:#?} {notes:?} {peaks:?} {figures:?}")
+    }
+}
+
+impl Report {
+    fn parse(text: &str) -> Self {
+        let mut report = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let number = |index: usize| fields[index].parse::<u64>().expect("a number");
+            match fields[0] {
+                "subject" => report.subjects.push(Seen {
+                    id: number(1) as u32,
+                    kind: fields[2].into(),
+                    number: number(3),
+                    parent: number(4) as u32,
+                    name: fields[5].into(),
+                    detail: fields[6].into(),
+                    ended: false,
+                    status: None,
+                    peak: None,
+                }),
+                "end" => {
+                    let subject = &mut report.subjects[number(1) as usize - 1];
+                    subject.ended = true;
+                    subject.status = fields[3].parse().ok();
+                    subject.peak = fields[4].parse().ok();
+                }
+                "sample" => {
+                    report.samples.push((number(1), number(2) as u32, fields[3].into(), number(4)));
+                }
+                "mark" => report.marks.push(fields[2].into()),
+                "note" => report.notes.push(fields[1].into()),
+                "peak" => report.peaks.push((number(1), number(3), fields[4].into())),
+                "figure" => {
+                    report.figures.insert(fields[1].into(), number(2));
+                }
+                other => panic!("{other}?"),
+            }
+        }
+        report
+    }
+
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        self.figures[name]
+    }
+
+    /// Processes, the last subject of each.
+    pub(crate) fn processes(&self) -> Vec<Seen> {
+        let mut last: HashMap<u64, Seen> = HashMap::new();
+        for seen in self.subjects.iter().filter(|seen| seen.kind == "process") {
+            last.insert(seen.number, seen.clone());
+        }
+        let mut processes: Vec<Seen> = last.into_values().collect();
+        processes.sort_by_key(|seen| seen.id);
+        processes
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Vec<Seen> {
+        let name = format!("{name:?}");
+        self.processes().into_iter().filter(|seen| seen.name == name).collect()
+    }
+
+    pub(crate) fn job(&self) -> u32 {
+        self.subjects.iter().find(|seen| seen.kind == "job").expect("a job").id
+    }
+
+    /// Values of one metric of one subject.
+    pub(crate) fn series(&self, subject: u32, metric: &str) -> Vec<(u64, u64)> {
+        let samples = self.samples.iter().filter(|(_, of, name, _)| *of == subject && name == metric);
+        samples.map(|(at, _, _, value)| (*at, *value)).collect()
+    }
+
+    /// Whether the kernel told of births here.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.notes.iter().any(|note| note.contains("reports no births"))
+    }
+}
