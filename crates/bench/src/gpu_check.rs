@@ -75,7 +75,7 @@ const MOST_SPINS: u32 = 4;
 const LAST_WILL: u32 = 1 << 31;
 
 /// Waits so many nanoseconds on the device. Runs on Turing and all that came after it.
-const SPIN: &str = "\
+pub(crate) const SPIN: &str = "\
 .version 6.3
 .target sm_75
 .address_size 64

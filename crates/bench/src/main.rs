@@ -9,6 +9,8 @@ mod driver_costs;
 mod gpu_check;
 mod logs;
 mod measure;
+mod multi_stream;
+mod random;
 mod recorder;
 mod resources;
 
@@ -53,6 +55,16 @@ enum What {
         #[arg(long)]
         python: Option<PathBuf>,
     },
+    /// Allocate and free at random, as RMM's `RANDOM_ALLOCATIONS_BENCH` does, against every resource
+    Random {
+        #[command(flatten)]
+        props: random::Props,
+    },
+    /// Allocate on several streams, as RMM's `MULTI_STREAM_ALLOCATIONS_BENCH` does, against every resource
+    MultiStream {
+        #[command(flatten)]
+        props: multi_stream::Props,
+    },
     /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
     GpuCheck {
         #[command(flatten)]
@@ -80,6 +92,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Recorder { events } => recorder::run(&folder, events, repeat)?,
         What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
+        What::Random { props } => random::run(&props, repeat)?,
+        What::MultiStream { props } => multi_stream::run(&props, repeat)?,
         What::GpuCheck { props } => return gpu_check::run(props),
         What::DriverCosts { device } => driver_costs::run(device, repeat)?,
     }

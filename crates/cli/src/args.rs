@@ -29,6 +29,7 @@ Examples:
   floodmark watermark memory_log.dev0.csv      See who held memory at the peak
   floodmark leaks memory_log.dev0.csv          List what was never freed
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
+  floodmark replay memory_log.dev0.csv         Try other allocators on it
   floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
 
 Inputs are traces or logs, recognized by what is in them; '-' reads standard input.";
@@ -70,6 +71,7 @@ pub(crate) enum Command {
     Leaks(commands::leaks::LeaksArgs),
     Lifetimes(commands::lifetimes::LifetimesArgs),
     Check(commands::check::CheckArgs),
+    Replay(commands::replay::ReplayArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),

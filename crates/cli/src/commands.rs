@@ -9,6 +9,7 @@ pub(crate) mod leaks;
 pub(crate) mod lifetimes;
 pub(crate) mod read;
 pub(crate) mod repair;
+pub(crate) mod replay;
 pub(crate) mod stats;
 pub(crate) mod usage;
 pub(crate) mod watermark;
@@ -29,6 +30,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Leaks(args) => args.run(printer),
         Command::Lifetimes(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
+        Command::Replay(args) => args.run(printer),
         Command::Read(args) => args.run(printer),
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),

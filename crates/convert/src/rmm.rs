@@ -28,6 +28,7 @@ mod columns;
 mod days;
 mod digits;
 mod lines;
+mod numbers;
 mod parser;
 mod reader;
 mod row;

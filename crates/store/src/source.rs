@@ -73,4 +73,10 @@ pub trait Source: Send {
     fn progress(&self) -> Progress {
         Progress::default()
     }
+
+    /// Where an event that was read, counted from 0, is in its file: `line 12`. None where events have no
+    /// such place.
+    fn place(&self, _event: u64) -> Option<String> {
+        None
+    }
 }

@@ -19,6 +19,7 @@ pub mod layout;
 pub mod leaks;
 pub mod lifetimes;
 pub mod plain;
+pub mod replay;
 pub mod report;
 pub mod stats;
 pub mod usage;

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 12] = [
+pub(crate) const COMMANDS: [&str; 13] = [
     "import",
     "stats",
     "watermark",
@@ -12,6 +12,7 @@ pub(crate) const COMMANDS: [&str; 12] = [
     "leaks",
     "lifetimes",
     "check",
+    "replay",
     "read",
     "export",
     "info",

@@ -13,8 +13,9 @@ use floodmark_store::{Error, Losses, Progress, Result, Source};
 use super::ReadProps;
 use super::columns::Columns;
 use super::lines::{LINE_BYTES_MAX, Lines, More};
+use super::numbers::LineNumbers;
 use super::parser::{Parser, long_line};
-use super::rows::Rows;
+use super::rows::{Rows, TimedRow};
 use crate::{Mode, device_of};
 
 /// Reads a log. See [the module](super) for what it accepts and what the events carry.
@@ -31,6 +32,9 @@ pub struct Reader<R> {
     rows: Rows,
     /// How many lines were passed.
     line_count: u64,
+    /// How many rows were handed out.
+    row_count: u64,
+    numbers: LineNumbers,
     skipped_lines: u64,
     is_cut_off: bool,
     is_done: bool,
@@ -62,6 +66,8 @@ impl<R: Read> Reader<R> {
             parser: Parser::new(columns, props.date),
             rows: Rows::default(),
             line_count,
+            row_count: 0,
+            numbers: LineNumbers::default(),
             skipped_lines: 0,
             is_cut_off: false,
             is_done: false,
@@ -90,7 +96,7 @@ impl<R: Read> Reader<R> {
                 self.lines.pass(len);
                 self.line_count += 1;
                 match read {
-                    Ok(Some(row)) => self.rows.push(&row),
+                    Ok(Some(row)) => self.push(&row, self.line_count),
                     Ok(None) => {}
                     Err(reason) => self.complain(reason)?,
                 }
@@ -124,6 +130,9 @@ impl<R: Read> Reader<R> {
             at += len;
             Some(row)
         });
+        if self.rows.count > before {
+            self.numbers.note(self.row_count + before as u64, self.line_count + 1);
+        }
         self.line_count += (self.rows.count - before) as u64;
         self.lines.pass(at);
         self.parser.usual = usual;
@@ -136,11 +145,17 @@ impl<R: Read> Reader<R> {
         // Nothing is left of a line that was too long, and an empty line is never unfinished.
         let is_gone = line.is_empty();
         match self.parser.read_line(line.strip_suffix(b"\r").unwrap_or(line)) {
-            Ok(Some(row)) => self.rows.push(&row),
+            Ok(Some(row)) => self.push(&row, self.line_count + 1),
             Ok(None) => self.is_cut_off = is_gone,
             Err(_) => self.is_cut_off = true,
         }
         self.lines.pass_unfinished();
+    }
+
+    /// Takes the row of a line.
+    fn push(&mut self, row: &TimedRow, line: u64) {
+        self.numbers.note(self.row_count + self.rows.count as u64, line);
+        self.rows.push(row);
     }
 
     /// Counts the line just passed as malformed, or makes it an error.
@@ -171,6 +186,7 @@ impl<R: Read + Send> Source for Reader<R> {
         self.rows.begin(batch);
         let result = self.read_rows();
         let count = self.rows.finish(batch);
+        self.row_count += count as u64;
         batch.process = Column::Same(self.process);
         batch.device = Column::Same(self.device);
         batch.kind = Column::Same(Kind::Device);
@@ -197,6 +213,13 @@ impl<R: Read + Send> Source for Reader<R> {
 
     fn progress(&self) -> Progress {
         Progress { done: self.lines.passed_bytes(), total: self.total_bytes }
+    }
+
+    fn place(&self, event: u64) -> Option<String> {
+        if event >= self.row_count {
+            return None;
+        }
+        self.numbers.line_of(event).map(|line| format!("line {line}"))
     }
 }
 

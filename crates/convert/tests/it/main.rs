@@ -4,6 +4,7 @@ mod dialects;
 mod hostile;
 mod logs;
 mod opening;
+mod places;
 mod properties;
 mod seeds;
 mod writing;
