@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use floodmark_event::tail::{RecordProps, Recorder};
 use floodmark_resource::{
     ALIGNMENT, Address, Arena, ArenaProps, Blocking, Cuda, CudaAsync, CudaDevice, CudaMemory, CudaStream,
-    Logging, Pool, PoolProps, Resource, Simulated, SimulatedStream, Statistics, Stream,
+    Logging, Pool, PoolProps, Resource, Simulated, SimulatedStream, Statistics, Stream, Tracking,
 };
 use floodmark_store::{Run, SealerThread};
 use floodmark_testkit::Random;
@@ -115,6 +115,8 @@ impl Bench<'_> {
         self.row_on("pool, streams of others", &pool()?, operations, &foreign)?;
         self.row("arena", &Arena::new(upstream(), ArenaProps::new(BYTES))?, operations)?;
         self.row("statistics(pool)", &Statistics::new(pool()?), operations)?;
+        self.row("tracking(pool)", &Tracking::new(pool()?), operations)?;
+        self.row("tracking with stacks(pool)", &Tracking::with_stacks(pool()?), operations / 10)?;
         let trace = folder.join("resources.flood");
         let _ = std::fs::remove_dir_all(&trace);
         let recorder = Recorder::start(RecordProps::new(&trace))?;

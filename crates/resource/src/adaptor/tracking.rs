@@ -9,14 +9,16 @@ mod blocks;
 mod sequence;
 mod state;
 
+use std::any::Any;
 use std::sync::Arc;
 
 pub use state::TrackingState;
 
+use crate::adaptor::delegate;
 use crate::error::{Holder, Result};
-use crate::resource::{Address, Memory, Resource, Room};
+use crate::resource::{Address, Resource};
 use crate::stacks::{Stack, registers};
-use crate::stream::{Stream, StreamOrder};
+use crate::stream::Stream;
 
 /// Whether call stacks are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,24 +147,10 @@ impl<R: Resource> Resource for Tracking<R> {
         unsafe { self.upstream.deallocate(address, bytes, alignment, stream) };
     }
 
-    fn name(&self) -> &'static str {
-        "tracking"
-    }
+    delegate!("tracking");
 
-    fn memory(&self) -> Memory {
-        self.upstream.memory()
-    }
-
-    fn room(&self) -> Room {
-        self.upstream.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        self.upstream.order()
-    }
-
-    fn upstream(&self) -> Option<&dyn Resource> {
-        Some(&self.upstream)
+    fn part(&self) -> Option<&dyn Any> {
+        Some(&*self.state)
     }
 }
 

@@ -27,6 +27,7 @@ pub use pooled::{CudaAsync, CudaAsyncProps, PoolUsage};
 use context::Context;
 use driver::Driver;
 
+use crate::current;
 use crate::error::{AllocError, Result};
 
 /// What the driver's library is called on every Linux.
@@ -49,7 +50,8 @@ struct Shared {
 static OPEN: Mutex<Option<Cuda>> = Mutex::new(None);
 
 impl Cuda {
-    /// Loads the driver, the first time it is called.
+    /// Loads the driver, the first time it is called; from then on the [`current`](crate::current)
+    /// resource of a device is its plain memory, unless somebody set another.
     ///
     /// # Errors
     /// [`AllocError::Device`] when there is no driver, it lacks a function, or it finds no device.
@@ -60,6 +62,7 @@ impl Cuda {
         }
         let cuda = Self::open_at(Path::new(LIBRARY))?;
         *open = Some(cuda.clone());
+        current::set_defaults(|device| Ok(Arc::new(CudaMemory::new(&Self::open()?.device(device)?))));
         Ok(cuda)
     }
 

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::driver::Driver;
 use super::order::{Blocking, CudaOrder, CudaStream};
 use super::sys::Handle;
+use crate::adaptor::prefetch::Prefetcher;
 use crate::error::Result;
 use crate::resource::Address;
 use crate::stream::Stream;
@@ -136,5 +137,11 @@ impl CudaDevice {
         Ok(self
             .context()
             .enter(|driver| unsafe { driver.fill_words(at.0, value, words as usize, stream) })?)
+    }
+}
+
+impl Prefetcher for CudaDevice {
+    fn prefetch(&self, address: Address, bytes: u64, stream: Stream) -> Result<()> {
+        Self::prefetch(self, address, bytes, stream)
     }
 }
