@@ -11,8 +11,9 @@ use super::lock::{Held, Lock};
 use crate::stacks::Stack;
 use crate::stream::Stream;
 
-const SHARDS: usize = 64;
-/// Neighbours are blocks in the same piece of so many bytes (as a power of two).
+const SHARDS: usize = 256;
+/// Neighbours are blocks in the same piece of so many bytes (as a power of two). Larger pieces keep
+/// threads with memory of their own further apart, and have all that share some memory wait for one shard.
 const PIECE_BITS: u32 = 16;
 const FIRST_ENTRIES: usize = 16;
 
