@@ -1,7 +1,7 @@
 //! A lock for a few instructions.
 //!
 //! The standard library's mutex gives itself back with an atomic exchange, which waits for all that was
-//! written before; on a table of blocks that is as long as everything else together.
+//! written before; a plain store does not. Whoever waits looks a few times and then lets others run.
 #![expect(unsafe_code, reason = "hands out what it locks")]
 
 use std::cell::UnsafeCell;
