@@ -11,9 +11,10 @@ use crate::spin::{Spin, SpinGuard};
 use crate::stacks::Stack;
 use crate::stream::Stream;
 
-const SHARDS: usize = 64;
-/// Neighbours are blocks in the same piece of so many bytes (as a power of two).
-const PIECE_BITS: u32 = 20;
+const SHARDS: usize = 256;
+/// Neighbours are blocks in the same piece of so many bytes (as a power of two). Larger pieces keep
+/// threads with memory of their own further apart, and have all that share some memory wait for one shard.
+const PIECE_BITS: u32 = 16;
 const FIRST_ENTRIES: usize = 16;
 
 /// What is known of a live block beside its address and size.
@@ -25,6 +26,9 @@ pub(super) struct Details {
     pub(super) thread: u32,
     pub(super) stack: Option<Stack>,
 }
+
+const UNUSED: Details =
+    Details { stream: Stream::DEFAULT, monotonic_ns: 0, sequence: 0, thread: 0, stack: None };
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
@@ -42,7 +46,7 @@ pub(super) struct Blocks {
     shards: Box<[Shard]>,
 }
 
-/// Apart from its neighbours, which other threads may be at.
+/// Apart from its neighbours, which other threads may be at; all of it in one line of the cache.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Spin<Table>);
@@ -52,11 +56,12 @@ struct Shard(Spin<Table>);
 #[derive(Debug, Default)]
 struct Table {
     entries: Box<[Entry]>,
-    blocks: usize,
+    /// One for every second entry.
+    details: Box<[Details]>,
     bytes: u64,
-    details: Vec<Details>,
-    /// Details that no entry has.
-    unused: Vec<u32>,
+    blocks: u32,
+    /// The details that were given up last; their sequence number leads to those before.
+    unused: u32,
 }
 
 impl Default for Blocks {
@@ -99,7 +104,7 @@ impl Blocks {
     pub(super) fn totals(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(blocks, bytes), Shard(table)| {
             let table = table.lock();
-            (blocks + table.blocks as u64, bytes + table.bytes)
+            (blocks + u64::from(table.blocks), bytes + table.bytes)
         })
     }
 }
@@ -135,7 +140,7 @@ impl Table {
 
     #[inline]
     fn insert(&mut self, address: u64, bytes: u64, details: Details) -> Option<u64> {
-        if (self.blocks + 1) * 2 > self.entries.len() {
+        if self.blocks as usize >= self.details.len() {
             self.grow();
         }
         self.bytes = self.bytes.wrapping_add(bytes);
@@ -157,14 +162,14 @@ impl Table {
         }
     }
 
+    /// Puts details where some were given up; there are such.
     #[inline]
     fn keep(&mut self, details: Details) -> u32 {
-        if let Some(at) = self.unused.pop() {
-            self.details[at as usize] = details;
-            return at;
-        }
-        self.details.push(details);
-        self.details.len() as u32 - 1
+        let at = self.unused;
+        let place = &mut self.details[at as usize];
+        self.unused = place.sequence as u32;
+        *place = details;
+        at
     }
 
     #[inline]
@@ -189,7 +194,8 @@ impl Table {
             }
         }
         self.entries[hole].address = 0;
-        self.unused.push(removed.details);
+        self.details[removed.details as usize].sequence = u64::from(self.unused);
+        self.unused = removed.details;
         self.blocks -= 1;
         self.bytes = self.bytes.wrapping_sub(removed.bytes);
         Some(removed.bytes)
@@ -204,6 +210,11 @@ impl Table {
                 self.entries[at] = *entry;
             }
         }
+        // All that there were are taken; new ones lead from each to the next, and the last nowhere.
+        let taken = self.details.len();
+        let new = (taken..count / 2).map(|at| Details { sequence: at as u64 + 1, ..UNUSED });
+        self.details = self.details.iter().copied().chain(new).collect();
+        self.unused = taken as u32;
     }
 }
 
@@ -216,14 +227,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_shard_is_one_line_of_the_cache() {
+        assert!(size_of::<Lock<Table>>() <= 64);
+    }
+
+    #[test]
     fn addresses_in_steps_of_any_size_stay_near_where_they_hash_to() {
         for step_bits in 0..36 {
             for odd in [1, 3, 9, 255] {
                 let blocks = Blocks::default();
                 for at in 1..=1000 {
-                    let stream = Stream::DEFAULT;
-                    let details = Details { stream, monotonic_ns: 0, sequence: 0, thread: 0, stack: None };
-                    blocks.insert((at * odd) << step_bits, 1, details);
+                    blocks.insert((at * odd) << step_bits, 1, UNUSED);
                 }
                 let mut steps = 0;
                 for Shard(table) in &blocks.shards {
@@ -254,8 +268,7 @@ mod tests {
                 let known = if action == 0 {
                     (blocks.remove(address), oracle.remove(&address).map(|(bytes, _)| bytes))
                 } else {
-                    let stream = Stream::DEFAULT;
-                    let details = Details { stream, monotonic_ns: 0, sequence, thread: 0, stack: None };
+                    let details = Details { sequence, ..UNUSED };
                     let before = oracle.insert(address, (bytes, sequence));
                     (blocks.insert(address, bytes, details), before.map(|(bytes, _)| bytes))
                 };
