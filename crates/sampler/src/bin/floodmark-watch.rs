@@ -175,6 +175,7 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         ("most", processes.most),
         ("unread", processes.unread),
         ("missed", processes.missed),
+        ("vanished", processes.vanished),
         ("left", processes.left),
         ("own_cpu_ns", cost.own_cpu_ns),
         ("totals_cpu_ns", cost.totals_cpu_ns),

@@ -89,7 +89,7 @@ impl Recorder<'_> {
         self.sweep_gpus();
         self.sweep_slowly(now_ns);
         self.tell_of_job(now_ns);
-        self.totals.ask(self.table.processes(), sum.rss, now_ns);
+        self.totals.ask(self.table.processes(), sum.total, now_ns);
         observer.swept(&Sweep {
             at_ns: now_ns,
             rss_bytes: sum.rss,
