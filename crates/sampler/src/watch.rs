@@ -121,7 +121,8 @@ pub enum Until {
     /// When the last process of the tree is over.
     #[default]
     Tree,
-    /// When the command itself is over; what it left behind goes on unwatched.
+    /// When the command itself is over; what it left behind goes on unwatched, and its captured output
+    /// has no reader any more.
     Command,
 }
 
@@ -292,9 +293,10 @@ impl Watch<'_> {
             let totals =
                 spawn("floodmark-total").spawn_scoped(scope, move || total::serve(&requests, &answers));
             let mut pumps = Vec::new();
-            for (stream, from) in streams {
-                if let Ok(pump) = Pump::new((stream, from), sink, &self.props.marks, self.ends) {
-                    pumps.extend(spawn("floodmark-output").spawn_scoped(scope, move || pump.run()));
+            for stream in streams {
+                match Pump::start(scope, stream, sink, &self.props.marks, self.ends) {
+                    Ok(pump) => pumps.push(pump),
+                    Err(note) => recorder.notes.push(note),
                 }
             }
             if let (Some(terminal), Some(_)) = (&terminal, &raw)
@@ -380,7 +382,7 @@ impl Watch<'_> {
 
     fn is_over(&self, recorder: &mut Recorder<'_>, now_ns: u64) -> bool {
         match self.props.until {
-            Until::Command if recorder.root_status.is_some() => true,
+            Until::Command if recorder.is_root_over => true,
             _ => recorder.is_tree_over(now_ns),
         }
     }
@@ -389,7 +391,7 @@ impl Watch<'_> {
     fn take_signals(&self, recorder: &mut Recorder<'_>, link: &Link<'_>) -> Then {
         let mut then = Then::GoOn;
         let mut has_children = false;
-        let has_command = recorder.origin == Origin::Launched && recorder.root_status.is_none();
+        let has_command = recorder.origin == Origin::Launched && !recorder.is_root_over;
         self.signals.drain(|arrived| match arrived.number {
             libc::SIGCHLD => has_children = true,
             libc::SIGCONT => link.continued(),
@@ -399,6 +401,8 @@ impl Watch<'_> {
             _ => {}
         });
         if has_children && recorder.origin == Origin::Launched {
+            // Children of our own, started by somebody in this process, are known by their births.
+            recorder.drain_events();
             recorder.reap();
         }
         then

@@ -1,5 +1,7 @@
 //! Processes that come: told of by the kernel, or found by looking.
 
+use std::collections::HashSet;
+
 use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{Metric, SubjectId};
 
@@ -159,8 +161,19 @@ impl Recorder<'_> {
                 self.consider(found, now_ns);
             }
             if self.table.seen() == before {
-                return found;
+                break;
             }
+        }
+        self.forget_reaped(&found);
+        found
+    }
+
+    /// Forgets processes that their parents have reaped by now.
+    fn forget_reaped(&mut self, found: &[Found]) {
+        if !self.unreaped.is_empty() {
+            let zombies = found.iter().filter(|found| found.life == Life::Zombie).map(|found| found.pid);
+            let zombies: HashSet<i32> = zombies.collect();
+            self.unreaped.retain(|pid| zombies.contains(pid));
         }
     }
 

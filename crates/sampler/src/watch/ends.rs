@@ -126,7 +126,7 @@ impl Recorder<'_> {
         }
         let Some(mut process) = self.table.remove(pid) else { return };
         if pid == self.root {
-            self.root_status = status;
+            (self.root_status, self.is_root_over) = (status, true);
         }
         match reaped {
             None => {
@@ -149,7 +149,10 @@ impl Recorder<'_> {
             process.told.set_if_known(Metric::Hwm, mark);
         }
         self.unread += u64::from(peak.0 == 0);
-        self.job.last_word(peak, memory.rss, at_ns);
+        // What was known before was counted when it was read.
+        if peak.0 > memory.mark.max(memory.seen_peak) {
+            self.job.last_word(peak, memory.rss, at_ns);
+        }
         self.totals.moved(memory.shared);
         memory.close(&mut self.keep);
         let peak_rss_bytes = (peak.1 != PeakSource::Seen).then_some(peak.0);
@@ -190,6 +193,7 @@ impl Recorder<'_> {
         if !self.table.is_empty() || self.origin == Origin::Attached {
             return self.table.is_empty();
         }
+        self.drain_events();
         self.reap();
         let others: Vec<i32> = match wait::children() {
             Children::None => Vec::new(),

@@ -35,6 +35,7 @@ pub(crate) struct Recorder<'a> {
     pub(crate) root: i32,
     /// How the root ended.
     pub(crate) root_status: Option<i32>,
+    pub(crate) is_root_over: bool,
     pub(super) own_pid: i32,
     /// Children of ours that are none of the command's.
     pub(super) strangers: HashSet<i32>,
@@ -98,6 +99,7 @@ impl<'a> Recorder<'a> {
             origin,
             root,
             root_status: None,
+            is_root_over: false,
             own_pid: std::process::id() as i32,
             strangers,
             unreaped: HashSet::new(),

@@ -125,6 +125,17 @@ fn a_process_that_runs_already_is_watched_with_its_descendants() {
 }
 
 #[test]
+fn children_of_our_own_are_left_to_whoever_started_them() {
+    let folder = Folder::new("own");
+    let report = folder.watch(&["children"], &[&"sh", &"-c", &"(sleep 0.3 &); sleep 0.1; exit 6"]);
+    // The watcher would have ended with another code if it had lost one of its own.
+    assert_eq!(report.figure("exit"), 6);
+    if report.has_events() {
+        assert_eq!((report.figure("missed"), report.named("sleep").len()), (0, 2), "{report:?}");
+    }
+}
+
+#[test]
 fn nobody_can_be_watched_who_is_not_there() {
     let folder = Folder::new("nobody");
     let output = folder.watcher(&["attach=2147483647"]).stderr(Stdio::piped()).output().unwrap();
