@@ -7,6 +7,10 @@ use floodmark_event::SubjectId;
 use crate::metrics::cgroup::Usage;
 
 /// Looks at every sweep. It runs between two sweeps: what it takes long for, it delays.
+///
+/// It may start processes of its own only where the kernel tells of births
+/// ([`Note::NoEvents`](crate::Note::NoEvents)): elsewhere they cannot be told from orphans of the
+/// command, and are reaped with them.
 pub trait Observer {
     /// A sweep was made, and told to the sink.
     fn swept(&mut self, sweep: &Sweep<'_>);

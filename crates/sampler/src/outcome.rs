@@ -121,6 +121,9 @@ pub struct ProcessCounts {
     pub unread: u64,
     /// Known to have been there only because they ended as our children.
     pub missed: u64,
+    /// Numbers that the system gave to processes or threads, of the tree or not, which were gone before
+    /// a look at them: no more than so many were missed on top. 0 where the kernel tells of births.
+    pub vanished: u64,
     /// Still running when watching ended.
     pub left: u64,
 }
@@ -179,6 +182,11 @@ pub enum Note {
         /// How often.
         times: u64,
     },
+    /// Found by looking, and something was gone before the look.
+    Vanished {
+        /// How many processes and threads, of the command or not.
+        count: u64,
+    },
     /// Proportional set sizes may not be read for some processes; their resident bytes count whole.
     TotalsDenied {
         /// One of the processes.
@@ -228,6 +236,9 @@ impl fmt::Display for Note {
             }
             Self::EventsOverrun { times } => {
                 write!(out, "births came too fast {times} times; short-lived processes may be missed")
+            }
+            Self::Vanished { count } => {
+                write!(out, "{count} processes or threads of the host, perhaps ours, came and went unseen")
             }
             Self::TotalsDenied { pid, why } => {
                 write!(out, "shared memory of process {pid} and perhaps others counts whole: {why}")

@@ -11,6 +11,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use floodmark_event::OutputStream;
 use floodmark_event::clock::monotonic_ns;
@@ -78,6 +79,11 @@ impl Ends {
         &self.done
     }
 
+    /// There is no thread for a stream after all.
+    fn has_none(&self, stream: OutputStream) {
+        self.threads[stream as usize - 1].store(0, Ordering::Release);
+    }
+
     /// Whether some thread has not ended.
     pub(crate) fn is_busy(&self) -> bool {
         self.threads.iter().any(|thread| thread.load(Ordering::Acquire) != 0)
@@ -124,7 +130,7 @@ enum Stopped {
 
 impl<'a> Pump<'a> {
     /// Prepares to pass on what comes from `from`; not more than one pump per stream.
-    pub(crate) fn new(
+    fn new(
         (stream, from): (OutputStream, OwnedFd),
         sink: &'a dyn SharedSink,
         marks: &'a Marks,
@@ -141,13 +147,30 @@ impl<'a> Pump<'a> {
         Ok(Self { stream, from: from.into(), to: to.into(), sink, lines: Lines::new(marks), ends, place })
     }
 
+    /// Starts a thread that passes everything on.
+    pub(crate) fn start<'s>(
+        scope: &'s Scope<'s, '_>,
+        (stream, from): (OutputStream, OwnedFd),
+        sink: &'s dyn SharedSink,
+        marks: &'s Marks,
+        ends: &'s Ends,
+    ) -> Result<ScopedJoinHandle<'s, Option<Note>>, Note> {
+        let started = Pump::new((stream, from), sink, marks, ends).and_then(|pump| {
+            thread::Builder::new().name("floodmark-output".into()).spawn_scoped(scope, || pump.run())
+        });
+        started.map_err(|error| {
+            ends.has_none(stream);
+            Note::OutputFailed { stream, why: error.to_string() }
+        })
+    }
+
     /// Passes everything on until the end.
-    pub(crate) fn run(mut self) -> Option<Note> {
+    fn run(mut self) -> Option<Note> {
         signal::leave_to_others();
         self.ends.threads[self.place].store(signal::this_thread(), Ordering::Release);
         let mut buffer = vec![0; CHUNK_BYTES];
         let stopped = self.pass_on(&mut buffer);
-        if !matches!(stopped, Stopped::Ended) {
+        if let Stopped::Refused(_) | Stopped::GaveUp = stopped {
             self.record_rest(&mut buffer);
         }
         let at_ns = monotonic_ns();
@@ -204,8 +227,28 @@ impl<'a> Pump<'a> {
 
     /// Records what has been written by now, without passing it on.
     fn record_rest(&mut self, buffer: &mut [u8]) {
+        if self.stream == OutputStream::Terminal {
+            // Others have our end of the terminal too, so closing it tells nobody. Whose terminal is
+            // gone gets this signal, which the loop passes on.
+            signal::send(std::process::id() as i32, libc::SIGHUP);
+            self.record_until_over(buffer);
+        }
         while let Ok(length @ 1..) = self.from.read(buffer) {
             self.record(&buffer[..length]);
+        }
+    }
+
+    fn record_until_over(&mut self, buffer: &mut [u8]) {
+        let mut is_over = false;
+        while !is_over {
+            let mut waiting = Waiting::new([Some(self.from.as_fd()), Some(self.ends.over.as_fd())]);
+            let _ = waiting.until(None);
+            is_over = waiting.is_ready(1);
+            match self.from.read(buffer) {
+                Ok(length @ 1..) => self.record(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => return,
+            }
         }
     }
 

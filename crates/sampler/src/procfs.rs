@@ -133,6 +133,8 @@ pub struct Rollup {
     pub pss: u64,
     /// Resident and nobody else's.
     pub uss: u64,
+    /// Resident and of no file.
+    pub anon: u64,
 }
 
 /// Parses `/proc/PID/smaps_rollup`; none if it has no proportional size.
@@ -143,6 +145,7 @@ pub fn rollup(text: &[u8]) -> Option<Rollup> {
         let bytes = value.saturating_mul(1024);
         match key {
             b"Rss" => rollup.rss = bytes,
+            b"Anonymous" => rollup.anon = bytes,
             b"Pss" => {
                 rollup.pss = bytes;
                 complete = true;
@@ -283,8 +286,8 @@ mod tests {
     fn a_rollup_sums_what_is_private() {
         let text =
             b"5555-7fff ---p 00000000 00:00 0    [rollup]\nRss:  100 kB\nPss:  60 kB\nPss_Dirty:  9 kB\n\
-            Private_Clean:  8 kB\nPrivate_Dirty:  12 kB\n";
-        assert_eq!(rollup(text), Some(Rollup { rss: 102_400, pss: 61_440, uss: 20_480 }));
+            Private_Clean:  8 kB\nPrivate_Dirty:  12 kB\nAnonymous:  4 kB\n";
+        assert_eq!(rollup(text), Some(Rollup { rss: 102_400, pss: 61_440, uss: 20_480, anon: 4096 }));
         assert_eq!(rollup(b""), None);
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod descriptor;
 pub(crate) mod limit;
 pub(crate) mod netlink;
+pub(crate) mod search;
 pub(crate) mod signal;
 pub(crate) mod terminal;
 pub(crate) mod wait;

@@ -11,6 +11,8 @@
 //! the command is over and only processes that it left behind are being watched, the next SIGINT,
 //! SIGTERM, SIGHUP or SIGQUIT ends the watching and leaves them running.
 
+mod births;
+mod ends;
 mod job;
 mod recorder;
 mod sweep;
@@ -46,7 +48,7 @@ use crate::sys::terminal::{self, Raw};
 use crate::sys::wait::{self, Adopt};
 use crate::tree::events::Events;
 use crate::tree::lastwords::LastWords;
-use crate::tree::walk;
+use crate::tree::walk::{self, Walker};
 
 use recorder::{Beginning, Origin, Recorder, Stir};
 use sweep::Surroundings;
@@ -119,7 +121,8 @@ pub enum Until {
     /// When the last process of the tree is over.
     #[default]
     Tree,
-    /// When the command itself is over; what it left behind goes on unwatched.
+    /// When the command itself is over; what it left behind goes on unwatched, and its captured output
+    /// has no reader any more.
     Command,
 }
 
@@ -179,7 +182,7 @@ pub fn attach(
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
     let _turn = Turn::take()?;
-    let found = walk::look_at(pid).filter(|_| pid > 0 && walk::is_process(pid));
+    let found = walk::look_at(pid).filter(|_| pid > 0 && walk::is_process(pid) == Some(true));
     let found = found.filter(|found| found.life == procfs::Life::Alive).ok_or(Error::NoProcess { pid })?;
     let signals = listen()?;
     let ends = Ends::new().map_err(Error::system("making a bell"))?;
@@ -199,6 +202,7 @@ fn listen() -> Result<Signals> {
 struct Before {
     events: Result<Events, String>,
     last_words: Option<LastWords>,
+    walker: Walker,
     /// Children that we had before.
     strangers: HashSet<i32>,
     /// Most resident bytes of ourselves: what a child may have inherited.
@@ -212,7 +216,7 @@ impl Before {
             Births::Looked => (Err("not asked for".into()), None),
         };
         let strangers = walk::children_of(std::process::id() as i32).into_iter().collect();
-        Self { events, last_words, strangers, own_mark: own_mark() }
+        Self { events, last_words, walker: Walker::new(), strangers, own_mark: own_mark() }
     }
 }
 
@@ -253,7 +257,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     fn whole(mut self, origin: Origin, target: Target, sink: &dyn SharedSink, before: Before) -> Outcome {
-        let Before { events, last_words, strangers, own_mark } = before;
+        let Before { events, last_words, walker, strangers, own_mark } = before;
         let (root, streams, terminal, group) = match target {
             Target::Started(started) => (started.pid, started.streams, started.terminal, started.group),
             Target::Running(pid) => (pid, Vec::new(), None, Group::Other),
@@ -276,6 +280,7 @@ impl Watch<'_> {
             strangers,
             events,
             last_words,
+            walker,
             totals,
             keep: Keep::new(Limit::descriptors().count().saturating_sub(64)),
             began_ns: self.began.at_ns,
@@ -288,9 +293,10 @@ impl Watch<'_> {
             let totals =
                 spawn("floodmark-total").spawn_scoped(scope, move || total::serve(&requests, &answers));
             let mut pumps = Vec::new();
-            for (stream, from) in streams {
-                if let Ok(pump) = Pump::new((stream, from), sink, &self.props.marks, self.ends) {
-                    pumps.extend(spawn("floodmark-output").spawn_scoped(scope, move || pump.run()));
+            for stream in streams {
+                match Pump::start(scope, stream, sink, &self.props.marks, self.ends) {
+                    Ok(pump) => pumps.push(pump),
+                    Err(note) => recorder.notes.push(note),
                 }
             }
             if let (Some(terminal), Some(_)) = (&terminal, &raw)
@@ -302,6 +308,8 @@ impl Watch<'_> {
             }
             self.watch(&mut recorder, &link, own_mark);
             let finished_ns = monotonic_ns();
+            // What came and went since the last sweep is to be counted too.
+            recorder.look(finished_ns);
             recorder.totals.finish();
             drop(totals);
             self.finish_output();
@@ -374,7 +382,7 @@ impl Watch<'_> {
 
     fn is_over(&self, recorder: &mut Recorder<'_>, now_ns: u64) -> bool {
         match self.props.until {
-            Until::Command if recorder.root_status.is_some() => true,
+            Until::Command if recorder.is_root_over => true,
             _ => recorder.is_tree_over(now_ns),
         }
     }
@@ -383,7 +391,7 @@ impl Watch<'_> {
     fn take_signals(&self, recorder: &mut Recorder<'_>, link: &Link<'_>) -> Then {
         let mut then = Then::GoOn;
         let mut has_children = false;
-        let has_command = recorder.origin == Origin::Launched && recorder.root_status.is_none();
+        let has_command = recorder.origin == Origin::Launched && !recorder.is_root_over;
         self.signals.drain(|arrived| match arrived.number {
             libc::SIGCHLD => has_children = true,
             libc::SIGCONT => link.continued(),
@@ -393,6 +401,8 @@ impl Watch<'_> {
             _ => {}
         });
         if has_children && recorder.origin == Origin::Launched {
+            // Children of our own, started by somebody in this process, are known by their births.
+            recorder.drain_events();
             recorder.reap();
         }
         then

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode};
 
 use floodmark_event::units::{parse_bytes, parse_duration_ns};
 use floodmark_event::{OutputStream, SubjectKind};
@@ -54,6 +54,9 @@ fn watch() -> Result<u8, Box<dyn Error>> {
         let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
         options.set(name, value)?;
     }
+    if options.seen.has_children {
+        options.seen.start_child("0.05")?;
+    }
     let mut memory = Memory::default();
     let mut seen = std::mem::take(&mut options.seen);
     let outcome = match options.attach {
@@ -71,6 +74,9 @@ fn watch() -> Result<u8, Box<dyn Error>> {
         for stream in OutputStream::ALL {
             fs::write(format!("{path}.{}", stream.name()), memory.written(stream))?;
         }
+    }
+    for child in &mut seen.children {
+        child.wait().map_err(|error| format!("our own child is gone: {error}"))?;
     }
     outcome.exit.inspect(|exit| exit.die_likewise());
     Ok(outcome.exit.map_or(0, Exit::code))
@@ -100,6 +106,7 @@ impl Options {
             "streams" => self.streams = Some(value.into()),
             "attach" => self.attach = Some(value.parse()?),
             "samples" => self.samples = true,
+            "children" => self.seen.has_children = true,
             "ready" => self.seen.ready = Some(value.into()),
             "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
             _ => return Err(format!("unknown option {name}").into()),
@@ -116,12 +123,25 @@ struct Seen {
     /// A file to make when so much is resident, and all but a percent of the total is certain.
     ready: Option<String>,
     ready_rss: u64,
+    /// Children of our own, which are none of the command's.
+    has_children: bool,
+    children: Vec<Child>,
+}
+
+impl Seen {
+    fn start_child(&mut self, seconds: &str) -> std::io::Result<()> {
+        self.children.push(Command::new("sleep").arg(seconds).spawn()?);
+        Ok(())
+    }
 }
 
 impl Observer for Seen {
     fn swept(&mut self, sweep: &Sweep<'_>) {
         self.sweeps += 1;
         self.highest_rss = self.highest_rss.max(sweep.rss_bytes);
+        if self.has_children && self.sweeps < 5 {
+            let _ = self.start_child("0.02");
+        }
         let is_certain = self.ready_rss == 0 || sweep.total.error_bytes <= sweep.total.bytes / 100;
         if sweep.rss_bytes > self.ready_rss
             && is_certain
@@ -175,6 +195,7 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         ("most", processes.most),
         ("unread", processes.unread),
         ("missed", processes.missed),
+        ("vanished", processes.vanished),
         ("left", processes.left),
         ("own_cpu_ns", cost.own_cpu_ns),
         ("totals_cpu_ns", cost.totals_cpu_ns),

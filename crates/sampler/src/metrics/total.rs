@@ -26,8 +26,10 @@ const ASK_NS: u64 = 4_000_000;
 /// What a reading is expected to cost before there was one.
 const NS_PER_GIB: u128 = 20_000_000;
 const NS_AT_LEAST: u64 = 50_000;
-/// Doubt below this is not worth a reading.
-const LEAST_DOUBT_BYTES: u64 = 256 << 10;
+/// Doubt about a process below this is not worth a reading; nor is less than so much of its share of
+/// the total, so that what is not read does not add up.
+const LEAST_DOUBT_BYTES: u64 = 64 << 10;
+const LEAST_DOUBT_SHARE: u64 = 50;
 /// After this time a reading of shared memory is in doubt even if nothing seems to have changed.
 const STALE_NS: u64 = 10_000_000_000;
 
@@ -38,6 +40,7 @@ pub(crate) struct Request {
     born_ns: u64,
     rss: u64,
     shared: u64,
+    motion: u64,
 }
 
 /// What came of it.
@@ -186,18 +189,21 @@ impl Totals {
         let memory = &mut process.memory;
         match answer.result {
             Ok(rollup) => {
-                // The process may have changed in between: what a sweep said closest to the reading
-                // is what later changes are counted from.
-                let is_old = rollup.rss.abs_diff(request.rss) <= rollup.rss.abs_diff(memory.rss);
-                let (rss, file_and_shmem) =
-                    if is_old { (request.rss, request.shared) } else { (memory.rss, memory.shared) };
+                // Later changes are counted from here. The kernel's counters may differ from what it
+                // counts page by page, so where nothing changed in between the counters hold; and
+                // where something did, what was counted, as far as the counters allow.
+                let between = |counted: u64, before: u64, after: u64| {
+                    counted.clamp(before.min(after), before.max(after))
+                };
+                let shared = rollup.rss.saturating_sub(rollup.anon);
                 memory.total = Some(TotalReading {
                     at_ns: now_ns,
                     pss: rollup.pss,
                     shared: rollup.rss.saturating_sub(rollup.uss),
-                    rss,
-                    file_and_shmem,
-                    motion: self.motion,
+                    rss: between(rollup.rss, request.rss, memory.rss),
+                    file_and_shmem: between(shared, request.shared, memory.shared),
+                    // What moved while it was read may be in it or not.
+                    motion: request.motion,
                     cost_ns: answer.cost_ns,
                 });
                 Some(Read::Done { pid: request.pid, rollup })
@@ -214,7 +220,7 @@ impl Totals {
     }
 
     /// Has the process with the largest doubt read, if it is worth it and can be paid.
-    pub(crate) fn ask(&mut self, processes: &[Process], job_bytes: u64, now_ns: u64) {
+    pub(crate) fn ask(&mut self, processes: &[Process], total_bytes: u64, now_ns: u64) {
         let earned = (now_ns.saturating_sub(self.filled_ns) as f64 * self.share) as i64;
         self.purse_ns = (self.purse_ns + earned).min(BURST_NS as i64);
         self.filled_ns = now_ns;
@@ -223,7 +229,8 @@ impl Totals {
         self.asked_ns = now_ns;
         let urges = processes.iter().map(|process| (self.urge(process, now_ns), process));
         let Some((urge, process)) = urges.max_by_key(|(urge, _)| *urge) else { return };
-        if urge < LEAST_DOUBT_BYTES.max(job_bytes / 200) {
+        let share_bytes = total_bytes / processes.len() as u64;
+        if urge < LEAST_DOUBT_BYTES.max(share_bytes / LEAST_DOUBT_SHARE) {
             return;
         }
         let memory = &process.memory;
@@ -237,8 +244,13 @@ impl Totals {
         if self.purse_ns < expected.clamp(NS_AT_LEAST, BURST_NS) as i64 {
             return;
         }
-        let request =
-            Request { pid: process.pid, born_ns: process.born_ns, rss: memory.rss, shared: memory.shared };
+        let request = Request {
+            pid: process.pid,
+            born_ns: process.born_ns,
+            rss: memory.rss,
+            shared: memory.shared,
+            motion: self.motion,
+        };
         self.is_reading = requests.try_send(request).is_ok();
     }
 }

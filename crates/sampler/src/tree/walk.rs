@@ -6,12 +6,10 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
 
 use crate::procfs::{self, Life};
-
-/// More new numbers than this are not looked at one by one.
-const MOST_NEW: i32 = 512;
 
 /// A process that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,27 +25,37 @@ pub(crate) struct Found {
 }
 
 /// Whether something new can be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// No process or thread was born since the last look.
     None,
-    /// Numbers after the first up to the second were given.
-    Between(i32, i32),
+    /// Numbers in these ranges were given; the second is empty unless numbers began again from below.
+    Given([RangeInclusive<i32>; 2]),
     /// Anything may have happened.
     Unknown,
 }
 
+/// After the highest number the kernel goes on with this one.
+const LOWEST_PID: i32 = 300;
+
+/// Knows what was new at the last look.
 pub(crate) struct Walker {
     loadavg: Option<File>,
     last_pid: Option<i32>,
+    highest_pid: i32,
 }
 
 impl Walker {
     pub(crate) fn new() -> Self {
-        Self { loadavg: File::open("/proc/loadavg").ok(), last_pid: None }
+        let highest = fs::read_to_string("/proc/sys/kernel/pid_max").ok();
+        let highest_pid = highest.and_then(|text| text.trim_end().parse().ok()).unwrap_or(i32::MAX);
+        let loadavg = File::open("/proc/loadavg").ok();
+        let mut walker = Self { loadavg, last_pid: None, highest_pid };
+        walker.news();
+        walker
     }
 
-    /// What may have been born since the last call.
+    /// What may have been born since the last call, or since the walker was made.
     pub(crate) fn news(&mut self) -> News {
         let mut buffer = [0; 128];
         let read = self.loadavg.as_ref().and_then(|file| file.read_at(&mut buffer, 0).ok());
@@ -56,8 +64,11 @@ impl Walker {
         };
         match self.last_pid.replace(last) {
             Some(before) if before == last => News::None,
-            Some(before) if before < last && last - before <= MOST_NEW => News::Between(before, last),
-            // It is the first look, or numbers began again from below, or there are too many.
+            #[expect(clippy::reversed_empty_ranges, reason = "an empty range is meant")]
+            Some(before) if before < last => News::Given([before + 1..=last, 1..=0]),
+            Some(before) if last >= LOWEST_PID => {
+                News::Given([before + 1..=self.highest_pid, LOWEST_PID..=last])
+            }
             _ => News::Unknown,
         }
     }
@@ -80,10 +91,10 @@ pub(crate) fn look_at(pid: i32) -> Option<Found> {
     })
 }
 
-/// Whether the number is a process's and not a thread's.
-pub(crate) fn is_process(pid: i32) -> bool {
+/// Whether the number is a process's and not a thread's; none if it is gone.
+pub(crate) fn is_process(pid: i32) -> Option<bool> {
     let mut buffer = [0; 2048];
-    read_file(pid, "status", &mut buffer).is_some_and(|text| procfs::status(text).tgid == pid)
+    read_file(pid, "status", &mut buffer).map(|text| procfs::status(text).tgid == pid)
 }
 
 /// Everything that runs.
@@ -202,7 +213,7 @@ mod tests {
         let me = std::process::id() as i32;
         let found = look_at(me).expect("this process");
         assert_eq!((found.pid, found.life), (me, Life::Alive));
-        assert!(is_process(me));
+        assert_eq!(is_process(me), Some(true));
         assert!(all().iter().any(|other| other.pid == me && other.start_ticks == found.start_ticks));
         assert!(threads_of(me).any(|thread| thread == me));
         let (_, command) = describe(me, &found.name);
@@ -218,20 +229,20 @@ mod tests {
             });
             thread.join().unwrap()
         });
-        assert!(!thread.1, "{}", thread.0);
+        assert_eq!(thread.1, Some(false), "{}", thread.0);
     }
 
     #[test]
     fn a_new_process_is_news() {
         let mut walker = Walker::new();
-        assert_eq!(walker.news(), News::Unknown);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let (pid, news) = (child.id() as i32, walker.news());
         child.wait().unwrap();
-        match news {
-            News::Between(after, last) => assert!(after < pid && pid <= last, "{pid} {news:?}"),
-            other => assert_eq!(other, News::Unknown),
-        }
+        let News::Given(ranges) = news else { panic!("{news:?}") };
+        assert!(ranges.iter().any(|range| range.contains(&pid)), "{pid} {ranges:?}");
+        walker.last_pid = Some(walker.highest_pid - 1);
+        let News::Given([above, below]) = walker.news() else { panic!("numbers go on from below") };
+        assert_eq!((above.count(), *below.start()), (1, LOWEST_PID));
     }
 
     #[test]

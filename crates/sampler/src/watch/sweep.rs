@@ -89,7 +89,7 @@ impl Recorder<'_> {
         self.sweep_gpus();
         self.sweep_slowly(now_ns);
         self.tell_of_job(now_ns);
-        self.totals.ask(self.table.processes(), sum.rss, now_ns);
+        self.totals.ask(self.table.processes(), sum.total, now_ns);
         observer.swept(&Sweep {
             at_ns: now_ns,
             rss_bytes: sum.rss,
@@ -341,7 +341,9 @@ impl Recorder<'_> {
     /// The last things that are told.
     pub(crate) fn finish(&mut self, at_ns: u64, own_cpu_ns: u64) {
         self.job.told.set(Metric::OwnCpuTime, own_cpu_ns);
-        self.job.told.set(Metric::Rss, 0);
+        if self.table.is_empty() {
+            self.job.told.set(Metric::Rss, 0);
+        }
         self.tell_of_job(at_ns);
         let end = SubjectEnd { wait_status: self.root_status, peak_rss_bytes: None };
         tell(self.sink, |sink| sink.ended(at_ns, self.job.subject, end));

@@ -72,6 +72,18 @@ fn a_command_learns_that_nobody_reads_any_more() {
 }
 
 #[test]
+fn a_terminal_that_nobody_reads_is_hung_up() {
+    let folder = Folder::new("hung");
+    let mut watcher = folder.watcher(&["terminal"]);
+    let mut child = watcher.args(["yes"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut reader = child.stdout.take().unwrap();
+    reader.read_exact(&mut [0; 100]).unwrap();
+    drop(reader);
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(1), "{status}");
+}
+
+#[test]
 fn what_was_written_before_the_end_is_not_lost() {
     let folder = Folder::new("end");
     let streams = format!("streams={}", folder.join("streams").display());

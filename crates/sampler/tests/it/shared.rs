@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 fn a_segment_that_four_processes_share_counts_once() {
     let folder = Folder::new("share");
     let family = folder.compile("family.c");
-    let mut watcher = folder.watcher(&["samples", "totals=0.2", &folder.ready(), "ready-rss=540MiB"]);
+    let mut watcher = folder.watcher(&["samples", "totals=0.2", &folder.ready(), "ready-rss=552MiB"]);
     let mut child = watcher.arg(&family).args(["share", "4"]).stdin(Stdio::piped()).spawn().unwrap();
     folder.wait_until_ready(&mut child);
     child.stdin.take().unwrap().write_all(b"four").unwrap();
