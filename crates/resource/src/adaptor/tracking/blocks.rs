@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_one_line_of_the_cache() {
-        assert!(size_of::<Lock<Table>>() <= 64);
+        assert!(size_of::<Spin<Table>>() <= 64);
     }
 
     #[test]
