@@ -10,6 +10,7 @@ mod gpu_check;
 mod logs;
 mod measure;
 mod multi_stream;
+mod peaks;
 mod random;
 mod recorder;
 mod resources;
@@ -40,6 +41,11 @@ enum What {
         /// Events per measurement
         #[arg(long, default_value_t = 10_000_000)]
         events: u64,
+    },
+    /// Count which watchers see short peaks of memory, and what they cost, beside mprof and psrecord
+    Peaks {
+        #[command(flatten)]
+        props: peaks::Props,
     },
     /// Measure what an allocation costs, resource by resource, beside RMM
     Resources {
@@ -91,6 +97,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     match what {
         What::Recorder { events } => recorder::run(&folder, events, repeat)?,
         What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
+        What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
