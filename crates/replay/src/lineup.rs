@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use floodmark_event::units::{format_bytes, format_count};
 use floodmark_resource::{
-    Arena, ArenaProps, Binning, FixedSize, FixedSizeProps, Host, Pool, PoolProps, Resource,
+    Arena, ArenaProps, BinMemory, Binning, FixedSize, FixedSizeProps, Host, Pool, PoolProps, Resource,
     Result as AllocResult,
 };
 
@@ -297,7 +297,7 @@ impl Lineup {
             let most = self.floor.free_bytes() / BIN_PART / block_bytes;
             let blocks = most.clamp(1, FixedSizeProps::default().blocks);
             let bin = FixedSize::new(Arc::clone(&pool), FixedSizeProps { block_bytes, blocks })?;
-            binning.add_resource(block_bytes, Box::new(bin));
+            binning = binning.with_resource(block_bytes, Box::new(bin), BinMemory::Upstream);
         }
         Ok(binning)
     }

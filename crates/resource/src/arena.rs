@@ -84,6 +84,14 @@ impl<R: Resource> Arena<R> {
     }
 
     #[cold]
+    fn failed(&self, bytes: u64, error: AllocError) -> AllocError {
+        let error = error.asked_for(bytes);
+        if let Some(path) = &self.dump {
+            self.dump(path, &error);
+        }
+        error
+    }
+
     fn dump(&self, path: &Path, error: &AllocError) {
         let room = self.reserve.room();
         let mut text = format!("{error}\n");
@@ -103,11 +111,9 @@ impl<R: Resource> Arena<R> {
 impl<R: Resource> Resource for Arena<R> {
     #[inline]
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        let allocated = self.reserve.allocate(self.rounded(bytes), alignment, stream);
-        if let (Err(error), Some(path)) = (&allocated, &self.dump) {
-            self.dump(path, error);
-        }
-        allocated
+        self.reserve
+            .allocate(self.rounded(bytes), alignment, stream)
+            .map_err(|error| self.failed(bytes, error))
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::copier::{Copier, Reach, refused};
-use crate::error::Result;
+use crate::error::{AllocError, Result};
 use crate::resource::{ALIGNMENT, Address, Resource};
 use crate::stream::{Stream, StreamOrder};
 
@@ -178,7 +178,12 @@ impl DeviceBuffer {
     /// # Errors
     /// When the memory cannot be copied from.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut data = vec![0; self.size as usize];
+        let mut data = Vec::new();
+        if data.try_reserve_exact(self.size as usize).is_err() {
+            let message = format!("the host has no {} bytes for it", self.size);
+            return Err(AllocError::Device { act: "copying a buffer to the host", message });
+        }
+        data.resize(self.size as usize, 0);
         self.copy_to_host(&mut data)?;
         Ok(data)
     }

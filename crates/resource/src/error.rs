@@ -42,6 +42,16 @@ impl AllocError {
         matches!(self, Self::OutOfMemory(_))
     }
 
+    /// The same, for somebody who asked for other `bytes` than were passed on.
+    pub(crate) fn asked_for(mut self, bytes: u64) -> Self {
+        match &mut self {
+            Self::OutOfMemory(details) => details.request_bytes = bytes,
+            Self::Invalid { bytes: request_bytes, .. } => *request_bytes = bytes,
+            Self::Device { .. } | Self::Refused { .. } => {}
+        }
+        self
+    }
+
     /// Details, where this is a lack of memory.
     pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self {
@@ -84,7 +94,7 @@ pub struct OutOfMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// All that there is is in use.
+    /// Less is left than was asked for.
     #[default]
     Exhausted,
     /// Enough is free, but not in one piece.
@@ -138,7 +148,7 @@ impl fmt::Display for OutOfMemory {
         let Self { resource, request_bytes, .. } = self;
         write!(out, "out of memory: {resource} cannot allocate {}: ", exact(*request_bytes))?;
         match (self.cause, self.limit_bytes) {
-            (Cause::Exhausted, _) => out.write_str("all of it is in use")?,
+            (Cause::Exhausted, _) => out.write_str("not enough is left")?,
             (Cause::Fragmented, _) => out.write_str("enough is free, but not in one piece")?,
             (Cause::Limit, Some(limit)) => write!(out, "its limit is {}", format_bytes(limit))?,
             (Cause::Limit, None) => out.write_str("its limit is reached")?,

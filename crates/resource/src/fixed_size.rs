@@ -80,8 +80,8 @@ impl<R: Resource> Resource for FixedSize<R> {
         if bytes > self.block_bytes {
             return Err(self.too_large(bytes));
         }
-        let bytes = if bytes == 0 { 0 } else { self.block_bytes };
-        self.reserve.allocate(bytes, alignment, stream)
+        let block_bytes = if bytes == 0 { 0 } else { self.block_bytes };
+        self.reserve.allocate(block_bytes, alignment, stream).map_err(|error| error.asked_for(bytes))
     }
 
     #[inline]

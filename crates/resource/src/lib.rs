@@ -60,7 +60,7 @@ pub use backend::cuda::{
 };
 pub use backend::host::Host;
 pub use backend::simulated::{Moment, Simulated, SimulatedOrder, SimulatedStream};
-pub use binning::Binning;
+pub use binning::{BinMemory, Binning};
 pub use buffer::{DeviceBuffer, RawBuffer};
 pub use copier::{Copier, Reach};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};

@@ -19,8 +19,8 @@ pub struct PoolProps {
 
 /// A pool of memory that grows by doubling, up to its maximum.
 ///
-/// Blocks are rounded up to 256 bytes and come from the smallest free piece within a sixteenth of the
-/// best fit, in constant time. What is given back joins its free neighbors at once. Each stream has
+/// Blocks are rounded up to 256 bytes and come from a free piece within a sixteenth of the best fit, in
+/// constant time (unless only pieces of nearly their size are left, which are looked at one by one). What is given back joins its free neighbors at once. Each stream has
 /// memory of its own at hand, so threads with streams of their own do not meet.
 pub struct Pool<R: Resource> {
     reserve: Arc<Reserve<R>>,

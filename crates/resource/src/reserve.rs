@@ -18,6 +18,7 @@
 mod address_map;
 mod bins;
 pub(crate) mod heap;
+mod regroup;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -27,10 +28,11 @@ use std::sync::{Arc, Mutex};
 pub(crate) use streams::Sharing;
 
 use crate::error::{AllocError, Cause, OutOfMemory, Result};
-use crate::resource::{ALIGNMENT, Address, Readiness, Resource, Room, align_up, check_alignment};
+use crate::resource::{ALIGNMENT, Address, Resource, Room, align_up, check_alignment};
 use crate::stream::{Stream, StreamListener};
 use floodmark_event::units::format_bytes;
 use heap::{Heap, Tag, Whole};
+use regroup::Regrouping;
 use streams::{Local, Streams, lock};
 
 /// How a reserve asks its upstream for more.
@@ -65,8 +67,7 @@ pub(crate) struct Reserve<R: Resource> {
     props: ReserveProps,
     streams: Streams,
     ground: Mutex<Ground>,
-    /// Held by whoever gathers, grows or shrinks.
-    regrouping: Mutex<()>,
+    regrouping: Regrouping,
     reserved_bytes: AtomicU64,
     misuses: AtomicU64,
     upstream: R,
@@ -87,6 +88,13 @@ enum Use {
     Span,
 }
 
+/// Whether memory is looked for that other streams gave back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Spared,
+    WaitedFor,
+}
+
 impl<R: Resource> Reserve<R> {
     pub(crate) fn new(upstream: R, props: ReserveProps) -> Result<Arc<Self>> {
         let ground = Ground { heap: Heap::new(), spans: BTreeMap::new(), regions: BTreeMap::new() };
@@ -94,7 +102,7 @@ impl<R: Resource> Reserve<R> {
             props,
             streams: Streams::new(upstream.order(), props.sharing),
             ground: Mutex::new(ground),
-            regrouping: Mutex::new(()),
+            regrouping: Regrouping::default(),
             reserved_bytes: AtomicU64::new(0),
             misuses: AtomicU64::new(0),
             upstream,
@@ -220,15 +228,16 @@ impl<R: Resource> Reserve<R> {
         ground.heap.give(whole.start, whole.tag);
     }
 
+    /// Looks for memory where it costs least: nobody waits while there is some that it may use at once.
     #[cold]
     fn allocate_slowly(&self, size: u64, bytes: u64, local: &Local, stream: Stream) -> Result<Address> {
         let tag = local.tag();
-        {
+        for others in [Others::Spared, Others::WaitedFor] {
             let mut heap = local.heap();
-            // What other streams gave back here.
-            let others: Vec<Tag> = heap.other_tags(tag).collect();
-            if !others.is_empty() {
-                self.streams.wait(&others, tag, stream)?;
+            if others == Others::WaitedFor {
+                // What other streams gave back here.
+                let tags: Vec<Tag> = heap.other_tags(tag).collect();
+                self.streams.wait(&tags, tag, stream)?;
                 heap.settle(tag);
             }
             if let Some(address) = heap.take(size, tag) {
@@ -236,14 +245,16 @@ impl<R: Resource> Reserve<R> {
             }
             let span = self.span_bytes(heap.span_bytes());
             let mut ground = lock(&self.ground);
-            if span >= size * SPAN_BLOCKS
-                && let Some(start) = self.take_from(&mut ground, span, Use::Span, tag, stream)?
+            if span / SPAN_BLOCKS >= size
+                && let Some(start) = self.take_from(&mut ground, span, Use::Span, (tag, stream), others)?
             {
                 ground.spans.insert(start, (span, local.number));
                 heap.add(start, span, tag);
-                return heap.take(size, tag).map(Address).ok_or_else(|| self.out_of_memory(bytes, None));
+                if let Some(address) = heap.take(size, tag) {
+                    return Ok(Address(address));
+                }
             }
-            if let Some(address) = self.take_from(&mut ground, size, Use::Block, tag, stream)? {
+            if let Some(address) = self.take_from(&mut ground, size, Use::Block, (tag, stream), others)? {
                 return Ok(Address(address));
             }
         }
@@ -263,8 +274,8 @@ impl<R: Resource> Reserve<R> {
         ground: &mut Ground,
         size: u64,
         to: Use,
-        tag: Tag,
-        stream: Stream,
+        (tag, stream): (Tag, Stream),
+        others: Others,
     ) -> Result<Option<u64>> {
         let mut take = |tag| match to {
             Use::Block => ground.heap.take(size, tag),
@@ -273,8 +284,11 @@ impl<R: Resource> Reserve<R> {
         if let Some(start) = take(tag).or_else(|| take(Tag::CLEAN)) {
             return Ok(Some(start));
         }
-        let others: Vec<Tag> = ground.heap.other_tags(tag).collect();
-        for other in others {
+        if others == Others::Spared {
+            return Ok(None);
+        }
+        let tags: Vec<Tag> = ground.heap.other_tags(tag).collect();
+        for other in tags {
             let taken = match to {
                 Use::Block => ground.heap.take(size, other),
                 Use::Span => ground.heap.lend(size, other),
@@ -287,171 +301,6 @@ impl<R: Resource> Reserve<R> {
             return Ok(Some(start));
         }
         Ok(None)
-    }
-
-    /// Finds room by putting everything together, and else by asking for more.
-    fn regroup(&self, size: u64, bytes: u64, tag: Tag, stream: Stream) -> Result<Address> {
-        let _alone = lock(&self.regrouping);
-        // Somebody else may have made room meanwhile.
-        if let Some(address) = self.take_from(&mut lock(&self.ground), size, Use::Block, tag, stream)? {
-            return Ok(Address(address));
-        }
-        if self.free_bytes() >= size
-            && let Some(address) = self.gather_and_take(size, tag, stream)?
-        {
-            return Ok(Address(address));
-        }
-        let refused = match self.grow(size, stream) {
-            Ok(()) => None,
-            Err(refused) => {
-                // A region that nothing of is in use may be in the way of a larger one.
-                let in_the_way =
-                    self.props.growth != Growth::Never && self.give_regions_back(tag, stream)? > 0;
-                if in_the_way { self.grow(size, stream).err() } else { Some(refused) }
-            }
-        };
-        if refused.is_none()
-            && let Some(address) = self.take_from(&mut lock(&self.ground), size, Use::Block, tag, stream)?
-        {
-            return Ok(Address(address));
-        }
-        let upstream = refused.filter(|refused| !matches!(refused, AllocError::Invalid { .. }));
-        let error = self.out_of_memory(bytes, upstream);
-        tracing::debug!("{error}");
-        Err(error)
-    }
-
-    fn free_bytes(&self) -> u64 {
-        let local: u64 = self.streams.locals().iter().map(|local| local.heap().free_bytes()).sum();
-        lock(&self.ground).heap.free_bytes() + local
-    }
-
-    /// Moves all that local heaps have to the ground.
-    fn gather(&self, locals: &[Arc<Local>]) {
-        for local in locals {
-            let mut heap = local.heap();
-            if heap.span_bytes() == 0 {
-                continue;
-            }
-            let mut ground = lock(&self.ground);
-            for (start, moved) in heap.drain() {
-                ground.spans.remove(&start);
-                ground.heap.absorb(start, &moved);
-            }
-        }
-    }
-
-    /// Puts everything together for `stream`, which waits for all others.
-    fn settle(&self, tag: Tag, stream: Stream) -> Result<()> {
-        self.gather(&self.streams.locals());
-        let mut ground = lock(&self.ground);
-        let others: Vec<Tag> = ground.heap.other_tags(tag).collect();
-        self.streams.wait(&others, tag, stream)?;
-        ground.heap.settle(tag);
-        Ok(())
-    }
-
-    fn gather_and_take(&self, size: u64, tag: Tag, stream: Stream) -> Result<Option<u64>> {
-        self.settle(tag, stream)?;
-        let mut ground = lock(&self.ground);
-        let name = self.props.name;
-        tracing::debug!("{name}: regrouped, largest free block {}", format_bytes(ground.heap.largest(None)));
-        Ok(ground.heap.take(size, tag))
-    }
-
-    /// Asks the upstream for a region with room for `size` bytes.
-    fn grow(&self, size: u64, stream: Stream) -> Result<()> {
-        const NO_ROOM: AllocError = AllocError::Invalid { bytes: 0, alignment: 0, why: "it may not grow" };
-        let reserved = self.reserved_bytes.load(Ordering::Relaxed);
-        let left = self.props.maximum_bytes.map(|maximum| maximum.saturating_sub(reserved));
-        let wanted = match (self.props.growth, left) {
-            (Growth::Never, _) => return Err(NO_ROOM),
-            (Growth::Doubling, Some(left)) => left / 2,
-            (Growth::Doubling, None) => reserved,
-            (Growth::Step(step), _) => step,
-        };
-        if left.is_some_and(|left| left < size) {
-            return Err(NO_ROOM);
-        }
-        let aligned = |bytes: u64| align_up(bytes, ALIGNMENT).unwrap_or(size);
-        let mut wanted = aligned(wanted).max(size).min(left.unwrap_or(u64::MAX));
-        loop {
-            match self.take_region(wanted, stream) {
-                Ok(()) => return Ok(()),
-                Err(error) if wanted <= size => return Err(error),
-                Err(_) => wanted = aligned(wanted / 2).max(size),
-            }
-        }
-    }
-
-    fn take_region(&self, size: u64, stream: Stream) -> Result<()> {
-        let name = self.props.name;
-        let region = self.upstream.allocate(size, ALIGNMENT, stream);
-        let start = region.inspect_err(|error| {
-            tracing::debug!(
-                "{name}: upstream {} refused {}: {error}",
-                self.upstream.name(),
-                format_bytes(size)
-            );
-        })?;
-        let tag = match self.upstream.readiness() {
-            Readiness::AnyStream => Tag::CLEAN,
-            Readiness::RequestedStream => {
-                let tag = self.streams.local(stream).tag();
-                if !stream.is_lasting() {
-                    self.streams.mark(tag, stream);
-                }
-                tag
-            }
-        };
-        let mut ground = lock(&self.ground);
-        ground.heap.add(start.0, size, tag);
-        ground.regions.insert(start.0, size);
-        let reserved = self.reserved_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        drop(ground);
-        tracing::debug!("{name}: grew by {} to {}", format_bytes(size), format_bytes(reserved));
-        Ok(())
-    }
-
-    /// Gives regions of which nothing is in use back; returns how many bytes that was.
-    fn give_regions_back(&self, tag: Tag, stream: Stream) -> Result<u64> {
-        self.settle(tag, stream)?;
-        let mut ground = lock(&self.ground);
-        let mut given = 0;
-        for whole in ground.heap.wholes() {
-            ground.heap.remove(whole);
-            ground.regions.remove(&whole.start);
-            given += whole.size;
-            self.reserved_bytes.fetch_sub(whole.size, Ordering::Relaxed);
-            self.give_region_back(whole.start, whole.size, stream);
-        }
-        drop(ground);
-        if given > 0 {
-            tracing::debug!(
-                "{}: gave {} back to {}",
-                self.props.name,
-                format_bytes(given),
-                self.upstream.name()
-            );
-        }
-        Ok(given)
-    }
-
-    #[expect(unsafe_code, reason = "ends regions of the upstream")]
-    fn give_region_back(&self, start: u64, size: u64, stream: Stream) {
-        // SAFETY: the region came from this upstream with this size, no heap knows it any more, and
-        // `stream` has waited for all that used it.
-        unsafe { self.upstream.deallocate(Address(start), size, ALIGNMENT, stream) };
-    }
-
-    pub(crate) fn release(&self) -> u64 {
-        let _alone = lock(&self.regrouping);
-        let tag = self.streams.local(Stream::DEFAULT).tag();
-        let given = self.give_regions_back(tag, Stream::DEFAULT).unwrap_or_else(|error| {
-            tracing::error!("{}: cannot give memory back: {error}", self.props.name);
-            0
-        });
-        given + self.upstream.release()
     }
 
     pub(crate) fn room(&self) -> Room {
@@ -487,6 +336,11 @@ impl<R: Resource> Reserve<R> {
     /// Says why there is no room.
     fn out_of_memory(&self, request_bytes: u64, upstream: Option<AllocError>) -> AllocError {
         let room = self.room();
+        self.out_of_memory_in(room, request_bytes, upstream)
+    }
+
+    /// The same, for how things stood.
+    fn out_of_memory_in(&self, room: Room, request_bytes: u64, upstream: Option<AllocError>) -> AllocError {
         let cause = match (room.limit_bytes, &upstream) {
             (Some(limit), _) if request_bytes > limit => Cause::TooLarge,
             _ if room.free_bytes() >= request_bytes => Cause::Fragmented,
@@ -513,22 +367,6 @@ impl<R: Resource> Reserve<R> {
 
     pub(crate) fn upstream(&self) -> &R {
         &self.upstream
-    }
-
-    /// Forgets streams that ended, once there are many.
-    fn tidy(&self) {
-        let forgotten = self.streams.forget(|| {
-            let _alone = lock(&self.regrouping);
-            self.gather(&self.streams.locals());
-            self.streams.order().synchronize_all()?;
-            // What is given back from now on is of streams that stay: foreign ones are kept out.
-            let mut ground = lock(&self.ground);
-            ground.heap.settle(Tag::CLEAN);
-            Ok(())
-        });
-        if let Err(error) = forgotten {
-            tracing::error!("{}: cannot tidy up after streams that ended: {error}", self.props.name);
-        }
     }
 }
 

@@ -59,7 +59,8 @@ pub struct Room {
     /// How many blocks that is.
     pub live_blocks: u64,
     /// The largest block it could hand out without growing, where it knows. Memory that another stream
-    /// freed counts, since it can be had by waiting.
+    /// freed counts, since it can be had by waiting; there may be larger ones once pieces that streams hold
+    /// apart are put together.
     pub largest_free_bytes: Option<u64>,
     /// How many blocks of its upstream it holds.
     pub upstream_blocks: u64,

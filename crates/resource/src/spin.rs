@@ -2,8 +2,8 @@
 //!
 //! Exact peaks over all threads need one point through which every operation goes. A lock around plain
 //! words is the cheapest: 8 ns per operation where atomic words take 16 and a mutex 15, and half of either
-//! when two or four threads do nothing else (2.8 GHz Xeon, two cores). Nothing may be called under it that
-//! waits, allocates or runs code of others.
+//! when two or four threads do nothing else (2.8 GHz Xeon, two cores). What takes long, or waits, is done under it
+//! only where it is rare: others let the holder run meanwhile.
 #![expect(unsafe_code, reason = "hands out the value behind a lock of our own")]
 
 use std::cell::UnsafeCell;

@@ -160,7 +160,7 @@ fn failures(played: &Played, layout: &Layout) -> String {
 fn failure_sentence(failure: &Failure) -> String {
     let place = failure.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
     let why = match failure.cause.as_str() {
-        "exhausted" => "all is in use".into(),
+        "exhausted" => "not enough is left".into(),
         "fragmented" => "enough is free, but not in one piece".into(),
         "limit" => "its limit is reached".into(),
         "too_large" => "it never hands out that much".into(),

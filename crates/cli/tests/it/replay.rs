@@ -76,7 +76,7 @@ fn a_request_that_does_not_fit_ends_in_1_and_is_named_with_its_line() {
     assert_eq!((ran.code, ran.stderr.as_str()), (1, ""), "{}", ran.stdout);
     let expected = "pool: 1 allocation fails that succeeded in the log\n  \
                     event 2 (line 5): 2.86 MiB (3,000,000 bytes) asked for, 1000 B live, 512.0 KiB reserved, \
-                    largest\n    free block 511.0 KiB: all is in use\n";
+                    largest\n    free block 511.0 KiB: not enough is left\n";
     assert!(ran.stdout.contains(expected), "{}", ran.stdout);
     assert_eq!(test.run(&["replay", "large.csv", "--lenient", "-s", "8MiB", "-r", "pool"]).code, 0);
 }

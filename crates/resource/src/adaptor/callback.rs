@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
+use crate::error::{AllocError, Result};
 use crate::resource::{Address, Memory, Resource, Room, check_alignment};
 use crate::stream::{NoOrder, Stream, StreamOrder};
 
@@ -60,6 +60,10 @@ where
             return Ok(Address::NULL);
         }
         let address = (self.allocate)(bytes, stream)?;
+        if address.is_null() || address.0 % alignment != 0 {
+            let message = format!("the function gave {address} for {bytes} bytes aligned to {alignment}");
+            return Err(AllocError::Refused { message });
+        }
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.live_blocks.fetch_add(1, Ordering::Relaxed);
         Ok(address)

@@ -36,8 +36,9 @@ pub enum Catch {
 /// Calls a function when an allocation fails, and tries again as long as it says so.
 ///
 /// The function gets the bytes asked for and the error, and returns a [`Retry`]; or a `Result` of one,
-/// whose error then takes the place of the failure. It runs on the thread that allocates, holds no lock
-/// of ours and may itself allocate and free.
+/// whose error then takes the place of the failure. It runs on the thread that allocates, and may itself
+/// allocate and free. Below a pool it runs while that grows: what it asks of the same pool is then served
+/// from what is at hand or refused, and nothing is released.
 pub struct FailureCallback<R, F> {
     upstream: R,
     callback: F,

@@ -7,6 +7,7 @@ mod order;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::Kind;
+use floodmark_event::units::format_bytes;
 
 pub use order::{Moment, SimulatedOrder, SimulatedStream};
 
@@ -17,6 +18,8 @@ use crate::stream::{Stream, StreamOrder};
 
 /// Where simulated memory begins: no block is at address 0.
 const BASE: u64 = 1 << 32;
+/// The most that can be simulated.
+const MOST_BYTES: u64 = 1 << 62;
 
 /// A device that has room but no memory.
 ///
@@ -31,9 +34,10 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A device with so much memory.
+    /// A device with so much memory, 4 EiB at most.
     pub fn new(total_bytes: u64) -> Self {
-        let total_bytes = total_bytes / ALIGNMENT * ALIGNMENT;
+        let total_bytes = total_bytes.min(MOST_BYTES) / ALIGNMENT * ALIGNMENT;
+        tracing::info!("simulated memory created: {}", format_bytes(total_bytes));
         let mut heap = Heap::new();
         if total_bytes > 0 {
             heap.add(BASE, total_bytes, Tag::CLEAN);
@@ -67,11 +71,15 @@ impl Resource for Simulated {
         if let Some(address) = size.and_then(|size| heap.take(size, Tag::CLEAN)) {
             return Ok(Address(address));
         }
-        let fragmented = size.is_some_and(|size| size <= heap.free_bytes());
+        let cause = match size {
+            Some(size) if size <= heap.free_bytes() => Cause::Fragmented,
+            Some(size) if size <= self.total_bytes => Cause::Exhausted,
+            _ => Cause::TooLarge,
+        };
         let details = OutOfMemory {
             resource: self.name(),
             request_bytes: bytes,
-            cause: if fragmented { Cause::Fragmented } else { Cause::Exhausted },
+            cause,
             limit_bytes: Some(self.total_bytes),
             reserved_bytes: self.total_bytes,
             live_bytes: heap.live_bytes(),

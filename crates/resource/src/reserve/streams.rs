@@ -277,8 +277,12 @@ impl Streams {
     fn wait_for(&self, tag: Tag, stream: Stream) -> Result<bool> {
         let mut records = lock(&self.records);
         let Some(record) = records.get_mut(tag.0 as usize) else { return Ok(false) };
-        if record.state == State::Foreign && record.marker.is_none() {
-            return Ok(false); // has not given anything back
+        match record.state {
+            // Has not given anything back.
+            State::Foreign if record.marker.is_none() => return Ok(false),
+            // Must not be; whatever it stood for, it is over then.
+            State::Vacant => return self.order.synchronize_all().map(|()| true),
+            _ => {}
         }
         tracing::debug!("stream {:#x} waits for stream {:#x}", stream.handle(), record.stream.handle());
         let waited = marker(&*self.order, record).and_then(|marker| {
@@ -317,21 +321,31 @@ impl Streams {
         self.gone.load(Ordering::Relaxed) > REMEMBERED
     }
 
-    /// Forgets all foreign and ended streams. `clean` has to make sure, while nobody works for a
-    /// foreign stream, that nothing carries their tags any more.
-    pub(super) fn forget(&self, clean: impl FnOnce() -> Result<()>) -> Result<()> {
-        let _alone = self.foreign.write().unwrap_or_else(PoisonError::into_inner);
-        clean()?;
+    /// Forgets foreign and ended streams. `clean` has to make sure, while nobody works for a foreign
+    /// stream, that nothing carries their tags any more, or say that it could not. Does nothing while
+    /// somebody works for a foreign stream: waiting for them could mean waiting for ourselves.
+    pub(super) fn forget(&self, clean: impl FnOnce() -> Result<bool>) -> Result<()> {
+        let Ok(_alone) = self.foreign.try_write() else { return Ok(()) };
+        // Streams that end meanwhile have to wait for the next time.
+        let gone: Vec<usize> = {
+            let records = lock(&self.records);
+            let gone = |record: &Record| matches!(record.state, State::Foreign | State::Ended);
+            (1..records.len()).filter(|number| gone(&records[*number])).collect()
+        };
+        // Whatever happens, not again at once.
+        self.gone.store(REMEMBERED / 2, Ordering::Relaxed);
+        if !clean()? {
+            return Ok(());
+        }
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.retire(|key| !key.lasting);
         table.tags.retain(|(_, lasting), _| *lasting);
         let mut records = lock(&self.records);
-        for record in records.iter_mut().skip(1) {
-            if record.state != State::Lasting {
-                record.state = State::Vacant;
-                if let Some(marker) = record.marker.take() {
-                    self.order.discard(marker);
-                }
+        for number in gone {
+            let record = &mut records[number];
+            record.state = State::Vacant;
+            if let Some(marker) = record.marker.take() {
+                self.order.discard(marker);
             }
         }
         self.gone.store(0, Ordering::Relaxed);

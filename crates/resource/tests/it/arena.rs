@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use floodmark_resource::arena::{Rounding, size_class};
 use floodmark_resource::{
-    Address, Arena, ArenaProps, Binning, Cause, FixedSize, FixedSizeProps, Pool, PoolProps, Resource, Result,
-    Simulated, Stream,
+    Address, Arena, ArenaProps, BinMemory, Binning, Cause, FixedSize, FixedSizeProps, Pool, PoolProps,
+    Resource, Result, Simulated, Stream,
 };
 
 const MIB: u64 = 1 << 20;
@@ -125,10 +125,10 @@ fn blocks_of_one_size_serve_up_to_that_size() {
 #[test]
 fn bins_serve_what_fits_and_the_upstream_the_rest() {
     let pool = Pool::new(Simulated::new(8 << 30), PoolProps::default()).unwrap();
-    let mut binning = Binning::with_powers(pool, 18, 22).unwrap();
+    let binning = Binning::with_powers(pool, 18, 22).unwrap();
     assert_eq!(binning.bins().collect::<Vec<_>>(), [1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22]);
     // A bin that exists stays, whoever else wants its size.
-    binning.add_resource(1 << 18, Box::new(Simulated::new(0)));
+    let binning = binning.with_resource(1 << 18, Box::new(Simulated::new(0)), BinMemory::Own);
     let sizes = [1, 1 << 18, (1 << 18) + 1, 4 << 20, (4 << 20) + 1, 100 << 20];
     let blocks = sizes.map(|bytes| allocate(&binning, bytes, Stream::DEFAULT).unwrap());
     assert!(binning.room().live_blocks >= 6);

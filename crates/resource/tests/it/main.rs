@@ -22,4 +22,5 @@ mod statistics_oracle;
 mod statistics_scopes;
 mod stub;
 mod suballocators;
+mod together;
 mod tracking;

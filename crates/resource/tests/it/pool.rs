@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use floodmark_resource::{
-    Address, AllocError, Cause, Memory, Pool, PoolProps, Readiness, Resource, Result, Room, Simulated,
+    Address, Cause, Memory, OutOfMemory, Pool, PoolProps, Readiness, Resource, Result, Room, Simulated,
     Stream, StreamOrder,
 };
 
@@ -31,7 +31,8 @@ struct Capped {
 impl Resource for Capped {
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
         if self.device.room().live_bytes + bytes.next_multiple_of(256) > self.cap {
-            return Err(AllocError::Refused { message: "the cap is reached".into() });
+            let details = OutOfMemory { resource: "capped", request_bytes: bytes, ..OutOfMemory::default() };
+            return Err(details.into());
         }
         self.device.allocate(bytes, alignment, stream)
     }

@@ -50,12 +50,19 @@ struct Peaks {
     largest_failed_bytes: u64,
 }
 
+/// What a block counts for: at most 64 PiB, so that a claim beyond all memory does not upset the sums.
+#[inline]
+const fn countable(bytes: u64) -> i64 {
+    const MOST: u64 = 1 << 56;
+    if bytes < MOST { bytes as i64 } else { MOST as i64 }
+}
+
 impl Values {
     #[inline]
     fn allocated(&mut self, bytes: u64) {
-        self.bytes += bytes as i64;
+        self.bytes += countable(bytes);
         self.blocks += 1;
-        self.total_bytes += bytes as i64;
+        self.total_bytes = self.total_bytes.wrapping_add(countable(bytes));
         self.total_blocks += 1;
         self.largest_bytes = self.largest_bytes.max(bytes);
     }
@@ -67,8 +74,8 @@ impl Whole {
         let number = thread::number() as usize % SHARDS;
         {
             let mut values = self.shards[number].0.lock();
-            if bytes as i64 <= values.room_bytes && values.room_blocks > 0 {
-                values.room_bytes -= bytes as i64;
+            if countable(bytes) <= values.room_bytes && values.room_blocks > 0 {
+                values.room_bytes -= countable(bytes);
                 values.room_blocks -= 1;
                 values.allocated(bytes);
                 return;
@@ -83,9 +90,9 @@ impl Whole {
         // Before others look: a shard that only frees counts too.
         self.note_use(number);
         let mut values = self.shards[number].0.lock();
-        values.bytes -= bytes as i64;
+        values.bytes -= countable(bytes);
         values.blocks -= 1;
-        values.room_bytes += bytes as i64;
+        values.room_bytes += countable(bytes);
         values.room_blocks += 1;
     }
 
