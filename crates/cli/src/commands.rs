@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod export;
@@ -9,6 +10,7 @@ pub(crate) mod leaks;
 pub(crate) mod lifetimes;
 pub(crate) mod read;
 pub(crate) mod repair;
+pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod usage;
 pub(crate) mod watermark;
@@ -22,6 +24,8 @@ use crate::printer::Printer;
 /// Runs what was typed.
 pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
     match command {
+        Command::Run(args) => args.run(printer),
+        Command::Attach(args) => args.run(printer),
         Command::Import(args) => args.run(printer),
         Command::Stats(args) => args.run(printer),
         Command::Watermark(args) => args.run(printer),

@@ -4,7 +4,10 @@
 //! otherwise once a second. Output is told by threads of their own, so calls may come slightly out of
 //! the order of their times.
 
-use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId};
+use floodmark_event::clock::When;
+use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId, SubjectKind, tail};
+
+use crate::outcome::Outcome;
 
 /// Takes what is seen. Times are monotonic nanoseconds, as [`floodmark_event::clock::monotonic_ns`]
 /// gives them.
@@ -47,6 +50,62 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 
     fn mark(&mut self, at_ns: u64, name: &str) {
         (**self).mark(at_ns, name);
+    }
+}
+
+/// Records everything into the trace that this process records into; nothing while it records none.
+///
+/// A mark has the time at which it is recorded, which is a moment after that of the line it was in.
+#[derive(Debug, Default)]
+pub struct TailSink {
+    job: Option<(SubjectId, u64, SubjectEnd)>,
+}
+
+impl TailSink {
+    /// A sink into the recording of this process.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds what is known only at the end: the peak of the whole job with what marks of the kernel add
+    /// to it, as the job's own mark at the instant it was reached.
+    pub fn finish(&mut self, outcome: &Outcome) {
+        let Some((job, ended_ns, end)) = self.job else { return };
+        let peak = outcome.peaks.rss;
+        if peak.bytes > 0 {
+            tail::sample(job, Metric::Hwm, peak.bytes, When::At(peak.at_ns));
+            let end = SubjectEnd { peak_rss_bytes: Some(peak.bytes), ..end };
+            tail::subject_ended(job, end, When::At(ended_ns));
+        }
+    }
+}
+
+impl Sink for TailSink {
+    fn subject(&mut self, at_ns: u64, subject: &Subject) -> SubjectId {
+        let id = tail::subject(subject);
+        if subject.kind == SubjectKind::Job {
+            self.job = Some((id, at_ns, SubjectEnd { wait_status: None, peak_rss_bytes: None }));
+        }
+        id
+    }
+
+    fn ended(&mut self, at_ns: u64, subject: SubjectId, end: SubjectEnd) {
+        tail::subject_ended(subject, end, When::At(at_ns));
+        if let Some(job) = self.job.as_mut().filter(|job| job.0 == subject) {
+            (job.1, job.2) = (at_ns, end);
+        }
+    }
+
+    fn samples(&mut self, at_ns: u64, subject: SubjectId, samples: &[(Metric, u64)]) {
+        tail::samples(subject, samples, When::At(at_ns));
+    }
+
+    fn output(&mut self, at_ns: u64, stream: OutputStream, bytes: &[u8]) {
+        tail::output(stream, bytes, When::At(at_ns));
+    }
+
+    fn mark(&mut self, _at_ns: u64, name: &str) {
+        tail::mark(tail::intern(name));
     }
 }
 

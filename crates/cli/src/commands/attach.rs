@@ -1,0 +1,48 @@
+//! `floodmark attach`
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_event::units::parse_duration_ns;
+use floodmark_sampler::WatchProps;
+
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+use crate::watching::{SamplingArgs, Target, TraceArgs, not_started, watch};
+
+/// Record the memory of a process that runs already, and of everything it starts
+///
+/// Ends when the process and its descendants have ended, when the time is up, or at Ctrl-C; what was
+/// watched goes on undisturbed. Its output is not recorded.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AttachArgs {
+    /// Number of the process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+    /// Stop watching after this time, as in 30s or 5min
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration_ns, help_heading = "Sampling")]
+    time: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark attach 4711
+  floodmark attach 4711 --for 30s -o look.flood
+  floodmark attach $(pgrep -n solver) --interval 100ms
+
+Exit codes: 0 it was watched, 2 it could not be";
+
+impl AttachArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let props = WatchProps { at_most_ns: self.time, ..self.sampling.props() };
+        let place = self.trace.place(&format!("pid-{}", self.pid));
+        match watch(&Target::Process(self.pid), &props, &place, format!("attach {}", self.pid)) {
+            Ok(_) => Ok(ExitStatus::Success),
+            Err(error) => Ok(not_started(&error, printer)),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Recording a run into a trace: where it goes, who seals it, and how it is completed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use floodmark_event::clock::Anchor;
+use floodmark_event::tail::{RecordProps, Recorder};
+use floodmark_sampler::{Exit, Outcome, TailSink};
+use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
+use floodmark_view::plain;
+
+use crate::env::{EnvVars, value};
+use crate::error::hinted;
+
+/// Longest name that is made of a command.
+const NAME_BYTES: usize = 60;
+/// How many names are tried.
+const MOST_NAMES: u32 = 10_000;
+
+/// Where a trace goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Into this directory, which must not be there yet.
+    New(PathBuf),
+    /// Into this directory, in place of a trace that may be there.
+    Over(PathBuf),
+    /// Into a directory of this name, or of this name and a number.
+    Numbered(String),
+}
+
+impl Place {
+    /// Makes the directory.
+    fn take(&self) -> Result<PathBuf> {
+        match self {
+            Self::New(path) => make(path).map(|()| path.clone()).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => hinted(
+                    format!("{} exists already", path.display()),
+                    "choose another name, or replace it with --overwrite",
+                ),
+                _ => anyhow::Error::new(error).context(format!("creating {}", path.display())),
+            }),
+            Self::Over(path) => {
+                remove(path)?;
+                make(path).with_context(|| format!("creating {}", path.display()))?;
+                Ok(path.clone())
+            }
+            Self::Numbered(name) => numbered(name),
+        }
+    }
+}
+
+/// Makes a directory for a trace; an empty one will do.
+fn make(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(path) => Ok(()),
+        made => made,
+    }
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Removes a trace that is not being recorded.
+fn remove(path: &Path) -> Result<()> {
+    if !path.exists() || is_empty(path) {
+        return Ok(());
+    }
+    if !is_trace(path) {
+        let what = format!("{} is no trace, so it is not replaced", path.display());
+        return Err(hinted(what, "choose another name with -o"));
+    }
+    // One that cannot be read may be replaced; one that somebody writes may not.
+    if Trace::open(path).is_ok_and(|trace| trace.is_live()) {
+        let what = format!("{} is being recorded, so it is not replaced", path.display());
+        return Err(hinted(what, "choose another name with -o"));
+    }
+    fs::remove_dir_all(path).with_context(|| format!("replacing {}", path.display()))
+}
+
+/// Makes the first of `name.flood`, `name-2.flood`, … that is not there.
+fn numbered(name: &str) -> Result<PathBuf> {
+    for number in 1..=MOST_NAMES {
+        let path = match number {
+            1 => PathBuf::from(format!("{name}.flood")),
+            _ => PathBuf::from(format!("{name}-{number}.flood")),
+        };
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let folder = std::env::current_dir().unwrap_or_default();
+                return Err(error).context(format!("creating {} in {}", path.display(), folder.display()));
+            }
+        }
+    }
+    Err(hinted(format!("there are {MOST_NAMES} traces named {name} here"), "choose a name with -o"))
+}
+
+/// Makes a name for a trace of what was typed: only characters that need no quoting.
+pub(crate) fn name_of(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let keep = |c: char| if c.is_alphanumeric() || "._-+".contains(c) { c } else { '_' };
+    let mut name: String = plain(name).chars().map(keep).collect();
+    name.truncate(name.floor_char_boundary(NAME_BYTES));
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() { "run".to_owned() } else { name.to_owned() }
+}
+
+/// A recording that is going on.
+pub(crate) struct Recording {
+    trace: PathBuf,
+    recorder: Recorder,
+    sealer: SealerThread,
+    sink: TailSink,
+}
+
+impl Recording {
+    /// Begins to record `command` into a new trace.
+    pub(crate) fn start(place: &Place, command: String) -> Result<Self> {
+        let trace = place.take()?;
+        let run = Run {
+            command: Some(command),
+            host: host(),
+            user: value(EnvVars::USER).or_else(|| value(EnvVars::LOGNAME)),
+            start_ns: Some(Anchor::now().utc_ns),
+            ..Run::default()
+        };
+        let started = SealerThread::spawn(&trace, run).map_err(anyhow::Error::new).and_then(|sealer| {
+            match Recorder::start(RecordProps::new(&trace)) {
+                Ok(recorder) => Ok((sealer, recorder)),
+                Err(error) => {
+                    let _ = sealer.stop();
+                    Err(error.into())
+                }
+            }
+        });
+        match started {
+            Ok((sealer, recorder)) => Ok(Self { trace, recorder, sealer, sink: TailSink::new() }),
+            Err(error) => {
+                // It is ours, and there is nothing in it.
+                let _ = fs::remove_dir_all(&trace);
+                Err(error)
+            }
+        }
+    }
+
+    /// Who is to be told what is seen.
+    pub(crate) fn sink(&mut self) -> &mut TailSink {
+        &mut self.sink
+    }
+
+    /// Directory of the trace.
+    pub(crate) fn trace(&self) -> &Path {
+        &self.trace
+    }
+
+    /// Ends the recording of something that never began.
+    pub(crate) fn discard(self) {
+        self.recorder.stop();
+        let _ = self.sealer.stop();
+        let _ = fs::remove_dir_all(&self.trace);
+    }
+
+    /// Completes the trace.
+    pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<Manifest> {
+        self.sink.finish(outcome);
+        self.recorder.stop();
+        let mut manifest = self.sealer.stop()?;
+        manifest.run.exit_status = outcome.exit.map(Exit::code).map(i32::from);
+        let duration_ns = i64::try_from(outcome.duration_ns).unwrap_or(i64::MAX);
+        manifest.run.end_ns = manifest.run.start_ns.map(|start_ns| start_ns.saturating_add(duration_ns));
+        manifest.save(&self.trace)?;
+        Ok(manifest)
+    }
+}
+
+fn host() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_traces_need_no_quoting() {
+        assert_eq!(name_of("/usr/bin/python3.11"), "python3.11");
+        assert_eq!(name_of("./my solver;rm"), "my_solver_rm");
+        assert_eq!(name_of("../.."), "run");
+        assert_eq!(name_of("-rf"), "rf");
+        assert_eq!(name_of(""), "run");
+        assert_eq!(name_of("\u{1b}[31mevil"), "_31mevil");
+        assert_eq!(name_of(&"é".repeat(100)).len(), 60);
+    }
+}
