@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),
     Repair(commands::repair::RepairArgs),
+    #[command(name = "memory_logger")]
+    MemoryLogger(commands::memory_logger::MemoryLoggerArgs),
     Completions(commands::completions::CompletionsArgs),
 }
 

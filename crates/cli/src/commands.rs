@@ -8,6 +8,7 @@ pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
 pub(crate) mod lifetimes;
+pub(crate) mod memory_logger;
 pub(crate) mod read;
 pub(crate) mod repair;
 pub(crate) mod run;
@@ -37,6 +38,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),
         Command::Repair(args) => args.run(printer),
+        Command::MemoryLogger(args) => args.run(printer),
         Command::Completions(args) => args.run(printer),
     }
 }

@@ -17,6 +17,7 @@ mod printer;
 mod progress;
 mod recording;
 mod rules;
+mod run_memory;
 mod select;
 mod trace_info;
 mod watching;

@@ -26,6 +26,8 @@ pub(crate) enum Place {
     New(PathBuf),
     /// Into this directory, in place of a trace that may be there.
     Over(PathBuf),
+    /// Into this trace, which goes on.
+    Append(PathBuf),
     /// Into a directory of this name, or of this name and a number.
     Numbered(String),
 }
@@ -44,6 +46,14 @@ impl Place {
             Self::Over(path) => {
                 remove(path)?;
                 make(path).with_context(|| format!("creating {}", path.display()))?;
+                Ok(path.clone())
+            }
+            Self::Append(path) => {
+                let trace = Trace::open(path)?;
+                if trace.is_live() {
+                    let what = format!("{} is being recorded", path.display());
+                    return Err(hinted(what, "wait until that has ended"));
+                }
                 Ok(path.clone())
             }
             Self::Numbered(name) => numbered(name),
@@ -112,6 +122,8 @@ pub(crate) fn name_of(program: &str) -> String {
 /// A recording that is going on.
 pub(crate) struct Recording {
     trace: PathBuf,
+    /// Whether there is nothing in it but what we record.
+    is_ours: bool,
     recorder: Recorder,
     sealer: SealerThread,
     sink: TailSink,
@@ -121,6 +133,7 @@ impl Recording {
     /// Begins to record `command` into a new trace.
     pub(crate) fn start(place: &Place, command: String) -> Result<Self> {
         let trace = place.take()?;
+        let is_ours = !matches!(place, Place::Append(_));
         let run = Run {
             command: Some(command),
             host: host(),
@@ -138,10 +151,11 @@ impl Recording {
             }
         });
         match started {
-            Ok((sealer, recorder)) => Ok(Self { trace, recorder, sealer, sink: TailSink::new() }),
+            Ok((sealer, recorder)) => Ok(Self { trace, is_ours, recorder, sealer, sink: TailSink::new() }),
             Err(error) => {
-                // It is ours, and there is nothing in it.
-                let _ = fs::remove_dir_all(&trace);
+                if is_ours {
+                    let _ = fs::remove_dir_all(&trace);
+                }
                 Err(error)
             }
         }
@@ -161,7 +175,9 @@ impl Recording {
     pub(crate) fn discard(self) {
         self.recorder.stop();
         let _ = self.sealer.stop();
-        let _ = fs::remove_dir_all(&self.trace);
+        if self.is_ours {
+            let _ = fs::remove_dir_all(&self.trace);
+        }
     }
 
     /// Completes the trace.
@@ -170,11 +186,21 @@ impl Recording {
         self.recorder.stop();
         let mut manifest = self.sealer.stop()?;
         manifest.run.exit_status = outcome.exit.map(Exit::code).map(i32::from);
-        let duration_ns = i64::try_from(outcome.duration_ns).unwrap_or(i64::MAX);
-        manifest.run.end_ns = manifest.run.start_ns.map(|start_ns| start_ns.saturating_add(duration_ns));
+        let anchor = anchor(&manifest).unwrap_or_else(Anchor::now);
+        if self.is_ours {
+            manifest.run.start_ns = Some(anchor.utc_ns(outcome.began_ns));
+        }
+        manifest.run.end_ns = Some(anchor.utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns)));
         manifest.save(&self.trace)?;
         Ok(manifest)
     }
+}
+
+/// Where the monotonic clock stands in UTC for samples of this trace.
+pub(crate) fn anchor(manifest: &Manifest) -> Option<Anchor> {
+    let boot = manifest.processes.last().map(|process| &process.boot)?;
+    let clock = manifest.clocks.iter().find(|clock| clock.boot == *boot)?;
+    Some(Anchor { monotonic_ns: clock.monotonic_ns, utc_ns: clock.utc_ns })
 }
 
 fn host() -> Option<String> {

@@ -1,15 +1,26 @@
 //! What `run`, `attach` and `memory_logger` share: options of watching, and a watch from begin to end.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use floodmark_event::clock::Anchor;
 use floodmark_event::units::{format_duration_ns, parse_duration_ns};
-use floodmark_sampler::{Launch, Marks, Outcome, Pace, PeakMode, WatchProps, attach, run};
+use floodmark_sampler::{Exit, Launch, Marks, Outcome, Pace, PeakMode, WatchProps, attach, run};
+use floodmark_store::{Manifest, Trace};
+use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
 
 use crate::exit::ExitStatus;
+use crate::pass::losses;
 use crate::printer::Printer;
-use crate::recording::{Place, Recording, name_of};
+use crate::recording::{Place, Recording, anchor, name_of};
+use crate::run_memory::{self, PROCESSES};
+use crate::words::quoted;
+
+/// Processes that a summary shows.
+const PROCESS_ROWS: usize = 5;
 
 /// Shortest interval that can be kept.
 const SHORTEST_NS: u64 = 100_000;
@@ -57,7 +68,7 @@ pub(crate) struct SamplingArgs {
     /// Find the peak of every interval, not only the highest of each process
     ///
     /// Resets the kernel's high-water mark of every process whenever memory has come down from it. So
-    /// what the kernel says at the end of a process (ru_maxrss, as 'time -v' prints it) is then the peak
+    /// what the kernel says at the end of a process (`ru_maxrss`, as 'time -v' prints it) is then the peak
     /// since the last reset, and a process that is mapping memory at that moment waits for microseconds
     #[arg(long)]
     pub(crate) exact_peaks: bool,
@@ -112,41 +123,141 @@ pub(crate) enum Target {
     Process(i32),
 }
 
-/// A watch that is over.
-pub(crate) struct Watched {
-    pub(crate) outcome: Outcome,
-    pub(crate) trace: PathBuf,
-    /// Why the trace is not complete, if it is not.
-    pub(crate) failed: Option<anyhow::Error>,
+/// A watch that is to be made.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) target: Target,
+    pub(crate) props: WatchProps,
+    pub(crate) place: Place,
+    /// The command as one would type it.
+    pub(crate) command: String,
+    /// Where to write the summary for programs.
+    pub(crate) json: Option<PathBuf>,
+    /// What to type next, before the name of the trace.
+    pub(crate) next: &'static str,
 }
 
-/// Watches `target` into a trace.
-///
-/// # Errors
-/// If it could not begin; then there is no trace.
-pub(crate) fn watch(target: &Target, props: &WatchProps, place: &Place, command: String) -> Result<Watched> {
-    let mut recording = Recording::start(place, command)?;
-    let sink = recording.sink();
-    let outcome = match target {
-        Target::Command(launch) => run(launch, props, sink, &mut ()),
-        Target::Process(pid) => attach(*pid, props, sink, &mut ()),
-    };
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            recording.discard();
-            return Err(error.into());
+impl Watch {
+    /// Watches, completes the trace and sums up. The exit code is the command's.
+    pub(crate) fn run(self, printer: &Printer) -> Result<ExitStatus> {
+        // A path that cannot be written is better known before hours of work than after.
+        let json = self.json.as_ref().map(|path| JsonFile::create(path)).transpose()?;
+        let next = self.next;
+        let is_command = matches!(self.target, Target::Command(_));
+        let watched = match self.watch() {
+            Ok(watched) => watched,
+            Err(error) => return Ok(not_started(&error, printer)),
+        };
+        let exit = watched.outcome.exit.filter(|_| is_command);
+        if let Err(error) = &watched.manifest {
+            printer.error(error);
         }
+        if json.is_some() || printer.speaks() {
+            let report = summary(&watched, printer);
+            printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
+            let trace = quoted(&watched.trace.display().to_string());
+            printer.say(&format!("\nnext: {}", printer.literal(&format!("{next} {}", plain(&trace)))));
+            if let Some(json) = json
+                && let Err(error) = json.write(&document(&[report]), printer)
+            {
+                printer.error(&error);
+            }
+        }
+        Ok(exit.map_or(ExitStatus::Success, ExitStatus::External))
+    }
+
+    fn watch(self) -> Result<Watched> {
+        let Self { target, props, place, command, .. } = self;
+        let mut recording = Recording::start(&place, command.clone())?;
+        let sink = recording.sink();
+        let outcome = match &target {
+            Target::Command(launch) => run(launch, &props, sink, &mut ()),
+            Target::Process(pid) => attach(*pid, &props, sink, &mut ()),
+        };
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                recording.discard();
+                return Err(error.into());
+            }
+        };
+        let trace = recording.trace().to_owned();
+        let manifest = recording.finish(&outcome);
+        Ok(Watched { command, outcome, trace, manifest })
+    }
+}
+
+/// A watch that is over.
+struct Watched {
+    command: String,
+    outcome: Outcome,
+    trace: PathBuf,
+    /// What the trace consists of, or why it is not complete.
+    manifest: Result<Manifest>,
+}
+
+/// What there is to say of a watch.
+fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
+    let Watched { command, outcome, trace, manifest } = watched;
+    let anchor = manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now);
+    let memory = Trace::open(trace).map_err(anyhow::Error::new);
+    let memory = memory.and_then(|trace| run_memory::of(&trace, Some(PROCESSES)));
+    let memory = memory.unwrap_or_else(|error| {
+        printer.error(&error);
+        None
+    });
+    let memory = memory.unwrap_or_else(|| run_memory::of_outcome(outcome, &anchor));
+    let lost = manifest.as_ref().map(|manifest| losses(&manifest.all_losses()));
+    let summary = RunSummary {
+        command: Some(command.clone()),
+        exit_status: outcome.exit.map(|exit| i32::from(exit.code())),
+        signal: match outcome.exit {
+            Some(Exit::Signal { number, .. }) => Some(signal_name(i32::from(number))),
+            _ => None,
+        },
+        start_time_ns: Some(anchor.utc_ns(outcome.began_ns)),
+        duration_ns: Some(outcome.duration_ns),
+        cost: RunCost {
+            sweeps: Some(outcome.cost.sweeps),
+            longest_gap_ns: Some(outcome.cost.longest_gap_ns),
+            left_processes: Some(outcome.processes.left),
+            peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),
+        },
+        memory: run_memory::with_outcome(memory, outcome, &anchor),
+        notes: outcome.notes.iter().map(ToString::to_string).collect(),
     };
-    let trace = recording.trace().to_owned();
-    let failed = recording.finish(&outcome).err();
-    Ok(Watched { outcome, trace, failed })
+    Report::new(trace.display().to_string(), lost.unwrap_or_default(), summary)
+}
+
+/// A file for the summary.
+enum JsonFile {
+    File(PathBuf, File),
+    Stdout,
+}
+
+impl JsonFile {
+    fn create(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Self::File(path.to_owned(), file))
+    }
+
+    fn write(self, text: &str, printer: &Printer) -> Result<()> {
+        match self {
+            Self::Stdout => printer.data(text),
+            Self::File(path, mut file) => {
+                file.write_all(text.as_bytes()).with_context(|| format!("writing {}", path.display()))
+            }
+        }
+    }
 }
 
 /// Prints an error that kept a command from starting, and gives the exit code a shell would.
-pub(crate) fn not_started(error: &anyhow::Error, printer: &Printer) -> ExitStatus {
+fn not_started(error: &anyhow::Error, printer: &Printer) -> ExitStatus {
     printer.error(error);
     let code =
         error.downcast_ref::<floodmark_sampler::Error>().map_or(2, floodmark_sampler::Error::exit_code);
-    ExitStatus::External(floodmark_sampler::Exit::Code(code))
+    ExitStatus::External(Exit::Code(code))
 }

@@ -14,8 +14,8 @@ pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
     while let Some(c) = chars.next() {
         match c {
             c if c.is_ascii_whitespace() => words.extend(word.take()),
-            '\'' => quoted(&mut chars, '\'', word.get_or_insert_default())?,
-            '"' => quoted(&mut chars, '"', word.get_or_insert_default())?,
+            '\'' => take_quoted(&mut chars, '\'', word.get_or_insert_default())?,
+            '"' => take_quoted(&mut chars, '"', word.get_or_insert_default())?,
             '\\' => match chars.next() {
                 // A line that goes on.
                 Some('\n') => {}
@@ -29,7 +29,7 @@ pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Result<(), String> {
+fn take_quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Result<(), String> {
     loop {
         match chars.next() {
             None => return Err(format!("a quote ({quote}) is not closed")),
@@ -45,9 +45,26 @@ fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Re
     }
 }
 
+/// Writes a word so that a shell, and [`words`], reads it as that word.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_^".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quoted_words_are_read_as_they_were() {
+        for word in ["plain-1.0", "", "a b", "it's", "'", "\"$x\"", "a\\b", "\n", "~/é;|&"] {
+            assert_eq!(words(&quoted(word)).unwrap(), [word]);
+        }
+        assert_eq!(quoted("./a.out"), "./a.out");
+    }
 
     #[test]
     fn blanks_separate_and_quotes_keep_together() {

@@ -7,7 +7,8 @@ use floodmark_sampler::WatchProps;
 
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::watching::{SamplingArgs, Target, TraceArgs, not_started, watch};
+use crate::watching::{SamplingArgs, Target, TraceArgs, Watch};
+use crate::words::quoted;
 
 /// Record the memory of a process that runs already, and of everything it starts
 ///
@@ -40,9 +41,17 @@ impl AttachArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let props = WatchProps { at_most_ns: self.time, ..self.sampling.props() };
         let place = self.trace.place(&format!("pid-{}", self.pid));
-        match watch(&Target::Process(self.pid), &props, &place, format!("attach {}", self.pid)) {
-            Ok(_) => Ok(ExitStatus::Success),
-            Err(error) => Ok(not_started(&error, printer)),
-        }
+        let target = Target::Process(self.pid);
+        let command = command_of(self.pid);
+        let json = self.trace.json.clone();
+        Watch { target, props, place, command, json, next: "floodmark read" }.run(printer)
     }
+}
+
+/// What the process was started as, or its number.
+fn command_of(pid: i32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(|word| quoted(&String::from_utf8_lossy(word))).collect();
+    if words.is_empty() { format!("process {pid}") } else { words.join(" ") }
 }

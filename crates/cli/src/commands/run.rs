@@ -1,6 +1,6 @@
 //! `floodmark run`
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::Args;
@@ -9,8 +9,8 @@ use floodmark_sampler::{Capture, Launch, WatchProps};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::watching::{SamplingArgs, Target, TraceArgs, marks, not_started, watch};
-use crate::words::words;
+use crate::watching::{SamplingArgs, Target, TraceArgs, Watch, marks};
+use crate::words::{quoted, words};
 
 /// Run a command and record the memory of everything it starts
 ///
@@ -86,24 +86,14 @@ impl RunArgs {
         let props = WatchProps { marks: marks(&self.mark)?, ..self.sampling.props() };
         let place = self.trace.place(&launch.program.to_string_lossy());
         let command = command_line(&launch);
-        match watch(&Target::Command(launch), &props, &place, command) {
-            Ok(watched) => Ok(watched.outcome.exit.map_or(ExitStatus::Success, ExitStatus::External)),
-            Err(error) => Ok(not_started(&error, printer)),
-        }
+        let target = Target::Command(launch);
+        let json = self.trace.json.clone();
+        Watch { target, props, place, command, json, next: "floodmark read" }.run(printer)
     }
 }
 
 /// The command as one would type it.
 pub(crate) fn command_line(launch: &Launch) -> String {
     let words = std::iter::once(&launch.program).chain(&launch.arguments);
-    words.map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
-}
-
-fn quoted(word: &OsStr) -> String {
-    let word = word.to_string_lossy();
-    let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_^".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.into_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
