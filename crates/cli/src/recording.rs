@@ -34,9 +34,10 @@ pub(crate) enum Place {
 
 impl Place {
     /// Makes the directory.
-    fn take(&self) -> Result<PathBuf> {
+    fn take(&self) -> Result<Taken> {
+        let new = |path: &Path| Taken { trace: path.to_owned(), is_new: true, replaced: None };
         match self {
-            Self::New(path) => make(path).map(|()| path.clone()).map_err(|error| match error.kind() {
+            Self::New(path) => make(path).map(|()| new(path)).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => hinted(
                     format!("{} exists already", path.display()),
                     "choose another name, or replace it with --overwrite",
@@ -44,19 +45,49 @@ impl Place {
                 _ => anyhow::Error::new(error).context(format!("creating {}", path.display())),
             }),
             Self::Over(path) => {
-                remove(path)?;
-                make(path).with_context(|| format!("creating {}", path.display()))?;
-                Ok(path.clone())
+                let taken = Taken { replaced: set_aside(path)?, ..new(path) };
+                if let Err(error) = make(path) {
+                    taken.give_back();
+                    return Err(error).with_context(|| format!("creating {}", path.display()));
+                }
+                Ok(taken)
             }
             Self::Append(path) => {
-                let trace = Trace::open(path)?;
-                if trace.is_live() {
+                if Trace::open(path)?.is_live() {
                     let what = format!("{} is being recorded", path.display());
                     return Err(hinted(what, "wait until that has ended"));
                 }
-                Ok(path.clone())
+                Ok(Taken { is_new: false, ..new(path) })
             }
-            Self::Numbered(name) => numbered(name),
+            Self::Numbered(name) => numbered(name).map(|path| new(&path)),
+        }
+    }
+}
+
+/// A directory to record into.
+struct Taken {
+    trace: PathBuf,
+    /// Whether there is nothing in it but what we record.
+    is_new: bool,
+    /// Where the trace is that was there before.
+    replaced: Option<PathBuf>,
+}
+
+impl Taken {
+    /// Leaves everything as it was. What cannot be put back stays where it was set aside.
+    fn give_back(&self) {
+        if self.is_new {
+            let _ = fs::remove_dir_all(&self.trace);
+        }
+        if let Some(replaced) = &self.replaced {
+            let _ = fs::rename(replaced, &self.trace);
+        }
+    }
+
+    /// There is a new trace, so the one before it goes.
+    fn keep(&self) {
+        if let Some(replaced) = &self.replaced {
+            let _ = fs::remove_dir_all(replaced);
         }
     }
 }
@@ -73,10 +104,11 @@ fn is_empty(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Removes a trace that is not being recorded.
-fn remove(path: &Path) -> Result<()> {
+/// Sets a trace aside that is not being recorded, so that it can be put back should the command not
+/// start.
+fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     if !path.exists() || is_empty(path) {
-        return Ok(());
+        return Ok(None);
     }
     if !is_trace(path) {
         let what = format!("{} is no trace, so it is not replaced", path.display());
@@ -87,7 +119,10 @@ fn remove(path: &Path) -> Result<()> {
         let what = format!("{} is being recorded, so it is not replaced", path.display());
         return Err(hinted(what, "choose another name with -o"));
     }
-    fs::remove_dir_all(path).with_context(|| format!("replacing {}", path.display()))
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.replaced", std::process::id()));
+    fs::rename(path, &aside).with_context(|| format!("replacing {}", path.display()))?;
+    Ok(Some(aside))
 }
 
 /// Makes the first of `name.flood`, `name-2.flood`, … that is not there.
@@ -121,9 +156,7 @@ pub(crate) fn name_of(program: &str) -> String {
 
 /// A recording that is going on.
 pub(crate) struct Recording {
-    trace: PathBuf,
-    /// Whether there is nothing in it but what we record.
-    is_ours: bool,
+    taken: Taken,
     recorder: Recorder,
     sealer: SealerThread,
     sink: TailSink,
@@ -132,8 +165,8 @@ pub(crate) struct Recording {
 impl Recording {
     /// Begins to record `command` into a new trace.
     pub(crate) fn start(place: &Place, command: String) -> Result<Self> {
-        let trace = place.take()?;
-        let is_ours = !matches!(place, Place::Append(_));
+        let taken = place.take()?;
+        let trace = &taken.trace;
         let run = Run {
             command: Some(command),
             host: host(),
@@ -141,8 +174,8 @@ impl Recording {
             start_ns: Some(Anchor::now().utc_ns),
             ..Run::default()
         };
-        let started = SealerThread::spawn(&trace, run).map_err(anyhow::Error::new).and_then(|sealer| {
-            match Recorder::start(RecordProps::new(&trace)) {
+        let started = SealerThread::spawn(trace, run).map_err(anyhow::Error::new).and_then(|sealer| {
+            match Recorder::start(RecordProps::new(trace)) {
                 Ok(recorder) => Ok((sealer, recorder)),
                 Err(error) => {
                     let _ = sealer.stop();
@@ -151,11 +184,9 @@ impl Recording {
             }
         });
         match started {
-            Ok((sealer, recorder)) => Ok(Self { trace, is_ours, recorder, sealer, sink: TailSink::new() }),
+            Ok((sealer, recorder)) => Ok(Self { taken, recorder, sealer, sink: TailSink::new() }),
             Err(error) => {
-                if is_ours {
-                    let _ = fs::remove_dir_all(&trace);
-                }
+                taken.give_back();
                 Err(error)
             }
         }
@@ -168,30 +199,29 @@ impl Recording {
 
     /// Directory of the trace.
     pub(crate) fn trace(&self) -> &Path {
-        &self.trace
+        &self.taken.trace
     }
 
     /// Ends the recording of something that never began.
     pub(crate) fn discard(self) {
         self.recorder.stop();
         let _ = self.sealer.stop();
-        if self.is_ours {
-            let _ = fs::remove_dir_all(&self.trace);
-        }
+        self.taken.give_back();
     }
 
     /// Completes the trace.
     pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<Manifest> {
         self.sink.finish(outcome);
         self.recorder.stop();
+        self.taken.keep();
         let mut manifest = self.sealer.stop()?;
         manifest.run.exit_status = outcome.exit.map(Exit::code).map(i32::from);
         let anchor = anchor(&manifest).unwrap_or_else(Anchor::now);
-        if self.is_ours {
+        if self.taken.is_new {
             manifest.run.start_ns = Some(anchor.utc_ns(outcome.began_ns));
         }
         manifest.run.end_ns = Some(anchor.utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns)));
-        manifest.save(&self.trace)?;
+        manifest.save(&self.taken.trace)?;
         Ok(manifest)
     }
 }

@@ -5,13 +5,13 @@ use floodmark_analyze::{Mark, ProcessMemory, RunFold, RunMemory};
 use floodmark_event::clock::Anchor;
 use floodmark_event::{SampleRow, ScopeAction, ScopeRow};
 use floodmark_sampler::{Outcome, PeakSource};
-use floodmark_store::{ScanProps, Trace};
+use floodmark_store::{Losses, ScanProps, Trace};
 
 /// Processes that are listed for programs.
 pub(crate) const PROCESSES: usize = 1000;
 
-/// Folds the samples of a trace; none if it has no subjects.
-pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<RunMemory>> {
+/// Folds the samples of a trace; gives what is missing from it too, and none if it has no subjects.
+pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<(RunMemory, Losses)>> {
     let subjects = trace.subjects()?;
     if subjects.is_empty() {
         return Ok(None);
@@ -22,7 +22,7 @@ pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<RunMemory
     while scan.next(&mut rows)? {
         fold.update(&rows);
     }
-    Ok(Some(fold.finish(limit)))
+    Ok(Some((fold.finish(limit), scan.losses())))
 }
 
 fn marks(trace: &Trace) -> Result<Vec<Mark>> {

@@ -9,7 +9,7 @@ use clap::Args;
 use floodmark_event::clock::Anchor;
 use floodmark_event::units::{format_duration_ns, parse_duration_ns};
 use floodmark_sampler::{Exit, Launch, Marks, Outcome, Pace, PeakMode, WatchProps, attach, run};
-use floodmark_store::{Manifest, Trace};
+use floodmark_store::{Losses, Manifest, Trace};
 use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
 
 use crate::exit::ExitStatus;
@@ -200,14 +200,15 @@ struct Watched {
 fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
     let Watched { command, outcome, trace, manifest } = watched;
     let anchor = manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now);
-    let memory = Trace::open(trace).map_err(anyhow::Error::new);
-    let memory = memory.and_then(|trace| run_memory::of(&trace, Some(PROCESSES)));
-    let memory = memory.unwrap_or_else(|error| {
+    let found = Trace::open(trace).map_err(anyhow::Error::new);
+    let found = found.and_then(|trace| run_memory::of(&trace, Some(PROCESSES)));
+    let found = found.unwrap_or_else(|error| {
         printer.error(&error);
         None
     });
-    let memory = memory.unwrap_or_else(|| run_memory::of_outcome(outcome, &anchor));
-    let lost = manifest.as_ref().map(|manifest| losses(&manifest.all_losses()));
+    let (memory, lost) =
+        found.unwrap_or_else(|| (run_memory::of_outcome(outcome, &anchor), Losses::default()));
+    let lost = manifest.as_ref().map_or(lost, Manifest::all_losses);
     let summary = RunSummary {
         command: Some(command.clone()),
         exit_status: outcome.exit.map(|exit| i32::from(exit.code())),
@@ -226,7 +227,7 @@ fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
         memory: run_memory::with_outcome(memory, outcome, &anchor),
         notes: outcome.notes.iter().map(ToString::to_string).collect(),
     };
-    Report::new(trace.display().to_string(), lost.unwrap_or_default(), summary)
+    Report::new(trace.display().to_string(), losses(&lost), summary)
 }
 
 /// A file for the summary.

@@ -71,7 +71,7 @@ impl InfoArgs {
                 ..counted
             };
         }
-        if let Some(memory) = run_memory::of(&trace, Some(PROCESSES))? {
+        if let Some((memory, _)) = run_memory::of(&trace, Some(PROCESSES))? {
             // The one that recorded is not what was recorded.
             info.processes.clear();
             info.memory = Some(memory);

@@ -18,7 +18,7 @@ use crate::recording::Place;
 use crate::watching::{SamplingArgs, Target, Watch, parse_seconds};
 use crate::words::{quoted, words};
 
-/// Accept the options of memory_logger.py: record with --run, look with --read or --plot
+/// Do what memory_logger.py does, with its options
 ///
 /// Records a trace where the script would have written a log: NAME.flood instead of NAME.log. --read
 /// and --plot take traces and logs of the script, and print them as text. The exit code is the

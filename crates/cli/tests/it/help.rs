@@ -4,7 +4,9 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 12] = [
+pub(crate) const COMMANDS: [&str; 15] = [
+    "run",
+    "attach",
     "import",
     "stats",
     "watermark",
@@ -16,6 +18,7 @@ pub(crate) const COMMANDS: [&str; 12] = [
     "export",
     "info",
     "repair",
+    "memory_logger",
     "completions",
 ];
 

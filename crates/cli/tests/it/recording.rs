@@ -24,7 +24,7 @@ fn a_growing_trace_is_described_analyzed_and_followed_to_its_end() {
     let stats = test.run(&["stats", "live.flood", "--json"]).json();
     assert_eq!((&stats["live_blocks"], &stats["peak_bytes"]), (&json!(3), &json!(600)));
     let text = test.run(&["info", "live.flood"]).ok().stdout;
-    assert!(text.contains("trace, format 1, being recorded, 3 events"), "{text}");
+    assert!(text.contains("trace, format 2, being recorded, 3 events"), "{text}");
 
     tail::free(2 << 12, 200, &place);
     recorder.stop();
