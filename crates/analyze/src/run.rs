@@ -6,9 +6,13 @@
 //! Rows come in the order of time; a row that is late counts where it comes.
 //!
 //! What is summed: the job, if there is one, which counts shared memory and newborn processes as
-//! whoever sampled knew best; else the processes; else the hosts. To the highest sum the kernel's own
-//! mark of *one* process is added where it rose above what was sampled, as if the others had stood
-//! still: a peak between two sweeps is then found, and a job of one process is exact.
+//! whoever sampled knew best; else the processes; else the hosts.
+//!
+//! A peak between two sweeps shows in the high-water mark that the kernel keeps of each process. When
+//! one is read that rose, it is compared with the highest sample since it was read before. If that was
+//! nearly as high the peak was seen, and what little is missing counts at that instant; else it counts
+//! now. Either way only one process rises above what was sampled, as if the others had stood still: a
+//! job of one process is exact, and no sum is made of peaks that were not together.
 //!
 //! A process that replaces its program becomes another subject and stays the same process here.
 
@@ -20,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use rustc_hash::FxHashMap;
 
-use process::Observed;
+use process::{Instant, Observed};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
 
 /// A point worth remembering, where one phase ends and the next begins.
@@ -55,10 +59,9 @@ pub struct RunFold {
     now_ns: Option<i64>,
     sum: u64,
     total: Option<u64>,
-    /// Processes whose mark moved at this instant.
-    marked: Vec<usize>,
-    /// A mark of the whole, and its instant.
-    whole_mark: Option<(u64, i64)>,
+    /// Processes with a sample of resident bytes at this instant, and with a new high-water mark.
+    moved: Vec<usize>,
+    risen: Vec<usize>,
     /// Processes that have memory now.
     holders: BTreeSet<usize>,
     peak: Peak,
@@ -70,7 +73,7 @@ pub struct RunFold {
 #[derive(Clone, Debug, Default)]
 struct Peak {
     seen_bytes: u64,
-    /// With what marks add.
+    /// With what high-water marks add.
     bytes: u64,
     time_ns: Option<i64>,
     is_bound: bool,
@@ -112,8 +115,8 @@ impl RunFold {
             now_ns: None,
             sum: 0,
             total: None,
-            marked: Vec::new(),
-            whole_mark: None,
+            moved: Vec::new(),
+            risen: Vec::new(),
             holders: BTreeSet::new(),
             peak: Peak::default(),
             span: None,
@@ -133,11 +136,6 @@ impl RunFold {
             self.unknown += 1;
             return;
         };
-        if self.observed[at].kind == SubjectKind::Job && row.metric == Metric::Hwm {
-            // Known only at the end, with the time at which it was reached.
-            self.reached_in_whole(row);
-            return;
-        }
         if self.now_ns != Some(row.time_ns) {
             self.settle();
             self.go_to(row.time_ns);
@@ -155,6 +153,7 @@ impl RunFold {
                     self.sum = self.sum.saturating_sub(before.unwrap_or(0)).saturating_add(row.value);
                 }
                 if one.kind == SubjectKind::Process {
+                    self.moved.push(at);
                     if row.value > 0 {
                         self.holders.insert(at)
                     } else {
@@ -166,17 +165,13 @@ impl RunFold {
                 let others = self.total.unwrap_or(0).saturating_sub(before.unwrap_or(0));
                 self.total = Some(others.saturating_add(row.value));
             }
-            // The first mark of a process may be older than the watching.
-            Metric::Hwm if one.kind == SubjectKind::Process && before.is_some_and(|b| b != row.value) => {
-                self.marked.push(at);
+            Metric::Hwm if one.kind == SubjectKind::Process => {
+                let first_ns = self.span.map_or(row.time_ns, |(first, _)| first);
+                if before.map_or_else(|| one.began_since(first_ns), |before| before != row.value) {
+                    self.risen.push(at);
+                }
             }
             _ => {}
-        }
-    }
-
-    fn reached_in_whole(&mut self, row: &SampleRow) {
-        if self.whole_mark.is_none_or(|(bytes, _)| row.value > bytes) {
-            self.whole_mark = Some((row.value, row.time_ns));
         }
     }
 
@@ -199,26 +194,43 @@ impl RunFold {
     /// All samples of an instant are in: the sums count.
     fn settle(&mut self) {
         let Some(time_ns) = self.now_ns.take() else { return };
-        let excess = self.marked.drain(..).map(|at| self.observed[at].excess()).max();
-        let bytes = self.sum.saturating_add(excess.unwrap_or(0));
         if self.sum > self.peak.seen_bytes {
             self.peak.seen_bytes = self.sum;
             let rss = |at: &usize| (*at, self.observed[*at].last(Metric::Rss));
             self.peak.holders.clear();
             self.peak.holders.extend(self.holders.iter().map(rss));
         }
-        if bytes > self.peak.bytes {
-            (self.peak.bytes, self.peak.time_ns) = (bytes, Some(time_ns));
-        }
         if let Some(total) = self.total
             && self.peak.total.is_none_or(|(highest, _)| total > highest)
         {
             self.peak.total = Some((total, Some(time_ns)));
         }
-        self.settle_phase(time_ns, bytes);
+        self.settle_phase(time_ns);
+        self.reached(self.sum, time_ns);
+        let instant = Instant { time_ns, sum: self.sum };
+        for at in self.moved.drain(..) {
+            self.observed[at].saw(instant);
+        }
+        let mut risen = std::mem::take(&mut self.risen);
+        risen.sort_unstable();
+        risen.dedup();
+        for at in risen {
+            for (bytes, time_ns) in self.observed[at].unseen(instant).into_iter().flatten() {
+                self.reached(bytes, time_ns);
+            }
+        }
     }
 
-    fn settle_phase(&mut self, time_ns: i64, bytes: u64) {
+    /// The sum was this high at an instant that may be past.
+    fn reached(&mut self, bytes: u64, time_ns: i64) {
+        let phase = self.phase_at(time_ns);
+        self.peak.reach(bytes, time_ns);
+        if let Some(phase) = self.phases.get_mut(phase).filter(|phase| bytes > phase.peak_bytes) {
+            (phase.peak_bytes, phase.peak_time_ns) = (bytes, Some(time_ns));
+        }
+    }
+
+    fn settle_phase(&mut self, time_ns: i64) {
         let phase = self.phase_at(time_ns);
         let held = self.phases[self.phase].end_bytes;
         while self.phase < phase {
@@ -236,9 +248,6 @@ impl RunFold {
         }
         let total = self.total;
         let state = &mut self.phases[phase];
-        if bytes > state.peak_bytes {
-            (state.peak_bytes, state.peak_time_ns) = (bytes, Some(time_ns));
-        }
         state.total_bytes = state.total_bytes.max(total);
         // A row that comes late says nothing about the end of the phase it belongs to.
         if phase == self.phase {
@@ -275,20 +284,11 @@ impl RunFold {
         }
     }
 
-    /// Nothing more comes: the last instant counts, and so does what is known of the whole.
+    /// Nothing more comes: the last instant counts.
     fn complete(&mut self) {
         self.settle();
         while self.phase + 1 < self.phases.len() {
-            self.settle_phase(self.marks[self.phase].time_ns, self.phases[self.phase].end_bytes);
-        }
-        if let Some((bytes, time_ns)) = self.whole_mark.take() {
-            if bytes > self.peak.bytes {
-                (self.peak.bytes, self.peak.time_ns) = (bytes, Some(time_ns));
-            }
-            let phase = self.phase_at(time_ns);
-            if let Some(phase) = self.phases.get_mut(phase).filter(|phase| bytes > phase.peak_bytes) {
-                (phase.peak_bytes, phase.peak_time_ns) = (bytes, Some(time_ns));
-            }
+            self.settle_phase(self.marks[self.phase].time_ns);
         }
     }
 
@@ -302,6 +302,14 @@ impl RunFold {
 }
 
 impl Peak {
+    fn reach(&mut self, bytes: u64, time_ns: i64) {
+        // Of equal ones the earliest counts, also if it is known late.
+        let is_earlier = bytes > 0 && bytes == self.bytes && self.time_ns.is_some_and(|at| time_ns < at);
+        if bytes > self.bytes || is_earlier {
+            (self.bytes, self.time_ns) = (bytes, Some(time_ns));
+        }
+    }
+
     fn merge(&mut self, other: &Self) {
         if other.bytes > 0 {
             if self.bytes > 0 {

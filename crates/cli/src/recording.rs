@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use floodmark_event::clock::Anchor;
 use floodmark_event::tail::{RecordProps, Recorder};
-use floodmark_sampler::{Exit, Outcome, TailSink};
+use floodmark_sampler::{Exit, Outcome};
 use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
 use floodmark_view::plain;
 
@@ -159,7 +159,6 @@ pub(crate) struct Recording {
     taken: Taken,
     recorder: Recorder,
     sealer: SealerThread,
-    sink: TailSink,
 }
 
 impl Recording {
@@ -184,17 +183,12 @@ impl Recording {
             }
         });
         match started {
-            Ok((sealer, recorder)) => Ok(Self { taken, recorder, sealer, sink: TailSink::new() }),
+            Ok((sealer, recorder)) => Ok(Self { taken, recorder, sealer }),
             Err(error) => {
                 taken.give_back();
                 Err(error)
             }
         }
-    }
-
-    /// Who is to be told what is seen.
-    pub(crate) fn sink(&mut self) -> &mut TailSink {
-        &mut self.sink
     }
 
     /// Directory of the trace.
@@ -210,8 +204,7 @@ impl Recording {
     }
 
     /// Completes the trace.
-    pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<Manifest> {
-        self.sink.finish(outcome);
+    pub(crate) fn finish(self, outcome: &Outcome) -> Result<Manifest> {
         self.recorder.stop();
         self.taken.keep();
         let mut manifest = self.sealer.stop()?;

@@ -49,6 +49,8 @@ pub(crate) fn with_outcome(memory: RunMemory, outcome: &Outcome, anchor: &Anchor
         phase.peak_pss_bytes = phase.peak_pss_bytes.map(|pss| pss.min(most));
     }
     RunMemory {
+        // Samples that were lost take nothing from it.
+        peak_rss_bytes: memory.peak_rss_bytes.max(outcome.peaks.rss_seen.bytes),
         peak_pss_bytes: total.map(|total| total.peak.bytes),
         peak_pss_time_ns: total.map(|total| anchor.utc_ns(total.peak.at_ns)),
         processes: counts.seen.max(memory.processes),

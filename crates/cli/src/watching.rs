@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_event::clock::Anchor;
 use floodmark_event::units::{format_duration_ns, parse_duration_ns};
-use floodmark_sampler::{Exit, Launch, Marks, Outcome, Pace, PeakMode, WatchProps, attach, run};
+use floodmark_sampler::{Exit, Launch, Marks, Outcome, Pace, PeakMode, TailSink, WatchProps, attach, run};
 use floodmark_store::{Losses, Manifest, Trace};
 use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
 
@@ -168,8 +168,8 @@ impl Watch {
 
     fn watch(self) -> Result<Watched> {
         let Self { target, props, place, command, .. } = self;
-        let mut recording = Recording::start(&place, command.clone())?;
-        let sink = recording.sink();
+        let recording = Recording::start(&place, command.clone())?;
+        let sink = &mut TailSink;
         let outcome = match &target {
             Target::Command(launch) => run(launch, &props, sink, &mut ()),
             Target::Process(pid) => attach(*pid, &props, sink, &mut ()),

@@ -5,9 +5,7 @@
 //! the order of their times.
 
 use floodmark_event::clock::When;
-use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId, SubjectKind, tail};
-
-use crate::outcome::Outcome;
+use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId, tail};
 
 /// Takes what is seen. Times are monotonic nanoseconds, as [`floodmark_event::clock::monotonic_ns`]
 /// gives them.
@@ -56,44 +54,16 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 /// Records everything into the trace that this process records into; nothing while it records none.
 ///
 /// A mark has the time at which it is recorded, which is a moment after that of the line it was in.
-#[derive(Debug, Default)]
-pub struct TailSink {
-    job: Option<(SubjectId, u64, SubjectEnd)>,
-}
-
-impl TailSink {
-    /// A sink into the recording of this process.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds what is known only at the end: the peak of the whole job with what marks of the kernel add
-    /// to it, as the job's own mark at the instant it was reached.
-    pub fn finish(&mut self, outcome: &Outcome) {
-        let Some((job, ended_ns, end)) = self.job else { return };
-        let peak = outcome.peaks.rss;
-        if peak.bytes > 0 {
-            tail::sample(job, Metric::Hwm, peak.bytes, When::At(peak.at_ns));
-            let end = SubjectEnd { peak_rss_bytes: Some(peak.bytes), ..end };
-            tail::subject_ended(job, end, When::At(ended_ns));
-        }
-    }
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TailSink;
 
 impl Sink for TailSink {
-    fn subject(&mut self, at_ns: u64, subject: &Subject) -> SubjectId {
-        let id = tail::subject(subject);
-        if subject.kind == SubjectKind::Job {
-            self.job = Some((id, at_ns, SubjectEnd { wait_status: None, peak_rss_bytes: None }));
-        }
-        id
+    fn subject(&mut self, _at_ns: u64, subject: &Subject) -> SubjectId {
+        tail::subject(subject)
     }
 
     fn ended(&mut self, at_ns: u64, subject: SubjectId, end: SubjectEnd) {
         tail::subject_ended(subject, end, When::At(at_ns));
-        if let Some(job) = self.job.as_mut().filter(|job| job.0 == subject) {
-            (job.1, job.2) = (at_ns, end);
-        }
     }
 
     fn samples(&mut self, at_ns: u64, subject: SubjectId, samples: &[(Metric, u64)]) {

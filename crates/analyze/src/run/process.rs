@@ -30,7 +30,23 @@ pub(super) struct Observed {
     gauges: Vec<Gauge>,
     /// Whether its end is past.
     pub(super) is_over: bool,
+    /// The highest sample since its high-water mark was last read, and when that was.
+    highest: Option<(u64, Instant)>,
 }
+
+/// A time, and how much all had then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instant {
+    pub(super) time_ns: i64,
+    pub(super) sum: u64,
+}
+
+/// A high-water mark that is higher than what was sampled by no more than this, or by this share, was
+/// seen: the kernel counts pages in batches.
+const NEARLY_BYTES: u64 = 1 << 20;
+const NEARLY_SHARE: u64 = 50;
+/// A process that began no more than this before the first sample has no high-water mark from before.
+const FRESH_NS: i64 = 1_000_000_000;
 
 impl Observed {
     fn new(row: &SubjectRow) -> Self {
@@ -46,6 +62,7 @@ impl Observed {
             peak_rss_bytes: None,
             gauges: Vec::new(),
             is_over: false,
+            highest: None,
         }
     }
 
@@ -79,9 +96,29 @@ impl Observed {
         }
     }
 
-    /// By how much its mark exceeds what was sampled.
-    pub(super) fn excess(&self) -> u64 {
-        self.last(Metric::Hwm).saturating_sub(self.last(Metric::Rss))
+    /// Whether it began when the watching did, or later.
+    pub(super) fn began_since(&self, first_ns: i64) -> bool {
+        self.start_ns.is_some_and(|start_ns| start_ns.saturating_add(FRESH_NS) >= first_ns)
+    }
+
+    /// Its latest sample is of this instant.
+    pub(super) fn saw(&mut self, instant: Instant) {
+        let rss = self.last(Metric::Rss);
+        if self.highest.is_none_or(|(highest, _)| rss >= highest) {
+            self.highest = Some((rss, instant));
+        }
+    }
+
+    /// Its high-water mark was read and rose: how high the sum must have been, and when.
+    pub(super) fn unseen(&mut self, now: Instant) -> [Option<(u64, i64)>; 2] {
+        let (hwm, rss) = (self.last(Metric::Hwm), self.last(Metric::Rss));
+        let (highest, then) = self.highest.unwrap_or((rss, now));
+        self.highest = Some((rss, now));
+        let above = |instant: Instant, rss: u64| {
+            (instant.sum.saturating_add(hwm.saturating_sub(rss)), instant.time_ns)
+        };
+        let was_seen = hwm.saturating_sub(highest) <= NEARLY_BYTES.max(highest / NEARLY_SHARE);
+        [(hwm > highest).then(|| above(then, highest)), (!was_seen).then(|| above(now, rss))]
     }
 }
 

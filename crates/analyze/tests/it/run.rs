@@ -76,28 +76,49 @@ fn a_process_with_a_new_program_stays_the_same_process() {
 }
 
 #[test]
-fn a_mark_of_the_kernel_finds_a_peak_between_two_sweeps() {
+fn a_high_water_mark_finds_a_peak_between_two_sweeps() {
+    let old = subject(2, SubjectKind::Process, 10, -2_000_000_000);
+    let new = SubjectRow { start_ns: Some(1), ..old.clone() };
+    let at = |time_ns, job, rss, hwm| {
+        [(2, Metric::Rss, rss), (2, Metric::Hwm, hwm), (1, Metric::Rss, job)]
+            .map(|(of, metric, mib): (u64, Metric, u64)| row(time_ns, of, metric, mib * MIB))
+    };
+    let job = subject(1, SubjectKind::Job, 0, 0);
+    let rows = [at(1, 60, 50, 90), at(2, 61, 50, 130), at(3, 65, 55, 130)].concat();
+    for (process, highest) in [(&old, 141), (&new, 141)] {
+        let run = fold(&subjects([job.clone(), process.clone()]), &[], &rows);
+        assert_eq!((run.peak_rss_bytes / MIB, run.peak_time_ns), (highest, Some(2)));
+        assert_eq!(run.peak_seen_bytes / MIB, 65);
+        assert_eq!(run.process_list[0].peak_rss_bytes / MIB, 130);
+    }
+    let first = |process: &SubjectRow| fold(&subjects([job.clone(), process.clone()]), &[], &rows[..3]);
+    assert_eq!(first(&old).peak_rss_bytes / MIB, 60, "its mark may be older than the watching");
+    assert_eq!(first(&new).peak_rss_bytes / MIB, 100, "its mark is its own");
+}
+
+#[test]
+fn a_peak_that_was_seen_is_not_counted_again_when_its_mark_is_read() {
     let subjects = subjects([
         subject(1, SubjectKind::Job, 0, 0),
         subject(2, SubjectKind::Process, 10, 1),
         subject(3, SubjectKind::Process, 11, 1),
     ]);
-    let at = |time_ns, job, rss, hwm| {
-        [
-            row(time_ns, 2, Metric::Rss, rss),
-            row(time_ns, 2, Metric::Hwm, hwm),
-            row(time_ns, 1, Metric::Rss, job),
-        ]
-    };
-    let rows = [at(1, 60, 50, 90), at(2, 60, 50, 130), at(3, 65, 55, 130)].concat();
-    let run = fold(&subjects, &[], &rows);
-    assert_eq!((run.peak_rss_bytes, run.peak_time_ns), (140, Some(2)), "the first mark may be old");
-    assert_eq!(run.peak_seen_bytes, 65);
-    assert_eq!(run.process_list[0].peak_rss_bytes, 130);
-    // What whoever sampled knows best is the mark of the job.
-    let rows = [rows, vec![row(2, 1, Metric::Hwm, 155)]].concat();
-    assert_eq!(fold(&subjects, &[mark(2, "x")], &rows).phases[1].peak_rss_bytes, 155);
-    assert_eq!(fold(&subjects, &[], &rows).peak_rss_bytes, 155);
+    let mib = |time_ns, of, metric, mib: u64| row(time_ns, of, metric, mib * MIB);
+    let rows = [
+        mib(1, 2, Metric::Rss, 10),
+        mib(1, 2, Metric::Hwm, 10),
+        mib(1, 1, Metric::Rss, 10),
+        mib(2, 2, Metric::Rss, 170),
+        mib(2, 1, Metric::Rss, 170),
+        mib(4, 2, Metric::Rss, 50),
+        mib(4, 2, Metric::Hwm, 171),
+        mib(4, 3, Metric::Rss, 8),
+        mib(4, 1, Metric::Rss, 58),
+    ];
+    let run = fold(&subjects, &[mark(3, "after")], &rows);
+    assert_eq!((run.peak_rss_bytes / MIB, run.peak_time_ns, run.peak_phase), (171, Some(2), Some(0)));
+    let peaks: Vec<u64> = run.phases.iter().map(|phase| phase.peak_rss_bytes / MIB).collect();
+    assert_eq!(peaks, [171, 170], "the second phase begins with what the first one had");
 }
 
 #[test]
@@ -172,38 +193,59 @@ fn a_limit_shortens_the_list_and_says_so() {
     assert_eq!((run.processes, run.processes_omitted), (9, 6));
 }
 
-/// The latest value of a metric of a process at an instant, with the one before.
-fn held(rows: &[SampleRow], of: &[u64], metric: Metric, time_ns: i64) -> Option<u64> {
-    let values = rows.iter().filter(|row| of.contains(&row.subject) && row.metric == metric);
-    values.filter(|row| row.time_ns <= time_ns).map(|row| row.value).next_back()
+/// What there was at an instant, looked up from the start.
+struct Instant {
+    time_ns: i64,
+    sum: u64,
+    /// The highest that the sum is known to have been, with the time of that.
+    highest: Vec<(u64, i64)>,
 }
 
-/// Sum with marks at every instant, looked up from the start each time.
-fn instants(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<(i64, u64, u64)> {
+fn instants(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<Instant> {
     let mut processes: BTreeMap<(u64, Option<i64>), Vec<u64>> = BTreeMap::new();
     for row in subjects.values() {
         processes.entry((row.number, row.start_ns)).or_default().push(row.subject);
     }
     let mut times: Vec<i64> = rows.iter().map(|row| row.time_ns).collect();
     times.dedup();
+    let of_metric = |of: &[u64], metric: Metric, to_ns: i64| {
+        let mine = move |row: &&SampleRow| row.metric == metric && row.time_ns <= to_ns;
+        let of = of.to_vec();
+        rows.iter().filter(mine).filter(move |row| of.contains(&row.subject)).collect::<Vec<_>>()
+    };
+    let rss = |of: &[u64], time_ns| of_metric(of, Metric::Rss, time_ns).last().map_or(0, |row| row.value);
+    let sum = |time_ns: i64| {
+        let ends = |of: &[u64]| of.last().and_then(|last| subjects[last].end_ns);
+        let living = processes.values().filter(|of| ends(of).is_none_or(|end_ns| end_ns >= time_ns));
+        living.map(|of| rss(of, time_ns)).sum::<u64>()
+    };
     let at = |time_ns: i64| {
-        let lives = |of: &&Vec<u64>| {
-            let last = &subjects[of.last().unwrap()];
-            last.end_ns.is_none_or(|end_ns| end_ns >= time_ns)
-        };
-        let living = || processes.values().filter(lives);
-        let rss = |of: &[u64]| held(rows, of, Metric::Rss, time_ns).unwrap_or(0);
-        let excess = |of: &Vec<u64>| {
-            let mine = |row: &&SampleRow| of.contains(&row.subject) && row.metric == Metric::Hwm;
-            let values: Vec<&SampleRow> =
-                rows.iter().filter(mine).filter(|row| row.time_ns <= time_ns).collect();
-            let moved =
-                values.windows(2).any(|pair| pair[1].time_ns == time_ns && pair[0].value != pair[1].value);
-            let mark = values.last().map_or(0, |row| row.value);
-            if moved { mark.saturating_sub(rss(of)) } else { 0 }
-        };
-        let sum: u64 = living().map(|of| rss(of)).sum();
-        (time_ns, sum, sum + living().map(excess).max().unwrap_or(0))
+        let mut highest = vec![(sum(time_ns), time_ns)];
+        for of in processes.values() {
+            let marks = of_metric(of, Metric::Hwm, time_ns);
+            let rises = |at: &usize| *at == 0 || marks[*at - 1].value != marks[*at].value;
+            let rises: Vec<i64> = (0..marks.len()).filter(rises).map(|at| marks[at].time_ns).collect();
+            if rises.last() != Some(&time_ns) {
+                continue;
+            }
+            let hwm = marks.last().unwrap().value;
+            let before_ns = rises.iter().copied().rfind(|at| *at < time_ns);
+            // Samples since, and what was held then; of equal ones the latest.
+            let mut since: Vec<i64> =
+                of_metric(of, Metric::Rss, time_ns).iter().map(|row| row.time_ns).collect();
+            since.retain(|at| before_ns.is_none_or(|before| *at > before));
+            since.extend(before_ns);
+            since.sort_unstable();
+            let then_ns = since.into_iter().max_by_key(|at| rss(of, *at)).unwrap_or(time_ns);
+            let missing = hwm.saturating_sub(rss(of, then_ns));
+            if missing > 0 {
+                highest.push((sum(then_ns) + missing, then_ns));
+            }
+            if missing > MIB.max(rss(of, then_ns) / 50) {
+                highest.push((sum(time_ns) + hwm - rss(of, time_ns).min(hwm), time_ns));
+            }
+        }
+        Instant { time_ns, sum: sum(time_ns), highest }
     };
     times.into_iter().map(at).collect()
 }
@@ -220,7 +262,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn samples()(mut rows in proptest::collection::vec((0..25i64, 1..8u64, any::<bool>(), 0..50u64), 0..60))
+    fn samples()(mut rows in proptest::collection::vec((0..25i64, 1..8u64, any::<bool>(), 0..50 * MIB), 0..60))
         -> Vec<SampleRow>
     {
         rows.sort_by_key(|row| row.0);
@@ -257,22 +299,24 @@ proptest! {
         let run = run.finish(None);
 
         let instants = instants(&subjects, &rows);
-        let highest = instants.iter().map(|(_, _, bytes)| *bytes).max().unwrap_or(0);
+        let all: Vec<(u64, i64)> = instants.iter().flat_map(|instant| instant.highest.clone()).collect();
+        let highest = all.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
         prop_assert_eq!(run.peak_rss_bytes, highest);
-        let first = instants.iter().find(|(_, _, bytes)| *bytes == highest && highest > 0);
-        prop_assert_eq!(run.peak_time_ns, first.map(|(time_ns, _, _)| *time_ns));
-        prop_assert_eq!(run.peak_seen_bytes, instants.iter().map(|(_, sum, _)| *sum).max().unwrap_or(0));
+        let first = all.iter().filter(|(bytes, _)| *bytes == highest && highest > 0).map(|(_, at)| *at).min();
+        prop_assert_eq!(run.peak_time_ns, first);
+        prop_assert_eq!(run.peak_seen_bytes, instants.iter().map(|instant| instant.sum).max().unwrap_or(0));
 
         marks.sort_by_key(|mark| mark.time_ns);
         let bounds: Vec<i64> = marks.iter().map(|mark| mark.time_ns).collect();
         for (at, phase) in run.phases.iter().enumerate() {
             let from = at.checked_sub(1).map_or(i64::MIN, |before| bounds[before]);
             let to = bounds.get(at).copied().unwrap_or(i64::MAX);
-            let start = instants.iter().rfind(|(time_ns, _, _)| *time_ns < from).map_or(0, |(_, sum, _)| *sum);
-            let inside = || instants.iter().filter(|(time_ns, _, _)| (from..to).contains(time_ns));
-            let peak = inside().map(|(_, _, bytes)| *bytes).max().unwrap_or(0).max(start);
+            let start = instants.iter().rfind(|instant| instant.time_ns < from).map_or(0, |instant| instant.sum);
+            let inside = || instants.iter().filter(|instant| (from..to).contains(&instant.time_ns));
+            let peaks = all.iter().filter(|(_, time_ns)| (from..to).contains(time_ns));
+            let peak = peaks.map(|(bytes, _)| *bytes).max().unwrap_or(0).max(start);
             prop_assert_eq!((phase.start_rss_bytes, phase.peak_rss_bytes), (start, peak));
-            let end = inside().next_back().map_or(start, |(_, sum, _)| *sum);
+            let end = inside().next_back().map_or(start, |instant| instant.sum);
             prop_assert_eq!(phase.end_rss_bytes, end);
         }
         for process in &run.process_list {

@@ -1,7 +1,7 @@
 //! Commands that are run: untouched, recorded, summed up.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -49,6 +49,13 @@ fn start_ready(test: &CliTest, args: &[&str]) -> (Child, BufReader<std::process:
 
 fn send(signal: &str, to: &str) {
     assert!(Command::new("kill").args([signal, "--", to]).status().unwrap().success());
+}
+
+/// Whether a trace that is being recorded has samples already.
+fn is_sampled(test: &CliTest, trace: &str) -> bool {
+    let ran = test.run(&["info", trace, "--json"]);
+    let info: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+    info["memory"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0)
 }
 
 /// Waits for something that must come.
@@ -276,13 +283,12 @@ fn fifty_megabytes_pass_unchanged_and_are_in_the_trace() {
 fn an_interrupt_reaches_the_command_and_leaves_a_complete_trace() {
     let test = CliTest::new();
     let script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.02; done";
-    let (mut child, mut output) = start_ready(&test, &["run", "-o", "i.flood", "sh", "-c", script]);
+    let (mut child, _output) = start_ready(&test, &["run", "-o", "i.flood", "sh", "-c", script]);
+    until(|| is_sampled(&test, "i.flood"));
     send("-INT", &format!("-{}", child.id()));
-    let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(7));
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    assert!(rest.starts_with("caught\n"), "{rest}");
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    let output = written(&test, "i.flood", OutputStream::Stdout);
+    assert!(output.starts_with(b"ready\ncaught\n"), "{}", String::from_utf8_lossy(&output));
     let found = info(&test, "i.flood");
     assert_eq!((&found["live"], &found["run"]["exit_status"]), (&json!(false), &json!(7)));
     assert!(found["memory"]["peak_rss_bytes"].as_u64().unwrap() > 0);
@@ -301,12 +307,7 @@ fn killing_us_leaves_a_trace_that_opens_and_a_command_that_runs_on() {
     let mut command = test.command(&["run", "--no-output", "-o", "k.flood", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until(|| test.path("begun").exists());
-    // Something has been sampled once a sample can be read.
-    until(|| {
-        let ran = test.run(&["info", "k.flood", "--json"]);
-        let info: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
-        info["memory"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0)
-    });
+    until(|| is_sampled(&test, "k.flood"));
     send("-KILL", &child.id().to_string());
     let status: ExitStatus = child.wait().unwrap();
     assert_eq!(status.signal(), Some(9));
