@@ -16,6 +16,8 @@
 //! assert_eq!((stats.peak_bytes, watermark.blocks.len()), (64, 1));
 //! ```
 //!
+//! What was sampled from outside is folded by [`RunFold`].
+//!
 //! Memory grows with live blocks and with what is reported, never with the number of events.
 //!
 //! What does *not* live here: reading events (`floodmark-store`, `floodmark-convert`) and showing
@@ -30,6 +32,7 @@ pub mod lifetimes;
 pub mod live;
 pub mod merge;
 pub mod narrow;
+pub mod run;
 pub mod site;
 pub mod stats;
 pub mod usage;
@@ -49,6 +52,7 @@ pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, Lifetim
 pub use live::{Counters, LiveSet};
 pub use merge::{Merge, SpaceMap};
 pub use narrow::Narrow;
+pub use run::{CgroupMemory, DeviceMemory, Mark, PhaseMemory, ProcessMemory, RunFold, RunMemory};
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};

@@ -64,6 +64,8 @@ pub(crate) enum Color {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(commands::run::RunArgs),
+    Attach(commands::attach::AttachArgs),
     Import(commands::import::ImportArgs),
     Stats(commands::stats::StatsArgs),
     Watermark(commands::watermark::WatermarkArgs),
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),
     Repair(commands::repair::RepairArgs),
+    #[command(name = "memory_logger")]
+    MemoryLogger(commands::memory_logger::MemoryLoggerArgs),
     Completions(commands::completions::CompletionsArgs),
 }
 

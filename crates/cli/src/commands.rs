@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod export;
@@ -7,9 +8,11 @@ pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
 pub(crate) mod lifetimes;
+pub(crate) mod memory_logger;
 pub(crate) mod read;
 pub(crate) mod repair;
 pub(crate) mod replay;
+pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod usage;
 pub(crate) mod watermark;
@@ -23,6 +26,8 @@ use crate::printer::Printer;
 /// Runs what was typed.
 pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
     match command {
+        Command::Run(args) => args.run(printer),
+        Command::Attach(args) => args.run(printer),
         Command::Import(args) => args.run(printer),
         Command::Stats(args) => args.run(printer),
         Command::Watermark(args) => args.run(printer),
@@ -35,6 +40,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),
         Command::Repair(args) => args.run(printer),
+        Command::MemoryLogger(args) => args.run(printer),
         Command::Completions(args) => args.run(printer),
     }
 }

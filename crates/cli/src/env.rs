@@ -7,8 +7,12 @@ pub(crate) struct EnvVars;
 impl EnvVars {
     /// Columns to lay text out for, whatever the terminal says.
     pub(crate) const COLUMNS: &'static str = "COLUMNS";
+    /// Who is logged in, on systems that set no `USER`.
+    pub(crate) const LOGNAME: &'static str = "LOGNAME";
     /// Turns colors off when it is set to anything but the empty text (<https://no-color.org>).
     pub(crate) const NO_COLOR: &'static str = "NO_COLOR";
+    /// Who is logged in.
+    pub(crate) const USER: &'static str = "USER";
 }
 
 /// Returns the value of a variable, if it is set to text that is not empty.

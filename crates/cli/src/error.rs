@@ -34,7 +34,10 @@ pub(crate) fn causes(error: &anyhow::Error) -> Vec<String> {
 pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
     let of = |cause: &(dyn std::error::Error + 'static)| {
         let own = cause.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
-        own.or_else(|| cause.downcast_ref::<floodmark_store::Error>().and_then(floodmark_store::Error::hint))
+        let store = || cause.downcast_ref::<floodmark_store::Error>().and_then(floodmark_store::Error::hint);
+        let sampler =
+            || cause.downcast_ref::<floodmark_sampler::Error>().and_then(floodmark_sampler::Error::hint);
+        own.or_else(store).or_else(|| sampler().map(str::to_owned))
     };
     error.chain().find_map(of).map(|hint| plain(&hint).into_owned())
 }

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use floodmark_sampler::Exit;
+
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
@@ -11,6 +13,8 @@ pub(crate) enum ExitStatus {
     Broken,
     /// It did not work.
     Failure,
+    /// Another program was run, and ended like this.
+    External(Exit),
 }
 
 impl From<ExitStatus> for ExitCode {
@@ -19,6 +23,7 @@ impl From<ExitStatus> for ExitCode {
             ExitStatus::Success => 0,
             ExitStatus::Broken => 1,
             ExitStatus::Failure => 2,
+            ExitStatus::External(exit) => exit.code(),
         })
     }
 }

@@ -15,9 +15,13 @@ mod importing;
 mod pass;
 mod printer;
 mod progress;
+mod recording;
 mod rules;
+mod run_memory;
 mod select;
 mod trace_info;
+mod watching;
+mod words;
 
 use std::process::ExitCode;
 
@@ -43,7 +47,13 @@ fn main() -> ExitCode {
         return ExitStatus::Success.into();
     };
     match commands::run(command, &printer) {
-        Ok(status) => status.into(),
+        Ok(status) => {
+            if let ExitStatus::External(exit) = status {
+                // Whoever waits for us sees what they would have seen of the command.
+                exit.die_likewise();
+            }
+            status.into()
+        }
         Err(error) if error::is_broken_pipe(&error) => ExitStatus::Success.into(),
         Err(error) => {
             printer.error(&error);

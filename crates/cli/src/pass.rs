@@ -10,11 +10,12 @@ use floodmark_convert::OpenProps;
 use floodmark_event::units::{format_count, format_duration_ns};
 use floodmark_event::{EventBatch, Tables};
 use floodmark_store::columns::EVENT_COLUMNS;
-use floodmark_store::{Losses, ScanProps, Source};
+use floodmark_store::{Losses, ScanProps, Source, Trace, is_trace};
 use floodmark_view::{Caveats, Loss, Report};
 
 use crate::args::InputArgs;
 use crate::caveats::CaveatsFold;
+use crate::error::hinted;
 use crate::printer::Printer;
 use crate::progress::Bar;
 
@@ -64,9 +65,24 @@ pub(crate) fn analyze<F: Fold>(
             let mut source = open(path, &props)?;
             let (report, _) =
                 fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold(), printer)?;
+            if report.caveats.events_read == 0 {
+                refuse_samples(path)?;
+            }
             Ok(report)
         })
         .collect()
+}
+
+/// Says so where there is nothing to analyze because the trace is one of samples.
+pub(crate) fn refuse_samples(path: &Path) -> Result<()> {
+    if !is_trace(path) || Trace::open(path)?.subjects()?.is_empty() {
+        return Ok(());
+    }
+    let name = path.display();
+    Err(hinted(
+        format!("{name} has samples of processes and no allocations, which this command is about"),
+        format!("'floodmark info {name}' shows its peaks, 'floodmark read {name}' its timeline"),
+    ))
 }
 
 /// A report, and the pass that made it.

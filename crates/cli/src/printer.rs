@@ -1,6 +1,7 @@
 //! The only way out: data to standard output, words to standard error.
 
 use std::io::{self, IsTerminal as _, Stderr, Stdout, Write as _};
+use std::os::fd::AsFd;
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context as _, Result};
@@ -12,6 +13,8 @@ use crate::error::{causes, hint};
 
 /// Columns when there is no terminal to ask.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
+/// The same for what is said beside data.
+const REMARK_WIDTH: usize = 80;
 /// Fewer columns than this are not worth laying out for.
 const NARROWEST: usize = 40;
 
@@ -53,13 +56,24 @@ impl Printer {
             verbosity,
             out: palette(AutoStream::choice(&io::stdout())),
             err: palette(AutoStream::choice(&io::stderr())),
-            width: width(),
+            width: width_of(io::stdout(), WIDTH_WITHOUT_TERMINAL),
         }
     }
 
     /// How reports are laid out.
     pub(crate) fn layout(&self, rows: Option<usize>) -> Layout {
         Layout { width: self.width, palette: self.out, rows }
+    }
+
+    /// How remarks are laid out.
+    pub(crate) fn remark_layout(&self, rows: usize) -> Layout {
+        let width = width_of(&self.stderr, REMARK_WIDTH);
+        Layout { width, palette: self.err, rows: Some(rows) }
+    }
+
+    /// Whether remarks are wanted.
+    pub(crate) fn speaks(&self) -> bool {
+        self.verbosity >= Verbosity::Normal
     }
 
     /// Writes data.
@@ -136,8 +150,8 @@ impl Printer {
     }
 }
 
-fn width() -> usize {
+fn width_of(stream: impl AsFd, otherwise: usize) -> usize {
     let asked = value(EnvVars::COLUMNS).and_then(|columns| columns.parse().ok());
-    let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-    asked.or_else(terminal).unwrap_or(WIDTH_WITHOUT_TERMINAL).max(NARROWEST)
+    let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+    asked.or_else(terminal).unwrap_or(otherwise).max(NARROWEST)
 }

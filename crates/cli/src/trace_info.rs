@@ -22,11 +22,14 @@ pub(crate) fn of(manifest: &Manifest) -> Info {
             command: run.command.clone(),
             host: run.host.clone(),
             user: run.user.clone(),
+            start_time_ns: run.start_ns.filter(|_| run.command.is_some()),
+            end_time_ns: run.end_ns.filter(|_| run.command.is_some()),
             exit_status: run.exit_status,
             imported_format: run.imported_format.clone(),
             imported_files: run.imported_files.clone(),
         },
         processes: manifest.processes.iter().map(process).collect(),
+        memory: None,
         tables,
     }
 }

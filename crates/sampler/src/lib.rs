@@ -41,5 +41,5 @@ pub use outcome::{
     Cost, Exit, Note, Outcome, Peak, PeakSource, Peaks, ProcessCounts, ProcessPeak, TotalPeak,
 };
 pub use pace::Pace;
-pub use sink::{Memory, Sink};
+pub use sink::{Memory, Sink, TailSink};
 pub use watch::{Births, PeakMode, Until, WatchProps, attach, run};

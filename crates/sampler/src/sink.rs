@@ -4,7 +4,8 @@
 //! otherwise once a second. Output is told by threads of their own, so calls may come slightly out of
 //! the order of their times.
 
-use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId};
+use floodmark_event::clock::When;
+use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId, tail};
 
 /// Takes what is seen. Times are monotonic nanoseconds, as [`floodmark_event::clock::monotonic_ns`]
 /// gives them.
@@ -47,6 +48,34 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 
     fn mark(&mut self, at_ns: u64, name: &str) {
         (**self).mark(at_ns, name);
+    }
+}
+
+/// Records everything into the trace that this process records into; nothing while it records none.
+///
+/// A mark has the time at which it is recorded, which is a moment after that of the line it was in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TailSink;
+
+impl Sink for TailSink {
+    fn subject(&mut self, _at_ns: u64, subject: &Subject) -> SubjectId {
+        tail::subject(subject)
+    }
+
+    fn ended(&mut self, at_ns: u64, subject: SubjectId, end: SubjectEnd) {
+        tail::subject_ended(subject, end, When::At(at_ns));
+    }
+
+    fn samples(&mut self, at_ns: u64, subject: SubjectId, samples: &[(Metric, u64)]) {
+        tail::samples(subject, samples, When::At(at_ns));
+    }
+
+    fn output(&mut self, at_ns: u64, stream: OutputStream, bytes: &[u8]) {
+        tail::output(stream, bytes, When::At(at_ns));
+    }
+
+    fn mark(&mut self, _at_ns: u64, name: &str) {
+        tail::mark(tail::intern(name));
     }
 }
 

@@ -1,11 +1,13 @@
 //! What a trace or a log is, without analyzing it.
 
+use floodmark_analyze::RunMemory;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::figures::counted;
 use crate::layout::{Layout, Lines};
 use crate::plain::plain;
 use crate::report::View;
+use crate::run::{memory_text, signal_name};
 use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
 
 /// What a trace or a log is.
@@ -29,6 +31,8 @@ pub struct Info {
     pub run: RunInfo,
     /// Processes in it.
     pub processes: Vec<ProcessInfo>,
+    /// Memory of what was watched, in a trace that has samples.
+    pub memory: Option<RunMemory>,
     /// Tables of a trace.
     pub tables: Vec<TableInfo>,
 }
@@ -42,7 +46,11 @@ pub struct RunInfo {
     pub host: Option<String>,
     /// User who ran it.
     pub user: Option<String>,
-    /// How the command ended.
+    /// When it began.
+    pub start_time_ns: Option<i64>,
+    /// When it ended.
+    pub end_time_ns: Option<i64>,
+    /// How the command ended: its exit code, or 128 and the number of the signal.
     pub exit_status: Option<i32>,
     /// Format it was imported from.
     pub imported_format: Option<String>,
@@ -91,6 +99,10 @@ impl View for Info {
             text.blank();
             text.block(processes(&self.processes, layout));
         }
+        if let Some(memory) = &self.memory {
+            text.blank();
+            text.block(memory_text(memory, self.run.start_time_ns.or(memory.first_time_ns), layout));
+        }
         if !self.tables.is_empty() {
             text.blank();
             text.block(tables(&self.tables, layout));
@@ -109,6 +121,11 @@ fn headline(info: &Info) -> String {
         (Some(first), Some(last)) => {
             let span = format_duration_ns(last.saturating_sub(first).max(0) as u64);
             format!("{} in {span} from {}", counted(info.events, "event"), format_time_ns(first))
+        }
+        _ if info.memory.is_some() => {
+            let samples =
+                info.tables.iter().find(|table| table.table == "sample").map_or(0, |table| table.rows);
+            format!("no events, {}", counted(samples, "sample"))
         }
         _ => counted(info.events, "event"),
     });
@@ -138,10 +155,20 @@ fn facts(run: &RunInfo, layout: &Layout) -> String {
     fact("command", run.command.clone());
     fact("host", run.host.clone());
     fact("user", run.user.clone());
-    fact("exit status", run.exit_status.map(|status| status.to_string()));
+    fact("began", run.start_time_ns.map(format_time_ns));
+    let lasted = run.start_time_ns.zip(run.end_time_ns).map(|(from, to)| to.saturating_sub(from).max(0));
+    fact("lasted", lasted.map(|ns| format_duration_ns(ns as u64)));
+    fact("exit status", run.exit_status.map(exit_status));
     fact("imported from", run.imported_format.clone());
     fact("files", (!run.imported_files.is_empty()).then(|| run.imported_files.join(" ")));
     text.text()
+}
+
+fn exit_status(status: i32) -> String {
+    match status {
+        129..=159 => format!("{status} ({})", signal_name(status - 128)),
+        _ => status.to_string(),
+    }
 }
 
 fn processes(processes: &[ProcessInfo], layout: &Layout) -> String {

@@ -5,5 +5,6 @@ mod agreement;
 mod golden;
 mod parts;
 mod random;
+mod run;
 mod timeline;
 mod whole;

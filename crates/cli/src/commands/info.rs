@@ -13,6 +13,7 @@ use crate::exit::ExitStatus;
 use crate::importing::{file_bytes, format_name};
 use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
+use crate::run_memory::{self, PROCESSES};
 use crate::trace_info;
 
 /// Show what a trace or a log is
@@ -69,6 +70,11 @@ impl InfoArgs {
                 live: true,
                 ..counted
             };
+        }
+        if let Some((memory, _)) = run_memory::of(&trace, Some(PROCESSES))? {
+            // The one that recorded is not what was recorded.
+            info.processes.clear();
+            info.memory = Some(memory);
         }
         Ok(Report::new(name, lost, info))
     }

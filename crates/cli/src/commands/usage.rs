@@ -11,7 +11,7 @@ use floodmark_view::usage::{CSV_HEADER, csv, csv_line, kinds_text};
 use crate::args::{InputArgs, JsonArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze, fold_over, open};
+use crate::pass::{Columns, analyze, fold_over, open, refuse_samples};
 use crate::printer::Printer;
 
 /// Show live bytes over time, as a chart or as data
@@ -91,7 +91,11 @@ impl UsageArgs {
         };
         let mut source = open(path, &props)?;
         let fold = UsageStream::new(&narrow, sink);
-        let (_, mut pass) = fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
+        let (report, mut pass) =
+            fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
+        if report.caveats.events_read == 0 {
+            refuse_samples(path)?;
+        }
         pass.fold_mut().0.flush();
         drop(pass);
         written.and_then(|()| out.flush()).context("writing to standard output")?;

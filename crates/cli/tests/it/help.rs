@@ -4,7 +4,9 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 13] = [
+pub(crate) const COMMANDS: [&str; 16] = [
+    "run",
+    "attach",
     "import",
     "stats",
     "watermark",
@@ -17,6 +19,7 @@ pub(crate) const COMMANDS: [&str; 13] = [
     "export",
     "info",
     "repair",
+    "memory_logger",
     "completions",
 ];
 

@@ -14,6 +14,7 @@ mod inputs;
 mod json;
 mod recording;
 mod replay;
+mod running;
 mod stacks;
 mod terminal;
 mod traces;

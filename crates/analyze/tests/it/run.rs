@@ -1,0 +1,378 @@
+//! Runs: known answers, and agreement with an oracle that looks at every instant anew.
+
+use std::collections::BTreeMap;
+
+use floodmark_analyze::{Mark, RunFold, RunMemory};
+use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+fn subject(subject: u64, kind: SubjectKind, number: u64, start_ns: i64) -> SubjectRow {
+    SubjectRow {
+        subject,
+        kind,
+        number,
+        start_ns: (start_ns != 0).then_some(start_ns),
+        parent: 0,
+        name: format!("program{subject}"),
+        detail: format!("program{subject} --run"),
+        end_ns: None,
+        wait_status: None,
+        peak_rss_bytes: None,
+    }
+}
+
+fn subjects(rows: impl IntoIterator<Item = SubjectRow>) -> BTreeMap<u64, SubjectRow> {
+    rows.into_iter().map(|row| (row.subject, row)).collect()
+}
+
+fn row(time_ns: i64, subject: u64, metric: Metric, value: u64) -> SampleRow {
+    SampleRow { time_ns, subject, metric, value }
+}
+
+fn mark(time_ns: i64, name: &str) -> Mark {
+    Mark { time_ns, name: name.into() }
+}
+
+fn fold(subjects: &BTreeMap<u64, SubjectRow>, marks: &[Mark], rows: &[SampleRow]) -> RunMemory {
+    let mut fold = RunFold::new(subjects, marks.to_vec());
+    fold.update(rows);
+    fold.finish(None)
+}
+
+#[test]
+fn one_that_grows_while_another_shrinks_is_no_peak() {
+    let subjects =
+        subjects([subject(1, SubjectKind::Process, 10, 1), subject(2, SubjectKind::Process, 11, 2)]);
+    let rows = [
+        row(1, 1, Metric::Rss, 100),
+        row(1, 2, Metric::Rss, 10),
+        row(2, 1, Metric::Rss, 10),
+        row(2, 2, Metric::Rss, 105),
+    ];
+    let run = fold(&subjects, &[], &rows);
+    assert_eq!((run.peak_rss_bytes, run.peak_time_ns), (115, Some(2)));
+    let backwards = [rows[0], rows[1], rows[3], rows[2]];
+    assert_eq!(fold(&subjects, &[], &backwards), run);
+    assert_eq!(
+        run.process_list.iter().map(|p| p.rss_at_peak_bytes).collect::<Vec<_>>(),
+        [Some(105), Some(10)]
+    );
+}
+
+#[test]
+fn a_process_with_a_new_program_stays_the_same_process() {
+    let mut last = subject(2, SubjectKind::Process, 10, 1);
+    (last.end_ns, last.wait_status, last.peak_rss_bytes) = (Some(9), Some(3 << 8), Some(80));
+    let subjects = subjects([subject(1, SubjectKind::Process, 10, 1), last]);
+    let rows = [row(1, 1, Metric::Rss, 50), row(2, 2, Metric::Rss, 20), row(9, 2, Metric::Rss, 70)];
+    let run = fold(&subjects, &[], &rows);
+    assert_eq!((run.peak_rss_bytes, run.processes), (70, 1), "not 50 and 20 together");
+    let process = &run.process_list[0];
+    assert_eq!((process.pid, process.name.as_str()), (10, "program2"));
+    assert_eq!((process.peak_rss_bytes, process.peak_is_exact, process.peak_time_ns), (80, true, Some(9)));
+    assert_eq!(process.wait_status, Some(3 << 8));
+}
+
+#[test]
+fn a_high_water_mark_finds_a_peak_between_two_sweeps() {
+    let old = subject(2, SubjectKind::Process, 10, -2_000_000_000);
+    let new = SubjectRow { start_ns: Some(1), ..old.clone() };
+    let at = |time_ns, job, rss, hwm| {
+        [(2, Metric::Rss, rss), (2, Metric::Hwm, hwm), (1, Metric::Rss, job)]
+            .map(|(of, metric, mib): (u64, Metric, u64)| row(time_ns, of, metric, mib * MIB))
+    };
+    let job = subject(1, SubjectKind::Job, 0, 0);
+    let rows = [at(1, 60, 50, 90), at(2, 61, 50, 130), at(3, 65, 55, 130)].concat();
+    for (process, highest) in [(&old, 141), (&new, 141)] {
+        let run = fold(&subjects([job.clone(), process.clone()]), &[], &rows);
+        assert_eq!((run.peak_rss_bytes / MIB, run.peak_time_ns), (highest, Some(2)));
+        assert_eq!(run.peak_seen_bytes / MIB, 65);
+        assert_eq!(run.process_list[0].peak_rss_bytes / MIB, 130);
+    }
+    let first = |process: &SubjectRow| fold(&subjects([job.clone(), process.clone()]), &[], &rows[..3]);
+    assert_eq!(first(&old).peak_rss_bytes / MIB, 60, "its mark may be older than the watching");
+    assert_eq!(first(&new).peak_rss_bytes / MIB, 100, "its mark is its own");
+}
+
+#[test]
+fn a_peak_that_was_seen_is_not_counted_again_when_its_mark_is_read() {
+    let subjects = subjects([
+        subject(1, SubjectKind::Job, 0, 0),
+        subject(2, SubjectKind::Process, 10, 1),
+        subject(3, SubjectKind::Process, 11, 1),
+    ]);
+    let mib = |time_ns, of, metric, mib: u64| row(time_ns, of, metric, mib * MIB);
+    let rows = [
+        mib(1, 2, Metric::Rss, 10),
+        mib(1, 2, Metric::Hwm, 10),
+        mib(1, 1, Metric::Rss, 10),
+        mib(2, 2, Metric::Rss, 170),
+        mib(2, 1, Metric::Rss, 170),
+        mib(4, 2, Metric::Rss, 50),
+        mib(4, 2, Metric::Hwm, 171),
+        mib(4, 3, Metric::Rss, 8),
+        mib(4, 1, Metric::Rss, 58),
+    ];
+    let run = fold(&subjects, &[mark(3, "after")], &rows);
+    assert_eq!((run.peak_rss_bytes / MIB, run.peak_time_ns, run.peak_phase), (171, Some(2), Some(0)));
+    let peaks: Vec<u64> = run.phases.iter().map(|phase| phase.peak_rss_bytes / MIB).collect();
+    assert_eq!(peaks, [171, 170], "the second phase begins with what the first one had");
+}
+
+#[test]
+fn phases_have_peaks_and_growth_of_their_own() {
+    let subjects = subjects([subject(1, SubjectKind::Job, 0, 0)]);
+    let rows =
+        [(1, 10), (3, 50), (5, 30), (8, 90), (9, 40)].map(|(at, mib)| row(at, 1, Metric::Rss, mib * MIB));
+    let marks = [mark(4, "solve"), mark(6, "idle"), mark(7, "write"), mark(20, "late")];
+    let run = fold(&subjects, &marks, &rows);
+    let found: Vec<_> = run
+        .phases
+        .iter()
+        .map(|phase| {
+            let name = phase.name.as_deref().unwrap_or("");
+            (name, phase.peak_rss_bytes / MIB, phase.peak_time_ns, phase.growth_bytes() / MIB as i64)
+        })
+        .collect();
+    let expected = [
+        ("", 50, Some(3), 50),
+        ("solve", 50, Some(4), -20),
+        ("idle", 30, Some(6), 0),
+        ("write", 90, Some(8), 10),
+        ("late", 40, Some(20), 0),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((run.peak_phase, run.peak_time_ns), (Some(3), Some(8)));
+    assert!(fold(&subjects, &[], &rows).phases.is_empty());
+}
+
+#[test]
+fn devices_groups_and_own_cost_are_told() {
+    let subjects = subjects([
+        subject(1, SubjectKind::Job, 0, 0),
+        subject(2, SubjectKind::Device, 1, 0),
+        subject(3, SubjectKind::Cgroup, 0, 0),
+        subject(4, SubjectKind::Process, 9, 5),
+    ]);
+    let rows = [
+        row(1, 2, Metric::GpuUsed, 7),
+        row(1, 2, Metric::GpuTotal, 80),
+        row(1, 3, Metric::CgroupUsage, 5),
+        row(1, 3, Metric::CgroupLimit, 64),
+        row(2, 2, Metric::GpuUsed, 9),
+        row(2, 3, Metric::CgroupPeak, 33),
+        row(2, 4, Metric::GpuUsed, 4),
+        row(2, 1, Metric::OwnCpuTime, 1234),
+        row(2, 1, Metric::LateSweeps, 2),
+        row(2, 1, Metric::Pss, 55),
+        row(3, 99, Metric::Rss, 1),
+    ];
+    let run = fold(&subjects, &[], &rows);
+    let device = &run.devices[0];
+    assert_eq!(
+        (device.device, device.peak_bytes, device.peak_time_ns, device.total_bytes),
+        (1, 9, Some(2), Some(80))
+    );
+    let group = &run.cgroups[0];
+    assert_eq!((group.peak_usage_bytes, group.peak_bytes, group.limit_bytes), (Some(5), Some(33), Some(64)));
+    assert_eq!((run.own_cpu_ns, run.late_sweeps, run.missed_processes), (Some(1234), Some(2), None));
+    assert_eq!((run.peak_pss_bytes, run.peak_pss_time_ns), (Some(55), Some(2)));
+    assert_eq!((run.process_list[0].peak_gpu_bytes, run.unknown_samples), (Some(4), 1));
+}
+
+#[test]
+fn a_limit_shortens_the_list_and_says_so() {
+    let subjects = subjects((1..=9).map(|at| subject(at, SubjectKind::Process, at, 1)));
+    let rows: Vec<SampleRow> = (1..=9).map(|at| row(1, at, Metric::Rss, at % 4)).collect();
+    let mut fold = RunFold::new(&subjects, Vec::new());
+    fold.update(&rows);
+    let run = fold.finish(Some(3));
+    assert_eq!(run.process_list.iter().map(|process| process.pid).collect::<Vec<_>>(), [3, 7, 2]);
+    assert_eq!((run.processes, run.processes_omitted), (9, 6));
+}
+
+/// What there was at an instant, looked up from the start.
+struct Instant {
+    time_ns: i64,
+    sum: u64,
+    /// The highest that the sum is known to have been, with the time of that.
+    highest: Vec<(u64, i64)>,
+}
+
+fn instants(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<Instant> {
+    let mut processes: BTreeMap<(u64, Option<i64>), Vec<u64>> = BTreeMap::new();
+    for row in subjects.values() {
+        processes.entry((row.number, row.start_ns)).or_default().push(row.subject);
+    }
+    let mut times: Vec<i64> = rows.iter().map(|row| row.time_ns).collect();
+    times.dedup();
+    let of_metric = |of: &[u64], metric: Metric, to_ns: i64| {
+        let mine = move |row: &&SampleRow| row.metric == metric && row.time_ns <= to_ns;
+        let of = of.to_vec();
+        rows.iter().filter(mine).filter(move |row| of.contains(&row.subject)).collect::<Vec<_>>()
+    };
+    let rss = |of: &[u64], time_ns| of_metric(of, Metric::Rss, time_ns).last().map_or(0, |row| row.value);
+    let sum = |time_ns: i64| {
+        let ends = |of: &[u64]| of.last().and_then(|last| subjects[last].end_ns);
+        let living = processes.values().filter(|of| ends(of).is_none_or(|end_ns| end_ns >= time_ns));
+        living.map(|of| rss(of, time_ns)).sum::<u64>()
+    };
+    let at = |time_ns: i64| {
+        let mut highest = vec![(sum(time_ns), time_ns)];
+        for of in processes.values() {
+            let marks = of_metric(of, Metric::Hwm, time_ns);
+            let rises = |at: &usize| *at == 0 || marks[*at - 1].value != marks[*at].value;
+            let rises: Vec<i64> = (0..marks.len()).filter(rises).map(|at| marks[at].time_ns).collect();
+            if rises.last() != Some(&time_ns) {
+                continue;
+            }
+            let hwm = marks.last().unwrap().value;
+            let before_ns = rises.iter().copied().rfind(|at| *at < time_ns);
+            // Samples since, and what was held then; of equal ones the latest.
+            let mut since: Vec<i64> =
+                of_metric(of, Metric::Rss, time_ns).iter().map(|row| row.time_ns).collect();
+            since.retain(|at| before_ns.is_none_or(|before| *at > before));
+            since.extend(before_ns);
+            since.sort_unstable();
+            let then_ns = since.into_iter().max_by_key(|at| rss(of, *at)).unwrap_or(time_ns);
+            let missing = hwm.saturating_sub(rss(of, then_ns));
+            if missing > 0 {
+                highest.push((sum(then_ns) + missing, then_ns));
+            }
+            if missing > MIB.max(rss(of, then_ns) / 50) {
+                highest.push((sum(time_ns) + hwm - rss(of, time_ns).min(hwm), time_ns));
+            }
+        }
+        Instant { time_ns, sum: sum(time_ns), highest }
+    };
+    times.into_iter().map(at).collect()
+}
+
+prop_compose! {
+    fn processes()(ends in proptest::collection::vec((1..4u64, 0..2i64, proptest::option::of(0..30i64)), 1..7))
+        -> BTreeMap<u64, SubjectRow>
+    {
+        subjects(ends.into_iter().enumerate().map(|(at, (number, start_ns, end_ns))| SubjectRow {
+            end_ns,
+            ..subject(at as u64 + 1, SubjectKind::Process, number, start_ns + 1)
+        }))
+    }
+}
+
+prop_compose! {
+    fn samples()(mut rows in proptest::collection::vec((0..25i64, 1..8u64, any::<bool>(), 0..50 * MIB), 0..60))
+        -> Vec<SampleRow>
+    {
+        rows.sort_by_key(|row| row.0);
+        let metric = |is_mark| if is_mark { Metric::Hwm } else { Metric::Rss };
+        rows.into_iter().map(|(at, of, is_mark, value)| row(at, of, metric(is_mark), value)).collect()
+    }
+}
+
+/// Rows of subjects that are described and not over.
+fn possible(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<SampleRow> {
+    let latest = |row: &SubjectRow| {
+        let same = |other: &&SubjectRow| (other.number, other.start_ns) == (row.number, row.start_ns);
+        subjects.values().rfind(same).and_then(|last| last.end_ns)
+    };
+    let is_possible = |row: &&SampleRow| {
+        let subject = subjects.get(&row.subject);
+        subject.is_some_and(|subject| latest(subject).is_none_or(|end_ns| row.time_ns <= end_ns))
+    };
+    rows.iter().filter(is_possible).copied().collect()
+}
+
+proptest! {
+    #[test]
+    fn peaks_and_phases_are_those_of_an_oracle(
+        subjects in processes(), rows in samples(), marks in proptest::collection::vec(0..30i64, 0..4), cut in 0..60usize,
+    ) {
+        let rows = possible(&subjects, &rows);
+        let mut marks: Vec<Mark> = marks.into_iter().map(|at| mark(at, "m")).collect();
+        let mut run = RunFold::new(&subjects, marks.clone());
+        let (front, back) = rows.split_at(cut.min(rows.len()));
+        run.update(front);
+        run.finish(None);
+        run.update(back);
+        let run = run.finish(None);
+
+        let instants = instants(&subjects, &rows);
+        let all: Vec<(u64, i64)> = instants.iter().flat_map(|instant| instant.highest.clone()).collect();
+        let highest = all.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+        prop_assert_eq!(run.peak_rss_bytes, highest);
+        let first = all.iter().filter(|(bytes, _)| *bytes == highest && highest > 0).map(|(_, at)| *at).min();
+        prop_assert_eq!(run.peak_time_ns, first);
+        prop_assert_eq!(run.peak_seen_bytes, instants.iter().map(|instant| instant.sum).max().unwrap_or(0));
+
+        marks.sort_by_key(|mark| mark.time_ns);
+        let bounds: Vec<i64> = marks.iter().map(|mark| mark.time_ns).collect();
+        for (at, phase) in run.phases.iter().enumerate() {
+            let from = at.checked_sub(1).map_or(i64::MIN, |before| bounds[before]);
+            let to = bounds.get(at).copied().unwrap_or(i64::MAX);
+            let start = instants.iter().rfind(|instant| instant.time_ns < from).map_or(0, |instant| instant.sum);
+            let inside = || instants.iter().filter(|instant| (from..to).contains(&instant.time_ns));
+            let peaks = all.iter().filter(|(_, time_ns)| (from..to).contains(time_ns));
+            let peak = peaks.map(|(bytes, _)| *bytes).max().unwrap_or(0).max(start);
+            prop_assert_eq!((phase.start_rss_bytes, phase.peak_rss_bytes), (start, peak));
+            let end = inside().next_back().map_or(start, |instant| instant.sum);
+            prop_assert_eq!(phase.end_rss_bytes, end);
+        }
+        for process in &run.process_list {
+            let mine = |row: &&SampleRow| subjects[&row.subject].number == process.pid
+                && subjects[&row.subject].start_ns == process.start_time_ns;
+            let high = rows.iter().filter(mine).map(|row| row.value).max().unwrap_or(0);
+            prop_assert_eq!(process.peak_rss_bytes, high);
+        }
+    }
+
+    #[test]
+    fn parts_merge_to_the_whole_but_for_the_peak_of_the_sum(
+        subjects in processes(), rows in samples(), pick in any::<u8>(),
+    ) {
+        // All programs of a process are in one part.
+        let is_left = |row: &SubjectRow| pick >> (row.number % 4) & 1 == 1;
+        let rows: Vec<SampleRow> = rows.into_iter().filter(|row| subjects.contains_key(&row.subject)).collect();
+        let part = |side: bool| {
+            let of: BTreeMap<u64, SubjectRow> =
+                subjects.iter().filter(|(_, row)| is_left(row) == side).map(|(id, row)| (*id, row.clone())).collect();
+            let rows: Vec<SampleRow> = rows.iter().filter(|row| of.contains_key(&row.subject)).copied().collect();
+            let mut fold = RunFold::new(&of, vec![mark(10, "m")]);
+            fold.update(&rows);
+            fold
+        };
+        let (mut merged, right) = (part(true), part(false));
+        merged.merge(right);
+        let merged = merged.finish(None);
+        let whole = fold(&subjects, &[mark(10, "m")], &rows);
+        prop_assert!(merged.peak_rss_bytes >= whole.peak_rss_bytes);
+        if !merged.peak_is_bound {
+            prop_assert_eq!((merged.peak_rss_bytes, merged.peak_time_ns), (whole.peak_rss_bytes, whole.peak_time_ns));
+        }
+        let peaks = |run: &RunMemory| {
+            let mut peaks: Vec<_> = run
+                .process_list
+                .iter()
+                .map(|process| (process.pid, process.start_time_ns, process.peak_rss_bytes, process.peak_time_ns))
+                .collect();
+            peaks.sort_unstable();
+            peaks
+        };
+        prop_assert_eq!(peaks(&merged), peaks(&whole));
+        prop_assert_eq!((merged.first_time_ns, merged.last_time_ns), (whole.first_time_ns, whole.last_time_ns));
+    }
+
+    #[test]
+    fn absurd_rows_do_no_harm(
+        subjects in processes(),
+        rows in proptest::collection::vec((any::<i64>(), 0..9u64, 1..25u8, any::<u64>()), 0..60),
+        marks in proptest::collection::vec(any::<i64>(), 0..4),
+    ) {
+        let rows: Vec<SampleRow> = rows
+            .into_iter()
+            .map(|(at, of, metric, value)| row(at, of, Metric::from_number(metric).unwrap(), value))
+            .collect();
+        fold(&subjects, &marks.into_iter().map(|at| mark(at, "m")).collect::<Vec<_>>(), &rows);
+    }
+}

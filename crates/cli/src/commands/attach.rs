@@ -1,0 +1,57 @@
+//! `floodmark attach`
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_event::units::parse_duration_ns;
+use floodmark_sampler::WatchProps;
+
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+use crate::watching::{SamplingArgs, Target, TraceArgs, Watch};
+use crate::words::quoted;
+
+/// Record the memory of a process that runs already, and of everything it starts
+///
+/// Ends when the process and its descendants have ended, when the time is up, or at Ctrl-C; what was
+/// watched goes on undisturbed. Its output is not recorded.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AttachArgs {
+    /// Number of the process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+    /// Stop watching after this time, as in 30s or 5min
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration_ns, help_heading = "Sampling")]
+    time: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark attach 4711
+  floodmark attach 4711 --for 30s -o look.flood
+  floodmark attach $(pgrep -n solver) --interval 100ms
+
+Exit codes: 0 it was watched, 2 it could not be";
+
+impl AttachArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let props = WatchProps { at_most_ns: self.time, ..self.sampling.props() };
+        let place = self.trace.place(&format!("pid-{}", self.pid));
+        let target = Target::Process(self.pid);
+        let command = command_of(self.pid);
+        let json = self.trace.json.clone();
+        Watch { target, props, place, command, json, next: "floodmark read" }.run(printer)
+    }
+}
+
+/// What the process was started as, or its number.
+fn command_of(pid: i32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(|word| quoted(&String::from_utf8_lossy(word))).collect();
+    if words.is_empty() { format!("process {pid}") } else { words.join(" ") }
+}

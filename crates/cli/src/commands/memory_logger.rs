@@ -1,0 +1,233 @@
+//! `floodmark memory_logger`: the options of the script of that name, so that what calls it goes on.
+//!
+//! What the script does with a log we do with a trace beside the place where the log would be. Options
+//! that have lost their meaning are accepted and do nothing; those we cannot serve are refused.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, Parser as _, ValueEnum};
+use floodmark_sampler::{Capture, Launch};
+
+use crate::args::Cli;
+use crate::error::hinted;
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+use crate::recording::Place;
+use crate::watching::{SamplingArgs, Target, Watch, parse_seconds};
+use crate::words::{quoted, words};
+
+/// Do what memory_logger.py does, with its options
+///
+/// Records a trace where the script would have written a log: NAME.flood instead of NAME.log. --read
+/// and --plot take traces and logs of the script, and print them as text. The exit code is the
+/// command's own.
+#[expect(clippy::doc_markdown, reason = "it is help, and a file's name in it")]
+#[expect(clippy::struct_excessive_bools, reason = "they are another program's options")]
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct MemoryLoggerArgs {
+    /// Run this command, cut into words as a shell does, and record its memory
+    #[arg(long, value_name = "COMMAND", group = "what", help_heading = "What to do")]
+    run: Option<String>,
+    /// Print a trace or a log
+    #[arg(long, value_name = "FILE", group = "what", help_heading = "What to do")]
+    read: Option<PathBuf>,
+    /// Print traces or logs, as text too
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "what", help_heading = "What to do")]
+    plot: Vec<PathBuf>,
+    /// Write the trace here; the ending becomes .flood
+    #[arg(long, value_name = "FILE", help_heading = "Recording")]
+    outfile: Option<PathBuf>,
+    /// Look exactly this often [default: every 10ms, faster while memory moves, slower while it rests]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Recording")]
+    repeat_rate: Option<u64>,
+    /// Record or show stacks
+    #[arg(long, help_heading = "Recording")]
+    pstack: bool,
+    /// Take stacks with this debugger
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Recording")]
+    debugger: Option<Debugger>,
+    /// Show the command's output between the rows
+    #[arg(long, help_heading = "Showing")]
+    stdout: bool,
+    /// Show every host by itself
+    #[arg(long, help_heading = "Showing")]
+    separate: bool,
+    #[command(flatten)]
+    ignored: IgnoredArgs,
+    /// Not supported yet: record on all nodes of a PBS job
+    #[arg(long, help_heading = "Not supported")]
+    pbs: bool,
+    /// Not supported yet: serve another instance
+    #[arg(long, num_args = 2, value_names = ["HOST", "PORT"], group = "what", help_heading = "Not supported")]
+    call_back_host: Option<Vec<String>>,
+}
+
+/// Options that do nothing here.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Accepted, without effect")]
+struct IgnoredArgs {
+    /// Wait before the first sample: there is nothing to wait for
+    #[arg(long, value_name = "SECONDS")]
+    sample_delay: Option<f64>,
+    /// Wait before agents start
+    #[arg(long, value_name = "SECONDS")]
+    pbs_delay: Option<f64>,
+    /// Place of a plot's legend
+    #[arg(long, value_name = "PLACE", value_parser = clap::builder::PossibleValuesParser::new(LEGENDS))]
+    legend: Option<String>,
+    /// Angle of a plot's texts
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    rotate_text: Option<i64>,
+    /// Shift of a plot's texts
+    #[arg(long, num_args = 2, value_names = ["X", "Y"], allow_hyphen_values = true)]
+    move_text: Option<Vec<f64>>,
+    /// Length of a plot's texts
+    #[arg(long, value_name = "N")]
+    trim_text: Option<u64>,
+    /// No colors in what a plot prints
+    #[arg(long)]
+    no_color: bool,
+    /// A dark plot
+    #[arg(long)]
+    darkmode: bool,
+}
+
+const LEGENDS: [&str; 12] = [
+    "best",
+    "right",
+    "left",
+    "center",
+    "upper left",
+    "upper center",
+    "upper right",
+    "lower left",
+    "lower center",
+    "lower right",
+    "center left",
+    "center right",
+];
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark memory_logger --run \"./solver-opt -i input.i\"
+  floodmark memory_logger --run \"mpiexec -n 4 ./solver-opt -i input.i\" --outfile run.log
+  floodmark memory_logger --read run.log --stdout";
+
+/// A debugger that the script knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Debugger {
+    /// The GNU debugger
+    Gdb,
+    /// That of LLVM
+    Lldb,
+}
+
+impl MemoryLoggerArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        if self.pbs || self.call_back_host.is_some() {
+            let option = if self.pbs { "--pbs" } else { "--call-back-host" };
+            return Err(hinted(
+                format!("{option} is not supported yet: Floodmark records on the host where it runs"),
+                "leave it out to record what runs on this host; every rank can also be wrapped by itself, \
+                 as in mpiexec -n 4 floodmark run -- ./solver",
+            ));
+        }
+        match &self.run {
+            Some(line) => self.record(line, printer),
+            None => self.show(printer),
+        }
+    }
+
+    fn record(&self, line: &str, printer: &Printer) -> Result<ExitStatus> {
+        if self.pstack && self.debugger.is_none() {
+            return Err(hinted("--pstack needs a debugger", "add --debugger gdb or --debugger lldb"));
+        }
+        let mut words = words(line).map_err(|what| {
+            hinted(format!("--run '{line}' cannot be cut into words: {what}"), "check its quotes")
+        })?;
+        if let Some(word) = words.iter().find(|word| word.starts_with('~')) {
+            return Err(hinted(format!("'{word}' stands for no path here"), "write the path in full"));
+        }
+        if words.is_empty() {
+            return Err(hinted("there is no command to run", "write it after --run, in quotes"));
+        }
+        if self.pstack {
+            printer.say("note: stacks are not recorded; memory and output are");
+        }
+        let path = trace_path(self.outfile.as_deref(), line, &words);
+        let goes_on = words.iter().any(|word| word == "--recover");
+        let place = if goes_on { Place::Append(path) } else { Place::Over(path) };
+        let command = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let program = words.remove(0);
+        let sampling = SamplingArgs { repeat_rate: self.repeat_rate, ..SamplingArgs::default() };
+        let watch = Watch {
+            target: Target::Command(Launch { capture: Capture::Pipes, ..Launch::new(program, words) }),
+            props: sampling.props(),
+            place,
+            command,
+            json: None,
+            next: "floodmark memory_logger --read",
+        };
+        watch.run(printer)
+    }
+
+    fn show(&self, printer: &Printer) -> Result<ExitStatus> {
+        for file in self.read.iter().chain(&self.plot) {
+            let mut typed = vec![OsString::from("floodmark"), "read".into(), found(file).into()];
+            let options =
+                [(self.stdout, "--stdout"), (self.separate, "--separate"), (self.pstack, "--pstack")];
+            typed.extend(options.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
+            let cli = Cli::try_parse_from(typed)?;
+            if let Some(command) = cli.command {
+                super::run(command, printer)?;
+            }
+        }
+        Ok(ExitStatus::Success)
+    }
+}
+
+/// Where the trace goes: where the script's log would, with another ending.
+fn trace_path(outfile: Option<&Path>, line: &str, words: &[String]) -> PathBuf {
+    if let Some(path) = outfile {
+        return path.with_extension("flood");
+    }
+    let input = words.iter().position(|word| word == "-i").and_then(|at| words.get(at + 1));
+    let name = match input {
+        // The script takes the name up to the first character that is not of a word.
+        Some(input) => {
+            let name = input.rsplit('/').next().unwrap_or_default();
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+            format!("{}_memory", &name[..end])
+        }
+        None => line.trim().replace("..", "").replace('/', "").replace(char::is_whitespace, "_"),
+    };
+    PathBuf::from(format!("{}.flood", crate::recording::name_of(&name)))
+}
+
+/// The file that was named, or the trace that is there instead of a log of that name.
+fn found(file: &Path) -> PathBuf {
+    let trace = file.with_extension("flood");
+    if !file.exists() && trace.exists() { trace } else { file.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(outfile: Option<&str>, line: &str) -> String {
+        let words = words(line).unwrap();
+        trace_path(outfile.map(Path::new), line, &words).display().to_string()
+    }
+
+    #[test]
+    fn traces_are_named_as_the_scripts_logs() {
+        assert_eq!(path(None, "./moose-opt -i simple_diffusion.i"), "simple_diffusion_memory.flood");
+        assert_eq!(path(None, "mpiexec -n 2 ../moose-opt -i a/b.c.i"), "b_memory.flood");
+        assert_eq!(path(None, "../bin/sleep 2"), "binsleep_2.flood");
+        assert_eq!(path(Some("out/run.log"), "sleep 2"), "out/run.flood");
+        assert_eq!(path(Some("run"), "sleep 2"), "run.flood");
+    }
+}

@@ -1,0 +1,99 @@
+//! `floodmark run`
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_sampler::{Capture, Launch, WatchProps};
+
+use crate::error::hinted;
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+use crate::watching::{SamplingArgs, Target, TraceArgs, Watch, marks};
+use crate::words::{quoted, words};
+
+/// Run a command and record the memory of everything it starts
+///
+/// The command runs as it would without Floodmark: same terminal, input, directory and signals. Every
+/// process it becomes is followed until the last one has ended. Its memory, its output and its marks go
+/// into a trace, a summary goes to standard error, and the exit code is the command's own. If a signal
+/// ended the command, Floodmark ends by the same signal once the trace is complete.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The command and its arguments; options after it are its own
+    #[arg(
+        value_name = "COMMAND",
+        required_unless_present = "run",
+        conflicts_with = "run",
+        trailing_var_arg = true
+    )]
+    command: Vec<OsString>,
+    /// The command as one text, cut into words as a shell does; nothing else of it is interpreted
+    #[arg(long, value_name = "COMMAND", help_heading = None)]
+    run: Option<String>,
+    /// Leave the command's output alone and do not record it
+    #[arg(long, conflicts_with_all = ["pty", "mark"], help_heading = "Output of the command")]
+    no_output: bool,
+    /// Give the command a terminal of its own, so that it writes as it would to a terminal
+    #[arg(long, help_heading = "Output of the command")]
+    pty: bool,
+    /// Begin a new phase at every line of output that matches this regular expression; repeatable
+    #[arg(long, value_name = "REGEX", help_heading = "Output of the command")]
+    mark: Vec<String>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark run -- ./solver -i input.i
+  floodmark run -o run.flood --mark 'Time Step [0-9]+' -- ./solver -i input.i
+  floodmark run --interval 2ms --json run.json -- python train.py
+  floodmark run -- mpiexec -n 4 ./solver
+  floodmark run --run \"./solver -i 'my input.i'\"
+
+Exit codes: the command's own; 127 it was not found, 126 it could not be run, 2 Floodmark failed
+before it started";
+
+impl RunArgs {
+    fn launch(&self) -> Result<Launch> {
+        let mut words = match &self.run {
+            None => self.command.clone(),
+            Some(line) => {
+                let words = words(line).map_err(|what| {
+                    hinted(format!("--run '{line}' cannot be cut into words: {what}"), "check its quotes")
+                })?;
+                words.into_iter().map(OsString::from).collect()
+            }
+        };
+        if words.is_empty() {
+            return Err(hinted("there is no command to run", "write it after --"));
+        }
+        let program = words.remove(0);
+        let capture = match (self.no_output, self.pty) {
+            (true, _) => Capture::None,
+            (false, true) => Capture::Terminal,
+            (false, false) => Capture::Pipes,
+        };
+        Ok(Launch { capture, ..Launch::new(program, words) })
+    }
+
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let launch = self.launch()?;
+        let props = WatchProps { marks: marks(&self.mark)?, ..self.sampling.props() };
+        let place = self.trace.place(&launch.program.to_string_lossy());
+        let command = command_line(&launch);
+        let target = Target::Command(launch);
+        let json = self.trace.json.clone();
+        Watch { target, props, place, command, json, next: "floodmark read" }.run(printer)
+    }
+}
+
+/// The command as one would type it.
+pub(crate) fn command_line(launch: &Launch) -> String {
+    let words = std::iter::once(&launch.program).chain(&launch.arguments);
+    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}

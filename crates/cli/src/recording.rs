@@ -1,0 +1,248 @@
+//! Recording a run into a trace: where it goes, who seals it, and how it is completed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use floodmark_event::clock::Anchor;
+use floodmark_event::tail::{RecordProps, Recorder};
+use floodmark_sampler::{Exit, Outcome};
+use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
+use floodmark_view::plain;
+
+use crate::env::{EnvVars, value};
+use crate::error::hinted;
+
+/// Longest name that is made of a command.
+const NAME_BYTES: usize = 60;
+/// How many names are tried.
+const MOST_NAMES: u32 = 10_000;
+
+/// Where a trace goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Into this directory, which must not be there yet.
+    New(PathBuf),
+    /// Into this directory, in place of a trace that may be there.
+    Over(PathBuf),
+    /// Into this trace, which goes on.
+    Append(PathBuf),
+    /// Into a directory of this name, or of this name and a number.
+    Numbered(String),
+}
+
+impl Place {
+    /// Makes the directory.
+    fn take(&self) -> Result<Taken> {
+        let new = |path: &Path| Taken { trace: path.to_owned(), is_new: true, replaced: None };
+        match self {
+            Self::New(path) => make(path).map(|()| new(path)).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => hinted(
+                    format!("{} exists already", path.display()),
+                    "choose another name, or replace it with --overwrite",
+                ),
+                _ => anyhow::Error::new(error).context(format!("creating {}", path.display())),
+            }),
+            Self::Over(path) => {
+                let taken = Taken { replaced: set_aside(path)?, ..new(path) };
+                if let Err(error) = make(path) {
+                    taken.give_back();
+                    return Err(error).with_context(|| format!("creating {}", path.display()));
+                }
+                Ok(taken)
+            }
+            Self::Append(path) => {
+                if Trace::open(path)?.is_live() {
+                    let what = format!("{} is being recorded", path.display());
+                    return Err(hinted(what, "wait until that has ended"));
+                }
+                Ok(Taken { is_new: false, ..new(path) })
+            }
+            Self::Numbered(name) => numbered(name).map(|path| new(&path)),
+        }
+    }
+}
+
+/// A directory to record into.
+struct Taken {
+    trace: PathBuf,
+    /// Whether there is nothing in it but what we record.
+    is_new: bool,
+    /// Where the trace is that was there before.
+    replaced: Option<PathBuf>,
+}
+
+impl Taken {
+    /// Leaves everything as it was. What cannot be put back stays where it was set aside.
+    fn give_back(&self) {
+        if self.is_new {
+            let _ = fs::remove_dir_all(&self.trace);
+        }
+        if let Some(replaced) = &self.replaced {
+            let _ = fs::rename(replaced, &self.trace);
+        }
+    }
+
+    /// There is a new trace, so the one before it goes.
+    fn keep(&self) {
+        if let Some(replaced) = &self.replaced {
+            let _ = fs::remove_dir_all(replaced);
+        }
+    }
+}
+
+/// Makes a directory for a trace; an empty one will do.
+fn make(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(path) => Ok(()),
+        made => made,
+    }
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Sets a trace aside that is not being recorded, so that it can be put back should the command not
+/// start.
+fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
+    if !path.exists() || is_empty(path) {
+        return Ok(None);
+    }
+    if !is_trace(path) {
+        let what = format!("{} is no trace, so it is not replaced", path.display());
+        return Err(hinted(what, "choose another name with -o"));
+    }
+    // One that cannot be read may be replaced; one that somebody writes may not.
+    if Trace::open(path).is_ok_and(|trace| trace.is_live()) {
+        let what = format!("{} is being recorded, so it is not replaced", path.display());
+        return Err(hinted(what, "choose another name with -o"));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.replaced", std::process::id()));
+    fs::rename(path, &aside).with_context(|| format!("replacing {}", path.display()))?;
+    Ok(Some(aside))
+}
+
+/// Makes the first of `name.flood`, `name-2.flood`, … that is not there.
+fn numbered(name: &str) -> Result<PathBuf> {
+    for number in 1..=MOST_NAMES {
+        let path = match number {
+            1 => PathBuf::from(format!("{name}.flood")),
+            _ => PathBuf::from(format!("{name}-{number}.flood")),
+        };
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let folder = std::env::current_dir().unwrap_or_default();
+                return Err(error).context(format!("creating {} in {}", path.display(), folder.display()));
+            }
+        }
+    }
+    Err(hinted(format!("there are {MOST_NAMES} traces named {name} here"), "choose a name with -o"))
+}
+
+/// Makes a name for a trace of what was typed: only characters that need no quoting.
+pub(crate) fn name_of(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let keep = |c: char| if c.is_alphanumeric() || "._-+".contains(c) { c } else { '_' };
+    let mut name: String = plain(name).chars().map(keep).collect();
+    name.truncate(name.floor_char_boundary(NAME_BYTES));
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() { "run".to_owned() } else { name.to_owned() }
+}
+
+/// A recording that is going on.
+pub(crate) struct Recording {
+    taken: Taken,
+    recorder: Recorder,
+    sealer: SealerThread,
+}
+
+impl Recording {
+    /// Begins to record `command` into a new trace.
+    pub(crate) fn start(place: &Place, command: String) -> Result<Self> {
+        let taken = place.take()?;
+        let trace = &taken.trace;
+        let run = Run {
+            command: Some(command),
+            host: host(),
+            user: value(EnvVars::USER).or_else(|| value(EnvVars::LOGNAME)),
+            start_ns: Some(Anchor::now().utc_ns),
+            ..Run::default()
+        };
+        let started = SealerThread::spawn(trace, run).map_err(anyhow::Error::new).and_then(|sealer| {
+            match Recorder::start(RecordProps::new(trace)) {
+                Ok(recorder) => Ok((sealer, recorder)),
+                Err(error) => {
+                    let _ = sealer.stop();
+                    Err(error.into())
+                }
+            }
+        });
+        match started {
+            Ok((sealer, recorder)) => Ok(Self { taken, recorder, sealer }),
+            Err(error) => {
+                taken.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Directory of the trace.
+    pub(crate) fn trace(&self) -> &Path {
+        &self.taken.trace
+    }
+
+    /// Ends the recording of something that never began.
+    pub(crate) fn discard(self) {
+        self.recorder.stop();
+        let _ = self.sealer.stop();
+        self.taken.give_back();
+    }
+
+    /// Completes the trace.
+    pub(crate) fn finish(self, outcome: &Outcome) -> Result<Manifest> {
+        self.recorder.stop();
+        self.taken.keep();
+        let mut manifest = self.sealer.stop()?;
+        manifest.run.exit_status = outcome.exit.map(Exit::code).map(i32::from);
+        let anchor = anchor(&manifest).unwrap_or_else(Anchor::now);
+        if self.taken.is_new {
+            manifest.run.start_ns = Some(anchor.utc_ns(outcome.began_ns));
+        }
+        manifest.run.end_ns = Some(anchor.utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns)));
+        manifest.save(&self.taken.trace)?;
+        Ok(manifest)
+    }
+}
+
+/// Where the monotonic clock stands in UTC for samples of this trace.
+pub(crate) fn anchor(manifest: &Manifest) -> Option<Anchor> {
+    let boot = manifest.processes.last().map(|process| &process.boot)?;
+    let clock = manifest.clocks.iter().find(|clock| clock.boot == *boot)?;
+    Some(Anchor { monotonic_ns: clock.monotonic_ns, utc_ns: clock.utc_ns })
+}
+
+fn host() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_traces_need_no_quoting() {
+        assert_eq!(name_of("/usr/bin/python3.11"), "python3.11");
+        assert_eq!(name_of("./my solver;rm"), "my_solver_rm");
+        assert_eq!(name_of("../.."), "run");
+        assert_eq!(name_of("-rf"), "rf");
+        assert_eq!(name_of(""), "run");
+        assert_eq!(name_of("\u{1b}[31mevil"), "_31mevil");
+        assert_eq!(name_of(&"é".repeat(100)).len(), 60);
+    }
+}

@@ -1,0 +1,350 @@
+//! Runs: how a command ended, how high its memory rose, when, in which process and phase.
+
+use floodmark_analyze::{PhaseMemory, ProcessMemory, RunMemory};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
+
+use crate::figures::{bytes_exactly, counted, percent};
+use crate::layout::{Layout, Lines, styled};
+use crate::plain::plain;
+use crate::report::View;
+use crate::table::{Cell, Column, Table, wrap, wrap_after};
+
+/// Columns for the names of facts.
+const NAME_WIDTH: usize = 11;
+/// What the part of a run before the first mark is called.
+const BEFORE_MARKS: &str = "(start)";
+/// Phases that are shown unless all are asked for.
+const PHASES: usize = 12;
+
+/// A command that was run, or a process that was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RunSummary {
+    /// What was run.
+    pub command: Option<String>,
+    /// How it ended: its exit code, or 128 and the number of the signal; none where that is not known.
+    pub exit_status: Option<i32>,
+    /// Name of the signal that ended it.
+    pub signal: Option<String>,
+    /// When it began.
+    pub start_time_ns: Option<i64>,
+    /// How long it took.
+    pub duration_ns: Option<u64>,
+    /// What watching it cost and missed.
+    #[serde(flatten)]
+    pub cost: RunCost,
+    /// Its memory.
+    #[serde(flatten)]
+    pub memory: RunMemory,
+    /// What could not be done as it should be.
+    pub notes: Vec<String>,
+}
+
+/// What watching a run cost and missed, beside what its samples tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RunCost {
+    /// Sweeps made.
+    pub sweeps: Option<u64>,
+    /// Longest time between two of them.
+    pub longest_gap_ns: Option<u64>,
+    /// Processes that were left running.
+    pub left_processes: Option<u64>,
+    /// How much less the total that counts shared memory once may have been.
+    pub peak_pss_error_bytes: Option<u64>,
+}
+
+impl View for RunSummary {
+    const SCHEMA: &'static str = "floodmark.run/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        let mut text = Lines::default();
+        let start_ns = self.start_time_ns.or(self.memory.first_time_ns);
+        text.headline(&headline(&self.memory, start_ns), &format_bytes(self.memory.peak_rss_bytes), layout);
+        text.blank();
+        text.block(self.facts(start_ns, layout));
+        text.block(memory_tables(&self.memory, start_ns, layout));
+        if !self.notes.is_empty() {
+            text.blank();
+        }
+        let lead = format!("{} ", styled(layout.palette.doubtful, "note:"));
+        for note in &self.notes {
+            text.line(wrap_after(&lead, 6, &plain(note), layout.width));
+        }
+        text.text()
+    }
+}
+
+impl RunSummary {
+    fn facts(&self, start_ns: Option<i64>, layout: &Layout) -> String {
+        let memory = &self.memory;
+        let mut facts = Facts { text: Lines::default(), layout };
+        facts.add("command", self.command.clone());
+        facts.add("ended", Some(self.ended()));
+        facts.add("processes", Some(self.processes()));
+        facts.add("PSS", self.proportional(start_ns));
+        memory_facts(memory, start_ns, &mut facts);
+        facts.add("own cost", self.own_cost());
+        facts.text.text()
+    }
+
+    fn ended(&self) -> String {
+        let how = match (&self.signal, self.exit_status) {
+            (Some(signal), _) => format!("killed by {signal}"),
+            (None, Some(status)) => format!("exit status {status}"),
+            (None, None) if self.cost.left_processes.is_some_and(|left| left > 0) => "still running".into(),
+            (None, None) => "how is not known".into(),
+        };
+        let after = self.duration_ns.map(|ns| format!(" after {}", format_duration_ns(ns)));
+        how + &after.unwrap_or_default()
+    }
+
+    fn processes(&self) -> String {
+        let mut parts = vec![format_count(self.memory.processes)];
+        if let Some(most) = self.memory.most_processes.filter(|most| *most > 1) {
+            parts.push(format!("at most {} at a time", format_count(most)));
+        }
+        if let Some(left) = self.cost.left_processes.filter(|left| *left > 0) {
+            parts.push(format!("{} left running", format_count(left)));
+        }
+        parts.join(", ")
+    }
+
+    fn proportional(&self, start_ns: Option<i64>) -> Option<String> {
+        let memory = &self.memory;
+        let peak = memory.peak_pss_bytes?;
+        let doubt = self.cost.peak_pss_error_bytes.filter(|bytes| *bytes > 0);
+        let doubt = doubt.map(|bytes| format!(" (or up to {} less)", format_bytes(bytes)));
+        let when = after(memory.peak_pss_time_ns, start_ns);
+        Some(format!(
+            "{}{} at most{when}, where shared memory counts once",
+            format_bytes(peak),
+            doubt.unwrap_or_default()
+        ))
+    }
+
+    fn own_cost(&self) -> Option<String> {
+        let memory = &self.memory;
+        let cpu_ns = memory.own_cpu_ns?;
+        let mut parts = vec![match self.duration_ns.filter(|ns| *ns > 0) {
+            Some(ns) => format!(
+                "{} CPU, {} of a core",
+                format_duration_ns(cpu_ns),
+                percent(cpu_ns as f64 / ns as f64)
+            ),
+            None => format!("{} CPU", format_duration_ns(cpu_ns)),
+        }];
+        match (memory.late_sweeps, self.cost.sweeps) {
+            (Some(late), Some(sweeps)) => {
+                parts.push(format!("{} of {} late", format_count(late), counted(sweeps, "sweep")));
+            }
+            (Some(late), None) => parts.push(format!("{} late", counted(late, "sweep"))),
+            _ => {}
+        }
+        if let Some(missed) = memory.missed_processes {
+            let processes = match missed {
+                0 => "no process".to_owned(),
+                1 => "1 process".to_owned(),
+                _ => format!("{} processes", format_count(missed)),
+            };
+            parts.push(format!("{processes} missed"));
+        }
+        Some(parts.join("; "))
+    }
+}
+
+/// Named facts under one another.
+struct Facts<'a> {
+    text: Lines,
+    layout: &'a Layout,
+}
+
+impl Facts<'_> {
+    fn add(&mut self, name: &str, value: Option<String>) {
+        if let Some(value) = value {
+            let lead = format!("  {name:NAME_WIDTH$}  ");
+            self.text.line(wrap_after(&lead, NAME_WIDTH + 4, &plain(&value), self.layout.width));
+        }
+    }
+}
+
+/// What else had memory: devices and groups.
+fn memory_facts(memory: &RunMemory, start_ns: Option<i64>, facts: &mut Facts<'_>) {
+    for device in &memory.devices {
+        let of = device.total_bytes.map(|bytes| format!(" of {}", format_bytes(bytes)));
+        let when = after(device.peak_time_ns, start_ns);
+        let text = format!(
+            "{}{} at most{when}, {}",
+            format_bytes(device.peak_bytes),
+            of.unwrap_or_default(),
+            device.name
+        );
+        facts.add(&format!("GPU {}", device.device), Some(text));
+    }
+    for group in &memory.cgroups {
+        let Some(limit) = group.limit_bytes else { continue };
+        let used = group.peak_usage_bytes.or(group.peak_bytes).unwrap_or(0);
+        let share = percent(used as f64 / limit.max(1) as f64);
+        let text = format!("{} for control group {}, {share} used at most", format_bytes(limit), group.path);
+        facts.add("limit", Some(text));
+    }
+}
+
+fn after(time_ns: Option<i64>, start_ns: Option<i64>) -> String {
+    match (time_ns, start_ns) {
+        (Some(time_ns), Some(start_ns)) => {
+            format!(" at {}", format_duration_ns(time_ns.saturating_sub(start_ns).max(0) as u64))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The highest sum in a sentence.
+fn headline(memory: &RunMemory, start_ns: Option<i64>) -> String {
+    if memory.peak_rss_bytes == 0 {
+        return "No memory could be read".into();
+    }
+    let bound = if memory.peak_is_bound { "at most " } else { "" };
+    let when = after(memory.peak_time_ns, start_ns);
+    let phase = memory.peak_phase.and_then(|at| memory.phases.get(at)).map(phase_name);
+    let phase = phase.map(|name| format!(", in phase {}", plain(name)));
+    format!(
+        "Peak {bound}{} resident{when}{}",
+        bytes_exactly(memory.peak_rss_bytes),
+        phase.unwrap_or_default()
+    )
+}
+
+/// A sentence and tables about the memory of a run, for reports that are about more.
+pub(crate) fn memory_text(memory: &RunMemory, start_ns: Option<i64>, layout: &Layout) -> String {
+    let mut text = Lines::default();
+    text.line(wrap(&headline(memory, start_ns), layout.width, 2));
+    let mut facts = Facts { text: Lines::default(), layout };
+    memory_facts(memory, start_ns, &mut facts);
+    let facts = facts.text.text();
+    if !facts.is_empty() {
+        text.blank();
+        text.block(facts);
+    }
+    text.block(memory_tables(memory, start_ns, layout));
+    text.text()
+}
+
+fn memory_tables(memory: &RunMemory, start_ns: Option<i64>, layout: &Layout) -> String {
+    let mut text = Lines::default();
+    if !memory.process_list.is_empty() {
+        text.blank();
+        text.block(process_table(memory, layout));
+    }
+    if !memory.phases.is_empty() {
+        text.blank();
+        text.block(phase_table(&memory.phases, start_ns, layout));
+    }
+    text.text()
+}
+
+fn process_table(memory: &RunMemory, layout: &Layout) -> String {
+    let list = &memory.process_list;
+    let shown = layout.rows.unwrap_or(usize::MAX).min(list.len());
+    let mut table = Table::new([
+        Column::long("process"),
+        Column::figure("pid"),
+        Column::figure("peak RSS"),
+        Column::figure("at the peak").rank(2),
+        Column::figure("PSS").rank(3),
+        Column::figure("GPU").rank(1),
+        Column::text("ended").rank(4),
+    ]);
+    let bytes = |bytes: Option<u64>| Cell::from(bytes.map_or_else(|| "-".into(), format_bytes));
+    for process in &list[..shown] {
+        let about = if process.peak_is_exact { "" } else { "≥ " };
+        table.row([
+            Cell::from(&process.name),
+            Cell::from(process.pid.to_string()),
+            Cell::from(format!("{about}{}", format_bytes(process.peak_rss_bytes))),
+            bytes(process.rss_at_peak_bytes),
+            bytes(process.peak_pss_bytes),
+            bytes(process.peak_gpu_bytes),
+            Cell::from(process.wait_status.map_or_else(|| "-".into(), ending)),
+        ]);
+    }
+    let any = |has: fn(&ProcessMemory) -> bool| list[..shown].iter().any(has);
+    table.keep(&[
+        true,
+        true,
+        true,
+        list.len() > 1,
+        any(|process| process.peak_pss_bytes.is_some()),
+        any(|process| process.peak_gpu_bytes.is_some()),
+        any(|process| process.wait_status.is_some_and(|status| status != 0)),
+    ]);
+    let more = (list.len() - shown) as u64 + memory.processes_omitted;
+    table.text(layout) + &left_out(more, layout)
+}
+
+/// The line that says how many rows are not shown; a summary has no option for more.
+fn left_out(count: u64, layout: &Layout) -> String {
+    if count == 0 {
+        return String::new();
+    }
+    format!("  {}\n", styled(layout.palette.faint, format_args!("… and {} more", format_count(count))))
+}
+
+fn phase_table(phases: &[PhaseMemory], start_ns: Option<i64>, layout: &Layout) -> String {
+    let most = if layout.rows.is_some() { PHASES } else { usize::MAX };
+    // Of many phases those with the highest peaks, in the order of time.
+    let mut order: Vec<usize> = (0..phases.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(phases[*at].peak_rss_bytes));
+    order.truncate(most);
+    order.sort_unstable();
+    let mut table = Table::new([
+        Column::long("phase"),
+        Column::figure("from"),
+        Column::figure("peak RSS"),
+        Column::figure("PSS").rank(1),
+        Column::figure("growth"),
+    ]);
+    for phase in order.iter().map(|at| &phases[*at]) {
+        let from =
+            phase.start_time_ns.zip(start_ns).map_or(0, |(from, start)| from.saturating_sub(start).max(0));
+        // With the last process everything is given back; that is no finding.
+        let is_last = phase.end_time_ns.is_none() && phase.end_rss_bytes == 0;
+        let growth = if is_last { "-".into() } else { signed(phase.growth_bytes()) };
+        table.row([
+            Cell::from(phase_name(phase)),
+            Cell::from(format_duration_ns(from as u64)),
+            Cell::from(format_bytes(phase.peak_rss_bytes)),
+            Cell::from(phase.peak_pss_bytes.map_or_else(|| "-".into(), format_bytes)),
+            Cell::from(growth),
+        ]);
+    }
+    table.text(layout) + &left_out((phases.len() - order.len()) as u64, layout)
+}
+
+fn phase_name(phase: &PhaseMemory) -> &str {
+    phase.name.as_deref().unwrap_or(BEFORE_MARKS)
+}
+
+fn signed(bytes: i64) -> String {
+    let text = format_signed_bytes(bytes);
+    if bytes > 0 && !text.starts_with('+') { format!("+{text}") } else { text }
+}
+
+/// How a process ended, from a status as `wait` gives it: `exit 3`, `SIGKILL`.
+fn ending(status: i32) -> String {
+    match status & 0x7f {
+        0 => format!("exit {}", status >> 8 & 0xff),
+        number => signal_name(number),
+    }
+}
+
+/// Name of a signal, as in `SIGKILL`.
+pub fn signal_name(number: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    match usize::try_from(number - 1).ok().and_then(|at| NAMES.get(at)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("signal {number}"),
+    }
+}
