@@ -9,6 +9,7 @@ mod peaks;
 mod programs;
 mod shared;
 mod signals;
+mod stacks;
 mod terminal;
 mod tree;
 mod untouched;

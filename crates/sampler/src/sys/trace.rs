@@ -1,0 +1,218 @@
+//! Stopping a thread of another process for a moment, and reading its memory.
+//!
+//! A thread that we trace goes on by itself when the thread that traces it ends, however it ends: the
+//! kernel lets it go. Nothing here asks the kernel to end what is traced (`PTRACE_O_EXITKILL`).
+#![expect(unsafe_code, reason = "ptrace, waitid and process_vm_readv are C functions")]
+
+use std::io;
+
+use super::checked;
+
+/// Registers that a stack is unwound from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    /// The instruction.
+    pub(crate) instruction: u64,
+    /// The stack.
+    pub(crate) stack: u64,
+    /// The frame.
+    pub(crate) frame: u64,
+    /// The return address, where it is in a register.
+    pub(crate) link: u64,
+}
+
+/// Why a thread was not stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is over.
+    Gone,
+    /// We may not, or somebody else traces it.
+    Denied,
+}
+
+/// A thread that we trace.
+///
+/// It must be let go by the thread that began to trace it, which the type cannot say; it is neither
+/// sent nor shared where it is used.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    process: i32,
+    thread: i32,
+    state: State,
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It runs, or has been asked to stop.
+    Running,
+    /// It is stopped, and gets this signal when it goes on; 0 for none.
+    Stopped(i32),
+    /// It is over, or nobody's.
+    Gone,
+}
+
+impl Traced {
+    /// Begins to trace a thread, which goes on running.
+    pub(crate) fn seize(process: i32, thread: i32) -> Result<Self, Refusal> {
+        // No options: the thread must neither end with us nor tell us of anything.
+        request(libc::PTRACE_SEIZE, thread, 0).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => Refusal::Gone,
+            _ => Refusal::Denied,
+        })?;
+        Ok(Self { process, thread, state: State::Running, not_send: std::marker::PhantomData })
+    }
+
+    /// Stops the thread and waits until it has stopped.
+    pub(crate) fn stop(&mut self) -> Result<(), Refusal> {
+        // It fails for one that is over but for being waited for, or became the first thread in exec.
+        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
+        self.wait();
+        match self.state {
+            State::Stopped(_) => Ok(()),
+            _ => Err(Refusal::Gone),
+        }
+    }
+
+    /// Waits for the thread to stop, or to end.
+    fn wait(&mut self) {
+        match wait_for(self.thread) {
+            Waited::Stopped(signal) => self.state = State::Stopped(signal),
+            Waited::Over => {
+                leave_to_parent(self.process, self.thread);
+                self.state = State::Gone;
+            }
+            // A thread that calls exec takes over the number of the first one, and we still trace it.
+            Waited::NotOurs if self.thread != self.process => {
+                self.thread = self.process;
+                if request(libc::PTRACE_INTERRUPT, self.thread, 0).is_err() {
+                    self.state = State::Gone;
+                    return;
+                }
+                self.wait();
+            }
+            Waited::NotOurs => self.state = State::Gone,
+        }
+    }
+
+    /// Reads the registers of a stopped thread.
+    pub(crate) fn registers(&self) -> io::Result<Registers> {
+        // SAFETY: all zeros is a valid set of registers.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        let mut place = libc::iovec {
+            iov_base: (&raw mut registers).cast(),
+            iov_len: std::mem::size_of::<libc::user_regs_struct>(),
+        };
+        // SAFETY: the kernel writes at most `iov_len` bytes to the place, which is as large.
+        let result = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGSET,
+                self.thread,
+                NT_PRSTATUS as *mut libc::c_void,
+                &raw mut place,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Registers::from(&registers))
+    }
+}
+
+/// General registers, as `PTRACE_GETREGSET` counts.
+const NT_PRSTATUS: usize = 1;
+
+#[cfg(target_arch = "x86_64")]
+impl From<&libc::user_regs_struct> for Registers {
+    fn from(registers: &libc::user_regs_struct) -> Self {
+        Self { instruction: registers.rip, stack: registers.rsp, frame: registers.rbp, link: 0 }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl From<&libc::user_regs_struct> for Registers {
+    fn from(registers: &libc::user_regs_struct) -> Self {
+        let (frame, link) = (registers.regs[29], registers.regs[30]);
+        Self { instruction: registers.pc, stack: registers.sp, frame, link }
+    }
+}
+
+/// Lets the thread go on.
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if self.state == State::Running {
+            // Only what has stopped can be let go.
+            let _ = self.stop();
+        }
+        if let State::Stopped(signal) = self.state {
+            // It fails for a thread that was killed while it was stopped, which then is to be waited for.
+            if request(libc::PTRACE_DETACH, self.thread, signal as usize).is_err() {
+                leave_to_parent(self.process, self.thread);
+            }
+        }
+    }
+}
+
+fn request(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
+    // SAFETY: these requests take a number and no address.
+    let result = unsafe {
+        libc::ptrace(request, thread, std::ptr::null_mut::<libc::c_void>(), data as *mut libc::c_void)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+enum Waited {
+    /// It has stopped; the signal is one that it was about to get, or 0.
+    Stopped(i32),
+    Over,
+    NotOurs,
+}
+
+fn wait_for(thread: i32) -> Waited {
+    loop {
+        // SAFETY: all zeros is a valid siginfo_t.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // What is found stays to be found again: the end of a child of ours is for others to read.
+        let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
+        // SAFETY: `info` is a valid place for the result.
+        match checked(unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Waited::NotOurs,
+            Ok(_) if matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
+                // SAFETY: waitid filled the fields of SIGCHLD in.
+                let status = unsafe { info.si_status() };
+                // With an event it is the stop that we asked for, or one of the whole process.
+                return Waited::Stopped(if status >> 8 == 0 { status & 0x7f } else { 0 });
+            }
+            Ok(_) => return Waited::Over,
+        }
+    }
+}
+
+/// Takes note of the end of a thread that we traced, so that its parent hears of it; if we are the
+/// parent, its end is left where the watcher finds it.
+fn leave_to_parent(process: i32, thread: i32) {
+    if thread == process && is_our_child(process) {
+        return;
+    }
+    // SAFETY: all zeros is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: `info` is a valid place for the result.
+    let _ = unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) };
+}
+
+fn is_our_child(process: i32) -> bool {
+    let own = std::process::id() as i32;
+    crate::tree::walk::look_at(process).is_some_and(|found| found.parent == own)
+}
+
+/// Copies memory of a process; returns how much of it could be read, from the beginning.
+pub(crate) fn read_memory(process: i32, address: u64, buffer: &mut [u8]) -> usize {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
+    // SAFETY: the kernel writes to `buffer` alone, no more than its length; the other address is read in
+    // the other process, and checked by the kernel.
+    let read = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(read).unwrap_or(0)
+}
