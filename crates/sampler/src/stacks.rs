@@ -44,8 +44,9 @@ pub use tools::Tool;
 pub use unwind::End;
 pub use when::{StackRequest, StackWhen};
 
-use native::{Languages, Native};
+use native::Native;
 use tools::Helper;
+use tracer::Languages;
 use when::Trigger;
 
 /// How stacks are taken.

@@ -19,6 +19,9 @@ use super::maps::{Code, FileKey};
 /// The largest file of the kernel's own that is believed to be one.
 pub(crate) const MOST_VDSO: u64 = 1 << 20;
 
+/// Where distributions put separate symbols, by build.
+const SEPARATE: &str = "/usr/lib/debug/.build-id";
+
 /// Where the bytes of a module are.
 #[derive(Debug)]
 pub(crate) enum Bytes {
@@ -41,14 +44,24 @@ pub(crate) struct Image {
     text: Option<Range<u64>>,
     frames: Option<Section>,
     index: Option<Section>,
+    /// What separate symbols of this very build are filed under.
+    build: Option<Vec<u8>>,
     /// Functions of a module that is in no file: address, size, name.
     functions: Vec<(u64, u64, String)>,
 }
 
 impl Image {
     fn read(key: FileKey, bytes: Bytes) -> Option<Self> {
-        let mut image =
-            Self { key, bytes, segments: vec![], text: None, frames: None, index: None, functions: vec![] };
+        let mut image = Self {
+            key,
+            bytes,
+            segments: Vec::new(),
+            text: None,
+            frames: None,
+            index: None,
+            build: None,
+            functions: Vec::new(),
+        };
         match &image.bytes {
             Bytes::File(file) => {
                 let cache = ReadCache::new(file.try_clone().ok()?);
@@ -96,6 +109,15 @@ impl Image {
         self.key.name()
     }
 
+    /// Separate symbols of the module, where they are installed.
+    pub(crate) fn separate_symbols(&self) -> Option<PathBuf> {
+        let (first, rest) = self.build.as_deref()?.split_first()?;
+        let mut name = format!("{SEPARATE}/{first:02x}/");
+        rest.iter().for_each(|byte| name.push_str(&format!("{byte:02x}")));
+        let path = PathBuf::from(name + ".debug");
+        path.is_file().then_some(path)
+    }
+
     /// A path to read names from; none for what is in no file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         let Bytes::File(file) = &self.bytes else { return None };
@@ -123,6 +145,7 @@ struct Parts {
     text: Option<Range<u64>>,
     frames: Option<Section>,
     index: Option<Section>,
+    build: Option<Vec<u8>>,
 }
 
 impl Parts {
@@ -145,12 +168,13 @@ impl Parts {
             text: range(".text"),
             frames: section(".eh_frame"),
             index: section(".eh_frame_hdr"),
+            build: file.build_id().ok().flatten().map(<[u8]>::to_vec),
         })
     }
 
     fn put(self, image: &mut Image) {
         (image.segments, image.text) = (self.segments, self.text);
-        (image.frames, image.index) = (self.frames, self.index);
+        (image.frames, image.index, image.build) = (self.frames, self.index, self.build);
     }
 }
 

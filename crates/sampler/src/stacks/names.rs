@@ -34,7 +34,7 @@ pub(crate) struct Namer {
     /// By module and address; a module is where it is, and never goes.
     known: HashMap<(usize, u64), Names>,
     /// Paths of modules, looked at once; the module is kept so that its place is not another's.
-    paths: HashMap<usize, (Arc<Image>, Option<PathBuf>)>,
+    paths: HashMap<usize, (Arc<Image>, Vec<PathBuf>)>,
 }
 
 impl Default for Namer {
@@ -67,17 +67,25 @@ impl Namer {
 
     fn look_up(&mut self, image: &Arc<Image>, address: u64) -> Vec<NamedFrame> {
         let key = Arc::as_ptr(image) as usize;
-        let entry = self.paths.entry(key).or_insert_with(|| (Arc::clone(image), image.path()));
+        let paths = || image.separate_symbols().into_iter().chain(image.path()).collect();
+        let (_, paths) = self.paths.entry(key).or_insert_with(|| (Arc::clone(image), paths()));
         let unnamed = NamedFrame { module: image.name().to_owned(), address, ..NamedFrame::default() };
-        let Some(path) = entry.1.clone() else {
+        if paths.is_empty() {
             let function = image.function(address).unwrap_or_default().to_owned();
             return vec![NamedFrame { function, ..unnamed }];
-        };
+        }
+        let paths = paths.clone();
+        let names = paths.iter().find_map(|path| self.look_into(path, &unnamed));
+        names.unwrap_or_else(|| vec![unnamed])
+    }
+
+    /// Names of a frame from one file; none if it does not have it.
+    fn look_into(&self, path: &PathBuf, unnamed: &NamedFrame) -> Option<Vec<NamedFrame>> {
         // Debug information has the lines, but not always the whole names.
-        let symbol = self.symbol(&path, address, Detail::Functions);
-        let line = self.symbol(&path, address, Detail::Lines);
-        let function = symbol.as_ref().or(line.as_ref()).map(|symbol| symbol.name.to_string());
-        let mut names = vec![NamedFrame { function: function.unwrap_or_default(), ..unnamed.clone() }];
+        let symbol = self.symbol(path, unnamed.address, Detail::Functions);
+        let line = self.symbol(path, unnamed.address, Detail::Lines);
+        let function = symbol.as_ref().or(line.as_ref()).map(|symbol| symbol.name.to_string())?;
+        let mut names = vec![NamedFrame { function, ..unnamed.clone() }];
         if let Some(line) = line {
             if let Some(code) = line.code_info.as_deref() {
                 put_place(&mut names[0], code);
@@ -92,7 +100,7 @@ impl Namer {
         }
         // They come from the outside in.
         names.reverse();
-        names
+        Some(names)
     }
 
     fn symbol(&self, path: &PathBuf, address: u64, detail: Detail) -> Option<Sym<'_>> {

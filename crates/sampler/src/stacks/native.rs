@@ -8,19 +8,11 @@ use floodmark_event::StackReason;
 
 use super::image::{Bytes, MOST_VDSO};
 use super::maps::{Code, FileKey, Maps};
-use super::python::{self, PythonProcesses};
-use super::tracer::{Job, Tracer};
+use super::tracer::{Job, Languages, Tracer};
 use super::worker::{Snapshot, Worker};
 use super::{StackReport, StackTarget, TakenStack};
 use crate::error::{Error, Result};
 use crate::sys::trace::read_memory;
-
-/// Which frames are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Languages {
-    Native,
-    Python,
-}
 
 /// The threads that do the work, and what they were told already.
 #[derive(Debug)]
@@ -29,14 +21,13 @@ pub(crate) struct Native {
     worker: Worker,
     /// Modules that the worker knows.
     known: HashSet<FileKey>,
-    python: Option<PythonProcesses>,
+    languages: Languages,
 }
 
 impl Native {
     pub(crate) fn start(languages: Languages) -> Result<Self> {
         let worker = Worker::start().map_err(Error::system("starting a thread for names"))?;
-        let python = (languages == Languages::Python).then(PythonProcesses::default);
-        Ok(Self { tracer: Tracer::default(), worker, known: HashSet::new(), python })
+        Ok(Self { tracer: Tracer::default(), worker, known: HashSet::new(), languages })
     }
 
     pub(crate) fn take(
@@ -53,8 +44,7 @@ impl Native {
             return;
         };
         let maps = Arc::new(maps);
-        let python = self.python.as_mut().and_then(|known| known.find(process, &maps));
-        let job = Job { process, maps: Arc::clone(&maps), python };
+        let job = Job { process, maps: Arc::clone(&maps), languages: self.languages };
         let Ok(copies) = self.tracer.take(job) else {
             report.fail("no thread could be started to take stacks".into());
             return;
@@ -71,14 +61,13 @@ impl Native {
             return;
         }
         report.processes += 1;
-        let names = match &mut self.python {
-            Some(known) => known.names(process, &copies.threads),
-            None => python::Names::default(),
-        };
+        if let Some(failure) = copies.python_failure {
+            report.python_failures += 1;
+            report.say(format!("frames of Python in process {process}: {failure}"));
+        }
         let files = self.new_files(process, &maps);
-        let threads = copies.threads;
-        let subject = target.subject;
-        self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, python: names });
+        let (threads, python, subject) = (copies.threads, copies.python, target.subject);
+        self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, python });
     }
 
     /// Opens modules that were not seen before.
@@ -115,7 +104,7 @@ fn bytes_of(process: i32, code: &Code) -> Option<Bytes> {
 }
 
 /// Who traces a process.
-fn tracer_of(process: i32) -> Option<i32> {
+pub(crate) fn tracer_of(process: i32) -> Option<i32> {
     let status = fs::read(format!("/proc/{process}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;

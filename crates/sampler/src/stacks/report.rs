@@ -32,7 +32,9 @@ pub struct StackReport {
     pub denied_processes: u64,
     /// Times that a debugger, or the system, failed.
     pub failures: u64,
-    /// What it said, the first few times.
+    /// Times that functions of Python could not be found in a process that runs it.
+    pub python_failures: u64,
+    /// What was said of failures, the first few times.
     pub messages: Vec<String>,
 }
 
@@ -46,6 +48,10 @@ impl StackReport {
 
     pub(crate) fn fail(&mut self, message: String) {
         self.failures += 1;
+        self.say(message);
+    }
+
+    pub(crate) fn say(&mut self, message: String) {
         if self.messages.len() < MOST_MESSAGES && !self.messages.contains(&message) {
             self.messages.push(message);
         }
@@ -71,10 +77,14 @@ impl StackReport {
                 "{times} times a thread did not stop, and the stacks of its process are missing"
             ));
         }
-        if self.failures > 0 {
-            let (times, what) = (self.failures, self.messages.join("; "));
-            notes.push(format!("{times} times no stacks: {what}"));
+        if self.python_failures > 0 {
+            let times = self.python_failures;
+            notes.push(format!("{times} times the functions of Python could not be found"));
         }
+        if self.failures > 0 {
+            notes.push(format!("{} times no stacks could be taken", self.failures));
+        }
+        notes.extend(self.messages.iter().cloned());
         notes
     }
 }

@@ -5,6 +5,9 @@
 //! is a thread of its own. A thread that waits for a disk or for a child in `vfork` stops only when that
 //! is over, which may be never: then the tracer is left waiting, lets the thread go on the moment it
 //! stops, and ends. Another tracer does the work in the meantime.
+//!
+//! Frames of Python lie about in memory, where any thread that runs may change them. For them all
+//! threads of the process are stopped together; if one does not stop soon, the others are let go.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use std::time::Duration;
 use floodmark_event::clock::monotonic_ns;
 
 use super::maps::Maps;
-use super::python::PythonProcess;
+use super::python::{PythonThread, Pythons};
 use crate::sys::trace::{Refusal, Registers, Traced, read_memory};
 use crate::tree::walk;
 
@@ -30,13 +33,22 @@ const COPIED_UNKNOWN: usize = 32 << 10;
 /// How long a single thread may take to stop before it is left alone.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// How long all threads of a process may take to stop together.
+const PATIENCE_TOGETHER_NS: u64 = 20_000_000;
+
 /// What to take.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) process: i32,
     pub(crate) maps: Arc<Maps>,
-    /// How to find the frames of Python in the process.
-    pub(crate) python: Option<PythonProcess>,
+    pub(crate) languages: Languages,
+}
+
+/// Which frames are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Languages {
+    Native,
+    Python,
 }
 
 /// A thread as it was.
@@ -47,8 +59,6 @@ pub(crate) struct Copied {
     /// The stack, from the stack pointer on.
     pub(crate) stack: Vec<u8>,
     pub(crate) pause_ns: u64,
-    /// Raw frames of Python, innermost first.
-    pub(crate) python: Vec<super::python::RawFrame>,
 }
 
 /// What came of a job.
@@ -61,6 +71,9 @@ pub(crate) struct Copies {
     pub(crate) denied: u64,
     /// Threads that did not stop in time.
     pub(crate) stuck: u64,
+    /// Frames of Python, and why there are none where there should be.
+    pub(crate) python: Vec<PythonThread>,
+    pub(crate) python_failure: Option<String>,
 }
 
 /// Takes jobs, one after another.
@@ -71,10 +84,17 @@ pub(crate) struct Tracer {
 
 #[derive(Debug)]
 struct Running {
-    jobs: Sender<Job>,
+    jobs: Sender<Order>,
     results: Receiver<Copies>,
     /// Grows with every thread that was stopped.
     progress: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// Learn what is needed to find Python's frames in a process. Stops nobody, and may take its time.
+    Prepare(Job),
+    Take(Job),
 }
 
 impl Tracer {
@@ -85,7 +105,11 @@ impl Tracer {
             None => Running::start()?,
         };
         // The thread ends with the channel only.
-        let _ = running.jobs.send(job);
+        if job.languages == Languages::Python {
+            let _ = running.jobs.send(Order::Prepare(job.clone()));
+            let _ = running.results.recv();
+        }
+        let _ = running.jobs.send(Order::Take(job));
         loop {
             let before = running.progress.load(Ordering::Relaxed);
             match running.results.recv_timeout(PATIENCE) {
@@ -103,13 +127,25 @@ impl Tracer {
 
 impl Running {
     fn start() -> io::Result<Self> {
-        let (jobs, todo) = channel::<Job>();
+        let (jobs, todo) = channel();
         let (done, results) = channel();
         let progress = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&progress);
         thread::Builder::new().name("floodmark-trace".into()).spawn(move || {
-            for job in todo {
-                if done.send(copy(&job, &counter)).is_err() {
+            let mut pythons = Pythons::default();
+            for order in todo {
+                let copies = match order {
+                    Order::Prepare(job) => {
+                        pythons.prepare(job.process, &job.maps);
+                        Copies::default()
+                    }
+                    Order::Take(job) if pythons.knows(job.process) => copy_together(&job, &mut pythons),
+                    Order::Take(job) => {
+                        let python_failure = pythons.failure(job.process);
+                        Copies { python_failure, ..copy(&job, &counter) }
+                    }
+                };
+                if done.send(copies).is_err() {
                     return;
                 }
             }
@@ -118,6 +154,7 @@ impl Running {
     }
 }
 
+/// Copies the threads of a process one after another.
 fn copy(job: &Job, progress: &AtomicU64) -> Copies {
     let mut copies = Copies::default();
     let threads: Vec<i32> = walk::threads_of(job.process).collect();
@@ -139,32 +176,89 @@ fn copy(job: &Job, progress: &AtomicU64) -> Copies {
 }
 
 fn copy_thread(job: &Job, thread: i32) -> Result<Copied, Refusal> {
-    let process = job.process;
     // Made before, so that the thread does not wait for memory of ours.
-    let mut stack = vec![0; COPIED_STOPPED];
-    let mut python = Vec::new();
+    let stack = vec![0; COPIED_STOPPED];
     let began_ns = monotonic_ns();
-    let mut traced = Traced::seize(process, thread)?;
+    let mut traced = Traced::seize(job.process, thread)?;
     traced.stop()?;
-    let registers = traced.registers().map_err(|_| Refusal::Gone)?;
-    let depth = job.maps.end_of_memory(registers.stack).map(|end| (end - registers.stack) as usize);
-    let wanted = depth.unwrap_or(COPIED_UNKNOWN).min(COPIED_STOPPED);
-    let read = read_memory(process, registers.stack, &mut stack[..wanted]);
-    if let Some(process) = &job.python {
-        process.frames(thread, &mut python);
-    }
+    let mut copied = copy_stopped(job, &traced, stack)?;
     drop(traced);
-    let pause_ns = monotonic_ns().saturating_sub(began_ns);
+    copied.pause_ns = monotonic_ns().saturating_sub(began_ns);
+    copy_rest(job, &mut copied);
+    Ok(copied)
+}
+
+/// Copies what must not change meanwhile.
+fn copy_stopped(job: &Job, traced: &Traced, mut stack: Vec<u8>) -> Result<Copied, Refusal> {
+    let registers = traced.registers().map_err(|_| Refusal::Denied)?;
+    let wanted = depth(job, registers).unwrap_or(COPIED_UNKNOWN).min(COPIED_STOPPED);
+    let read = read_memory(job.process, registers.stack, &mut stack[..wanted]);
     stack.truncate(read);
-    stack.shrink_to_fit();
-    if let Some(depth) = depth
+    Ok(Copied { thread: traced.thread(), registers, stack, pause_ns: 0 })
+}
+
+/// Bytes from the stack pointer to the end of the memory that it is in.
+fn depth(job: &Job, registers: Registers) -> Option<usize> {
+    let end = job.maps.end_of_memory(registers.stack)?;
+    usize::try_from(end - registers.stack).ok()
+}
+
+/// Copies the outer part of a deep stack, and gives back what a small one did not need.
+fn copy_rest(job: &Job, copied: &mut Copied) {
+    let read = copied.stack.len();
+    copied.stack.shrink_to_fit();
+    if let Some(depth) = depth(job, copied.registers)
         && read == COPIED_STOPPED
         && depth > read
     {
-        let more = (depth - read).min(COPIED_RUNNING);
-        stack.resize(read + more, 0);
-        let rest = read_memory(process, registers.stack + read as u64, &mut stack[read..]);
-        stack.truncate(read + rest);
+        copied.stack.resize(read + (depth - read).min(COPIED_RUNNING), 0);
+        let rest = read_memory(job.process, copied.registers.stack + read as u64, &mut copied.stack[read..]);
+        copied.stack.truncate(read + rest);
     }
-    Ok(Copied { thread, registers, stack, pause_ns, python })
+}
+
+/// Copies the threads of a process while all of them are stopped.
+fn copy_together(job: &Job, pythons: &mut Pythons) -> Copies {
+    let mut copies = Copies::default();
+    let threads: Vec<i32> = walk::threads_of(job.process).collect();
+    let mut stacks: Vec<Vec<u8>> = threads.iter().map(|_| vec![0; COPIED_STOPPED]).collect();
+    let began_ns = monotonic_ns();
+    let mut all: Vec<Traced> = Vec::with_capacity(threads.len());
+    for thread in threads {
+        match Traced::seize(job.process, thread) {
+            Ok(traced) => all.push(traced),
+            Err(Refusal::Gone) => copies.gone += 1,
+            Err(Refusal::Denied) => {
+                copies.denied += 1;
+                break;
+            }
+        }
+    }
+    all.iter().for_each(Traced::ask_to_stop);
+    let deadline_ns = began_ns + PATIENCE_TOGETHER_NS;
+    while all.iter_mut().any(|traced| !traced.has_stopped() && traced.is_awaited()) {
+        if monotonic_ns() > deadline_ns {
+            // What has stopped goes on first; letting go of the others waits for them.
+            all.sort_by_key(Traced::is_awaited);
+            copies.stuck = all.iter().filter(|traced| traced.is_awaited()).count() as u64;
+            return copies;
+        }
+        thread::yield_now();
+    }
+    all.retain_mut(Traced::has_stopped);
+    copies.gone += (stacks.len() - all.len()) as u64;
+    all.retain(|traced| {
+        let stack = stacks.pop().unwrap_or_default();
+        copy_stopped(job, traced, stack).map(|copied| copies.threads.push(copied)).is_ok()
+    });
+    match pythons.frames(job.process) {
+        Ok(threads) => copies.python = threads,
+        Err(failure) => copies.python_failure = Some(failure),
+    }
+    for (traced, copied) in all.into_iter().zip(&mut copies.threads) {
+        drop(traced);
+        copied.pause_ns = monotonic_ns().saturating_sub(began_ns);
+    }
+    copies.threads.iter_mut().for_each(|copied| copy_rest(job, copied));
+    copies
 }

@@ -14,6 +14,7 @@ use floodmark_event::{StackReason, SubjectId};
 use super::image::{Bytes, Images};
 use super::maps::{FileKey, Maps};
 use super::names::{NamedFrame, Namer};
+use super::python::PythonThread;
 use super::tracer::Copied;
 use super::unwind::{Cache, Walker};
 use super::{TakenStack, python};
@@ -33,8 +34,8 @@ pub(crate) struct Snapshot {
     /// Modules that were not seen before.
     pub(crate) files: Vec<(FileKey, Option<Bytes>)>,
     pub(crate) threads: Vec<Copied>,
-    /// Names of Python's functions, by the address of their code.
-    pub(crate) python: python::Names,
+    /// Frames of Python, by thread.
+    pub(crate) python: Vec<PythonThread>,
 }
 
 /// The thread, and what goes to it and comes from it.
@@ -111,7 +112,7 @@ impl Work {
         let stacks = snapshot.threads.iter().map(|copied| {
             let (places, end) = walker.walk(copied, cache);
             let native = self.namer.name(&places);
-            let frames = python::merge(&native, &copied.python, &snapshot.python);
+            let frames = python::merge(&native, python::of_thread(&snapshot.python, copied));
             TakenStack {
                 at_ns: snapshot.at_ns,
                 subject: snapshot.subject,

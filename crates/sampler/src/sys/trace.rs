@@ -19,6 +19,8 @@ pub(crate) struct Registers {
     pub(crate) frame: u64,
     /// The return address, where it is in a register.
     pub(crate) link: u64,
+    /// What the thread calls itself, where that is in a register.
+    pub(crate) itself: u64,
 }
 
 /// Why a thread was not stopped.
@@ -74,9 +76,38 @@ impl Traced {
         }
     }
 
+    /// Asks the thread to stop, without waiting.
+    pub(crate) fn ask_to_stop(&self) {
+        // As in `stop`.
+        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
+    }
+
+    /// Whether the thread that was asked has stopped by now.
+    pub(crate) fn has_stopped(&mut self) -> bool {
+        if self.state == State::Running && wait_for(self.thread, libc::WNOHANG).is_some() {
+            self.wait();
+        }
+        matches!(self.state, State::Stopped(_))
+    }
+
+    /// Whether there is still something to wait for.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.state == State::Running
+    }
+
+    /// The thread's number.
+    pub(crate) fn thread(&self) -> i32 {
+        self.thread
+    }
+
     /// Waits for the thread to stop, or to end.
     fn wait(&mut self) {
-        match wait_for(self.thread) {
+        let waited = loop {
+            if let Some(waited) = wait_for(self.thread, 0) {
+                break waited;
+            }
+        };
+        match waited {
             Waited::Stopped(signal) => self.state = State::Stopped(signal),
             Waited::Over => {
                 leave_to_parent(self.process, self.thread);
@@ -115,6 +146,10 @@ impl Traced {
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
+        // A process of another width has other registers.
+        if place.iov_len != std::mem::size_of::<libc::user_regs_struct>() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Registers::from(&registers))
     }
 }
@@ -125,7 +160,13 @@ const NT_PRSTATUS: usize = 1;
 #[cfg(target_arch = "x86_64")]
 impl From<&libc::user_regs_struct> for Registers {
     fn from(registers: &libc::user_regs_struct) -> Self {
-        Self { instruction: registers.rip, stack: registers.rsp, frame: registers.rbp, link: 0 }
+        Self {
+            instruction: registers.rip,
+            stack: registers.rsp,
+            frame: registers.rbp,
+            link: 0,
+            itself: registers.fs_base,
+        }
     }
 }
 
@@ -133,7 +174,7 @@ impl From<&libc::user_regs_struct> for Registers {
 impl From<&libc::user_regs_struct> for Registers {
     fn from(registers: &libc::user_regs_struct) -> Self {
         let (frame, link) = (registers.regs[29], registers.regs[30]);
-        Self { instruction: registers.pc, stack: registers.sp, frame, link }
+        Self { instruction: registers.pc, stack: registers.sp, frame, link, itself: 0 }
     }
 }
 
@@ -168,24 +209,25 @@ enum Waited {
     NotOurs,
 }
 
-fn wait_for(thread: i32) -> Waited {
-    loop {
-        // SAFETY: all zeros is a valid siginfo_t.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // What is found stays to be found again: the end of a child of ours is for others to read.
-        let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
-        // SAFETY: `info` is a valid place for the result.
-        match checked(unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) }) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Waited::NotOurs,
-            Ok(_) if matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
-                // SAFETY: waitid filled the fields of SIGCHLD in.
-                let status = unsafe { info.si_status() };
-                // With an event it is the stop that we asked for, or one of the whole process.
-                return Waited::Stopped(if status >> 8 == 0 { status & 0x7f } else { 0 });
-            }
-            Ok(_) => return Waited::Over,
+/// What has become of a thread; none if nothing has yet, or a signal came in between.
+fn wait_for(thread: i32, flags: libc::c_int) -> Option<Waited> {
+    // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // What is found stays to be found again: the end of a child of ours is for others to read.
+    let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | flags;
+    // SAFETY: `info` is a valid place for the result.
+    let result = checked(unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) });
+    // SAFETY: waitid filled the fields of SIGCHLD in, or left the zeros.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+        Err(_) => Some(Waited::NotOurs),
+        Ok(_) if pid == 0 => None,
+        Ok(_) if matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
+            // With an event it is the stop that we asked for, or one of the whole process.
+            Some(Waited::Stopped(if status >> 8 == 0 { status & 0x7f } else { 0 }))
         }
+        Ok(_) => Some(Waited::Over),
     }
 }
 

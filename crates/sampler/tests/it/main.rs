@@ -10,6 +10,7 @@ mod programs;
 mod shared;
 mod signals;
 mod stacks;
+mod stacks_hard;
 mod terminal;
 mod tree;
 mod untouched;

@@ -126,3 +126,65 @@ fn all_threads_have_the_functions_that_they_are_in() {
     }
     target.end();
 }
+
+#[test]
+fn debuggers_find_the_same_functions() {
+    use floodmark_sampler::stacks::Tool;
+    let folder = Folder::new("debuggers");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("8"));
+    for tool in Tool::ALL {
+        let (report, stacks) = take(StackMethod::Tool(tool), &[target.pid()]);
+        assert_eq!(report.messages, [""; 0], "{tool:?}");
+        assert_towers(&target.told, &stacks);
+        assert_eq!((report.processes, report.stacks), (1, 8));
+        let hall = stacks.iter().flat_map(|stack| &stack.frames).find(|frame| frame.function == "hall");
+        let hall = hall.expect("one of ours");
+        assert!(hall.file.ends_with("towers.c") && hall.line > 0 && hall.address > 0, "{tool:?}: {hall:?}");
+    }
+    target.end();
+}
+
+/// The Python that runs programs here; a wrapper that stands for it would be another process.
+fn python(name: &str) -> Option<PathBuf> {
+    let output = Command::new(name).args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().into())
+}
+
+fn assert_functions_of_python(python: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/calls.py");
+    let target = Ready::start(Command::new(python).arg(&script));
+    let (report, stacks) = take(StackMethod::Python, &[target.pid()]);
+    assert_eq!((&report.messages[..], report.stacks), (&[][..], 4), "{}", python.display());
+    let frames = |stack: &TakenStack| -> Vec<(String, u32)> {
+        let ours = stack.frames.iter().filter(|frame| frame.file.ends_with("/calls.py"));
+        ours.map(|frame| (frame.function.rsplit('.').next().unwrap().to_owned(), frame.line)).collect()
+    };
+    let expect = |names: &[(&str, u32)]| -> Vec<(String, u32)> {
+        names.iter().map(|(name, line)| ((*name).to_owned(), *line)).collect()
+    };
+    let main = stacks.iter().find(|stack| stack.thread == target.pid() as u64).expect("the first thread");
+    let expected = [("read_until_the_end", 23), ("main", 33), ("<module>", 38)];
+    assert_eq!(frames(main), expect(&expected), "{main:#?}");
+    for worker in target.told.split(' ').map(|number| number.parse::<u64>().unwrap()) {
+        let stack = stacks.iter().find(|stack| stack.thread == worker).expect("a worker");
+        let expected = [("leaf", 7), ("inner", 14), ("inner", 12), ("inner", 12), ("inner", 12), ("run", 19)];
+        assert_eq!(frames(stack), expect(&expected), "{stack:#?}");
+        assert!(!functions(stack).contains(&"_PyEval_EvalFrameDefault"));
+        // What the interpreter is doing at the moment is in C, and so is where the thread began.
+        assert!(stack.frames[0].module.contains("libc"), "{stack:#?}");
+        assert!(stack.frames.last().unwrap().module.contains("libc"), "{stack:#?}");
+    }
+    target.end();
+}
+
+#[test]
+fn a_program_in_python_shows_its_functions() {
+    assert_functions_of_python(&python("python3").expect("python3 runs"));
+    // And those that happen to be there, too.
+    for name in (11..=15).map(|minor| format!("python3.{minor}")) {
+        if let Some(python) = python(&name) {
+            assert_functions_of_python(&python);
+        }
+    }
+}
