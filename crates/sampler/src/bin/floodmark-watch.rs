@@ -11,11 +11,12 @@ use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use floodmark_sampler::stacks::{TakenStack, Tool};
 use floodmark_event::units::{parse_bytes, parse_duration_ns};
 use floodmark_event::{OutputStream, SubjectKind};
 use floodmark_sampler::{
-    Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, Sweep, Until, WatchProps,
-    attach, run,
+    Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, StackMethod, StackProps,
+    StackReport, StackTaker, Sweep, Until, WatchProps, attach, run,
 };
 
 /// What to do.
@@ -31,6 +32,8 @@ struct Options {
     seen: Seen,
     /// Whether samples are reported too.
     samples: bool,
+    /// Stacks to take.
+    stacks: Option<StackProps>,
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn watch() -> Result<u8, Box<dyn Error>> {
     }
     let mut memory = Memory::default();
     let mut seen = std::mem::take(&mut options.seen);
+    seen.stacks = options.stacks.take().map(|props| StackTaker::open(props, Vec::new())).transpose()?;
     let outcome = match options.attach {
         Some(pid) => attach(pid, &options.props, &mut memory, &mut seen)?,
         None => {
@@ -64,8 +68,13 @@ fn watch() -> Result<u8, Box<dyn Error>> {
             run(&launch, &options.props, &mut memory, &mut seen)?
         }
     };
+    let stacks = seen.stacks.take().map(StackTaker::finish);
     if let Some(path) = &options.report {
-        fs::write(path, report(&memory, &outcome, &seen, options.samples)?)?;
+        let mut text = report(&memory, &outcome, &seen, options.samples)?;
+        if let Some((told, stacks)) = &stacks {
+            report_stacks(&mut text, told, stacks)?;
+        }
+        fs::write(path, text)?;
     }
     if let Some(path) = &options.streams {
         for stream in OutputStream::ALL {
@@ -100,6 +109,19 @@ impl Options {
             "streams" => self.streams = Some(value.into()),
             "attach" => self.attach = Some(value.parse()?),
             "samples" => self.samples = true,
+            "stacks" => {
+                let tool = Tool::ALL.into_iter().find(|tool| tool.program() == value);
+                let method = match (value, tool) {
+                    ("python", _) => StackMethod::Python,
+                    (_, Some(tool)) => StackMethod::Tool(tool),
+                    _ => StackMethod::Native,
+                };
+                self.stacks.get_or_insert_default().method = method;
+            }
+            "stacks-interval" => {
+                let when = &mut self.stacks.get_or_insert_default().when;
+                (when.interval_ns, when.most_time) = (Some(parse_duration_ns(value)?), 1.0);
+            }
             "ready" => self.seen.ready = Some(value.into()),
             "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
             _ => return Err(format!("unknown option {name}").into()),
@@ -116,10 +138,14 @@ struct Seen {
     /// A file to make when so much is resident, and all but a percent of the total is certain.
     ready: Option<String>,
     ready_rss: u64,
+    stacks: Option<StackTaker<Vec<TakenStack>>>,
 }
 
 impl Observer for Seen {
     fn swept(&mut self, sweep: &Sweep<'_>) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.swept(sweep);
+        }
         self.sweeps += 1;
         self.highest_rss = self.highest_rss.max(sweep.rss_bytes);
         let is_certain = self.ready_rss == 0 || sweep.total.error_bytes <= sweep.total.bytes / 100;
@@ -188,4 +214,18 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         writeln!(out, "figure\t{name}\t{value}")?;
     }
     Ok(out)
+}
+
+/// Stacks as lines: process, thread, why, functions from the innermost on.
+fn report_stacks(out: &mut String, told: &StackReport, stacks: &[TakenStack]) -> std::fmt::Result {
+    for stack in stacks {
+        let names: Vec<&str> = stack.frames.iter().map(|frame| frame.function.as_str()).collect();
+        let (process, thread, reason) = (stack.process, stack.thread, stack.reason.name());
+        writeln!(out, "stack\t{process}\t{thread}\t{reason}\t{}", names.join(" "))?;
+    }
+    for note in told.notes() {
+        writeln!(out, "note\t{note}")?;
+    }
+    let figures = [("takings", told.takings), ("stacks", told.stacks), ("cut", told.cut)];
+    figures.into_iter().try_for_each(|(name, value)| writeln!(out, "figure\t{name}\t{value}"))
 }

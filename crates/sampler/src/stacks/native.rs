@@ -44,7 +44,7 @@ impl Native {
             return;
         };
         let maps = Arc::new(maps);
-        let job = Job { process, maps: Arc::clone(&maps), languages: self.languages };
+        let job = Job { process, maps: Arc::clone(&maps), languages: self.languages, tried: Vec::new() };
         let Ok(copies) = self.tracer.take(job) else {
             report.fail("no thread could be started to take stacks".into());
             return;

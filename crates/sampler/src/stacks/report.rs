@@ -74,7 +74,7 @@ impl StackReport {
         if self.stuck_threads > 0 {
             let times = self.stuck_threads;
             notes.push(format!(
-                "{times} times a thread did not stop, and the stacks of its process are missing"
+                "{times} times a thread did not stop in time, and its stack is missing"
             ));
         }
         if self.python_failures > 0 {

@@ -11,7 +11,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use floodmark_event::clock::monotonic_ns;
 
 use super::maps::Maps;
 use super::python::{PythonThread, Pythons};
-use crate::sys::trace::{Refusal, Registers, Traced, read_memory};
+use crate::sys::trace::{Refusal, Registers, Traced, bury_threads, read_memory};
 use crate::tree::walk;
 
 /// How much of a stack is copied while its thread is stopped.
@@ -30,8 +29,12 @@ const COPIED_STOPPED: usize = 128 << 10;
 const COPIED_RUNNING: usize = 2 << 20;
 /// How much is tried where no map says how much there is.
 const COPIED_UNKNOWN: usize = 32 << 10;
-/// How long a single thread may take to stop before it is left alone.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How often it is looked whether the tracer gets on.
+const LOOK: Duration = Duration::from_millis(25);
+/// How many times in a row it may not have, before it is left alone.
+const PATIENCE: u32 = 10;
+/// How many tracers may be left alone over one process.
+const MOST_STUCK: u64 = 3;
 
 /// How long all threads of a process may take to stop together.
 const PATIENCE_TOGETHER_NS: u64 = 20_000_000;
@@ -42,6 +45,14 @@ pub(crate) struct Job {
     pub(crate) process: i32,
     pub(crate) maps: Arc<Maps>,
     pub(crate) languages: Languages,
+    /// Threads that were tried already.
+    pub(crate) tried: Vec<i32>,
+}
+
+impl Job {
+    fn threads(&self) -> Vec<i32> {
+        walk::threads_of(self.process).filter(|thread| !self.tried.contains(thread)).collect()
+    }
 }
 
 /// Which frames are wanted.
@@ -85,9 +96,7 @@ pub(crate) struct Tracer {
 #[derive(Debug)]
 struct Running {
     jobs: Sender<Order>,
-    results: Receiver<Copies>,
-    /// Grows with every thread that was stopped.
-    progress: Arc<AtomicU64>,
+    results: Receiver<Message>,
 }
 
 #[derive(Debug)]
@@ -97,9 +106,32 @@ enum Order {
     Take(Job),
 }
 
+#[derive(Debug)]
+enum Message {
+    /// A thread is next.
+    Trying(i32),
+    /// It was copied.
+    Copied(Copied),
+    /// That is all, but for what was told already.
+    Done(Copies),
+}
+
 impl Tracer {
-    /// Does a job, and returns when it is done or a thread of it does not stop.
-    pub(crate) fn take(&mut self, job: Job) -> io::Result<Copies> {
+    /// Copies the threads of a process, but for those that do not stop.
+    pub(crate) fn take(&mut self, mut job: Job) -> io::Result<Copies> {
+        let mut whole = Copies::default();
+        loop {
+            let is_done = self.take_some(&mut job, &mut whole)?;
+            if is_done || whole.stuck >= MOST_STUCK {
+                return Ok(whole);
+            }
+            // Whatever is left is tried by another tracer, one thread at a time.
+            job.languages = Languages::Native;
+        }
+    }
+
+    /// Goes on with a job; says whether it is done. If not, a thread of it does not stop.
+    fn take_some(&mut self, job: &mut Job, whole: &mut Copies) -> io::Result<bool> {
         let running = match self.running.take() {
             Some(running) => running,
             None => Running::start()?,
@@ -109,19 +141,41 @@ impl Tracer {
             let _ = running.jobs.send(Order::Prepare(job.clone()));
             let _ = running.results.recv();
         }
-        let _ = running.jobs.send(Order::Take(job));
-        loop {
-            let before = running.progress.load(Ordering::Relaxed);
-            match running.results.recv_timeout(PATIENCE) {
-                Ok(copies) => {
+        let _ = running.jobs.send(Order::Take(job.clone()));
+        let mut patience = PATIENCE;
+        while patience > 0 {
+            match running.results.recv_timeout(LOOK) {
+                Ok(Message::Done(rest)) => {
+                    whole.add(rest);
                     self.running = Some(running);
-                    return Ok(copies);
+                    return Ok(true);
                 }
-                Err(RecvTimeoutError::Timeout) if running.progress.load(Ordering::Relaxed) != before => {}
-                // It finds its channels closed as soon as it can, and ends.
-                Err(_) => return Ok(Copies { stuck: 1, ..Copies::default() }),
+                Ok(Message::Trying(thread)) => job.tried.push(thread),
+                Ok(Message::Copied(copied)) => whole.threads.push(copied),
+                Err(RecvTimeoutError::Timeout) => {
+                    let threads: Vec<i32> = walk::threads_of(job.process).collect();
+                    bury_threads(job.process, &threads);
+                    patience -= 1;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
+            patience = PATIENCE;
         }
+        // It finds its channels closed as soon as it can, and ends.
+        whole.stuck += 1;
+        Ok(false)
+    }
+}
+
+impl Copies {
+    fn add(&mut self, other: Self) {
+        self.threads.extend(other.threads);
+        self.gone += other.gone;
+        self.denied += other.denied;
+        self.stuck += other.stuck;
+        self.python.extend(other.python);
+        self.python_failure = self.python_failure.take().or(other.python_failure);
     }
 }
 
@@ -129,50 +183,45 @@ impl Running {
     fn start() -> io::Result<Self> {
         let (jobs, todo) = channel();
         let (done, results) = channel();
-        let progress = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&progress);
         thread::Builder::new().name("floodmark-trace".into()).spawn(move || {
             let mut pythons = Pythons::default();
             for order in todo {
                 let copies = match order {
                     Order::Prepare(job) => {
                         pythons.prepare(job.process, &job.maps);
-                        Copies::default()
+                        Some(Copies::default())
                     }
-                    Order::Take(job) if pythons.knows(job.process) => copy_together(&job, &mut pythons),
+                    Order::Take(job) if job.languages == Languages::Native => copy(&job, &done),
+                    Order::Take(job) if pythons.knows(job.process) => {
+                        Some(copy_together(&job, &mut pythons, &done))
+                    }
                     Order::Take(job) => {
                         let python_failure = pythons.failure(job.process);
-                        Copies { python_failure, ..copy(&job, &counter) }
+                        copy(&job, &done).map(|copies| Copies { python_failure, ..copies })
                     }
                 };
-                if done.send(copies).is_err() {
+                let Some(copies) = copies else { return };
+                if done.send(Message::Done(copies)).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { jobs, results, progress })
+        Ok(Self { jobs, results })
     }
 }
 
-/// Copies the threads of a process one after another.
-fn copy(job: &Job, progress: &AtomicU64) -> Copies {
+/// Copies the threads of a process one after another; none if nobody listens any more.
+fn copy(job: &Job, done: &Sender<Message>) -> Option<Copies> {
     let mut copies = Copies::default();
-    let threads: Vec<i32> = walk::threads_of(job.process).collect();
-    for thread in threads {
+    for thread in job.threads() {
+        done.send(Message::Trying(thread)).ok()?;
         match copy_thread(job, thread) {
-            Ok(copied) => copies.threads.push(copied),
+            Ok(copied) => done.send(Message::Copied(copied)).ok()?,
             Err(Refusal::Gone) => copies.gone += 1,
-            Err(Refusal::Denied) => {
-                copies.denied += 1;
-                // The others belong to the same process.
-                if copies.threads.is_empty() {
-                    break;
-                }
-            }
+            Err(Refusal::Denied) => copies.denied += 1,
         }
-        progress.fetch_add(1, Ordering::Relaxed);
     }
-    copies
+    Some(copies)
 }
 
 fn copy_thread(job: &Job, thread: i32) -> Result<Copied, Refusal> {
@@ -218,9 +267,9 @@ fn copy_rest(job: &Job, copied: &mut Copied) {
 }
 
 /// Copies the threads of a process while all of them are stopped.
-fn copy_together(job: &Job, pythons: &mut Pythons) -> Copies {
+fn copy_together(job: &Job, pythons: &mut Pythons, done: &Sender<Message>) -> Copies {
     let mut copies = Copies::default();
-    let threads: Vec<i32> = walk::threads_of(job.process).collect();
+    let threads = job.threads();
     let mut stacks: Vec<Vec<u8>> = threads.iter().map(|_| vec![0; COPIED_STOPPED]).collect();
     let began_ns = monotonic_ns();
     let mut all: Vec<Traced> = Vec::with_capacity(threads.len());
@@ -240,8 +289,13 @@ fn copy_together(job: &Job, pythons: &mut Pythons) -> Copies {
         if monotonic_ns() > deadline_ns {
             // What has stopped goes on first; letting go of the others waits for them.
             all.sort_by_key(Traced::is_awaited);
-            copies.stuck = all.iter().filter(|traced| traced.is_awaited()).count() as u64;
-            return copies;
+            for traced in all.iter().filter(|traced| traced.is_awaited()) {
+                // If nobody listens, so much the better.
+                let _ = done.send(Message::Trying(traced.thread()));
+            }
+            all.clear();
+            let why = "a thread did not stop in time for all to be looked at together".to_owned();
+            return Copies { python_failure: Some(why), ..copy(job, done).unwrap_or_default() };
         }
         thread::yield_now();
     }

@@ -10,6 +10,8 @@ use crate::observer::{Level, ProcessSweep, Sweep};
 
 /// Growth below this is never a reason.
 const LEAST_GROWTH_BYTES: u64 = 1 << 20;
+/// Growth by this share is a reason even where taking stacks took too much time already.
+const MUCH: f64 = 0.5;
 /// A process grew if its growth is this share of what all of them grew by.
 const SHARE_OF_GROWTH: u64 = 100;
 
@@ -27,8 +29,8 @@ pub struct StackWhen {
     pub limit_share: Option<f64>,
     /// A limit of all processes together, if it is another than the control group's.
     pub limit_bytes: Option<u64>,
-    /// The share of the time that may be spent in taking stacks; what is asked for, or near a limit, is
-    /// taken regardless.
+    /// The share of the time that may be spent in taking stacks. Beyond it memory must have grown by half
+    /// to be a reason; what is asked for, or near a limit, is taken regardless.
     pub most_time: f64,
 }
 
@@ -103,10 +105,9 @@ impl Trigger {
         if self.is_limit_near(sweep) {
             return Some(StackReason::Limit);
         }
-        if sweep.at_ns < self.not_before_ns {
-            return None;
-        }
+        let is_early = sweep.at_ns < self.not_before_ns;
         let grew = |base: u64, share: f64| {
+            let share = if is_early { share.max(MUCH) } else { share };
             sum >= base.saturating_add(((base as f64 * share) as u64).max(LEAST_GROWTH_BYTES))
         };
         if sweep.level == Level::NewPeak && self.when.peak_share.is_some_and(|share| grew(self.peak, share)) {
@@ -115,7 +116,7 @@ impl Trigger {
         if self.when.growth_share.is_some_and(|share| grew(lowest, share)) {
             return Some(StackReason::Growth);
         }
-        let is_due = |interval| self.last_ns.is_none_or(|last| sweep.at_ns >= last.saturating_add(interval));
+        let is_due = |interval| !is_early && self.last_ns.is_none_or(|last| sweep.at_ns >= last.saturating_add(interval));
         self.when.interval_ns.is_some_and(is_due).then_some(StackReason::Interval)
     }
 
@@ -284,5 +285,8 @@ mod tests {
         scene.took_ns = 5_000_000;
         let taken = (0..100).filter(|_| scene.sweep(&[1]).is_some()).count();
         assert_eq!(taken, 10, "five milliseconds in a hundred");
+        let mut scene = Scene::new(StackWhen::default());
+        scene.took_ns = 1_000_000_000;
+        assert_eq!(scene.reasons(&[100, 110, 149, 150, 200]), [PEAK, None, None, PEAK, None]);
     }
 }

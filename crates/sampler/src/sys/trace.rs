@@ -7,6 +7,8 @@
 use std::io;
 
 use super::checked;
+use crate::procfs::Life;
+use crate::tree::walk;
 
 /// Registers that a stack is unwound from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +33,9 @@ pub(crate) enum Refusal {
     /// We may not, or somebody else traces it.
     Denied,
 }
+
+/// How often it is tried to trace a thread that is there.
+const TRIES: u32 = 3;
 
 /// A thread that we trace.
 ///
@@ -57,12 +62,20 @@ enum State {
 impl Traced {
     /// Begins to trace a thread, which goes on running.
     pub(crate) fn seize(process: i32, thread: i32) -> Result<Self, Refusal> {
-        // No options: the thread must neither end with us nor tell us of anything.
-        request(libc::PTRACE_SEIZE, thread, 0).map_err(|error| match error.raw_os_error() {
-            Some(libc::ESRCH) => Refusal::Gone,
-            _ => Refusal::Denied,
-        })?;
-        Ok(Self { process, thread, state: State::Running, not_send: std::marker::PhantomData })
+        for _ in 0..TRIES {
+            // No options: the thread must neither end with us nor tell us of anything.
+            match request(libc::PTRACE_SEIZE, thread, 0).map_err(|error| error.raw_os_error()) {
+                Ok(()) => {
+                    let not_send = std::marker::PhantomData;
+                    return Ok(Self { process, thread, state: State::Running, not_send });
+                }
+                Err(Some(libc::ESRCH)) => return Err(Refusal::Gone),
+                // It says the same of a thread that is over. One that calls exec may have its number now.
+                Err(_) if is_over(thread) => return Err(Refusal::Gone),
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        Err(Refusal::Denied)
     }
 
     /// Stops the thread and waits until it has stopped.
@@ -244,9 +257,24 @@ fn leave_to_parent(process: i32, thread: i32) {
     let _ = unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) };
 }
 
+fn is_over(thread: i32) -> bool {
+    walk::look_at(thread).is_none_or(|found| found.life == Life::Zombie)
+}
+
 fn is_our_child(process: i32) -> bool {
     let own = std::process::id() as i32;
-    crate::tree::walk::look_at(process).is_some_and(|found| found.parent == own)
+    walk::look_at(process).is_some_and(|found| found.parent == own)
+}
+
+/// Takes note of the end of other threads than the first that any thread of ours traces.
+///
+/// A thread that calls exec waits for all others to be gone, and lets nobody begin to trace its process
+/// meanwhile. If one of the others is traced by whoever is just waiting for that, both wait for ever unless
+/// somebody else looks after the dead.
+pub(crate) fn bury_threads(process: i32, threads: &[i32]) {
+    for thread in threads.iter().filter(|thread| **thread != process) {
+        leave_to_parent(process, *thread);
+    }
 }
 
 /// Copies memory of a process; returns how much of it could be read, from the beginning.

@@ -188,3 +188,26 @@ fn a_program_in_python_shows_its_functions() {
         }
     }
 }
+
+#[test]
+fn stacks_at_a_peak_say_who_asked_for_the_memory() {
+    let folder = Folder::new("grow");
+    let program = compile(&folder, "grow.c", "grow", &[]);
+    for method in ["native", "gdb"] {
+        let stacks = format!("stacks={method}");
+        let report = folder.watch(&["interval=2ms", &stacks], &[&"sh", &"-c", &"\"$0\"; exit $?", &program]);
+        let grow = &report.named("grow")[0];
+        let told: Vec<_> = report.stacks.iter().filter(|(process, ..)| *process == grow.number).collect();
+        let is_there = |names: &[&str]| {
+            told.iter().any(|(_, why, functions)| {
+                why == "peak" && functions.windows(names.len()).any(|window| window == names)
+            })
+        };
+        assert!(is_there(&["hold", "assemble", "solve", "main"]), "{method}: {report:?} {told:?}");
+        assert!(report.figure("takings") > 0);
+        // What was started for the stacks is no part of the tree.
+        assert!(report.named("gdb").is_empty(), "{report:?}");
+        assert_eq!((report.figure("missed"), report.figure("exit")), (0, 0));
+        assert!(grow.status == Some(0) && !report.notes.iter().any(|note| note.contains("stacks")));
+    }
+}

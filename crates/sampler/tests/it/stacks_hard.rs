@@ -237,3 +237,43 @@ fn a_stopped_process_stays_stopped_and_can_be_continued() {
     assert_runs(pid);
     target.end();
 }
+
+#[test]
+fn nothing_stays_stopped_when_whoever_takes_stacks_is_killed() {
+    let folder = Folder::new("killed");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("16"));
+    let attach = format!("attach={}", target.pid());
+    for (round, method) in ["native", "native", "native", "gdb"].iter().cycle().take(24).enumerate() {
+        let options = [&attach, &format!("stacks={method}"), "interval=1ms", "stacks-interval=1ms", &folder.ready()];
+        let mut watcher = folder.watcher(&options).spawn().unwrap();
+        folder.wait_until_ready(&mut watcher);
+        std::thread::sleep(Duration::from_micros(500 * round as u64));
+        watcher.kill().unwrap();
+        watcher.wait().unwrap();
+        std::fs::remove_file(folder.join("ready")).unwrap();
+        assert_runs(target.pid());
+    }
+    let (_, stacks) = take(StackMethod::Native, &[target.pid()]);
+    assert_towers(&target.told, &stacks);
+    target.end();
+}
+
+#[test]
+fn a_thread_that_cannot_be_stopped_holds_nobody_up() {
+    let folder = Folder::new("vfork");
+    let program = compile(&folder, "restless.c", "restless", &[]);
+    // Its first thread waits in vfork for a child that ends with its input.
+    let target = Ready::start(Command::new(&program).args(["vfork", "0"]));
+    let (report, _) = take(StackMethod::Native, &[target.pid()]);
+    assert_eq!(report.stuck_threads, 1, "{report:?}");
+    assert!(report.notes()[0].contains("did not stop in time"));
+    assert_runs(target.pid());
+    // Asking for its end would also ask for the stop that is still to come, so it is looked for.
+    let (pid, mut target) = (target.pid(), target);
+    drop(target.child.stdin.take());
+    while state(pid, pid) != Some('Z') {
+        std::thread::yield_now();
+    }
+    target.end();
+}

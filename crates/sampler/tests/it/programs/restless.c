@@ -2,6 +2,7 @@
 //
 // restless ROUNDS: threads that come and go, and children that fork, call exec from another thread than
 // the first, exit with threads running, or are killed. Ends with 0 if each ended as it should.
+// restless vfork 0: waits in vfork until its input ends.
 // restless signals COUNT: sends itself signals that queue, and ends with 0 if all arrived.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -99,6 +100,19 @@ static int signals(int count)
     return arrived == count ? 0 : 1;
 }
 
+static int wait_in_vfork(void)
+{
+    char byte;
+    if (write(1, "ready\n", 6) != 6)
+        return 4;
+    if (vfork() == 0) {
+        while (read(0, &byte, 1) > 0)
+            ;
+        _exit(0);
+    }
+    return 0;
+}
+
 int main(int count, char **words)
 {
     self = words[0];
@@ -106,6 +120,8 @@ int main(int count, char **words)
         usleep(300);
         return atoi(words[2]);
     }
+    if (count > 1 && !strcmp(words[1], "vfork"))
+        return wait_in_vfork();
     if (count > 2 && !strcmp(words[1], "signals"))
         return signals(atoi(words[2]));
     int rounds = count > 1 ? atoi(words[1]) : 10;

@@ -51,8 +51,12 @@ KEPT long cellar_3(long n)
 {
     volatile long sum = 0;
     numbers[n] = (pid_t)syscall(SYS_gettid);
-    while (!over)
+    while (!over) {
         sum += n;
+        // One that works is enough.
+        if (n > 3)
+            usleep(1000);
+    }
     return sum;
 }
 
