@@ -11,9 +11,9 @@ use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use floodmark_sampler::stacks::{TakenStack, Tool};
 use floodmark_event::units::{parse_bytes, parse_duration_ns};
 use floodmark_event::{OutputStream, SubjectKind};
+use floodmark_sampler::stacks::{TakenStack, Tool};
 use floodmark_sampler::{
     Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, StackMethod, StackProps,
     StackReport, StackTaker, Sweep, Until, WatchProps, attach, run,

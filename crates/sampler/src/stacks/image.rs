@@ -4,6 +4,7 @@
 //! and its names can be looked up when the process is long gone.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
@@ -113,7 +114,9 @@ impl Image {
     pub(crate) fn separate_symbols(&self) -> Option<PathBuf> {
         let (first, rest) = self.build.as_deref()?.split_first()?;
         let mut name = format!("{SEPARATE}/{first:02x}/");
-        rest.iter().for_each(|byte| name.push_str(&format!("{byte:02x}")));
+        for byte in rest {
+            let _ = write!(name, "{byte:02x}");
+        }
         let path = PathBuf::from(name + ".debug");
         path.is_file().then_some(path)
     }

@@ -73,9 +73,7 @@ impl StackReport {
         }
         if self.stuck_threads > 0 {
             let times = self.stuck_threads;
-            notes.push(format!(
-                "{times} times a thread did not stop in time, and its stack is missing"
-            ));
+            notes.push(format!("{times} times a thread did not stop in time, and its stack is missing"));
         }
         if self.python_failures > 0 {
             let times = self.python_failures;

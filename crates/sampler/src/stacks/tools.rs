@@ -190,7 +190,7 @@ impl Helper {
             if !waiting.is_ready(0) {
                 continue;
             }
-            let mut buffer = [0; 65536];
+            let mut buffer = [0; 8192];
             match self.answers.read(&mut buffer)? {
                 0 => return Err(ended()),
                 count => answer.extend_from_slice(&buffer[..count]),

@@ -9,11 +9,11 @@
 //! Frames of Python lie about in memory, where any thread that runs may change them. For them all
 //! threads of the process are stopped together; if one does not stop soon, the others are let go.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use floodmark_event::clock::monotonic_ns;
 
@@ -31,8 +31,10 @@ const COPIED_RUNNING: usize = 2 << 20;
 const COPIED_UNKNOWN: usize = 32 << 10;
 /// How often it is looked whether the tracer gets on.
 const LOOK: Duration = Duration::from_millis(25);
-/// How many times in a row it may not have, before it is left alone.
-const PATIENCE: u32 = 10;
+/// How many times in a row it may not have, before it is left alone: over a thread that could stop if it
+/// had a processor, and over one that waits in the kernel and cannot.
+const PATIENCE: u32 = 200;
+const PATIENCE_WAITING: u32 = 10;
 /// How many tracers may be left alone over one process.
 const MOST_STUCK: u64 = 3;
 
@@ -142,8 +144,8 @@ impl Tracer {
             let _ = running.results.recv();
         }
         let _ = running.jobs.send(Order::Take(job.clone()));
-        let mut patience = PATIENCE;
-        while patience > 0 {
+        let mut waited = 0;
+        while waited < PATIENCE {
             match running.results.recv_timeout(LOOK) {
                 Ok(Message::Done(rest)) => {
                     whole.add(rest);
@@ -155,17 +157,29 @@ impl Tracer {
                 Err(RecvTimeoutError::Timeout) => {
                     let threads: Vec<i32> = walk::threads_of(job.process).collect();
                     bury_threads(job.process, &threads);
-                    patience -= 1;
+                    waited += 1;
+                    let is_waiting = job.tried.last().is_none_or(|thread| waits_in_kernel(*thread));
+                    if waited >= PATIENCE_WAITING && is_waiting {
+                        break;
+                    }
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            patience = PATIENCE;
+            waited = 0;
         }
         // It finds its channels closed as soon as it can, and ends.
         whole.stuck += 1;
         Ok(false)
     }
+}
+
+/// Whether a thread is in a wait that no signal ends.
+fn waits_in_kernel(thread: i32) -> bool {
+    let stat = fs::read(format!("/proc/{thread}/stat")).unwrap_or_default();
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    // One that is gone has nothing to wait for either.
+    matches!(state, Some(b'D') | None)
 }
 
 impl Copies {

@@ -116,7 +116,9 @@ impl Trigger {
         if self.when.growth_share.is_some_and(|share| grew(lowest, share)) {
             return Some(StackReason::Growth);
         }
-        let is_due = |interval| !is_early && self.last_ns.is_none_or(|last| sweep.at_ns >= last.saturating_add(interval));
+        let is_due = |interval| {
+            !is_early && self.last_ns.is_none_or(|last| sweep.at_ns >= last.saturating_add(interval))
+        };
         self.when.interval_ns.is_some_and(is_due).then_some(StackReason::Interval)
     }
 

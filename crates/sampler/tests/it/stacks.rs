@@ -70,7 +70,8 @@ pub(crate) fn compile(folder: &Folder, source: &str, name: &str, options: &[&str
 
 /// Takes the stacks of a process once.
 pub(crate) fn take(method: StackMethod, pids: &[i32]) -> (StackReport, Vec<TakenStack>) {
-    let mut taker = StackTaker::open(StackProps { method, ..StackProps::default() }, Vec::new()).unwrap();
+    let mut taker =
+        StackTaker::open(StackProps { method, ..StackProps::default() }, Vec::new()).expect("it is ready");
     for pid in pids {
         let target = StackTarget { process: *pid, subject: SubjectId(1) };
         taker.take(target, monotonic_ns(), StackReason::Request);
@@ -97,7 +98,7 @@ pub(crate) fn tower(n: usize) -> Vec<String> {
 /// Asserts that each thread of the towers is where it said it would be.
 pub(crate) fn assert_towers(told: &str, stacks: &[TakenStack]) {
     let by_thread: HashMap<u64, &TakenStack> = stacks.iter().map(|stack| (stack.thread, stack)).collect();
-    let threads: Vec<u64> = told.split(' ').map(|number| number.parse().unwrap()).collect();
+    let threads: Vec<u64> = told.split(' ').map(|number| number.parse().expect("a number")).collect();
     assert_eq!(by_thread.len(), threads.len(), "{stacks:#?}");
     for (n, thread) in threads.iter().enumerate() {
         let found = functions(by_thread[thread]);
@@ -148,7 +149,7 @@ fn debuggers_find_the_same_functions() {
 /// The Python that runs programs here; a wrapper that stands for it would be another process.
 fn python(name: &str) -> Option<PathBuf> {
     let output = Command::new(name).args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().into())
+    output.status.success().then(|| String::from_utf8(output.stdout).expect("a path").trim().into())
 }
 
 fn assert_functions_of_python(python: &Path) {
@@ -158,7 +159,8 @@ fn assert_functions_of_python(python: &Path) {
     assert_eq!((&report.messages[..], report.stacks), (&[][..], 4), "{}", python.display());
     let frames = |stack: &TakenStack| -> Vec<(String, u32)> {
         let ours = stack.frames.iter().filter(|frame| frame.file.ends_with("/calls.py"));
-        ours.map(|frame| (frame.function.rsplit('.').next().unwrap().to_owned(), frame.line)).collect()
+        ours.map(|frame| (frame.function.rsplit('.').next().expect("a name").to_owned(), frame.line))
+            .collect()
     };
     let expect = |names: &[(&str, u32)]| -> Vec<(String, u32)> {
         names.iter().map(|(name, line)| ((*name).to_owned(), *line)).collect()
@@ -166,14 +168,14 @@ fn assert_functions_of_python(python: &Path) {
     let main = stacks.iter().find(|stack| stack.thread == target.pid() as u64).expect("the first thread");
     let expected = [("read_until_the_end", 23), ("main", 33), ("<module>", 38)];
     assert_eq!(frames(main), expect(&expected), "{main:#?}");
-    for worker in target.told.split(' ').map(|number| number.parse::<u64>().unwrap()) {
+    for worker in target.told.split(' ').map(|number| number.parse::<u64>().expect("a number")) {
         let stack = stacks.iter().find(|stack| stack.thread == worker).expect("a worker");
         let expected = [("leaf", 7), ("inner", 14), ("inner", 12), ("inner", 12), ("inner", 12), ("run", 19)];
         assert_eq!(frames(stack), expect(&expected), "{stack:#?}");
         assert!(!functions(stack).contains(&"_PyEval_EvalFrameDefault"));
         // What the interpreter is doing at the moment is in C, and so is where the thread began.
         assert!(stack.frames[0].module.contains("libc"), "{stack:#?}");
-        assert!(stack.frames.last().unwrap().module.contains("libc"), "{stack:#?}");
+        assert!(stack.frames.last().expect("frames").module.contains("libc"), "{stack:#?}");
     }
     target.end();
 }

@@ -21,7 +21,9 @@ fn assert_runs(pid: i32) {
     let began = Instant::now();
     loop {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
-        let threads = threads.map(|thread| thread.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        let threads = threads.map(|thread| {
+            thread.expect("an entry").file_name().to_str().expect("digits").parse().expect("a number")
+        });
         let states: Vec<Option<char>> = threads.map(|thread| state(pid, thread)).collect();
         if !states.iter().any(|state| matches!(state, Some('t' | 'T'))) {
             return;
@@ -45,8 +47,8 @@ fn programs_of_every_make_are_understood() {
         let program = compile(&folder, "towers.c", name, options);
         let target = Ready::start(Command::new(&program).arg("8"));
         let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
+        assert_eq!((report.stacks, report.cut), (8, 0), "{name}: {report:?} {stacks:#?}");
         assert_towers(&target.told, &stacks);
-        assert_eq!((report.stacks, report.cut), (8, 0), "{name}: {stacks:#?}");
         target.end();
     }
 }
@@ -68,7 +70,7 @@ fn a_library_that_is_loaded_later_is_understood() {
     let program = compile(&folder, "towers.c", "towers", &[]);
     let library = compile(&folder, "annex.c", "libannex.so", &["-shared", "-fPIC"]);
     let mut target = Ready::start(Command::new(&program).arg("4").arg(&library));
-    let mut taker = StackTaker::open(StackProps::default(), Vec::new()).unwrap();
+    let mut taker = StackTaker::open(StackProps::default(), Vec::new()).expect("it is ready");
     let process = target.pid();
     let subject = SubjectId(1);
     taker.take(StackTarget { process, subject }, 1, StackReason::Request);
@@ -160,7 +162,7 @@ fn a_process_that_is_over_is_no_error() {
 
 /// Takes stacks of whatever `pids` finds, without a pause, for a while.
 fn harass(mut pids: impl FnMut() -> Vec<i32>, rounds: u64) -> floodmark_sampler::StackReport {
-    let mut taker = StackTaker::open(StackProps::default(), Vec::new()).unwrap();
+    let mut taker = StackTaker::open(StackProps::default(), Vec::new()).expect("it is ready");
     for _ in 0..rounds {
         for process in pids() {
             taker.take(StackTarget { process, subject: SubjectId(1) }, monotonic_ns(), StackReason::Request);
@@ -181,7 +183,7 @@ fn processes_that_start_threads_fork_exec_and_end_all_the_while_do_what_they_wou
         while at < all.len() {
             let path = format!("/proc/{0}/task/{0}/children", all[at]);
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            all.extend(text.split_ascii_whitespace().map(|pid| pid.parse::<i32>().unwrap()));
+            all.extend(text.split_ascii_whitespace().map(|pid| pid.parse::<i32>().expect("a number")));
             at += 1;
         }
         all
@@ -224,7 +226,7 @@ fn a_stopped_process_stays_stopped_and_can_be_continued() {
     let target = Ready::start(Command::new(&program).arg("4"));
     let pid = target.pid();
     let signal = |name: &str| {
-        assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+        assert!(Command::new("kill").args([name, &pid.to_string()]).status().expect("it runs").success());
     };
     signal("-STOP");
     while state(pid, pid) != Some('T') {
@@ -245,7 +247,8 @@ fn nothing_stays_stopped_when_whoever_takes_stacks_is_killed() {
     let target = Ready::start(Command::new(&program).arg("16"));
     let attach = format!("attach={}", target.pid());
     for (round, method) in ["native", "native", "native", "gdb"].iter().cycle().take(24).enumerate() {
-        let options = [&attach, &format!("stacks={method}"), "interval=1ms", "stacks-interval=1ms", &folder.ready()];
+        let options =
+            [&attach, &format!("stacks={method}"), "interval=1ms", "stacks-interval=1ms", &folder.ready()];
         let mut watcher = folder.watcher(&options).spawn().unwrap();
         folder.wait_until_ready(&mut watcher);
         std::thread::sleep(Duration::from_micros(500 * round as u64));

@@ -43,7 +43,7 @@ pub(super) fn complaint(text: &str) -> &str {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling = ["ptrace", "rror", "not permitted", "No such"];
     let best = lines().find(|line| telling.iter().any(|word| line.contains(word)));
-    best.or_else(|| lines().last()).unwrap_or("nothing")
+    best.or_else(|| lines().next_back()).unwrap_or("nothing")
 }
 
 /// `Thread 2 (Thread 0x7f0afbe586c0 (LWP 26625) "towers"):`, or `(process 26625)` for a single one.
