@@ -46,6 +46,13 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// A debugger is asked for that is not installed.
+    NoTool {
+        /// The program.
+        program: &'static str,
+        /// The package of Debian and Ubuntu that has it.
+        package: &'static str,
+    },
     /// The system refused something that watching needs.
     System {
         /// What was being done, as in "opening a terminal".
@@ -84,6 +91,7 @@ impl Error {
             },
             Self::Start { .. } => Some("see 'ulimit -u' and the memory that is left"),
             Self::NoProcess { .. } => Some("'ps' lists processes; those of others may be hidden"),
+            Self::NoTool { .. } => Some("native stacks need no debugger, and hold nobody up for long"),
             Self::Busy | Self::Pattern { .. } | Self::System { .. } => None,
         }
     }
@@ -100,6 +108,9 @@ impl fmt::Display for Error {
             Self::NoProcess { pid } => write!(out, "there is no process {pid}"),
             Self::Busy => out.write_str("this process is watching another command already"),
             Self::Pattern { pattern, message } => write!(out, "the pattern '{pattern}' is wrong: {message}"),
+            Self::NoTool { program, package } => {
+                write!(out, "{program} is not installed (Debian and Ubuntu: apt-get install {package})")
+            }
             Self::System { act, .. } => out.write_str(act),
         }
     }

@@ -13,6 +13,7 @@
 //! | [`pace`] | when to sweep |
 //! | `output`, [`marks`] | the command's output, passed on and recorded; lines of it that are marks |
 //! | [`sink`], [`observer`] | who is told |
+//! | [`stacks`] | what threads were doing at a peak |
 //! | [`outcome`], [`error`] | how it went, and why it did not |
 //! | [`procfs`] | parsers of what the kernel writes |
 //! | `sys` | what the operating system is asked for |
@@ -29,6 +30,7 @@ mod output;
 pub mod pace;
 pub mod procfs;
 pub mod sink;
+pub mod stacks;
 mod sys;
 mod tree;
 pub mod watch;
@@ -42,4 +44,5 @@ pub use outcome::{
 };
 pub use pace::Pace;
 pub use sink::{Memory, Sink, TailSink};
+pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};
 pub use watch::{Births, PeakMode, Until, WatchProps, attach, run};

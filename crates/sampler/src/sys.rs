@@ -7,9 +7,11 @@ pub(crate) mod clock;
 pub(crate) mod descriptor;
 pub(crate) mod limit;
 pub(crate) mod netlink;
+pub(crate) mod nice;
 pub(crate) mod search;
 pub(crate) mod signal;
 pub(crate) mod terminal;
+pub(crate) mod trace;
 pub(crate) mod wait;
 
 use std::io;

@@ -13,9 +13,10 @@ use std::process::{Child, Command, ExitCode};
 
 use floodmark_event::units::{parse_bytes, parse_duration_ns};
 use floodmark_event::{OutputStream, SubjectKind};
+use floodmark_sampler::stacks::{TakenStack, Tool};
 use floodmark_sampler::{
-    Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, Sweep, Until, WatchProps,
-    attach, run,
+    Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, StackMethod, StackProps,
+    StackReport, StackTaker, Sweep, Until, WatchProps, attach, run,
 };
 
 /// What to do.
@@ -31,6 +32,8 @@ struct Options {
     seen: Seen,
     /// Whether samples are reported too.
     samples: bool,
+    /// Stacks to take.
+    stacks: Option<StackProps>,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +62,7 @@ fn watch() -> Result<u8, Box<dyn Error>> {
     }
     let mut memory = Memory::default();
     let mut seen = std::mem::take(&mut options.seen);
+    seen.stacks = options.stacks.take().map(|props| StackTaker::open(props, Vec::new())).transpose()?;
     let outcome = match options.attach {
         Some(pid) => attach(pid, &options.props, &mut memory, &mut seen)?,
         None => {
@@ -67,8 +71,13 @@ fn watch() -> Result<u8, Box<dyn Error>> {
             run(&launch, &options.props, &mut memory, &mut seen)?
         }
     };
+    let stacks = seen.stacks.take().map(StackTaker::finish);
     if let Some(path) = &options.report {
-        fs::write(path, report(&memory, &outcome, &seen, options.samples)?)?;
+        let mut text = report(&memory, &outcome, &seen, options.samples)?;
+        if let Some((told, stacks)) = &stacks {
+            report_stacks(&mut text, told, stacks)?;
+        }
+        fs::write(path, text)?;
     }
     if let Some(path) = &options.streams {
         for stream in OutputStream::ALL {
@@ -107,6 +116,19 @@ impl Options {
             "attach" => self.attach = Some(value.parse()?),
             "samples" => self.samples = true,
             "children" => self.seen.has_children = true,
+            "stacks" => {
+                let tool = Tool::ALL.into_iter().find(|tool| tool.program() == value);
+                let method = match (value, tool) {
+                    ("python", _) => StackMethod::Python,
+                    (_, Some(tool)) => StackMethod::Tool(tool),
+                    _ => StackMethod::Native,
+                };
+                self.stacks.get_or_insert_default().method = method;
+            }
+            "stacks-interval" => {
+                let when = &mut self.stacks.get_or_insert_default().when;
+                (when.interval_ns, when.most_time) = (Some(parse_duration_ns(value)?), 1.0);
+            }
             "ready" => self.seen.ready = Some(value.into()),
             "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
             _ => return Err(format!("unknown option {name}").into()),
@@ -126,6 +148,7 @@ struct Seen {
     /// Children of our own, which are none of the command's.
     has_children: bool,
     children: Vec<Child>,
+    stacks: Option<StackTaker<Vec<TakenStack>>>,
 }
 
 impl Seen {
@@ -137,6 +160,9 @@ impl Seen {
 
 impl Observer for Seen {
     fn swept(&mut self, sweep: &Sweep<'_>) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.swept(sweep);
+        }
         self.sweeps += 1;
         self.highest_rss = self.highest_rss.max(sweep.rss_bytes);
         if self.has_children && self.sweeps < 5 {
@@ -209,4 +235,18 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         writeln!(out, "figure\t{name}\t{value}")?;
     }
     Ok(out)
+}
+
+/// Stacks as lines: process, thread, why, functions from the innermost on.
+fn report_stacks(out: &mut String, told: &StackReport, stacks: &[TakenStack]) -> std::fmt::Result {
+    for stack in stacks {
+        let names: Vec<&str> = stack.frames.iter().map(|frame| frame.function.as_str()).collect();
+        let (process, thread, reason) = (stack.process, stack.thread, stack.reason.name());
+        writeln!(out, "stack\t{process}\t{thread}\t{reason}\t{}", names.join(" "))?;
+    }
+    for note in told.notes() {
+        writeln!(out, "note\t{note}")?;
+    }
+    let figures = [("takings", told.takings), ("stacks", told.stacks), ("cut", told.cut)];
+    figures.into_iter().try_for_each(|(name, value)| writeln!(out, "figure\t{name}\t{value}"))
 }

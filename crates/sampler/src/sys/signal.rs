@@ -170,6 +170,14 @@ pub(crate) fn send(pid: i32, number: i32) {
     unsafe { libc::kill(pid, number) };
 }
 
+/// Ends all processes of a group that a child of ours leads.
+pub(crate) fn kill_group(leader: i32) {
+    if leader > 1 {
+        // SAFETY: kill takes no pointers.
+        unsafe { libc::kill(-leader, libc::SIGKILL) };
+    }
+}
+
 /// The signals that the calling thread has blocked.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask(libc::sigset_t);

@@ -58,6 +58,19 @@ pub(crate) enum Reap {
 
 /// Reaps a child if it is over.
 pub(crate) fn reap(pid: i32) -> Reap {
+    // A child that another thread of ours has stopped for a moment would be taken for over by wait4, and
+    // the other thread would never hear that it has stopped.
+    // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is a valid place for the result.
+    match checked(unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, options) }) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Reap::Running,
+        Err(_) => return Reap::NotOurs,
+        // SAFETY: waitid filled the fields of SIGCHLD in, or left the zeros.
+        Ok(_) if unsafe { info.si_pid() } == 0 => return Reap::Running,
+        Ok(_) => {}
+    }
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -9,6 +9,8 @@ mod peaks;
 mod programs;
 mod shared;
 mod signals;
+mod stacks;
+mod stacks_hard;
 mod terminal;
 mod tree;
 mod untouched;

@@ -96,6 +96,8 @@ pub(crate) struct Report {
     pub(crate) samples: Vec<(u64, u32, String, u64)>,
     pub(crate) marks: Vec<String>,
     pub(crate) notes: Vec<String>,
+    /// Stacks: process, why, functions from the innermost on.
+    pub(crate) stacks: Vec<(u64, String, Vec<String>)>,
     /// Peaks by process, and how they are known.
     pub(crate) peaks: Vec<(u64, u64, String)>,
     figures: HashMap<String, u64>,
@@ -137,6 +139,10 @@ impl Report {
                     report.samples.push((number(1), number(2) as u32, fields[3].into(), number(4)));
                 }
                 "mark" => report.marks.push(fields[2].into()),
+                "stack" => {
+                    let functions = fields[4].split(' ').map(String::from).collect();
+                    report.stacks.push((number(1), fields[3].into(), functions));
+                }
                 "note" => report.notes.push(fields[1].into()),
                 "peak" => report.peaks.push((number(1), number(3), fields[4].into())),
                 "figure" => {

@@ -1,0 +1,38 @@
+//! Stacks for a recording.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use floodmark_event::clock::When;
+use floodmark_event::tables::Frame;
+use floodmark_event::tail::{intern, intern_frame, intern_stack, stack_sample};
+use floodmark_event::{StackId, StackSeen};
+
+use super::{NamedFrame, StackSink, TakenStack};
+
+/// Puts stacks into what this process records.
+#[derive(Debug, Default)]
+pub struct RecordedStacks {
+    frames: HashMap<Arc<NamedFrame>, u32>,
+}
+
+impl StackSink for RecordedStacks {
+    fn stack(&mut self, stack: TakenStack) {
+        let mut id = StackId(0);
+        for frame in stack.frames.iter().rev() {
+            let frame = *self.frames.entry(Arc::clone(frame)).or_insert_with(|| {
+                intern_frame(&Frame {
+                    function: intern(&frame.function),
+                    file: intern(&frame.file),
+                    line: frame.line,
+                    module: intern(&frame.module),
+                    address: frame.address,
+                })
+            });
+            id = intern_stack(id, frame);
+        }
+        let (thread, reason, pause_ns) = (stack.thread, stack.reason, stack.pause_ns);
+        let seen = StackSeen { thread, stack: id, reason, pause_ns };
+        stack_sample(stack.subject, &seen, When::At(stack.at_ns));
+    }
+}

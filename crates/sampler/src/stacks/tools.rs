@@ -1,0 +1,213 @@
+//! Debuggers that take stacks for us: slower by orders of magnitude, and what some people ask for.
+//!
+//! A debugger would be a child of the process that watches, which takes every child for one of the
+//! command's. So debuggers are started by a shell that was there before; it does what it reads from us,
+//! one process after another, and ends when we do.
+
+mod parse;
+
+use std::env;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use floodmark_event::StackReason;
+use floodmark_event::clock::monotonic_ns;
+
+use super::native::tracer_of;
+use super::{End, StackReport, StackTarget, TakenStack};
+use crate::error::{Error, Result};
+use crate::sys::clock::Waiting;
+use crate::sys::signal;
+
+/// How long a debugger may take.
+const PATIENCE_NS: u64 = 60_000_000_000;
+/// The most it may write.
+const MOST_BYTES: usize = 256 << 20;
+
+/// A debugger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// The GNU debugger.
+    Gdb,
+    /// The debugger of LLVM.
+    Lldb,
+    /// The program for stacks of elfutils.
+    EuStack,
+}
+
+impl Tool {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Gdb, Self::Lldb, Self::EuStack];
+
+    /// The program's name.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Gdb => "gdb",
+            Self::Lldb => "lldb",
+            Self::EuStack => "eu-stack",
+        }
+    }
+
+    /// The package of Debian and Ubuntu that has it.
+    pub const fn package(self) -> &'static str {
+        match self {
+            Self::Gdb => "gdb",
+            Self::Lldb => "lldb",
+            Self::EuStack => "elfutils",
+        }
+    }
+
+    /// What the shell calls for the process in `$pid`. Nothing of the user's own settings is read, and
+    /// nothing is fetched from the network.
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Gdb => {
+                "gdb -nx -q -batch -iex 'set debuginfod enabled off' -iex 'set pagination off' \
+                 -iex 'set width 0' -iex 'set print frame-arguments none' -iex 'set print entry-values no' \
+                 -iex 'set style enabled off' -p \"$pid\" -ex 'thread apply all backtrace'"
+            }
+            Self::Lldb => {
+                "lldb --no-lldbinit --no-use-colors --batch -o 'settings set auto-confirm true' \
+                 -o 'settings set stop-line-count-before 0' -o 'settings set stop-line-count-after 0' \
+                 -o 'settings set thread-stop-format \"floodmark-thread ${thread.id}\\n\"' \
+                 -o 'settings set frame-format \"floodmark-frame ${frame.pc}{\\tname=${function.name}}\
+{\\tmodule=${module.file.fullpath}}{\\tfile=${line.file.fullpath}}{\\tline=${line.number}}\\n\"' \
+                 -o \"process attach -p $pid\" -o 'thread backtrace all' -o detach"
+            }
+            Self::EuStack => "eu-stack -p \"$pid\" -i -m -s -n 0",
+        }
+    }
+
+    fn is_installed(self) -> bool {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).any(|folder| folder.join(self.program()).is_file())
+    }
+}
+
+/// The shell that starts debuggers.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    tool: Tool,
+    shell: Child,
+    orders: Option<ChildStdin>,
+    answers: ChildStdout,
+    /// What ends an answer, at the beginning of a line.
+    mark: String,
+}
+
+impl Helper {
+    pub(crate) fn start(tool: Tool) -> Result<Self> {
+        if !tool.is_installed() {
+            return Err(Error::NoTool { program: tool.program(), package: tool.package() });
+        }
+        let mark = format!("floodmark-{}-end", std::process::id());
+        let command = tool.command();
+        let script =
+            format!("while IFS= read -r pid; do {command} </dev/null 2>&1; printf '\\n%s\\n' {mark}; done");
+        let mut shell = Command::new("sh")
+            .args(["-c", &script])
+            .env("LC_ALL", "C")
+            .env_remove("DEBUGINFOD_URLS")
+            // Keys of the terminal are not for it.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(Error::system("starting a shell for the debugger"))?;
+        let orders = shell.stdin.take();
+        let answers = shell.stdout.take().expect("asked for above");
+        Ok(Self { tool, shell, orders, answers, mark })
+    }
+
+    pub(crate) fn take(
+        &mut self,
+        target: StackTarget,
+        at_ns: u64,
+        reason: StackReason,
+        report: &mut StackReport,
+    ) -> Vec<TakenStack> {
+        let process = target.process;
+        if tracer_of(process).is_some() {
+            report.busy_processes += 1;
+            return Vec::new();
+        }
+        let began_ns = monotonic_ns();
+        let answer = match self.ask(process) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.orders = None;
+                report.fail(format!("{}: {error}", self.tool.program()));
+                return Vec::new();
+            }
+        };
+        let pause_ns = monotonic_ns().saturating_sub(began_ns);
+        let threads = parse::threads(self.tool, &answer);
+        if threads.is_empty() {
+            let is_over = !std::fs::exists(format!("/proc/{process}/task")).unwrap_or(false);
+            if is_over {
+                report.gone_processes += 1;
+            } else {
+                report.fail(format!("{} said: {}", self.tool.program(), parse::complaint(&answer)));
+            }
+            return Vec::new();
+        }
+        report.processes += 1;
+        let stacks = threads.into_iter().map(|(thread, frames)| TakenStack {
+            at_ns,
+            subject: target.subject,
+            process,
+            thread,
+            reason,
+            pause_ns,
+            frames: frames.into_iter().map(Arc::new).collect(),
+            end: End::Outermost,
+        });
+        stacks.collect()
+    }
+
+    fn ask(&mut self, process: i32) -> io::Result<String> {
+        let ended = || io::Error::other("the shell that starts it has ended");
+        let orders = self.orders.as_mut().ok_or_else(ended)?;
+        orders.write_all(format!("{process}\n").as_bytes())?;
+        let end = format!("\n{}\n", self.mark);
+        let deadline_ns = monotonic_ns() + PATIENCE_NS;
+        let mut answer = Vec::new();
+        loop {
+            if answer.ends_with(end.as_bytes()) {
+                answer.truncate(answer.len() - end.len());
+                return Ok(String::from_utf8_lossy(&answer).into_owned());
+            }
+            let mut waiting = Waiting::new([Some(self.answers.as_fd())]);
+            waiting.until(Some(deadline_ns))?;
+            if monotonic_ns() >= deadline_ns || answer.len() > MOST_BYTES {
+                self.kill();
+                return Err(io::Error::other("it took too long and was ended"));
+            }
+            if !waiting.is_ready(0) {
+                continue;
+            }
+            let mut buffer = [0; 8192];
+            match self.answers.read(&mut buffer)? {
+                0 => return Err(ended()),
+                count => answer.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Ends the shell and what it started; the kernel lets go what a debugger had stopped.
+    fn kill(&self) {
+        signal::kill_group(self.shell.id() as i32);
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.orders = None;
+        // It is at the end of its input, and ends.
+        let _ = self.shell.wait();
+    }
+}

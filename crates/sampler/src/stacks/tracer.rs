@@ -1,0 +1,332 @@
+//! The thread that stops others: one thread of one process at a time, no longer than it takes to copy
+//! what its stack is unwound from.
+//!
+//! Only the thread that began to trace may end it, and whatever it traces goes on when it ends. So this
+//! is a thread of its own. A thread that waits for a disk or for a child in `vfork` stops only when that
+//! is over, which may be never: then the tracer is left waiting, lets the thread go on the moment it
+//! stops, and ends. Another tracer does the work in the meantime.
+//!
+//! Frames of Python lie about in memory, where any thread that runs may change them. For them all
+//! threads of the process are stopped together; if one does not stop soon, the others are let go.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+use std::{fs, io};
+
+use floodmark_event::clock::monotonic_ns;
+
+use super::maps::Maps;
+use super::python::{PythonThread, Pythons};
+use crate::sys::trace::{Refusal, Registers, Traced, bury_threads, read_memory};
+use crate::tree::walk;
+
+/// How much of a stack is copied while its thread is stopped.
+const COPIED_STOPPED: usize = 128 << 10;
+/// How much of a deeper one is copied when the thread runs again: its outer frames stay as they are
+/// until all inner ones have returned.
+const COPIED_RUNNING: usize = 2 << 20;
+/// How much is tried where no map says how much there is.
+const COPIED_UNKNOWN: usize = 32 << 10;
+/// How often it is looked whether the tracer gets on.
+const LOOK: Duration = Duration::from_millis(25);
+/// How many times in a row it may not have, before it is left alone: over a thread that could stop if it
+/// had a processor, and over one that waits in the kernel and cannot.
+const PATIENCE: u32 = 200;
+const PATIENCE_WAITING: u32 = 10;
+/// How many tracers may be left alone over one process.
+const MOST_STUCK: u64 = 3;
+
+/// How long all threads of a process may take to stop together.
+const PATIENCE_TOGETHER_NS: u64 = 20_000_000;
+
+/// What to take.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) process: i32,
+    pub(crate) maps: Arc<Maps>,
+    pub(crate) languages: Languages,
+    /// Threads that were tried already.
+    pub(crate) tried: Vec<i32>,
+}
+
+impl Job {
+    fn threads(&self) -> Vec<i32> {
+        walk::threads_of(self.process).filter(|thread| !self.tried.contains(thread)).collect()
+    }
+}
+
+/// Which frames are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Languages {
+    Native,
+    Python,
+}
+
+/// A thread as it was.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    pub(crate) thread: i32,
+    pub(crate) registers: Registers,
+    /// The stack, from the stack pointer on.
+    pub(crate) stack: Vec<u8>,
+    pub(crate) pause_ns: u64,
+}
+
+/// What came of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    pub(crate) threads: Vec<Copied>,
+    /// Threads that ended before they could be stopped.
+    pub(crate) gone: u64,
+    /// Threads that we may not stop.
+    pub(crate) denied: u64,
+    /// Threads that did not stop in time.
+    pub(crate) stuck: u64,
+    /// Frames of Python, and why there are none where there should be.
+    pub(crate) python: Vec<PythonThread>,
+    pub(crate) python_failure: Option<String>,
+}
+
+/// Takes jobs, one after another.
+#[derive(Debug, Default)]
+pub(crate) struct Tracer {
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    jobs: Sender<Order>,
+    results: Receiver<Message>,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// Learn what is needed to find Python's frames in a process. Stops nobody, and may take its time.
+    Prepare(Job),
+    Take(Job),
+}
+
+#[derive(Debug)]
+enum Message {
+    /// A thread is next.
+    Trying(i32),
+    /// It was copied.
+    Copied(Copied),
+    /// That is all, but for what was told already.
+    Done(Copies),
+}
+
+impl Tracer {
+    /// Copies the threads of a process, but for those that do not stop.
+    pub(crate) fn take(&mut self, mut job: Job) -> io::Result<Copies> {
+        let mut whole = Copies::default();
+        loop {
+            let is_done = self.take_some(&mut job, &mut whole)?;
+            if is_done || whole.stuck >= MOST_STUCK {
+                return Ok(whole);
+            }
+            // Whatever is left is tried by another tracer, one thread at a time.
+            job.languages = Languages::Native;
+        }
+    }
+
+    /// Goes on with a job; says whether it is done. If not, a thread of it does not stop.
+    fn take_some(&mut self, job: &mut Job, whole: &mut Copies) -> io::Result<bool> {
+        let running = match self.running.take() {
+            Some(running) => running,
+            None => Running::start()?,
+        };
+        // The thread ends with the channel only.
+        if job.languages == Languages::Python {
+            let _ = running.jobs.send(Order::Prepare(job.clone()));
+            let _ = running.results.recv();
+        }
+        let _ = running.jobs.send(Order::Take(job.clone()));
+        let mut waited = 0;
+        while waited < PATIENCE {
+            match running.results.recv_timeout(LOOK) {
+                Ok(Message::Done(rest)) => {
+                    whole.add(rest);
+                    self.running = Some(running);
+                    return Ok(true);
+                }
+                Ok(Message::Trying(thread)) => job.tried.push(thread),
+                Ok(Message::Copied(copied)) => whole.threads.push(copied),
+                Err(RecvTimeoutError::Timeout) => {
+                    let threads: Vec<i32> = walk::threads_of(job.process).collect();
+                    bury_threads(job.process, &threads);
+                    waited += 1;
+                    let is_waiting = job.tried.last().is_none_or(|thread| waits_in_kernel(*thread));
+                    if waited >= PATIENCE_WAITING && is_waiting {
+                        break;
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            waited = 0;
+        }
+        // It finds its channels closed as soon as it can, and ends.
+        whole.stuck += 1;
+        Ok(false)
+    }
+}
+
+/// Whether a thread is in a wait that no signal ends.
+fn waits_in_kernel(thread: i32) -> bool {
+    let stat = fs::read(format!("/proc/{thread}/stat")).unwrap_or_default();
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    // One that is gone has nothing to wait for either.
+    matches!(state, Some(b'D') | None)
+}
+
+impl Copies {
+    fn add(&mut self, other: Self) {
+        self.threads.extend(other.threads);
+        self.gone += other.gone;
+        self.denied += other.denied;
+        self.stuck += other.stuck;
+        self.python.extend(other.python);
+        self.python_failure = self.python_failure.take().or(other.python_failure);
+    }
+}
+
+impl Running {
+    fn start() -> io::Result<Self> {
+        let (jobs, todo) = channel();
+        let (done, results) = channel();
+        thread::Builder::new().name("floodmark-trace".into()).spawn(move || {
+            let mut pythons = Pythons::default();
+            for order in todo {
+                let copies = match order {
+                    Order::Prepare(job) => {
+                        pythons.prepare(job.process, &job.maps);
+                        Some(Copies::default())
+                    }
+                    Order::Take(job) if job.languages == Languages::Native => copy(&job, &done),
+                    Order::Take(job) if pythons.knows(job.process) => {
+                        Some(copy_together(&job, &mut pythons, &done))
+                    }
+                    Order::Take(job) => {
+                        let python_failure = pythons.failure(job.process);
+                        copy(&job, &done).map(|copies| Copies { python_failure, ..copies })
+                    }
+                };
+                let Some(copies) = copies else { return };
+                if done.send(Message::Done(copies)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, results })
+    }
+}
+
+/// Copies the threads of a process one after another; none if nobody listens any more.
+fn copy(job: &Job, done: &Sender<Message>) -> Option<Copies> {
+    let mut copies = Copies::default();
+    for thread in job.threads() {
+        done.send(Message::Trying(thread)).ok()?;
+        match copy_thread(job, thread) {
+            Ok(copied) => done.send(Message::Copied(copied)).ok()?,
+            Err(Refusal::Gone) => copies.gone += 1,
+            Err(Refusal::Denied) => copies.denied += 1,
+        }
+    }
+    Some(copies)
+}
+
+fn copy_thread(job: &Job, thread: i32) -> Result<Copied, Refusal> {
+    // Made before, so that the thread does not wait for memory of ours.
+    let stack = vec![0; COPIED_STOPPED];
+    let began_ns = monotonic_ns();
+    let mut traced = Traced::seize(job.process, thread)?;
+    traced.stop()?;
+    let mut copied = copy_stopped(job, &traced, stack)?;
+    drop(traced);
+    copied.pause_ns = monotonic_ns().saturating_sub(began_ns);
+    copy_rest(job, &mut copied);
+    Ok(copied)
+}
+
+/// Copies what must not change meanwhile.
+fn copy_stopped(job: &Job, traced: &Traced, mut stack: Vec<u8>) -> Result<Copied, Refusal> {
+    let registers = traced.registers().map_err(|_| Refusal::Denied)?;
+    let wanted = depth(job, registers).unwrap_or(COPIED_UNKNOWN).min(COPIED_STOPPED);
+    let read = read_memory(job.process, registers.stack, &mut stack[..wanted]);
+    stack.truncate(read);
+    Ok(Copied { thread: traced.thread(), registers, stack, pause_ns: 0 })
+}
+
+/// Bytes from the stack pointer to the end of the memory that it is in.
+fn depth(job: &Job, registers: Registers) -> Option<usize> {
+    let end = job.maps.end_of_memory(registers.stack)?;
+    usize::try_from(end - registers.stack).ok()
+}
+
+/// Copies the outer part of a deep stack, and gives back what a small one did not need.
+fn copy_rest(job: &Job, copied: &mut Copied) {
+    let read = copied.stack.len();
+    copied.stack.shrink_to_fit();
+    if let Some(depth) = depth(job, copied.registers)
+        && read == COPIED_STOPPED
+        && depth > read
+    {
+        copied.stack.resize(read + (depth - read).min(COPIED_RUNNING), 0);
+        let rest = read_memory(job.process, copied.registers.stack + read as u64, &mut copied.stack[read..]);
+        copied.stack.truncate(read + rest);
+    }
+}
+
+/// Copies the threads of a process while all of them are stopped.
+fn copy_together(job: &Job, pythons: &mut Pythons, done: &Sender<Message>) -> Copies {
+    let mut copies = Copies::default();
+    let threads = job.threads();
+    let mut stacks: Vec<Vec<u8>> = threads.iter().map(|_| vec![0; COPIED_STOPPED]).collect();
+    let began_ns = monotonic_ns();
+    let mut all: Vec<Traced> = Vec::with_capacity(threads.len());
+    for thread in threads {
+        match Traced::seize(job.process, thread) {
+            Ok(traced) => all.push(traced),
+            Err(Refusal::Gone) => copies.gone += 1,
+            Err(Refusal::Denied) => {
+                copies.denied += 1;
+                break;
+            }
+        }
+    }
+    all.iter().for_each(Traced::ask_to_stop);
+    let deadline_ns = began_ns + PATIENCE_TOGETHER_NS;
+    while all.iter_mut().any(|traced| !traced.has_stopped() && traced.is_awaited()) {
+        if monotonic_ns() > deadline_ns {
+            // What has stopped goes on first; letting go of the others waits for them.
+            all.sort_by_key(Traced::is_awaited);
+            for traced in all.iter().filter(|traced| traced.is_awaited()) {
+                // If nobody listens, so much the better.
+                let _ = done.send(Message::Trying(traced.thread()));
+            }
+            all.clear();
+            let why = "a thread did not stop in time for all to be looked at together".to_owned();
+            return Copies { python_failure: Some(why), ..copy(job, done).unwrap_or_default() };
+        }
+        thread::yield_now();
+    }
+    all.retain_mut(Traced::has_stopped);
+    copies.gone += (stacks.len() - all.len()) as u64;
+    all.retain(|traced| {
+        let stack = stacks.pop().unwrap_or_default();
+        copy_stopped(job, traced, stack).map(|copied| copies.threads.push(copied)).is_ok()
+    });
+    match pythons.frames(job.process) {
+        Ok(threads) => copies.python = threads,
+        Err(failure) => copies.python_failure = Some(failure),
+    }
+    for (traced, copied) in all.into_iter().zip(&mut copies.threads) {
+        drop(traced);
+        copied.pause_ns = monotonic_ns().saturating_sub(began_ns);
+    }
+    copies.threads.iter_mut().for_each(|copied| copy_rest(job, copied));
+    copies
+}

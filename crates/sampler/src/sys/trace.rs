@@ -1,0 +1,288 @@
+//! Stopping a thread of another process for a moment, and reading its memory.
+//!
+//! A thread that we trace goes on by itself when the thread that traces it ends, however it ends: the
+//! kernel lets it go. Nothing here asks the kernel to end what is traced (`PTRACE_O_EXITKILL`).
+#![expect(unsafe_code, reason = "ptrace, waitid and process_vm_readv are C functions")]
+
+use std::io;
+
+use super::checked;
+use crate::procfs::Life;
+use crate::tree::walk;
+
+/// Registers that a stack is unwound from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    /// The instruction.
+    pub(crate) instruction: u64,
+    /// The stack.
+    pub(crate) stack: u64,
+    /// The frame.
+    pub(crate) frame: u64,
+    /// The return address, where it is in a register.
+    pub(crate) link: u64,
+    /// What the thread calls itself, where that is in a register.
+    pub(crate) itself: u64,
+}
+
+/// Why a thread was not stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is over.
+    Gone,
+    /// We may not, or somebody else traces it.
+    Denied,
+}
+
+/// How often it is tried to trace a thread that is there.
+const TRIES: u32 = 3;
+
+/// A thread that we trace.
+///
+/// It must be let go by the thread that began to trace it, which the type cannot say; it is neither
+/// sent nor shared where it is used.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    process: i32,
+    thread: i32,
+    state: State,
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It runs, or has been asked to stop.
+    Running,
+    /// It is stopped, and gets this signal when it goes on; 0 for none.
+    Stopped(i32),
+    /// It is over, or nobody's.
+    Gone,
+}
+
+impl Traced {
+    /// Begins to trace a thread, which goes on running.
+    pub(crate) fn seize(process: i32, thread: i32) -> Result<Self, Refusal> {
+        for _ in 0..TRIES {
+            // No options: the thread must neither end with us nor tell us of anything.
+            match request(libc::PTRACE_SEIZE, thread, 0).map_err(|error| error.raw_os_error()) {
+                Ok(()) => {
+                    let not_send = std::marker::PhantomData;
+                    return Ok(Self { process, thread, state: State::Running, not_send });
+                }
+                Err(Some(libc::ESRCH)) => return Err(Refusal::Gone),
+                // It says the same of a thread that is over. One that calls exec may have its number now.
+                Err(_) if is_over(thread) => return Err(Refusal::Gone),
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        Err(Refusal::Denied)
+    }
+
+    /// Stops the thread and waits until it has stopped.
+    pub(crate) fn stop(&mut self) -> Result<(), Refusal> {
+        // It fails for one that is over but for being waited for, or became the first thread in exec.
+        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
+        self.wait();
+        match self.state {
+            State::Stopped(_) => Ok(()),
+            _ => Err(Refusal::Gone),
+        }
+    }
+
+    /// Asks the thread to stop, without waiting.
+    pub(crate) fn ask_to_stop(&self) {
+        // As in `stop`.
+        let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
+    }
+
+    /// Whether the thread that was asked has stopped by now.
+    pub(crate) fn has_stopped(&mut self) -> bool {
+        if self.state == State::Running && wait_for(self.thread, libc::WNOHANG).is_some() {
+            self.wait();
+        }
+        matches!(self.state, State::Stopped(_))
+    }
+
+    /// Whether there is still something to wait for.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.state == State::Running
+    }
+
+    /// The thread's number.
+    pub(crate) fn thread(&self) -> i32 {
+        self.thread
+    }
+
+    /// Waits for the thread to stop, or to end.
+    fn wait(&mut self) {
+        let waited = loop {
+            if let Some(waited) = wait_for(self.thread, 0) {
+                break waited;
+            }
+        };
+        match waited {
+            Waited::Stopped(signal) => self.state = State::Stopped(signal),
+            Waited::Over => {
+                leave_to_parent(self.process, self.thread);
+                self.state = State::Gone;
+            }
+            // A thread that calls exec takes over the number of the first one, and we still trace it.
+            Waited::NotOurs if self.thread != self.process => {
+                self.thread = self.process;
+                if request(libc::PTRACE_INTERRUPT, self.thread, 0).is_err() {
+                    self.state = State::Gone;
+                    return;
+                }
+                self.wait();
+            }
+            Waited::NotOurs => self.state = State::Gone,
+        }
+    }
+
+    /// Reads the registers of a stopped thread.
+    pub(crate) fn registers(&self) -> io::Result<Registers> {
+        // SAFETY: all zeros is a valid set of registers.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        let mut place = libc::iovec {
+            iov_base: (&raw mut registers).cast(),
+            iov_len: std::mem::size_of::<libc::user_regs_struct>(),
+        };
+        // SAFETY: the kernel writes at most `iov_len` bytes to the place, which is as large.
+        let result = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGSET,
+                self.thread,
+                NT_PRSTATUS as *mut libc::c_void,
+                &raw mut place,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // A process of another width has other registers.
+        if place.iov_len != std::mem::size_of::<libc::user_regs_struct>() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Registers::from(&registers))
+    }
+}
+
+/// General registers, as `PTRACE_GETREGSET` counts.
+const NT_PRSTATUS: usize = 1;
+
+#[cfg(target_arch = "x86_64")]
+impl From<&libc::user_regs_struct> for Registers {
+    fn from(registers: &libc::user_regs_struct) -> Self {
+        Self {
+            instruction: registers.rip,
+            stack: registers.rsp,
+            frame: registers.rbp,
+            link: 0,
+            itself: registers.fs_base,
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl From<&libc::user_regs_struct> for Registers {
+    fn from(registers: &libc::user_regs_struct) -> Self {
+        let (frame, link) = (registers.regs[29], registers.regs[30]);
+        Self { instruction: registers.pc, stack: registers.sp, frame, link, itself: 0 }
+    }
+}
+
+/// Lets the thread go on.
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if self.state == State::Running {
+            // Only what has stopped can be let go.
+            let _ = self.stop();
+        }
+        if let State::Stopped(signal) = self.state {
+            // It fails for a thread that was killed while it was stopped, which then is to be waited for.
+            if request(libc::PTRACE_DETACH, self.thread, signal as usize).is_err() {
+                leave_to_parent(self.process, self.thread);
+            }
+        }
+    }
+}
+
+fn request(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
+    // SAFETY: these requests take a number and no address.
+    let result = unsafe {
+        libc::ptrace(request, thread, std::ptr::null_mut::<libc::c_void>(), data as *mut libc::c_void)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+enum Waited {
+    /// It has stopped; the signal is one that it was about to get, or 0.
+    Stopped(i32),
+    Over,
+    NotOurs,
+}
+
+/// What has become of a thread; none if nothing has yet, or a signal came in between.
+fn wait_for(thread: i32, flags: libc::c_int) -> Option<Waited> {
+    // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // What is found stays to be found again: the end of a child of ours is for others to read.
+    let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | flags;
+    // SAFETY: `info` is a valid place for the result.
+    let result = checked(unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) });
+    // SAFETY: waitid filled the fields of SIGCHLD in, or left the zeros.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+        Err(_) => Some(Waited::NotOurs),
+        Ok(_) if pid == 0 => None,
+        Ok(_) if matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
+            // With an event it is the stop that we asked for, or one of the whole process.
+            Some(Waited::Stopped(if status >> 8 == 0 { status & 0x7f } else { 0 }))
+        }
+        Ok(_) => Some(Waited::Over),
+    }
+}
+
+/// Takes note of the end of a thread that we traced, so that its parent hears of it; if we are the
+/// parent, its end is left where the watcher finds it.
+fn leave_to_parent(process: i32, thread: i32) {
+    if thread == process && is_our_child(process) {
+        return;
+    }
+    // SAFETY: all zeros is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: `info` is a valid place for the result.
+    let _ = unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) };
+}
+
+fn is_over(thread: i32) -> bool {
+    walk::look_at(thread).is_none_or(|found| found.life == Life::Zombie)
+}
+
+fn is_our_child(process: i32) -> bool {
+    let own = std::process::id() as i32;
+    walk::look_at(process).is_some_and(|found| found.parent == own)
+}
+
+/// Takes note of the end of other threads than the first that any thread of ours traces.
+///
+/// A thread that calls exec waits for all others to be gone, and lets nobody begin to trace its process
+/// meanwhile. If one of the others is traced by whoever is just waiting for that, both wait for ever unless
+/// somebody else looks after the dead.
+pub(crate) fn bury_threads(process: i32, threads: &[i32]) {
+    for thread in threads.iter().filter(|thread| **thread != process) {
+        leave_to_parent(process, *thread);
+    }
+}
+
+/// Copies memory of a process; returns how much of it could be read, from the beginning.
+pub(crate) fn read_memory(process: i32, address: u64, buffer: &mut [u8]) -> usize {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
+    // SAFETY: the kernel writes to `buffer` alone, no more than its length; the other address is read in
+    // the other process, and checked by the kernel.
+    let read = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(read).unwrap_or(0)
+}

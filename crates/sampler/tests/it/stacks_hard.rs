@@ -1,0 +1,282 @@
+//! Stacks of programs that are hard to take stacks of.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use floodmark_event::clock::monotonic_ns;
+use floodmark_event::{StackReason, SubjectId};
+use floodmark_sampler::stacks::StackTarget;
+use floodmark_sampler::{StackMethod, StackProps, StackTaker};
+
+use crate::programs::Folder;
+use crate::stacks::{Ready, assert_towers, compile, functions, take};
+
+fn state(pid: i32, thread: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Asserts that nothing of a process stays stopped.
+fn assert_runs(pid: i32) {
+    let began = Instant::now();
+    loop {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+        let threads = threads.map(|thread| {
+            thread.expect("an entry").file_name().to_str().expect("digits").parse().expect("a number")
+        });
+        let states: Vec<Option<char>> = threads.map(|thread| state(pid, thread)).collect();
+        if !states.iter().any(|state| matches!(state, Some('t' | 'T'))) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{states:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn programs_of_every_make_are_understood() {
+    let folder = Folder::new("makes");
+    let makes: [(&str, &[&str]); 5] = [
+        ("fixed", &["-no-pie"]),
+        ("static", &["-static", "-DNO_LIBRARY"]),
+        ("static-pie", &["-static-pie", "-DNO_LIBRARY"]),
+        ("pointers", &["-fno-omit-frame-pointer"]),
+        ("packed", &["-Wl,-z,noseparate-code"]),
+    ];
+    for (name, options) in makes {
+        let program = compile(&folder, "towers.c", name, options);
+        let target = Ready::start(Command::new(&program).arg("8"));
+        let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
+        assert_eq!((report.stacks, report.cut), (8, 0), "{name}: {report:?} {stacks:#?}");
+        assert_towers(&target.told, &stacks);
+        target.end();
+    }
+}
+
+#[test]
+fn a_program_whose_file_is_gone_is_understood() {
+    let folder = Folder::new("gone");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("4"));
+    std::fs::remove_file(&program).unwrap();
+    let (_, stacks) = take(StackMethod::Native, &[target.pid()]);
+    assert_towers(&target.told, &stacks);
+    target.end();
+}
+
+#[test]
+fn a_library_that_is_loaded_later_is_understood() {
+    let folder = Folder::new("later");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let library = compile(&folder, "annex.c", "libannex.so", &["-shared", "-fPIC"]);
+    let mut target = Ready::start(Command::new(&program).arg("4").arg(&library));
+    let mut taker = StackTaker::open(StackProps::default(), Vec::new()).expect("it is ready");
+    let process = target.pid();
+    let subject = SubjectId(1);
+    taker.take(StackTarget { process, subject }, 1, StackReason::Request);
+    target.write("go\n");
+    assert_eq!(target.line(), "loaded");
+    while !std::fs::read_to_string(format!("/proc/{process}/wchan")).is_ok_and(|at| at.contains("pipe"))
+        && state(process, process) != Some('S')
+    {
+        std::thread::yield_now();
+    }
+    taker.take(StackTarget { process, subject }, 2, StackReason::Request);
+    let (report, stacks) = taker.finish();
+    assert_eq!((report.processes, report.stacks), (2, 8));
+    let of = |at_ns: u64| {
+        let first = |stack: &&_| functions(stack).contains(&"main");
+        let stack = stacks.iter().filter(|stack| stack.at_ns == at_ns).find(first);
+        functions(stack.expect("the first thread"))
+    };
+    assert!(of(1).contains(&"gate"));
+    let inside = of(2);
+    let at = inside.iter().position(|name| *name == "pantry").expect("in the library");
+    assert_eq!(inside[at..at + 3], ["pantry", "annex", "main"]);
+    target.end();
+}
+
+#[test]
+fn many_threads_are_all_taken() {
+    let folder = Folder::new("many");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("64"));
+    let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
+    assert_towers(&target.told, &stacks);
+    assert_eq!((report.stacks, report.cut, report.gone_threads), (64, 0, 0));
+    assert_runs(target.pid());
+    target.end();
+}
+
+#[test]
+fn several_processes_share_what_is_known_of_their_program() {
+    let folder = Folder::new("several");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let targets: Vec<Ready> = (0..4).map(|_| Ready::start(Command::new(&program).arg("4"))).collect();
+    let pids: Vec<i32> = targets.iter().map(Ready::pid).collect();
+    let (_, stacks) = take(StackMethod::Native, &pids);
+    for target in targets {
+        let of: Vec<_> = stacks.iter().filter(|stack| stack.process == target.pid()).cloned().collect();
+        assert_towers(&target.told, &of);
+        target.end();
+    }
+}
+
+#[test]
+fn a_process_that_is_debugged_is_left_to_its_debugger() {
+    let folder = Folder::new("busy");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("4"));
+    let mut command = Command::new("gdb");
+    command.args(["-nx", "-q", "-batch", "-p", &target.pid().to_string()]);
+    let mut debugger = Ready::start(
+        command.args(["-ex", "shell echo attached", "-ex", "shell cat"]).stderr(std::process::Stdio::null()),
+    );
+    while debugger.told != "attached" {
+        debugger.told = debugger.line();
+    }
+    for method in [
+        StackMethod::Native,
+        StackMethod::Python,
+        StackMethod::Tool(floodmark_sampler::stacks::Tool::EuStack),
+    ] {
+        let (report, stacks) = take(method, &[target.pid()]);
+        assert_eq!((report.busy_processes, report.processes, stacks.len()), (1, 0, 0), "{report:?}");
+        assert!(report.notes()[0].contains("another debugger"), "{:?}", report.notes());
+    }
+    debugger.end();
+    target.end();
+}
+
+#[test]
+fn a_process_that_is_over_is_no_error() {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id() as i32;
+    while state(pid, pid) != Some('Z') {
+        std::thread::yield_now();
+    }
+    let (report, stacks) = take(StackMethod::Native, &[pid, i32::MAX]);
+    assert_eq!((report.gone_processes, stacks.len(), report.notes().len()), (2, 0, 0), "{report:?}");
+    assert!(child.wait().unwrap().success(), "its end is left to its parent");
+}
+
+/// Takes stacks of whatever `pids` finds, without a pause, for a while.
+fn harass(mut pids: impl FnMut() -> Vec<i32>, rounds: u64) -> floodmark_sampler::StackReport {
+    let mut taker = StackTaker::open(StackProps::default(), Vec::new()).expect("it is ready");
+    for _ in 0..rounds {
+        for process in pids() {
+            taker.take(StackTarget { process, subject: SubjectId(1) }, monotonic_ns(), StackReason::Request);
+        }
+    }
+    taker.finish().0
+}
+
+#[test]
+fn processes_that_start_threads_fork_exec_and_end_all_the_while_do_what_they_would_do() {
+    let folder = Folder::new("restless");
+    let program = compile(&folder, "restless.c", "restless", &[]);
+    let mut child = Command::new(&program).args(["40"]).spawn().unwrap();
+    let pid = child.id() as i32;
+    let tree = || {
+        let mut all = vec![pid];
+        let mut at = 0;
+        while at < all.len() {
+            let path = format!("/proc/{0}/task/{0}/children", all[at]);
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            all.extend(text.split_ascii_whitespace().map(|pid| pid.parse::<i32>().expect("a number")));
+            at += 1;
+        }
+        all
+    };
+    let mut rounds = 0;
+    let status = loop {
+        let report = harass(tree, 20);
+        assert_eq!((report.failures, report.denied_processes), (0, 0), "{report:?}");
+        rounds += report.stacks;
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert!(status.success(), "every part of it came to its own end: {status}");
+    assert!(rounds > 0);
+}
+
+#[test]
+fn a_signal_that_comes_at_the_same_moment_is_not_lost() {
+    let folder = Folder::new("signals");
+    let program = compile(&folder, "restless.c", "restless", &[]);
+    // It sends itself signals and counts how many it gets.
+    let mut child = Command::new(&program).args(["signals", "3000"]).spawn().unwrap();
+    let pid = child.id() as i32;
+    let mut stacks = 0;
+    let status = loop {
+        stacks += harass(|| vec![pid], 50).stacks;
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert!(status.success(), "{status}");
+    assert!(stacks > 0);
+}
+
+#[test]
+fn a_stopped_process_stays_stopped_and_can_be_continued() {
+    let folder = Folder::new("stopped");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("4"));
+    let pid = target.pid();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &pid.to_string()]).status().expect("it runs").success());
+    };
+    signal("-STOP");
+    while state(pid, pid) != Some('T') {
+        std::thread::yield_now();
+    }
+    let (_, stacks) = take(StackMethod::Native, &[pid]);
+    assert_towers(&target.told, &stacks);
+    assert_eq!(state(pid, pid), Some('T'));
+    signal("-CONT");
+    assert_runs(pid);
+    target.end();
+}
+
+#[test]
+fn nothing_stays_stopped_when_whoever_takes_stacks_is_killed() {
+    let folder = Folder::new("killed");
+    let program = compile(&folder, "towers.c", "towers", &[]);
+    let target = Ready::start(Command::new(&program).arg("16"));
+    let attach = format!("attach={}", target.pid());
+    for (round, method) in ["native", "native", "native", "gdb"].iter().cycle().take(24).enumerate() {
+        let options =
+            [&attach, &format!("stacks={method}"), "interval=1ms", "stacks-interval=1ms", &folder.ready()];
+        let mut watcher = folder.watcher(&options).spawn().unwrap();
+        folder.wait_until_ready(&mut watcher);
+        std::thread::sleep(Duration::from_micros(500 * round as u64));
+        watcher.kill().unwrap();
+        watcher.wait().unwrap();
+        std::fs::remove_file(folder.join("ready")).unwrap();
+        assert_runs(target.pid());
+    }
+    let (_, stacks) = take(StackMethod::Native, &[target.pid()]);
+    assert_towers(&target.told, &stacks);
+    target.end();
+}
+
+#[test]
+fn a_thread_that_cannot_be_stopped_holds_nobody_up() {
+    let folder = Folder::new("vfork");
+    let program = compile(&folder, "restless.c", "restless", &[]);
+    // Its first thread waits in vfork for a child that ends with its input.
+    let target = Ready::start(Command::new(&program).args(["vfork", "0"]));
+    let (report, _) = take(StackMethod::Native, &[target.pid()]);
+    assert_eq!(report.stuck_threads, 1, "{report:?}");
+    assert!(report.notes()[0].contains("did not stop in time"));
+    assert_runs(target.pid());
+    // Asking for its end would also ask for the stop that is still to come, so it is looked for.
+    let (pid, mut target) = (target.pid(), target);
+    drop(target.child.stdin.take());
+    while state(pid, pid) != Some('Z') {
+        std::thread::yield_now();
+    }
+    target.end();
+}
