@@ -316,6 +316,7 @@ fn phase_table(phases: &[PhaseMemory], start_ns: Option<i64>, layout: &Layout) -
             Cell::from(growth),
         ]);
     }
+    table.keep(&[true, true, true, phases.iter().any(|phase| phase.peak_pss_bytes.is_some()), true]);
     table.text(layout) + &left_out((phases.len() - order.len()) as u64, layout)
 }
 
@@ -346,5 +347,133 @@ pub fn signal_name(number: i32) -> String {
     match usize::try_from(number - 1).ok().and_then(|at| NAMES.get(at)) {
         Some(name) => format!("SIG{name}"),
         None => format!("signal {number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use floodmark_analyze::{CgroupMemory, DeviceMemory};
+
+    fn process(name: &str, pid: u64, mib: u64) -> ProcessMemory {
+        ProcessMemory {
+            pid,
+            parent_pid: None,
+            name: name.into(),
+            command: String::new(),
+            start_time_ns: None,
+            end_time_ns: None,
+            wait_status: Some(9),
+            peak_rss_bytes: mib << 20,
+            peak_is_exact: pid != 7,
+            peak_time_ns: None,
+            rss_at_peak_bytes: Some(mib << 19),
+            peak_pss_bytes: None,
+            peak_gpu_bytes: None,
+            most_threads: None,
+            cpu_ns: None,
+        }
+    }
+
+    fn summary() -> RunSummary {
+        let phase = |name: Option<&str>, mib: u64| PhaseMemory {
+            name: name.map(str::to_owned),
+            start_time_ns: name.map(|_| 1_500_000_000),
+            end_time_ns: Some(2_000_000_000),
+            peak_rss_bytes: mib << 20,
+            end_rss_bytes: mib << 19,
+            ..PhaseMemory::default()
+        };
+        RunSummary {
+            command: Some("./solver -i \x1b[31minput.i".into()),
+            exit_status: Some(137),
+            signal: Some(signal_name(9)),
+            start_time_ns: Some(0),
+            duration_ns: Some(2_000_000_000),
+            cost: RunCost { sweeps: Some(200), peak_pss_error_bytes: Some(0), ..RunCost::default() },
+            memory: RunMemory {
+                peak_rss_bytes: 300 << 20,
+                peak_time_ns: Some(1_750_000_000),
+                peak_phase: Some(1),
+                peak_pss_bytes: Some(200 << 20),
+                processes: 8,
+                most_processes: Some(3),
+                process_list: vec![process("solver", 5, 200), process("helper", 7, 100)],
+                processes_omitted: 6,
+                phases: vec![phase(None, 10), phase(Some("step 1"), 300)],
+                devices: vec![DeviceMemory {
+                    device: 0,
+                    name: "H200".into(),
+                    uuid: String::new(),
+                    peak_bytes: 1 << 30,
+                    peak_time_ns: Some(1_000_000_000),
+                    total_bytes: Some(141 << 30),
+                }],
+                cgroups: vec![CgroupMemory {
+                    path: "/job".into(),
+                    peak_usage_bytes: Some(512 << 20),
+                    peak_bytes: None,
+                    limit_bytes: Some(1 << 30),
+                }],
+                own_cpu_ns: Some(20_000_000),
+                late_sweeps: Some(3),
+                missed_processes: Some(1),
+                ..RunMemory::default()
+            },
+            notes: vec!["births came too fast".into()],
+        }
+    }
+
+    #[test]
+    fn a_summary_says_what_happened() {
+        let text = summary().body(&Layout { width: 80, ..Layout::default() });
+        let expected = "\
+Peak 300.0 MiB (314,572,800 bytes) resident at 1.75 s, in phase step 1
+
+  command      ./solver -i [31minput.i
+  ended        killed by SIGKILL after 2.00 s
+  processes    8, at most 3 at a time
+  PSS          200.0 MiB at most, where shared memory counts once
+  GPU 0        1.00 GiB of 141.0 GiB at most at 1.00 s, H200
+  limit        1.00 GiB for control group /job, 50 % used at most
+  own cost     20.0 ms CPU, 1.0 % of a core; 3 of 200 sweeps late; 1 process
+               missed
+
+  process  pid     peak RSS  at the peak  ended
+  solver     5    200.0 MiB    100.0 MiB  SIGKILL
+  helper     7  ≥ 100.0 MiB     50.0 MiB  SIGKILL
+  … and 6 more
+
+  phase      from   peak RSS      growth
+  (start)    0 ns   10.0 MiB   +5.00 MiB
+  step 1   1.50 s  300.0 MiB  +150.0 MiB
+
+note: births came too fast
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_summary_fits_any_width() {
+        for width in 40..120 {
+            let text = summary().body(&Layout { width, ..Layout::default() });
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn nothing_known_is_said_in_words() {
+        let text = RunSummary::default().body(&Layout::default());
+        assert!(text.starts_with("No memory could be read\n"), "{text}");
+        assert!(text.contains("how is not known"), "{text}");
+    }
+
+    #[test]
+    fn statuses_and_signals_have_names() {
+        assert_eq!(
+            [0, 3 << 8, 9, 0x8b, 64].map(ending),
+            ["exit 0", "exit 3", "SIGKILL", "SIGSEGV", "signal 64"]
+        );
+        assert_eq!(signal_name(31), "SIGSYS");
     }
 }
