@@ -11,6 +11,7 @@ mod logs;
 mod measure;
 mod recorder;
 mod resources;
+mod stacks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +54,11 @@ enum What {
         #[arg(long)]
         python: Option<PathBuf>,
     },
+    /// Measure how long taking stacks holds a program up, by the program's own clock
+    Stacks {
+        #[command(flatten)]
+        props: stacks::Props,
+    },
     /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
     GpuCheck {
         #[command(flatten)]
@@ -80,6 +86,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Recorder { events } => recorder::run(&folder, events, repeat)?,
         What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
+        What::Stacks { props } => stacks::run(&props, &folder)?,
         What::GpuCheck { props } => return gpu_check::run(props),
         What::DriverCosts { device } => driver_costs::run(device, repeat)?,
     }
