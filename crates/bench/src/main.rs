@@ -14,6 +14,7 @@ mod peaks;
 mod random;
 mod recorder;
 mod resources;
+mod stacks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,6 +71,10 @@ enum What {
     MultiStream {
         #[command(flatten)]
         props: multi_stream::Props,
+    /// Measure how long taking stacks holds a program up, by the program's own clock
+    Stacks {
+        #[command(flatten)]
+        props: stacks::Props,
     },
     /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
     GpuCheck {
@@ -101,6 +106,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
+        What::Stacks { props } => stacks::run(&props, &folder)?,
         What::GpuCheck { props } => return gpu_check::run(props),
         What::DriverCosts { device } => driver_costs::run(device, repeat)?,
     }

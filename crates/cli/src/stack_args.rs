@@ -1,0 +1,155 @@
+//! Options for stacks, the same for all commands that watch processes.
+
+use clap::{Args, ValueEnum};
+use floodmark_event::units::{parse_bytes, parse_duration_ns};
+use floodmark_sampler::stacks::Tool;
+use floodmark_sampler::{StackMethod, StackProps, StackWhen};
+
+/// Stacks to take.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Stacks")]
+pub(crate) struct StackArgs {
+    /// Take stacks of all threads of the processes that grew, at every new peak and near a limit
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "native")]
+    stacks: Option<How>,
+    /// Count a peak as new if it is so much above the last one with stacks [default: 5%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    stack_peak: Option<f64>,
+    /// Take stacks also when memory grew by so much since they were last taken
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    stack_growth: Option<f64>,
+    /// Take stacks of all processes also every so often, as in 500ms or 10s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    stack_interval: Option<u64>,
+    /// Take stacks when so much of a limit is in use [default: 90%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    stack_limit: Option<f64>,
+    /// Take this for a limit of all processes together, besides that of the control group
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
+    /// Spend at most this share of the time in taking stacks, unless much has happened [default: 5%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    stack_time: Option<f64>,
+    /// Take stacks with a debugger, as memory_logger does; the same as --stacks gdb
+    #[arg(long, conflicts_with = "stacks")]
+    pstack: bool,
+    /// Choose the debugger for --pstack
+    #[arg(long, value_enum, value_name = "PROGRAM", requires = "pstack")]
+    debugger: Option<Debugger>,
+}
+
+/// How stacks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// Hold each thread up for some microseconds, and unwind a copy of its stack later
+    Native,
+    /// The same, with functions of Python; holds all threads up for about a millisecond
+    Python,
+    /// Call gdb, which stops a process for a quarter of a second or longer
+    Gdb,
+    /// Call lldb, which takes as long
+    Lldb,
+    /// Call eu-stack of elfutils
+    EuStack,
+}
+
+/// A debugger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Debugger {
+    /// The GNU debugger
+    Gdb,
+    /// The debugger of LLVM
+    Lldb,
+}
+
+impl StackArgs {
+    /// What to take, if anything.
+    pub(crate) fn props(&self) -> Option<StackProps> {
+        let method = match (self.stacks, self.pstack) {
+            (Some(How::Native), _) => StackMethod::Native,
+            (Some(How::Python), _) => StackMethod::Python,
+            (Some(How::Gdb), _) => StackMethod::Tool(Tool::Gdb),
+            (Some(How::Lldb), _) => StackMethod::Tool(Tool::Lldb),
+            (Some(How::EuStack), _) => StackMethod::Tool(Tool::EuStack),
+            (None, true) => StackMethod::Tool(match self.debugger {
+                None | Some(Debugger::Gdb) => Tool::Gdb,
+                Some(Debugger::Lldb) => Tool::Lldb,
+            }),
+            // Who says when wants them.
+            (None, false) if self.says_when() => StackMethod::Native,
+            (None, false) => return None,
+        };
+        let usual = StackWhen::default();
+        let when = StackWhen {
+            peak_share: self.stack_peak.or(usual.peak_share),
+            growth_share: self.stack_growth,
+            interval_ns: self.stack_interval,
+            limit_share: self.stack_limit.or(usual.limit_share),
+            limit_bytes: self.memory_limit,
+            most_time: self.stack_time.unwrap_or(usual.most_time),
+        };
+        Some(StackProps { method, when })
+    }
+
+    fn says_when(&self) -> bool {
+        let shares = [self.stack_peak, self.stack_growth, self.stack_limit, self.stack_time];
+        shares.iter().any(Option::is_some) || self.stack_interval.is_some()
+    }
+}
+
+/// Reads `5%` or `0.05`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, whole) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.trim().parse::<f64>().map(|number| number / whole);
+    let share = share.ok().filter(|share| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| "a share is expected, as in 5% or 0.05".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        stacks: StackArgs,
+        #[arg(last = true)]
+        command: Vec<String>,
+    }
+
+    fn props(words: &[&str]) -> Option<StackProps> {
+        let words = ["floodmark"].iter().chain(words).chain(&["--", "app"]);
+        let line = Line::try_parse_from(words).expect("options that are understood");
+        assert_eq!(line.command, ["app"]);
+        line.stacks.props()
+    }
+
+    #[test]
+    fn no_stacks_are_taken_unasked() {
+        assert_eq!(props(&[]), None);
+        assert_eq!(props(&["--memory-limit", "1GiB"]), None);
+    }
+
+    #[test]
+    fn methods_have_their_old_names_too() {
+        let method = |words: &[&str]| props(words).map(|props| props.method);
+        assert_eq!(props(&["--stacks"]), Some(StackProps::default()));
+        assert_eq!(method(&["--stacks", "python"]), Some(StackMethod::Python));
+        assert_eq!(method(&["--stacks", "eu-stack"]), Some(StackMethod::Tool(Tool::EuStack)));
+        assert_eq!(method(&["--pstack"]), Some(StackMethod::Tool(Tool::Gdb)));
+        assert_eq!(method(&["--pstack", "--debugger", "lldb"]), Some(StackMethod::Tool(Tool::Lldb)));
+        assert_eq!(method(&["--stack-interval", "1s"]), Some(StackMethod::Native));
+    }
+
+    #[test]
+    fn shares_are_percent_or_fractions() {
+        let when = props(&["--stacks", "--stack-peak", "10%", "--stack-growth", "0.5"]).expect("stacks").when;
+        assert_eq!((when.peak_share, when.growth_share), (Some(0.1), Some(0.5)));
+        assert!(parse_share("x").is_err() && parse_share("-1").is_err() && parse_share("inf").is_err());
+    }
+}
