@@ -15,6 +15,7 @@ mod importing;
 mod pass;
 mod printer;
 mod progress;
+mod reading;
 mod rules;
 mod select;
 mod trace_info;

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod follow;
+mod levels;
 mod merged;
 mod trace;
 
@@ -13,6 +14,7 @@ use floodmark_store::{Losses, Progress, Result};
 
 pub use adopt::Adopted;
 pub use follow::follow;
+pub use levels::{Extent, Level, Levels, Series, Survey};
 pub(crate) use trace::open as open_trace;
 
 /// A row of any table that is read row by row.

@@ -13,6 +13,7 @@ mod hostile;
 mod inputs;
 mod json;
 mod recording;
+mod samples;
 mod stacks;
 mod terminal;
 mod traces;
