@@ -71,6 +71,7 @@ enum What {
     MultiStream {
         #[command(flatten)]
         props: multi_stream::Props,
+    },
     /// Measure how long taking stacks holds a program up, by the program's own clock
     Stacks {
         #[command(flatten)]

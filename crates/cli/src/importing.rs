@@ -3,15 +3,18 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use floodmark_convert::{OpenProps, device_of, group_devices, recognize};
-use floodmark_event::Tables;
+use anyhow::{Context as _, Result};
+use floodmark_convert::{
+    Adopted, OpenProps, Opened, SampleSource, Seen, device_of, group_devices, open_any, recognize,
+};
+use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
 use floodmark_store::{Losses, Overwrite, Run, TraceWriter, is_trace};
 use floodmark_view::{Imported, Report};
 
 use crate::error::hinted;
-use crate::pass::{each_batch, losses, open};
+use crate::pass::{each_batch, losses};
 use crate::printer::Printer;
+use crate::progress::Bar;
 
 /// How to import.
 #[derive(Debug)]
@@ -30,24 +33,35 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
     let mut writer = TraceWriter::create(&props.trace, origin(logs)?, props.overwrite)?;
     let mut tables = Tables::default();
     let mut lost = Losses::default();
-    let mut events = 0;
+    let (mut events, mut samples) = (0, 0);
     for (at, (log, process)) in logs.iter().zip(group_devices(logs)).enumerate() {
         if at > 0 {
             writer.next_sequence()?;
         }
-        let mut source = open(log, &OpenProps { process, ..props.reading.clone() })?;
-        each_batch(source.as_mut(), &log.display().to_string(), printer, |batch, tables| {
-            events += batch.len() as u64;
-            writer.write(batch, tables)?;
-            Ok(ControlFlow::Continue(()))
-        })?;
-        lost.extend(&source.losses());
-        adopt(&mut tables, source.tables());
+        let name = log.display().to_string();
+        let opened = open_any(log, &OpenProps { process, ..props.reading.clone() });
+        match if log == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }? {
+            Opened::Events(mut source) => {
+                each_batch(source.as_mut(), &name, printer, |batch, tables| {
+                    events += batch.len() as u64;
+                    writer.write(batch, tables)?;
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                lost.extend(&source.losses());
+                // Logs of events have no other names than those of their processes.
+                Adopted::names(source.tables(), &mut tables);
+            }
+            Opened::Samples(mut source) => {
+                samples += import_samples(source.as_mut(), &name, &mut writer, &mut tables, printer)?;
+                lost.extend(&source.losses());
+            }
+        }
     }
     let manifest = writer.finish(&tables, &lost)?;
     let imported = Imported {
         trace: trace.clone(),
         events,
+        samples,
         processes: manifest.processes.len() as u64,
         bytes_in: logs.iter().map(|log| file_bytes(log)).sum(),
         bytes_out: manifest.parts.iter().map(|part| part.bytes).sum(),
@@ -92,13 +106,45 @@ fn origin(logs: &[PathBuf]) -> Result<Run> {
     })
 }
 
-/// Adds the processes of one log. Logs that can be imported have no other tables.
-fn adopt(tables: &mut Tables, log: &Tables) {
-    for process in &log.processes {
-        if tables.process(process.id).is_none() {
-            tables.processes.push(process.clone());
+/// Rows on their way to the tables they belong to.
+#[derive(Default)]
+struct Sorted {
+    scopes: Vec<ScopeRow>,
+    samples: Vec<SampleRow>,
+    output: Vec<OutputRow>,
+    stacks: Vec<StackSampleRow>,
+}
+
+/// Writes all rows of `source`; returns how many samples there were.
+fn import_samples(
+    source: &mut dyn SampleSource,
+    name: &str,
+    writer: &mut TraceWriter,
+    tables: &mut Tables,
+    printer: &Printer,
+) -> Result<u64> {
+    let mut bar = Bar::new(name, printer);
+    let (mut rows, mut adopted, mut samples) = (Vec::new(), Adopted::default(), 0);
+    while source.next(&mut rows)? {
+        bar.update(source.progress());
+        let mut sorted = Sorted::default();
+        for mut row in rows.drain(..) {
+            adopted.row(&mut row, source.tables(), tables);
+            match row {
+                Seen::Scope(row) => sorted.scopes.push(row),
+                Seen::Sample(row) => sorted.samples.push(row),
+                Seen::Output(row) => sorted.output.push(row),
+                Seen::Stack(row) => sorted.stacks.push(row),
+            }
         }
+        samples += sorted.samples.len() as u64;
+        writer.write_rows(&sorted.scopes, tables)?;
+        writer.write_rows(&sorted.samples, tables)?;
+        writer.write_rows(&sorted.output, tables)?;
+        writer.write_rows(&sorted.stacks, tables)?;
     }
+    Adopted::names(source.tables(), tables);
+    Ok(samples)
 }
 
 #[cfg(test)]

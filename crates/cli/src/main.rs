@@ -15,6 +15,7 @@ mod importing;
 mod pass;
 mod printer;
 mod progress;
+mod reading;
 mod recording;
 mod rules;
 mod run_memory;

@@ -1,8 +1,8 @@
 //! Foreign formats in and out: one module per format.
 //!
 //! [`open`] takes any file, recognizes it by its content and returns a [`Source`] of events like any
-//! other; nothing downstream asks where events came from. A format that can be written has a writer in
-//! its module.
+//! other, or a [`SampleSource`] of what was seen from outside; nothing downstream asks where events or
+//! samples came from. A format that can be written has a writer in its module.
 //!
 //! What does *not* live here: traces of our own (`floodmark-store`) and anything that interprets events
 //! (`floodmark-analyze`).
@@ -10,14 +10,22 @@
 //! [`Source`]: floodmark_store::Source
 
 mod device;
+pub mod memory_logger;
+pub mod mprof;
+mod numbers;
 mod open;
+pub mod psrecord;
 mod quote;
 mod recognize;
+mod records;
 pub mod rmm;
+pub mod samples;
+pub mod smi;
 
 pub use device::{device_of, group_devices};
-pub use open::{OpenProps, open};
+pub use open::{OpenProps, Opened, open, open_any, open_input, open_samples};
 pub use recognize::{Format, recognize};
+pub use samples::{Adopted, SampleSource, Seen, follow};
 
 /// What to do about a part of a file that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

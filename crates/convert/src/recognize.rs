@@ -7,11 +7,11 @@ use std::fs::{File, Metadata};
 use std::io::{self, Chain, Cursor, ErrorKind, Read};
 use std::path::Path;
 
-use floodmark_store::{Error, Result, Source};
+use floodmark_store::{Error, Result};
 
-use crate::open::{OpenProps, open_rmm_csv, open_trace};
+use crate::open::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
 use crate::quote::quoted;
-use crate::rmm;
+use crate::{memory_logger, mprof, psrecord, rmm, smi};
 
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,28 +21,62 @@ pub enum Format {
     Trace,
     /// A log of RMM's logging adaptor: CSV.
     RmmCsv,
+    /// A log of MOOSE's `memory_logger`.
+    MemoryLogger,
+    /// What `nvidia-smi` printed.
+    Smi,
+    /// A file of `mprof`, of `memory_profiler`.
+    Mprof,
+    /// A log of `psrecord`.
+    Psrecord,
 }
 
 /// What is known of one format.
 pub(crate) struct Known {
     format: Format,
-    name: &'static str,
+    pub(crate) name: &'static str,
     recognizes: fn(&Candidate) -> bool,
-    pub(crate) open: fn(Candidate, &OpenProps) -> Result<Box<dyn Source>>,
+    pub(crate) opener: Opener,
 }
 
-const FORMATS: [Known; 2] = [
-    Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, open: open_trace },
-    Known { format: Format::RmmCsv, name: "RMM log (CSV)", recognizes: is_rmm_csv, open: open_rmm_csv },
+const FORMATS: [Known; 6] = [
+    Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, opener: Opener::Trace },
+    // Before RMM's, because its text may hold a word that RMM has for what it did.
+    Known {
+        format: Format::MemoryLogger,
+        name: "memory_logger log",
+        recognizes: |candidate| memory_logger::begins_log(&candidate.head),
+        opener: Opener::Samples(|candidate, props| Ok(open_memory_logger(candidate, props))),
+    },
+    Known {
+        format: Format::RmmCsv,
+        name: "RMM log (CSV)",
+        recognizes: |candidate| rmm::begins_log(&candidate.head),
+        opener: Opener::Events(open_rmm_csv),
+    },
+    Known {
+        format: Format::Smi,
+        name: "nvidia-smi output",
+        recognizes: |candidate| smi::begins_log(&candidate.head),
+        opener: Opener::Samples(|candidate, props| Ok(open_smi(candidate, props))),
+    },
+    Known {
+        format: Format::Mprof,
+        name: "mprof file",
+        recognizes: |candidate| mprof::begins_log(&candidate.head),
+        opener: Opener::Samples(open_mprof),
+    },
+    Known {
+        format: Format::Psrecord,
+        name: "psrecord log",
+        recognizes: |candidate| psrecord::begins_log(&candidate.head),
+        opener: Opener::Samples(|candidate, props| Ok(open_psrecord(candidate, props))),
+    },
 ];
 
 fn is_trace(candidate: &Candidate) -> bool {
     let path = candidate.path;
     candidate.is_directory && (path.join("manifest.json").is_file() || path.join("segments").is_dir())
-}
-
-fn is_rmm_csv(candidate: &Candidate) -> bool {
-    rmm::begins_log(&candidate.head)
 }
 
 impl Format {
@@ -192,8 +226,32 @@ mod tests {
     }
 
     #[test]
+    fn logs_of_samples_are_recognized_by_their_first_line() {
+        for (head, format) in [
+            ("1794724130.446520,52716,|step 0\n|,,vm,52716\r\n", Format::MemoryLogger),
+            ("1794724130.446520,0,free,,vm,0\r\n", Format::MemoryLogger),
+            ("timestamp, memory.used [MiB]\n", Format::Smi),
+            ("2026/11/15 13:12:48.965, 5647\n", Format::Smi),
+            ("# gpu     fb   bar1   ccpm \n# Idx     MB     MB     MB \n", Format::Smi),
+            ("Failed to initialize NVML: Driver/library version mismatch\n", Format::Smi),
+            ("CMDLINE python app.py\n", Format::Mprof),
+            ("MEM 6.289062 1794748403.5063\n", Format::Mprof),
+            ("FUNC __main__.load 22.8 1794748403.5864 42.8 1794748403.8563 1\n", Format::Mprof),
+            ("# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n", Format::Psrecord),
+            ("elapsed_time,nproc,cpu,mem_real,mem_virtual\n", Format::Psrecord),
+        ] {
+            assert_eq!(recognized(head.as_bytes(), "x"), Ok(format), "{head}");
+        }
+        for other in ["1794724130,52716,", "MEM and more", "FUNC name", "# a comment", "2026/11/15 13:12:48"]
+        {
+            assert!(recognized(other.as_bytes(), "x").is_err(), "{other}");
+        }
+    }
+
+    #[test]
     fn what_is_not_recognized_is_described() {
-        let known = "known formats: trace directory, RMM log (CSV)";
+        let known = "known formats: trace directory, memory_logger log, RMM log (CSV), nvidia-smi output, \
+                     mprof file, psrecord log";
         for (head, look) in [
             (&b""[..], "it is empty"),
             (b"\n \r\n", "it holds nothing but blank lines"),

@@ -40,6 +40,7 @@ mod writer;
 use floodmark_event::ProcessId;
 use floodmark_event::units::Date;
 
+pub(crate) use days::Days;
 pub use reader::Reader;
 pub use writer::{Dialect, Writer};
 

@@ -15,6 +15,8 @@ pub struct Imported {
     pub trace: String,
     /// Events in it.
     pub events: u64,
+    /// Samples in it.
+    pub samples: u64,
     /// Processes they belong to.
     pub processes: u64,
     /// Bytes of the logs, if they are files.
@@ -30,9 +32,14 @@ impl View for Imported {
 
     fn body(&self, layout: &Layout) -> String {
         let of_bytes = self.bytes_in.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
+        let what = match (self.events, self.samples) {
+            (events, 0) => counted(events, "event"),
+            (0, samples) => counted(samples, "sample"),
+            (events, samples) => format!("{} and {}", counted(events, "event"), counted(samples, "sample")),
+        };
         let sentence = format!(
             "imported {}{of_bytes} into {} ({}{})",
-            counted(self.events, "event"),
+            what,
             plain(&self.trace),
             format_bytes(self.bytes_out),
             self.bytes_in.map_or_else(String::new, |bytes_in| times(bytes_in, self.bytes_out)),

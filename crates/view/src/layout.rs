@@ -55,6 +55,11 @@ impl Palette {
         Self::default()
     }
 
+    /// Whether there are no styles.
+    pub fn is_plain(&self) -> bool {
+        self.bad == Style::new()
+    }
+
     /// The sixteen colors every terminal has, in the shades the user gave them.
     pub fn color() -> Self {
         let colored = |color: AnsiColor| color.on_default();

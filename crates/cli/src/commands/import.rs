@@ -12,6 +12,7 @@ use crate::args::{JsonArgs, ReadingArgs};
 use crate::exit::ExitStatus;
 use crate::importing::{ImportProps, default_trace, import};
 use crate::printer::Printer;
+use crate::reading::ZoneArgs;
 
 /// Keep logs of other tools as a trace, which is smaller and faster to read
 ///
@@ -36,15 +37,22 @@ pub(crate) struct ImportArgs {
     /// Take this as the device of logs whose names do not tell [default: 0]
     #[arg(long, value_name = "N", help_heading = "Reading", value_parser = clap::value_parser!(i32).range(0..))]
     set_device: Option<i32>,
+    #[command(flatten)]
+    zone: ZoneArgs,
 }
 
 const EXAMPLES: &str = "\
 Formats, recognized by what is in the file:
-  RMM log    CSV of RMM's logging adaptor, as every version of RMM writes it
+  RMM log            CSV of RMM's logging adaptor, as every version of RMM writes it
+  memory_logger log  of the memory_logger that comes with MOOSE: memory, output and stacks of a job
+  nvidia-smi output  --query-gpu or --query-compute-apps as CSV, dmon -s m, pmon -s m
+  mprof file         .dat of memory_profiler: memory of a process, its children and functions
+  psrecord log       plain or CSV
 
 Examples:
   floodmark import memory_log.dev0.csv memory_log.dev1.csv
   floodmark import memory_log.csv -o run.flood --date 2026-07-01
+  floodmark import job.log gpu.csv -o job.flood --utc-offset +02:00
   zstd -dc memory_log.csv.zst | floodmark import - -o run.flood";
 
 impl ImportArgs {
@@ -52,7 +60,11 @@ impl ImportArgs {
         Ok(ImportProps {
             trace: self.output.clone().map_or_else(|| default_trace(&self.logs[0]), Ok)?,
             overwrite: if self.force { Overwrite::Yes } else { Overwrite::No },
-            reading: OpenProps { device: self.set_device, ..self.reading.props() },
+            reading: OpenProps {
+                device: self.set_device,
+                utc_offset_s: self.zone.utc_offset,
+                ..self.reading.props()
+            },
         })
     }
 
@@ -64,7 +76,8 @@ impl ImportArgs {
         }
         printer.say(report.result.body(&printer.layout(None)).trim_end());
         printer.lost(&report.losses);
-        let next = format!("floodmark watermark {}", plain(&report.result.trace));
+        let command = if report.result.events > 0 { "watermark" } else { "read" };
+        let next = format!("floodmark {command} {}", plain(&report.result.trace));
         printer.say(&format!("next: {}", printer.literal(&next)));
         Ok(ExitStatus::Success)
     }

@@ -1,116 +1,170 @@
 //! `floodmark read`
 
-use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
-use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{Follow, ScanProps, Step, is_trace};
-use floodmark_view::{EventCsv, EventJson, EventTable};
+use clap::builder::PossibleValuesParser;
+use floodmark_analyze::Narrow;
+use floodmark_convert::{OpenProps, Opened, SampleSource, open_any};
+use floodmark_event::Metric;
+use floodmark_store::{Source, is_trace};
+use floodmark_view::samples::Separate;
 
 use crate::args::{NarrowArgs, ReadingArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{each_batch, losses, open};
+use crate::pass::open;
 use crate::printer::Printer;
-use crate::select::Select;
+use crate::reading::events::{EventForm, EventProps, follow_events, read_events};
+use crate::reading::{LayoutName, SampleForm, SampleProps, Show, ZoneArgs, has_samples, read_samples};
 
-/// Print single events
+/// Print single events, or memory over time
 ///
-/// Every event is selected by what it carries itself: --thread shows what a thread allocated and what
-/// it freed.
+/// Of a trace or log with samples, such as one that 'floodmark run' recorded, prints a line for every
+/// sweep; of others, every event. Options that select events by more than their
+/// time, or --events, print events. An event is selected by what it carries itself: --thread shows what a
+/// thread allocated and what it freed.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
 pub(crate) struct ReadArgs {
     /// Trace or log to read; '-' is standard input
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Go on while the trace grows, until its recording ends
+    /// Go on while the trace or log grows; a trace ends with its recording
     #[arg(long, help_heading = "Output")]
     follow: bool,
-    /// Print at most so many events
+    /// Print at most so many events, or lines of memory
     #[arg(long, value_name = "N", help_heading = "Output")]
     limit: Option<usize>,
     /// Print CSV
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     csv: bool,
-    /// Print a line of JSON for every event
+    /// Print a line of JSON for every event or row
     #[arg(long, help_heading = "Output")]
     json: bool,
+    /// Print events even if there are samples
+    #[arg(long, help_heading = "Output")]
+    events: bool,
+    /// Lay lines of memory out like this
+    #[arg(
+        long,
+        value_enum,
+        help = "Lay lines of memory out like this [default: original for logs of memory_logger, else compact]",
+        value_name = "LAYOUT",
+        help_heading = "Memory over time"
+    )]
+    layout: Option<LayoutName>,
+    /// Name the hosts, devices or processes that reported, with their memory
+    #[arg(long, help_heading = "Memory over time")]
+    separate: bool,
+    /// Print output of the command too
+    #[arg(long, help_heading = "Memory over time")]
+    stdout: bool,
+    /// Print stacks too
+    #[arg(long, help_heading = "Memory over time")]
+    pstack: bool,
+    /// Show this metric instead of the usual one
+    #[arg(long, value_name = "METRIC", value_parser = metrics(), hide_possible_values = true, help_heading = "Memory over time")]
+    metric: Option<String>,
     #[command(flatten)]
     narrow: NarrowArgs,
     #[command(flatten)]
     reading: ReadingArgs,
+    #[command(flatten)]
+    zone: ZoneArgs,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   floodmark read memory_log.dev0.csv --limit 20
   floodmark read run.flood --thread 23340 --from +1s --to +1.1s
-  floodmark read run.flood --follow
+  floodmark read run.flood --follow --stdout
+  floodmark read job_memory.log --separate --stdout --pstack
   floodmark read run.flood --json | jq 'select(.action == \"failure\")'";
-
-/// How events are written.
-enum Writer {
-    Table(EventTable),
-    Csv(EventCsv),
-    Json(EventJson),
-}
-
-impl Writer {
-    fn text(&mut self, batch: &EventBatch, tables: &Tables, printer: &Printer) -> String {
-        match self {
-            Self::Table(table) => table.text(batch, tables, &printer.layout(None)),
-            Self::Csv(csv) => csv.text(batch, tables),
-            Self::Json(json) => json.text(batch, tables),
-        }
-    }
-}
 
 impl ReadArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let mut writer = match (self.csv, self.json) {
-            (true, _) => Writer::Csv(EventCsv::default()),
-            (_, true) => Writer::Json(EventJson),
-            _ => Writer::Table(EventTable::default()),
-        };
-        if self.csv {
-            // A table without rows has its columns all the same.
-            printer.data(&writer.text(&EventBatch::new(), &Tables::default(), printer))?;
+        let path = &*self.input;
+        let open = OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() };
+        match self.content(&open)? {
+            Content::Samples(source) => {
+                read_samples(path, source, &open, &self.sample_props(), printer)?;
+            }
+            Content::Events(Some(mut source)) => {
+                read_events(source.as_mut(), path, &self.event_props(), printer)?;
+            }
+            Content::Events(None) => follow_events(path, &self.event_props(), printer)?,
         }
-        let mut select = Select::new(self.narrow.props(), self.limit);
-        let mut print = |batch: &EventBatch, tables: &Tables| {
-            select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
-        };
-        if self.follow {
-            return self.follow(print, printer);
-        }
-        let mut source = open(&self.input, &self.reading.props())?;
-        each_batch(source.as_mut(), &self.input.display().to_string(), printer, &mut print)?;
-        printer.lost(&losses(&source.losses()));
         Ok(ExitStatus::Success)
     }
 
-    fn follow(
-        &self,
-        mut print: impl FnMut(&EventBatch, &Tables) -> Result<ControlFlow<()>>,
-        printer: &Printer,
-    ) -> Result<ExitStatus> {
-        if !is_trace(&self.input) {
-            return Err(hinted("--follow needs a trace", "leave it out, or import the log first"));
+    /// Decides what there is to show.
+    fn content(&self, props: &OpenProps) -> Result<Content> {
+        let path = &*self.input;
+        let narrow = self.narrow.props();
+        let by_time = Narrow { from_ns: narrow.from_ns, to_ns: narrow.to_ns, ..Narrow::default() };
+        let is_of_events = self.events || narrow != by_time;
+        if is_trace(path) {
+            return match (is_of_events || !has_samples(path)?, self.follow) {
+                (false, _) => Ok(Content::Samples(None)),
+                (true, true) => Ok(Content::Events(None)),
+                (true, false) => Ok(Content::Events(Some(open(path, props)?))),
+            };
         }
-        let mut follow = Follow::open(&self.input, ScanProps::default())?;
-        let mut batch = EventBatch::new();
-        loop {
-            match follow.next(&mut batch)? {
-                Step::Waiting => std::thread::sleep(Follow::PAUSE),
-                Step::Ended => break,
-                Step::Events if print(&batch, follow.tables())?.is_break() => break,
-                Step::Events => {}
+        let opened = open_any(path, props);
+        match if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }? {
+            Opened::Events(_) if self.follow => {
+                Err(hinted("--follow needs a trace", "leave it out, or import the log first"))
             }
+            Opened::Events(source) => Ok(Content::Events(Some(source))),
+            Opened::Samples(_) if is_of_events => {
+                let message = format!("{} holds samples and no events", path.display());
+                Err(hinted(message, "leave out --events and what selects events by more than their time"))
+            }
+            Opened::Samples(source) => Ok(Content::Samples(Some(source))),
         }
-        printer.lost(&losses(follow.losses()));
-        Ok(ExitStatus::Success)
     }
+
+    fn event_props(&self) -> EventProps {
+        let form = match (self.csv, self.json) {
+            (true, _) => EventForm::Csv,
+            (_, true) => EventForm::Json,
+            _ => EventForm::Table,
+        };
+        EventProps { form, narrow: self.narrow.props(), limit: self.limit }
+    }
+
+    fn sample_props(&self) -> SampleProps {
+        let Narrow { from_ns: from, to_ns: to, .. } = self.narrow.props();
+        let form = match (self.csv, self.json) {
+            (true, _) => SampleForm::Csv,
+            (_, true) => SampleForm::Json,
+            _ => SampleForm::Text(self.layout),
+        };
+        SampleProps {
+            form,
+            separate: if self.separate { Separate::Yes } else { Separate::No },
+            output: Show::from(self.stdout),
+            stacks: Show::from(self.pstack),
+            metric: self.metric.as_deref().and_then(Metric::from_name),
+            limit: self.limit,
+            from,
+            to,
+            follow: Show::from(self.follow),
+        }
+    }
+}
+
+/// What there is to show.
+enum Content {
+    /// Events, of a source or of a trace that is followed.
+    Events(Option<Box<dyn Source>>),
+    /// Samples, of a trace or of a log that has been opened.
+    Samples(Option<Box<dyn SampleSource>>),
+}
+
+fn metrics() -> PossibleValuesParser {
+    PossibleValuesParser::new(Metric::ALL.map(Metric::name))
 }

@@ -53,7 +53,7 @@ impl CliTest {
 
     /// Runs the command.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        Ran::new(args, &self.command(args).output().unwrap())
+        Ran::of(args, &self.command(args).output().unwrap())
     }
 
     /// Runs the command with something to read.
@@ -62,7 +62,7 @@ impl CliTest {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
-        Ran::new(args, &child.wait_with_output().unwrap())
+        Ran::of(args, &child.wait_with_output().unwrap())
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn new(args: &[&str], output: &Output) -> Self {
+    pub(crate) fn of(args: &[&str], output: &Output) -> Self {
         Self {
             args: args.join(" "),
             code: output.status.code().unwrap(),

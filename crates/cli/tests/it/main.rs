@@ -15,6 +15,7 @@ mod json;
 mod recording;
 mod replay;
 mod running;
+mod samples;
 mod stacks;
 mod terminal;
 mod traces;

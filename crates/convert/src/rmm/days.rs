@@ -12,7 +12,7 @@ const DAY: u32 = 86_400;
 
 /// The day that the rows have come to.
 #[derive(Clone, Debug)]
-pub(super) struct Days {
+pub(crate) struct Days {
     day: i64,
     /// Second of the day of the row before; `None` before the first.
     before: Option<u32>,
@@ -20,13 +20,13 @@ pub(super) struct Days {
 
 impl Days {
     /// Begins on `date`, or on 1970-01-01 if the date is not known.
-    pub(super) fn from(date: Option<Date>) -> Self {
+    pub(crate) fn from(date: Option<Date>) -> Self {
         Self { day: date.map_or(0, Date::epoch_days), before: None }
     }
 
     /// Returns when the day of the next row began, given the second of the day that the row shows;
     /// `None` past the years that nanoseconds can count.
-    pub(super) fn start_ns(&mut self, second: u32) -> Option<i64> {
+    pub(crate) fn start_ns(&mut self, second: u32) -> Option<i64> {
         let before = self.before.replace(second).unwrap_or(second);
         if before > second.saturating_add(MINUTE) {
             self.day += 1;

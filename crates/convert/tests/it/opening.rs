@@ -88,7 +88,8 @@ fn a_file_that_is_not_recognized_is_described() {
         fs::write(folder.join(name), bytes).expect("a file");
         let text = refusal(&folder.join(name));
         assert!(
-            text.contains(look) && text.contains("known formats: trace directory, RMM log (CSV)"),
+            text.contains(look)
+                && text.contains("known formats: trace directory, memory_logger log, RMM log (CSV)"),
             "{text}"
         );
     }

@@ -1,0 +1,102 @@
+//! Shows single events, of a source or of a growing trace.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Result;
+use floodmark_analyze::Narrow;
+use floodmark_event::{EventBatch, Tables};
+use floodmark_store::{Follow, ScanProps, Source, Step};
+use floodmark_view::{EventCsv, EventJson, EventTable};
+
+use crate::pass::{each_batch, losses};
+use crate::printer::Printer;
+use crate::select::Select;
+
+/// Form of the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventForm {
+    /// For people.
+    Table,
+    /// CSV.
+    Csv,
+    /// Lines of JSON.
+    Json,
+}
+
+/// What to show and how.
+#[derive(Clone, Debug)]
+pub(crate) struct EventProps {
+    pub(crate) form: EventForm,
+    pub(crate) narrow: Narrow,
+    pub(crate) limit: Option<usize>,
+}
+
+/// How events are written.
+enum Writer {
+    Table(EventTable),
+    Csv(EventCsv),
+    Json(EventJson),
+}
+
+impl Writer {
+    /// Begins; a table without rows has its columns all the same if it is CSV.
+    fn begin(form: EventForm, printer: &Printer) -> Result<Self> {
+        let mut writer = match form {
+            EventForm::Table => Self::Table(EventTable::default()),
+            EventForm::Csv => Self::Csv(EventCsv::default()),
+            EventForm::Json => Self::Json(EventJson),
+        };
+        if form == EventForm::Csv {
+            printer.data(&writer.text(&EventBatch::new(), &Tables::default(), printer))?;
+        }
+        Ok(writer)
+    }
+
+    fn text(&mut self, batch: &EventBatch, tables: &Tables, printer: &Printer) -> String {
+        match self {
+            Self::Table(table) => table.text(batch, tables, &printer.layout(None)),
+            Self::Csv(csv) => csv.text(batch, tables),
+            Self::Json(json) => json.text(batch, tables),
+        }
+    }
+}
+
+/// Shows the events of a source; `path` is what it is called.
+pub(crate) fn read_events(
+    source: &mut dyn Source,
+    path: &Path,
+    props: &EventProps,
+    printer: &Printer,
+) -> Result<()> {
+    let mut writer = Writer::begin(props.form, printer)?;
+    let mut select = Select::new(props.narrow.clone(), props.limit);
+    each_batch(source, &path.display().to_string(), printer, |batch, tables| {
+        select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
+    })?;
+    printer.lost(&losses(&source.losses()));
+    Ok(())
+}
+
+/// Shows the events of a trace while it grows.
+pub(crate) fn follow_events(path: &Path, props: &EventProps, printer: &Printer) -> Result<()> {
+    let mut writer = Writer::begin(props.form, printer)?;
+    let mut select = Select::new(props.narrow.clone(), props.limit);
+    let mut follow = Follow::open(path, ScanProps::default())?;
+    let mut batch = EventBatch::new();
+    loop {
+        match follow.next(&mut batch)? {
+            Step::Waiting => std::thread::sleep(Follow::PAUSE),
+            Step::Ended => break,
+            Step::Events => {
+                let tables = follow.tables();
+                let write = |batch: &EventBatch| printer.data(&writer.text(batch, tables, printer));
+                if matches!(select.pass_on(&batch, write)?, ControlFlow::Break(())) {
+                    break;
+                }
+            }
+        }
+    }
+    printer.lost(&losses(follow.losses()));
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! Rows become lines, in whatever form was asked for.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Result;
+use floodmark_convert::samples::{Extent, Level, Levels, Series};
+use floodmark_convert::{Format, Seen, recognize};
+use floodmark_event::units::Instant;
+use floodmark_event::{SampleRow, StackSampleRow, Tables};
+use floodmark_store::{Trace, is_trace};
+use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
+use floodmark_view::{
+    CompactLayout, CompactProps, Layout, OriginalLayout, OriginalProps, SampleCsv, SampleJson,
+};
+
+use super::{LayoutName, SampleForm, SampleProps, Show};
+use crate::error::hinted;
+use crate::printer::Printer;
+
+/// Turns rows into lines.
+pub(super) struct Lines<'a> {
+    props: &'a SampleProps,
+    layout: Layout,
+    levels: Option<Levels>,
+    form: Written,
+    text: String,
+    /// What has the time of the sweep at hand and stands behind its line.
+    held: String,
+    /// Lines that may still be written.
+    left: Option<usize>,
+    /// Time of the first row.
+    start_ns: Option<i64>,
+}
+
+enum Written {
+    Original(Box<OriginalLayout>),
+    Compact(Box<CompactLayout>),
+    Csv,
+    Json,
+}
+
+/// Whether the samples come from `memory_logger`, whose readers are used to its layout.
+fn is_original(path: &Path) -> Result<bool> {
+    if is_trace(path) {
+        let imported = Trace::open(path)?.manifest().run.imported_format.clone();
+        return Ok(imported.as_deref() == Some(Format::MemoryLogger.name()));
+    }
+    Ok(recognize(path)? == Format::MemoryLogger)
+}
+
+fn compact(extent: Option<Extent>, props: &SampleProps) -> Box<CompactLayout> {
+    let title = extent.map_or_else(String::new, |extent| extent.series.title());
+    let (highest_bytes, separate) = (extent.map(|extent| extent.highest), props.separate);
+    Box::new(CompactLayout::new(CompactProps { title, highest_bytes, separate }))
+}
+
+fn original(extent: Extent, props: &SampleProps, layout: &Layout) -> Written {
+    let (highest_bytes, hosts, separate) = (extent.highest, extent.reporters, props.separate);
+    Written::Original(Box::new(OriginalLayout::new(OriginalProps { highest_bytes, hosts, separate }, layout)))
+}
+
+impl<'a> Lines<'a> {
+    /// Begins; `extent` is what is known of everything that will come.
+    pub(super) fn new(
+        path: &Path,
+        extent: Option<Extent>,
+        props: &'a SampleProps,
+        printer: &Printer,
+    ) -> Result<Self> {
+        let layout = printer.layout(None);
+        let form = match (props.form, extent) {
+            (SampleForm::Csv, _) => Written::Csv,
+            (SampleForm::Json, _) => Written::Json,
+            (SampleForm::Text(Some(LayoutName::Original)), None) => {
+                return Err(hinted(
+                    "the original layout needs samples, and the highest total before the first line",
+                    "take --layout compact, or read a file that is complete and holds samples",
+                ));
+            }
+            (SampleForm::Text(Some(LayoutName::Compact)), _) | (SampleForm::Text(None), None) => {
+                Written::Compact(compact(extent, props))
+            }
+            (SampleForm::Text(Some(LayoutName::Original)), Some(extent)) => original(extent, props, &layout),
+            (SampleForm::Text(None), Some(extent)) if is_original(path)? => original(extent, props, &layout),
+            (SampleForm::Text(None), Some(_)) => Written::Compact(compact(extent, props)),
+        };
+        let levels = extent.map(|extent| Levels::new(extent.series));
+        let (text, held, left, start_ns) = (String::new(), String::new(), props.limit, None);
+        Ok(Self { props, layout, levels, form, text, held, left, start_ns })
+    }
+
+    /// What stands before the first row.
+    pub(super) fn begin(&self) -> String {
+        match &self.form {
+            Written::Original(original) => original.header(),
+            Written::Csv => SampleCsv::HEADER.to_owned(),
+            Written::Compact(_) | Written::Json => String::new(),
+        }
+    }
+
+    /// Takes what has been written since the last time.
+    pub(super) fn take(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    /// Writes the lines of a row; breaks when there are as many as were asked for.
+    pub(super) fn row(&mut self, row: &Seen, tables: &Tables) -> ControlFlow<()> {
+        if self.left == Some(0) {
+            return ControlFlow::Break(());
+        }
+        self.start_ns.get_or_insert(row.time_ns());
+        match &self.form {
+            Written::Csv | Written::Json => {
+                if self.is_within(row.time_ns()) {
+                    self.data(row, tables);
+                }
+            }
+            Written::Original(_) | Written::Compact(_) => {
+                // A sweep that is over belongs before whatever comes after it.
+                let level = match row {
+                    Seen::Sample(row) => self.sample(row, tables),
+                    _ => self.levels.as_mut().and_then(|levels| levels.before(row.time_ns())),
+                };
+                self.memory(level, tables);
+                if self.left != Some(0) && self.is_within(row.time_ns()) {
+                    self.beside(row, tables);
+                }
+            }
+        }
+        if self.left == Some(0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Writes what is left when all rows have come.
+    pub(super) fn end(&mut self, tables: &Tables) {
+        if self.left != Some(0) {
+            let level = self.levels.as_mut().and_then(Levels::finish);
+            self.memory(level, tables);
+        }
+        match &mut self.form {
+            Written::Original(original) => {
+                self.text += &original.kept();
+                self.text += &original.header();
+            }
+            Written::Compact(compact) => self.text += &compact.finish(&self.layout),
+            Written::Csv | Written::Json => {}
+        }
+    }
+
+    fn is_within(&self, time_ns: i64) -> bool {
+        let resolve = |instant| match instant {
+            Instant::At(time_ns) => time_ns,
+            Instant::AfterStart(ns) => self.start_ns.unwrap_or(time_ns).saturating_add_unsigned(ns),
+        };
+        self.props.from.is_none_or(|from| time_ns >= resolve(from))
+            && self.props.to.is_none_or(|to| time_ns <= resolve(to))
+    }
+
+    fn count(&mut self) {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    /// Takes a sample; returns the total of the sweep before, if that is over.
+    fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<Level> {
+        let (props, form) = (self.props, &mut self.form);
+        let levels = self.levels.get_or_insert_with(|| {
+            let series = Series::guess(row, tables, props.metric);
+            if let Written::Compact(compact) = form {
+                compact.set_title(series.title());
+            }
+            Levels::new(series)
+        });
+        levels.push(row, tables)
+    }
+
+    /// Writes a line of memory.
+    fn memory(&mut self, level: Option<Level>, tables: &Tables) {
+        let Some(Level { time_ns, total, reports }) = level else { return };
+        if !self.is_within(time_ns) {
+            return;
+        }
+        let report = |(subject, bytes): (u64, u64)| {
+            let name = tables.subjects.get(&subject).map_or_else(String::new, subject_name);
+            Reported { name, bytes }
+        };
+        let reports = reports.into_iter().map(report).collect();
+        let memory = MemoryAt { time_ns, total_bytes: total, reports };
+        match &mut self.form {
+            Written::Original(original) => self.text += &original.text(&memory),
+            Written::Compact(compact) => {
+                compact.begin(self.start_ns.unwrap_or(time_ns));
+                self.text += &compact.memory(&memory, &self.layout);
+                self.text.push_str(&std::mem::take(&mut self.held));
+            }
+            Written::Csv | Written::Json => return,
+        }
+        self.count();
+    }
+
+    /// Writes or keeps what stands beside memory.
+    fn beside(&mut self, row: &Seen, tables: &Tables) {
+        let (props, layout, start_ns) = (self.props, self.layout, self.start_ns);
+        match &mut self.form {
+            Written::Original(original) => match row {
+                Seen::Output(row) if props.output == Show::Yes => original.output(&row.bytes),
+                Seen::Stack(row) if props.stacks == Show::Yes => original.stack(stack_lines(row, tables)),
+                _ => {}
+            },
+            Written::Compact(compact) => {
+                compact.begin(start_ns.unwrap_or(row.time_ns()));
+                let is_held = self.levels.as_ref().is_some_and(|levels| levels.is_open_at(row.time_ns()));
+                let text = if is_held { &mut self.held } else { &mut self.text };
+                *text += &match row {
+                    Seen::Scope(row) => compact.scope(row, tables, &layout),
+                    Seen::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
+                    Seen::Stack(row) if props.stacks == Show::Yes => {
+                        compact.stack(row.time_ns, &whose(row, tables), &stack_lines(row, tables), &layout)
+                    }
+                    _ => String::new(),
+                };
+            }
+            Written::Csv | Written::Json => {}
+        }
+    }
+
+    /// Writes a row for programs.
+    fn data(&mut self, row: &Seen, tables: &Tables) {
+        let line = match (&self.form, row) {
+            (Written::Csv, Seen::Sample(row)) => SampleCsv.text(row, tables),
+            (Written::Json, Seen::Sample(row)) => SampleJson.sample(row, tables),
+            (Written::Json, Seen::Output(row)) => SampleJson.output(row),
+            (Written::Json, Seen::Stack(row)) => SampleJson.stack(row, tables),
+            (Written::Json, Seen::Scope(row)) => SampleJson.scope(row, tables),
+            _ => return,
+        };
+        self.text += &line;
+        self.count();
+    }
+}
+
+/// Whose stack it is, and why it was taken.
+fn whose(row: &StackSampleRow, tables: &Tables) -> String {
+    let subject = tables.subjects.get(&row.subject).map_or_else(String::new, subject_name);
+    let thread = if row.thread == 0 { String::new() } else { format!(", thread {}", row.thread) };
+    format!("{subject}{thread} ({})", row.reason.name())
+}

@@ -1,0 +1,102 @@
+//! Gives rows of several sources ids in one set of tables.
+//!
+//! Every source numbers its strings, frames and stacks itself. Whoever brings sources together, or reads
+//! a table of a trace that keeps its own registry, translates.
+
+use std::collections::HashMap;
+
+use floodmark_event::tables::Frame;
+use floodmark_event::{StackId, StringId, Tables};
+
+use super::Seen;
+
+/// Stacks of one source that have an id in the tables they were brought to.
+#[derive(Clone, Debug, Default)]
+pub struct Adopted {
+    stacks: HashMap<StackId, StackId>,
+}
+
+impl Adopted {
+    /// Adds processes, threads and subjects of `from`, as they are now, to `to`.
+    pub fn names(from: &Tables, to: &mut Tables) {
+        for process in &from.processes {
+            if to.process(process.id).is_none() {
+                to.processes.push(process.clone());
+            }
+        }
+        to.processes.sort_by_key(|process| process.id);
+        for thread in &from.threads {
+            if !to.threads.contains(thread) {
+                to.threads.push(thread.clone());
+            }
+        }
+        for (id, subject) in &from.subjects {
+            if to.subjects.get(id) != Some(subject) {
+                to.subjects.insert(*id, subject.clone());
+            }
+        }
+    }
+
+    /// Translates the ids of `row` from `from` to `to`, adding to `to` what is missing there.
+    pub fn row(&mut self, row: &mut Seen, from: &Tables, to: &mut Tables) {
+        match row {
+            Seen::Scope(row) => row.name = string(row.name, from, to),
+            Seen::Stack(row) => row.stack = self.stack(row.stack, from, to),
+            Seen::Sample(_) | Seen::Output(_) => {}
+        }
+    }
+
+    /// Translates a stack.
+    pub(crate) fn stack(&mut self, stack: StackId, from: &Tables, to: &mut Tables) -> StackId {
+        // From the stack up to a caller that is known, then back down.
+        let mut new = Vec::new();
+        let mut at = stack;
+        let mut id = StackId(0);
+        while let Some((parent, frame)) = from.stack(at) {
+            if let Some(known) = self.stacks.get(&at) {
+                id = *known;
+                break;
+            }
+            new.push((at, frame));
+            // Parents come first; an entry that breaks that would make the walk endless.
+            at = if parent.0 < at.0 { parent } else { StackId(0) };
+        }
+        for (of, frame) in new.into_iter().rev() {
+            let Frame { function, file, line, module, address } = from.frame(frame);
+            let [function, file, module] = [function, file, module].map(|id| string(id, from, to));
+            let frame = to.intern_frame(Frame { function, file, line, module, address });
+            id = to.intern_stack(id, frame);
+            self.stacks.insert(of, id);
+        }
+        id
+    }
+}
+
+fn string(id: StringId, from: &Tables, to: &mut Tables) -> StringId {
+    to.intern(from.string(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_reads_the_same_wherever_it_is_brought() {
+        let mut from = Tables::default();
+        let mut stack = StackId(0);
+        for name in ["main", "load", "alloc"] {
+            let function = from.intern(name);
+            let frame = from.intern_frame(Frame { function, ..Frame::default() });
+            stack = from.intern_stack(stack, frame);
+        }
+        let mut to = Tables::default();
+        to.intern("something else");
+        let mut adopted = Adopted::default();
+        let (outer, _) = from.stack(stack).expect("three frames");
+        let (new_outer, new) = (adopted.stack(outer, &from, &mut to), adopted.stack(stack, &from, &mut to));
+        assert_eq!(to.stack_text(new), from.stack_text(stack));
+        assert_eq!(to.stack(new).map(|(parent, _)| parent), Some(new_outer));
+        assert_eq!(adopted.stack(StackId(0), &from, &mut to), StackId(0));
+        assert_eq!(adopted.stack(StackId(99), &from, &mut to), StackId(0));
+    }
+}

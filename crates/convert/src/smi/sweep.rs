@@ -1,0 +1,148 @@
+//! Rows of one look at all devices or processes, put together.
+//!
+//! A device or process that comes again begins the next sweep. Where rows do not say which device they
+//! are about, those with the same time are about one after the other.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use floodmark_event::units::NS_PER_S;
+use floodmark_event::{Metric, SubjectKind};
+
+use super::columns::{Row, Value};
+use crate::records::{Out, subject};
+
+/// What is told of values that are not there.
+const UNAVAILABLE: &str = "values that nvidia-smi could not read";
+
+/// What identifies a device in the output.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Device {
+    Index(u64),
+    Uuid(String),
+    /// Neither; its place in the sweep.
+    Place(u64),
+}
+
+/// A process that is, or was, on some device.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    subject: u64,
+    /// Bytes it was told to have, in all.
+    bytes: u64,
+    /// Whether it has come in this sweep, and its bytes so far where they could be read.
+    is_listed: bool,
+    now: Option<u64>,
+}
+
+/// Puts rows together.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    devices: HashMap<Device, u64>,
+    processes: BTreeMap<u64, Process>,
+    /// What has come in this sweep.
+    seen: HashSet<(Device, Option<u64>)>,
+    time_ns: i64,
+    /// How many sweeps without a time there were.
+    untimed: i64,
+}
+
+impl Sweeps {
+    pub(super) fn add(&mut self, row: &Row<'_>, time_ns: Option<i64>, out: &mut Out) -> Result<(), String> {
+        let pid = match row.pid()? {
+            Value::Known(pid) => Some(pid),
+            // A device on which nothing runs.
+            Value::Unavailable => return Ok(()),
+            Value::Absent => None,
+        };
+        let (used, total, busy) = (row.used_bytes()?, row.total_bytes()?, row.busy_percent()?);
+        let device = match row.index()? {
+            Value::Known(index) => Device::Index(index),
+            _ if !row.uuid().is_empty() => Device::Uuid(row.uuid().to_owned()),
+            _ if pid.is_some() => Device::Place(0),
+            // Rows of one sweep have the same time, or none at all.
+            _ if time_ns == Some(self.time_ns) => Device::Place(self.seen.len() as u64),
+            _ => Device::Place(0),
+        };
+        let key = (device, pid);
+        let is_next = match key.0 {
+            Device::Place(place) if pid.is_none() => place == 0,
+            _ => self.seen.contains(&key),
+        };
+        if is_next || self.seen.is_empty() {
+            self.finish(out);
+            self.time_ns = time_ns.unwrap_or(self.untimed * NS_PER_S);
+            self.untimed += 1;
+        }
+        // Rows of a sweep may be some milliseconds apart.
+        let time_ns = time_ns.unwrap_or(self.time_ns);
+        match pid {
+            Some(pid) => {
+                let process = self.process(pid, row, out);
+                process.is_listed = true;
+                if let Value::Known(bytes) = used {
+                    process.now = Some(process.now.unwrap_or(0).saturating_add(bytes));
+                } else {
+                    out.losses.add(1, UNAVAILABLE);
+                }
+            }
+            None => {
+                let device = self.device(&key.0, row, out);
+                for (metric, value) in
+                    [(Metric::GpuUsed, used), (Metric::GpuTotal, total), (Metric::GpuBusy, busy)]
+                {
+                    match value {
+                        Value::Known(value) => out.sample(time_ns, device, metric, value),
+                        Value::Unavailable => out.losses.add(1, UNAVAILABLE),
+                        Value::Absent => {}
+                    }
+                }
+            }
+        }
+        self.seen.insert(key);
+        Ok(())
+    }
+
+    fn device(&mut self, device: &Device, row: &Row<'_>, out: &mut Out) -> u64 {
+        if let Some(subject) = self.devices.get(device) {
+            return *subject;
+        }
+        let number = match device {
+            Device::Index(number) | Device::Place(number) => *number,
+            Device::Uuid(_) => self.devices.len() as u64,
+        };
+        let mut new = subject(SubjectKind::Device, number, row.device_name());
+        row.uuid().clone_into(&mut new.detail);
+        let subject = out.subject(new);
+        self.devices.insert(device.clone(), subject);
+        subject
+    }
+
+    fn process(&mut self, pid: u64, row: &Row<'_>, out: &mut Out) -> &mut Process {
+        self.processes.entry(pid).or_insert_with(|| {
+            let new = out.subject(subject(SubjectKind::Process, pid, row.process_name()));
+            Process { subject: new, bytes: 0, is_listed: false, now: None }
+        })
+    }
+
+    /// Tells what processes had in the sweep at hand; those that did not come have none.
+    pub(super) fn finish(&mut self, out: &mut Out) {
+        if self.seen.is_empty() {
+            return;
+        }
+        self.seen.clear();
+        for process in self.processes.values_mut() {
+            let is_listed = std::mem::take(&mut process.is_listed);
+            match process.now.take() {
+                Some(bytes) => {
+                    process.bytes = bytes;
+                    out.sample(self.time_ns, process.subject, Metric::GpuUsed, bytes);
+                }
+                None if !is_listed && process.bytes > 0 => {
+                    process.bytes = 0;
+                    out.sample(self.time_ns, process.subject, Metric::GpuUsed, 0);
+                }
+                None => {}
+            }
+        }
+    }
+}
