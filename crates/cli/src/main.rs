@@ -20,6 +20,7 @@ mod recording;
 mod rules;
 mod run_memory;
 mod select;
+mod stack_args;
 mod trace_info;
 mod watching;
 mod words;

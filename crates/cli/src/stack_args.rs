@@ -30,7 +30,7 @@ pub(crate) struct StackArgs {
     /// Spend at most this share of the time in taking stacks, unless much has happened [default: 5%]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     stack_time: Option<f64>,
-    /// Take stacks with a debugger, as memory_logger does; the same as --stacks gdb
+    /// Take stacks with a debugger; the same as --stacks gdb
     #[arg(long, conflicts_with = "stacks")]
     pstack: bool,
     /// Choose the debugger for --pstack

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_event::clock::Anchor;
-use floodmark_event::units::{format_duration_ns, parse_duration_ns};
-use floodmark_sampler::{Exit, Launch, Marks, Outcome, Pace, PeakMode, TailSink, WatchProps, attach, run};
+use floodmark_event::units::{format_count, format_duration_ns, parse_duration_ns};
+use floodmark_sampler::{
+    Exit, Launch, Marks, Observer, Outcome, Pace, PeakMode, RecordedStacks, StackProps, StackReport,
+    StackTaker, TailSink, WatchProps, attach, run,
+};
 use floodmark_store::{Losses, Manifest, Trace};
 use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
 
@@ -128,6 +131,8 @@ pub(crate) enum Target {
 pub(crate) struct Watch {
     pub(crate) target: Target,
     pub(crate) props: WatchProps,
+    /// Which stacks to take.
+    pub(crate) stacks: Option<StackProps>,
     pub(crate) place: Place,
     /// The command as one would type it.
     pub(crate) command: String,
@@ -167,13 +172,22 @@ impl Watch {
     }
 
     fn watch(self) -> Result<Watched> {
-        let Self { target, props, place, command, .. } = self;
+        let Self { target, props, stacks, place, command, .. } = self;
+        let mut stacks =
+            stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
         let recording = Recording::start(&place, command.clone())?;
         let sink = &mut TailSink;
-        let outcome = match &target {
-            Target::Command(launch) => run(launch, &props, sink, &mut ()),
-            Target::Process(pid) => attach(*pid, &props, sink, &mut ()),
+        let mut nobody = ();
+        let observer: &mut dyn Observer = match &mut stacks {
+            Some(taker) => taker,
+            None => &mut nobody,
         };
+        let outcome = match &target {
+            Target::Command(launch) => run(launch, &props, sink, observer),
+            Target::Process(pid) => attach(*pid, &props, sink, observer),
+        };
+        // While the recording still goes on: names of functions are found last.
+        let stacks = stacks.map(|taker| taker.finish().0);
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -183,7 +197,7 @@ impl Watch {
         };
         let trace = recording.trace().to_owned();
         let manifest = recording.finish(&outcome);
-        Ok(Watched { command, outcome, trace, manifest })
+        Ok(Watched { command, outcome, stacks, trace, manifest })
     }
 }
 
@@ -191,6 +205,7 @@ impl Watch {
 struct Watched {
     command: String,
     outcome: Outcome,
+    stacks: Option<StackReport>,
     trace: PathBuf,
     /// What the trace consists of, or why it is not complete.
     manifest: Result<Manifest>,
@@ -198,7 +213,7 @@ struct Watched {
 
 /// What there is to say of a watch.
 fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
-    let Watched { command, outcome, trace, manifest } = watched;
+    let Watched { command, outcome, stacks, trace, manifest } = watched;
     let anchor = manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now);
     let found = Trace::open(trace).map_err(anyhow::Error::new);
     let found = found.and_then(|trace| run_memory::of(&trace, Some(PROCESSES)));
@@ -225,9 +240,36 @@ fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
             peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),
         },
         memory: run_memory::with_outcome(memory, outcome, &anchor),
-        notes: outcome.notes.iter().map(ToString::to_string).collect(),
+        notes: outcome
+            .notes
+            .iter()
+            .map(ToString::to_string)
+            .chain(stacks.iter().flat_map(stack_notes))
+            .collect(),
     };
     Report::new(trace.display().to_string(), losses(&lost), summary)
+}
+
+/// What there is to say of stacks.
+fn stack_notes(report: &StackReport) -> Vec<String> {
+    let StackReport { takings, stacks, longest_pause_ns, .. } = report;
+    let longest = format_duration_ns(*longest_pause_ns);
+    let mut notes = vec![format!(
+        "{} stacks were taken at {} moments; no thread was held up for longer than {longest}",
+        format_count(*stacks),
+        format_count(*takings)
+    )];
+    let counted = [
+        (report.cut, "stacks lack their outer frames"),
+        (report.busy_processes, "times a debugger had the process already"),
+        (report.denied_processes, "times the process could not be looked into: not allowed"),
+        (report.stuck_threads, "threads could not be stopped in time"),
+    ];
+    notes.extend(
+        counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+    );
+    notes.extend(report.messages.iter().cloned());
+    notes
 }
 
 /// A file for the summary.

@@ -7,6 +7,7 @@ use floodmark_sampler::WatchProps;
 
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, Target, TraceArgs, Watch};
 use crate::words::quoted;
 
@@ -26,6 +27,8 @@ pub(crate) struct AttachArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    stacks: StackArgs,
+    #[command(flatten)]
     trace: TraceArgs,
 }
 
@@ -44,7 +47,8 @@ impl AttachArgs {
         let target = Target::Process(self.pid);
         let command = command_of(self.pid);
         let json = self.trace.json.clone();
-        Watch { target, props, place, command, json, next: "floodmark read" }.run(printer)
+        let stacks = self.stacks.props();
+        Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
-use floodmark_sampler::{Capture, Launch};
+use floodmark_sampler::stacks::Tool;
+use floodmark_sampler::{Capture, Launch, StackMethod, StackProps, StackWhen};
 
 use crate::args::Cli;
 use crate::error::hinted;
@@ -95,6 +96,9 @@ struct IgnoredArgs {
     darkmode: bool,
 }
 
+/// How often the script takes a sample unless told otherwise.
+const REPEAT_RATE_NS: u64 = 250_000_000;
+
 const LEGENDS: [&str; 12] = [
     "best",
     "right",
@@ -141,6 +145,17 @@ impl MemoryLoggerArgs {
         }
     }
 
+    /// The script asks the debugger with every sample; we do as often as the debugger can.
+    fn stacks(&self) -> Option<StackProps> {
+        let tool = match self.debugger.filter(|_| self.pstack)? {
+            Debugger::Gdb => Tool::Gdb,
+            Debugger::Lldb => Tool::Lldb,
+        };
+        let interval_ns = Some(self.repeat_rate.unwrap_or(REPEAT_RATE_NS));
+        let when = StackWhen { interval_ns, most_time: 1.0, ..StackWhen::default() };
+        Some(StackProps { method: StackMethod::Tool(tool), when })
+    }
+
     fn record(&self, line: &str, printer: &Printer) -> Result<ExitStatus> {
         if self.pstack && self.debugger.is_none() {
             return Err(hinted("--pstack needs a debugger", "add --debugger gdb or --debugger lldb"));
@@ -154,9 +169,6 @@ impl MemoryLoggerArgs {
         if words.is_empty() {
             return Err(hinted("there is no command to run", "write it after --run, in quotes"));
         }
-        if self.pstack {
-            printer.say("note: stacks are not recorded; memory and output are");
-        }
         let path = trace_path(self.outfile.as_deref(), line, &words);
         let goes_on = words.iter().any(|word| word == "--recover");
         let place = if goes_on { Place::Append(path) } else { Place::Over(path) };
@@ -166,6 +178,7 @@ impl MemoryLoggerArgs {
         let watch = Watch {
             target: Target::Command(Launch { capture: Capture::Pipes, ..Launch::new(program, words) }),
             props: sampling.props(),
+            stacks: self.stacks(),
             place,
             command,
             json: None,

@@ -9,6 +9,7 @@ use floodmark_sampler::{Capture, Launch, WatchProps};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, Target, TraceArgs, Watch, marks};
 use crate::words::{quoted, words};
 
@@ -44,6 +45,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    stacks: StackArgs,
+    #[command(flatten)]
     trace: TraceArgs,
 }
 
@@ -51,7 +54,8 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark run -- ./solver -i input.i
   floodmark run -o run.flood --mark 'Time Step [0-9]+' -- ./solver -i input.i
-  floodmark run --interval 2ms --json run.json -- python train.py
+  floodmark run --interval 2ms --json run.json -- ./solver
+  floodmark run --stacks python -- python train.py
   floodmark run -- mpiexec -n 4 ./solver
   floodmark run --run \"./solver -i 'my input.i'\"
 
@@ -88,7 +92,8 @@ impl RunArgs {
         let command = command_line(&launch);
         let target = Target::Command(launch);
         let json = self.trace.json.clone();
-        Watch { target, props, place, command, json, next: "floodmark read" }.run(printer)
+        let stacks = self.stacks.props();
+        Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
     }
 }
 
