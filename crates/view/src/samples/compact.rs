@@ -75,8 +75,8 @@ impl CompactLayout {
         let (seconds, millis) = (millis.unsigned_abs() / 1000, millis.unsigned_abs() % 1000);
         // Long runs have no use for milliseconds, and the column no room.
         let text = match seconds {
-            ..10_000 => format!("{sign}{seconds}.{millis:03} s"),
-            ..100_000 => format!("{sign}{seconds}.{:02} s", millis / 10),
+            0..10_000 => format!("{sign}{seconds}.{millis:03} s"),
+            10_000..100_000 => format!("{sign}{seconds}.{:02} s", millis / 10),
             _ => format!("{sign}{seconds} s"),
         };
         format!("{text:>TIME$}")
