@@ -7,7 +7,7 @@ use anyhow::Result;
 use floodmark_convert::samples::{Extent, Level, Levels, Series};
 use floodmark_convert::{Format, Seen, recognize};
 use floodmark_event::units::Instant;
-use floodmark_event::{SampleRow, StackSampleRow, Tables};
+use floodmark_event::{SampleRow, StackSampleRow, SubjectKind, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
 use floodmark_view::{
@@ -82,7 +82,11 @@ impl<'a> Lines<'a> {
                 Written::Compact(compact(extent, props))
             }
             (SampleForm::Text(Some(LayoutName::Original)), Some(extent)) => original(extent, props, &layout),
-            (SampleForm::Text(None), Some(extent)) if is_original(path)? => original(extent, props, &layout),
+            (SampleForm::Text(None), Some(extent))
+                if extent.series.kind == SubjectKind::Job && is_original(path)? =>
+            {
+                original(extent, props, &layout)
+            }
             (SampleForm::Text(None), Some(_)) => Written::Compact(compact(extent, props)),
         };
         let levels = extent.map(|extent| Levels::new(extent.series));

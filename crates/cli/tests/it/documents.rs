@@ -27,13 +27,15 @@ fn the_reference_of_commands_is_what_help_says() {
     assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "docs/commands.md is out of date");
 }
 
-#[test]
-fn the_guide_for_rmm_users_shows_real_output() {
+/// Runs what a guide shows, with fixtures at hand, and compares.
+fn check_guide(guide: &str, fixtures: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let guide = fs::read_to_string(root.join("docs/rmm.md")).unwrap();
+    let guide = fs::read_to_string(root.join("docs").join(guide)).unwrap();
     let test = CliTest::new();
-    let log = "rmm_26.10_h200_head.csv";
-    fs::copy(root.join("fixtures/rmm").join(log), test.path(log)).unwrap();
+    for fixture in fixtures {
+        let name = fixture.rsplit('/').next().unwrap();
+        fs::copy(root.join("fixtures").join(fixture), test.path(name)).unwrap();
+    }
     let blocks: Vec<&str> =
         guide.split("```console\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 4, "the guide has examples");
@@ -43,4 +45,16 @@ fn the_guide_for_rmm_users_shows_real_output() {
         let ran = test.run(&words);
         assert_eq!(without_sizes(&(ran.stdout + &ran.stderr)), without_sizes(expected), "{command}");
     }
+}
+
+#[test]
+fn the_guide_for_rmm_users_shows_real_output() {
+    check_guide("rmm.md", &["rmm/rmm_26.10_h200_head.csv"]);
+}
+
+#[test]
+fn the_guide_for_memory_logger_users_shows_real_output() {
+    let logs =
+        ["memory_logger/single_node.log", "memory_logger/pbs_two_nodes.log", "memory_logger/gdb_pstack.log"];
+    check_guide("memory_logger.md", &[&logs[..], &["smi/query_gpu_all.csv"]].concat());
 }

@@ -208,7 +208,9 @@ mod tests {
     fn levels(rows: &[(i64, u64, u64)], metric: Metric, tables: &Tables) -> (Extent, Vec<(i64, u64, usize)>) {
         let row = |&(time_ns, subject, value)| SampleRow { time_ns, subject, metric, value };
         let mut survey = Survey::default();
-        rows.iter().for_each(|each| survey.add(&row(each), tables));
+        for each in rows {
+            survey.add(&row(each), tables);
+        }
         let extent = survey.finish(None).expect("samples");
         let mut levels = Levels::new(extent.series);
         let mut all: Vec<_> = rows.iter().filter_map(|each| levels.push(&row(each), tables)).collect();

@@ -4,8 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use floodmark_convert::{Adopted, OpenProps, SampleSource, Seen, follow, open_samples};
-use floodmark_event::{ProcessId, Tables};
-use floodmark_store::{Overwrite, Run, ScanProps, TraceWriter};
+use floodmark_event::clock::monotonic_ns;
+use floodmark_event::tables::Frame;
+use floodmark_event::tail::{self, RecordProps, Recorder, When};
+use floodmark_event::{
+    Metric, OutputStream, ProcessId, StackId, StackReason, StackSeen, Subject, SubjectId, SubjectKind, Tables,
+};
+use floodmark_store::{Overwrite, Run, ScanProps, Sealer, TraceWriter};
 
 use crate::sample_logs::{Reading, all, drain, fixture};
 
@@ -115,5 +120,67 @@ fn logs_of_several_tools_share_one_trace_and_one_clock() {
             .last()
             .is_some_and(|f| f.contains("main")))
     );
+    fs::remove_dir_all(folder).expect("it was there");
+}
+
+/// Records sweeps with output and stacks, sealing now and then, until told to stop.
+fn record(sweeps: u64, sealer: &mut Sealer) {
+    let job = tail::subject(&Subject {
+        kind: SubjectKind::Job,
+        number: 0,
+        start_ns: 0,
+        parent: SubjectId(0),
+        name: "job".into(),
+        detail: String::new(),
+    });
+    for sweep in 0..sweeps {
+        let when = When::At(monotonic_ns());
+        tail::sample(job, Metric::Rss, sweep, when);
+        tail::output(OutputStream::Stderr, format!("line {sweep}\n").as_bytes(), when);
+        let function = tail::intern(&format!("function {sweep}"));
+        let frame = tail::intern_frame(&Frame { function, ..Frame::default() });
+        let stack = tail::intern_stack(StackId(0), frame);
+        let seen = StackSeen { thread: sweep, stack, reason: StackReason::Peak, pause_ns: 1 };
+        tail::stack_sample(job, &seen, when);
+        tail::mark(tail::intern(&format!("mark {sweep}")));
+        if sweep % 10 == 9 {
+            sealer.seal().expect("seals");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_growing_trace_is_followed_in_order_and_to_its_end() {
+    const SWEEPS: u64 = 60;
+    let folder = scratch("growing");
+    let path = folder.join("run.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
+    let (tell, hear) = std::sync::mpsc::channel();
+    let followed = std::thread::scope(|scope| {
+        let mut source = follow(&path, &ScanProps::default()).expect("follows");
+        let follower = std::thread::Builder::new().name("follower".into()).spawn_scoped(scope, move || {
+            let mut rows = Vec::new();
+            assert!(source.next(&mut rows).expect("reads"));
+            tell.send(()).expect("the other end is here");
+            let mut followed = drain(source);
+            followed.rows.splice(0..0, rows);
+            followed
+        });
+        record(SWEEPS, &mut sealer);
+        hear.recv().expect("something is seen before the end");
+        recorder.stop();
+        sealer.finish().expect("seals the rest");
+        follower.expect("a thread").join().expect("no panic")
+    });
+    assert_eq!(followed.error, None);
+    let times: Vec<_> = followed.rows.iter().map(Seen::time_ns).collect();
+    assert!(times.is_sorted());
+    let whole = drain(open_samples(&path, &OpenProps::default()).expect("a trace"));
+    assert_eq!(words(&followed), words(&whole));
+    let (samples, output, stacks, scopes) = words(&followed);
+    assert_eq!([samples.len(), output.len(), stacks.len(), scopes.len()], [SWEEPS as usize; 4]);
+    assert!(stacks[59].ends_with(" 59 function 59") && scopes[59].ends_with(" mark 59"), "{}", stacks[59]);
     fs::remove_dir_all(folder).expect("it was there");
 }

@@ -72,8 +72,13 @@ impl CompactLayout {
         let since = time_ns.saturating_sub(self.start_ns.unwrap_or(time_ns));
         let millis = since / (NS_PER_S / 1000);
         let sign = if millis < 0 { '-' } else { '+' };
-        let millis = millis.unsigned_abs();
-        let text = format!("{sign}{}.{:03} s", millis / 1000, millis % 1000);
+        let (seconds, millis) = (millis.unsigned_abs() / 1000, millis.unsigned_abs() % 1000);
+        // Long runs have no use for milliseconds, and the column no room.
+        let text = match seconds {
+            0..10_000 => format!("{sign}{seconds}.{millis:03} s"),
+            10_000..100_000 => format!("{sign}{seconds}.{:02} s", millis / 10),
+            _ => format!("{sign}{seconds} s"),
+        };
         format!("{text:>TIME$}")
     }
 
@@ -215,6 +220,8 @@ mod tests {
         );
         assert!(!lines.memory(&memory(1600, 8), &layout).contains("peak"), "the first one is");
         assert_eq!(lines.memory(&memory(1700, 0), &layout), "   +1.200 s         0 B\n");
+        assert_eq!(lines.memory(&memory(22_878_145, 0), &layout), "+22877.64 s         0 B\n");
+        assert_eq!(lines.memory(&memory(222_878_145, 0), &layout), "  +222877 s         0 B\n");
     }
 
     #[test]
