@@ -2,11 +2,11 @@
 //!
 //! One thread of the target looks at the clock all the time. Its longest gap while stacks are taken is
 //! the pause, if the machine was quiet; the longest gap in as much time before, when nothing happened,
-//! says how quiet it was.
+//! says how quiet it was. Where the two are of the same size, the pause is not known.
 
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -26,8 +26,12 @@ pub(crate) struct Props {
     /// How often stacks are taken natively; debuggers are asked a fiftieth as often
     #[arg(long, default_value_t = 500)]
     times: u32,
+    /// Python that runs the program in Python
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
 }
 
+const SCRIPT: &str = include_str!("../programs/heartbeat.py");
 const SOURCE: &str = include_str!("../programs/heartbeat.c");
 
 /// Prints the distribution of pauses, one method after another.
@@ -37,31 +41,37 @@ pub(crate) fn run(props: &Props, folder: &Path) -> Result<()> {
     let mut compiler = Command::new("cc");
     compiler.args(["-O2", "-g", "-fomit-frame-pointer", "-o"]).args([&program, &source]).arg("-lpthread");
     ensure!(compiler.status().context("running cc")?.success(), "cc failed");
-    let threads = props.threads;
-    println!("pauses of a program with {threads} threads in us");
+    let script = folder.join("heartbeat.py");
+    fs::write(&script, SCRIPT)?;
+    println!("pauses of programs with {} threads in us", props.threads);
     println!("{:<34} {:>9} {:>9} {:>9} {:>9} {:>9}", "", "least", "median", "90 %", "99 %", "most");
-    let tools = Tool::ALL.map(StackMethod::Tool);
-    for method in [StackMethod::Native, StackMethod::Python].into_iter().chain(tools) {
-        let times =
-            if matches!(method, StackMethod::Tool(_)) { props.times.div_ceil(50) } else { props.times };
-        let file = folder.join("gaps.txt");
-        let mut target = start(&program, threads, &file)?;
-        let props = StackProps { method, ..StackProps::default() };
-        match StackTaker::open(props, Vec::new()) {
-            Ok(taker) => measure(method, taker, times, target, &file)?,
+    let few = props.times.div_ceil(50);
+    let native = [(StackMethod::Native, props.times), (StackMethod::Python, props.times)];
+    for (method, times) in native.into_iter().chain(Tool::ALL.map(|tool| (StackMethod::Tool(tool), few))) {
+        let taker = match StackTaker::open(StackProps { method, ..StackProps::default() }, Vec::new()) {
+            Ok(taker) => taker,
             Err(error) => {
                 println!("{method:?}: {error}");
-                target.kill()?;
-                target.wait()?;
+                continue;
             }
-        }
+        };
+        let file = folder.join("gaps.txt");
+        let mut command = match method {
+            StackMethod::Python => {
+                let mut command = Command::new(&props.python);
+                command.arg(&script);
+                command
+            }
+            _ => Command::new(&program),
+        };
+        let target = start(command.arg(props.threads.to_string()).arg(&file))?;
+        measure(method, taker, times, target, &file)?;
     }
     Ok(())
 }
 
-fn start(program: &Path, threads: u32, file: &Path) -> Result<Child> {
-    let mut command = Command::new(program);
-    command.arg(threads.to_string()).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+fn start(command: &mut Command) -> Result<Child> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut target = command.spawn().context("starting the target")?;
     let mut ready = [0; 6];
     target.stdout.as_mut().context("its output")?.read_exact(&mut ready)?;
@@ -76,9 +86,11 @@ fn measure(
     file: &Path,
 ) -> Result<()> {
     let process = target.id() as i32;
-    let mut windows = Vec::new();
+    let mut windows: Vec<(u64, u64)> = Vec::new();
     for _ in 0..times {
-        std::thread::sleep(Duration::from_millis(10));
+        // Long enough that as much time as it takes is free of the time before.
+        let last_ns = windows.last().map_or(0, |(begin, end)| end - begin);
+        std::thread::sleep(Duration::from_millis(10) + Duration::from_nanos(last_ns * 2));
         let begin = monotonic_ns();
         taker.take(StackTarget { process, subject: SubjectId(1) }, begin, StackReason::Interval);
         windows.push((begin, monotonic_ns()));
@@ -98,6 +110,9 @@ fn measure(
         longest(end_before.saturating_sub(end - begin), end_before)
     });
     let took = windows.iter().map(|(begin, end)| end - begin).collect();
+    let files = stacks.iter().flat_map(|stack| &stack.frames).map(|frame| frame.file.as_str());
+    let scripted = files.filter(|file| file.ends_with(".py")).count();
+    ensure!((method == StackMethod::Python) == (scripted > 0), "{scripted} frames of Python");
     println!("{method:?}: {} stacks, {} cut {}", report.stacks, report.cut, report.notes().join("; "));
     print("  by the target's clock", during);
     print("  noise: the same, nothing taken", before.collect());

@@ -43,7 +43,7 @@ pub(crate) struct StackArgs {
 enum How {
     /// Hold each thread up for some microseconds, and unwind a copy of its stack later
     Native,
-    /// The same, with functions of Python; holds all threads up for about a millisecond
+    /// The same, with functions of Python; holds all threads up for one or two milliseconds
     Python,
     /// Call gdb, which stops a process for a quarter of a second or longer
     Gdb,

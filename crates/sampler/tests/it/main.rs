@@ -11,6 +11,7 @@ mod shared;
 mod signals;
 mod stacks;
 mod stacks_hard;
+mod stacks_recorded;
 mod terminal;
 mod tree;
 mod untouched;
