@@ -15,6 +15,7 @@ mod failure;
 mod folder;
 mod limiting;
 mod logging;
+mod matrix;
 mod pool;
 mod stacks;
 mod statistics;
