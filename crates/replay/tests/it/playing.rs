@@ -99,7 +99,7 @@ fn a_request_that_does_not_fit_is_named_and_the_rest_is_played() {
     assert_eq!((failure.event, failure.place.as_deref()), (2, Some("line 3")));
     assert_eq!(
         (failure.request_bytes, failure.live_bytes, failure.cause.as_str()),
-        (1 << 30, 1000, "exhausted")
+        (1 << 30, 1000, "too_large")
     );
     assert_eq!(failure.largest_free_bytes, Some((1 << 20) - 1024));
     assert!(failure.message.contains("cannot allocate 1.00 GiB"), "{}", failure.message);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{StackReason, SubjectId};
@@ -26,7 +27,20 @@ impl Ready {
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut ready = Self { child, output, told: String::new() };
         ready.told = ready.line();
+        ready.settle();
         ready
+    }
+
+    /// Waits until its first thread, which has just told something, waits for us; or for a while, as
+    /// some programs never rest.
+    fn settle(&self) {
+        for _ in 0..2_000 {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+            if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn line(&mut self) -> String {
