@@ -15,7 +15,6 @@ mod failure;
 mod folder;
 mod limiting;
 mod logging;
-mod matrix;
 mod pool;
 mod stacks;
 mod statistics;
