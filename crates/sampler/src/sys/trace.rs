@@ -198,11 +198,12 @@ impl Drop for Traced {
             // Only what has stopped can be let go.
             let _ = self.stop();
         }
-        if let State::Stopped(signal) = self.state {
-            // It fails for a thread that was killed while it was stopped, which then is to be waited for.
-            if request(libc::PTRACE_DETACH, self.thread, signal as usize).is_err() {
-                leave_to_parent(self.process, self.thread);
-            }
+        // It fails for a thread that was killed while it was stopped. Its end must be waited for, or it and
+        // its process never quite end.
+        while let State::Stopped(signal) = self.state
+            && request(libc::PTRACE_DETACH, self.thread, signal as usize).is_err()
+        {
+            self.wait();
         }
     }
 }
@@ -244,10 +245,15 @@ fn wait_for(thread: i32, flags: libc::c_int) -> Option<Waited> {
     }
 }
 
-/// Takes note of the end of a thread that we traced, so that its parent hears of it; if we are the
-/// parent, its end is left where the watcher finds it.
+/// Takes note of the end of a thread that we traced, if it has ended, so that its parent hears of it; if we
+/// are the parent, its end is left where the watcher finds it.
 fn leave_to_parent(process: i32, thread: i32) {
     if thread == process && is_our_child(process) {
+        return;
+    }
+    // To ask for ends is to be told of stops too, where a thread is traced, and then they are told to
+    // nobody else. An end that was seen stays one.
+    if !matches!(wait_for(thread, libc::WNOHANG), Some(Waited::Over)) {
         return;
     }
     // SAFETY: all zeros is a valid siginfo_t.
@@ -285,4 +291,45 @@ pub(crate) fn read_memory(process: i32, address: u64, buffer: &mut [u8]) -> usiz
     // the other process, and checked by the kernel.
     let read = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::sys::wait::{self, Reap};
+
+    #[test]
+    fn a_stop_is_told_to_whoever_traces_and_to_nobody_else() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let pid = child.id() as i32;
+        let mut traced = Traced::seize(pid, pid).expect("a child of ours can be traced");
+        traced.ask_to_stop();
+        let stat = format!("/proc/{pid}/stat");
+        while !std::fs::read_to_string(&stat).expect("it is there").contains(") t ") {
+            std::thread::yield_now();
+        }
+        // Those who look for the dead find nobody, and take nothing away.
+        bury_threads(1, &[pid]);
+        assert!(matches!(wait::reap(pid), Reap::Running));
+        assert!(traced.has_stopped());
+        assert_ne!(traced.registers().expect("it is stopped").stack, 0);
+        drop(traced);
+        assert!(!std::fs::read_to_string(&stat).expect("it is there").contains(") t "));
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn a_thread_that_is_killed_while_it_is_stopped_is_left_to_its_parent() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let pid = child.id() as i32;
+        let mut traced = Traced::seize(pid, pid).expect("a child of ours can be traced");
+        traced.stop().expect("it stops");
+        child.kill().expect("it is ours");
+        drop(traced);
+        let status = child.wait().expect("its end is there to be asked for");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
 }

@@ -37,12 +37,16 @@ pub(crate) fn children() -> Children {
     match checked(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Children::Running,
         Err(_) => Children::None,
-        // SAFETY: waitid filled the fields of SIGCHLD in, or left the zeros.
-        Ok(_) => match unsafe { info.si_pid() } {
-            0 => Children::Running,
-            pid => Children::Over(pid),
-        },
+        // What another thread of ours traces is told of too when it stops, which it does for a moment only.
+        Ok(_) if !is_end(&info) => Children::Running,
+        // SAFETY: waitid filled the fields of SIGCHLD in.
+        Ok(_) => Children::Over(unsafe { info.si_pid() }),
     }
+}
+
+/// Whether this is about the end of a child, and not about nothing or a stop.
+fn is_end(info: &libc::siginfo_t) -> bool {
+    matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
 }
 
 /// What came of asking for one child.
@@ -67,8 +71,7 @@ pub(crate) fn reap(pid: i32) -> Reap {
     match checked(unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, options) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Reap::Running,
         Err(_) => return Reap::NotOurs,
-        // SAFETY: waitid filled the fields of SIGCHLD in, or left the zeros.
-        Ok(_) if unsafe { info.si_pid() } == 0 => return Reap::Running,
+        Ok(_) if !is_end(&info) => return Reap::Running,
         Ok(_) => {}
     }
     let mut status = 0;

@@ -43,6 +43,16 @@ impl Ready {
         }
     }
 
+    /// Waits until its first thread waits for input, which it says it is about to do.
+    pub(crate) fn reads(self) -> Self {
+        let waiting = format!("{} 0x0 ", libc::SYS_read);
+        let path = format!("/proc/{0}/task/{0}/syscall", self.pid());
+        while !std::fs::read_to_string(&path).expect("it is there").starts_with(&waiting) {
+            std::thread::yield_now();
+        }
+        self
+    }
+
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
@@ -127,7 +137,7 @@ pub(crate) fn assert_towers(told: &str, stacks: &[TakenStack]) {
 fn all_threads_have_the_functions_that_they_are_in() {
     let folder = Folder::new("towers");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("8"));
+    let target = Ready::start(Command::new(&program).arg("8")).reads();
     let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
     assert_towers(&target.told, &stacks);
     assert_eq!((report.processes, report.stacks, report.cut), (1, 8, 0), "{stacks:#?}");
@@ -147,7 +157,7 @@ fn debuggers_find_the_same_functions() {
     use floodmark_sampler::stacks::Tool;
     let folder = Folder::new("debuggers");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("8"));
+    let target = Ready::start(Command::new(&program).arg("8")).reads();
     for tool in Tool::ALL {
         let (report, stacks) = take(StackMethod::Tool(tool), &[target.pid()]);
         assert_eq!(report.messages, [""; 0], "{tool:?}");
@@ -168,7 +178,7 @@ fn python(name: &str) -> Option<PathBuf> {
 
 fn assert_functions_of_python(python: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/calls.py");
-    let target = Ready::start(Command::new(python).arg(&script));
+    let target = Ready::start(Command::new(python).arg(&script)).reads();
     let (report, stacks) = take(StackMethod::Python, &[target.pid()]);
     assert_eq!((&report.messages[..], report.stacks), (&[][..], 4), "{}", python.display());
     let frames = |stack: &TakenStack| -> Vec<(String, u32)> {

@@ -45,7 +45,7 @@ fn programs_of_every_make_are_understood() {
     ];
     for (name, options) in makes {
         let program = compile(&folder, "towers.c", name, options);
-        let target = Ready::start(Command::new(&program).arg("8"));
+        let target = Ready::start(Command::new(&program).arg("8")).reads();
         let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
         assert_eq!((report.stacks, report.cut), (8, 0), "{name}: {report:?} {stacks:#?}");
         assert_towers(&target.told, &stacks);
@@ -57,7 +57,7 @@ fn programs_of_every_make_are_understood() {
 fn a_program_whose_file_is_gone_is_understood() {
     let folder = Folder::new("gone");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("4"));
+    let target = Ready::start(Command::new(&program).arg("4")).reads();
     std::fs::remove_file(&program).unwrap();
     let (_, stacks) = take(StackMethod::Native, &[target.pid()]);
     assert_towers(&target.told, &stacks);
@@ -69,18 +69,14 @@ fn a_library_that_is_loaded_later_is_understood() {
     let folder = Folder::new("later");
     let program = compile(&folder, "towers.c", "towers", &[]);
     let library = compile(&folder, "annex.c", "libannex.so", &["-shared", "-fPIC"]);
-    let mut target = Ready::start(Command::new(&program).arg("4").arg(&library));
+    let mut target = Ready::start(Command::new(&program).arg("4").arg(&library)).reads();
     let mut taker = StackTaker::open(StackProps::default(), Vec::new()).expect("it is ready");
     let process = target.pid();
     let subject = SubjectId(1);
     taker.take(StackTarget { process, subject }, 1, StackReason::Request);
     target.write("go\n");
     assert_eq!(target.line(), "loaded");
-    while !std::fs::read_to_string(format!("/proc/{process}/wchan")).is_ok_and(|at| at.contains("pipe"))
-        && state(process, process) != Some('S')
-    {
-        std::thread::yield_now();
-    }
+    let target = target.reads();
     taker.take(StackTarget { process, subject }, 2, StackReason::Request);
     let (report, stacks) = taker.finish();
     assert_eq!((report.processes, report.stacks), (2, 8));
@@ -100,7 +96,7 @@ fn a_library_that_is_loaded_later_is_understood() {
 fn many_threads_are_all_taken() {
     let folder = Folder::new("many");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("64"));
+    let target = Ready::start(Command::new(&program).arg("64")).reads();
     let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
     assert_towers(&target.told, &stacks);
     assert_eq!((report.stacks, report.cut, report.gone_threads), (64, 0, 0));
@@ -112,9 +108,10 @@ fn many_threads_are_all_taken() {
 fn several_processes_share_what_is_known_of_their_program() {
     let folder = Folder::new("several");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let targets: Vec<Ready> = (0..4).map(|_| Ready::start(Command::new(&program).arg("4"))).collect();
+    let targets: Vec<Ready> = (0..4).map(|_| Ready::start(Command::new(&program).arg("4")).reads()).collect();
     let pids: Vec<i32> = targets.iter().map(Ready::pid).collect();
-    let (_, stacks) = take(StackMethod::Native, &pids);
+    let (report, stacks) = take(StackMethod::Native, &pids);
+    assert_eq!((report.stacks, report.stuck_threads), (16, 0), "{report:?}");
     for target in targets {
         let of: Vec<_> = stacks.iter().filter(|stack| stack.process == target.pid()).cloned().collect();
         assert_towers(&target.told, &of);
@@ -126,7 +123,7 @@ fn several_processes_share_what_is_known_of_their_program() {
 fn a_process_that_is_debugged_is_left_to_its_debugger() {
     let folder = Folder::new("busy");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("4"));
+    let target = Ready::start(Command::new(&program).arg("4")).reads();
     let mut command = Command::new("gdb");
     command.args(["-nx", "-q", "-batch", "-p", &target.pid().to_string()]);
     let mut debugger = Ready::start(
@@ -223,7 +220,7 @@ fn a_signal_that_comes_at_the_same_moment_is_not_lost() {
 fn a_stopped_process_stays_stopped_and_can_be_continued() {
     let folder = Folder::new("stopped");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("4"));
+    let target = Ready::start(Command::new(&program).arg("4")).reads();
     let pid = target.pid();
     let signal = |name: &str| {
         assert!(Command::new("kill").args([name, &pid.to_string()]).status().expect("it runs").success());
@@ -244,7 +241,7 @@ fn a_stopped_process_stays_stopped_and_can_be_continued() {
 fn nothing_stays_stopped_when_whoever_takes_stacks_is_killed() {
     let folder = Folder::new("killed");
     let program = compile(&folder, "towers.c", "towers", &[]);
-    let target = Ready::start(Command::new(&program).arg("16"));
+    let target = Ready::start(Command::new(&program).arg("16")).reads();
     let attach = format!("attach={}", target.pid());
     for (round, method) in ["native", "native", "native", "gdb"].iter().cycle().take(24).enumerate() {
         let options =
@@ -268,6 +265,9 @@ fn a_thread_that_cannot_be_stopped_holds_nobody_up() {
     let program = compile(&folder, "restless.c", "restless", &[]);
     // Its first thread waits in vfork for a child that ends with its input.
     let target = Ready::start(Command::new(&program).args(["vfork", "0"]));
+    while state(target.pid(), target.pid()) != Some('D') {
+        std::thread::yield_now();
+    }
     let (report, _) = take(StackMethod::Native, &[target.pid()]);
     assert_eq!(report.stuck_threads, 1, "{report:?}");
     assert!(report.notes()[0].contains("did not stop in time"));
