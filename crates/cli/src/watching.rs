@@ -250,26 +250,16 @@ fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
     Report::new(trace.display().to_string(), losses(&lost), summary)
 }
 
-/// What there is to say of stacks.
+/// What there is to say of stacks: how many, what they cost, what is missing.
 fn stack_notes(report: &StackReport) -> Vec<String> {
     let StackReport { takings, stacks, longest_pause_ns, .. } = report;
-    let longest = format_duration_ns(*longest_pause_ns);
-    let mut notes = vec![format!(
-        "{} stacks were taken at {} moments; no thread was held up for longer than {longest}",
+    let taken = format!(
+        "{} stacks were taken at {} moments; no thread was held up for longer than {}",
         format_count(*stacks),
-        format_count(*takings)
-    )];
-    let counted = [
-        (report.cut, "stacks lack their outer frames"),
-        (report.busy_processes, "times a debugger had the process already"),
-        (report.denied_processes, "times the process could not be looked into: not allowed"),
-        (report.stuck_threads, "threads could not be stopped in time"),
-    ];
-    notes.extend(
-        counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+        format_count(*takings),
+        format_duration_ns(*longest_pause_ns)
     );
-    notes.extend(report.messages.iter().cloned());
-    notes
+    std::iter::once(taken).chain(report.notes()).collect()
 }
 
 /// A file for the summary.

@@ -60,6 +60,9 @@ impl StackReport {
     /// What is missing, in sentences; empty if nothing is.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.cut > 0 {
+            notes.push(format!("{} stacks lack their outer frames", self.cut));
+        }
         if self.busy_processes > 0 {
             let times = self.busy_processes;
             notes.push(format!("{times} times no stacks: another debugger has the process"));
