@@ -8,9 +8,9 @@ use std::sync::Arc;
 use floodmark_event::units::format_bytes;
 
 use crate::error::{AllocError, Result};
-use crate::reserve::{Growth, Reserve, ReserveProps, Sharing};
-use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room};
-use crate::stream::{Stream, StreamOrder};
+use crate::reserve::{Growth, Reserve, ReserveProps, Sharing, divides};
+use crate::resource::{ALIGNMENT, Address, Resource};
+use crate::stream::Stream;
 
 /// The least an arena can have.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -121,29 +121,7 @@ impl<R: Resource> Resource for Arena<R> {
         self.reserve.deallocate(address, self.rounded(bytes), stream);
     }
 
-    fn name(&self) -> &'static str {
-        "arena"
-    }
-
-    fn memory(&self) -> Memory {
-        self.reserve.upstream().memory()
-    }
-
-    fn room(&self) -> Room {
-        self.reserve.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        self.reserve.upstream().order()
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness::RequestedStream
-    }
-
-    fn upstream(&self) -> Option<&dyn Resource> {
-        Some(self.reserve.upstream())
-    }
+    divides!("arena");
 
     fn release(&self) -> u64 {
         // An arena keeps what it has.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::error::{AllocError, Cause, OutOfMemory, Result};
-use crate::reserve::{Growth, Reserve, ReserveProps, Sharing};
-use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, align_up};
-use crate::stream::{Stream, StreamOrder};
+use crate::reserve::{Growth, Reserve, ReserveProps, Sharing, divides};
+use crate::resource::{ALIGNMENT, Address, Resource, Room, align_up};
+use crate::stream::Stream;
 
 /// How large the blocks are, and how many there are at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,29 +89,7 @@ impl<R: Resource> Resource for FixedSize<R> {
         self.reserve.deallocate(address, self.block_bytes, stream);
     }
 
-    fn name(&self) -> &'static str {
-        "fixed_size"
-    }
-
-    fn memory(&self) -> Memory {
-        self.reserve.upstream().memory()
-    }
-
-    fn room(&self) -> Room {
-        self.reserve.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        self.reserve.upstream().order()
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness::RequestedStream
-    }
-
-    fn upstream(&self) -> Option<&dyn Resource> {
-        Some(self.reserve.upstream())
-    }
+    divides!("fixed_size");
 
     fn release(&self) -> u64 {
         self.reserve.release()

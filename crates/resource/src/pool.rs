@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::error::{AllocError, Result};
-use crate::reserve::{Growth, Reserve, ReserveProps, Sharing};
-use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room};
-use crate::stream::{Stream, StreamOrder};
+use crate::reserve::{Growth, Reserve, ReserveProps, Sharing, divides};
+use crate::resource::{ALIGNMENT, Address, Resource};
+use crate::stream::Stream;
 
 /// How large a pool is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,29 +76,7 @@ impl<R: Resource> Resource for Pool<R> {
         self.reserve.deallocate(address, bytes, stream);
     }
 
-    fn name(&self) -> &'static str {
-        "pool"
-    }
-
-    fn memory(&self) -> Memory {
-        self.reserve.upstream().memory()
-    }
-
-    fn room(&self) -> Room {
-        self.reserve.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        self.reserve.upstream().order()
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness::RequestedStream
-    }
-
-    fn upstream(&self) -> Option<&dyn Resource> {
-        Some(self.reserve.upstream())
-    }
+    divides!("pool");
 
     fn release(&self) -> u64 {
         self.reserve.release()

@@ -35,6 +35,36 @@ use heap::{Heap, Tag, Whole};
 use regroup::Regrouping;
 use streams::{Local, Streams, lock};
 
+/// What of [`Resource`] is the same for all that divide a field `reserve`.
+macro_rules! divides {
+    ($name:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn memory(&self) -> $crate::resource::Memory {
+            self.reserve.upstream().memory()
+        }
+
+        fn room(&self) -> $crate::resource::Room {
+            self.reserve.room()
+        }
+
+        fn order(&self) -> Arc<dyn $crate::stream::StreamOrder> {
+            self.reserve.upstream().order()
+        }
+
+        fn readiness(&self) -> $crate::resource::Readiness {
+            $crate::resource::Readiness::RequestedStream
+        }
+
+        fn upstream(&self) -> Option<&dyn Resource> {
+            Some(self.reserve.upstream())
+        }
+    };
+}
+pub(crate) use divides;
+
 /// How a reserve asks its upstream for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
