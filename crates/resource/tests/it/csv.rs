@@ -213,7 +213,7 @@ fn the_environment_names_the_file() {
     }
     let mut command = in_another_process(test, PART, path.to_str().unwrap());
     // A zone that nobody lives in, to see that times are local.
-    let output = command.env("RMM_LOG_FILE", &path).env("TZ", "XXX-03:30").output().unwrap();
+    let output = command.env("RMM_LOG_FILE", &path).env("TZ", "NOW-03:30").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let text = std::fs::read_to_string(&path).unwrap();
     let found = rows(&text);
