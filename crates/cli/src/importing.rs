@@ -40,21 +40,26 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
         }
         let name = log.display().to_string();
         let opened = open_any(log, &OpenProps { process, ..props.reading.clone() });
-        match if log == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }? {
-            Opened::Events(mut source) => {
-                each_batch(source.as_mut(), &name, printer, |batch, tables| {
-                    events += batch.len() as u64;
-                    writer.write(batch, tables)?;
-                    Ok(ControlFlow::Continue(()))
-                })?;
-                lost.extend(&source.losses());
-                // Logs of events have no other names than those of their processes.
-                Adopted::names(source.tables(), &mut tables);
-            }
-            Opened::Samples(mut source) => {
-                samples += import_samples(source.as_mut(), &name, &mut writer, &mut tables, printer)?;
-                lost.extend(&source.losses());
-            }
+        let opened =
+            if log == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }?;
+        let (source, seen) = match opened {
+            Opened::Events(source) => (Some(source), None),
+            Opened::Samples(seen) => (None, Some(seen)),
+            Opened::Both(source, seen) => (Some(source), Some(seen)),
+        };
+        if let Some(mut source) = source {
+            each_batch(source.as_mut(), &name, printer, |batch, tables| {
+                events += batch.len() as u64;
+                writer.write(batch, tables)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            lost.extend(&source.losses());
+            // Logs of events have no other names than those of their processes.
+            Adopted::names(source.tables(), &mut tables);
+        }
+        if let Some(mut seen) = seen {
+            samples += import_samples(seen.as_mut(), &name, &mut writer, &mut tables, printer)?;
+            lost.extend(&seen.losses());
         }
     }
     let manifest = writer.finish(&tables, &lost)?;

@@ -176,7 +176,7 @@ fn show(
 fn follow_log(path: &Path, open: &OpenProps) -> Result<Box<dyn SampleSource>> {
     let file = File::open(path).map_err(floodmark_store::Error::io("opening", path))?;
     match open_input(Box::new(Growing(file)), path, open)? {
-        Opened::Samples(source) => Ok(source),
+        Opened::Samples(source) | Opened::Both(_, source) => Ok(source),
         Opened::Events(_) => Err(hinted("--follow needs a trace", "leave it out, or import the log first")),
     }
 }

@@ -79,12 +79,23 @@ pub enum Kind {
     Static = 5,
     /// Accelerator memory of an array type the hardware lays out itself.
     Array = 6,
+    /// Memory that an allocator holds in order to divide it: what it hands out of it is blocks of
+    /// their own, so the two are never added up.
+    Reserved = 7,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 7] =
-        [Self::Unknown, Self::Device, Self::Managed, Self::Pinned, Self::Pageable, Self::Static, Self::Array];
+    pub const ALL: [Self; 8] = [
+        Self::Unknown,
+        Self::Device,
+        Self::Managed,
+        Self::Pinned,
+        Self::Pageable,
+        Self::Static,
+        Self::Array,
+        Self::Reserved,
+    ];
 
     /// The word for it in traces, JSON and tables.
     pub const fn name(self) -> &'static str {
@@ -96,6 +107,7 @@ impl Kind {
             Self::Pageable => "pageable",
             Self::Static => "static",
             Self::Array => "array",
+            Self::Reserved => "reserved",
         }
     }
 
@@ -159,6 +171,6 @@ mod tests {
             assert_eq!(Kind::from_name(kind.name()), Some(kind));
         }
         assert_eq!(Action::from_number(3), None);
-        assert_eq!(Kind::from_number(7), None);
+        assert_eq!(Kind::from_number(8), None);
     }
 }

@@ -115,10 +115,10 @@ impl ReadArgs {
         }
         let opened = open_any(path, props);
         match if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }? {
-            Opened::Events(_) if self.follow => {
+            Opened::Events(_) | Opened::Both(..) if self.follow => {
                 Err(hinted("--follow needs a trace", "leave it out, or import the log first"))
             }
-            Opened::Events(source) => Ok(Content::Events(Some(source))),
+            Opened::Events(source) | Opened::Both(source, _) => Ok(Content::Events(Some(source))),
             Opened::Samples(_) if is_of_events => {
                 let message = format!("{} holds samples and no events", path.display());
                 Err(hinted(message, "leave out --events and what selects events by more than their time"))
