@@ -19,6 +19,7 @@ mod address_map;
 mod bins;
 pub(crate) mod heap;
 mod regroup;
+mod shelf;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -187,13 +188,14 @@ impl<R: Resource> Reserve<R> {
             drop(heap);
             return self.deallocate_elsewhere(address, bytes, tag);
         };
-        if let Some(whole) = given.whole
-            && heap.whole_spans() > 1
-        {
-            self.give_span_back(&mut heap, whole);
+        if let Some(whole) = given.whole {
+            self.give_spans_back(&mut heap, &[whole]);
+        } else if heap.is_cluttered() {
+            let wholes = heap.clear_shelf();
+            self.give_spans_back(&mut heap, &wholes);
         }
         drop(heap);
-        self.compare(address, bytes, given.size);
+        self.compare(address, bytes, given.asked);
     }
 
     /// Names a block whose size is not that of the request it came from.
@@ -234,7 +236,7 @@ impl<R: Resource> Reserve<R> {
                 let mut ground = lock(&self.ground);
                 if let Some(given) = ground.heap.give_live(address.0, tag) {
                     drop(ground);
-                    return self.compare(address, bytes, given.size);
+                    return self.compare(address, bytes, given.asked);
                 }
                 let span = ground.spans.range(..=address.0).next_back();
                 span.filter(|(start, (size, _))| address.0 - *start < *size).map(|(_, (_, local))| *local)
@@ -243,19 +245,24 @@ impl<R: Resource> Reserve<R> {
             let mut heap = owner.heap();
             if let Some(given) = heap.give(address.0, tag) {
                 drop(heap);
-                return self.compare(address, bytes, given.size);
+                return self.compare(address, bytes, given.asked);
             }
         }
         self.misuse(address, bytes, None);
     }
 
-    /// Gives a span of which nothing is in use back to the ground.
+    /// Gives spans of which nothing is in use back to the ground, all but one.
     #[cold]
-    fn give_span_back(&self, heap: &mut Heap, whole: Whole) {
-        heap.remove(whole);
-        let mut ground = lock(&self.ground);
-        ground.spans.remove(&whole.start);
-        ground.heap.give(whole.start, whole.tag);
+    fn give_spans_back(&self, heap: &mut Heap, wholes: &[Whole]) {
+        for whole in wholes {
+            if heap.whole_spans() < 2 {
+                return;
+            }
+            heap.remove(*whole);
+            let mut ground = lock(&self.ground);
+            ground.spans.remove(&whole.start);
+            ground.heap.give(whole.start, whole.tag);
+        }
     }
 
     /// Looks for memory where it costs least: nobody waits while there is some that it may use at once.
@@ -339,12 +346,12 @@ impl<R: Resource> Reserve<R> {
         let mut largest = 0;
         // Local heaps first: what moves meanwhile is counted twice rather than not at all.
         for local in self.streams.locals() {
-            let heap = local.heap();
+            let mut heap = local.heap();
             live_bytes += heap.live_bytes();
             live_blocks += heap.live_blocks();
             largest = largest.max(heap.largest(None));
         }
-        let ground = lock(&self.ground);
+        let mut ground = lock(&self.ground);
         let lent: u64 = ground.spans.values().map(|(size, _)| size).sum();
         Room {
             limit_bytes: self.limit_bytes(),

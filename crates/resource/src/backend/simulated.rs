@@ -109,7 +109,7 @@ impl Resource for Simulated {
     }
 
     fn room(&self) -> Room {
-        let heap = self.heap();
+        let mut heap = self.heap();
         Room {
             limit_bytes: Some(self.total_bytes),
             reserved_bytes: self.total_bytes,

@@ -54,6 +54,22 @@ impl Cell {
         }
     }
 
+    /// Its place among all.
+    #[inline]
+    pub(super) const fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    /// So many granules or a few more: the least of a cell.
+    #[inline]
+    pub(super) const fn rounded(granules: u64) -> u64 {
+        if granules < 2 * COLUMNS as u64 {
+            return granules; // cells of one size
+        }
+        let step = 1 << (granules.ilog2() - 4);
+        (granules + step - 1) & !(step - 1)
+    }
+
     #[inline]
     const fn row(self) -> usize {
         (self.0 >> 4) as usize
@@ -150,6 +166,14 @@ mod tests {
             bins.set_head(Cell::of(block), NONE);
             prop_assert_eq!(bins.last(), None);
             prop_assert_eq!(bins.fitting(1), None);
+        }
+
+        #[test]
+        fn a_rounded_size_is_the_least_of_its_cell(granules in 1_u64..1 << 40) {
+            let rounded = Cell::rounded(granules);
+            prop_assert!(rounded >= granules && rounded - granules <= granules / 16);
+            prop_assert!(rounded == 1 || Cell::of(rounded - 1) != Cell::of(rounded));
+            prop_assert_eq!(Cell::rounded(rounded), rounded);
         }
 
         #[test]

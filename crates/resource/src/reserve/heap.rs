@@ -2,11 +2,12 @@
 //!
 //! Invariants: the pieces of a span follow each other without gaps, linked by `before` and `after`;
 //! two free neighbors never have the same tag, they are one piece; every live piece is in `live`, every
-//! free one in the bins of its tag. All records are out of band, so the memory may be a device's, or
+//! free one in the bins of its tag or on the [`Shelf`]. All records are out of band, so the memory may be a device's, or
 //! not there at all.
 
 use super::address_map::AddressMap;
 use super::bins::{Bins, Cell, NONE};
+use super::shelf::Shelf;
 
 /// What pieces are measured in.
 pub(crate) const GRANULE: u64 = 256;
@@ -22,9 +23,12 @@ impl Tag {
     const LIVE: Self = Self(u32::MAX);
     /// Not free: divided further by another heap.
     const LENT: Self = Self(u32::MAX - 1);
+    /// Free, but not joined with its neighbors: on the shelf.
+    const SHELVED: Self = Self(u32::MAX - 2);
 
+    /// Whether it is free and in the bins.
     const fn is_free(self) -> bool {
-        self.0 < Self::LENT.0
+        self.0 < Self::SHELVED.0
     }
 }
 
@@ -39,17 +43,26 @@ struct Piece {
     /// Neighbors by address within the span.
     before: u32,
     after: u32,
-    /// Neighbors in the cell, for free pieces.
+    /// Neighbors in the cell, for free pieces. A live one has the granules that were asked for in
+    /// `previous`, where they are fewer than it has; else 0.
     previous: u32,
     next: u32,
     tag: Tag,
+}
+
+impl Piece {
+    /// Bytes that were asked for when it was taken.
+    #[inline]
+    fn asked(&self) -> u64 {
+        if self.previous == 0 { self.size } else { u64::from(self.previous) * GRANULE }
+    }
 }
 
 /// A piece, for whoever moves it to another heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// Handed out.
-    Live { start: u64, size: u64 },
+    Live { start: u64, size: u64, asked: u64 },
     /// Free.
     Free { start: u64, size: u64, tag: Tag },
 }
@@ -57,8 +70,8 @@ pub(crate) enum Moved {
 /// A piece that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// Its size when it was taken.
-    pub(crate) size: u64,
+    /// The size that was asked for.
+    pub(crate) asked: u64,
     /// The span it belongs to, if nothing of that is in use any more.
     pub(crate) whole: Option<Whole>,
 }
@@ -82,6 +95,7 @@ pub(crate) struct Heap {
     /// By tag; most heaps have one or two.
     #[expect(clippy::vec_box, reason = "bins are large, and most stay empty")]
     bins: Vec<Box<Bins>>,
+    shelf: Shelf,
     live_bytes: u64,
     span_bytes: u64,
     /// Spans of which nothing is in use.
@@ -95,10 +109,17 @@ impl Heap {
             spare: NONE,
             live: AddressMap::new(),
             bins: Vec::new(),
+            shelf: Shelf::new(None),
             live_bytes: 0,
             span_bytes: 0,
             whole: 0,
         }
+    }
+
+    /// Keeps blocks that come back under `tag` as they are, as far as they are small.
+    pub(crate) fn keep_for(&mut self, tag: Tag) {
+        self.clear_shelf();
+        self.shelf = Shelf::new(Some(tag));
     }
 
     /// Bytes handed out; what is lent to other heaps counts.
@@ -145,7 +166,8 @@ impl Heap {
     }
 
     /// Spans of which nothing is in use.
-    pub(crate) fn wholes(&self) -> Vec<Whole> {
+    pub(crate) fn wholes(&mut self) -> Vec<Whole> {
+        self.clear_shelf();
         self.free_pieces().filter_map(|index| self.as_whole(index)).collect()
     }
 
@@ -170,7 +192,49 @@ impl Heap {
     #[inline]
     fn take_as(&mut self, size: u64, tag: Tag, taken: Tag) -> Option<u64> {
         let granules = size / GRANULE;
-        let bins = &**self.bins.get(tag.0 as usize)?;
+        let Some(rounded) = self.shelf.rounded(granules, tag) else {
+            return self.take_exactly(size, tag, taken);
+        };
+        let index = self.shelf.first(rounded);
+        if index == NONE {
+            return self.take_rounded(size, rounded * GRANULE, tag, taken);
+        }
+        let piece = &mut self.pieces[index as usize];
+        self.shelf.take(rounded, piece.next);
+        self.live_bytes += piece.size;
+        piece.tag = taken;
+        piece.previous = if rounded == granules { 0 } else { granules as u32 };
+        self.live.insert(piece.start, index);
+        Some(piece.start)
+    }
+
+    /// Takes a block that may come to the shelf, where there is none of its size.
+    fn take_rounded(&mut self, size: u64, rounded: u64, tag: Tag, taken: Tag) -> Option<u64> {
+        let cell =
+            self.bins_of(tag).and_then(|bins| bins.fitting(rounded / GRANULE).map(|cell| bins.head(cell)));
+        match cell {
+            Some(index) => Some(self.carve(index, rounded, size, taken)),
+            None => self.take_exactly(size, tag, taken),
+        }
+    }
+
+    #[inline]
+    fn take_exactly(&mut self, size: u64, tag: Tag, taken: Tag) -> Option<u64> {
+        let index = match self.find(size, tag) {
+            None if self.shelf.is_empty() => return None,
+            None => {
+                self.clear_shelf();
+                self.find(size, tag)?
+            }
+            Some(index) => index,
+        };
+        Some(self.carve(index, size, size, taken))
+    }
+
+    #[inline]
+    fn find(&self, size: u64, tag: Tag) -> Option<u32> {
+        let granules = size / GRANULE;
+        let bins = self.bins_of(tag)?;
         // One of the request's own cell wastes least; one of the next cells is sure to fit.
         let own = Cell::of(granules);
         let mut index = bins.head(own);
@@ -180,13 +244,13 @@ impl Heap {
             }
             index = self.pieces[index as usize].next;
         }
-        if index == NONE || self.pieces[index as usize].size < size {
-            index = match bins.fitting(granules) {
-                Some(cell) => bins.head(cell),
-                None => self.search(own, size, tag)?,
-            };
+        if index != NONE && self.pieces[index as usize].size >= size {
+            return Some(index);
         }
-        Some(self.carve(index, size, taken))
+        match bins.fitting(granules) {
+            Some(cell) => Some(bins.head(cell)),
+            None => self.search(own, size, tag),
+        }
     }
 
     /// Looks at all of a cell: the last resort, since its blocks may be smaller or larger than `size`.
@@ -201,7 +265,8 @@ impl Heap {
 
     /// Makes the front of a free piece a live one.
     #[inline]
-    fn carve(&mut self, index: u32, size: u64, taken: Tag) -> u64 {
+    fn carve(&mut self, index: u32, size: u64, asked: u64, taken: Tag) -> u64 {
+        let previous = if asked == size { 0 } else { (asked / GRANULE) as u32 };
         let Piece { start, size: free, before, after, .. } = self.pieces[index as usize];
         self.live_bytes += size;
         if before == NONE && after == NONE {
@@ -209,12 +274,13 @@ impl Heap {
         }
         if free == size {
             self.unlink(index);
-            self.pieces[index as usize].tag = taken;
+            let piece = &mut self.pieces[index as usize];
+            (piece.tag, piece.previous) = (taken, previous);
             self.live.insert(start, index);
             return start;
         }
         let front =
-            self.record(Piece { start, size, before, after: index, previous: NONE, next: NONE, tag: taken });
+            self.record(Piece { start, size, before, after: index, previous, next: NONE, tag: taken });
         if before != NONE {
             self.pieces[before as usize].after = front;
         }
@@ -241,9 +307,36 @@ impl Heap {
     #[inline]
     pub(crate) fn give(&mut self, address: u64, tag: Tag) -> Option<Given> {
         let index = self.live.remove(address)?;
-        let size = self.pieces[index as usize].size;
+        let piece = &mut self.pieces[index as usize];
+        let (size, asked) = (piece.size, piece.asked());
         self.live_bytes -= size;
-        Some(Given { size, whole: self.free(index, tag) })
+        if self.shelf.keeps(size / GRANULE, tag) {
+            piece.tag = Tag::SHELVED;
+            piece.next = self.shelf.put(size / GRANULE, index);
+            return Some(Given { asked, whole: None });
+        }
+        Some(Given { asked, whole: self.free(index, tag) })
+    }
+
+    /// Whether so much is kept on the shelf that it is time to [clear](Self::clear_shelf) it.
+    #[inline]
+    pub(crate) fn is_cluttered(&self) -> bool {
+        self.shelf.is_cluttered(self.live.len())
+    }
+
+    /// Lets all that is on the shelf join its neighbors; returns the spans that became whole.
+    pub(crate) fn clear_shelf(&mut self) -> Vec<Whole> {
+        let Some(tag) = self.shelf.owner().filter(|_| !self.shelf.is_empty()) else { return Vec::new() };
+        let mut wholes = Vec::new();
+        for head in self.shelf.clear() {
+            let mut index = head;
+            while index != NONE {
+                let next = self.pieces[index as usize].next;
+                wholes.extend(self.free(index, tag));
+                index = next;
+            }
+        }
+        wholes
     }
 
     /// As [`give`](Self::give), but only for blocks that are handed out, not lent.
@@ -310,6 +403,7 @@ impl Heap {
 
     /// Lets `into` use all that is free; returns the tags whose streams it has to wait for.
     pub(crate) fn settle(&mut self, into: Tag) -> Vec<Tag> {
+        self.clear_shelf();
         let mut settled = Vec::new();
         for number in 0..self.bins.len() as u32 {
             let tag = Tag(number);
@@ -342,7 +436,9 @@ impl Heap {
 
     /// Gives up everything: the pieces of each span in order of address, and where they go.
     pub(crate) fn drain(&mut self) -> Vec<(u64, Vec<Moved>)> {
-        let used = std::mem::replace(self, Self::new());
+        self.clear_shelf();
+        let shelf = Shelf::new(self.shelf.owner());
+        let used = std::mem::replace(self, Self { shelf, ..Self::new() });
         // The first piece of a span has nothing before it. Spare records have size 0.
         let first = used.pieces.iter().filter(|piece| piece.before == NONE && piece.size > 0);
         first
@@ -354,7 +450,7 @@ impl Heap {
                     moved.push(if tag.is_free() {
                         Moved::Free { start, size, tag }
                     } else {
-                        Moved::Live { start, size }
+                        Moved::Live { start, size, asked: piece.asked() }
                     });
                     if piece.after == NONE {
                         break;
@@ -375,13 +471,17 @@ impl Heap {
         let mut last = before;
         let mut free = Vec::new();
         for piece in moved {
-            let (Moved::Live { start, size } | Moved::Free { start, size, .. }) = *piece;
+            let (Moved::Live { start, size, .. } | Moved::Free { start, size, .. }) = *piece;
+            let previous = match *piece {
+                Moved::Live { asked, .. } if asked < size => (asked / GRANULE) as u32,
+                _ => 0,
+            };
             let index = self.record(Piece {
                 start,
                 size,
                 before: last,
                 after: NONE,
-                previous: NONE,
+                previous,
                 next: NONE,
                 tag: Tag::LIVE,
             });
@@ -407,7 +507,8 @@ impl Heap {
     }
 
     /// The largest free piece of those that `tag` may use, or of all.
-    pub(crate) fn largest(&self, tag: Option<Tag>) -> u64 {
+    pub(crate) fn largest(&mut self, tag: Option<Tag>) -> u64 {
+        self.clear_shelf();
         let all = self
             .bins
             .iter()

@@ -217,6 +217,7 @@ impl Streams {
         table.by_key.insert(key, number);
         let local = &table.locals[number as usize];
         local.tag.store(tag.0, Ordering::Relaxed);
+        local.heap().keep_for(tag);
         Arc::as_ptr(local)
     }
 
