@@ -14,6 +14,7 @@ mod debug_log;
 mod failure;
 mod folder;
 mod limiting;
+mod log_file;
 mod logging;
 mod pool;
 mod stacks;
