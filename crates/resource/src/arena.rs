@@ -10,6 +10,7 @@ use floodmark_event::units::format_bytes;
 use crate::error::{AllocError, Result};
 use crate::reserve::{Growth, Reserve, ReserveProps, Sharing, divides};
 use crate::resource::{ALIGNMENT, Address, Resource};
+use crate::steps;
 use crate::stream::Stream;
 
 /// The least an arena can have.
@@ -111,13 +112,13 @@ impl<R: Resource> Arena<R> {
 impl<R: Resource> Resource for Arena<R> {
     #[inline]
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        self.reserve
-            .allocate(self.rounded(bytes), alignment, stream)
-            .map_err(|error| self.failed(bytes, error))
+        let answer = self.reserve.allocate(self.rounded(bytes), alignment, stream);
+        steps::answered(self.name(), bytes, stream, answer.map_err(|error| self.failed(bytes, error)))
     }
 
     #[inline]
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         self.reserve.deallocate(address, self.rounded(bytes), stream);
     }
 

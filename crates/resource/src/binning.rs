@@ -36,6 +36,7 @@ pub enum BinMemory {
 impl<R: Resource> Binning<R> {
     /// No bins yet: everything goes to the upstream.
     pub fn new(upstream: R) -> Self {
+        tracing::info!("binning created over {}", upstream.name());
         Self { bins: Vec::new(), upstream: Arc::new(upstream) }
     }
 

@@ -4,7 +4,7 @@
 //! sees them there. For all others [`install`] makes [`DebugLog`] the subscriber of the process:
 //!
 //! ```text
-//! [2026-11-15 06:30:39.726] [info] device 0: the current resource is now pool
+//! [2026-11-15 15:20:31.689] [info] device 0: the current resource is now failure_callback, was none
 //! ```
 //!
 //! in local time, one line per message, to standard error or to the file that

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{AllocError, Cause, OutOfMemory, Result};
 use crate::reserve::{Growth, Reserve, ReserveProps, Sharing, divides};
 use crate::resource::{ALIGNMENT, Address, Resource, Room, align_up};
+use crate::steps;
 use crate::stream::Stream;
 
 /// How large the blocks are, and how many there are at first.
@@ -60,7 +61,7 @@ impl<R: Resource> FixedSize<R> {
     #[cold]
     fn too_large(&self, request_bytes: u64) -> AllocError {
         let Room { reserved_bytes, live_bytes, largest_free_bytes, .. } = self.reserve.room();
-        OutOfMemory {
+        let error = AllocError::from(OutOfMemory {
             resource: self.name(),
             request_bytes,
             cause: Cause::TooLarge,
@@ -69,23 +70,27 @@ impl<R: Resource> FixedSize<R> {
             live_bytes,
             largest_free_bytes: largest_free_bytes.map(|largest| largest.min(self.block_bytes)),
             ..OutOfMemory::default()
-        }
-        .into()
+        });
+        tracing::debug!("{error}");
+        error
     }
 }
 
 impl<R: Resource> Resource for FixedSize<R> {
     #[inline]
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        if bytes > self.block_bytes {
-            return Err(self.too_large(bytes));
-        }
-        let block_bytes = if bytes == 0 { 0 } else { self.block_bytes };
-        self.reserve.allocate(block_bytes, alignment, stream).map_err(|error| error.asked_for(bytes))
+        let answer = if bytes > self.block_bytes {
+            Err(self.too_large(bytes))
+        } else {
+            let block_bytes = if bytes == 0 { 0 } else { self.block_bytes };
+            self.reserve.allocate(block_bytes, alignment, stream).map_err(|error| error.asked_for(bytes))
+        };
+        steps::answered(self.name(), bytes, stream, answer)
     }
 
     #[inline]
-    unsafe fn deallocate(&self, address: Address, _: u64, _: u64, stream: Stream) {
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         self.reserve.deallocate(address, self.block_bytes, stream);
     }
 

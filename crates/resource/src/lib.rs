@@ -39,6 +39,7 @@ mod reserve;
 pub mod resource;
 mod spin;
 pub mod stacks;
+mod steps;
 pub mod stream;
 pub mod thread;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{AllocError, Result};
 use crate::reserve::{Growth, Reserve, ReserveProps, Sharing, divides};
 use crate::resource::{ALIGNMENT, Address, Resource};
+use crate::steps;
 use crate::stream::Stream;
 
 /// How large a pool is.
@@ -68,11 +69,12 @@ impl<R: Resource> Pool<R> {
 impl<R: Resource> Resource for Pool<R> {
     #[inline]
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        self.reserve.allocate(bytes, alignment, stream)
+        steps::answered(self.name(), bytes, stream, self.reserve.allocate(bytes, alignment, stream))
     }
 
     #[inline]
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         self.reserve.deallocate(address, bytes, stream);
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::adaptor::address_map::AddressMap;
 use crate::adaptor::delegate;
+use crate::debug_log::show_bytes;
 use crate::error::{AllocError, Cause, OutOfMemory, Result};
 use crate::resource::{ALIGNMENT, Address, Resource, align_up};
 use crate::stream::Stream;
@@ -32,6 +33,11 @@ impl<R: Resource> Aligned<R> {
             let why = "alignments here are powers of two from 256 on";
             return Err(AllocError::Invalid { bytes: 0, alignment, why });
         }
+        tracing::info!(
+            "aligned created over {}: to {alignment}, blocks from {} on",
+            upstream.name(),
+            show_bytes(threshold_bytes)
+        );
         Ok(Self { upstream, alignment, threshold_bytes, moved: Mutex::default() })
     }
 
@@ -61,17 +67,19 @@ impl<R: Resource> Aligned<R> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cold]
     fn too_large(&self, bytes: u64) -> AllocError {
         let room = self.upstream.room();
-        let details = OutOfMemory {
+        let error = AllocError::from(OutOfMemory {
             resource: self.name(),
             request_bytes: bytes,
             cause: Cause::TooLarge,
             reserved_bytes: room.reserved_bytes,
             live_bytes: room.live_bytes,
             ..OutOfMemory::default()
-        };
-        details.into()
+        });
+        tracing::debug!("{error}");
+        error
     }
 }
 

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{AllocError, Result};
 use crate::resource::{Address, Memory, Resource, Room, check_alignment};
+use crate::steps;
 use crate::stream::{NoOrder, Stream, StreamOrder};
 
 /// A resource made of two functions.
 ///
 /// The first gets bytes and stream and returns a block aligned to [`ALIGNMENT`](crate::ALIGNMENT), or an
-/// error, which reaches the caller as it is: [`AllocError::Refused`](crate::AllocError::Refused) with the
-/// function's own words, or [`AllocError::OutOfMemory`](crate::AllocError::OutOfMemory) where giving
-/// memory back could help. The second gets a block back. Neither is called for blocks of no bytes.
+/// error, which reaches the caller as it is: [`AllocError::Refused`] with the function's own words, or
+/// [`AllocError::OutOfMemory`] where giving memory back could help. The second gets a block back. Neither
+/// is called for blocks of no bytes.
 pub struct Callback<A, D> {
     allocate: A,
     deallocate: D,
@@ -31,6 +32,7 @@ where
 {
     /// Hands out what `allocate` returns, which is of the sort `memory` and needs no order of streams.
     pub fn new(memory: Memory, allocate: A, deallocate: D) -> Self {
+        tracing::info!("callback created: {} memory that functions hand out", memory.kind.name());
         Self {
             allocate,
             deallocate,
@@ -47,6 +49,23 @@ where
         self.order = order;
         self
     }
+
+    fn take(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        check_alignment(bytes, alignment)?;
+        if bytes == 0 {
+            return Ok(Address::NULL);
+        }
+        let address = (self.allocate)(bytes, stream)
+            .inspect_err(|error| tracing::debug!("callback: the function refused {bytes} bytes: {error}"))?;
+        if address.is_null() || address.0 % alignment != 0 {
+            let message = format!("the function gave {address} for {bytes} bytes aligned to {alignment}");
+            tracing::error!("callback: {message}");
+            return Err(AllocError::Refused { message });
+        }
+        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.live_blocks.fetch_add(1, Ordering::Relaxed);
+        Ok(address)
+    }
 }
 
 impl<A, D> Resource for Callback<A, D>
@@ -55,21 +74,11 @@ where
     D: Fn(Address, u64, Stream) + Send + Sync + 'static,
 {
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        check_alignment(bytes, alignment)?;
-        if bytes == 0 {
-            return Ok(Address::NULL);
-        }
-        let address = (self.allocate)(bytes, stream)?;
-        if address.is_null() || address.0 % alignment != 0 {
-            let message = format!("the function gave {address} for {bytes} bytes aligned to {alignment}");
-            return Err(AllocError::Refused { message });
-        }
-        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.live_blocks.fetch_add(1, Ordering::Relaxed);
-        Ok(address)
+        steps::answered(self.name(), bytes, stream, self.take(bytes, alignment, stream))
     }
 
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         if bytes == 0 {
             return;
         }

@@ -45,7 +45,9 @@ impl<R: Resource> CsvLogging<R> {
     /// # Errors
     /// [`CsvError::Io`] if it cannot be written.
     pub fn create(upstream: R, file: impl AsRef<Path>, flush: Flush) -> Result<Self, CsvError> {
-        Ok(Self { upstream, handle: CsvHandle::create(file.as_ref(), flush)? })
+        let handle = CsvHandle::create(file.as_ref(), flush)?;
+        tracing::info!("csv_logging created over {}: into {}", upstream.name(), handle.label().display());
+        Ok(Self { upstream, handle })
     }
 
     /// Logs into the file that the environment names; see [`CsvHandle::default_file_name`].
@@ -58,6 +60,8 @@ impl<R: Resource> CsvLogging<R> {
 
     /// Logs the same into each of `outs`.
     pub fn to_writers(upstream: R, outs: Vec<Box<dyn Write + Send>>, flush: Flush) -> Self {
+        let plural = if outs.len() == 1 { "" } else { "s" };
+        tracing::info!("csv_logging created over {}: into {} writer{plural}", upstream.name(), outs.len());
         Self { upstream, handle: CsvHandle::to_writers(outs, flush) }
     }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::adaptor::delegate;
+use crate::debug_log::show_bytes;
 use crate::error::{AllocError, Result};
 use crate::resource::{Address, Resource};
 use crate::stream::Stream;
@@ -52,7 +53,8 @@ where
     D: Into<Result<Retry>>,
 {
     /// Calls `callback` when `upstream` runs out of memory.
-    pub const fn new(upstream: R, callback: F) -> Self {
+    pub fn new(upstream: R, callback: F) -> Self {
+        tracing::info!("failure_callback created over {}", upstream.name());
         Self { upstream, callback, catch: Catch::OutOfMemory }
     }
 
@@ -65,20 +67,24 @@ where
 
     #[cold]
     fn failed(&self, bytes: u64, alignment: u64, stream: Stream, mut error: AllocError) -> Result<Address> {
-        let mut tries = 2u64;
+        let mut tries = 1u64;
         loop {
             if self.catch == Catch::OutOfMemory && !error.is_out_of_memory() {
                 return Err(error);
             }
             if (self.callback)(bytes, &error).into()? == Retry::GiveUp {
+                tracing::debug!(
+                    "failure_callback: gave up on {} after try {tries}: {error}",
+                    show_bytes(bytes)
+                );
                 return Err(error);
             }
-            tracing::debug!("failure_callback: try {tries} of {bytes} bytes, after: {error}");
+            tries += 1;
+            tracing::debug!("failure_callback: try {tries} of {}", show_bytes(bytes));
             match self.upstream.allocate(bytes, alignment, stream) {
                 Ok(address) => return Ok(address),
                 Err(next) => error = next,
             }
-            tries += 1;
         }
     }
 }

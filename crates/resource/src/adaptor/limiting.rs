@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::adaptor::delegate;
+use crate::debug_log::show_bytes;
 use crate::error::{AllocError, Cause, OutOfMemory, Result};
 use crate::resource::{ALIGNMENT, Address, Resource, Room, align_up};
 use crate::stream::Stream;
@@ -22,7 +23,8 @@ pub struct Limiting<R> {
 
 impl<R: Resource> Limiting<R> {
     /// Lets `limit_bytes` be live, counted in steps of [`ALIGNMENT`].
-    pub const fn new(upstream: R, limit_bytes: u64) -> Self {
+    pub fn new(upstream: R, limit_bytes: u64) -> Self {
+        tracing::info!("limiting created over {}: {} at most", upstream.name(), show_bytes(limit_bytes));
         Self { upstream, limit_bytes, alignment: ALIGNMENT, allocated_bytes: AtomicU64::new(0) }
     }
 
@@ -56,7 +58,7 @@ impl<R: Resource> Limiting<R> {
     #[cold]
     fn refuse(&self, bytes: u64) -> AllocError {
         let live_bytes = self.allocated_bytes();
-        let details = OutOfMemory {
+        let error = AllocError::from(OutOfMemory {
             resource: self.name(),
             request_bytes: bytes,
             cause: Cause::Limit,
@@ -64,8 +66,9 @@ impl<R: Resource> Limiting<R> {
             reserved_bytes: live_bytes,
             live_bytes,
             ..OutOfMemory::default()
-        };
-        details.into()
+        });
+        tracing::debug!("{error}");
+        error
     }
 }
 

@@ -30,6 +30,7 @@ impl<R: Resource> Logging<R> {
     /// Records what goes to `upstream`, without stacks.
     pub fn new(upstream: R) -> Self {
         let memory = upstream.memory();
+        tracing::info!("logging created over {}", upstream.name());
         Self {
             device: memory.device,
             kind: memory.kind,

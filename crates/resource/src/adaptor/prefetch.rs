@@ -29,7 +29,9 @@ pub struct Prefetch<R> {
 
 impl<R: Resource> Prefetch<R> {
     /// Has `prefetcher`, where there is one, bring the blocks of `upstream`.
-    pub const fn new(upstream: R, prefetcher: Option<Arc<dyn Prefetcher>>) -> Self {
+    pub fn new(upstream: R, prefetcher: Option<Arc<dyn Prefetcher>>) -> Self {
+        let unless = if prefetcher.is_some() { "" } else { "; nobody here can bring blocks" };
+        tracing::info!("prefetch created over {}{unless}", upstream.name());
         Self { upstream, prefetcher, failures: AtomicU64::new(0) }
     }
 

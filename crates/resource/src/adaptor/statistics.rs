@@ -121,6 +121,7 @@ pub struct Statistics<R> {
 impl<R: Resource> Statistics<R> {
     /// Counts what goes to `upstream` from now on.
     pub fn new(upstream: R) -> Self {
+        tracing::info!("statistics created over {}", upstream.name());
         Self { upstream, handle: StatisticsHandle::default() }
     }
 

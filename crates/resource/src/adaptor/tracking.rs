@@ -89,6 +89,11 @@ impl<R: Resource> Tracking<R> {
 
     /// Tracks as told.
     pub fn with_props(upstream: R, props: TrackingProps) -> Self {
+        let stacks = match props.stacks {
+            StackCapture::Off => "without call stacks",
+            StackCapture::On => "with call stacks",
+        };
+        tracing::info!("tracking created over {}: {stacks}", upstream.name());
         Self { upstream, state: Arc::new(TrackingState::new(props)) }
     }
 

@@ -25,7 +25,7 @@ pub use plain::{CudaManaged, CudaMemory, CudaPinned};
 pub use pooled::{CudaAsync, CudaAsyncProps, PoolUsage};
 
 use context::Context;
-use driver::Driver;
+use driver::{Driver, Failure};
 
 use crate::current;
 use crate::error::{AllocError, Result};
@@ -50,20 +50,25 @@ struct Shared {
 static OPEN: Mutex<Option<Cuda>> = Mutex::new(None);
 
 impl Cuda {
-    /// Loads the driver, the first time it is called; from then on the [`current`](crate::current)
+    /// Loads the driver, the first time it is called; from then on the [`current`]
     /// resource of a device is its plain memory, unless somebody set another.
     ///
     /// # Errors
     /// [`AllocError::Device`] when there is no driver, it lacks a function, or it finds no device.
     pub fn open() -> Result<Self> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cuda) = &*open {
-            return Ok(cuda.clone());
-        }
-        let cuda = Self::open_at(Path::new(LIBRARY))?;
-        *open = Some(cuda.clone());
-        current::set_defaults(|device| Ok(Arc::new(CudaMemory::new(&Self::open()?.device(device)?))));
-        Ok(cuda)
+        let loaded = {
+            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(cuda) = &*open {
+                return Ok(cuda.clone());
+            }
+            let loaded = Self::load(Path::new(LIBRARY));
+            if let Ok(cuda) = &loaded {
+                *open = Some(cuda.clone());
+                current::set_defaults(|device| Ok(Arc::new(CudaMemory::new(&Self::open()?.device(device)?))));
+            }
+            loaded
+        };
+        Self::told(loaded)
     }
 
     /// Loads the driver from a given file: for tests, with a stand-in.
@@ -72,10 +77,20 @@ impl Cuda {
     /// As [`open`](Self::open).
     #[doc(hidden)]
     pub fn open_at(path: &Path) -> Result<Self> {
-        let driver =
-            Driver::open(path).inspect_err(|failure| tracing::debug!("cuda: {failure}")).map(Arc::new)?;
-        tracing::info!("cuda: {} serves CUDA {}", driver.path().display(), driver.version());
+        Self::told(Self::load(path))
+    }
+
+    fn load(path: &Path) -> Result<Self, Failure> {
+        let driver = Arc::new(Driver::open(path)?);
         Ok(Self { shared: Arc::new(Shared { driver, devices: Mutex::default() }) })
+    }
+
+    /// Tells how loading went. Not under a lock: whoever listens may ask for memory of a device.
+    fn told(loaded: Result<Self, Failure>) -> Result<Self> {
+        let cuda = loaded.inspect_err(|failure| tracing::debug!("cuda: {failure}"))?;
+        let driver = &cuda.shared.driver;
+        tracing::info!("cuda: {} serves CUDA {}", driver.path().display(), driver.version());
+        Ok(cuda)
     }
 
     /// The newest CUDA that the driver serves: 12040 for 12.4.
@@ -96,9 +111,20 @@ impl Cuda {
     /// # Errors
     /// When there is no such device, or it cannot be used.
     pub fn device(&self, ordinal: i32) -> Result<CudaDevice> {
+        let (device, is_new) = self.find_or_open(ordinal)?;
+        // After the lock: whoever listens may ask for the device.
+        if is_new {
+            let (name, total_bytes) = (device.name(), device.total_bytes());
+            tracing::info!("cuda: device {ordinal} is {name}, {total_bytes} bytes");
+        }
+        Ok(device)
+    }
+
+    /// The device, and whether it was not open before.
+    fn find_or_open(&self, ordinal: i32) -> Result<(CudaDevice, bool)> {
         let mut devices = self.shared.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(order) = devices.get(&ordinal).and_then(Weak::upgrade) {
-            return Ok(CudaDevice::new(order));
+            return Ok((CudaDevice::new(order), false));
         }
         let count = self.device_count()?;
         if !(0..count).contains(&ordinal) {
@@ -110,10 +136,9 @@ impl Cuda {
             return Err(AllocError::Device { act: "opening a CUDA device", message });
         }
         let context = Context::open(Arc::clone(&self.shared.driver), ordinal)?;
-        tracing::info!("cuda: device {ordinal} is {}, {} bytes", context.name(), context.total_bytes());
         let order = Arc::new(CudaOrder::new(context));
         devices.insert(ordinal, Arc::downgrade(&order));
-        Ok(CudaDevice::new(order))
+        Ok((CudaDevice::new(order), true))
     }
 
     /// The context that is current in the calling thread, or 0.

@@ -5,8 +5,9 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{OutOfMemory, Result};
+use crate::error::{AllocError, OutOfMemory, Result};
 use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, check_alignment};
+use crate::steps;
 use crate::stream::{NoOrder, Stream, StreamOrder};
 
 /// Memory of the host, from the system's allocator, which maps large blocks one by one.
@@ -19,16 +20,15 @@ pub struct Host {
 impl Host {
     /// All that the system gives.
     pub fn new() -> Self {
+        tracing::info!("host memory created");
         Self::default()
     }
 
     fn layout(bytes: u64) -> Option<Layout> {
         Layout::from_size_align(usize::try_from(bytes).ok()?, ALIGNMENT as usize).ok()
     }
-}
 
-impl Resource for Host {
-    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
+    fn take(&self, bytes: u64, alignment: u64) -> Result<Address> {
         check_alignment(bytes, alignment)?;
         if bytes == 0 {
             return Ok(Address::NULL);
@@ -38,21 +38,29 @@ impl Resource for Host {
             Self::layout(bytes).map_or(0, |layout| unsafe { alloc(layout) }.expose_provenance() as u64);
         if address == 0 {
             let live_bytes = self.live_bytes.load(Ordering::Relaxed);
-            let details = OutOfMemory {
+            let error = AllocError::from(OutOfMemory {
                 resource: self.name(),
                 request_bytes: bytes,
                 live_bytes,
                 reserved_bytes: live_bytes,
                 ..OutOfMemory::default()
-            };
-            return Err(details.into());
+            });
+            tracing::debug!("{error}");
+            return Err(error);
         }
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.live_blocks.fetch_add(1, Ordering::Relaxed);
         Ok(Address(address))
     }
+}
 
-    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, _: Stream) {
+impl Resource for Host {
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        steps::answered(self.name(), bytes, stream, self.take(bytes, alignment))
+    }
+
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         let Some(layout) = Self::layout(bytes).filter(|_| bytes > 0 && !address.is_null()) else { return };
         self.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.live_blocks.fetch_sub(1, Ordering::Relaxed);

@@ -11,9 +11,10 @@ use floodmark_event::units::format_bytes;
 
 pub use order::{Moment, SimulatedOrder, SimulatedStream};
 
-use crate::error::{Cause, OutOfMemory, Result};
+use crate::error::{AllocError, Cause, OutOfMemory, Result};
 use crate::reserve::heap::{Heap, Tag};
 use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, align_up, check_alignment};
+use crate::steps;
 use crate::stream::{Stream, StreamOrder};
 
 /// Where simulated memory begins: no block is at address 0.
@@ -54,29 +55,27 @@ impl Simulated {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its streams.
-    pub fn streams(&self) -> &Arc<SimulatedOrder> {
-        &self.order
-    }
-}
-
-impl Resource for Simulated {
-    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
+    fn take(&self, bytes: u64, alignment: u64) -> Result<Address> {
         check_alignment(bytes, alignment)?;
         if bytes == 0 {
             return Ok(Address::NULL);
         }
-        let mut heap = self.heap();
         let size = align_up(bytes, ALIGNMENT);
-        if let Some(address) = size.and_then(|size| heap.take(size, Tag::CLEAN)) {
-            return Ok(Address(address));
+        let mut heap = self.heap();
+        match size.and_then(|size| heap.take(size, Tag::CLEAN)) {
+            Some(address) => Ok(Address(address)),
+            None => Err(self.refuse(heap, bytes, size)),
         }
+    }
+
+    #[cold]
+    fn refuse(&self, heap: MutexGuard<'_, Heap>, bytes: u64, size: Option<u64>) -> AllocError {
         let cause = match size {
             Some(size) if size <= heap.free_bytes() => Cause::Fragmented,
             Some(size) if size <= self.total_bytes => Cause::Exhausted,
             _ => Cause::TooLarge,
         };
-        let details = OutOfMemory {
+        let error = AllocError::from(OutOfMemory {
             resource: self.name(),
             request_bytes: bytes,
             cause,
@@ -85,12 +84,27 @@ impl Resource for Simulated {
             live_bytes: heap.live_bytes(),
             largest_free_bytes: Some(heap.largest(None)),
             ..OutOfMemory::default()
-        };
-        Err(details.into())
+        });
+        // Whoever listens may allocate here.
+        drop(heap);
+        tracing::debug!("{error}");
+        error
+    }
+
+    /// Its streams.
+    pub fn streams(&self) -> &Arc<SimulatedOrder> {
+        &self.order
+    }
+}
+
+impl Resource for Simulated {
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        steps::answered(self.name(), bytes, stream, self.take(bytes, alignment))
     }
 
     #[expect(unsafe_code, reason = "the trait's; nothing here is touched")]
-    unsafe fn deallocate(&self, address: Address, _: u64, _: u64, stream: Stream) {
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         // As a device does that hands memory out for any stream.
         if let Err(error) = self.order.synchronize(stream) {
             tracing::error!("simulated: {error}");

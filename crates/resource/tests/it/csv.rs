@@ -269,7 +269,7 @@ fn a_full_disk_is_told_once_counted_and_survived() {
         assert!(log.health().rows_lost > 0);
     });
     let told = told.text();
-    let lines: Vec<&str> = told.lines().filter(|line| line.contains("/dev/full")).collect();
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains("writing /dev/full")).collect();
     assert_eq!(lines.len(), 1, "{told}");
     assert!(lines[0].contains("[error] csv_logging: writing /dev/full: No space left"), "{told}");
 }

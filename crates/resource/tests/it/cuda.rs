@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use floodmark_event::Kind;
 use floodmark_resource::{
     ALIGNMENT, Address, AllocError, Blocking, Cause, Cuda, CudaAsync, CudaAsyncProps, CudaKernel,
-    CudaManaged, CudaMemory, CudaOrder, CudaPinned, CudaStream, DeviceBuffer, Host, Resource, Simulated,
-    Stream, StreamListener, StreamOrder, thread,
+    CudaManaged, CudaMemory, CudaOrder, CudaPinned, CudaStream, DeviceBuffer, Host, Pool, PoolProps,
+    Resource, Simulated, Stream, StreamListener, StreamOrder, thread,
 };
 
 use crate::stub::{Count, Stub};
@@ -177,6 +177,47 @@ fn a_pool_of_the_driver_is_primed_asked_and_trimmed() {
     assert!(CudaAsync::create(pool.device(), props).unwrap_err().is_out_of_memory());
     drop(pool);
     assert_eq!(stub.count(Count::Pools), 0);
+}
+
+#[test]
+fn two_pools_of_the_driver_are_apart_and_each_keeps_what_it_was_told() {
+    let stub = Stub::build(&[]);
+    let device = stub.device();
+    let one = CudaAsync::new(&device).unwrap();
+    assert_eq!(stub.count(Count::Threshold) as u64, u64::MAX);
+    let props = CudaAsyncProps { release_threshold_bytes: 1 << 20, ..CudaAsyncProps::default() };
+    let two = CudaAsync::create(&device, props).unwrap();
+    assert_eq!((stub.count(Count::Threshold), stub.count(Count::Pools)), (1 << 20, 2));
+    let used = || [&one, &two].map(|pool| pool.usage().unwrap().used_bytes);
+    let blocks = [(&one, 4096), (&two, 512), (&one, 256)]
+        .map(|(pool, bytes)| (pool, pool.allocate(bytes, 256, Stream::DEFAULT).unwrap(), bytes));
+    assert_eq!(used(), [4096 + 256, 512]);
+    for (pool, block, bytes) in blocks {
+        // SAFETY: as they were allocated.
+        unsafe { pool.deallocate(block, bytes, 256, Stream::DEFAULT) };
+    }
+    assert_eq!(used(), [0, 0]);
+}
+
+#[test]
+fn a_pool_uses_memory_of_streams_that_are_gone() {
+    let stub = Stub::build(&[]);
+    let device = stub.device();
+    let props = PoolProps { initial_bytes: 1 << 20, maximum_bytes: Some(1 << 20) };
+    let pool = Pool::new(CudaMemory::new(&device), props).unwrap();
+    for foreign in [true, false] {
+        let gone = device.stream().unwrap();
+        let stream = if foreign { gone.foreign() } else { gone.stream() };
+        let block = pool.allocate(1 << 20, 256, stream).unwrap();
+        // SAFETY: as it was allocated.
+        unsafe { pool.deallocate(block, 1 << 20, 256, stream) };
+        drop(gone);
+        let waits = stub.count(Count::Waits);
+        let block = pool.allocate(1 << 20, 256, Stream::DEFAULT).expect("the driver knows the event still");
+        assert_eq!(stub.count(Count::Waits), waits + 1);
+        // SAFETY: as it was allocated.
+        unsafe { pool.deallocate(block, 1 << 20, 256, Stream::DEFAULT) };
+    }
 }
 
 #[test]

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use floodmark_resource::{
-    Address, Cause, Memory, OutOfMemory, Pool, PoolProps, Readiness, Resource, Result, Room, Simulated,
-    Stream, StreamOrder,
-};
+use floodmark_resource::{Address, Cause, Limiting, Pool, PoolProps, Resource, Result, Simulated, Stream};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,47 +17,6 @@ fn allocate(resource: &impl Resource, bytes: u64) -> Result<Address> {
 fn free(resource: &impl Resource, address: Address, bytes: u64) {
     // SAFETY: nothing is behind simulated memory.
     unsafe { resource.deallocate(address, bytes, 256, Stream::DEFAULT) };
-}
-
-/// Hands out at most so many bytes, counted in steps of 256.
-struct Capped {
-    device: Simulated,
-    cap: u64,
-}
-
-impl Resource for Capped {
-    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        if self.device.room().live_bytes + bytes.next_multiple_of(256) > self.cap {
-            let details = OutOfMemory { resource: "capped", request_bytes: bytes, ..OutOfMemory::default() };
-            return Err(details.into());
-        }
-        self.device.allocate(bytes, alignment, stream)
-    }
-
-    unsafe fn deallocate(&self, address: Address, bytes: u64, alignment: u64, stream: Stream) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { self.device.deallocate(address, bytes, alignment, stream) };
-    }
-
-    fn name(&self) -> &'static str {
-        "capped"
-    }
-
-    fn memory(&self) -> Memory {
-        self.device.memory()
-    }
-
-    fn room(&self) -> Room {
-        self.device.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        self.device.order()
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness::AnyStream
-    }
 }
 
 #[test]
@@ -83,6 +39,7 @@ fn nearly_all_of_a_device_fits_into_one_block() {
     let pool = pool(1 << 34, 0, None).unwrap();
     assert!(allocate(&pool, nine_tenths).is_ok());
     let primed = self::pool(1 << 34, nine_tenths, None).unwrap();
+    assert_eq!(primed.pool_bytes(), nine_tenths);
     assert!(allocate(&primed, nine_tenths).is_ok());
 }
 
@@ -97,8 +54,8 @@ fn two_large_buffers_share_a_pool() {
 }
 
 /// What each of four requests gave, with an upstream of 6,000 bytes.
-fn force_growth(maximum_bytes: Option<u64>) -> ([bool; 4], Pool<Capped>) {
-    let upstream = Capped { device: Simulated::new(MIB), cap: 6000 };
+fn force_growth(maximum_bytes: Option<u64>) -> ([bool; 4], Pool<Limiting<Simulated>>) {
+    let upstream = Limiting::new(Simulated::new(MIB), 6000);
     let pool = Pool::new(upstream, PoolProps { initial_bytes: 0, maximum_bytes })
         .expect("no memory is asked for yet");
     ([1000, 4000, 500, 2000].map(|bytes| allocate(&pool, bytes).is_ok()), pool)
@@ -108,6 +65,10 @@ fn force_growth(maximum_bytes: Option<u64>) -> ([bool; 4], Pool<Capped>) {
 fn growth_asks_for_less_when_the_upstream_refuses() {
     let (served, pool) = force_growth(None);
     assert_eq!(served, [true, true, true, false]);
+    // 1,024 and 4,096, then half of what it has again and again, in steps of 256, until it fits.
+    let room = pool.room();
+    assert_eq!((pool.pool_bytes(), room.upstream_blocks), (1024 + 4096 + 768, 3));
+    assert_eq!((room.free_bytes(), room.largest_free_bytes), (256, Some(256)));
     let error = allocate(&pool, 2000).unwrap_err();
     let details = error.out_of_memory().expect("out of memory");
     assert_eq!(details.cause, Cause::Exhausted);

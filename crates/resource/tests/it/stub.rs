@@ -20,6 +20,10 @@ pub(crate) enum Count {
     Retained,
     Prefetches,
     Launches,
+    /// What was last said about when a pool of the driver gives memory back.
+    Threshold,
+    /// Live bytes of device 1.
+    SecondBytes,
 }
 
 /// A stand-in of its own: nothing is shared with those of other tests.

@@ -1,6 +1,6 @@
 /* A stand-in for NVIDIA's driver on machines without a GPU: it answers the calls that Floodmark makes,
    with memory of the host. Nothing runs later than it was enqueued. It refuses what the real one refuses:
-   calls without a current context, and handles that have ended.
+   calls without a current context, and handles that have ended. Memory may be taken and given by many threads.
 
    Switches: STUB_DEVICES=n, STUB_OLD (a driver of CUDA 11.1), STUB_WITHOUT_ALLOC (lacks a function),
    STUB_NO_DEVICE (finds no device), STUB_SKEWED (pinned memory is badly aligned). */
@@ -19,10 +19,12 @@ typedef uintptr_t handle;
 typedef uint64_t address;
 
 /* What a test may ask for with stub_count. */
-enum { LIVE_BYTES, STREAMS, EVENTS, WAITS, POOLS, RETAINED, PREFETCHES, LAUNCHES, COUNTS };
+enum { LIVE_BYTES, STREAMS, EVENTS, WAITS, POOLS, RETAINED, PREFETCHES, LAUNCHES, THRESHOLD, SECOND_BYTES, COUNTS };
 static long counts[COUNTS];
+static void count(int what, long change) { __atomic_fetch_add(&counts[what], change, __ATOMIC_RELAXED); }
 long stub_count(int what) { return counts[what]; }
 
+enum { FIRST_CONTEXT = 0x1000 };
 static _Thread_local handle current;
 #define NEED_CONTEXT if (current == 0) return NO_CONTEXT
 
@@ -56,8 +58,8 @@ int cuDeviceGetUuid(char *uuid, int device) {
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { return *value = attribute == 115, device < 0; }
 int cuDeviceTotalMem_v2(size_t *total, int device) { return *total = TOTAL, device < 0; }
-int cuDevicePrimaryCtxRetain(handle *context, int device) { return counts[RETAINED]++, *context = 0x1000 + device, OK; }
-int cuDevicePrimaryCtxRelease_v2(int device) { return counts[RETAINED]--, device < 0; }
+int cuDevicePrimaryCtxRetain(handle *context, int device) { return count(RETAINED, 1), *context = FIRST_CONTEXT + device, OK; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return count(RETAINED, -1), device < 0; }
 int cuCtxSetCurrent(handle context) { return current = context, OK; }
 int cuCtxGetCurrent(handle *context) { return *context = current, OK; }
 int cuCtxSynchronize(void) { NEED_CONTEXT; return OK; }
@@ -66,21 +68,29 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
     return *total = TOTAL, *free = TOTAL - counts[LIVE_BYTES], OK;
 }
 
-/* Blocks begin 256 bytes after their size, or 16 bytes later. */
+/* What is known of a block, 256 bytes before it begins. */
+struct pool;
+struct head { size_t bytes; handle context; struct pool *pool; };
+static struct head *head(uintptr_t block) { return (struct head *)(block - 256); }
+
+/* Blocks are as well aligned as the driver's, or 16 bytes off. */
 static int take(void **block, size_t bytes, size_t skew) {
     NEED_CONTEXT;
     if (bytes == 0) return INVALID;
     if (bytes == UNLUCKY) return ILLEGAL;
     if (bytes > TOTAL || counts[LIVE_BYTES] + bytes > TOTAL) return NO_MEMORY;
     char *raw = aligned_alloc(256, (bytes + skew + 511) / 256 * 256);
-    *(size_t *)(raw + skew) = bytes;
-    counts[LIVE_BYTES] += (long)bytes;
-    return *block = raw + 256 + skew, OK;
+    *block = raw + 256 + skew;
+    *head((uintptr_t)*block) = (struct head){bytes, current, NULL};
+    count(LIVE_BYTES, (long)bytes);
+    if (current == FIRST_CONTEXT + 1) count(SECOND_BYTES, (long)bytes);
+    return OK;
 }
 static int give(uintptr_t block) {
     NEED_CONTEXT;
     if (block == 0) return INVALID;
-    counts[LIVE_BYTES] -= *(long *)(block - 256);
+    count(LIVE_BYTES, -(long)head(block)->bytes);
+    if (head(block)->context == FIRST_CONTEXT + 1) count(SECOND_BYTES, -(long)head(block)->bytes);
     return free((void *)((block - 256) & ~(uintptr_t)255)), OK;
 }
 #ifndef STUB_WITHOUT_ALLOC
@@ -104,23 +114,23 @@ static int bad(handle stream) { return stream > 2 && (stream < 16 || stream >= 3
 int cuStreamCreate(handle *stream, unsigned flags) {
     NEED_CONTEXT;
     for (int i = 0; flags <= 1 && i < 16; i++)
-        if (stream_ids[i] == 0) return stream_ids[i] = next_id++, counts[STREAMS]++, *stream = 16 + i, OK;
+        if (stream_ids[i] == 0) return stream_ids[i] = next_id++, count(STREAMS, 1), *stream = 16 + i, OK;
     return INVALID;
 }
 int cuStreamDestroy_v2(handle stream) {
     if (current == 0 || stream <= 2 || bad(stream)) return INVALID;
-    return stream_ids[stream - 16] = 0, counts[STREAMS]--, OK;
+    return stream_ids[stream - 16] = 0, count(STREAMS, -1), OK;
 }
 int cuStreamSynchronize(handle stream) { NEED_CONTEXT; return bad(stream); }
 int cuStreamWaitEvent(handle stream, handle event, unsigned flags) {
     NEED_CONTEXT;
-    return counts[WAITS]++, bad(stream) || event == 0 || flags != 0;
+    return count(WAITS, 1), bad(stream) || event == 0 || flags != 0;
 }
 int cuEventCreate(handle *event, unsigned flags) {
     NEED_CONTEXT;
-    return *event = (handle)calloc(1, sizeof(handle)), counts[EVENTS]++, flags != 2;
+    return *event = (handle)calloc(1, sizeof(handle)), count(EVENTS, 1), flags != 2;
 }
-int cuEventDestroy_v2(handle event) { return free((void *)event), counts[EVENTS]--, OK; }
+int cuEventDestroy_v2(handle event) { return free((void *)event), count(EVENTS, -1), OK; }
 int cuEventRecord(handle event, handle stream) {
     NEED_CONTEXT;
     return bad(stream) ? INVALID : (*(handle *)event = stream + 1, OK);
@@ -143,7 +153,7 @@ int cuMemsetD32Async(address at, unsigned value, size_t words, handle stream) {
 }
 int cuMemPrefetchAsync(address at, size_t bytes, int device, handle stream) {
     NEED_CONTEXT;
-    return counts[PREFETCHES] += (long)bytes, at == 0 || device != 0 || bad(stream);
+    return count(PREFETCHES, (long)bytes), at == 0 || device != 0 || bad(stream);
 }
 int cuModuleLoadData(handle *module, const char *ptx) { NEED_CONTEXT; return *module = 7, ptx[0] != '.'; }
 int cuModuleUnload(handle module) { return module != 7; }
@@ -154,7 +164,7 @@ int cuLaunchKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsig
                    unsigned shared, handle stream, void **parameters, void **extra) {
     NEED_CONTEXT;
     if (function != 8 || gx * gy * gz == 0 || bx * by * bz == 0 || shared != 0 || extra != NULL) return INVALID;
-    return counts[LAUNCHES] += *(long *)parameters[0], bad(stream);
+    return count(LAUNCHES, *(long *)parameters[0]), bad(stream);
 }
 
 #ifndef STUB_OLD
@@ -171,11 +181,11 @@ struct props { int allocation, shared; struct location location; void *security;
 int cuMemPoolCreate(struct pool **pool, const struct props *props) {
     NEED_CONTEXT;
     if (props->allocation != 1 || props->location.kind != 1 || props->most != 0) return INVALID;
-    return *pool = calloc(1, sizeof **pool), counts[POOLS]++, OK;
+    return *pool = calloc(1, sizeof **pool), count(POOLS, 1), OK;
 }
-int cuMemPoolDestroy(struct pool *pool) { return free(pool), counts[POOLS]--, OK; }
+int cuMemPoolDestroy(struct pool *pool) { return free(pool), count(POOLS, -1), OK; }
 int cuMemPoolSetAttribute(struct pool *pool, int attribute, uint64_t *value) {
-    return pool->attributes[attribute] = *value, attribute != 4;
+    return pool->attributes[attribute] = *value, counts[THRESHOLD] = (long)*value, attribute != 4;
 }
 int cuMemPoolGetAttribute(struct pool *pool, int attribute, uint64_t *value) {
     return *value = pool->attributes[attribute], OK;
@@ -184,12 +194,12 @@ int cuMemPoolTrimTo(struct pool *pool, size_t keep) {
     uint64_t least = keep > pool->attributes[7] ? keep : pool->attributes[7];
     return pool->attributes[5] = pool->attributes[5] < least ? pool->attributes[5] : least, OK;
 }
-static struct pool *last; /* the stand-in knows whose a block is only while there is one pool */
 int cuMemAllocFromPoolAsync(address *block, size_t bytes, struct pool *pool, handle stream) {
     int status = bad(stream) ? INVALID : take((void **)block, bytes, 0);
     if (status != OK) return status;
-    uint64_t *a = (last = pool)->attributes;
-    a[7] += bytes;
+    head(*block)->pool = pool;
+    uint64_t *a = pool->attributes;
+    __atomic_fetch_add(a + 7, bytes, __ATOMIC_RELAXED);
     if (a[8] < a[7]) a[8] = a[7];
     if (a[5] < a[7]) a[5] = a[7];
     if (a[6] < a[5]) a[6] = a[5];
@@ -197,7 +207,7 @@ int cuMemAllocFromPoolAsync(address *block, size_t bytes, struct pool *pool, han
 }
 int cuMemFreeAsync(address block, handle stream) {
     if (bad(stream)) return INVALID;
-    last->attributes[7] -= *(uint64_t *)(block - 256);
+    __atomic_fetch_sub(head(block)->pool->attributes + 7, head(block)->bytes, __ATOMIC_RELAXED);
     return give(block);
 }
 #endif

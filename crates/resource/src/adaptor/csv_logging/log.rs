@@ -268,7 +268,7 @@ impl CsvHandle {
         result
     }
 
-    fn label(&self) -> &Path {
+    pub(super) fn label(&self) -> &Path {
         self.file_name().unwrap_or(Path::new("the log"))
     }
 

@@ -26,8 +26,8 @@ pub(crate) struct Context {
 }
 
 thread_local! {
-    /// The device that this thread was told in the debug log to switch to.
-    static TOLD: Cell<i32> = const { Cell::new(-1) };
+    /// The switch that the debug log was told of last: from which context, to which device.
+    static TOLD: Cell<(Handle, i32)> = const { Cell::new((0, -1)) };
 }
 
 impl Context {
@@ -49,21 +49,23 @@ impl Context {
             return what(&self.driver);
         }
         self.driver.set_current(self.handle)?;
-        self.tell_switch(before);
         let _back = Back { driver: &self.driver, to: before };
+        self.tell_switch(before);
         what(&self.driver)
     }
 
     /// Makes this context current in the calling thread and leaves it so.
     pub(crate) fn make_current(&self) -> Result<(), Failure> {
-        self.driver.set_current(self.handle)
+        self.driver.set_current(self.handle)?;
+        tracing::debug!("cuda: device {} is current in this thread from now on", self.ordinal);
+        Ok(())
     }
 
     fn tell_switch(&self, before: Handle) {
-        if TOLD.replace(self.ordinal) == self.ordinal {
+        let ordinal = self.ordinal;
+        if TOLD.replace((before, ordinal)) == (before, ordinal) {
             return;
         }
-        let ordinal = self.ordinal;
         if before == 0 {
             tracing::debug!("cuda: this thread uses device {ordinal} and has no current context");
         } else {

@@ -17,6 +17,7 @@ use super::order;
 use super::sys::Handle;
 use crate::error::Result;
 use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, check_alignment};
+use crate::steps;
 use crate::stream::{Stream, StreamOrder};
 
 /// What the three sorts share.
@@ -38,9 +39,14 @@ impl Plain {
         &self,
         bytes: u64,
         alignment: u64,
+        stream: Stream,
         take: impl FnOnce(&Driver, usize) -> Result<u64, Failure>,
     ) -> Result<Address> {
-        check_alignment(bytes, alignment)?;
+        let answer = check_alignment(bytes, alignment).and_then(|()| self.take(bytes, take));
+        steps::answered(self.name, bytes, stream, answer)
+    }
+
+    fn take(&self, bytes: u64, take: impl FnOnce(&Driver, usize) -> Result<u64, Failure>) -> Result<Address> {
         if bytes == 0 {
             return Ok(Address::NULL);
         }
@@ -58,7 +64,14 @@ impl Plain {
         }
     }
 
-    fn deallocate(&self, address: Address, bytes: u64, give: impl FnOnce(&Driver) -> Result<(), Failure>) {
+    fn deallocate(
+        &self,
+        address: Address,
+        bytes: u64,
+        stream: Stream,
+        give: impl FnOnce(&Driver) -> Result<(), Failure>,
+    ) {
+        steps::gives_back(self.name, address, bytes, stream);
         if address.is_null() || bytes == 0 {
             return;
         }
@@ -92,13 +105,13 @@ impl CudaMemory {
 }
 
 impl Resource for CudaMemory {
-    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
-        self.0.allocate(bytes, alignment, Driver::allocate)
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        self.0.allocate(bytes, alignment, stream, Driver::allocate)
     }
 
-    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, _: Stream) {
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
         // SAFETY: the caller promises that the block came from here and is done with.
-        self.0.deallocate(address, bytes, |driver| unsafe { driver.free(address.0) });
+        self.0.deallocate(address, bytes, stream, |driver| unsafe { driver.free(address.0) });
     }
 
     fn name(&self) -> &'static str {
@@ -149,13 +162,13 @@ impl CudaManaged {
 }
 
 impl Resource for CudaManaged {
-    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
-        self.0.allocate(bytes, alignment, Driver::allocate_managed)
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        self.0.allocate(bytes, alignment, stream, Driver::allocate_managed)
     }
 
-    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, _: Stream) {
+    unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
         // SAFETY: the caller promises that the block came from here and is done with.
-        self.0.deallocate(address, bytes, |driver| unsafe { driver.free(address.0) });
+        self.0.deallocate(address, bytes, stream, |driver| unsafe { driver.free(address.0) });
     }
 
     fn name(&self) -> &'static str {
@@ -227,12 +240,12 @@ impl CudaPinned {
 }
 
 impl Resource for CudaPinned {
-    fn allocate(&self, bytes: u64, alignment: u64, _: Stream) -> Result<Address> {
-        self.plain.allocate(bytes, alignment, |driver, bytes| self.take(driver, bytes))
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        self.plain.allocate(bytes, alignment, stream, |driver, bytes| self.take(driver, bytes))
     }
 
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
-        self.plain.deallocate(address, bytes, |driver| {
+        self.plain.deallocate(address, bytes, stream, |driver| {
             // Freeing was seen to wait for the device (driver 580), but nothing promises that it does.
             driver.synchronize_stream(stream.handle() as Handle)?;
             // SAFETY: the caller promises that the block came from here, and all that was enqueued on

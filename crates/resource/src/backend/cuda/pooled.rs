@@ -11,6 +11,7 @@ use super::order;
 use super::sys::{ATTRIBUTE_MEMORY_POOLS, Handle, PoolAttribute};
 use crate::error::{AllocError, Result};
 use crate::resource::{Address, Memory, Resource, Room, check_alignment};
+use crate::steps;
 use crate::stream::{Stream, StreamOrder};
 
 /// What a [`CudaAsync`] is made with.
@@ -122,12 +123,8 @@ impl CudaAsync {
             self.live.bytes()
         })
     }
-}
 
-impl Resource for CudaAsync {
-    #[inline]
-    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
-        check_alignment(bytes, alignment)?;
+    fn take(&self, bytes: u64, stream: Stream) -> Result<Address> {
         if bytes == 0 {
             return Ok(Address::NULL);
         }
@@ -148,9 +145,18 @@ impl Resource for CudaAsync {
             }
         }
     }
+}
+
+impl Resource for CudaAsync {
+    #[inline]
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        let answer = check_alignment(bytes, alignment).and_then(|()| self.take(bytes, stream));
+        steps::answered(self.name(), bytes, stream, answer)
+    }
 
     #[inline]
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
+        steps::gives_back(self.name(), address, bytes, stream);
         if address.is_null() || bytes == 0 {
             return;
         }

@@ -21,8 +21,9 @@ impl Visit for Message<'_> {
 }
 
 impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Every step is too much.
+        *metadata.level() <= Level::DEBUG
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
