@@ -69,7 +69,7 @@ impl Simulated {
     }
 
     #[cold]
-    fn refuse(&self, heap: MutexGuard<'_, Heap>, bytes: u64, size: Option<u64>) -> AllocError {
+    fn refuse(&self, mut heap: MutexGuard<'_, Heap>, bytes: u64, size: Option<u64>) -> AllocError {
         let cause = match size {
             Some(size) if size <= heap.free_bytes() => Cause::Fragmented,
             Some(size) if size <= self.total_bytes => Cause::Exhausted,
