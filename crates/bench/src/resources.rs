@@ -3,6 +3,9 @@
 //! The same four loops as `peers/rmm.cpp`, with the same random numbers: pairs of 1 KiB, a random
 //! working set of at most 1,000 and of at most 10,000 blocks of 256 B to 1 MiB, and the first of these on
 //! four threads with a stream each. On a machine with a GPU the memory is the device's, else simulated.
+//!
+//! What an adaptor adds is measured by turns with a pool that has none: on a machine whose speed changes from
+//! minute to minute two rows of a table cannot be subtracted from each other.
 #![expect(unsafe_code, reason = "gives back blocks that it allocated")]
 
 use std::collections::BTreeMap;
@@ -114,17 +117,58 @@ impl Bench<'_> {
             self.streams.list().iter().map(|stream| Stream::foreign(stream.handle())).collect();
         self.row_on("pool, streams of others", &pool()?, operations, &foreign)?;
         self.row("arena", &Arena::new(upstream(), ArenaProps::new(BYTES))?, operations)?;
-        self.row("statistics(pool)", &Statistics::new(pool()?), operations)?;
-        self.row("tracking(pool)", &Tracking::new(pool()?), operations)?;
-        self.row("tracking with stacks(pool)", &Tracking::with_stacks(pool()?), operations / 10)?;
+        let bare = pool()?;
+        let mut added = vec![
+            self.adaptor("statistics(pool)", &Statistics::new(pool()?), &bare, operations)?,
+            self.adaptor("tracking(pool)", &Tracking::new(pool()?), &bare, operations)?,
+            self.adaptor(
+                "tracking with stacks(pool)",
+                &Tracking::with_stacks(pool()?),
+                &bare,
+                operations / 10,
+            )?,
+        ];
         let trace = folder.join("resources.flood");
         let _ = std::fs::remove_dir_all(&trace);
         let recorder = Recorder::start(RecordProps::new(&trace))?;
         let sealer = SealerThread::spawn(recorder.trace(), Run::default())?;
-        self.row("logging(pool)", &Logging::new(pool()?), operations)?;
+        added.push(self.adaptor("logging(pool)", &Logging::new(pool()?), &bare, operations)?);
         recorder.stop();
         sealer.stop()?;
+        println!(
+            "\nns that an adaptor adds to a pool, measured by turns; reading the clock alone takes {}",
+            clock()
+        );
+        println!("| adaptor | {} |", COLUMNS.join(" | "));
+        println!("|---|---|---|---|---|");
+        for line in added {
+            println!("{line}");
+        }
         Ok(())
+    }
+
+    /// Measures an adaptor over a pool by turns with a bare pool; returns a line of what it adds.
+    fn adaptor<R: Resource, P: Resource>(
+        &self,
+        name: &str,
+        resource: &R,
+        bare: &P,
+        operations: usize,
+    ) -> Result<String> {
+        let streams = self.streams.list();
+        let (mut row, mut added) = (Row::default(), Row::default());
+        for at in 0..=self.repeat {
+            let without = once(bare, &streams, operations)?;
+            let with = once(resource, &streams, operations)?;
+            // The first time warms up.
+            for column in (0..COLUMNS.len()).filter(|_| at > 0) {
+                row[column].push(with[column]);
+                added[column].push(with[column] - without[column]);
+            }
+        }
+        self.print(name, &row);
+        let cells = added.iter().map(|samples| samples.text(1));
+        Ok(format!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | ")))
     }
 
     fn row<R: Resource>(&self, name: &str, resource: &R, operations: usize) -> Result<()> {
@@ -141,11 +185,15 @@ impl Bench<'_> {
         let mut row = Row::default();
         pairs(resource, streams[0], operations / 10 + 10)?;
         for _ in 0..self.repeat {
-            row[0].push(pairs(resource, streams[0], operations)?);
-            row[1].push(random(resource, streams[0], operations, 1_000, 7)?);
-            row[2].push(random(resource, streams[0], operations, 10_000, 7)?);
-            row[3].push(threads(resource, &streams[1..], operations)?);
+            for (samples, ns) in row.iter_mut().zip(once(resource, streams, operations)?) {
+                samples.push(ns);
+            }
         }
+        self.print(name, &row);
+        Ok(())
+    }
+
+    fn print(&self, name: &str, row: &Row) {
         let cells = row.iter().enumerate().map(|(column, samples)| {
             let ours = samples.text(1);
             self.peers.get(name).map_or(ours.clone(), |peer| {
@@ -154,8 +202,30 @@ impl Bench<'_> {
             })
         });
         println!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "));
-        Ok(())
     }
+}
+
+/// All columns, measured once.
+fn once<R: Resource>(resource: &R, streams: &[Stream], operations: usize) -> Result<[f64; COLUMNS.len()]> {
+    Ok([
+        pairs(resource, streams[0], operations)?,
+        random(resource, streams[0], operations, 1_000, 7)?,
+        random(resource, streams[0], operations, 10_000, 7)?,
+        threads(resource, &streams[1..], operations)?,
+    ])
+}
+
+/// What it costs to read the clock.
+fn clock() -> String {
+    let mut samples = Samples::default();
+    for _ in 0..9 {
+        let begin = Instant::now();
+        for _ in 0..100_000 {
+            std::hint::black_box(floodmark_event::clock::monotonic_ns());
+        }
+        samples.push(begin.elapsed().as_nanos() as f64 / 100_000.0);
+    }
+    samples.text(1)
 }
 
 /// Runs the same loops on RMM.
