@@ -1,5 +1,7 @@
 //! Runs: how a command ended, how high its memory rose, when, in which process and phase.
 
+use std::collections::BTreeMap;
+
 use floodmark_analyze::{PhaseMemory, ProcessMemory, RunMemory};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
 
@@ -80,6 +82,8 @@ impl RunSummary {
         facts.add("command", self.command.clone());
         facts.add("ended", Some(self.ended()));
         facts.add("processes", Some(self.processes()));
+        facts.add("rank", memory.rank.map(|rank| rank.to_string()));
+        facts.add("ranks", ranks(memory));
         facts.add("PSS", self.proportional(start_ns));
         memory_facts(memory, start_ns, &mut facts);
         facts.add("own cost", self.own_cost());
@@ -149,6 +153,25 @@ impl RunSummary {
         }
         Some(parts.join("; "))
     }
+}
+
+/// How many ranks there were, and how far their peaks lie apart.
+fn ranks(memory: &RunMemory) -> Option<String> {
+    // A rank may be several processes, a script and what it runs.
+    let mut peaks: BTreeMap<u64, u64> = BTreeMap::new();
+    for process in &memory.process_list {
+        if let Some(rank) = process.rank {
+            let peak = peaks.entry(rank).or_default();
+            *peak = process.peak_rss_bytes.max(*peak);
+        }
+    }
+    let (lowest, highest) =
+        (peaks.iter().min_by_key(|peak| peak.1)?, peaks.iter().max_by_key(|peak| peak.1)?);
+    if peaks.len() < 2 || memory.processes_omitted > 0 {
+        return None;
+    }
+    let peak = |(rank, bytes): (&u64, &u64)| format!("{} (rank {rank})", format_bytes(*bytes));
+    Some(format!("{}, peak RSS from {} to {}", peaks.len(), peak(lowest), peak(highest)))
 }
 
 /// Named facts under one another.
@@ -247,6 +270,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
     let mut table = Table::new([
         Column::long("process"),
         Column::figure("pid"),
+        Column::figure("rank"),
         Column::figure("peak RSS"),
         Column::figure("at the peak").rank(2),
         Column::figure("PSS").rank(3),
@@ -259,6 +283,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
         table.row([
             Cell::from(&process.name),
             Cell::from(process.pid.to_string()),
+            Cell::from(process.rank.map_or_else(|| "-".into(), |rank| rank.to_string())),
             Cell::from(format!("{about}{}", format_bytes(process.peak_rss_bytes))),
             bytes(process.rss_at_peak_bytes),
             bytes(process.peak_pss_bytes),
@@ -270,6 +295,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
     table.keep(&[
         true,
         true,
+        memory.rank.is_none() && any(|process| process.rank.is_some()),
         true,
         list.len() > 1,
         any(|process| process.peak_pss_bytes.is_some()),
@@ -359,6 +385,7 @@ mod tests {
         ProcessMemory {
             pid,
             parent_pid: None,
+        rank: None,
             name: name.into(),
             command: String::new(),
             start_time_ns: None,

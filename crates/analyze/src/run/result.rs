@@ -27,6 +27,8 @@ pub struct RunMemory {
     pub peak_pss_bytes: Option<u64>,
     /// When it was reached.
     pub peak_pss_time_ns: Option<i64>,
+    /// Rank in an MPI job that all of it is; none where it is no rank, or more than one.
+    pub rank: Option<u64>,
     /// Processes that were seen.
     pub processes: u64,
     /// Most processes at one time, where it is known.
@@ -60,6 +62,8 @@ pub struct ProcessMemory {
     pub pid: u64,
     /// That of its parent, if it was seen.
     pub parent_pid: Option<u64>,
+    /// Its rank in an MPI job.
+    pub rank: Option<u64>,
     /// Name of its last program.
     pub name: String,
     /// Command line of that.
@@ -167,6 +171,7 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         peak_seen_bytes: seen_bytes,
         peak_pss_bytes: total.map(|(bytes, _)| bytes),
         peak_pss_time_ns: total.and_then(|(_, time_ns)| time_ns),
+        rank: rank(of(SubjectKind::Job)),
         processes,
         most_processes: jobs(Metric::Processes),
         processes_omitted: processes - process_list.len() as u64,
@@ -180,6 +185,13 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         wait_status: of(SubjectKind::Job).find_map(|job| job.wait_status),
         unknown_samples: fold.unknown,
     }
+}
+
+/// The rank that all jobs have.
+fn rank<'a>(jobs: impl Iterator<Item = &'a Observed>) -> Option<u64> {
+    let mut ranks = jobs.map(|job| job.gauge(Metric::Rank).map(|gauge| gauge.last));
+    let first = ranks.next()?;
+    ranks.all(|rank| rank == first).then_some(first)?
 }
 
 /// The highest processes, and how many there are in all.
@@ -203,6 +215,7 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
         ProcessMemory {
             pid: one.number,
             parent_pid: parent.map(|parent| parent.number),
+            rank: one.gauge(Metric::Rank).map(|gauge| gauge.last),
             name: one.name.clone(),
             command: one.detail.clone(),
             start_time_ns: one.start_ns,

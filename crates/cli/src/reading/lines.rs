@@ -1,5 +1,6 @@
 //! Rows become lines, in whatever form was asked for.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use anyhow::Result;
 use floodmark_convert::samples::{Extent, Level, Levels, Series};
 use floodmark_convert::{Format, Seen, recognize};
 use floodmark_event::units::Instant;
-use floodmark_event::{SampleRow, StackSampleRow, SubjectKind, Tables};
+use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
 use floodmark_view::{
@@ -31,6 +32,8 @@ pub(super) struct Lines<'a> {
     left: Option<usize>,
     /// Time of the first row.
     start_ns: Option<i64>,
+    /// Ranks of processes in an MPI job.
+    ranks: HashMap<u64, u64>,
 }
 
 enum Written {
@@ -91,7 +94,7 @@ impl<'a> Lines<'a> {
         };
         let levels = extent.map(|extent| Levels::new(extent.series));
         let (text, held, left, start_ns) = (String::new(), String::new(), props.limit, None);
-        Ok(Self { props, layout, levels, form, text, held, left, start_ns })
+        Ok(Self { props, layout, levels, form, text, held, left, start_ns, ranks: HashMap::new() })
     }
 
     /// What stands before the first row.
@@ -166,6 +169,9 @@ impl<'a> Lines<'a> {
 
     /// Takes a sample; returns the total of the sweep before, if that is over.
     fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<Level> {
+        if row.metric == Metric::Rank {
+            self.ranks.insert(row.subject, row.value);
+        }
         let (props, form) = (self.props, &mut self.form);
         let levels = self.levels.get_or_insert_with(|| {
             let series = Series::guess(row, tables, props.metric);
@@ -185,7 +191,8 @@ impl<'a> Lines<'a> {
         }
         let report = |(subject, bytes): (u64, u64)| {
             let name = tables.subjects.get(&subject).map_or_else(String::new, subject_name);
-            Reported { name, bytes }
+            let rank = self.ranks.get(&subject).map(|rank| format!(" rank {rank}"));
+            Reported { name: name + &rank.unwrap_or_default(), bytes }
         };
         let reports = reports.into_iter().map(report).collect();
         let memory = MemoryAt { time_ns, total_bytes: total, reports };
