@@ -80,6 +80,7 @@ pub(crate) fn of_outcome(outcome: &Outcome, anchor: &Anchor) -> RunMemory {
         peak_time_ns: None,
         rss_at_peak_bytes: None,
         peak_pss_bytes: None,
+        rss_at_peak_pss_bytes: None,
         peak_gpu_bytes: None,
         most_threads: None,
         cpu_ns: None,

@@ -127,13 +127,11 @@ impl Channels {
             Capture::None => Ok(Self { streams: Vec::new(), theirs: None, terminal: None }),
             Capture::Pipes => {
                 let ((out, their_out), (err, their_err)) = (pipe()?, pipe()?);
-                let streams =
-                    vec![(OutputStream::Stdout, out.into()), (OutputStream::Stderr, err.into())];
+                let streams = vec![(OutputStream::Stdout, out.into()), (OutputStream::Stderr, err.into())];
                 Ok(Self { streams, theirs: Some([their_out.into(), their_err.into()]), terminal: None })
             }
             Capture::Terminal => {
-                let pair =
-                    open_terminal().map_err(Error::system("opening a terminal for the command"))?;
+                let pair = open_terminal().map_err(Error::system("opening a terminal for the command"))?;
                 let streams = vec![(OutputStream::Terminal, copy(&pair.master)?)];
                 let theirs = Some([copy(&pair.slave)?, pair.slave]);
                 Ok(Self { streams, theirs, terminal: Some(pair.master) })

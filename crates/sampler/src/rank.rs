@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn what_is_no_rank_is_no_value() {
-        for value in ["", "-1", "+1", " 1", "1 ", "0x1", "1e3", "4294967296", "2147483648", "\u{661}", "9999999999999"] {
+        for value in
+            ["", "-1", "+1", " 1", "1 ", "0x1", "1e3", "4294967296", "2147483648", "\u{661}", "9999999999999"]
+        {
             let entry = format!("PMI_RANK={value}");
             assert_eq!(rank(&[&entry]), None, "{value:?}");
             assert_eq!(rank(&["SLURM_STEP_ID=1", "SLURM_PROCID=5", &entry]), Some(5), "{value:?}");

@@ -173,7 +173,8 @@ pub fn run(
     let name = launch.name();
     let command = launch.command_line();
     let sink = Mutex::new(sink);
-    let watch = Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
+    let watch =
+        Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
     Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, before))
 }
 
@@ -197,7 +198,8 @@ pub fn attach(
     let sink = Mutex::new(sink);
     let (name, command) = walk::describe(pid, &found.name);
     let (began, keeper) = (Began::now(), None);
-    let watch = Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
+    let watch =
+        Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
     Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, before))
 }
 
@@ -299,8 +301,7 @@ impl Watch<'_> {
         });
         let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
         let keeper = self.keeper.take();
-        let passing =
-            Passing { sink, marks: &self.props.marks, ends: self.ends, keeper: keeper.as_ref() };
+        let passing = Passing { sink, marks: &self.props.marks, ends: self.ends, keeper: keeper.as_ref() };
         let (finished_ns, mut notes) = thread::scope(|scope| {
             let spawn = |name: &str| thread::Builder::new().name(name.into());
             let (requests, answers) = server;

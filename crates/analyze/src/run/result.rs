@@ -84,6 +84,8 @@ pub struct ProcessMemory {
     pub rss_at_peak_bytes: Option<u64>,
     /// Highest proportional set size that was read.
     pub peak_pss_bytes: Option<u64>,
+    /// Resident bytes when that was read: with much less than the peak, it says little of the peak.
+    pub rss_at_peak_pss_bytes: Option<u64>,
     /// Most bytes of devices.
     pub peak_gpu_bytes: Option<u64>,
     /// Most threads.
@@ -111,6 +113,14 @@ pub struct PhaseMemory {
     pub start_rss_bytes: u64,
     /// Resident bytes when it ended.
     pub end_rss_bytes: u64,
+}
+
+impl ProcessMemory {
+    /// Whether its highest proportional size was read when it was about as high as it ever was. Else it may
+    /// have been higher later, or before.
+    pub fn has_pss_of_peak(&self) -> bool {
+        self.rss_at_peak_pss_bytes.is_some_and(|rss| rss >= self.peak_rss_bytes - self.peak_rss_bytes / 20)
+    }
 }
 
 impl PhaseMemory {
@@ -226,6 +236,7 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
             peak_time_ns: one.gauge(Metric::Rss).map(|gauge| gauge.high_ns),
             rss_at_peak_bytes: knows_instant.then(rss_at_peak),
             peak_pss_bytes: high(Metric::Pss),
+            rss_at_peak_pss_bytes: one.rss_at_pss,
             peak_gpu_bytes: high(Metric::GpuUsed),
             most_threads: high(Metric::Threads),
             cpu_ns: high(Metric::CpuTime),

@@ -189,11 +189,8 @@ impl<'a> Lines<'a> {
         if !self.is_within(time_ns) {
             return;
         }
-        let report = |(subject, bytes): (u64, u64)| {
-            let name = tables.subjects.get(&subject).map_or_else(String::new, subject_name);
-            let rank = self.ranks.get(&subject).map(|rank| format!(" rank {rank}"));
-            Reported { name: name + &rank.unwrap_or_default(), bytes }
-        };
+        let report =
+            |(subject, bytes): (u64, u64)| Reported { name: named(subject, &self.ranks, tables), bytes };
         let reports = reports.into_iter().map(report).collect();
         let memory = MemoryAt { time_ns, total_bytes: total, reports };
         match &mut self.form {
@@ -225,7 +222,8 @@ impl<'a> Lines<'a> {
                     Seen::Scope(row) => compact.scope(row, tables, &layout),
                     Seen::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
                     Seen::Stack(row) if props.stacks == Show::Yes => {
-                        compact.stack(row.time_ns, &whose(row, tables), &stack_lines(row, tables), &layout)
+                        let whose = whose(row, &self.ranks, tables);
+                        compact.stack(row.time_ns, &whose, &stack_lines(row, tables), &layout)
                     }
                     _ => String::new(),
                 };
@@ -249,9 +247,15 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Name of a subject, with its rank if it has one.
+fn named(subject: u64, ranks: &HashMap<u64, u64>, tables: &Tables) -> String {
+    let name = tables.subjects.get(&subject).map_or_else(String::new, subject_name);
+    ranks.get(&subject).map_or_else(|| name.clone(), |rank| format!("{name} rank {rank}"))
+}
+
 /// Whose stack it is, and why it was taken.
-fn whose(row: &StackSampleRow, tables: &Tables) -> String {
-    let subject = tables.subjects.get(&row.subject).map_or_else(String::new, subject_name);
+fn whose(row: &StackSampleRow, ranks: &HashMap<u64, u64>, tables: &Tables) -> String {
+    let subject = named(row.subject, ranks, tables);
     let thread = if row.thread == 0 { String::new() } else { format!(", thread {}", row.thread) };
     format!("{subject}{thread} ({})", row.reason.name())
 }
