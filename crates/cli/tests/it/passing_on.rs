@@ -100,6 +100,21 @@ fn output_that_is_appended_to_a_file_survives_us_too() {
 }
 
 #[test]
+fn a_command_on_a_terminal_of_its_own_outlives_us() {
+    let test = CliTest::new();
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.01; done; echo last; echo finished > finished";
+    let (mut child, mut output) = start(&test, &["run", "-q", "--pty", "-o", "t.flood", "sh", "-c", script]);
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    test.write("go", "");
+    output.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "ready\r\nlast\r\n");
+    until(|| test.path("finished").exists());
+}
+
+#[test]
 fn one_key_that_ends_the_command_does_not_cost_its_last_lines() {
     let test = CliTest::new();
     let script = "trap 'seq 1 200; exit 3' INT; echo $$; head -c 100000 /dev/zero; : > filled; \
