@@ -498,14 +498,13 @@ note: births came too fast
         let process_list = vec![app, ranked("sh", 10, 2, Some(1)), small, ranked("mpiexec", 9, 1, None)];
         let memory = RunMemory { process_list, ..RunMemory::default() };
         let text = memory_text(&memory, None, &Layout { width: 80, ..Layout::default() });
-        let expected = "\
-  ranks        2, peak RSS from 10.0 MiB (rank 0) to 40.0 MiB (rank 1)
+        let expected = "\x20 ranks        2, peak RSS from 10.0 MiB (rank 0) to 40.0 MiB (rank 1)
 
   process  pid  rank  peak RSS  at the peak         PSS
   app       12     1  40.0 MiB     20.0 MiB    30.0 MiB
   sh        10     1  2.00 MiB     1.00 MiB           -
   app       11     0  10.0 MiB     5.00 MiB  ≥ 2.00 MiB
-  mpiexec    9     -  1.00 MiB   512.0 KiB           -
+  mpiexec    9     -  1.00 MiB    512.0 KiB           -
 ";
         assert_eq!(text.split_once("\n\n").map(|(_, rest)| rest), Some(expected), "{text}");
         // What is one rank as a whole says so once.
