@@ -11,6 +11,10 @@
 //! exactly what has not been passed on. Of a terminal, and where our stream is a file that is appended to,
 //! that is not possible: what was read from a terminal is lost then, and what was just appended may come
 //! twice.
+//!
+//! The price: a command that gives pages to its pipe with `vmsplice` and writes to them once the pipe is empty
+//! may do so while they wait in the next pipe. It could not know of a next pipe without us either, because any
+//! reader may move pages on.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
