@@ -10,6 +10,7 @@ mod gpu_check;
 mod logs;
 mod measure;
 mod multi_stream;
+mod output;
 mod peaks;
 mod random;
 mod recorder;
@@ -77,6 +78,11 @@ enum What {
         #[command(flatten)]
         props: stacks::Props,
     },
+    /// Measure how fast a command's output passes through `floodmark run`, beside `cat` and `tee`
+    Output {
+        #[command(flatten)]
+        props: output::Props,
+    },
     /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
     GpuCheck {
         #[command(flatten)]
@@ -103,6 +109,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     match what {
         What::Recorder { events } => recorder::run(&folder, events, repeat)?,
         What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
+        What::Output { props } => output::run(&props, &folder, repeat)?,
         What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use floodmark_event::clock::Anchor;
 use floodmark_event::tail::{RecordProps, Recorder};
-use floodmark_sampler::{Exit, Outcome};
+use floodmark_sampler::{Exit, Outcome, own_rank};
 use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
 use floodmark_view::plain;
 
@@ -40,7 +40,7 @@ impl Place {
             Self::New(path) => make(path).map(|()| new(path)).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => hinted(
                     format!("{} exists already", path.display()),
-                    "choose another name, or replace it with --overwrite",
+                    name_hint("choose another name, or replace it with --overwrite"),
                 ),
                 _ => anyhow::Error::new(error).context(format!("creating {}", path.display())),
             }),
@@ -62,6 +62,11 @@ impl Place {
             Self::Numbered(name) => numbered(name).map(|path| new(&path)),
         }
     }
+}
+
+/// What to do about a name that is taken: ranks of one job need one each.
+fn name_hint(otherwise: &'static str) -> &'static str {
+    if own_rank().is_some() { "give every rank a name of its own, as in -o run-%r.flood" } else { otherwise }
 }
 
 /// A directory to record into.
@@ -117,7 +122,7 @@ fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     // One that cannot be read may be replaced; one that somebody writes may not.
     if Trace::open(path).is_ok_and(|trace| trace.is_live()) {
         let what = format!("{} is being recorded, so it is not replaced", path.display());
-        return Err(hinted(what, "choose another name with -o"));
+        return Err(hinted(what, name_hint("choose another name with -o")));
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.{}.replaced", std::process::id()));
@@ -142,6 +147,33 @@ fn numbered(name: &str) -> Result<PathBuf> {
         }
     }
     Err(hinted(format!("there are {MOST_NAMES} traces named {name} here"), "choose a name with -o"))
+}
+
+/// Replaces `%r` by our rank in an MPI job, 0 where there is none, `%h` by the host, `%p` by our process
+/// and `%%` by a percent sign; anything else stays as it is.
+pub(crate) fn filled_in(path: &Path) -> PathBuf {
+    let Some(text) = path.to_str().filter(|text| text.contains('%')) else { return path.to_owned() };
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        filled.push_str(&rest[..at]);
+        let value = match rest.as_bytes().get(at + 1) {
+            Some(b'r') => Some(own_rank().unwrap_or(0).to_string()),
+            Some(b'h') => host().map(|host| name_of(&host)),
+            Some(b'p') => Some(std::process::id().to_string()),
+            Some(b'%') => Some("%".to_owned()),
+            _ => None,
+        };
+        filled.push_str(value.as_deref().unwrap_or("%"));
+        rest = &rest[at + if value.is_some() { 2 } else { 1 }..];
+    }
+    PathBuf::from(filled + rest)
+}
+
+/// Makes a name for a trace of a program, with our rank in an MPI job, if we have one.
+pub(crate) fn name_of_run(program: &str) -> String {
+    let name = name_of(program);
+    own_rank().map_or_else(|| name.clone(), |rank| format!("{name}-rank{rank}"))
 }
 
 /// Makes a name for a trace of what was typed: only characters that need no quoting.
@@ -234,6 +266,17 @@ fn host() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn placeholders_are_filled_in_and_nothing_else_is() {
+        let filled = |text: &str| filled_in(Path::new(text)).display().to_string();
+        let rank = own_rank().unwrap_or(0);
+        assert_eq!(filled("a/run-%r.flood"), format!("a/run-{rank}.flood"));
+        assert_eq!(filled("%p%p"), format!("{0}{0}", std::process::id()));
+        assert_eq!(filled("100%%r %x %é%"), "100%r %x %é%");
+        assert!(!filled("%h").contains(['%', '/']));
+        assert_eq!(filled("plain.flood"), "plain.flood");
+    }
 
     #[test]
     fn names_of_traces_need_no_quoting() {

@@ -69,6 +69,7 @@ pub(crate) fn of_outcome(outcome: &Outcome, anchor: &Anchor) -> RunMemory {
     let process = |peak: &floodmark_sampler::ProcessPeak| ProcessMemory {
         pid: u64::from(peak.pid.unsigned_abs()),
         parent_pid: None,
+        rank: None,
         name: peak.name.clone(),
         command: String::new(),
         start_time_ns: None,
@@ -79,6 +80,7 @@ pub(crate) fn of_outcome(outcome: &Outcome, anchor: &Anchor) -> RunMemory {
         peak_time_ns: None,
         rss_at_peak_bytes: None,
         peak_pss_bytes: None,
+        rss_at_peak_pss_bytes: None,
         peak_gpu_bytes: None,
         most_threads: None,
         cpu_ns: None,

@@ -18,7 +18,7 @@ use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
 use crate::exit::ExitStatus;
 use crate::pass::losses;
 use crate::printer::Printer;
-use crate::recording::{Place, Recording, anchor, name_of};
+use crate::recording::{Place, Recording, anchor, filled_in, name_of_run};
 use crate::run_memory::{self, PROCESSES};
 use crate::words::quoted;
 
@@ -34,14 +34,16 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Trace")]
 pub(crate) struct TraceArgs {
-    /// Write the trace here, as in run.flood [default: the command's name and, if there is one already,
-    /// a number]
+    /// Write the trace here, as in run.flood or run-%r.flood [default: the command's name, its rank in an MPI
+    /// job and, if there is one already, a number]
+    ///
+    /// %r is the rank in an MPI job, 0 without one; %h the host, %p our process, %% a percent sign
     #[arg(short, long, value_name = "NAME.flood")]
     pub(crate) output: Option<PathBuf>,
     /// Replace the trace if it exists
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
-    /// Write the summary as JSON to this file too; '-' is standard output
+    /// Write the summary as JSON to this file too, which may have %r; '-' is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -50,10 +52,15 @@ impl TraceArgs {
     /// The same for whoever records.
     pub(crate) fn place(&self, program: &str) -> Place {
         match &self.output {
-            None => Place::Numbered(name_of(program)),
-            Some(path) if self.overwrite => Place::Over(path.clone()),
-            Some(path) => Place::New(path.clone()),
+            None => Place::Numbered(name_of_run(program)),
+            Some(path) if self.overwrite => Place::Over(filled_in(path)),
+            Some(path) => Place::New(filled_in(path)),
         }
+    }
+
+    /// Where to write the summary for programs.
+    pub(crate) fn json(&self) -> Option<PathBuf> {
+        self.json.as_deref().map(filled_in)
     }
 }
 

@@ -61,7 +61,7 @@ numbered! {
 
 numbered! {
     /// What was read.
-    Metric: 24 {
+    Metric: 25 {
         /// Resident bytes.
         Rss = 1 "rss",
         /// Resident bytes that belong to no file.
@@ -110,6 +110,8 @@ numbered! {
         Live = 23 "live",
         /// Time between two sweeps, in nanoseconds.
         Interval = 24 "interval",
+        /// Number of a process in its MPI job; of a job, the one that all of it is.
+        Rank = 25 "rank",
     }
 }
 

@@ -6,9 +6,8 @@
 //! default, nothing is blocked that was not before. Being in our group, it gets Ctrl-C and Ctrl-Z from
 //! the terminal itself.
 //!
-//! It does *not* get a signal when we die: a recorder that is killed must not take the recorded with
-//! it. (Its pipes are another matter: whoever writes into a pipe that nobody reads gets SIGPIPE. With
-//! [`Capture::None`] there is no such pipe.)
+//! It does *not* get a signal when we die, and its output goes on to where ours went: a recorder that is
+//! killed must not take the recorded with it. (See `sys::keeper`.)
 #![expect(unsafe_code, reason = "code between fork and exec is unsafe to add")]
 
 use std::ffi::{OsStr, OsString};
@@ -17,11 +16,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use floodmark_event::OutputStream;
 
 use crate::error::{Error, Result};
+use crate::sys::keeper::Keeper;
 use crate::sys::limit::Limit;
 use crate::sys::{signal, terminal};
 use crate::tree::walk;
@@ -109,29 +109,61 @@ pub(crate) struct Surroundings {
     pub(crate) descriptors: Limit,
 }
 
+/// Where a command's output will go, made before it starts.
+pub(crate) struct Channels {
+    /// Our ends.
+    streams: Vec<(OutputStream, OwnedFd)>,
+    /// The command's ends.
+    theirs: Option<[OwnedFd; 2]>,
+    /// Our end of its terminal.
+    terminal: Option<OwnedFd>,
+}
+
+impl Channels {
+    pub(crate) fn open(capture: Capture) -> Result<Self> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(Error::system("copying a descriptor"));
+        let pipe = || io::pipe().map_err(Error::system("making a pipe"));
+        match capture {
+            Capture::None => Ok(Self { streams: Vec::new(), theirs: None, terminal: None }),
+            Capture::Pipes => {
+                let ((out, their_out), (err, their_err)) = (pipe()?, pipe()?);
+                let streams = vec![(OutputStream::Stdout, out.into()), (OutputStream::Stderr, err.into())];
+                Ok(Self { streams, theirs: Some([their_out.into(), their_err.into()]), terminal: None })
+            }
+            Capture::Terminal => {
+                let pair = open_terminal().map_err(Error::system("opening a terminal for the command"))?;
+                let streams = vec![(OutputStream::Terminal, copy(&pair.master)?)];
+                let theirs = Some([copy(&pair.slave)?, pair.slave]);
+                Ok(Self { streams, theirs, terminal: Some(pair.master) })
+            }
+        }
+    }
+
+    /// Starts a process that takes the streams over should we be killed; none where there are none.
+    pub(crate) fn keeper(&self) -> io::Result<Option<Keeper>> {
+        let to = |stream: OutputStream| match stream {
+            OutputStream::Stderr => libc::STDERR_FILENO,
+            _ => libc::STDOUT_FILENO,
+        };
+        let streams: Vec<_> = self.streams.iter().map(|(stream, from)| (from.as_fd(), to(*stream))).collect();
+        if streams.is_empty() { Ok(None) } else { Keeper::start(&streams).map(Some) }
+    }
+}
+
 /// Starts a command. When this returns the program itself runs.
-pub(crate) fn start(launch: &Launch, surroundings: Surroundings) -> Result<Started> {
+pub(crate) fn start(launch: &Launch, channels: Channels, surroundings: Surroundings) -> Result<Started> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments);
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    let mut ends = None;
-    match launch.capture {
-        Capture::None => {}
-        Capture::Pipes => {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Channels { streams, theirs, terminal } = channels;
+    let has_terminal = terminal.is_some();
+    if let Some([out, err]) = theirs {
+        if has_terminal && io::stdin().is_terminal() {
+            command.stdin(out.try_clone().map_err(Error::system("copying a descriptor"))?);
         }
-        Capture::Terminal => {
-            let pair = open_terminal().map_err(Error::system("opening a terminal for the command"))?;
-            let copy = || pair.slave.try_clone().map_err(Error::system("copying a descriptor"));
-            command.stdout(copy()?).stderr(copy()?);
-            if io::stdin().is_terminal() {
-                command.stdin(copy()?);
-            }
-            ends = Some(pair);
-        }
+        command.stdout(out).stderr(err);
     }
     let mask = signal::Mask::current();
-    let has_terminal = ends.is_some();
     let prepare = move || {
         mask.set();
         surroundings.ignored.iter().for_each(|number| signal::ignore(*number));
@@ -141,18 +173,7 @@ pub(crate) fn start(launch: &Launch, surroundings: Surroundings) -> Result<Start
     // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and
     // takes no lock.
     unsafe { command.pre_exec(prepare) };
-    let mut child = command.spawn().map_err(|error| refusal(&launch.program, error))?;
-    let mut streams = Vec::new();
-    streams.extend(child.stdout.take().map(|pipe| (OutputStream::Stdout, OwnedFd::from(pipe))));
-    streams.extend(child.stderr.take().map(|pipe| (OutputStream::Stderr, OwnedFd::from(pipe))));
-    let terminal = match ends {
-        None => None,
-        Some(pair) => {
-            let copy = pair.master.try_clone().map_err(Error::system("copying a descriptor"))?;
-            streams.push((OutputStream::Terminal, copy));
-            Some(pair.master)
-        }
-    };
+    let child = command.spawn().map_err(|error| refusal(&launch.program, error))?;
     let group = if has_terminal { Group::Other } else { Group::Ours };
     Ok(Started { pid: child.id() as i32, streams, terminal, group })
 }

@@ -15,6 +15,7 @@
 //! | [`sink`], [`observer`] | who is told |
 //! | [`stacks`] | what threads were doing at a peak |
 //! | [`outcome`], [`error`] | how it went, and why it did not |
+//! | `rank` | ranks of processes in an MPI job |
 //! | [`procfs`] | parsers of what the kernel writes |
 //! | `sys` | what the operating system is asked for |
 //!
@@ -29,6 +30,7 @@ pub mod outcome;
 mod output;
 pub mod pace;
 pub mod procfs;
+mod rank;
 pub mod sink;
 pub mod stacks;
 mod sys;
@@ -43,6 +45,7 @@ pub use outcome::{
     Cost, Exit, Note, Outcome, Peak, PeakSource, Peaks, ProcessCounts, ProcessPeak, TotalPeak,
 };
 pub use pace::Pace;
+pub use rank::own_rank;
 pub use sink::{Memory, Sink, TailSink};
 pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};
 pub use watch::{Births, PeakMode, Until, WatchProps, attach, run};

@@ -77,7 +77,8 @@ impl Outcome {
 /// never too high. Between two sweeps a single process may have been higher; its own mark says so.
 /// [`Peaks::rss`] is the highest sum with the largest such excess of *one* process added, as if the
 /// others had stood still: exact for a job of one process or one that dominates, and never below what
-/// was seen.
+/// was seen. It is too high, by that excess at most, where others grew after that process had shrunk:
+/// the truth lies between the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
     /// Highest sum of resident bytes, with what marks of the kernel add to it.

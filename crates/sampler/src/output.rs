@@ -5,9 +5,19 @@
 //! would without us, and sampling does not. When our reader is gone, what the command has written by
 //! then is still recorded, and then the command's stream is closed, so that it learns of it as it would
 //! without us.
+//!
+//! What comes through a pipe is copied to be recorded and stays in the pipe until it moves on to our
+//! stream, so that no byte is ever in our hands alone: should we be killed, the [`Keeper`] finds in the pipe
+//! exactly what has not been passed on. Of a terminal, and where our stream is a file that is appended to,
+//! that is not possible: what was read from a terminal is lost then, and what was just appended may come
+//! twice.
+//!
+//! The price: a command that gives pages to its pipe with `vmsplice` and writes to them once the pipe is empty
+//! may do so while they wait in the next pipe. It could not know of a next pipe without us either, because any
+//! reader may move pages on.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,10 +31,13 @@ use crate::outcome::Note;
 use crate::sink::Sink;
 use crate::sys::bell::Bell;
 use crate::sys::clock::Waiting;
-use crate::sys::{descriptor, signal};
+use crate::sys::keeper::Keeper;
+use crate::sys::{descriptor, pipe, signal};
 
 /// What is read at once, and all that is held of a stream.
 const CHUNK_BYTES: usize = 64 << 10;
+/// What a pipe holds at most.
+const MOST_PIPED_BYTES: usize = 1 << 20;
 /// How long to wait before asking again whether to give up.
 const RETRY_NS: u64 = 100_000_000;
 
@@ -109,15 +122,36 @@ impl Ends {
     }
 }
 
+/// What all streams of a command share.
+#[derive(Clone, Copy)]
+pub(crate) struct Passing<'a> {
+    pub(crate) sink: &'a dyn SharedSink,
+    pub(crate) marks: &'a Marks,
+    pub(crate) ends: &'a Ends,
+    /// Who else has the streams open.
+    pub(crate) keeper: Option<&'a Keeper>,
+}
+
 /// One stream.
 pub(crate) struct Pump<'a> {
     stream: OutputStream,
     from: File,
     to: File,
-    sink: &'a dyn SharedSink,
+    /// Where what is in the pipe is copied to; none if it has to be taken out.
+    copies: Option<Copies>,
+    /// Bytes that were recorded and are still in the pipe.
+    unpassed: usize,
     lines: Lines<'a>,
-    ends: &'a Ends,
+    shared: Passing<'a>,
     place: usize,
+}
+
+/// A pipe of our own.
+struct Copies {
+    into: PipeWriter,
+    from: PipeReader,
+    /// Whether our stream takes what comes from a pipe without our touching it.
+    can_transfer: bool,
 }
 
 /// Why a pump stops.
@@ -130,36 +164,34 @@ enum Stopped {
 
 impl<'a> Pump<'a> {
     /// Prepares to pass on what comes from `from`; not more than one pump per stream.
-    fn new(
-        (stream, from): (OutputStream, OwnedFd),
-        sink: &'a dyn SharedSink,
-        marks: &'a Marks,
-        ends: &'a Ends,
-    ) -> io::Result<Self> {
+    fn new((stream, from): (OutputStream, OwnedFd), shared: Passing<'a>) -> io::Result<Self> {
         let to = match stream {
             OutputStream::Stderr => io::stderr().as_fd().try_clone_to_owned()?,
             _ => io::stdout().as_fd().try_clone_to_owned()?,
         };
         // Our end only: the command's end is another description.
         descriptor::never_block(from.as_fd())?;
+        let copies = match stream {
+            OutputStream::Terminal => None,
+            _ => io::pipe().ok().map(|(from, into)| Copies { into, from, can_transfer: true }),
+        };
         let place = stream as usize - 1;
-        ends.threads[place].store(-1, Ordering::Release);
-        Ok(Self { stream, from: from.into(), to: to.into(), sink, lines: Lines::new(marks), ends, place })
+        shared.ends.threads[place].store(-1, Ordering::Release);
+        let lines = Lines::new(shared.marks);
+        Ok(Self { stream, from: from.into(), to: to.into(), copies, unpassed: 0, lines, shared, place })
     }
 
     /// Starts a thread that passes everything on.
     pub(crate) fn start<'s>(
         scope: &'s Scope<'s, '_>,
         (stream, from): (OutputStream, OwnedFd),
-        sink: &'s dyn SharedSink,
-        marks: &'s Marks,
-        ends: &'s Ends,
+        shared: Passing<'s>,
     ) -> Result<ScopedJoinHandle<'s, Option<Note>>, Note> {
-        let started = Pump::new((stream, from), sink, marks, ends).and_then(|pump| {
+        let started = Pump::new((stream, from), shared).and_then(|pump| {
             thread::Builder::new().name("floodmark-output".into()).spawn_scoped(scope, || pump.run())
         });
         started.map_err(|error| {
-            ends.has_none(stream);
+            shared.ends.has_none(stream);
             Note::OutputFailed { stream, why: error.to_string() }
         })
     }
@@ -167,16 +199,20 @@ impl<'a> Pump<'a> {
     /// Passes everything on until the end.
     fn run(mut self) -> Option<Note> {
         signal::leave_to_others();
-        self.ends.threads[self.place].store(signal::this_thread(), Ordering::Release);
+        let Passing { sink, ends, keeper, .. } = self.shared;
+        ends.threads[self.place].store(signal::this_thread(), Ordering::Release);
         let mut buffer = vec![0; CHUNK_BYTES];
         let stopped = self.pass_on(&mut buffer);
         if let Stopped::Refused(_) | Stopped::GaveUp = stopped {
             self.record_rest(&mut buffer);
         }
         let at_ns = monotonic_ns();
-        let Self { stream, sink, mut lines, ends, place, from, .. } = self;
+        let Self { stream, mut lines, place, from, .. } = self;
         lines.finish(|name| tell(sink, |sink| sink.mark(at_ns, name)));
         drop(from);
+        if let (Stopped::Refused(_), Some(keeper)) = (&stopped, keeper) {
+            keeper.close(place);
+        }
         ends.threads[place].store(0, Ordering::Release);
         ends.done.ring();
         match stopped {
@@ -191,12 +227,11 @@ impl<'a> Pump<'a> {
     fn pass_on(&mut self, buffer: &mut [u8]) -> Stopped {
         let mut is_over = false;
         loop {
-            match self.from.read(buffer) {
+            match self.look(buffer) {
                 Ok(0) => return Stopped::Ended,
                 Ok(length) => {
-                    let bytes = &buffer[..length];
-                    self.record(bytes);
-                    match self.write(bytes) {
+                    self.record(&buffer[..length]);
+                    match self.write(&mut buffer[..length]) {
                         Stopped::Ended => {}
                         stopped => return stopped,
                     }
@@ -206,7 +241,7 @@ impl<'a> Pump<'a> {
                     io::ErrorKind::WouldBlock if is_over => return Stopped::Ended,
                     io::ErrorKind::WouldBlock => {
                         let mut waiting =
-                            Waiting::new([Some(self.from.as_fd()), Some(self.ends.over.as_fd())]);
+                            Waiting::new([Some(self.from.as_fd()), Some(self.shared.ends.over.as_fd())]);
                         let _ = waiting.until(None);
                         is_over = waiting.is_ready(1);
                     }
@@ -217,9 +252,18 @@ impl<'a> Pump<'a> {
         }
     }
 
+    /// Reads what is there next. Of a pipe it stays there.
+    fn look(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(copies) = &mut self.copies else { return self.from.read(buffer) };
+        let length = pipe::copy(self.from.as_fd(), copies.into.as_fd(), buffer.len())?;
+        copies.from.read_exact(&mut buffer[..length])?;
+        self.unpassed = length;
+        Ok(length)
+    }
+
     fn record(&mut self, bytes: &[u8]) {
         let at_ns = monotonic_ns();
-        tell(self.sink, |sink| {
+        tell(self.shared.sink, |sink| {
             sink.output(at_ns, self.stream, bytes);
             self.lines.feed(bytes, |name| sink.mark(at_ns, name));
         });
@@ -227,21 +271,33 @@ impl<'a> Pump<'a> {
 
     /// Records what has been written by now, without passing it on.
     fn record_rest(&mut self, buffer: &mut [u8]) {
+        while self.unpassed > 0 {
+            let most = self.unpassed.min(buffer.len());
+            match self.from.read(&mut buffer[..most]) {
+                Ok(length @ 1..) => self.unpassed -= length,
+                _ => return,
+            }
+        }
         if self.stream == OutputStream::Terminal {
             // Others have our end of the terminal too, so closing it tells nobody. Whose terminal is
             // gone gets this signal, which the loop passes on.
             signal::send(std::process::id() as i32, libc::SIGHUP);
             self.record_until_over(buffer);
         }
-        while let Ok(length @ 1..) = self.from.read(buffer) {
+        // Whoever writes on and on must learn that nobody reads.
+        let mut left = MOST_PIPED_BYTES;
+        while left > 0
+            && let Ok(length @ 1..) = self.from.read(buffer)
+        {
             self.record(&buffer[..length]);
+            left = left.saturating_sub(length);
         }
     }
 
     fn record_until_over(&mut self, buffer: &mut [u8]) {
         let mut is_over = false;
         while !is_over {
-            let mut waiting = Waiting::new([Some(self.from.as_fd()), Some(self.ends.over.as_fd())]);
+            let mut waiting = Waiting::new([Some(self.from.as_fd()), Some(self.shared.ends.over.as_fd())]);
             let _ = waiting.until(None);
             is_over = waiting.is_ready(1);
             match self.from.read(buffer) {
@@ -252,16 +308,18 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> Stopped {
-        while !bytes.is_empty() {
-            if self.ends.give_up.load(Ordering::Acquire) {
+    /// Passes on what was looked at.
+    fn write(&mut self, bytes: &mut [u8]) -> Stopped {
+        let mut passed = 0;
+        while passed < bytes.len() {
+            if self.shared.ends.give_up.load(Ordering::Acquire) {
                 return Stopped::GaveUp;
             }
-            match self.to.write(bytes) {
-                Ok(length) => bytes = &bytes[length..],
+            match self.write_some(&mut bytes[passed..]) {
+                Ok(length) => passed += length,
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
-                    // Somebody made our stream so; that is theirs to decide.
+                    // A pipe is full, or somebody made our stream so; that is theirs to decide.
                     io::ErrorKind::WouldBlock => {
                         descriptor::wait_for_room(self.to.as_fd(), RETRY_NS);
                     }
@@ -270,6 +328,27 @@ impl<'a> Pump<'a> {
             }
         }
         Stopped::Ended
+    }
+
+    /// Passes on some of what was looked at; says how much.
+    fn write_some(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(copies) = &mut self.copies else { return self.to.write(bytes) };
+        if copies.can_transfer {
+            match pipe::transfer(self.from.as_fd(), self.to.as_fd(), bytes.len()) {
+                // A file that is appended to, for example.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => copies.can_transfer = false,
+                result => {
+                    let length = result?;
+                    self.unpassed -= length;
+                    return Ok(length);
+                }
+            }
+        }
+        let length = self.to.write(bytes)?;
+        // They are still in the pipe, and go now.
+        self.from.read_exact(&mut bytes[..length])?;
+        self.unpassed -= length;
+        Ok(length)
     }
 }
 

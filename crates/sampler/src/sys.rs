@@ -5,9 +5,11 @@
 pub(crate) mod bell;
 pub(crate) mod clock;
 pub(crate) mod descriptor;
+pub(crate) mod keeper;
 pub(crate) mod limit;
 pub(crate) mod netlink;
 pub(crate) mod nice;
+pub(crate) mod pipe;
 pub(crate) mod search;
 pub(crate) mod signal;
 pub(crate) mod terminal;

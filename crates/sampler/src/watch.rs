@@ -9,7 +9,9 @@
 //! about its children is its own business). We never end because of a signal while the command lives,
 //! however often it comes: whether to end is the command's decision, as it would be without us. Once
 //! the command is over and only processes that it left behind are being watched, the next SIGINT,
-//! SIGTERM, SIGHUP or SIGQUIT ends the watching and leaves them running.
+//! SIGTERM, SIGHUP or SIGQUIT ends the watching and leaves them running. Once all is over and only our
+//! reader is slow, one such signal, the command's own included, is not yet a reason to drop output; the next
+//! is. What has arrived when the end is noticed was meant for the command.
 
 mod births;
 mod ends;
@@ -29,7 +31,7 @@ use std::thread;
 use floodmark_event::clock::monotonic_ns;
 
 use crate::error::{Error, Result};
-use crate::launch::{self, Group, Launch, Started};
+use crate::launch::{self, Channels, Group, Launch, Started};
 use crate::marks::Marks;
 use crate::metrics::cgroup::Cgroup;
 use crate::metrics::gpu::Gpus;
@@ -37,11 +39,12 @@ use crate::metrics::memory::Keep;
 use crate::metrics::total::{self, Totals};
 use crate::observer::Observer;
 use crate::outcome::{Cost, Exit, Note, Outcome};
-use crate::output::{self, Ends, Pump, SharedSink};
+use crate::output::{self, Ends, Passing, Pump, SharedSink};
 use crate::pace::Pace;
 use crate::procfs;
 use crate::sink::Sink;
 use crate::sys::clock::{Waiting, process_cpu_ns};
+use crate::sys::keeper::Keeper;
 use crate::sys::limit::Limit;
 use crate::sys::signal::{self, Arrived, Sender, Signals};
 use crate::sys::terminal::{self, Raw};
@@ -121,8 +124,8 @@ pub enum Until {
     /// When the last process of the tree is over.
     #[default]
     Tree,
-    /// When the command itself is over; what it left behind goes on unwatched, and its captured output
-    /// has no reader any more.
+    /// When the command itself is over; what it left behind goes on unwatched, and a process of ours
+    /// passes its output on until it ends.
     Command,
 }
 
@@ -159,14 +162,19 @@ pub fn run(
     let signals = listen()?;
     let ends = Ends::new().map_err(Error::system("making a bell"))?;
     let _orphans = Orphans::adopt().map_err(Error::system("becoming the parent of orphans"))?;
-    let before = Before::open(props);
+    let channels = Channels::open(launch.capture)?;
+    // Where no process is to be had the command will not start either.
+    let keeper = channels.keeper().map_err(Error::system("starting a process"))?;
+    let mut before = Before::open(props);
+    before.strangers.extend(keeper.as_ref().map(Keeper::pid));
     let began = Began::now();
     let surroundings = launch::Surroundings { ignored: signals.ignored(), descriptors: turn.descriptors };
-    let started = launch::start(launch, surroundings)?;
+    let started = launch::start(launch, channels, surroundings)?;
     let name = launch.name();
     let command = launch.command_line();
     let sink = Mutex::new(sink);
-    let watch = Watch { props, observer, signals, ends: &ends, began, name, command };
+    let watch =
+        Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
     Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, before))
 }
 
@@ -189,7 +197,9 @@ pub fn attach(
     let before = Before::open(props);
     let sink = Mutex::new(sink);
     let (name, command) = walk::describe(pid, &found.name);
-    let watch = Watch { props, observer, signals, ends: &ends, began: Began::now(), name, command };
+    let (began, keeper) = (Began::now(), None);
+    let watch =
+        Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
     Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, before))
 }
 
@@ -250,6 +260,9 @@ struct Watch<'a> {
     observer: &'a mut dyn Observer,
     signals: Signals,
     ends: &'a Ends,
+    keeper: Option<Keeper>,
+    /// Whether we were told to end, or the command was.
+    is_told_to_end: bool,
     began: Began,
     name: String,
     command: String,
@@ -287,6 +300,8 @@ impl Watch<'_> {
             surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
         });
         let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
+        let keeper = self.keeper.take();
+        let passing = Passing { sink, marks: &self.props.marks, ends: self.ends, keeper: keeper.as_ref() };
         let (finished_ns, mut notes) = thread::scope(|scope| {
             let spawn = |name: &str| thread::Builder::new().name(name.into());
             let (requests, answers) = server;
@@ -294,7 +309,7 @@ impl Watch<'_> {
                 spawn("floodmark-total").spawn_scoped(scope, move || total::serve(&requests, &answers));
             let mut pumps = Vec::new();
             for stream in streams {
-                match Pump::start(scope, stream, sink, &self.props.marks, self.ends) {
+                match Pump::start(scope, stream, passing) {
                     Ok(pump) => pumps.push(pump),
                     Err(note) => recorder.notes.push(note),
                 }
@@ -317,6 +332,9 @@ impl Watch<'_> {
             (finished_ns, notes)
         });
         drop(raw);
+        if let Some(keeper) = keeper.filter(|_| recorder.counts().left > 0) {
+            keeper.take_over();
+        }
         if let Some(gpus) = gpus {
             gpus.finish();
         }
@@ -351,9 +369,17 @@ impl Watch<'_> {
         }
         let deadline_ns = self.props.at_most_ns.map(|most| self.began.at_ns.saturating_add(most));
         let mut idle = IdleWakes::default();
+        let mut has_ended = false;
         loop {
             let stir = recorder.drain_events();
             let now_ns = monotonic_ns();
+            if recorder.is_root_over && !has_ended {
+                has_ended = true;
+                self.take_signals_of_the_past();
+                if recorder.origin == Origin::Launched {
+                    recorder.reap();
+                }
+            }
             if stir == Stir::Tree {
                 recorder.pacer.stir(now_ns);
             }
@@ -388,17 +414,20 @@ impl Watch<'_> {
     }
 
     /// Does what signals say; says whether they end the watching.
-    fn take_signals(&self, recorder: &mut Recorder<'_>, link: &Link<'_>) -> Then {
+    fn take_signals(&mut self, recorder: &mut Recorder<'_>, link: &Link<'_>) -> Then {
         let mut then = Then::GoOn;
         let mut has_children = false;
         let has_command = recorder.origin == Origin::Launched && !recorder.is_root_over;
-        self.signals.drain(|arrived| match arrived.number {
-            libc::SIGCHLD => has_children = true,
-            libc::SIGCONT => link.continued(),
-            libc::SIGWINCH => link.resized(),
-            number if has_command => link.pass_on(Arrived { number, ..arrived }),
-            number if ENDING.contains(&number) => then = Then::Stop,
-            _ => {}
+        self.signals.drain(|arrived| {
+            self.is_told_to_end |= ENDING.contains(&arrived.number);
+            match arrived.number {
+                libc::SIGCHLD => has_children = true,
+                libc::SIGCONT => link.continued(),
+                libc::SIGWINCH => link.resized(),
+                number if has_command => link.pass_on(Arrived { number, ..arrived }),
+                number if ENDING.contains(&number) => then = Then::Stop,
+                _ => {}
+            }
         });
         if has_children && recorder.origin == Origin::Launched {
             // Children of our own, started by somebody in this process, are known by their births.
@@ -408,8 +437,15 @@ impl Watch<'_> {
         then
     }
 
-    /// Waits until all output is passed on, or until a signal says that nobody wants it.
-    fn finish_output(&self) {
+    /// Takes what arrived before we learned that the command is over: a key of the terminal reaches us not
+    /// later than the command that it ends.
+    fn take_signals_of_the_past(&mut self) {
+        self.signals.drain(|arrived| self.is_told_to_end |= ENDING.contains(&arrived.number));
+    }
+
+    /// Waits until all output is passed on, or until a second signal says that nobody wants it.
+    fn finish_output(&mut self) {
+        self.take_signals_of_the_past();
         self.ends.close();
         while self.ends.is_busy() {
             let bell = self.ends.done();
@@ -417,7 +453,8 @@ impl Watch<'_> {
             let _ = waiting.until(Some(monotonic_ns() + 100_000_000));
             bell.quiet();
             self.signals.drain(|arrived| {
-                if ENDING.contains(&arrived.number) {
+                let is_ending = ENDING.contains(&arrived.number);
+                if is_ending && std::mem::replace(&mut self.is_told_to_end, true) {
                     self.ends.give_up();
                 }
             });

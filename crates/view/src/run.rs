@@ -1,5 +1,7 @@
 //! Runs: how a command ended, how high its memory rose, when, in which process and phase.
 
+use std::collections::BTreeMap;
+
 use floodmark_analyze::{PhaseMemory, ProcessMemory, RunMemory};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
 
@@ -151,6 +153,25 @@ impl RunSummary {
     }
 }
 
+/// How many ranks there were, and how far their peaks lie apart.
+fn ranks(memory: &RunMemory) -> Option<String> {
+    // A rank may be several processes, a script and what it runs.
+    let mut peaks: BTreeMap<u64, u64> = BTreeMap::new();
+    for process in &memory.process_list {
+        if let Some(rank) = process.rank {
+            let peak = peaks.entry(rank).or_default();
+            *peak = process.peak_rss_bytes.max(*peak);
+        }
+    }
+    let (lowest, highest) =
+        (peaks.iter().min_by_key(|peak| peak.1)?, peaks.iter().max_by_key(|peak| peak.1)?);
+    if peaks.len() < 2 || memory.processes_omitted > 0 {
+        return None;
+    }
+    let peak = |(rank, bytes): (&u64, &u64)| format!("{} (rank {rank})", format_bytes(*bytes));
+    Some(format!("{}, peak RSS from {} to {}", peaks.len(), peak(lowest), peak(highest)))
+}
+
 /// Named facts under one another.
 struct Facts<'a> {
     text: Lines,
@@ -166,8 +187,10 @@ impl Facts<'_> {
     }
 }
 
-/// What else had memory: devices and groups.
+/// Ranks, and what else had memory: devices and groups.
 fn memory_facts(memory: &RunMemory, start_ns: Option<i64>, facts: &mut Facts<'_>) {
+    facts.add("rank", memory.rank.map(|rank| rank.to_string()));
+    facts.add("ranks", ranks(memory));
     for device in &memory.devices {
         let of = device.total_bytes.map(|bytes| format!(" of {}", format_bytes(bytes)));
         let when = after(device.peak_time_ns, start_ns);
@@ -247,6 +270,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
     let mut table = Table::new([
         Column::long("process"),
         Column::figure("pid"),
+        Column::figure("rank"),
         Column::figure("peak RSS"),
         Column::figure("at the peak").rank(2),
         Column::figure("PSS").rank(3),
@@ -259,9 +283,16 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
         table.row([
             Cell::from(&process.name),
             Cell::from(process.pid.to_string()),
+            Cell::from(process.rank.map_or_else(|| "-".into(), |rank| rank.to_string())),
             Cell::from(format!("{about}{}", format_bytes(process.peak_rss_bytes))),
             bytes(process.rss_at_peak_bytes),
-            bytes(process.peak_pss_bytes),
+            Cell::from(process.peak_pss_bytes.map_or_else(
+                || "-".into(),
+                |pss| {
+                    let about = if process.has_pss_of_peak() { "" } else { "≥ " };
+                    format!("{about}{}", format_bytes(pss))
+                },
+            )),
             bytes(process.peak_gpu_bytes),
             Cell::from(process.wait_status.map_or_else(|| "-".into(), ending)),
         ]);
@@ -270,6 +301,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
     table.keep(&[
         true,
         true,
+        memory.rank.is_none() && any(|process| process.rank.is_some()),
         true,
         list.len() > 1,
         any(|process| process.peak_pss_bytes.is_some()),
@@ -359,6 +391,7 @@ mod tests {
         ProcessMemory {
             pid,
             parent_pid: None,
+            rank: None,
             name: name.into(),
             command: String::new(),
             start_time_ns: None,
@@ -369,6 +402,7 @@ mod tests {
             peak_time_ns: None,
             rss_at_peak_bytes: Some(mib << 19),
             peak_pss_bytes: None,
+            rss_at_peak_pss_bytes: None,
             peak_gpu_bytes: None,
             most_threads: None,
             cpu_ns: None,
@@ -451,6 +485,31 @@ Peak 300.0 MiB (314,572,800 bytes) resident at 1.75 s, in phase step 1
 note: births came too fast
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn ranks_stand_beside_their_processes() {
+        let ranked =
+            |name, pid, mib, rank| ProcessMemory { rank, wait_status: Some(0), ..process(name, pid, mib) };
+        let mut app = ranked("app", 12, 40, Some(1));
+        (app.peak_pss_bytes, app.rss_at_peak_pss_bytes) = (Some(30 << 20), Some(39 << 20));
+        let mut small = ranked("app", 11, 10, Some(0));
+        (small.peak_pss_bytes, small.rss_at_peak_pss_bytes) = (Some(2 << 20), Some(3 << 20));
+        let process_list = vec![app, ranked("sh", 10, 2, Some(1)), small, ranked("mpiexec", 9, 1, None)];
+        let memory = RunMemory { process_list, ..RunMemory::default() };
+        let text = memory_text(&memory, None, &Layout { width: 80, ..Layout::default() });
+        let expected = "\x20 ranks        2, peak RSS from 10.0 MiB (rank 0) to 40.0 MiB (rank 1)
+
+  process  pid  rank  peak RSS  at the peak         PSS
+  app       12     1  40.0 MiB     20.0 MiB    30.0 MiB
+  sh        10     1  2.00 MiB     1.00 MiB           -
+  app       11     0  10.0 MiB     5.00 MiB  ≥ 2.00 MiB
+  mpiexec    9     -  1.00 MiB    512.0 KiB           -
+";
+        assert_eq!(text.split_once("\n\n").map(|(_, rest)| rest), Some(expected), "{text}");
+        // What is one rank as a whole says so once.
+        let text = memory_text(&RunMemory { rank: Some(3), ..memory }, None, &Layout::default());
+        assert!(text.contains("  rank         3\n") && !text.contains("pid  rank"), "{text}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) struct Observed {
     pub(super) peak_rss_bytes: Option<u64>,
     /// Few of the metrics there are, so a list is smaller and as fast as an array.
     gauges: Vec<Gauge>,
+    /// Resident bytes when the highest proportional size was read.
+    pub(super) rss_at_pss: Option<u64>,
     /// Whether its end is past.
     pub(super) is_over: bool,
     /// The highest sample since its high-water mark was last read, and when that was.
@@ -61,6 +63,7 @@ impl Observed {
             wait_status: None,
             peak_rss_bytes: None,
             gauges: Vec::new(),
+            rss_at_pss: None,
             is_over: false,
             highest: None,
         }
@@ -85,6 +88,9 @@ impl Observed {
 
     pub(super) fn set(&mut self, row: &SampleRow) {
         let SampleRow { time_ns, metric, value, .. } = *row;
+        if metric == Metric::Pss && self.gauge(metric).is_none_or(|gauge| value > gauge.high) {
+            self.rss_at_pss = self.gauge(Metric::Rss).map(|gauge| gauge.last);
+        }
         match self.gauges.iter_mut().find(|gauge| gauge.metric == metric) {
             None => self.gauges.push(Gauge { metric, last: value, high: value, high_ns: time_ns }),
             Some(gauge) => {

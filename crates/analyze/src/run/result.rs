@@ -27,6 +27,8 @@ pub struct RunMemory {
     pub peak_pss_bytes: Option<u64>,
     /// When it was reached.
     pub peak_pss_time_ns: Option<i64>,
+    /// Rank in an MPI job that all of it is; none where it is no rank, or more than one.
+    pub rank: Option<u64>,
     /// Processes that were seen.
     pub processes: u64,
     /// Most processes at one time, where it is known.
@@ -60,6 +62,8 @@ pub struct ProcessMemory {
     pub pid: u64,
     /// That of its parent, if it was seen.
     pub parent_pid: Option<u64>,
+    /// Its rank in an MPI job.
+    pub rank: Option<u64>,
     /// Name of its last program.
     pub name: String,
     /// Command line of that.
@@ -80,6 +84,8 @@ pub struct ProcessMemory {
     pub rss_at_peak_bytes: Option<u64>,
     /// Highest proportional set size that was read.
     pub peak_pss_bytes: Option<u64>,
+    /// Resident bytes when that was read: with much less than the peak, it says little of the peak.
+    pub rss_at_peak_pss_bytes: Option<u64>,
     /// Most bytes of devices.
     pub peak_gpu_bytes: Option<u64>,
     /// Most threads.
@@ -107,6 +113,14 @@ pub struct PhaseMemory {
     pub start_rss_bytes: u64,
     /// Resident bytes when it ended.
     pub end_rss_bytes: u64,
+}
+
+impl ProcessMemory {
+    /// Whether its highest proportional size was read when it was about as high as it ever was. Else it may
+    /// have been higher later, or before.
+    pub fn has_pss_of_peak(&self) -> bool {
+        self.rss_at_peak_pss_bytes.is_some_and(|rss| rss >= self.peak_rss_bytes - self.peak_rss_bytes / 20)
+    }
 }
 
 impl PhaseMemory {
@@ -167,6 +181,7 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         peak_seen_bytes: seen_bytes,
         peak_pss_bytes: total.map(|(bytes, _)| bytes),
         peak_pss_time_ns: total.and_then(|(_, time_ns)| time_ns),
+        rank: rank(of(SubjectKind::Job)),
         processes,
         most_processes: jobs(Metric::Processes),
         processes_omitted: processes - process_list.len() as u64,
@@ -180,6 +195,13 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         wait_status: of(SubjectKind::Job).find_map(|job| job.wait_status),
         unknown_samples: fold.unknown,
     }
+}
+
+/// The rank that all jobs have.
+fn rank<'a>(jobs: impl Iterator<Item = &'a Observed>) -> Option<u64> {
+    let mut ranks = jobs.map(|job| job.gauge(Metric::Rank).map(|gauge| gauge.last));
+    let first = ranks.next()?;
+    ranks.all(|rank| rank == first).then_some(first)?
 }
 
 /// The highest processes, and how many there are in all.
@@ -203,6 +225,7 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
         ProcessMemory {
             pid: one.number,
             parent_pid: parent.map(|parent| parent.number),
+            rank: one.gauge(Metric::Rank).map(|gauge| gauge.last),
             name: one.name.clone(),
             command: one.detail.clone(),
             start_time_ns: one.start_ns,
@@ -213,6 +236,7 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
             peak_time_ns: one.gauge(Metric::Rss).map(|gauge| gauge.high_ns),
             rss_at_peak_bytes: knows_instant.then(rss_at_peak),
             peak_pss_bytes: high(Metric::Pss),
+            rss_at_peak_pss_bytes: one.rss_at_pss,
             peak_gpu_bytes: high(Metric::GpuUsed),
             most_threads: high(Metric::Threads),
             cpu_ns: high(Metric::CpuTime),

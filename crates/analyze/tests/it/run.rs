@@ -183,6 +183,36 @@ fn devices_groups_and_own_cost_are_told() {
 }
 
 #[test]
+fn ranks_and_what_a_proportional_size_is_worth_are_told() {
+    let subjects = subjects([
+        subject(1, SubjectKind::Job, 0, 0),
+        subject(2, SubjectKind::Process, 10, 0),
+        subject(3, SubjectKind::Process, 11, 0),
+    ]);
+    let rows = [
+        row(1, 1, Metric::Rank, 5),
+        row(1, 2, Metric::Rank, 3),
+        row(1, 2, Metric::Rss, 10),
+        row(1, 2, Metric::Pss, 8),
+        row(2, 2, Metric::Rss, 100),
+        row(2, 3, Metric::Rss, 100),
+        row(2, 3, Metric::Pss, 60),
+        row(3, 3, Metric::Rss, 102),
+        row(3, 3, Metric::Pss, 50),
+    ];
+    let run = fold(&subjects, &[], &rows);
+    assert_eq!(run.rank, Some(5));
+    let [second, first] = &run.process_list[..] else { panic!("{run:?}") };
+    assert_eq!((first.rank, first.peak_pss_bytes, first.rss_at_peak_pss_bytes), (Some(3), Some(8), Some(10)));
+    assert!(!first.has_pss_of_peak(), "it was read long before the peak");
+    assert_eq!(
+        (second.rank, second.peak_pss_bytes, second.rss_at_peak_pss_bytes),
+        (None, Some(60), Some(100))
+    );
+    assert!(second.has_pss_of_peak());
+}
+
+#[test]
 fn a_limit_shortens_the_list_and_says_so() {
     let subjects = subjects((1..=9).map(|at| subject(at, SubjectKind::Process, at, 1)));
     let rows: Vec<SampleRow> = (1..=9).map(|at| row(1, at, Metric::Rss, at % 4)).collect();

@@ -46,7 +46,7 @@ impl AttachArgs {
         let place = self.trace.place(&format!("pid-{}", self.pid));
         let target = Target::Process(self.pid);
         let command = command_of(self.pid);
-        let json = self.trace.json.clone();
+        let json = self.trace.json();
         let stacks = self.stacks.props();
         Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
     }

@@ -10,11 +10,13 @@ use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
 use floodmark_sampler::stacks::Tool;
 use floodmark_sampler::{Capture, Launch, StackMethod, StackProps, StackWhen};
+use floodmark_store::is_trace;
 
 use crate::args::Cli;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::reading::has_samples;
 use crate::recording::Place;
 use crate::watching::{SamplingArgs, Target, Watch, parse_seconds};
 use crate::words::{quoted, words};
@@ -189,10 +191,14 @@ impl MemoryLoggerArgs {
 
     fn show(&self, printer: &Printer) -> Result<ExitStatus> {
         for file in self.read.iter().chain(&self.plot) {
-            let mut typed = vec![OsString::from("floodmark"), "read".into(), found(file).into()];
+            let path = found(file);
+            let mut typed = vec![OsString::from("floodmark"), "read".into(), path.clone().into()];
             let options =
                 [(self.stdout, "--stdout"), (self.separate, "--separate"), (self.pstack, "--pstack")];
             typed.extend(options.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
+            if is_trace(&path) && has_samples(&path)? {
+                typed.extend(["--layout".into(), "original".into()]);
+            }
             let cli = Cli::try_parse_from(typed)?;
             if let Some(command) = cli.command {
                 super::run(command, printer)?;

@@ -57,6 +57,7 @@ Examples:
   floodmark run --interval 2ms --json run.json -- ./solver
   floodmark run --stacks python -- python train.py
   floodmark run -- mpiexec -n 4 ./solver
+  mpiexec -n 4 floodmark run -o run-%r.flood -- ./solver
   floodmark run --run \"./solver -i 'my input.i'\"
 
 Exit codes: the command's own; 127 it was not found, 126 it could not be run, 2 Floodmark failed
@@ -91,7 +92,7 @@ impl RunArgs {
         let place = self.trace.place(&launch.program.to_string_lossy());
         let command = command_line(&launch);
         let target = Target::Command(launch);
-        let json = self.trace.json.clone();
+        let json = self.trace.json();
         let stacks = self.stacks.props();
         Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
     }

@@ -1,5 +1,6 @@
 //! Rows become lines, in whatever form was asked for.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use anyhow::Result;
 use floodmark_convert::samples::{Extent, Level, Levels, Series};
 use floodmark_convert::{Format, Seen, recognize};
 use floodmark_event::units::Instant;
-use floodmark_event::{SampleRow, StackSampleRow, SubjectKind, Tables};
+use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
 use floodmark_view::{
@@ -31,6 +32,8 @@ pub(super) struct Lines<'a> {
     left: Option<usize>,
     /// Time of the first row.
     start_ns: Option<i64>,
+    /// Ranks of processes in an MPI job.
+    ranks: HashMap<u64, u64>,
 }
 
 enum Written {
@@ -91,7 +94,7 @@ impl<'a> Lines<'a> {
         };
         let levels = extent.map(|extent| Levels::new(extent.series));
         let (text, held, left, start_ns) = (String::new(), String::new(), props.limit, None);
-        Ok(Self { props, layout, levels, form, text, held, left, start_ns })
+        Ok(Self { props, layout, levels, form, text, held, left, start_ns, ranks: HashMap::new() })
     }
 
     /// What stands before the first row.
@@ -166,6 +169,9 @@ impl<'a> Lines<'a> {
 
     /// Takes a sample; returns the total of the sweep before, if that is over.
     fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<Level> {
+        if row.metric == Metric::Rank {
+            self.ranks.insert(row.subject, row.value);
+        }
         let (props, form) = (self.props, &mut self.form);
         let levels = self.levels.get_or_insert_with(|| {
             let series = Series::guess(row, tables, props.metric);
@@ -183,10 +189,8 @@ impl<'a> Lines<'a> {
         if !self.is_within(time_ns) {
             return;
         }
-        let report = |(subject, bytes): (u64, u64)| {
-            let name = tables.subjects.get(&subject).map_or_else(String::new, subject_name);
-            Reported { name, bytes }
-        };
+        let report =
+            |(subject, bytes): (u64, u64)| Reported { name: named(subject, &self.ranks, tables), bytes };
         let reports = reports.into_iter().map(report).collect();
         let memory = MemoryAt { time_ns, total_bytes: total, reports };
         match &mut self.form {
@@ -218,7 +222,8 @@ impl<'a> Lines<'a> {
                     Seen::Scope(row) => compact.scope(row, tables, &layout),
                     Seen::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
                     Seen::Stack(row) if props.stacks == Show::Yes => {
-                        compact.stack(row.time_ns, &whose(row, tables), &stack_lines(row, tables), &layout)
+                        let whose = whose(row, &self.ranks, tables);
+                        compact.stack(row.time_ns, &whose, &stack_lines(row, tables), &layout)
                     }
                     _ => String::new(),
                 };
@@ -242,9 +247,15 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Name of a subject, with its rank if it has one.
+fn named(subject: u64, ranks: &HashMap<u64, u64>, tables: &Tables) -> String {
+    let name = tables.subjects.get(&subject).map_or_else(String::new, subject_name);
+    ranks.get(&subject).map_or_else(|| name.clone(), |rank| format!("{name} rank {rank}"))
+}
+
 /// Whose stack it is, and why it was taken.
-fn whose(row: &StackSampleRow, tables: &Tables) -> String {
-    let subject = tables.subjects.get(&row.subject).map_or_else(String::new, subject_name);
+fn whose(row: &StackSampleRow, ranks: &HashMap<u64, u64>, tables: &Tables) -> String {
+    let subject = named(row.subject, ranks, tables);
     let thread = if row.thread == 0 { String::new() } else { format!(", thread {}", row.thread) };
     format!("{subject}{thread} ({})", row.reason.name())
 }

@@ -12,6 +12,8 @@ mod help;
 mod hostile;
 mod inputs;
 mod json;
+mod mpi;
+mod passing_on;
 mod recording;
 mod replay;
 mod running;

@@ -17,7 +17,7 @@ use crate::terminal::assert_fits;
 const MIB: u64 = 1 << 20;
 
 /// What was written to a stream, as the trace has it.
-fn written(test: &CliTest, trace: &str, stream: OutputStream) -> Vec<u8> {
+pub(crate) fn written(test: &CliTest, trace: &str, stream: OutputStream) -> Vec<u8> {
     let trace = Trace::open(&test.path(trace)).unwrap();
     let mut scan = trace.rows::<OutputRow>(&ScanProps::default()).unwrap();
     let (mut rows, mut bytes) = (Vec::new(), Vec::new());
@@ -27,11 +27,11 @@ fn written(test: &CliTest, trace: &str, stream: OutputStream) -> Vec<u8> {
     bytes
 }
 
-fn json_of(test: &CliTest, name: &str) -> Value {
+pub(crate) fn json_of(test: &CliTest, name: &str) -> Value {
     serde_json::from_str(&test.read(name)).unwrap()
 }
 
-fn info(test: &CliTest, trace: &str) -> Value {
+pub(crate) fn info(test: &CliTest, trace: &str) -> Value {
     test.run(&["info", trace, "--json"]).json()
 }
 
@@ -47,19 +47,19 @@ fn start_ready(test: &CliTest, args: &[&str]) -> (Child, BufReader<std::process:
     (child, output)
 }
 
-fn send(signal: &str, to: &str) {
+pub(crate) fn send(signal: &str, to: &str) {
     assert!(Command::new("kill").args([signal, "--", to]).status().unwrap().success());
 }
 
 /// Whether a trace that is being recorded has samples already.
-fn is_sampled(test: &CliTest, trace: &str) -> bool {
+pub(crate) fn is_sampled(test: &CliTest, trace: &str) -> bool {
     let ran = test.run(&["info", trace, "--json"]);
     let info: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
     info["memory"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0)
 }
 
 /// Waits for something that must come.
-fn until(what: impl Fn() -> bool) {
+pub(crate) fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -384,6 +384,22 @@ fn what_called_the_script_goes_on() {
     let shown = memory_logger(&test, &[&plot[..], &more].concat());
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     assert_eq!(memory_logger(&test, &["--read", "here.log"]).code, 0, "the trace in place of the log");
+}
+
+#[test]
+fn what_was_recorded_for_the_script_is_shown_as_the_script_does() {
+    let test = CliTest::new();
+    memory_logger(&test, &["--run", "sh -c 'echo solving; sleep 0.1'", "--outfile", "run.log"]);
+    let shown = memory_logger(&test, &["--read", "run.log", "--stdout"]).ok().stdout;
+    let (first, last) = (shown.lines().next().unwrap(), shown.lines().next_back().unwrap());
+    assert!(
+        first.starts_with("Date Stamp                 Memory Usage | Percent of MAX memory used: ( "),
+        "{shown}"
+    );
+    assert_eq!(first, last);
+    assert!(shown.contains("stdout | solving\n") && shown.contains("-| 100%\n"), "{shown}");
+    let compact = test.run(&["read", "run.flood"]).ok().stdout;
+    assert!(!compact.contains("Date Stamp"), "{compact}");
 }
 
 #[test]

@@ -192,6 +192,18 @@ impl Mask {
         }
     }
 
+    /// Blocks everything for the calling thread; gives what was blocked before.
+    pub(crate) fn block_all() -> Self {
+        // SAFETY: both sets are filled in before they are used.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+                (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+
     /// Makes it the mask of the calling thread; may be called between fork and exec.
     pub(crate) fn set(&self) {
         // SAFETY: the set was filled in by the kernel.

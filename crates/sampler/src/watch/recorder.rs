@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use floodmark_event::clock::monotonic_ns;
-use floodmark_event::{Subject, SubjectId, SubjectKind};
+use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
 
 use super::job::Job;
 use super::{Births, WatchProps};
@@ -13,6 +13,7 @@ use crate::observer::ProcessSweep;
 use crate::outcome::{Note, ProcessCounts};
 use crate::output::{SharedSink, tell};
 use crate::pace::Pacer;
+use crate::rank;
 use crate::tree::events::Events;
 use crate::tree::lastwords::{LastWord, LastWords};
 use crate::tree::walk::{self, Walker};
@@ -186,6 +187,7 @@ impl<'a> Recorder<'a> {
         };
         process.subject = tell(self.sink, |sink| sink.subject(at_ns, &subject));
         process.told.begin_again();
+        process.told.set_if_known(Metric::Rank, rank::of(pid).map(u64::from));
     }
 }
 

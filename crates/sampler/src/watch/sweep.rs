@@ -6,7 +6,7 @@ use floodmark_event::{Metric, Subject, SubjectEnd, SubjectId, SubjectKind};
 
 use super::PeakMode;
 use super::job::Sum;
-use super::recorder::Recorder;
+use super::recorder::{Origin, Recorder};
 use crate::metrics::cgroup::{Cgroup, Usage};
 use crate::metrics::gpu::{Gpus, Reading};
 use crate::metrics::memory::ProcessMemory;
@@ -16,6 +16,7 @@ use crate::observer::{Observer, ProcessSweep, Sweep};
 use crate::outcome::Note;
 use crate::output::tell;
 use crate::pace::Pace;
+use crate::rank::own_rank;
 use crate::sys::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::tree::walk;
 
@@ -54,6 +55,9 @@ impl Surroundings {
 impl Recorder<'_> {
     /// Tells of the subjects that are there from the start.
     pub(crate) fn tell_of_surroundings(&mut self, at_ns: u64, name: &str, detail: &str) {
+        if self.origin == Origin::Launched {
+            self.job.told.set_if_known(Metric::Rank, own_rank().map(u64::from));
+        }
         let subject = |kind, name: &str, detail: &str| Subject {
             kind,
             number: 0,

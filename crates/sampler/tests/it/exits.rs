@@ -1,6 +1,6 @@
 //! The end of a command reaches whoever waits for us, unchanged.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -69,13 +69,14 @@ fn watching_can_end_with_the_command() {
     let folder = Folder::new("command-end");
     let mut watcher = folder.watcher(&["until-command"]);
     let mut child =
-        watcher.args(["sh", "-c", "sleep 5 & echo $!; exit 3"]).stdout(Stdio::piped()).spawn().unwrap();
+        watcher.args(["sh", "-c", "sleep 100 & echo $!; exit 3"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let status = child.wait().unwrap();
-    child.stdout.take().unwrap().take(6).read_to_string(&mut line).unwrap();
-    let pid: i32 = line.lines().next().unwrap().trim().parse().unwrap();
+    let pid: i32 = line.trim().parse().unwrap();
     assert_eq!(status.code(), Some(3));
-    assert_eq!(folder.report().figure("left"), 1);
-    assert!(std::fs::exists(format!("/proc/{pid}")).unwrap(), "it goes on");
+    let is_there = std::fs::exists(format!("/proc/{pid}")).unwrap();
     assert!(std::process::Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+    assert!(is_there, "it goes on");
+    assert_eq!(folder.report().figure("left"), 1);
 }

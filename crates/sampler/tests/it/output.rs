@@ -97,6 +97,34 @@ fn what_was_written_before_the_end_is_not_lost() {
 }
 
 #[test]
+fn what_is_left_running_can_go_on_writing() {
+    let folder = Folder::new("left");
+    for births in ["looked", "children"] {
+        let mut watcher = folder.watcher(&["pipes", "until-command", births]);
+        // It writes when we are over.
+        let script =
+            "(while grep -q '^State:.[^Z]' /proc/$PPID/status 2>&-; do sleep 0.02; done; echo late) &
+            echo first; exit 3";
+        let output = watcher.args(["sh", "-c", script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "first\nlate\n");
+        let report = folder.report();
+        assert!(report.figure("left") >= 1, "{report:?}");
+    }
+}
+
+#[test]
+fn whoever_keeps_the_output_is_no_process_of_the_command() {
+    let folder = Folder::new("keeper");
+    for births in [&["pipes"][..], &["pipes", "looked"], &["terminal"], &["terminal", "looked"]] {
+        let report = folder.watch(births, &[&"sh", &"-c", &"sleep 0.2; exit 7"]);
+        let names: Vec<_> = report.processes().into_iter().map(|process| process.name).collect();
+        assert!(names.iter().all(|name| name == "\"sh\"" || name == "\"sleep\""), "{names:?}");
+        assert_eq!((report.figure("missed"), report.figure("left"), report.figure("exit")), (0, 0, 7));
+    }
+}
+
+#[test]
 fn lines_that_match_are_marks() {
     let folder = Folder::new("marks");
     let script = "echo 'Nonlinear step 1'; printf 'Nonlinear' >&2; sleep 0.05; echo ' step 2' >&2; \

@@ -52,8 +52,14 @@ static int share(int processes) {
     size_t bytes = 128 << 20;
     char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     memset(memory, 1, bytes);
+    int gate[2];
+    if (pipe(gate) != 0) return 1;
     for (int number = 0; number < processes; number++) {
         if (fork() == 0) {
+            // Until the parent has given it back, so that five never have it at once.
+            char gone;
+            close(gate[1]);
+            if (read(gate[0], &gone, 1) != 0) _exit(1);
             volatile char sum = 0;
             for (size_t at = 0; at < bytes; at += 4096) sum += memory[at];
             take(10 << 20);
@@ -63,6 +69,7 @@ static int share(int processes) {
     }
     // The parent keeps none of it.
     munmap(memory, bytes);
+    close(gate[1]);
     while (wait(0) > 0) {}
     return 0;
 }

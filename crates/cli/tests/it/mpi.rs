@@ -1,0 +1,172 @@
+//! MPI jobs: watched as a whole, and rank by rank, with both launchers that people use.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::cli_test::CliTest;
+
+const MIB: u64 = 1 << 20;
+/// Ranks of every job.
+const RANKS: u64 = 4;
+
+/// One implementation of MPI.
+struct Mpi {
+    name: &'static str,
+    packages: &'static str,
+    options: &'static [&'static str],
+}
+
+const OPEN_MPI: Mpi =
+    Mpi { name: "openmpi", packages: "openmpi-bin libopenmpi-dev", options: &["--oversubscribe"] };
+const MPICH: Mpi = Mpi { name: "mpich", packages: "mpich libmpich-dev", options: &[] };
+
+impl Mpi {
+    fn tool(&self, tool: &str) -> String {
+        format!("{tool}.{}", self.name)
+    }
+
+    /// Runs a tool of it in the test's folder.
+    fn output(&self, command: &mut Command) -> Output {
+        // Either allows what root would otherwise be refused; there is nobody else in a container.
+        command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        command.stdin(Stdio::null()).output().unwrap_or_else(|error| {
+            let packages = self.packages;
+            panic!("{command:?}: {error}; this test needs MPI (Debian: apt-get install {packages})")
+        })
+    }
+
+    /// Compiles the program that all jobs run: rank r has r + 1 times 16 MiB.
+    fn compile(&self, test: &CliTest) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/ranks.c");
+        let mut command = Command::new(self.tool("mpicc"));
+        command.args(["-O1", "-Wall", "-Werror", "-o"]).arg(test.path("ranks")).arg(source);
+        let output = self.output(&mut command);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn words(&self) -> Vec<String> {
+        let mut words = vec![self.tool("mpiexec")];
+        words.extend(self.options.iter().map(ToString::to_string));
+        words.extend(["-n".into(), RANKS.to_string()]);
+        words
+    }
+
+    /// Starts ranks, each of which is `args` under us.
+    fn ranks(&self, test: &CliTest, args: &[&str]) -> Output {
+        let words = self.words();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_floodmark")).args(args).current_dir(test.path("."));
+        self.output(&mut command)
+    }
+}
+
+/// What the ranks wrote, in order.
+fn lines(stdout: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+fn expected() -> Vec<String> {
+    (0..RANKS).map(|rank| format!("rank {rank} of {RANKS}")).collect()
+}
+
+fn one_job(mpi: &Mpi) {
+    let test = CliTest::new();
+    mpi.compile(&test);
+    let words = mpi.words();
+    let mut command = test.command(&["run", "-o", "job.flood", "--json", "job.json", "--"]);
+    let output = mpi.output(command.args(&words).args(["./ranks", "0"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(lines(&output.stdout), expected());
+    let run: Value = serde_json::from_str(&test.read("job.json")).unwrap();
+    assert_eq!(run["rank"], Value::Null, "the job is no rank");
+    let list = run["process_list"].as_array().unwrap();
+    for rank in 0..RANKS {
+        let named = list.iter().filter(|process| process["name"] == "ranks" && process["rank"] == rank);
+        let peaks: Vec<u64> = named.map(|process| process["peak_rss_bytes"].as_u64().unwrap()).collect();
+        let least = (rank + 1) * 16 * MIB;
+        assert_eq!(peaks.len(), 1, "{run}");
+        assert!((least..least + 60 * MIB).contains(&peaks[0]), "{rank}: {run}");
+    }
+    let launchers = list.iter().filter(|process| process["name"] != "ranks");
+    assert!(launchers.into_iter().all(|process| process["rank"].is_null()), "{run}");
+    assert!(said.contains("(rank 0) to ") && said.contains("(rank 3)"), "{said}");
+    // The trace tells the same.
+    let info = test.run(&["info", "job.flood"]).ok().stdout;
+    let row = |rank: u64| {
+        let words = |line: &str| line.split_whitespace().take(3).map(str::to_owned).collect::<Vec<_>>();
+        info.lines().map(words).any(|words| {
+            words.first().is_some_and(|name| name == "ranks") && words.get(2) == Some(&rank.to_string())
+        })
+    };
+    assert!((0..RANKS).all(row), "{info}");
+    let rows = test.run(&["read", "job.flood", "--metric", "hwm", "--separate"]).ok().stdout;
+    assert!(rows.contains("ranks rank 3 "), "{rows}");
+}
+
+fn one_trace_per_rank(mpi: &Mpi) {
+    let test = CliTest::new();
+    mpi.compile(&test);
+    let output = mpi.ranks(&test, &["run", "-q", "--json", "run-%r.json", "--", "./ranks", "0"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(lines(&output.stdout), expected());
+    let output = mpi.ranks(&test, &["run", "-q", "-o", "t-%r.flood", "--", "./ranks", "0"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for rank in 0..RANKS {
+        let run: Value = serde_json::from_str(&test.read(&format!("run-{rank}.json"))).unwrap();
+        assert_eq!((&run["rank"], &run["processes"]), (&json!(rank), &json!(1)));
+        assert_eq!(run["process_list"][0]["rank"], rank);
+        for trace in [format!("ranks-rank{rank}.flood"), format!("t-{rank}.flood")] {
+            let info = test.run(&["info", &trace, "--json"]).json();
+            let memory = &info["memory"];
+            assert_eq!((&memory["rank"], &info["run"]["exit_status"]), (&json!(rank), &json!(0)), "{trace}");
+            assert!(memory["peak_rss_bytes"].as_u64().unwrap() > (rank + 1) * 16 * MIB, "{trace}");
+        }
+    }
+}
+
+fn failure(mpi: &Mpi) {
+    let test = CliTest::new();
+    mpi.compile(&test);
+    // A rank that fails fails the job, as it would without us.
+    let output = mpi.ranks(&test, &["run", "-q", "--", "./ranks", "7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    // Names that clash are no reason to lose what another rank records.
+    let output = mpi.ranks(&test, &["run", "-o", "same.flood", "--", "true"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("-o run-%r.flood"), "{said}");
+}
+
+#[test]
+fn a_job_of_open_mpi_is_known_rank_by_rank() {
+    one_job(&OPEN_MPI);
+}
+
+#[test]
+fn a_job_of_mpich_is_known_rank_by_rank() {
+    one_job(&MPICH);
+}
+
+#[test]
+fn each_rank_of_open_mpi_gets_its_own_trace() {
+    one_trace_per_rank(&OPEN_MPI);
+}
+
+#[test]
+fn each_rank_of_mpich_gets_its_own_trace() {
+    one_trace_per_rank(&MPICH);
+}
+
+#[test]
+fn a_rank_of_open_mpi_that_fails_fails_its_job() {
+    failure(&OPEN_MPI);
+}
+
+#[test]
+fn a_rank_of_mpich_that_fails_fails_its_job() {
+    failure(&MPICH);
+}
