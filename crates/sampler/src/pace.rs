@@ -112,7 +112,8 @@ impl Pacer {
         self.deadline_ns = if next > now_ns {
             next
         } else {
-            // Sweeps that could not be made are not made up for; the rhythm stays.
+            // Sweeps that could not be made are counted and not made up for; the rhythm stays.
+            self.late += 1 + (now_ns - next) / self.interval_ns;
             now_ns + self.interval_ns - (now_ns - next) % self.interval_ns
         };
     }
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!((pacer.sweeps, pacer.late), (6, 0));
         pacer.begin(19 * MS);
         pacer.end(19 * MS, Motion::Still, MS);
-        assert_eq!((pacer.sweeps, pacer.late, pacer.deadline_ns()), (7, 1, 20 * MS), "the rhythm stays");
+        assert_eq!((pacer.sweeps, pacer.late, pacer.deadline_ns()), (7, 4, 20 * MS), "the rhythm stays");
         assert_eq!(pacer.longest_gap_ns, 9 * MS);
     }
 }

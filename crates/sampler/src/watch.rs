@@ -14,6 +14,7 @@
 mod births;
 mod ends;
 mod job;
+mod processes;
 mod recorder;
 mod sweep;
 

@@ -6,10 +6,10 @@ use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{Subject, SubjectId, SubjectKind};
 
 use super::job::Job;
+use super::processes::Held;
 use super::{Births, WatchProps};
 use crate::metrics::memory::Keep;
 use crate::metrics::total::Totals;
-use crate::observer::ProcessSweep;
 use crate::outcome::{Note, ProcessCounts};
 use crate::output::{SharedSink, tell};
 use crate::pace::Pacer;
@@ -59,7 +59,7 @@ pub(crate) struct Recorder<'a> {
     pub(super) vanished: u64,
     pub(crate) notes: Vec<Note>,
     pub(crate) gone: Vec<i32>,
-    pub(crate) sweeps: Vec<ProcessSweep>,
+    pub(crate) held: Held,
     pub(crate) surroundings: super::sweep::Surroundings,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Recorder<'a> {
             vanished: 0,
             notes,
             gone: Vec::new(),
-            sweeps: Vec::new(),
+            held: Held::default(),
             surroundings,
         }
     }
@@ -186,6 +186,7 @@ impl<'a> Recorder<'a> {
         };
         process.subject = tell(self.sink, |sink| sink.subject(at_ns, &subject));
         process.told.begin_again();
+        self.held.is_stale = true;
     }
 }
 
