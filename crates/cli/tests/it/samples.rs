@@ -79,6 +79,42 @@ fn the_compact_layout_shows_time_since_the_start_and_what_happened() {
 }
 
 #[test]
+fn info_says_what_a_log_of_samples_has() {
+    let test = test_with(&[
+        "memory_logger/gdb_pstack.log",
+        "memory_logger/pbs_two_nodes.log",
+        "mprof/functions.dat",
+        "psrecord/children.txt",
+        "smi/two_gpus.csv",
+        "smi/pmon.txt",
+    ]);
+    for (name, log) in [
+        ("info_memory_logger", "gdb_pstack.log"),
+        ("info_mprof", "functions.dat"),
+        ("info_psrecord", "children.txt"),
+        ("info_smi", "two_gpus.csv"),
+    ] {
+        assert_snapshot!(name, test.run(&["info", log]).seen());
+    }
+    let info = test.run(&["info", "pbs_two_nodes.log", "--json"]).json();
+    let seen = &info["seen"];
+    let kinds: Vec<&Value> = seen["subjects"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "host").count(), 2, "{kinds:?}");
+    let counted = |one: &Value| {
+        let metrics = one["metrics"].as_array().unwrap();
+        metrics.iter().filter_map(|metric| metric["samples"].as_u64()).sum::<u64>()
+    };
+    let all: u64 = seen["subjects"].as_array().unwrap().iter().map(counted).sum();
+    assert_eq!(Some(all), seen["samples"].as_u64());
+    assert!(info["first_time_ns"].as_i64() < info["last_time_ns"].as_i64());
+    let text = test.run(&["info", "pmon.txt"]).ok().stdout;
+    assert!(text.contains("process"), "{text}");
+    let log = fixture("memory_logger/single_node.log");
+    let text = test.run_with_input(&["info", "-"], log.as_bytes()).ok().stdout;
+    assert!(text.starts_with("log, "), "{text}");
+}
+
+#[test]
 fn rows_are_written_for_programs() {
     let test = test_with(&["memory_logger/gdb_pstack.log", "mprof/functions.dat"]);
     let csv = test.run(&["read", "functions.dat", "--csv", "--limit", "2"]).ok().stdout;
