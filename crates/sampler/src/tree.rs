@@ -284,6 +284,19 @@ mod tests {
     }
 
     #[test]
+    fn rest_belongs_to_a_process_and_not_to_its_place() {
+        let mut table = Table::default();
+        (1..=3).for_each(|pid| table.add(process(pid, 1)));
+        table.rest(2, 100);
+        table.remove(1);
+        let place = table.place(3).expect("it lives");
+        assert_eq!((table.rests(place, 99), table.rests(place, 100)), (true, false));
+        assert!(!table.rests(table.place(2).expect("it lives"), 0));
+        table.wake(3);
+        assert!(!table.rests(place, 0));
+    }
+
+    #[test]
     fn our_own_start_is_just_past() {
         let me = walk::look_at(std::process::id() as i32).unwrap();
         let start = Starts::now().utc_ns(me.start_ticks);

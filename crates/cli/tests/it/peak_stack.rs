@@ -9,7 +9,7 @@ use crate::cli_test::CliTest;
 use crate::terminal::assert_fits;
 
 /// Fills memory for some tenths of a second, holds it for as long, and has a thread that only waits.
-const PROGRAM: &str = r#"
+const PROGRAM: &str = r"
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -49,7 +49,7 @@ int main(void) {
     pthread_create(&thread, 0, idle, 0);
     return solve() - 1;
 }
-"#;
+";
 
 fn compile(test: &CliTest) {
     fs::write(test.path("solver.c"), PROGRAM).unwrap();

@@ -310,6 +310,26 @@ mod tests {
     }
 
     #[test]
+    fn a_process_sleeps_after_a_second_in_which_it_did_nothing() {
+        let mut memory = ProcessMemory { rss: 5, shared: 1, ..ProcessMemory::default() };
+        let same = Change { rss_before: 5, shared_before: 1 };
+        let interval_ns = 10_000_000;
+        memory.note_processor_time(Some(7));
+        assert_eq!(memory.stillness(same), Stillness::Still);
+        assert_eq!(memory.sleep_ns(3, interval_ns), 0, "nothing is known of the second before");
+        memory.note_processor_time(Some(7));
+        assert_eq!(memory.sleep_ns(3, interval_ns), REST_NS / 4 - interval_ns / 2, "not with all others");
+        assert_eq!(memory.sleep_ns(3, interval_ns), REST_NS - interval_ns / 2);
+        memory.note_processor_time(Some(7));
+        assert_eq!(memory.sleep_ns(3, interval_ns), REST_NS - interval_ns / 2);
+        memory.note_processor_time(Some(8));
+        assert_eq!(memory.sleep_ns(3, interval_ns), 0, "it ran");
+        memory.note_processor_time(Some(8));
+        assert_eq!(memory.stillness(Change { rss_before: 4, shared_before: 1 }), Stillness::Moved);
+        assert_eq!(memory.sleep_ns(3, interval_ns), 0, "it changed");
+    }
+
+    #[test]
     fn the_last_word_counts_where_it_can_be_of_this_process_alone() {
         let memory = ProcessMemory { mark: 50, seen_peak: 40, ..ProcessMemory::default() };
         let reaped = Reaped { status: 0, peak_rss_bytes: 90, cpu_ns: 0 };

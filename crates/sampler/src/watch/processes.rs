@@ -82,9 +82,12 @@ impl Recorder<'_> {
                 self.tell_samples(place, now_ns);
             }
             // What may be shared came or went: that changes the doubt about all others.
-            if self.totals.motion() != motion {
+            let held = self.held.sum;
+            if self.totals.motion() != motion || cfg!(debug_assertions) {
                 self.sum_up(now_ns);
             }
+            let whole = self.held.sum;
+            debug_assert_eq!((held.rss, held.total), (whole.rss, whole.total), "what is held went astray");
         }
         // What is left of them is not what is in the table.
         self.held.is_stale |= !self.gone.is_empty();
