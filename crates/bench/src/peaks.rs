@@ -169,6 +169,8 @@ impl Bench<'_> {
 
     fn mprof(&self, python: &Path) -> Result<Seen> {
         let log = self.folder.join("saw.dat");
+        // It would add to what is there.
+        let _ = fs::remove_file(&log);
         let mut command = Command::new(python);
         command.args(["-m", "mprof", "run", "-T", "0.01", "-o"]).arg(&log).args(self.words());
         let usage = measure::run(&mut command)?;

@@ -44,6 +44,8 @@ pub struct RunSummary {
 pub struct RunCost {
     /// Sweeps made.
     pub sweeps: Option<u64>,
+    /// Sweeps that were not made because their time had passed.
+    pub left_out_sweeps: Option<u64>,
     /// Longest time between two of them.
     pub longest_gap_ns: Option<u64>,
     /// Processes that were left running.
@@ -138,6 +140,9 @@ impl RunSummary {
             }
             (Some(late), None) => parts.push(format!("{} late", counted(late, "sweep"))),
             _ => {}
+        }
+        if let Some(left_out) = self.cost.left_out_sweeps.filter(|count| *count > 0) {
+            parts.push(format!("{} left out", format_count(left_out)));
         }
         if let Some(missed) = memory.missed_processes {
             let processes = match missed {
