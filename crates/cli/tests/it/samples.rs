@@ -117,7 +117,9 @@ fn info_says_what_a_log_of_samples_has() {
     ] {
         let text = run_wide(&test, &["info", log], "120").stdout;
         let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        lines.iter().for_each(|line| assert!(plain.contains(line), "{line} in {text}"));
+        for line in lines {
+            assert!(plain.contains(line), "{line} in {text}");
+        }
     }
     let info = test.run(&["info", "pbs_two_nodes.log", "--json"]).json();
     let seen = &info["seen"];
