@@ -52,7 +52,10 @@ pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, Lifetim
 pub use live::{Counters, LiveSet};
 pub use merge::{Merge, SpaceMap};
 pub use narrow::Narrow;
-pub use run::{CgroupMemory, DeviceMemory, Mark, PhaseMemory, ProcessMemory, RunFold, RunMemory};
+pub use run::{
+    CgroupMemory, DeviceMemory, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory, RunFold,
+    RunMemory,
+};
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};

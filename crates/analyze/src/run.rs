@@ -18,6 +18,7 @@
 
 mod process;
 mod result;
+mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,7 @@ use rustc_hash::FxHashMap;
 
 use process::{Instant, Observed};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
+pub use stack::{PeakStack, PeakStackFold};
 
 /// A point worth remembering, where one phase ends and the next begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,32 +38,31 @@ const MARK_NS: i64 = 40_000_000;
 /// Runs everything and prints a table.
 pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
     let bench = Bench { props, folder: fs::canonicalize(folder)?, saw: compile(folder)? };
-    let mut own = Samples::default();
-    for _ in 0..repeat {
-        own.push(measure::run(&mut bench.command())?.cpu_s);
-    }
+    let load = || fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!(
-        "Peaks seen of {PEAKS}, highest value reported, CPU of the watcher: median (least–most) of {repeat}"
+        "Peaks seen of {PEAKS}, highest value reported, times a second that memory was read, CPU of the watcher"
     );
-    println!("The program alone takes {} s of CPU.\n", own.text(2));
-    println!("| watcher | peaks seen | highest, MiB | CPU, % of one core |");
-    println!("|---|---|---|---|");
+    println!(
+        "from its start to its end: median (least–most) of {repeat}. Load at the begin: {}",
+        load().trim_end()
+    );
+    println!("| watcher | peaks seen | highest, MiB | readings a second | CPU, % of one core |");
+    println!("|---|---|---|---|---|");
     for (name, options) in [
         ("floodmark run", &[][..]),
         ("floodmark run --interval 10ms", &["--interval", "10ms"]),
         ("floodmark run --interval 2ms", &["--interval", "2ms"]),
         ("floodmark run --interval 10ms --exact-peaks", &["--interval", "10ms", "--exact-peaks"]),
     ] {
-        bench.row(name, repeat, own.median(), || bench.floodmark(options))?;
+        bench.row(name, repeat, || bench.floodmark(options))?;
     }
     if let Some(python) = &props.python {
-        bench.row("mprof run -T 0.01", repeat, own.median(), || bench.mprof(python))?;
-        bench.row("psrecord --interval 0.01 --include-children", repeat, own.median(), || {
-            bench.psrecord(python)
-        })?;
+        bench.row("mprof run -T 0.01", repeat, || bench.mprof(python))?;
+        bench.row("psrecord --interval 0.01 --include-children", repeat, || bench.psrecord(python))?;
     } else {
         println!("\nmprof and psrecord were left out: no --python");
     }
+    println!("Load at the end: {}", load().trim_end());
     Ok(())
 }
 
@@ -83,6 +82,8 @@ struct Seen {
     /// Marks of the kernel, in the same form, where they were reset with every sweep.
     marks: Vec<(i64, u64)>,
     highest_bytes: u64,
+    /// How often memory was read.
+    readings: u64,
     wall_s: f64,
     /// CPU of watcher and program.
     cpu_s: f64,
@@ -99,28 +100,30 @@ impl Bench<'_> {
         self.folder.join("saw.truth")
     }
 
-    fn words(&self) -> [String; 5] {
-        let (saw, truth) = (self.saw.display().to_string(), self.truth().display().to_string());
-        [saw, PEAKS.to_string(), HOLD_S.to_string(), GAP_S.to_string(), truth]
+    /// Where the program says how much CPU it took itself.
+    fn own_cpu(&self) -> PathBuf {
+        self.folder.join("saw.cpu")
     }
 
-    fn command(&self) -> Command {
-        let words = self.words();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command
+    fn words(&self) -> [String; 6] {
+        let [saw, truth, own] =
+            [&self.saw, &self.truth(), &self.own_cpu()].map(|path| path.display().to_string());
+        [saw, PEAKS.to_string(), HOLD_S.to_string(), GAP_S.to_string(), truth, own]
     }
 
-    fn row(&self, name: &str, repeat: usize, own_cpu_s: f64, watch: impl Fn() -> Result<Seen>) -> Result<()> {
-        let (mut peaks, mut highest, mut cpu) = (Samples::default(), Samples::default(), Samples::default());
+    fn row(&self, name: &str, repeat: usize, watch: impl Fn() -> Result<Seen>) -> Result<()> {
+        let [mut peaks, mut highest, mut rate, mut cpu] = std::array::from_fn(|_| Samples::default());
         for _ in 0..repeat {
             let seen = watch().with_context(|| name.to_owned())?;
             let truth = self.read_truth()?;
             peaks.push(truth.iter().filter(|hold| seen.has(**hold)).count() as f64);
             highest.push(seen.highest_bytes as f64 / f64::from(1 << 20));
-            cpu.push((seen.cpu_s - own_cpu_s).max(0.0) / seen.wall_s * 100.0);
+            rate.push(seen.readings as f64 / seen.wall_s);
+            // Of this very run: it differs from run to run by more than a watcher takes.
+            let own_cpu_s: f64 = fs::read_to_string(self.own_cpu())?.trim().parse()?;
+            cpu.push((seen.cpu_s - own_cpu_s) / seen.wall_s * 100.0);
         }
-        println!("| {name} | {} | {} | {} |", peaks.text(0), highest.text(1), cpu.text(1));
+        println!("| {name} | {} | {} | {} | {} |", peaks.text(0), highest.text(1), rate.text(0), cpu.text(1));
         Ok(())
     }
 
@@ -141,8 +144,11 @@ impl Bench<'_> {
         let trace = self.folder.join("saw.flood");
         let _ = fs::remove_dir_all(&trace);
         let mut command = Command::new(&self.props.floodmark);
-        command.args(["run", "--quiet", "-o"]).arg(&trace).args(options).arg("--").args(self.words());
-        let usage = measure::run(&mut command)?;
+        let summary = self.folder.join("saw.json");
+        command.args(["run", "--quiet", "--json"]).arg(&summary).arg("-o").arg(&trace).args(options);
+        let usage = measure::run(command.arg("--").args(self.words()))?;
+        let summary = fs::read_to_string(&summary)?;
+        let readings = number_after(&summary, "\"sweeps\":").context("sweeps in the summary")?;
         let mut rows = Trace::open(&trace)?.rows::<SampleRow>(&ScanProps::default())?;
         let (mut samples, mut marks, mut highest_bytes, mut batch) = (Vec::new(), Vec::new(), 0, Vec::new());
         while rows.next(&mut batch)? {
@@ -158,11 +164,13 @@ impl Bench<'_> {
         if !options.contains(&"--exact-peaks") {
             marks.clear(); // they only ever rise, and say nothing about single peaks
         }
-        Ok(Seen { samples, marks, highest_bytes, wall_s: usage.wall_s, cpu_s: usage.cpu_s })
+        Ok(Seen { samples, marks, highest_bytes, readings, wall_s: usage.wall_s, cpu_s: usage.cpu_s })
     }
 
     fn mprof(&self, python: &Path) -> Result<Seen> {
         let log = self.folder.join("saw.dat");
+        // It would add to what is there.
+        let _ = fs::remove_file(&log);
         let mut command = Command::new(python);
         command.args(["-m", "mprof", "run", "-T", "0.01", "-o"]).arg(&log).args(self.words());
         let usage = measure::run(&mut command)?;
@@ -179,7 +187,15 @@ impl Bench<'_> {
     fn psrecord(&self, python: &Path) -> Result<Seen> {
         let log = self.folder.join("saw.psrecord");
         let mut command = Command::new(python);
-        command.args(["-m", "psrecord.main", "--interval", "0.01", "--include-children", "--log"]);
+        // Its module has no way in of its own.
+        command.args([
+            "-c",
+            "from psrecord.main import main; main()",
+            "--interval",
+            "0.01",
+            "--include-children",
+            "--log",
+        ]);
         command.arg(&log).arg(self.words().join(" "));
         let begin = Anchor::now();
         let begin_ns = begin.utc_ns(floodmark_event::clock::monotonic_ns());
@@ -208,10 +224,17 @@ impl Bench<'_> {
     }
 }
 
+/// The number that follows a key of a JSON text.
+fn number_after(text: &str, key: &str) -> Option<u64> {
+    let rest = text.split_once(key)?.1.trim_start();
+    rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+}
+
 impl Seen {
     fn of(samples: Vec<(i64, u64)>, usage: measure::Usage) -> Self {
         let highest_bytes = samples.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-        Self { samples, marks: Vec::new(), highest_bytes, wall_s: usage.wall_s, cpu_s: usage.cpu_s }
+        let readings = samples.len() as u64;
+        Self { samples, marks: Vec::new(), highest_bytes, readings, wall_s: usage.wall_s, cpu_s: usage.cpu_s }
     }
 
     fn has(&self, (begin_ns, end_ns): (i64, i64)) -> bool {

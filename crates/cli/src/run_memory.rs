@@ -1,9 +1,9 @@
 //! The memory of a run: from its trace, or from what the sampler remembers of it.
 
 use anyhow::Result;
-use floodmark_analyze::{Mark, ProcessMemory, RunFold, RunMemory};
+use floodmark_analyze::{Mark, PeakStack, ProcessMemory, RunFold, RunMemory};
 use floodmark_event::clock::Anchor;
-use floodmark_event::{SampleRow, ScopeAction, ScopeRow};
+use floodmark_event::{SampleRow, ScopeAction, ScopeRow, StackSampleRow};
 use floodmark_sampler::{Outcome, PeakSource};
 use floodmark_store::{Losses, ScanProps, Trace};
 
@@ -22,7 +22,18 @@ pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<(RunMemor
     while scan.next(&mut rows)? {
         fold.update(&rows);
     }
-    Ok(Some((fold.finish(limit), scan.losses())))
+    let peak_stack = peak_stack(trace, &fold)?;
+    Ok(Some((RunMemory { peak_stack, ..fold.finish(limit) }, scan.losses())))
+}
+
+fn peak_stack(trace: &Trace, fold: &RunFold) -> Result<Option<PeakStack>> {
+    let Some(mut stacks) = fold.peak_stack() else { return Ok(None) };
+    let mut scan = trace.rows::<StackSampleRow>(&ScanProps::default())?;
+    let mut rows = Vec::new();
+    while scan.next(&mut rows)? {
+        stacks.update(&rows, scan.tables());
+    }
+    Ok(stacks.finish(scan.tables()))
 }
 
 fn marks(trace: &Trace) -> Result<Vec<Mark>> {

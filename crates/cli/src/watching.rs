@@ -242,6 +242,7 @@ fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
         duration_ns: Some(outcome.duration_ns),
         cost: RunCost {
             sweeps: Some(outcome.cost.sweeps),
+            left_out_sweeps: Some(outcome.cost.left_out_sweeps),
             longest_gap_ns: Some(outcome.cost.longest_gap_ns),
             left_processes: Some(outcome.processes.left),
             peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),

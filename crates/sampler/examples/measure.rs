@@ -86,11 +86,12 @@ fn costs(outcome: &Outcome) -> String {
     let cost = &outcome.cost;
     let share = |ns: u64| 100.0 * ns as f64 / outcome.duration_ns as f64;
     format!(
-        "{:.2} % ({:.2} % for totals), {} sweeps, {} late, longest gap {} ms",
+        "{:.2} % ({:.2} % for totals), {} sweeps, {} late, {} left out, longest gap {} ms",
         share(cost.own_cpu_ns),
         share(cost.totals_cpu_ns),
         cost.sweeps,
         cost.late_sweeps,
+        cost.left_out_sweeps,
         cost.longest_gap_ns / MS,
     )
 }

@@ -165,6 +165,8 @@ pub struct Cost {
     pub sweeps: u64,
     /// Sweeps that began more than half an interval late.
     pub late_sweeps: u64,
+    /// Sweeps that were not made because their time had passed.
+    pub left_out_sweeps: u64,
     /// Longest time between two sweeps.
     pub longest_gap_ns: u64,
 }

@@ -62,6 +62,8 @@ pub(crate) struct Pacer {
     cost_ns: u64,
     pub(crate) sweeps: u64,
     pub(crate) late: u64,
+    /// Sweeps whose time passed before they could be made.
+    pub(crate) left_out: u64,
     pub(crate) longest_gap_ns: u64,
 }
 
@@ -82,6 +84,7 @@ impl Pacer {
             cost_ns: 0,
             sweeps: 0,
             late: 0,
+            left_out: 0,
             longest_gap_ns: 0,
         }
     }
@@ -112,7 +115,8 @@ impl Pacer {
         self.deadline_ns = if next > now_ns {
             next
         } else {
-            // Sweeps that could not be made are not made up for; the rhythm stays.
+            // Sweeps that could not be made are counted and not made up for; the rhythm stays.
+            self.left_out += 1 + (now_ns - next) / self.interval_ns;
             now_ns + self.interval_ns - (now_ns - next) % self.interval_ns
         };
     }
@@ -196,6 +200,7 @@ mod tests {
         pacer.begin(19 * MS);
         pacer.end(19 * MS, Motion::Still, MS);
         assert_eq!((pacer.sweeps, pacer.late, pacer.deadline_ns()), (7, 1, 20 * MS), "the rhythm stays");
+        assert_eq!(pacer.left_out, 3);
         assert_eq!(pacer.longest_gap_ns, 9 * MS);
     }
 }

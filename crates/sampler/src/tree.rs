@@ -116,6 +116,8 @@ pub(crate) enum Known {
 #[derive(Default)]
 pub(crate) struct Table {
     processes: Vec<Process>,
+    /// Until when each need not be read; apart from them, so that who rests costs no more than this.
+    rests_until_ns: Vec<u64>,
     places: HashMap<i32, usize>,
     seen: u64,
     most: u64,
@@ -165,6 +167,7 @@ impl Table {
         debug_assert!(!self.has(process.pid), "{} is in the table", process.pid);
         self.places.insert(process.pid, self.processes.len());
         self.processes.push(process);
+        self.rests_until_ns.push(0);
         self.seen += 1;
         self.most = self.most.max(self.processes.len() as u64);
     }
@@ -173,10 +176,30 @@ impl Table {
     pub(crate) fn remove(&mut self, pid: i32) -> Option<Process> {
         let place = self.places.remove(&pid)?;
         let process = self.processes.swap_remove(place);
+        self.rests_until_ns.swap_remove(place);
         if let Some(moved) = self.processes.get(place) {
             self.places.insert(moved.pid, place);
         }
         Some(process)
+    }
+
+    /// Whether the process at this place need not be read now.
+    pub(crate) fn rests(&self, place: usize, now_ns: u64) -> bool {
+        self.rests_until_ns.get(place).is_some_and(|until_ns| now_ns < *until_ns)
+    }
+
+    /// Lets the process at this place rest.
+    pub(crate) fn rest(&mut self, place: usize, until_ns: u64) {
+        if let Some(rests) = self.rests_until_ns.get_mut(place) {
+            *rests = until_ns;
+        }
+    }
+
+    /// Has a process read at the next sweep.
+    pub(crate) fn wake(&mut self, pid: i32) {
+        if let Some(place) = self.place(pid) {
+            self.rest(place, 0);
+        }
     }
 
     /// How many were ever in the table.
@@ -258,6 +281,19 @@ mod tests {
             assert_eq!(table.get(pid).map(|process| process.pid), Some(pid));
         }
         assert_eq!((table.processes().len(), table.most()), (2, 5));
+    }
+
+    #[test]
+    fn rest_belongs_to_a_process_and_not_to_its_place() {
+        let mut table = Table::default();
+        (1..=3).for_each(|pid| table.add(process(pid, 1)));
+        table.rest(2, 100);
+        table.remove(1);
+        let place = table.place(3).expect("it lives");
+        assert_eq!((table.rests(place, 99), table.rests(place, 100)), (true, false));
+        assert!(!table.rests(table.place(2).expect("it lives"), 0));
+        table.wake(3);
+        assert!(!table.rests(place, 0));
     }
 
     #[test]

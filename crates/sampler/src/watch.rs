@@ -16,6 +16,7 @@
 mod births;
 mod ends;
 mod job;
+mod processes;
 mod recorder;
 mod sweep;
 
@@ -354,6 +355,7 @@ impl Watch<'_> {
                 totals_cpu_ns: recorder.totals.spent_ns(),
                 sweeps: recorder.pacer.sweeps,
                 late_sweeps: recorder.pacer.late,
+                left_out_sweeps: recorder.pacer.left_out,
                 longest_gap_ns: recorder.pacer.longest_gap_ns,
             },
             notes,

@@ -1,6 +1,7 @@
 //! What a trace or a log is, without analyzing it.
 
 use floodmark_analyze::RunMemory;
+use floodmark_event::Metric;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::figures::counted;
@@ -33,8 +34,59 @@ pub struct Info {
     pub processes: Vec<ProcessInfo>,
     /// Memory of what was watched, in a trace that has samples.
     pub memory: Option<RunMemory>,
+    /// What was seen from outside, in a log of that.
+    pub seen: Option<SeenInfo>,
     /// Tables of a trace.
     pub tables: Vec<TableInfo>,
+}
+
+/// What a log of samples has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct SeenInfo {
+    /// Samples.
+    pub samples: u64,
+    /// Pieces of output.
+    pub outputs: u64,
+    /// Stacks.
+    pub stack_samples: u64,
+    /// Scopes entered or left, and marks.
+    pub scopes: u64,
+    /// What was observed, in the order of the log.
+    pub subjects: Vec<SubjectInfo>,
+}
+
+/// Something that was observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct SubjectInfo {
+    /// What sort of thing.
+    pub kind: &'static str,
+    /// The system's number of a process, a device's number; 0 for others.
+    pub number: u64,
+    /// Its name.
+    pub name: String,
+    /// What was read of it.
+    pub metrics: Vec<MetricInfo>,
+}
+
+/// What was read of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct MetricInfo {
+    /// The word for it.
+    #[serde(serialize_with = "word")]
+    pub metric: Metric,
+    /// How often it was read.
+    pub samples: u64,
+    /// The lowest value.
+    pub lowest: u64,
+    /// The highest value.
+    pub highest: u64,
+    /// The latest value.
+    pub last: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn word<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(metric.name())
 }
 
 /// What was recorded, or imported.
@@ -103,6 +155,10 @@ impl View for Info {
             text.blank();
             text.block(memory_text(memory, self.run.start_time_ns.or(memory.first_time_ns), layout));
         }
+        if let Some(seen) = self.seen.as_ref().filter(|seen| !seen.subjects.is_empty()) {
+            text.blank();
+            text.block(subjects(&seen.subjects, layout));
+        }
         if !self.tables.is_empty() {
             text.blank();
             text.block(tables(&self.tables, layout));
@@ -117,17 +173,18 @@ fn headline(info: &Info) -> String {
     if info.live {
         parts.push("being recorded".into());
     }
+    let what = info.seen.as_ref().map_or_else(|| counted(info.events, "event"), contents);
     parts.push(match (info.first_time_ns, info.last_time_ns) {
         (Some(first), Some(last)) => {
             let span = format_duration_ns(last.saturating_sub(first).max(0) as u64);
-            format!("{} in {span} from {}", counted(info.events, "event"), format_time_ns(first))
+            format!("{what} in {span} from {}", format_time_ns(first))
         }
         _ if info.memory.is_some() => {
             let samples =
                 info.tables.iter().find(|table| table.table == "sample").map_or(0, |table| table.rows);
             format!("no events, {}", counted(samples, "sample"))
         }
-        _ => counted(info.events, "event"),
+        _ => what,
     });
     if let Some(bytes) = info.bytes {
         parts.push(format_bytes(bytes));
@@ -136,6 +193,66 @@ fn headline(info: &Info) -> String {
         }
     }
     parts.join(", ")
+}
+
+/// How much of what a log of samples has.
+fn contents(seen: &SeenInfo) -> String {
+    let SeenInfo { samples, outputs, stack_samples, scopes, .. } = *seen;
+    let others = [(outputs, "piece"), (stack_samples, "stack"), (scopes, "scope or mark")];
+    let others = others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| match what {
+        "piece" => format!("{} of output", counted(count, what)),
+        "scope or mark" => format!("{} scopes and marks", format_count(count)),
+        _ => counted(count, what),
+    });
+    std::iter::once(counted(samples, "sample")).chain(others).collect::<Vec<_>>().join(", ")
+}
+
+fn subjects(subjects: &[SubjectInfo], layout: &Layout) -> String {
+    let rows: Vec<(&SubjectInfo, &MetricInfo)> = subjects
+        .iter()
+        .flat_map(|subject| subject.metrics.iter().map(move |metric| (subject, metric)))
+        .collect();
+    let shown = layout.rows.unwrap_or(usize::MAX).min(rows.len());
+    let mut table = Table::new([
+        Column::text("kind"),
+        Column::figure("number").rank(1),
+        Column::long("name"),
+        Column::text("metric"),
+        Column::figure("samples"),
+        Column::figure("lowest").rank(2),
+        Column::figure("highest"),
+        Column::figure("last").rank(3),
+    ]);
+    for (subject, metric) in &rows[..shown] {
+        let value = |value: u64| Cell::from(value_text(metric.metric, value));
+        table.row([
+            Cell::from(subject.kind),
+            Cell::from(if subject.number == 0 && subject.kind != "device" {
+                "-".into()
+            } else {
+                subject.number.to_string()
+            }),
+            Cell::from(if subject.name.is_empty() { "-" } else { &subject.name }),
+            Cell::from(metric.metric.name()),
+            Cell::from(format_count(metric.samples)),
+            value(metric.lowest),
+            value(metric.highest),
+            value(metric.last),
+        ]);
+    }
+    table.text(layout) + &omitted((rows.len() - shown) as u64, layout)
+}
+
+/// A value with its unit.
+fn value_text(metric: Metric, value: u64) -> String {
+    match metric {
+        Metric::Threads | Metric::Processes | Metric::LateSweeps | Metric::MissedProcesses => {
+            format_count(value)
+        }
+        Metric::GpuBusy => format!("{value} %"),
+        Metric::CpuTime | Metric::OwnCpuTime | Metric::Interval => format_duration_ns(value),
+        _ => format_bytes(value),
+    }
 }
 
 fn ratio(bytes: u64, rows: u64) -> String {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{PhaseMemory, ProcessMemory, RunMemory};
+use floodmark_analyze::{PeakStack, PhaseMemory, ProcessMemory, RunMemory};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
 
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
-use crate::table::{Cell, Column, Table, wrap, wrap_after};
+use crate::table::{Cell, Column, Table, shorten, wrap, wrap_after};
 
 /// Columns for the names of facts.
 const NAME_WIDTH: usize = 11;
@@ -46,6 +46,8 @@ pub struct RunSummary {
 pub struct RunCost {
     /// Sweeps made.
     pub sweeps: Option<u64>,
+    /// Sweeps that were not made because their time had passed.
+    pub left_out_sweeps: Option<u64>,
     /// Longest time between two of them.
     pub longest_gap_ns: Option<u64>,
     /// Processes that were left running.
@@ -140,6 +142,9 @@ impl RunSummary {
             }
             (Some(late), None) => parts.push(format!("{} late", counted(late, "sweep"))),
             _ => {}
+        }
+        if let Some(left_out) = self.cost.left_out_sweeps.filter(|count| *count > 0) {
+            parts.push(format!("{} left out", format_count(left_out)));
         }
         if let Some(missed) = memory.missed_processes {
             let processes = match missed {
@@ -260,6 +265,34 @@ fn memory_tables(memory: &RunMemory, start_ns: Option<i64>, layout: &Layout) -> 
     if !memory.phases.is_empty() {
         text.blank();
         text.block(phase_table(&memory.phases, start_ns, layout));
+    }
+    if let Some(stack) = &memory.peak_stack {
+        text.blank();
+        text.block(peak_stack(stack, layout));
+    }
+    text.text()
+}
+
+/// What a process was doing, a line for each frame, innermost first.
+fn peak_stack(stack: &PeakStack, layout: &Layout) -> String {
+    let mut text = Lines::default();
+    let when = match stack.after_peak_ns {
+        0 => "at the peak".to_owned(),
+        after if after > 0 => format!("{} after the peak", format_duration_ns(after.unsigned_abs())),
+        before => format!("{} before the peak", format_duration_ns(before.unsigned_abs())),
+    };
+    let thread = match stack.thread {
+        thread if thread == stack.pid => String::new(),
+        thread => format!(" thread {thread}"),
+    };
+    let head = format!("stack of {} {}{thread}, {when}", stack.name, stack.pid);
+    text.line(wrap_after("  ", 2, &plain(&head), layout.width));
+    for frame in &stack.frames {
+        text.line(format!("    {}", shorten(&plain(frame), layout.width.saturating_sub(4))));
+    }
+    if stack.frames_omitted > 0 {
+        let more = format!("… and {} more", format_count(stack.frames_omitted));
+        text.line(format!("    {}", styled(layout.palette.faint, more)));
     }
     text.text()
 }
@@ -449,6 +482,17 @@ mod tests {
                     peak_bytes: None,
                     limit_bytes: Some(1 << 30),
                 }],
+                peak_stack: Some(PeakStack {
+                    pid: 5,
+                    name: "solver".into(),
+                    thread: 6,
+                    time_ns: 1_748_000_000,
+                    after_peak_ns: -2_000_000,
+                    reason: "peak",
+                    growth_bytes: 190 << 20,
+                    frames: vec!["grow (solver.c:12)".into(), "main (solver.c:40)".into()],
+                    frames_omitted: 3,
+                }),
                 own_cpu_ns: Some(20_000_000),
                 late_sweeps: Some(3),
                 missed_processes: Some(1),
@@ -481,6 +525,11 @@ Peak 300.0 MiB (314,572,800 bytes) resident at 1.75 s, in phase step 1
   phase      from   peak RSS      growth
   (start)    0 ns   10.0 MiB   +5.00 MiB
   step 1   1.50 s  300.0 MiB  +150.0 MiB
+
+  stack of solver 5 thread 6, 2.00 ms before the peak
+    grow (solver.c:12)
+    main (solver.c:40)
+    … and 3 more
 
 note: births came too fast
 ";

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gauge {
     metric: Metric,
+    first: u64,
     pub(super) last: u64,
     pub(super) high: u64,
     pub(super) high_ns: i64,
@@ -86,13 +87,20 @@ impl Observed {
         self.gauge(metric).map_or(0, |gauge| gauge.last)
     }
 
+    /// Resident bytes when it was first read.
+    pub(super) fn first_rss(&self) -> u64 {
+        self.gauge(Metric::Rss).map_or(0, |gauge| gauge.first)
+    }
+
     pub(super) fn set(&mut self, row: &SampleRow) {
         let SampleRow { time_ns, metric, value, .. } = *row;
         if metric == Metric::Pss && self.gauge(metric).is_none_or(|gauge| value > gauge.high) {
             self.rss_at_pss = self.gauge(Metric::Rss).map(|gauge| gauge.last);
         }
         match self.gauges.iter_mut().find(|gauge| gauge.metric == metric) {
-            None => self.gauges.push(Gauge { metric, last: value, high: value, high_ns: time_ns }),
+            None => {
+                self.gauges.push(Gauge { metric, first: value, last: value, high: value, high_ns: time_ns });
+            }
             Some(gauge) => {
                 gauge.last = value;
                 if value > gauge.high {

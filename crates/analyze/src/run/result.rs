@@ -4,7 +4,7 @@ use floodmark_event::{Metric, SubjectKind};
 use serde::Serialize;
 
 use super::process::{Gauge, Observed};
-use super::{Peak, RunFold};
+use super::{Peak, PeakStack, RunFold};
 
 /// How much memory a run took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,6 +29,9 @@ pub struct RunMemory {
     pub peak_pss_time_ns: Option<i64>,
     /// Rank in an MPI job that all of it is; none where it is no rank, or more than one.
     pub rank: Option<u64>,
+    /// What the process that grew most was doing then, if stacks were taken; samples do not say, so a fold
+    /// leaves it to [`PeakStackFold`](super::PeakStackFold).
+    pub peak_stack: Option<PeakStack>,
     /// Processes that were seen.
     pub processes: u64,
     /// Most processes at one time, where it is known.
@@ -182,6 +185,7 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         peak_pss_bytes: total.map(|(bytes, _)| bytes),
         peak_pss_time_ns: total.and_then(|(_, time_ns)| time_ns),
         rank: rank(of(SubjectKind::Job)),
+        peak_stack: None,
         processes,
         most_processes: jobs(Metric::Processes),
         processes_omitted: processes - process_list.len() as u64,

@@ -1,18 +1,22 @@
 //! `floodmark info`
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use floodmark_convert::{Opened, SampleSource, Seen, open_any};
 use floodmark_event::tables::Process;
+use floodmark_event::{SampleRow, Tables};
 use floodmark_store::{ScanProps, Source, Trace, is_trace};
-use floodmark_view::{Info, Loss, ProcessInfo, Report};
+use floodmark_view::{Info, Loss, MetricInfo, ProcessInfo, Report, SeenInfo, SubjectInfo};
 
 use crate::args::{OutputArgs, ReadingArgs};
 use crate::exit::ExitStatus;
 use crate::importing::{file_bytes, format_name};
-use crate::pass::{each_batch, losses, open};
+use crate::pass::{each_batch, losses};
 use crate::printer::Printer;
+use crate::progress::Bar;
 use crate::run_memory::{self, PROCESSES};
 use crate::trace_info;
 
@@ -47,8 +51,14 @@ impl InfoArgs {
     fn info(&self, path: &Path, printer: &Printer) -> Result<Report<Info>> {
         let name = path.display().to_string();
         if !is_trace(path) {
-            let mut source = open(path, &self.reading.props())?;
-            let (mut info, lost) = census(source.as_mut(), &name, printer)?;
+            let opened = open_any(path, &self.reading.props());
+            let opened = if name == "-" { opened.context("reading standard input")? } else { opened? };
+            let (mut info, lost) = match opened {
+                Opened::Events(mut source) | Opened::Both(mut source, _) => {
+                    census(source.as_mut(), &name, printer)?
+                }
+                Opened::Samples(mut source) => sample_census(source.as_mut(), &name, printer)?,
+            };
             info.bytes = file_bytes(path);
             format_name(path)?.unwrap_or("log").clone_into(&mut info.format);
             return Ok(Report::new(name, lost, info));
@@ -100,4 +110,65 @@ fn census(source: &mut dyn Source, name: &str, printer: &Printer) -> Result<(Inf
     };
     info.processes = source.tables().processes.iter().map(process).collect();
     Ok((info, losses(&source.losses())))
+}
+
+/// Counts what was seen from outside.
+fn sample_census(source: &mut dyn SampleSource, name: &str, printer: &Printer) -> Result<(Info, Vec<Loss>)> {
+    let (mut info, mut seen, mut gauges) = (Info::default(), SeenInfo::default(), BTreeMap::new());
+    let mut bar = Bar::new(name, printer);
+    let mut rows = Vec::new();
+    while source.next(&mut rows)? {
+        bar.update(source.progress());
+        for row in &rows {
+            let time_ns = row.time_ns();
+            info.first_time_ns = Some(info.first_time_ns.map_or(time_ns, |first| first.min(time_ns)));
+            info.last_time_ns = Some(info.last_time_ns.map_or(time_ns, |last| last.max(time_ns)));
+            match row {
+                Seen::Scope(_) => seen.scopes += 1,
+                Seen::Output(_) => seen.outputs += 1,
+                Seen::Stack(_) => seen.stack_samples += 1,
+                Seen::Sample(sample) => {
+                    seen.samples += 1;
+                    count(&mut gauges, sample);
+                }
+            }
+        }
+    }
+    seen.subjects = subjects(&gauges, source.tables());
+    info.seen = Some(seen);
+    Ok((info, losses(&source.losses())))
+}
+
+/// What was read of each subject, by its number and that of the metric.
+type Gauges = BTreeMap<(u64, u8), MetricInfo>;
+
+fn count(gauges: &mut Gauges, sample: &SampleRow) {
+    let &SampleRow { subject, metric, value, .. } = sample;
+    let new = MetricInfo { metric, samples: 0, lowest: value, highest: value, last: value };
+    let gauge = gauges.entry((subject, metric as u8)).or_insert(new);
+    gauge.samples += 1;
+    gauge.lowest = gauge.lowest.min(value);
+    gauge.highest = gauge.highest.max(value);
+    gauge.last = value;
+}
+
+fn subjects(gauges: &Gauges, tables: &Tables) -> Vec<SubjectInfo> {
+    let mut subjects: Vec<SubjectInfo> = Vec::new();
+    let mut latest = None;
+    for ((subject, _), metric) in gauges {
+        if latest != Some(*subject) {
+            latest = Some(*subject);
+            let known = tables.subjects.get(subject);
+            subjects.push(SubjectInfo {
+                kind: known.map_or("unknown", |known| known.kind.name()),
+                number: known.map_or(0, |known| known.number),
+                name: known.map(|known| known.name.clone()).unwrap_or_default(),
+                metrics: Vec::new(),
+            });
+        }
+        if let Some(subject) = subjects.last_mut() {
+            subject.metrics.push(*metric);
+        }
+    }
+    subjects
 }

@@ -14,6 +14,7 @@ mod inputs;
 mod json;
 mod mpi;
 mod passing_on;
+mod peak_stack;
 mod recording;
 mod replay;
 mod running;

@@ -79,6 +79,67 @@ fn the_compact_layout_shows_time_since_the_start_and_what_happened() {
 }
 
 #[test]
+fn info_says_what_a_log_of_samples_has() {
+    let test = test_with(&[
+        "memory_logger/gdb_pstack.log",
+        "memory_logger/pbs_two_nodes.log",
+        "mprof/functions.dat",
+        "psrecord/children.txt",
+        "smi/two_gpus.csv",
+        "smi/pmon.txt",
+    ]);
+    for (log, lines) in [
+        (
+            "gdb_pstack.log",
+            [
+                "memory_logger log, 42 samples, 18 pieces of output, 19 stacks",
+                "host - vm rss 21 0 B 399.4 MiB 0 B",
+            ],
+        ),
+        (
+            "functions.dat",
+            [
+                "mprof file, 28 samples, 8 scopes and marks in 1.31 s",
+                "job - python3 rss 14 6.29 MiB 82.8 MiB 32.8 MiB",
+            ],
+        ),
+        (
+            "children.txt",
+            [
+                "psrecord log, 14 samples in 1.23 s",
+                "job - children.txt virtual 7 15.0 MiB 118.8 MiB 68.8 MiB",
+            ],
+        ),
+        (
+            "two_gpus.csv",
+            ["nvidia-smi output, 6 samples in 1.00 s", "device 0 NVIDIA H200 gpu_busy 2 1 % 7 % 7 %"],
+        ),
+    ] {
+        let text = run_wide(&test, &["info", log], "120").stdout;
+        let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for line in lines {
+            assert!(plain.contains(line), "{line} in {text}");
+        }
+    }
+    let info = test.run(&["info", "pbs_two_nodes.log", "--json"]).json();
+    let seen = &info["seen"];
+    let kinds: Vec<&Value> = seen["subjects"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "host").count(), 2, "{kinds:?}");
+    let counted = |one: &Value| {
+        let metrics = one["metrics"].as_array().unwrap();
+        metrics.iter().filter_map(|metric| metric["samples"].as_u64()).sum::<u64>()
+    };
+    let all: u64 = seen["subjects"].as_array().unwrap().iter().map(counted).sum();
+    assert_eq!(Some(all), seen["samples"].as_u64());
+    assert!(info["first_time_ns"].as_i64() < info["last_time_ns"].as_i64());
+    let text = test.run(&["info", "pmon.txt"]).ok().stdout;
+    assert!(text.contains("process"), "{text}");
+    let log = fixture("memory_logger/single_node.log");
+    let text = test.run_with_input(&["info", "-"], log.as_bytes()).ok().stdout;
+    assert!(text.starts_with("log, "), "{text}");
+}
+
+#[test]
 fn rows_are_written_for_programs() {
     let test = test_with(&["memory_logger/gdb_pstack.log", "mprof/functions.dat"]);
     let csv = test.run(&["read", "functions.dat", "--csv", "--limit", "2"]).ok().stdout;

@@ -227,6 +227,7 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         ("totals_cpu_ns", cost.totals_cpu_ns),
         ("sweeps", cost.sweeps),
         ("late", cost.late_sweeps),
+        ("left_out", cost.left_out_sweeps),
         ("longest_gap_ns", cost.longest_gap_ns),
         ("observed", seen.sweeps),
         ("observed_rss", seen.highest_rss),

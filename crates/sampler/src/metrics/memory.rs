@@ -112,9 +112,27 @@ pub(crate) struct ProcessMemory {
     pub(crate) total_denied: bool,
     /// When its numbers of processor time were read.
     pub(crate) stat_at_ns: u64,
-    /// Readings that found no change, and until when none is due because of them.
+    /// Readings that found no change.
     still: u32,
-    rests_until_ns: u64,
+    cpu_ticks: Option<u64>,
+    sleep: Sleep,
+}
+
+/// Whether a process runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sleep {
+    #[default]
+    Awake,
+    /// It has just been found asleep.
+    Fallen,
+    Deep,
+}
+
+/// Whether memory changed since the last reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stillness {
+    Moved,
+    Still,
 }
 
 /// What a sweep found.
@@ -146,19 +164,48 @@ impl ProcessMemory {
         Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
     }
 
-    /// Whether it was still for so long that it need not be read now.
-    pub(crate) fn rests(&self, now_ns: u64) -> bool {
-        now_ns < self.rests_until_ns
+    /// Whether a reading found a change.
+    pub(crate) fn stillness(&mut self, change: Change) -> Stillness {
+        if change.rss_before == self.rss && change.shared_before == self.shared {
+            self.still = self.still.saturating_add(1);
+            Stillness::Still
+        } else {
+            self.still = 0;
+            self.sleep = Sleep::Awake;
+            Stillness::Moved
+        }
     }
 
-    /// Lets a process that does not change rest for some sweeps. What it does meanwhile is seen up to
-    /// [`REST_NS`] later; the kernel's mark keeps its peak.
-    pub(crate) fn rest(&mut self, change: Change, now_ns: u64, interval_ns: u64) {
-        let has_changed = change.rss_before != self.rss || change.shared_before != self.shared;
-        self.still = if has_changed { 0 } else { self.still.saturating_add(1) };
+    /// How long a process that does not change may rest, whether it runs or not. What it does meanwhile
+    /// is seen up to [`REST_NS`] later; the kernel's mark keeps its peak.
+    pub(crate) fn rest_ns(&self, interval_ns: u64) -> u64 {
         let sweeps = 1 << (self.still / STILL_READINGS).min(6);
         // Half a sweep less, so that one that comes early counts too.
-        self.rests_until_ns = now_ns + (interval_ns * sweeps).min(REST_NS).saturating_sub(interval_ns / 2);
+        (interval_ns * sweeps).min(REST_NS).saturating_sub(interval_ns / 2)
+    }
+
+    /// How long a process may rest because it sleeps: one that does not run takes no memory.
+    pub(crate) fn sleep_ns(&mut self, pid: i32, interval_ns: u64) -> u64 {
+        let rest_ns = match self.sleep {
+            Sleep::Awake => return 0,
+            // Not all at the same sweep.
+            Sleep::Fallen => REST_NS / 16 * (1 + u64::from(pid.unsigned_abs()) % 16),
+            Sleep::Deep => REST_NS,
+        };
+        self.sleep = Sleep::Deep;
+        rest_ns.saturating_sub(interval_ns / 2)
+    }
+
+    /// Takes in its processor time, of about a second after it was told last: it sleeps if there was no
+    /// tick of the clock in which it ran, and its memory did not change.
+    pub(crate) fn note_processor_time(&mut self, ticks: Option<u64>) {
+        let has_run = ticks.is_none() || ticks != self.cpu_ticks || self.still == 0;
+        self.cpu_ticks = ticks;
+        self.sleep = match self.sleep {
+            _ if has_run => Sleep::Awake,
+            Sleep::Awake => Sleep::Fallen,
+            asleep => asleep,
+        };
     }
 
     /// Whether `status` should be read: resident memory moved by a percent and a page or two, or
@@ -201,7 +248,7 @@ impl ProcessMemory {
     pub(crate) fn new_program(&mut self, was_newborn: bool) {
         self.was_read = false;
         self.total = None;
-        (self.status_at_ns, self.still, self.rests_until_ns) = (0, 0, 0);
+        (self.status_at_ns, self.still, self.sleep) = (0, 0, Sleep::Awake);
         if was_newborn {
             self.seen_peak = 0;
             self.mark = 0;
@@ -260,6 +307,26 @@ mod tests {
         assert!(keep.refused);
         memory.close(&mut keep);
         assert_eq!(keep.left, 1);
+    }
+
+    #[test]
+    fn a_process_sleeps_after_a_second_in_which_it_did_nothing() {
+        let mut memory = ProcessMemory { rss: 5, shared: 1, ..ProcessMemory::default() };
+        let same = Change { rss_before: 5, shared_before: 1 };
+        let interval_ns = 10_000_000;
+        memory.note_processor_time(Some(7));
+        assert_eq!(memory.stillness(same), Stillness::Still);
+        assert_eq!(memory.sleep_ns(3, interval_ns), 0, "nothing is known of the second before");
+        memory.note_processor_time(Some(7));
+        assert_eq!(memory.sleep_ns(3, interval_ns), REST_NS / 4 - interval_ns / 2, "not with all others");
+        assert_eq!(memory.sleep_ns(3, interval_ns), REST_NS - interval_ns / 2);
+        memory.note_processor_time(Some(7));
+        assert_eq!(memory.sleep_ns(3, interval_ns), REST_NS - interval_ns / 2);
+        memory.note_processor_time(Some(8));
+        assert_eq!(memory.sleep_ns(3, interval_ns), 0, "it ran");
+        memory.note_processor_time(Some(8));
+        assert_eq!(memory.stillness(Change { rss_before: 4, shared_before: 1 }), Stillness::Moved);
+        assert_eq!(memory.sleep_ns(3, interval_ns), 0, "it changed");
     }
 
     #[test]

@@ -23,6 +23,8 @@ const BURST_NS: u64 = 50_000_000;
 const START_NS: u64 = 20_000_000;
 /// How often to look who should be read.
 const ASK_NS: u64 = 4_000_000;
+/// How often to look when there was nobody to be read, and nothing is new.
+const IDLE_NS: u64 = 100_000_000;
 /// What a reading is expected to cost before there was one.
 const NS_PER_GIB: u128 = 20_000_000;
 const NS_AT_LEAST: u64 = 50_000;
@@ -98,6 +100,10 @@ pub(crate) struct Totals {
     purse_ns: i64,
     filled_ns: u64,
     asked_ns: u64,
+    /// When nobody was worth a reading, or none could be paid: until when not to look again, unless
+    /// there is news.
+    idle_until_ns: u64,
+    idle_news: (u64, u64),
     spent_ns: u64,
     /// How much memory that can be shared has come and gone in the whole job.
     motion: u64,
@@ -119,6 +125,8 @@ impl Totals {
             purse_ns: START_NS as i64,
             filled_ns: now_ns,
             asked_ns: 0,
+            idle_until_ns: 0,
+            idle_news: (0, 0),
             spent_ns: 0,
             motion: 0,
         };
@@ -137,6 +145,11 @@ impl Totals {
     /// Memory that can be shared came or went.
     pub(crate) fn moved(&mut self, bytes: u64) {
         self.motion = self.motion.saturating_add(bytes);
+    }
+
+    /// How much memory that can be shared has come and gone.
+    pub(crate) fn motion(&self) -> u64 {
+        self.motion
     }
 
     /// What a process adds to the total.
@@ -219,14 +232,20 @@ impl Totals {
         }
     }
 
-    /// Has the process with the largest doubt read, if it is worth it and can be paid.
-    pub(crate) fn ask(&mut self, processes: &[Process], total_bytes: u64, now_ns: u64) {
+    /// Has the process with the largest doubt read, if it is worth it and can be paid. `passes` is another
+    /// number whenever processes came, went or became others.
+    pub(crate) fn ask(&mut self, processes: &[Process], total_bytes: u64, passes: u64, now_ns: u64) {
         let earned = (now_ns.saturating_sub(self.filled_ns) as f64 * self.share) as i64;
         self.purse_ns = (self.purse_ns + earned).min(BURST_NS as i64);
         self.filled_ns = now_ns;
         let may_ask = !self.is_reading && self.purse_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
         let Some(requests) = self.requests.as_ref().filter(|_| may_ask) else { return };
+        let news = (self.motion, passes);
+        if now_ns < self.idle_until_ns && news == self.idle_news {
+            return;
+        }
         self.asked_ns = now_ns;
+        (self.idle_until_ns, self.idle_news) = (now_ns + IDLE_NS, news);
         let urges = processes.iter().map(|process| (self.urge(process, now_ns), process));
         let Some((urge, process)) = urges.max_by_key(|(urge, _)| *urge) else { return };
         let share_bytes = total_bytes / processes.len() as u64;
@@ -251,6 +270,7 @@ impl Totals {
             shared: memory.shared,
             motion: self.motion,
         };
+        self.idle_until_ns = 0;
         self.is_reading = requests.try_send(request).is_ok();
     }
 }
@@ -311,7 +331,7 @@ mod tests {
         let mut readings = 0;
         while now_ns < 100_000_000_000 {
             now_ns += 10_000_000;
-            totals.ask(&processes, 1 << 30, now_ns);
+            totals.ask(&processes, 1 << 30, 1, now_ns);
             if let Ok(request) = asked.try_recv() {
                 readings += 1;
                 let answer =

@@ -90,15 +90,18 @@ impl Recorder<'_> {
             }
         }
         self.table.add(process);
+        self.held.is_stale = true;
     }
 
     /// A process replaced its program.
     fn replaced(&mut self, pid: i32, at_ns: u64) {
         let found = walk::look_at(pid);
+        self.table.wake(pid);
         let Some(process) = self.table.get_mut(pid) else { return };
         self.totals.moved(process.memory.shared);
         process.memory.new_program(process.is_newborn(at_ns));
         process.image = Image::Own;
+        self.held.is_stale = true;
         let Some(found) = found else { return };
         let news = process.learn(&found);
         if news == Learned::News || process.subject == SubjectId(0) {

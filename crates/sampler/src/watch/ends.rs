@@ -61,6 +61,7 @@ impl Recorder<'_> {
         if let Some(process) = self.table.get_mut(pid) {
             process.memory.read_through(thread, &mut self.keep);
         }
+        self.table.wake(pid);
     }
 
     /// A sweep found no memory in a process: it is over, or ending, or lost its first thread.
@@ -125,6 +126,7 @@ impl Recorder<'_> {
             self.tell_of(pid);
         }
         let Some(mut process) = self.table.remove(pid) else { return };
+        self.held.is_stale = true;
         if pid == self.root {
             (self.root_status, self.is_root_over) = (status, true);
         }

@@ -30,6 +30,16 @@ impl Sum {
         self.doubt = self.doubt.saturating_add(part.doubt_bytes);
     }
 
+    /// A process that counted for this counts for that now.
+    pub(crate) fn replace(&mut self, before: (u64, Part), after: (u64, Part)) {
+        let replace = |sum: &mut u64, before: u64, after: u64| {
+            *sum = sum.saturating_sub(before).saturating_add(after);
+        };
+        replace(&mut self.rss, before.0, after.0);
+        replace(&mut self.total, before.1.bytes, after.1.bytes);
+        replace(&mut self.doubt, before.1.doubt_bytes, after.1.doubt_bytes);
+    }
+
     pub(crate) fn total(&self) -> Total {
         Total { bytes: self.total, error_bytes: self.doubt }
     }

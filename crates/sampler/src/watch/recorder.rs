@@ -6,10 +6,10 @@ use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
 
 use super::job::Job;
+use super::processes::Held;
 use super::{Births, WatchProps};
 use crate::metrics::memory::Keep;
 use crate::metrics::total::Totals;
-use crate::observer::ProcessSweep;
 use crate::outcome::{Note, ProcessCounts};
 use crate::output::{SharedSink, tell};
 use crate::pace::Pacer;
@@ -60,7 +60,7 @@ pub(crate) struct Recorder<'a> {
     pub(super) vanished: u64,
     pub(crate) notes: Vec<Note>,
     pub(crate) gone: Vec<i32>,
-    pub(crate) sweeps: Vec<ProcessSweep>,
+    pub(crate) held: Held,
     pub(crate) surroundings: super::sweep::Surroundings,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Recorder<'a> {
             vanished: 0,
             notes,
             gone: Vec::new(),
-            sweeps: Vec::new(),
+            held: Held::default(),
             surroundings,
         }
     }
@@ -188,6 +188,7 @@ impl<'a> Recorder<'a> {
         process.subject = tell(self.sink, |sink| sink.subject(at_ns, &subject));
         process.told.begin_again();
         process.told.set_if_known(Metric::Rank, rank::of(pid).map(u64::from));
+        self.held.is_stale = true;
     }
 }
 

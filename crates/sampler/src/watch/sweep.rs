@@ -4,30 +4,21 @@ use std::sync::Arc;
 
 use floodmark_event::{Metric, Subject, SubjectEnd, SubjectId, SubjectKind};
 
-use super::PeakMode;
-use super::job::Sum;
 use super::recorder::{Origin, Recorder};
 use crate::metrics::cgroup::{Cgroup, Usage};
 use crate::metrics::gpu::{Gpus, Reading};
-use crate::metrics::memory::ProcessMemory;
 use crate::metrics::told::Told;
 use crate::metrics::total::Read;
-use crate::observer::{Observer, ProcessSweep, Sweep};
+use crate::observer::{Observer, Sweep};
 use crate::outcome::Note;
 use crate::output::tell;
-use crate::pace::Pace;
 use crate::rank::own_rank;
 use crate::sys::clock::{process_cpu_ns, thread_cpu_ns};
-use crate::tree::walk;
 
-/// How often marks of the kernel are read although nothing seems to have moved: ten times a second,
-/// but a hundred times a second for all processes together.
-const STATUS_NS: u64 = 100_000_000;
-const STATUS_NS_EACH: u64 = 10_000_000;
 /// How often the group is read at most.
 const CGROUP_NS: u64 = 10_000_000;
 /// How often processor times, limits and our own cost are read.
-const SLOW_NS: u64 = 1_000_000_000;
+pub(super) const SLOW_NS: u64 = 1_000_000_000;
 
 /// What is read besides processes.
 #[derive(Default)]
@@ -93,7 +84,7 @@ impl Recorder<'_> {
         self.sweep_gpus();
         self.sweep_slowly(now_ns);
         self.tell_of_job(now_ns);
-        self.totals.ask(self.table.processes(), sum.total, now_ns);
+        self.totals.ask(self.table.processes(), sum.total, self.held.passes, now_ns);
         observer.swept(&Sweep {
             at_ns: now_ns,
             rss_bytes: sum.rss,
@@ -101,124 +92,10 @@ impl Recorder<'_> {
             level,
             total: sum.total(),
             cgroup,
-            processes: &self.sweeps,
+            processes: &self.held.sweeps,
         });
         let cost_ns = thread_cpu_ns().saturating_sub(cpu_before);
         self.pacer.end(floodmark_event::clock::monotonic_ns(), motion, cost_ns);
-    }
-
-    fn sweep_processes(&mut self, now_ns: u64) -> Sum {
-        self.gone.clear();
-        self.sweeps.clear();
-        let mut sum = Sum::default();
-        let status_ns = STATUS_NS.max(self.table.processes().len() as u64 * STATUS_NS_EACH);
-        let mut place = 0;
-        while let Some(process) = self.table.processes().get(place) {
-            let pid = process.pid;
-            if process.is_newborn(now_ns) {
-                if self.events.is_none() {
-                    self.check_program(pid, now_ns);
-                }
-            } else if process.subject == SubjectId(0) {
-                self.tell_of(pid);
-            }
-            // Neither of these adds or removes a process.
-            self.sweep_process(place, now_ns, &mut sum, status_ns);
-            place += 1;
-        }
-        sum
-    }
-
-    fn sweep_process(&mut self, place: usize, now_ns: u64, sum: &mut Sum, status_ns: u64) {
-        let Some(process) = self.table.processes_mut().get_mut(place) else { return };
-        let pid = process.pid;
-        let memory = &mut process.memory;
-        let rss_before = memory.rss;
-        let mut excess = 0;
-        if !memory.rests(now_ns) {
-            let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.keep) else {
-                self.gone.push(pid);
-                return;
-            };
-            self.totals.moved(memory.shared.abs_diff(change.shared_before));
-            process.told.set(Metric::Rss, memory.rss);
-            process.told.set(Metric::Virtual, virtual_bytes);
-            if let Pace::Adaptive { .. } = self.props.pace {
-                memory.rest(change, now_ns, self.pacer.interval_ns());
-            }
-            if now_ns.saturating_sub(memory.stat_at_ns) >= SLOW_NS {
-                memory.stat_at_ns = now_ns;
-                let found = walk::look_at(pid);
-                let cpu_ns = found.map(|found| self.starts.ticks_ns(found.cpu_ticks));
-                process.told.set_if_known(Metric::CpuTime, cpu_ns);
-            }
-            if self.props.peaks == PeakMode::Exact || memory.wants_status(now_ns, status_ns) {
-                excess = self.read_status(place, now_ns);
-            }
-        }
-        let Some(process) = self.table.processes_mut().get_mut(place) else { return };
-        let memory = &process.memory;
-        let rss = memory.rss;
-        // A newborn's memory is its parent's, but for what it has added.
-        if process.is_newborn(now_ns) {
-            sum.add(rss.saturating_sub(memory.first_rss), self.totals.part(process));
-        } else {
-            sum.add(rss, self.totals.part(process));
-            sum.excess = sum.excess.max(excess);
-        }
-        self.sweeps.push(ProcessSweep {
-            subject: process.subject,
-            pid,
-            start_ticks: process.start_ticks,
-            rss_bytes: rss,
-            change_bytes: rss.wrapping_sub(rss_before) as i64,
-        });
-        if process.subject != SubjectId(0)
-            && let Some(batch) = process.told.take(now_ns)
-        {
-            tell(self.sink, |sink| sink.samples(now_ns, process.subject, batch.as_slice()));
-        }
-    }
-
-    /// Reads `status` of a process; gives by how much its mark exceeds what it has, if the mark rose
-    /// since it was last read.
-    fn read_status(&mut self, place: usize, now_ns: u64) -> u64 {
-        let Some(process) = self.table.processes_mut().get_mut(place) else { return 0 };
-        let pid = process.pid;
-        let memory = &mut process.memory;
-        let mark_before = memory.mark;
-        let Some(status) = memory.read_status(pid, now_ns, &mut self.keep) else { return 0 };
-        let told = &mut process.told;
-        told.set_if_known(Metric::Hwm, status.hwm);
-        told.set_if_known(Metric::RssAnon, status.anon);
-        told.set_if_known(Metric::RssFile, status.file);
-        told.set_if_known(Metric::RssShmem, status.shmem);
-        told.set_if_known(Metric::Swap, status.swap);
-        told.set_if_known(Metric::Threads, status.threads);
-        let excess = status.hwm.unwrap_or(0).saturating_sub(memory.rss);
-        let rose = match self.props.peaks {
-            PeakMode::Kept => memory.mark > mark_before,
-            PeakMode::Exact => {
-                // While memory is at its mark there is nothing to reset: what comes next raises the
-                // mark. To reset in the middle of a rise could lose its top, should the system let us
-                // wait until it is over.
-                if status.hwm > status.rss {
-                    self.reset_mark(pid);
-                }
-                true
-            }
-        };
-        // The first mark of a process may be older than our watching.
-        if rose && mark_before > 0 { excess } else { 0 }
-    }
-
-    fn reset_mark(&mut self, pid: i32) {
-        // Any other error than this says that the process is ending.
-        if let Err(error) = ProcessMemory::reset_mark(pid)
-            && error.kind() == std::io::ErrorKind::PermissionDenied
-        {
-            self.note(Note::ResetDenied { pid, why: error.to_string() });
-        }
     }
 
     fn collect_totals(&mut self, now_ns: u64) {
@@ -226,6 +103,7 @@ impl Recorder<'_> {
             None => {}
             Some(Read::Done { pid, rollup }) => {
                 self.job.has_totals = true;
+                self.held.is_stale = true;
                 if let Some(process) = self.table.get_mut(pid) {
                     process.told.set(Metric::Pss, rollup.pss);
                     process.told.set(Metric::Uss, rollup.uss);
@@ -308,6 +186,8 @@ impl Recorder<'_> {
 
     /// Sets what processes of the tree use; those that used some and are not listed use none now.
     fn set_gpu_memory(&mut self, list: &[(i32, u64)]) {
+        // Those that rest are to be told of too.
+        self.held.is_stale = true;
         for process in self.table.processes_mut() {
             match list.binary_search_by_key(&process.pid, |(pid, _)| *pid) {
                 Ok(place) => process.told.set(Metric::GpuUsed, list[place].1),

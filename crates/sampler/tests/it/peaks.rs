@@ -50,6 +50,20 @@ fn the_peak_of_a_grandchild_is_known_too() {
 }
 
 #[test]
+fn the_peak_of_one_that_slept_among_many_is_exact() {
+    let folder = Folder::new("slept");
+    let (program, truth) = (folder.compile("saw.c"), folder.join("truth"));
+    let script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do sleep 5 & done; \"$@\"";
+    let mut watcher = folder.watcher(&["interval=10ms"]);
+    watcher.args(["sh", "-c", script, "sh"]).arg(program).args(["1", "0.005", "2.2"]).arg(truth);
+    assert!(watcher.status().expect("it runs").success());
+    let report = folder.report();
+    assert_eq!(report.named("sleep").len(), 18);
+    assert!(is_the_peak(report.named("saw")[0].peak.expect("the kernel's last word")), "{report:?}");
+    assert!(is_the_peak(report.figure("largest")) && report.figure("rss") >= 178 * MIB, "{report:?}");
+}
+
+#[test]
 fn with_exact_peaks_every_tooth_is_seen() {
     let (report, holds) = saw("60", &["exact", "interval=20ms", "samples"], &[]);
     let process = &report.processes()[0];

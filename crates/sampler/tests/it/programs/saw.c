@@ -1,8 +1,9 @@
 // A saw of memory: 50 MiB, and now and then 128 MiB more for a moment. What the kernel has to say of
 // it is known exactly, and what a sampler sees of it is luck.
 //
-// saw PEAKS HOLD_SECONDS GAP_SECONDS TRUTH_FILE: each peak is held so long and comes one to two gaps
-// after the one before. The truth has a line with the monotonic begin and end of each hold.
+// saw PEAKS HOLD_SECONDS GAP_SECONDS TRUTH_FILE [CPU_FILE]: each peak is held so long and comes one to
+// two gaps after the one before. The truth has a line with the monotonic begin and end of each hold; the
+// other file gets the seconds of processor time that all of it took.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,5 +52,13 @@ int main(int count, char **words) {
     }
     fclose(truth);
     rest(gap);
+    if (count > 5) {
+        struct timespec time;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+        FILE *file = fopen(words[5], "w");
+        if (!file) return 3;
+        fprintf(file, "%.6f\n", time.tv_sec + time.tv_nsec * 1e-9);
+        fclose(file);
+    }
     return block[0] - 1;
 }

@@ -1,0 +1,256 @@
+//! What a process was doing when memory was highest, as far as stacks were taken.
+//!
+//! Of the processes with stacks the one that grew most up to the peak counts, of its stacks those nearest
+//! to the peak, and of the threads looked at then one that did not wait for something.
+
+use floodmark_event::{StackId, StackSampleRow, SubjectKind, Tables};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::RunFold;
+use crate::site::SiteRules;
+
+/// Frames that are kept of a stack.
+const FRAMES: usize = 12;
+
+/// Functions in which a thread waits begin so, underscores aside.
+const WAITS: [&str; 22] = [
+    "accept",
+    "clock_nanosleep",
+    "epoll_",
+    "futex_",
+    "lll_lock_wait",
+    "nanosleep",
+    "new_sem_wait",
+    "pause",
+    "poll",
+    "ppoll",
+    "pselect",
+    "pthread_clockjoin",
+    "pthread_cond_",
+    "recv",
+    "select",
+    "sem_",
+    "sigsuspend",
+    "sigtimedwait",
+    "sigwait",
+    "sleep",
+    "usleep",
+    "wait",
+];
+
+/// Functions that begin a program or a thread, and say nothing of what it does; underscores aside.
+const BEGINNINGS: [&str; 5] = ["clone", "clone3", "libc_start", "start", "start_thread"];
+
+/// What a process was doing at the peak.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeakStack {
+    /// The process.
+    pub pid: u64,
+    /// Its name.
+    pub name: String,
+    /// The thread.
+    pub thread: u64,
+    /// When the stack was taken.
+    pub time_ns: i64,
+    /// How long after the peak that was; negative for before it.
+    pub after_peak_ns: i64,
+    /// Why it was taken.
+    pub reason: &'static str,
+    /// By how much the process had grown at the peak since it was first read.
+    pub growth_bytes: u64,
+    /// What it was doing, from the innermost frame that is the program's own.
+    pub frames: Vec<String>,
+    /// How many more frames there are outside of those.
+    pub frames_omitted: u64,
+}
+
+/// Finds the stack at the peak.
+#[derive(Clone, Debug)]
+pub struct PeakStackFold {
+    peak_ns: i64,
+    /// Process of each subject.
+    of_subject: FxHashMap<u64, Grown>,
+    best: Option<(Rank, StackSampleRow)>,
+}
+
+/// A process that had memory at the peak.
+#[derive(Clone, Debug)]
+struct Grown {
+    pid: u64,
+    name: String,
+    growth_bytes: u64,
+}
+
+/// How well a stack fits; less is better.
+type Rank = (std::cmp::Reverse<u64>, u64, u64, bool, bool, u64);
+
+impl RunFold {
+    /// Begins to look for the stack at the peak that the samples so far have; none if they have none.
+    pub fn peak_stack(&self) -> Option<PeakStackFold> {
+        let mut whole = self.clone();
+        whole.complete();
+        let peak_ns = whole.peak.time_ns?;
+        let holders: FxHashMap<usize, u64> = whole.peak.holders.iter().copied().collect();
+        let grown = |(subject, at): (&u64, &usize)| {
+            let one = &whole.observed[*at];
+            let rss = holders.get(at).copied().unwrap_or(0);
+            let grown = Grown {
+                pid: one.number,
+                name: one.name.clone(),
+                growth_bytes: rss.saturating_sub(one.first_rss()),
+            };
+            (one.kind == SubjectKind::Process).then_some((*subject, grown))
+        };
+        let of_subject = whole.of_subject.iter().filter_map(grown).collect();
+        Some(PeakStackFold { peak_ns, of_subject, best: None })
+    }
+}
+
+impl PeakStackFold {
+    /// Takes in more stacks.
+    pub fn update(&mut self, rows: &[StackSampleRow], tables: &Tables) {
+        for row in rows.iter().filter(|row| row.stack != StackId(0)) {
+            let Some(process) = self.of_subject.get(&row.subject) else { continue };
+            let rank = (
+                std::cmp::Reverse(process.growth_bytes),
+                process.pid,
+                row.time_ns.abs_diff(self.peak_ns),
+                waits(row.stack, tables),
+                row.thread != process.pid,
+                row.thread,
+            );
+            if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
+                self.best = Some((rank, *row));
+            }
+        }
+    }
+
+    /// The stack, if there was one.
+    pub fn finish(&self, tables: &Tables) -> Option<PeakStack> {
+        let (_, row) = self.best.as_ref()?;
+        let process = self.of_subject.get(&row.subject)?;
+        let site = SiteRules::default().frame_of(row.stack, tables);
+        let mut frames: Vec<_> =
+            tables.frames_of(row.stack).skip_while(|frame| Some(*frame) != site).collect();
+        let is_beginning = |function: &str| {
+            let name = bare(function);
+            BEGINNINGS.contains(&name) || name.starts_with("libc_start")
+        };
+        while frames.len() > 1
+            && frames.last().is_some_and(|frame| is_beginning(tables.string(frame.function)))
+        {
+            frames.pop();
+        }
+        let frames_omitted = frames.len().saturating_sub(FRAMES) as u64;
+        frames.truncate(FRAMES);
+        Some(PeakStack {
+            pid: process.pid,
+            name: process.name.clone(),
+            thread: row.thread,
+            time_ns: row.time_ns,
+            after_peak_ns: row.time_ns.saturating_sub(self.peak_ns),
+            reason: row.reason.name(),
+            growth_bytes: process.growth_bytes,
+            frames: frames.iter().map(|frame| tables.frame_text(frame)).collect(),
+            frames_omitted,
+        })
+    }
+}
+
+/// Whether a thread waits for something rather than works.
+fn waits(stack: StackId, tables: &Tables) -> bool {
+    let innermost = tables.frames_of(stack).next();
+    innermost.is_some_and(|frame| {
+        let name = bare(tables.string(frame.function));
+        WAITS.iter().any(|wait| name.starts_with(wait))
+    })
+}
+
+/// The name of a function of the C library without what its authors put before it.
+fn bare(function: &str) -> &str {
+    let name = function.trim_start_matches('_');
+    name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use floodmark_event::tables::Frame;
+    use floodmark_event::{Metric, SampleRow, StackReason, SubjectRow};
+
+    use super::*;
+
+    fn subjects() -> BTreeMap<u64, SubjectRow> {
+        let process = |subject: u64, name: &str| SubjectRow {
+            subject,
+            kind: SubjectKind::Process,
+            number: subject * 10,
+            start_ns: Some(subject as i64),
+            parent: 0,
+            name: name.into(),
+            detail: String::new(),
+            end_ns: None,
+            wait_status: None,
+            peak_rss_bytes: None,
+        };
+        [(1, process(1, "large")), (2, process(2, "grows"))].into()
+    }
+
+    fn stack(tables: &mut Tables, functions: &[&str]) -> StackId {
+        functions.iter().rev().fold(StackId(0), |parent, function| {
+            let frame = Frame { function: tables.intern(function), ..Frame::default() };
+            let frame = tables.intern_frame(frame);
+            tables.intern_stack(parent, frame)
+        })
+    }
+
+    fn row(time_ns: i64, subject: u64, thread: u64, stack: StackId) -> StackSampleRow {
+        StackSampleRow { time_ns, subject, thread, stack, reason: StackReason::Peak, pause_ns: 0 }
+    }
+
+    /// One process has much from the start, the other grows to the peak at 50.
+    fn fold() -> RunFold {
+        let sample = |time_ns, subject, value| SampleRow { time_ns, subject, metric: Metric::Rss, value };
+        let mut fold = RunFold::new(&subjects(), Vec::new());
+        fold.update(&[
+            sample(10, 1, 1000),
+            sample(10, 2, 10),
+            sample(50, 2, 500),
+            sample(90, 1, 400),
+            sample(90, 2, 20),
+        ]);
+        fold
+    }
+
+    #[test]
+    fn the_nearest_working_thread_of_the_process_that_grew_most_counts() {
+        let mut tables = Tables::default();
+        let work = stack(&mut tables, &["memset", "grow", "main", "__libc_start_main_impl", "_start"]);
+        let rests = stack(&mut tables, &["__futex_abstimed_wait_common", "pool", "start_thread"]);
+        let other = stack(&mut tables, &["other", "main"]);
+        let mut stacks = fold().peak_stack().expect("there is a peak");
+        assert_eq!(stacks.finish(&tables), None);
+        stacks.update(&[row(50, 1, 10, other), row(20, 2, 20, other), row(45, 2, 20, rests)], &tables);
+        stacks.update(&[row(45, 2, 21, work), row(70, 2, 20, other), row(50, 9, 1, other)], &tables);
+        let found = stacks.finish(&tables).expect("stacks were taken");
+        assert_eq!((found.pid, found.name.as_str(), found.thread), (20, "grows", 21));
+        assert_eq!((found.time_ns, found.after_peak_ns, found.growth_bytes), (45, -5, 490));
+        assert_eq!((found.reason, found.frames_omitted), ("peak", 0));
+        assert_eq!(found.frames, ["memset", "grow", "main"]);
+    }
+
+    #[test]
+    fn a_deep_stack_is_cut_outside() {
+        let mut tables = Tables::default();
+        let names: Vec<String> = (0..40).map(|depth| format!("level{depth}")).collect();
+        let deep: Vec<&str> = std::iter::once("malloc").chain(names.iter().map(String::as_str)).collect();
+        let deep = stack(&mut tables, &deep);
+        let mut stacks = fold().peak_stack().expect("there is a peak");
+        stacks.update(&[row(50, 2, 20, deep)], &tables);
+        let found = stacks.finish(&tables).expect("a stack was taken");
+        assert_eq!((found.frames.len(), found.frames_omitted), (FRAMES, 28));
+        assert_eq!(found.frames[0], "level0");
+    }
+}

@@ -1,0 +1,97 @@
+//! What a program was doing when its memory was highest.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::cli_test::CliTest;
+use crate::terminal::assert_fits;
+
+/// Fills memory for some tenths of a second, holds it for as long, and has a thread that only waits.
+const PROGRAM: &str = r"
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+static void *idle(void *nothing) {
+    for (;;) pause();
+    return nothing;
+}
+
+__attribute__((noinline)) void assemble_matrix(char *memory, size_t bytes) {
+    double begin = now();
+    size_t filled = 0;
+    while (now() < begin + 0.6) {
+        size_t want = bytes * ((now() - begin) / 0.3);
+        for (; filled < want && filled < bytes; filled += 4096) ((volatile char *)memory)[filled] = 1;
+    }
+}
+
+__attribute__((noinline)) int solve(void) {
+    size_t bytes = 96 << 20;
+    char *memory = malloc(bytes);
+    assemble_matrix(memory, bytes);
+    int sum = memory[0];
+    free(memory);
+    return sum;
+}
+
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, idle, 0);
+    return solve() - 1;
+}
+";
+
+fn compile(test: &CliTest) {
+    fs::write(test.path("solver.c"), PROGRAM).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-fomit-frame-pointer", "-o"]);
+    compiler.args([test.path("solver"), test.path("solver.c")]).arg("-lpthread");
+    assert!(compiler.status().unwrap().success());
+}
+
+#[test]
+fn a_summary_shows_what_the_program_was_doing_at_its_peak() {
+    let test = CliTest::new();
+    compile(&test);
+    let args = ["run", "--stacks", "native", "--json", "run.json", "-o", "run.flood", "--", "./solver"];
+    let ran = test.run(&args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let summary: Value = serde_json::from_str(&test.read("run.json")).unwrap();
+    let stack = &summary["peak_stack"];
+    let frames: Vec<&str> = stack["frames"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let functions: Vec<&str> = frames.iter().filter_map(|frame| frame.split(' ').next()).collect();
+    // The program asks for the time all the time, in a function of its own or in none.
+    let functions = functions.strip_prefix(&["now"]).unwrap_or(&functions);
+    assert_eq!(functions, ["assemble_matrix", "solve", "main"], "{stack:?}");
+    assert!(frames.iter().all(|frame| frame.contains("solver.c:")), "{frames:?}");
+    assert_eq!((&stack["pid"], &stack["name"]), (&stack["thread"], &"solver".into()));
+    assert!(stack["growth_bytes"].as_u64().unwrap() > 90 << 20, "{stack:?}");
+    assert!(stack["after_peak_ns"].as_i64().unwrap().abs() < 600_000_000, "{stack:?}");
+    let shown = ran.stderr.split_once("\n  stack of solver ").expect("the summary has it").1;
+    let shown: Vec<&str> = shown.lines().skip(1).take(frames.len()).map(str::trim).collect();
+    assert_eq!(shown.len(), frames.len());
+    assert!(shown.last().unwrap().starts_with("main ("), "{shown:?}");
+    assert_fits(ran.stderr.as_bytes(), 80, "a summary");
+    // The trace has it for good.
+    let info = test.run(&["info", "run.flood", "--json"]).json();
+    assert_eq!(&info["memory"]["peak_stack"], stack);
+    assert!(test.run(&["info", "run.flood"]).stdout.contains("\n  stack of solver "));
+}
+
+#[test]
+fn without_stacks_there_is_none() {
+    let test = CliTest::new();
+    assert_eq!(test.run(&["run", "--json", "run.json", "-o", "run.flood", "--", "true"]).code, 0);
+    let summary: Value = serde_json::from_str(&test.read("run.json")).unwrap();
+    assert_eq!(summary["peak_stack"], Value::Null);
+}
