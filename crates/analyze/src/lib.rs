@@ -1,4 +1,4 @@
-//! Pure folds over events: statistics, watermark, usage, leaks, lifetimes.
+//! Pure folds over events: statistics, watermark, usage, leaks, lifetimes, fragmentation.
 //!
 //! One stage, [`LiveSet`], matches frees to allocations and knows which blocks are live; every
 //! analysis is a [`Fold`] over the changes that stage reports, and several folds share one pass:
@@ -26,6 +26,7 @@
 pub mod block;
 pub mod change;
 pub mod fold;
+pub mod fragmentation;
 pub mod leaks;
 pub mod level;
 pub mod lifetimes;
@@ -46,6 +47,7 @@ mod sizes;
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use fold::{End, Fold, Pass};
+pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
 pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
