@@ -14,6 +14,7 @@ pub mod changes;
 pub mod chart;
 pub mod check;
 pub mod events;
+pub mod fragmentation;
 pub mod info;
 pub mod layout;
 pub mod leaks;
