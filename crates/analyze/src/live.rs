@@ -302,7 +302,7 @@ impl LiveSet {
                     self.alloc::<F, QUIET>(block, narrows, fold)
                 }
                 Action::Free => {
-                    let ending = Ending { time_ns, thread, stream, bytes };
+                    let ending = Ending { time_ns, thread, stream, bytes, scope: extras.scope(row) };
                     match self.free::<F, QUIET>(space_id, address, &ending, fold) {
                         Some(counted) => counted,
                         None if QUIET => false,

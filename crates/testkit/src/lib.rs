@@ -5,6 +5,7 @@
 //! in `src/bin` record before they are killed. Nothing here knows the analyses.
 
 pub mod gaps;
+pub mod line;
 pub mod oracle;
 pub mod random;
 pub mod torture;
