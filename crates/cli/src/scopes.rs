@@ -7,7 +7,7 @@ use anyhow::Result;
 use floodmark_analyze::ScopeRoles;
 use floodmark_convert::{OpenProps, Opened, Seen, open_any};
 use floodmark_event::{ProcessId, ScopeAction, ScopeRow};
-use floodmark_store::{ScanProps, Source as _, Trace, is_trace};
+use floodmark_store::{ScanProps, Trace, is_trace};
 use floodmark_view::plain;
 use regex_lite::Regex;
 
@@ -28,7 +28,9 @@ fn each(path: &Path, props: &OpenProps, mut visit: impl FnMut(&ScopeRow, &str)) 
         let mut scan = trace.rows::<ScopeRow>(&ScanProps::default())?;
         let mut rows = Vec::new();
         while scan.next(&mut rows)? {
-            rows.iter().for_each(|row| visit(row, scan.tables().string(row.name)));
+            for row in &rows {
+                visit(row, scan.tables().string(row.name));
+            }
         }
         return Ok(());
     }

@@ -8,14 +8,13 @@ use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::blocks::NO_SITE;
-use crate::chart::{Span, area};
 use crate::figures::{Clock, bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, cut, omitted, wrap};
 
-const HEIGHT: usize = 6;
+const HEIGHT: usize = 8;
 /// Grounds that are told of in full.
 const GROUNDS: usize = 3;
 
@@ -51,7 +50,7 @@ impl View for Fragmentation {
         }
         if let Some(map) = &self.map {
             text.blank();
-            text.block(address_map(map, layout));
+            text.block(address_map(map, &self.grounds, layout));
         }
         for note in notes(self) {
             text.blank();
@@ -126,7 +125,9 @@ fn moments(ground: &GroundReport, layout: &Layout) -> String {
         ]);
     };
     row("at the peak", &ground.peak);
-    row("at its worst", &ground.worst);
+    if ground.worst.scattered_bytes() > 0 {
+        row("at its worst", &ground.worst);
+    }
     row("at the end", &ground.end);
     let mean = format!("mean over time: {} fragmented", percent(ground.mean_fragmentation));
     table.text(layout) + &format!("  {}\n", styled(layout.palette.faint, cut(&mean, layout.width - 2)))
@@ -135,19 +136,19 @@ fn moments(ground: &GroundReport, layout: &Layout) -> String {
 /// Free bytes over time: solid as high as the largest gap, light for what is strewn beside it.
 fn chart(ground: &GroundReport, layout: &Layout) -> String {
     let top = ground.timeline.iter().map(|point| point.free_bytes).max().unwrap_or(0);
-    if top == 0 || ground.timeline.len() < 3 {
+    if ground.worst.scattered_bytes() == 0 || ground.timeline.len() < 3 {
         return String::new();
     }
     let label = format_bytes(top);
     let margin = label.width().max(3);
     let columns = layout.width.saturating_sub(margin + 4).clamp(10, 120);
-    let spans = columns_of(ground, columns);
+    let instants = columns_of(ground, columns);
     let palette = &layout.palette;
     let mut text = Lines::default();
     text.blank();
     let title = "Free bytes over time: solid is the largest gap, light what is strewn beside it";
     text.styled(palette.title, cut(title, layout.width));
-    for (at, line) in area(&spans, top, HEIGHT).iter().enumerate() {
+    for (at, line) in curve(&instants, top).iter().enumerate() {
         let (label, axis) = if at == 0 { (label.as_str(), "┤") } else { ("", "│") };
         let axis = styled(palette.faint, format!("{label:>margin$} {axis}"));
         text.line(format!("  {axis}{}", styled(palette.bar, line)));
@@ -163,27 +164,45 @@ fn chart(ground: &GroundReport, layout: &Layout) -> String {
     text.text()
 }
 
+/// Draws free bytes, top line first: solid up to the largest gap, light above.
+fn curve(instants: &[Option<Occupancy>], top: u64) -> Vec<String> {
+    let lines = |bytes: u64| bytes as f64 / top as f64 * HEIGHT as f64;
+    let cell = |line: usize, at: &Option<Occupancy>| {
+        let Some(at) = at else { return ' ' };
+        let (largest, free) = (lines(at.largest_gap_bytes), lines(at.free_bytes));
+        match line as f64 + 0.5 {
+            middle if largest >= middle => '█',
+            middle if free >= middle => '░',
+            _ if line == 0 && at.free_bytes > 0 => '▁',
+            _ => ' ',
+        }
+    };
+    let line = |line: usize| {
+        let text: String = instants.iter().map(|at| cell(line, at)).collect();
+        text.trim_end().to_owned()
+    };
+    (0..HEIGHT).rev().map(line).collect()
+}
+
 /// Of every column the instant with most scattered bytes; a state holds until the next.
-fn columns_of(ground: &GroundReport, columns: usize) -> Vec<Option<Span>> {
+fn columns_of(ground: &GroundReport, columns: usize) -> Vec<Option<Occupancy>> {
     let from = ground.first_time_ns;
     let length = u128::from(ground.end_time_ns.abs_diff(from)) + 1;
-    let column = |time_ns: i64| (u128::from(time_ns.abs_diff(from)) * columns as u128 / length) as usize;
-    let span = |point: &Occupancy| Span { low: point.largest_gap_bytes, high: point.free_bytes, values: 3 };
-    let mut spans: Vec<Option<Span>> = vec![None; columns];
-    let mut worst: Vec<Option<u64>> = vec![None; columns];
+    let column = |time_ns: i64| {
+        ((u128::from(time_ns.abs_diff(from)) * columns as u128 / length) as usize).min(columns - 1)
+    };
+    let mut instants: Vec<Option<Occupancy>> = vec![None; columns];
     for (at, point) in ground.timeline.iter().enumerate() {
-        let first = column(point.time_ns).min(columns - 1);
-        let last =
-            ground.timeline.get(at + 1).map_or(columns - 1, |next| column(next.time_ns).min(columns - 1));
-        for column in first..=last.max(first) {
-            let is_own = column == first || column < last || at + 1 == ground.timeline.len();
-            if is_own && worst[column].is_none_or(|most| point.scattered_bytes() >= most) {
-                worst[column] = Some(point.scattered_bytes());
-                spans[column] = Some(span(point));
+        let first = column(point.time_ns);
+        // In the column of the next one that one tells.
+        let end = ground.timeline.get(at + 1).map_or(columns, |next| column(next.time_ns)).max(first + 1);
+        for instant in &mut instants[first..end] {
+            if instant.is_none_or(|other| point.scattered_bytes() >= other.scattered_bytes()) {
+                *instant = Some(*point);
             }
         }
     }
-    spans
+    instants
 }
 
 fn answer(request: &RequestAnswer, ground: &GroundReport, layout: &Layout) -> String {
@@ -209,8 +228,13 @@ fn answer(request: &RequestAnswer, ground: &GroundReport, layout: &Layout) -> St
     text.headline(&sentence, &asked, layout);
     if request.misfits > 0 {
         let first = request.first_misfit_ns.map_or_else(String::new, |first| clock.time(first));
-        let sentence =
-            format!("It did not fit {}, first at {first}; the longest:", times_counted(request.misfits));
+        let sentence = match request.misfits {
+            1 => "There was one spell in which it did not fit:".to_owned(),
+            many => format!(
+                "There were {} spells in which it did not fit, the first from {first}; the longest:",
+                format_count(many)
+            ),
+        };
         text.line(wrap(&sentence, layout.width, 2));
         let mut table = Table::new([Column::text("from"), Column::text("to"), Column::figure("for")]);
         let shown = layout.rows.unwrap_or(usize::MAX).min(request.longest_misfits.len());
@@ -228,10 +252,6 @@ fn answer(request: &RequestAnswer, ground: &GroundReport, layout: &Layout) -> St
         text.block(table.text(layout));
     }
     text.text()
-}
-
-fn times_counted(count: u64) -> String {
-    if count == 1 { "once".into() } else { format!("{} times", format_count(count)) }
 }
 
 fn failures(result: &Fragmentation, layout: &Layout) -> String {
@@ -273,7 +293,7 @@ fn failures(result: &Fragmentation, layout: &Layout) -> String {
     text.text()
 }
 
-fn address_map(map: &AddressMap, layout: &Layout) -> String {
+fn address_map(map: &AddressMap, grounds: &[GroundReport], layout: &Layout) -> String {
     let clock = Clock::of([]);
     let mut text = Lines::default();
     text.styled(
@@ -293,7 +313,9 @@ fn address_map(map: &AddressMap, layout: &Layout) -> String {
         text.line(format!("  {address}  {}", styled(layout.palette.bar, bar)));
     }
     text.blank();
-    text.block(segment_table(&shown_segments, layout));
+    let all_inferred = grounds.iter().all(|ground| ground.basis == Basis::Inferred);
+    let title = if all_inferred { "region" } else { "segment" };
+    text.block(segment_table(title, &shown_segments, layout));
     text.block(omitted((segments.len() - shown) as u64, layout));
     if !map.largest_gaps.is_empty() {
         text.blank();
@@ -327,9 +349,9 @@ fn cells(segment: &MapSegment, width: usize) -> String {
     (0..width).map(cell).collect()
 }
 
-fn segment_table(segments: &[&MapSegment], layout: &Layout) -> String {
+fn segment_table(title: &str, segments: &[&MapSegment], layout: &Layout) -> String {
     let mut table = Table::new([
-        Column::text("segment"),
+        Column::text(title),
         Column::figure("bytes"),
         Column::figure("live"),
         Column::figure("blocks").rank(1),

@@ -1,6 +1,7 @@
 //! Leaks: what is live at the end, how old it is and which site it comes from.
 
 use floodmark_analyze::{ApartReason, Leaks, Verdict};
+use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::blocks::{NO_SITE, leak_table};
@@ -40,7 +41,10 @@ impl View for Leaks {
     }
 
     fn others(&self) -> Vec<OtherKind> {
-        self.others.iter().map(OtherKind::from).collect()
+        // What allocators hold is listed apart.
+        let others =
+            self.others.iter().filter(|other| other.kind != Kind::Reserved || other.live_blocks == 0);
+        others.map(OtherKind::from).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tracked memory beside what a device says.
 
 use floodmark_analyze::{Align, DeviceSample, Narrow, Overlay, OverlayFold, OverlayOptions, Spread};
-use floodmark_event::{Action, Event, Kind};
+use floodmark_event::{Action, Event, Kind, StringId};
 use proptest::prelude::*;
 
 use crate::random::{events, fold, oracle};
@@ -49,7 +49,7 @@ fn what_is_used_and_not_tracked_is_left_over() {
 #[test]
 fn segments_count_as_far_as_they_are_more_than_their_blocks() {
     let events = [
-        Event { kind: Kind::Reserved, ..alloc(1, 0, 0x1000, 1000) },
+        Event { kind: Kind::Reserved, resource: StringId(1), ..alloc(1, 0, 0x1000, 1000) },
         alloc(2, 0, 0x1000, 100),
         alloc(9, 0, 0x1100, 100),
     ];
