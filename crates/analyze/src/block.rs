@@ -95,11 +95,13 @@ pub enum GroupBy {
     Resource,
     /// Scope that was open.
     Scope,
+    /// Library that asked for the memory.
+    Module,
 }
 
 impl GroupBy {
     /// All ways to group.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Site,
         Self::Stack,
         Self::Stream,
@@ -111,6 +113,7 @@ impl GroupBy {
         Self::Name,
         Self::Resource,
         Self::Scope,
+        Self::Module,
     ];
 
     /// The word for it on the command line and in JSON.
@@ -127,6 +130,7 @@ impl GroupBy {
             Self::Name => "name",
             Self::Resource => "resource",
             Self::Scope => "scope",
+            Self::Module => "module",
         }
     }
 

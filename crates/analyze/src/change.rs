@@ -53,6 +53,8 @@ pub struct Ending {
     pub stream: u64,
     /// Size its caller stated, or [`UNKNOWN_BYTES`](floodmark_event::UNKNOWN_BYTES).
     pub bytes: u64,
+    /// Innermost scope open on the thread that freed it.
+    pub scope: u64,
 }
 
 /// An allocation that failed.

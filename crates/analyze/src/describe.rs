@@ -44,6 +44,7 @@ pub(crate) struct Describe<'a> {
     /// Sites by their text, because several stacks lead to one.
     site_texts: FxHashMap<String, u32>,
     sites: Vec<String>,
+    modules: FxHashMap<StackId, u32>,
 }
 
 impl<'a> Describe<'a> {
@@ -55,6 +56,7 @@ impl<'a> Describe<'a> {
             site_ids: FxHashMap::default(),
             site_texts: FxHashMap::default(),
             sites: Vec::new(),
+            modules: FxHashMap::default(),
         }
     }
 
@@ -71,7 +73,18 @@ impl<'a> Describe<'a> {
         })
     }
 
-    /// The text of a site.
+    /// The module of blocks with this stack, as a number that [`Self::site`] resolves.
+    fn module_id(&mut self, stack: StackId) -> u32 {
+        *self.modules.entry(stack).or_insert_with(|| {
+            let text = self.rules.module(stack, self.end.tables);
+            *self.site_texts.entry(text).or_insert_with_key(|text| {
+                self.sites.push(text.clone());
+                self.sites.len() as u32 - 1
+            })
+        })
+    }
+
+    /// The text of a site or module.
     pub(crate) fn site(&self, id: u32) -> &str {
         &self.sites[id as usize]
     }
@@ -146,6 +159,7 @@ impl<'a> Describe<'a> {
             GroupBy::Name => u64::from(block.name.0),
             GroupBy::Resource => u64::from(space.resource.0),
             GroupBy::Scope => block.scope,
+            GroupBy::Module => u64::from(self.module_id(block.stack)),
         }
     }
 
@@ -153,7 +167,7 @@ impl<'a> Describe<'a> {
         let tables = self.end.tables;
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "(none)".to_owned());
         match by {
-            GroupBy::Site => self.site(number as u32).to_owned(),
+            GroupBy::Site | GroupBy::Module => self.site(number as u32).to_owned(),
             GroupBy::Stack => {
                 self.stack(StackId(number as u32)).first().cloned().unwrap_or_else(|| NO_SITE.to_owned())
             }

@@ -6,7 +6,7 @@
 
 use floodmark_event::{EventBatch, Tables};
 
-use crate::change::{Block, Ending, Failure, UnmatchedFree};
+use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
 use crate::level::Level;
 use crate::live::LiveSet;
 use crate::narrow::Narrow;
@@ -29,6 +29,8 @@ pub trait Fold {
 
     /// The trace begins, with an event at `first_ns` that may not be selected.
     fn start(&mut self, _first_ns: i64) {}
+    /// Events of this process, device and resource were met; blocks of it have `index` as their space.
+    fn space(&mut self, _index: u32, _space: Space) {}
     /// A block was allocated before the window and is live when it opens at `time_ns`.
     fn carried(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
     /// A block came to life.
@@ -101,6 +103,11 @@ impl<F: Fold> Fold for Option<F> {
             fold.start(first_ns);
         }
     }
+    fn space(&mut self, index: u32, space: Space) {
+        if let Some(fold) = self {
+            fold.space(index, space);
+        }
+    }
     fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
         if let Some(fold) = self {
             fold.carried(block, time_ns, level);
@@ -144,6 +151,9 @@ macro_rules! fold_for_tuple {
 
             fn start(&mut self, first_ns: i64) {
                 $(self.$at.start(first_ns);)+
+            }
+            fn space(&mut self, index: u32, space: Space) {
+                $(self.$at.space(index, space);)+
             }
             #[inline]
             fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {

@@ -3,17 +3,21 @@
 //! Which blocks leak is known from the live blocks alone; the fold counts how many blocks each stack
 //! allocated and freed, because a site that frees most of its blocks owes an answer for the rest.
 //! Without a stack or a name there is no site, and hence never more than a candidate.
+//!
+//! Apart from leaks are blocks that nobody is expected to free: static variables, segments that an
+//! allocator holds, what was there before recording began, and what ended with its context.
 
 use floodmark_event::Kind;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-use crate::block::{BlockInfo, KindSummary};
+use crate::block::{BlockInfo, Group, GroupBy, KindSummary};
 use crate::change::{Block, Ending};
 use crate::describe::{Describe, Origin, share, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::merge::{Merge, SpaceMap};
+use crate::scopes::ScopeRoles;
 use crate::site::{NO_SITE, SiteRules};
 
 /// How to report leaks.
@@ -23,6 +27,8 @@ pub struct LeaksOptions {
     pub limit: Option<usize>,
     /// Which frames cannot be sites.
     pub sites: SiteRules,
+    /// Scopes that say how blocks began or ended.
+    pub scopes: ScopeRoles,
 }
 
 /// What never came back.
@@ -33,9 +39,9 @@ pub struct Leaks {
     pub kinds: Vec<Kind>,
     /// The end: blocks are live then, and ages are counted up to it.
     pub end_time_ns: Option<i64>,
-    /// Bytes of the blocks, static ones left out.
+    /// Bytes of the blocks, those apart left out.
     pub leaked_bytes: u64,
-    /// Number of the blocks, static ones left out.
+    /// Number of the blocks, those apart left out.
     pub leaked_blocks: u64,
     /// The blocks, largest first; the oldest first among equals.
     pub blocks: Vec<LeakedBlock>,
@@ -49,8 +55,72 @@ pub struct Leaks {
     pub static_count: u64,
     /// Bytes of all static blocks, listed or not.
     pub static_bytes: u64,
+    /// Blocks that are no leaks, by why not. Static ones are here too.
+    pub apart: Vec<Apart>,
     /// Kinds that are not covered.
     pub others: Vec<KindSummary>,
+}
+
+/// Why blocks are no leaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApartReason {
+    /// Variables of a module.
+    Static,
+    /// Segments that an allocator holds.
+    Reserved,
+    /// Blocks that were live when recording began.
+    BeforeCapture,
+    /// Blocks that ended with their context.
+    Teardown,
+}
+
+impl ApartReason {
+    /// The word for it in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Reserved => "reserved",
+            Self::BeforeCapture => "before_capture",
+            Self::Teardown => "teardown",
+        }
+    }
+
+    /// What such blocks are, in words that finish "256 MiB in ...".
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Static => "static variables, which live as long as their module",
+            Self::Reserved => "segments that an allocator holds to divide them: its pool, and no leak",
+            Self::BeforeCapture => {
+                "blocks allocated before recording began: nobody saw whether their sites free what they allocate"
+            }
+            Self::Teardown => {
+                "blocks that ended with their context: nobody freed them, and until then they leaked"
+            }
+        }
+    }
+}
+
+impl Serialize for ApartReason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Blocks that are no leaks for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Apart {
+    /// The reason.
+    pub reason: ApartReason,
+    /// The same in words.
+    pub why: &'static str,
+    /// How many blocks.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The blocks by site, most bytes first.
+    pub groups: Vec<Group>,
+    /// The largest of them.
+    pub listed: Vec<LeakedBlock>,
 }
 
 /// A block that is live at the end.
@@ -96,6 +166,8 @@ pub struct LeakGroup {
     pub site: String,
     /// How sure it is that they leak.
     pub verdict: Verdict,
+    /// Why, in words.
+    pub reason: String,
     /// Blocks live at the end.
     pub blocks: u64,
     /// Their bytes.
@@ -120,6 +192,8 @@ pub struct LeaksFold {
     ended: FxHashMap<Origin, u64>,
     /// The origin that ended a block last, with blocks that are not in the map yet.
     recent: (Origin, u64),
+    /// Blocks that ended with their context, and when.
+    torn_down: Vec<(Block, i64)>,
 }
 
 impl LeaksFold {
@@ -172,14 +246,20 @@ impl LeaksFold {
                 group.freed_blocks += count;
             }
         }
+        for (block, _) in self.torn_down.iter().filter(|(block, _)| block.tally == tally) {
+            if let Some(group) = groups.get_mut(&describe.site_id(block.stack, block.name)) {
+                group.allocated_blocks += 1;
+            }
+        }
         let total = groups.values().fold(0, |total: u64, group| total.saturating_add(group.bytes));
         let mut groups: Vec<LeakGroup> = groups.into_values().collect();
         for group in &mut groups {
             group.share = share(group.bytes, total);
-            group.allocated_blocks = group.blocks + group.freed_blocks;
-            if group.site != NO_SITE && group.freed_blocks >= group.blocks {
+            group.allocated_blocks += group.blocks + group.freed_blocks;
+            if group.site != NO_SITE && group.freed_blocks * 2 >= group.allocated_blocks {
                 group.verdict = Verdict::Leak;
             }
+            group.reason = reason(group);
         }
         groups.sort_by(|a, b| (b.bytes, b.blocks, &a.site).cmp(&(a.bytes, a.blocks, &b.site)));
         groups
@@ -192,10 +272,56 @@ impl LeaksFold {
             .map(|block| LeakedBlock { block: describe.info(block), age_ns: age_ns(block, end_ns) })
             .collect()
     }
+
+    /// Describes blocks that are no leaks; none if there are no such blocks.
+    fn apart(
+        &self,
+        reason: ApartReason,
+        blocks: &[&Block],
+        end_ns: i64,
+        describe: &mut Describe<'_>,
+    ) -> Option<Apart> {
+        (!blocks.is_empty()).then(|| Apart {
+            reason,
+            why: reason.why(),
+            blocks: blocks.len() as u64,
+            bytes: sum(blocks),
+            groups: describe.group(blocks, GroupBy::Site),
+            listed: self.list(blocks, end_ns, describe),
+        })
+    }
+
+    /// Blocks of a tally that ended with their context, largest first.
+    fn torn_down(&self, tally: u8, describe: &mut Describe<'_>) -> Option<Apart> {
+        let own = || self.torn_down.iter().filter(|(block, _)| block.tally == tally);
+        let mut blocks: Vec<&Block> = own().map(|(block, _)| block).collect();
+        sort_largest_first(&mut blocks);
+        let mut apart = self.apart(ApartReason::Teardown, &blocks, 0, describe)?;
+        // Each ended at an instant of its own.
+        let ends: FxHashMap<u64, i64> = own().map(|(block, end_ns)| (block.order, *end_ns)).collect();
+        for (listed, block) in apart.listed.iter_mut().zip(&blocks) {
+            listed.age_ns = age_ns(block, ends.get(&block.order).copied().unwrap_or(0));
+        }
+        Some(apart)
+    }
+}
+
+/// Why the blocks of a group are thought to leak or not.
+fn reason(group: &LeakGroup) -> String {
+    let blocks = if group.allocated_blocks == 1 { "block" } else { "blocks" };
+    match (group.site == NO_SITE, group.freed_blocks, group.allocated_blocks) {
+        (true, ..) => "where it was allocated is not known".into(),
+        (_, 0, 1) => "its site allocated nothing else".into(),
+        (_, 0, all) => format!("its site freed none of {all} {blocks}"),
+        (_, freed, all) => format!("its site freed {freed} of {all} {blocks}"),
+    }
 }
 
 impl Merge for LeaksFold {
-    fn merge(&mut self, other: Self, _spaces: &SpaceMap) {
+    fn merge(&mut self, other: Self, spaces: &SpaceMap) {
+        let moved =
+            |(block, end_ns): (Block, i64)| (Block { space: spaces.at(block.space), ..block }, end_ns);
+        self.torn_down.extend(other.torn_down.into_iter().map(moved));
         for (origin, count) in other.ended.into_iter().chain([other.recent]) {
             *self.ended.entry(origin).or_insert(0) += count;
         }
@@ -214,8 +340,12 @@ impl Fold for LeaksFold {
     type Output = Leaks;
 
     #[inline]
-    fn free(&mut self, block: &Block, _ending: &Ending, _level: &Level) {
-        self.end_block(block);
+    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
+        if self.options.scopes.is_teardown(ending.scope) && block.kind != Kind::Static {
+            self.torn_down.push((*block, ending.time_ns));
+        } else {
+            self.end_block(block);
+        }
     }
 
     fn replaced(&mut self, block: &Block, _time_ns: i64, _level: &Level) {
@@ -228,11 +358,21 @@ impl Fold for LeaksFold {
         let end_ns = end.live.end_ns().unwrap_or(0);
         let (mut statics, mut others): (Vec<&Block>, Vec<&Block>) =
             end.live.blocks().partition(|block| block.kind == Kind::Static);
-        others.retain(|block| block.tally == main);
         sort_largest_first(&mut statics);
         sort_largest_first(&mut others);
+        let (reserved, mut others): (Vec<&Block>, Vec<&Block>) =
+            others.into_iter().partition(|block| block.kind == Kind::Reserved);
+        others.retain(|block| block.tally == main);
+        let (before, others): (Vec<&Block>, Vec<&Block>) =
+            others.into_iter().partition(|block| self.options.scopes.is_before_capture(block.scope));
         let mut describe = Describe::new(end, &self.options.sites);
         let blocks = self.list(&others, end_ns, &mut describe);
+        let apart = [
+            self.apart(ApartReason::Static, &statics, end_ns, &mut describe),
+            self.apart(ApartReason::Reserved, &reserved, end_ns, &mut describe),
+            self.apart(ApartReason::BeforeCapture, &before, end_ns, &mut describe),
+            self.torn_down(main, &mut describe),
+        ];
         Leaks {
             kinds: tallies.main_kinds(),
             end_time_ns: end.live.end_ns(),
@@ -244,6 +384,7 @@ impl Fold for LeaksFold {
             static_blocks: self.list(&statics, end_ns, &mut describe),
             static_count: statics.len() as u64,
             static_bytes: sum(&statics),
+            apart: apart.into_iter().flatten().collect(),
             others: tallies.other_summaries(),
         }
     }

@@ -1,4 +1,4 @@
-//! Pure folds over events: statistics, watermark, usage, leaks, lifetimes.
+//! Pure folds over events: statistics, watermark, usage, leaks, lifetimes, fragmentation.
 //!
 //! One stage, [`LiveSet`], matches frees to allocations and knows which blocks are live; every
 //! analysis is a [`Fold`] over the changes that stage reports, and several folds share one pass:
@@ -26,13 +26,17 @@
 pub mod block;
 pub mod change;
 pub mod fold;
+pub mod fragmentation;
+pub mod growth;
 pub mod leaks;
 pub mod level;
 pub mod lifetimes;
 pub mod live;
 pub mod merge;
 pub mod narrow;
+pub mod overlay;
 pub mod run;
+pub mod scopes;
 pub mod site;
 pub mod stats;
 pub mod usage;
@@ -46,16 +50,22 @@ mod sizes;
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use fold::{End, Fold, Pass};
-pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
+pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
+pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
+pub use leaks::{Apart, ApartReason, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, LiveSet};
 pub use merge::{Merge, SpaceMap};
 pub use narrow::Narrow;
+pub use overlay::{
+    Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
+};
 pub use run::{
     CgroupMemory, DeviceMemory, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory, RunFold,
     RunMemory,
 };
+pub use scopes::ScopeRoles;
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};

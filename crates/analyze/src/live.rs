@@ -51,6 +51,8 @@ pub struct LiveSet {
     slab: Slab,
     spaces: Vec<SpaceState>,
     space_ids: FxHashMap<Space, u32>,
+    /// Spaces that the fold was told of.
+    told: usize,
     /// Allocations so far, selected or not.
     order: u64,
     tallies: Tallies,
@@ -104,6 +106,7 @@ impl LiveSet {
             slab: Slab::default(),
             spaces: Vec::new(),
             space_ids: FxHashMap::default(),
+            told: 0,
             order: 0,
             counters: Counters::default(),
             written_out: WrittenOut::default(),
@@ -266,13 +269,13 @@ impl LiveSet {
         let (addresses, sizes) = (&rows.address[..count], &rows.bytes[..count]);
         let (threads, streams) = (&rows.thread[..count], &rows.stream[..count]);
         let mut space = extras.space(0);
-        let mut space_id = self.space_id(space);
+        let mut space_id = self.told_space(space, fold);
         let (narrows, mixes_spaces) = (self.select.narrows(), extras.mixes_spaces());
         let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
         for row in 0..count {
             if mixes_spaces && space != extras.space(row) {
                 space = extras.space(row);
-                space_id = self.space_id(space);
+                space_id = self.told_space(space, fold);
             }
             if row % AHEAD == 0 {
                 self.look_ahead(space_id, &addresses[row..count.min(row + AHEAD)]);
@@ -299,7 +302,7 @@ impl LiveSet {
                     self.alloc::<F, QUIET>(block, narrows, fold)
                 }
                 Action::Free => {
-                    let ending = Ending { time_ns, thread, stream, bytes };
+                    let ending = Ending { time_ns, thread, stream, bytes, scope: extras.scope(row) };
                     match self.free::<F, QUIET>(space_id, address, &ending, fold) {
                         Some(counted) => counted,
                         None if QUIET => false,
@@ -339,6 +342,17 @@ impl LiveSet {
             *slot = table.guess(*address);
         }
         std::hint::black_box(slots.iter().fold(0, |all, slot| all ^ self.slab.touch(*slot)));
+    }
+
+    /// The index of a space, of which `fold` knows.
+    #[inline]
+    fn told_space<F: Fold>(&mut self, space: Space, fold: &mut F) -> u32 {
+        let id = self.space_id(space);
+        while self.told < self.spaces.len() {
+            fold.space(self.told as u32, self.spaces[self.told].space);
+            self.told += 1;
+        }
+        id
     }
 
     fn space_id(&mut self, space: Space) -> u32 {

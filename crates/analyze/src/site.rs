@@ -12,6 +12,34 @@ use floodmark_event::{StackId, StringId, Tables};
 /// What stands for the site of a block that has neither stack nor name.
 pub const NO_SITE: &str = "(no stack)";
 
+/// What stands for the module of a block whose frames name none.
+pub const NO_MODULE: &str = "(no module)";
+
+/// Libraries that hand requests on and never ask for memory of their own accord: the CUDA runtime and
+/// driver, tools beside them, the C and C++ runtimes, allocators.
+const HANDING_ON: [&str; 20] = [
+    "[vdso]",
+    "cudart64",
+    "ld-linux",
+    "libc-",
+    "libc.so",
+    "libcuda.so",
+    "libcudart",
+    "libcupti",
+    "libdl",
+    "libfloodmark",
+    "libgcc_s",
+    "libjemalloc",
+    "libmimalloc",
+    "libnvToolsExt",
+    "libpthread",
+    "librmm",
+    "libstdc++",
+    "libtcmalloc",
+    "nvcuda",
+    "ucrtbase",
+];
+
 /// Libraries that allocate for others: file names of modules begin so.
 const MODULES: [&str; 31] = [
     "[vdso]",
@@ -160,11 +188,27 @@ impl SiteRules {
         }
     }
 
+    /// Returns the library that asked for blocks with this stack: that of the innermost frame which does
+    /// not merely hand requests on.
+    pub fn module(&self, stack: StackId, tables: &Tables) -> String {
+        let mut names = tables
+            .frames_of(stack)
+            .map(|frame| file_name(tables.string(frame.module)))
+            .filter(|name| !name.is_empty())
+            .peekable();
+        let innermost = names.peek().copied();
+        let handing_on = |name: &str| {
+            let skipped = |prefix: &String| name.starts_with(prefix.as_str());
+            HANDING_ON.iter().any(|prefix| name.starts_with(prefix)) || self.skipped.iter().any(skipped)
+        };
+        names.find(|name| !handing_on(name)).or(innermost).unwrap_or(NO_MODULE).to_owned()
+    }
+
     fn is_runtime(&self, frame: &Frame, tables: &Tables) -> bool {
         let function = without_return_type(tables.string(frame.function));
         let file = tables.string(frame.file);
         let module = tables.string(frame.module);
-        let module = module.rsplit(['/', '\\']).next().unwrap_or(module);
+        let module = file_name(module);
         let skipped = |prefix: &String| {
             function.starts_with(prefix) || module.starts_with(prefix) || file.contains(prefix.as_str())
         };
@@ -174,6 +218,11 @@ impl SiteRules {
             || FILES.iter().any(|part| file.contains(part))
             || self.skipped.iter().any(skipped)
     }
+}
+
+/// A path without its directories.
+fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 fn is_installed(frame: &Frame, tables: &Tables) -> bool {
@@ -221,6 +270,20 @@ mod tests {
             ],
         );
         assert_eq!(SiteRules::default().site(native, StringId(0), &tables), "step (train.cpp:7)");
+    }
+
+    #[test]
+    fn the_module_is_the_library_that_asked() {
+        let mut tables = Tables::default();
+        let cuda = ("cudaMalloc", "", "/opt/lib/libcudart.so.12");
+        let mpi =
+            stack(&mut tables, &[cuda, ("MPI_Init", "", "/opt/lib/libmpi.so.40"), ("main", "", "/opt/app")]);
+        let own = stack(&mut tables, &[cuda, ("step", "", "/opt/app")]);
+        let nobody = stack(&mut tables, &[cuda]);
+        let script = stack(&mut tables, &[("load", "app.py", "")]);
+        let rules = SiteRules::default();
+        let modules = [mpi, own, nobody, script, StackId(0)].map(|stack| rules.module(stack, &tables));
+        assert_eq!(modules, ["libmpi.so.40", "app", "libcudart.so.12", NO_MODULE, NO_MODULE]);
     }
 
     #[test]

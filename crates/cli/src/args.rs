@@ -28,6 +28,7 @@ Examples:
   floodmark stats memory_log.dev0.csv          Sum up a log written by RMM
   floodmark watermark memory_log.dev0.csv      See who held memory at the peak
   floodmark leaks memory_log.dev0.csv          List what was never freed
+  floodmark fragmentation memory_log.dev0.csv  See how free memory is strewn among blocks
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
   floodmark replay memory_log.dev0.csv         Try other allocators on it
   floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
@@ -72,6 +73,7 @@ pub(crate) enum Command {
     Usage(commands::usage::UsageArgs),
     Leaks(commands::leaks::LeaksArgs),
     Lifetimes(commands::lifetimes::LifetimesArgs),
+    Fragmentation(commands::fragmentation::FragmentationArgs),
     Check(commands::check::CheckArgs),
     Replay(commands::replay::ReplayArgs),
     Read(commands::read::ReadArgs),
@@ -145,6 +147,18 @@ pub(crate) struct NarrowArgs {
 }
 
 impl NarrowArgs {
+    /// Whether blocks are chosen by who allocated them.
+    pub(crate) fn is_by_origin(&self) -> bool {
+        !self.thread.is_empty() || !self.stream.is_empty()
+    }
+
+    /// Looks at one kind more, where kinds are chosen.
+    pub(crate) fn add_kind(&mut self, kind: Kind) {
+        if !self.kind.is_empty() {
+            self.kind.push(kind.name().to_owned());
+        }
+    }
+
     /// The same for analyses.
     pub(crate) fn props(&self) -> Narrow {
         fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {

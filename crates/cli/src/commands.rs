@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod export;
+pub(crate) mod fragmentation;
 pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
@@ -34,6 +35,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Usage(args) => args.run(printer),
         Command::Leaks(args) => args.run(printer),
         Command::Lifetimes(args) => args.run(printer),
+        Command::Fragmentation(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
         Command::Read(args) => args.run(printer),

@@ -57,14 +57,25 @@ pub(crate) fn analyze<F: Fold>(
     printer: &Printer,
     fold: impl Fn() -> F,
 ) -> Result<Vec<Report<F::Output>>> {
+    analyze_with(args, columns, printer, |_, _| Ok(fold()))
+}
+
+/// Runs a fold over every input, each on its own; what the fold is to know of its input is read first.
+pub(crate) fn analyze_with<F: Fold>(
+    args: &InputArgs,
+    columns: Columns,
+    printer: &Printer,
+    fold: impl Fn(&Path, &OpenProps) -> Result<F>,
+) -> Result<Vec<Report<F::Output>>> {
     let narrow = args.narrow.props();
     let props = OpenProps { scan: columns.props(&narrow), ..args.reading.props() };
     args.inputs
         .iter()
         .map(|path| {
+            let fold = fold(path, &props)?;
             let mut source = open(path, &props)?;
             let (report, _) =
-                fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold(), printer)?;
+                fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
             if report.caveats.events_read == 0 {
                 refuse_samples(path)?;
             }

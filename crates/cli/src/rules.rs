@@ -1,8 +1,8 @@
 //! The rules of `check`: one pass finds out about all of them, then each is judged.
 
 use floodmark_analyze::{
-    End, Failure, Fold, GroupBy, Leaks, LeaksFold, LeaksOptions, SiteRules, Watermark, WatermarkFold,
-    WatermarkOptions,
+    End, Failure, Fold, GroupBy, Leaks, LeaksFold, LeaksOptions, ScopeRoles, SiteRules, Watermark,
+    WatermarkFold, WatermarkOptions,
 };
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 use floodmark_event::{NO_DEVICE, StringId};
@@ -29,13 +29,16 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// Starts to find out about what the rules are about, and nothing else.
-    pub(crate) fn fold(&self) -> (Option<WatermarkFold>, Option<LeaksFold>, Option<FailuresFold>) {
+    pub(crate) fn fold(
+        &self,
+        scopes: ScopeRoles,
+    ) -> (Option<WatermarkFold>, Option<LeaksFold>, Option<FailuresFold>) {
         let watermark = WatermarkOptions {
             group_by: vec![GroupBy::Site],
             limit: Some(CULPRITS),
             ..WatermarkOptions::default()
         };
-        let leaks = LeaksOptions { limit: Some(CULPRITS), ..LeaksOptions::default() };
+        let leaks = LeaksOptions { limit: Some(CULPRITS), scopes, ..LeaksOptions::default() };
         (
             self.peak_bytes.map(|_| WatermarkFold::new(watermark)),
             self.leaked_bytes.or(self.leaked_blocks).map(|_| LeaksFold::new(leaks)),

@@ -4,11 +4,14 @@
 //! questions of an analysis in the most obvious way, however slow; [`torture`] says what the programs
 //! in `src/bin` record before they are killed. Nothing here knows the analyses.
 
+pub mod gaps;
+pub mod line;
 pub mod oracle;
 pub mod random;
 pub mod torture;
 pub mod workload;
 
+pub use gaps::Gaps;
 pub use oracle::{Filter, Oracle};
 pub use random::Random;
 pub use workload::{SizeMix, Workload, WorkloadProps};

@@ -397,9 +397,10 @@ impl Oracle {
         self.of_kinds(&self.main_kinds()).into_iter().filter(live).collect()
     }
 
-    /// Those of them that are not static.
+    /// Those of them that are neither static nor held by an allocator.
     pub fn leaks(&self) -> Vec<Life> {
-        self.live().into_iter().filter(|life| life.alloc.kind != Kind::Static).collect()
+        let apart = |life: &Life| matches!(life.alloc.kind, Kind::Static | Kind::Reserved);
+        self.live().into_iter().filter(|life| !apart(life)).collect()
     }
 
     /// Static blocks that are live at the end.

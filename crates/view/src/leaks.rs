@@ -1,6 +1,7 @@
 //! Leaks: what is live at the end, how old it is and which site it comes from.
 
-use floodmark_analyze::{Leaks, Verdict};
+use floodmark_analyze::{ApartReason, Leaks, Verdict};
+use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::blocks::{NO_SITE, leak_table};
@@ -26,20 +27,24 @@ impl View for Leaks {
             }
             text.block(leak_table(&self.blocks, self.blocks_omitted, layout));
         }
-        if !self.static_blocks.is_empty() {
-            let title = format!(
-                "{} in static variables, which live as long as their module",
-                bytes_exactly(self.static_bytes)
-            );
+        for apart in &self.apart {
             text.blank();
+            let blocks = counted(apart.blocks, "block");
+            let title = match apart.reason {
+                ApartReason::Static => format!("{} in {}", bytes_exactly(apart.bytes), apart.why),
+                _ => format!("{} in {} ({blocks})", bytes_exactly(apart.bytes), apart.why),
+            };
             text.line(wrap(&title, layout.width, 2));
-            text.block(leak_table(&self.static_blocks, 0, layout));
+            text.block(leak_table(&apart.listed, apart.blocks - apart.listed.len() as u64, layout));
         }
         text.text()
     }
 
     fn others(&self) -> Vec<OtherKind> {
-        self.others.iter().map(OtherKind::from).collect()
+        // What allocators hold is listed apart.
+        let others =
+            self.others.iter().filter(|other| other.kind != Kind::Reserved || other.live_blocks == 0);
+        others.map(OtherKind::from).collect()
     }
 }
 
@@ -47,6 +52,12 @@ fn headline(leaks: &Leaks) -> String {
     let Some(end_ns) = leaks.end_time_ns else {
         return "no memory was allocated".into();
     };
+    if leaks.leaked_blocks == 0 && leaks.apart.iter().any(|apart| apart.reason != ApartReason::Static) {
+        return format!(
+            "No leaks by the end at {}; what was never freed has a reason",
+            format_time_ns(end_ns)
+        );
+    }
     if leaks.leaked_blocks == 0 {
         return format!("No leaks: every block was freed by {}", format_time_ns(end_ns));
     }
@@ -66,7 +77,7 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
         Column::figure("blocks"),
         Column::figure("bytes"),
         Column::figure("share").rank(3),
-        Column::figure("freed").rank(2),
+        Column::text("why").rank(2),
         Column::figure("age").rank(4),
     ]);
     for group in &leaks.groups[..shown] {
@@ -82,11 +93,7 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
             Cell::from(format_count(group.blocks)),
             Cell::from(format_bytes(group.bytes)),
             Cell::from(percent(group.share)),
-            Cell::from(format!(
-                "{} of {}",
-                format_count(group.freed_blocks),
-                format_count(group.allocated_blocks)
-            )),
+            Cell::from(&group.reason),
             Cell::from(if oldest == youngest { oldest } else { format!("{youngest} to {oldest}") }),
         ]);
     }

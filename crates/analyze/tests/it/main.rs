@@ -2,7 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod agreement;
+mod apart;
+mod fragmentation;
 mod golden;
+mod growth;
+mod overlay;
 mod parts;
 mod random;
 mod run;

@@ -8,9 +8,10 @@ use floodmark_view::Report;
 use crate::args::{InputArgs, JsonArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze};
+use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
 use crate::rules::Rules;
+use crate::scopes::roles;
 
 /// Check memory against rules; exit with 1 if one is broken
 ///
@@ -68,7 +69,9 @@ impl CheckArgs {
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let rules = self.props()?;
-        let found = analyze(&self.input, Columns::All, printer, || rules.fold())?;
+        let found = analyze_with(&self.input, Columns::All, printer, |path, props| {
+            Ok(rules.fold(roles(path, props)?))
+        })?;
         let reports: Vec<_> = found
             .into_iter()
             .map(|Report { source, losses, caveats, result }| {

@@ -2,20 +2,29 @@
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{LeaksFold, LeaksOptions};
+use floodmark_analyze::{GrowthFold, GrowthOptions, LeaksFold, LeaksOptions};
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze};
+use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
+use crate::scopes::{iteration_ends, roles};
 
 /// List blocks that were never freed
 ///
 /// A block that is live at the end is a leak if its site frees most of what it allocates, and a
-/// candidate otherwise: a cache or a pool may keep it on purpose. Static variables are listed apart.
+/// candidate otherwise: a cache or a pool may keep it on purpose. Listed apart are static variables,
+/// segments that an allocator holds, what was allocated before recording began and what ended with its
+/// context. With --per, finds the sites that hold more from iteration to iteration.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LeaksArgs {
+    /// Tell which sites grow from one scope or mark of this name, or pattern, to the next
+    #[arg(long, value_name = "NAME", help_heading = "Growth")]
+    per: Option<String>,
+    /// Pass over so many iterations at first
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "per", help_heading = "Growth")]
+    warm_up: u64,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -27,12 +36,34 @@ Examples:
   floodmark leaks memory_log.dev0.csv
   floodmark leaks memory_log.dev0.csv --to +60s     What is live after a minute
   floodmark leaks run.flood --rows 0 --thread 23340
+  floodmark leaks run.flood --per step --warm-up 10 What grows with every step
   floodmark leaks run.flood --json | jq '.blocks[].address'";
 
 impl LeaksArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let options = || LeaksOptions { limit: self.output.limit(), ..LeaksOptions::default() };
-        let reports = analyze(&self.input, Columns::All, printer, || LeaksFold::new(options()))?;
+        if let Some(per) = &self.per {
+            return self.growth(per, printer);
+        }
+        let reports = analyze_with(&self.input, Columns::All, printer, |path, props| {
+            let (limit, scopes) = (self.output.limit(), roles(path, props)?);
+            Ok(LeaksFold::new(LeaksOptions { limit, scopes, ..LeaksOptions::default() }))
+        })?;
+        printer.reports(&reports, self.output)?;
+        Ok(ExitStatus::Success)
+    }
+
+    fn growth(&self, per: &str, printer: &Printer) -> Result<ExitStatus> {
+        let narrow = self.input.narrow.props();
+        let reports = analyze_with(&self.input, Columns::All, printer, |path, props| {
+            Ok(GrowthFold::new(GrowthOptions {
+                per: per.to_owned(),
+                ends_ns: iteration_ends(path, props, per)?,
+                warm_up: self.warm_up,
+                window: (narrow.from_ns, narrow.to_ns),
+                limit: self.output.limit(),
+                ..GrowthOptions::default()
+            }))
+        })?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -37,6 +37,7 @@ Examples:
   floodmark watermark memory_log.dev0.csv
   floodmark watermark run.flood --by stack --rows 3
   floodmark watermark run.flood --by stream,thread --device 1
+  floodmark watermark run.flood --by module         Which libraries held it
   floodmark watermark memory_log.dev0.csv --at 06:29:01.5";
 
 /// What to group by unless asked: the view shows those that say something.

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 16] = [
+pub(crate) const COMMANDS: [&str; 17] = [
     "run",
     "attach",
     "import",
@@ -13,6 +13,7 @@ pub(crate) const COMMANDS: [&str; 16] = [
     "usage",
     "leaks",
     "lifetimes",
+    "fragmentation",
     "check",
     "replay",
     "read",

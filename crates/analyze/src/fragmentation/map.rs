@@ -1,0 +1,84 @@
+//! The addresses at an instant: which blocks and gaps there were, and who sat beside the gaps.
+
+use crate::change::Block;
+use crate::describe::Describe;
+use crate::fragmentation::ground::Ground;
+use crate::fragmentation::result::{AddressMap, GapInfo, MapGap, MapSegment};
+use floodmark_event::Kind;
+
+/// Gaps that are described without a limit.
+const GAPS: usize = 100;
+
+/// The grounds at an instant, and the blocks that ended since.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    time_ns: i64,
+    /// Order number of the newest block then.
+    order: u64,
+    grounds: Vec<Ground>,
+    ended: Vec<Block>,
+}
+
+impl Snapshot {
+    pub(super) fn new(time_ns: i64, order: u64, grounds: Vec<Ground>) -> Self {
+        Self { time_ns, order, grounds, ended: Vec::new() }
+    }
+
+    /// A block that has a place ended.
+    pub(super) fn ended(&mut self, block: &Block) {
+        if block.order <= self.order && block.kind != Kind::Reserved {
+            self.ended.push(*block);
+        }
+    }
+
+    /// Describes the grounds in the order of the report. `live` are the blocks of the end.
+    pub(super) fn map<'a>(
+        &'a self,
+        order: &[usize],
+        live: impl Iterator<Item = &'a Block>,
+        describe: &mut Describe<'_>,
+        limit: Option<usize>,
+    ) -> AddressMap {
+        let then = |block: &&Block| {
+            block.order <= self.order
+                && block.bytes > 0
+                && !matches!(block.kind, Kind::Reserved | Kind::Static)
+        };
+        let mut blocks: Vec<&Block> = live.filter(then).chain(&self.ended).collect();
+        blocks.sort_unstable_by_key(|block| (block.address, block.order));
+        let mut map = AddressMap { time_ns: self.time_ns, ..AddressMap::default() };
+        let mut gaps: Vec<(MapGap, (u64, u64))> = Vec::new();
+        // A ground that began later was not there yet.
+        for (ground, state) in
+            order.iter().enumerate().filter_map(|(to, at)| Some((to, self.grounds.get(*at)?)))
+        {
+            for (start, extent) in &state.extents {
+                let own = state.gaps.range(start..&extent.end);
+                let own: Vec<MapGap> =
+                    own.map(|(from, to)| MapGap { address: *from, bytes: to - from }).collect();
+                gaps.extend(own.iter().map(|gap| (*gap, (*start, extent.end))));
+                map.segments.push(MapSegment {
+                    ground,
+                    address: *start,
+                    bytes: extent.end - start,
+                    live_blocks: extent.live_blocks,
+                    live_bytes: extent.live_bytes,
+                    gaps: own,
+                });
+            }
+        }
+        gaps.sort_by_key(|(gap, _)| (std::cmp::Reverse(gap.bytes), gap.address));
+        let described = gaps.into_iter().take(limit.unwrap_or(GAPS)).map(|(gap, (start, end))| {
+            let at = blocks.partition_point(|block| block.address < gap.address);
+            let before = at.checked_sub(1).map(|at| blocks[at]).filter(|block| block.address >= start);
+            let after = blocks.get(at).copied().filter(|block| block.address < end);
+            GapInfo {
+                gap,
+                before: before.map(|block| describe.info(block)),
+                after: after.map(|block| describe.info(block)),
+            }
+        });
+        map.largest_gaps = described.collect();
+        map
+    }
+}
