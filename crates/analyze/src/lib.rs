@@ -26,6 +26,7 @@
 pub mod block;
 pub mod change;
 pub mod fold;
+pub mod layers;
 pub mod leaks;
 pub mod level;
 pub mod lifetimes;
@@ -46,6 +47,7 @@ mod sizes;
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use fold::{End, Fold, Pass};
+pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
 pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};

@@ -11,4 +11,7 @@ mod sample_logs;
 mod sample_properties;
 mod sample_traces;
 mod seeds;
+mod snapshots;
+mod torch;
+mod torch_hostile;
 mod writing;
