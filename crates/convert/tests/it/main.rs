@@ -5,6 +5,7 @@ mod hostile;
 mod logs;
 mod opening;
 mod places;
+mod profiles;
 mod properties;
 mod sample_hostile;
 mod sample_logs;
