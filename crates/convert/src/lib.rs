@@ -10,6 +10,7 @@
 //! [`Source`]: floodmark_store::Source
 
 mod device;
+mod gunzip;
 pub mod kineto;
 pub mod memory_logger;
 pub mod mprof;

@@ -7,9 +7,9 @@ use std::fs::{File, Metadata};
 use std::io::{self, Chain, Cursor, ErrorKind, Read};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
 use floodmark_store::{Error, Result};
 
+use crate::gunzip::Gunzip;
 use crate::open::{
     Opener, open_kineto, open_memory_logger, open_mprof, open_pprof, open_psrecord, open_rmm_csv, open_smi,
     open_torch,
@@ -158,7 +158,7 @@ impl<'a> Candidate<'a> {
         let mut head = read_head(&mut input).map_err(Error::io("reading", path))?;
         let is_gzip = head.starts_with(GZIP);
         if is_gzip {
-            input = Box::new(MultiGzDecoder::new(Cursor::new(head).chain(input)));
+            input = Box::new(Gunzip::new(Cursor::new(head).chain(input)));
             head = read_head(&mut input).map_err(Error::io("decompressing", path))?;
         }
         Ok(Self { path, is_directory: false, is_gzip, head, rest: input, total_bytes: None })

@@ -18,4 +18,5 @@ mod running;
 mod samples;
 mod stacks;
 mod terminal;
+mod torch;
 mod traces;
