@@ -3,12 +3,8 @@
 //! Events carry the number of their innermost scope; its name is in another table. Whoever runs a fold
 //! reads that table first and tells here which numbers mean something.
 
+use floodmark_event::{BEFORE_CAPTURE, CONTEXT_TEARDOWN};
 use rustc_hash::FxHashSet;
-
-/// Name of the scope of blocks that were live when recording began.
-pub const BEFORE_CAPTURE: &str = "before capture";
-/// Name of the scope of frees that nobody called: their context went, and the memory with it.
-pub const TEARDOWN: &str = "context teardown";
 
 /// The scopes whose names say how blocks began or ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +18,7 @@ impl ScopeRoles {
     pub fn add(&mut self, scope: u64, name: &str) {
         match name {
             BEFORE_CAPTURE => self.before_capture.insert(scope),
-            TEARDOWN => self.teardown.insert(scope),
+            CONTEXT_TEARDOWN => self.teardown.insert(scope),
             _ => false,
         };
     }

@@ -76,9 +76,12 @@ const MODULES: [&str; 31] = [
 ];
 
 /// Functions that allocate for others, by their whole name.
-const FUNCTIONS: [&str; 10] = [
+const FUNCTIONS: [&str; 14] = [
+    "__clone",
+    "_start",
     "aligned_alloc",
     "calloc",
+    "clone3",
     "malloc",
     "memalign",
     "mmap",
@@ -86,11 +89,12 @@ const FUNCTIONS: [&str; 10] = [
     "posix_memalign",
     "realloc",
     "reallocarray",
+    "start_thread",
     "valloc",
 ];
 
 /// Namespaces and families of functions that allocate for others: functions begin so.
-const FUNCTION_PREFIXES: [&str; 37] = [
+const FUNCTION_PREFIXES: [&str; 39] = [
     "__GI_",
     "__gnu_cxx::",
     "__libc_",
@@ -98,6 +102,7 @@ const FUNCTION_PREFIXES: [&str; 37] = [
     "__rust_",
     "_Py",
     "Py_",
+    "THP",
     "PyEval_",
     "PyObject_",
     "alloc::alloc::",
@@ -123,6 +128,7 @@ const FUNCTION_PREFIXES: [&str; 37] = [
     "floodmark_",
     "hashbrown::",
     "operator new",
+    "pthread_",
     "rmm::",
     "std::",
     "thrust::",
@@ -130,8 +136,14 @@ const FUNCTION_PREFIXES: [&str; 37] = [
     "vectorcall_",
 ];
 
+/// Functions that record stacks or allocate, with which a stack begins that has nothing else: what called
+/// them says more.
+const RECORDERS: [&str; 4] =
+    ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather", "c10::"];
+
 /// Parts of paths of source files that belong to allocators and language runtimes.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
+    ".cudafe1.cpp",
     "<frozen ",
     "/rmm/",
     "rmm/_lib/",
@@ -174,6 +186,7 @@ impl SiteRules {
         frames
             .find(|frame| !is_installed(frame, tables))
             .or(fallback)
+            .or_else(|| tables.frames_of(stack).find(|frame| !is_recorder(frame, tables)))
             .or_else(|| tables.frames_of(stack).next())
     }
 
@@ -212,8 +225,12 @@ impl SiteRules {
         let skipped = |prefix: &String| {
             function.starts_with(prefix) || module.starts_with(prefix) || file.contains(prefix.as_str())
         };
+        let own_name = without_types(function);
         FUNCTIONS.contains(&function)
-            || FUNCTION_PREFIXES.iter().any(|prefix| function.starts_with(prefix))
+            || is_python_api(function)
+            || FUNCTION_PREFIXES
+                .iter()
+                .any(|prefix| function.starts_with(prefix) || own_name.starts_with(prefix))
             || MODULES.iter().any(|prefix| module.starts_with(prefix))
             || FILES.iter().any(|part| file.contains(part))
             || self.skipped.iter().any(skipped)
@@ -228,6 +245,26 @@ fn file_name(path: &str) -> &str {
 fn is_installed(frame: &Frame, tables: &Tables) -> bool {
     let file = tables.string(frame.file);
     INSTALLED.iter().any(|part| file.contains(part))
+}
+
+fn is_recorder(frame: &Frame, tables: &Tables) -> bool {
+    let function = tables.string(frame.function);
+    RECORDERS.iter().any(|prefix| function.starts_with(prefix))
+}
+
+/// Functions of the interpreter: `PyObject_Call`, `PyCMethod_New`.
+fn is_python_api(function: &str) -> bool {
+    let Some((family, name)) = function.strip_prefix("Py").and_then(|rest| rest.split_once('_')) else {
+        return false;
+    };
+    let is_capital = |text: &str| text.starts_with(|c: char| c.is_ascii_uppercase());
+    is_capital(family) && is_capital(name) && family.chars().all(char::is_alphanumeric)
+}
+
+/// The name in `bool at::cuda::blas::gemm<float>(long)`: what comes before arguments, without the type.
+fn without_types(function: &str) -> &str {
+    let head = function.split(['(', '<']).next().unwrap_or(function);
+    head.rsplit(' ').next().unwrap_or(head)
 }
 
 /// Drops what demangled names put before the function: `void thrust::fill<…>(…)`, `<std::…`.
@@ -284,6 +321,28 @@ mod tests {
         let rules = SiteRules::default();
         let modules = [mpi, own, nobody, script, StackId(0)].map(|stack| rules.module(stack, &tables));
         assert_eq!(modules, ["libmpi.so.40", "app", "libcudart.so.12", NO_MODULE, NO_MODULE]);
+    }
+
+    #[test]
+    fn frames_of_pytorch_and_of_the_interpreter_are_passed_over() {
+        let mut tables = Tables::default();
+        let noise = [
+            ("torch::unwind::unwind()", "", ""),
+            ("c10::cuda::CUDACachingAllocator::Native::malloc()", "", ""),
+            ("bool at::cuda::blas::gemm_and_bias<float>(bool)", "", ""),
+            ("_object* torch::autograd::call<&f>(_object*)", "python_variable_methods.cpp", ""),
+            ("void dispatch_cutlassB<float>()", "tmpxft_1_attention.cudafe1.cpp", ""),
+            ("THPVariable_clear(THPVariable*)", "python_variable.cpp", ""),
+            ("PyCMethod_New", "", ""),
+            ("forward", "/env/lib/python3.12/site-packages/torch/nn/modules/linear.py", ""),
+        ];
+        let script =
+            stack(&mut tables, &[&noise[..], &[("step", "train.py", ""), ("__clone", "", "")]].concat());
+        let backward = stack(&mut tables, &[&noise[..6], &[("__clone", "", "")]].concat());
+        let rules = SiteRules::default();
+        assert_eq!(rules.site(script, StringId(0), &tables), "step (train.py:7)");
+        assert!(rules.site(backward, StringId(0), &tables).starts_with("bool at::cuda::blas::gemm_and_bias"));
+        assert!(!is_python_api("PyTables") && !is_python_api("Pyramid_Build") && !is_python_api("Py"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use floodmark_convert::{
     Adopted, OpenProps, Opened, SampleSource, Seen, device_of, group_devices, open_any, recognize,
 };
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
+use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackId, StackSampleRow, Tables};
 use floodmark_store::{Losses, Overwrite, Run, TraceWriter, is_trace};
 use floodmark_view::{Imported, Report};
 
@@ -48,13 +48,19 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
             Opened::Both(source, seen) => (Some(source), Some(seen)),
         };
         if let Some(mut source) = source {
-            each_batch(source.as_mut(), &name, printer, |batch, tables| {
+            let mut adopted = Adopted::default();
+            each_batch(source.as_mut(), &name, printer, |batch, own| {
                 events += batch.len() as u64;
-                writer.write(batch, tables)?;
+                if batch.stack.same() == Some(StackId(0)) {
+                    writer.write(batch, own)?;
+                } else {
+                    let mut batch = batch.clone();
+                    adopted.batch(&mut batch, own, &mut tables);
+                    writer.write(&batch, own)?;
+                }
                 Ok(ControlFlow::Continue(()))
             })?;
             lost.extend(&source.losses());
-            // Logs of events have no other names than those of their processes.
             Adopted::names(source.tables(), &mut tables);
         }
         if let Some(mut seen) = seen {

@@ -1,12 +1,12 @@
 //! Reads inputs and runs analyses over them.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use anyhow::{Context as _, Result};
-use floodmark_analyze::{Fold, Narrow, Pass};
-use floodmark_convert::OpenProps;
+use floodmark_analyze::{Fold, Layer, Narrow, Pass, WholeBlocksFold};
+use floodmark_convert::{EventsAndRows, OpenProps, SampleSource, Seen};
 use floodmark_event::units::{format_count, format_duration_ns};
 use floodmark_event::{EventBatch, Tables};
 use floodmark_store::columns::EVENT_COLUMNS;
@@ -25,6 +25,12 @@ const AHEAD: usize = 3;
 /// Opens a trace or a log.
 pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
     let opened = floodmark_convert::open(path, props);
+    if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
+}
+
+/// Opens a trace or a log, with what it has beside its events.
+fn open_with_rows(path: &Path, props: &OpenProps) -> Result<EventsAndRows> {
+    let opened = floodmark_convert::open_events_and_rows(path, props);
     if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
 }
 
@@ -67,21 +73,61 @@ pub(crate) fn analyze_with<F: Fold>(
     printer: &Printer,
     fold: impl Fn(&Path, &OpenProps) -> Result<F>,
 ) -> Result<Vec<Report<F::Output>>> {
+    let folded = analyze_with_rows(args, columns, printer, fold)?;
+    Ok(folded.into_iter().map(|(report, ..)| report).collect())
+}
+
+/// A report, where it comes from, and what was seen beside the events there.
+pub(crate) type WithRows<T> = (Report<T>, PathBuf, Option<Box<dyn SampleSource>>);
+
+/// As [`analyze_with`], and keeps what a log has beside its events.
+pub(crate) fn analyze_with_rows<F: Fold>(
+    args: &InputArgs,
+    columns: Columns,
+    printer: &Printer,
+    fold: impl Fn(&Path, &OpenProps) -> Result<F>,
+) -> Result<Vec<WithRows<F::Output>>> {
     let narrow = args.narrow.props();
     let props = OpenProps { scan: columns.props(&narrow), ..args.reading.props() };
     args.inputs
         .iter()
         .map(|path| {
             let fold = fold(path, &props)?;
-            let mut source = open(path, &props)?;
+            let (mut source, rows) = open_with_rows(path, &props)?;
             let (report, _) =
                 fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
             if report.caveats.events_read == 0 {
                 refuse_samples(path)?;
             }
-            Ok(report)
+            Ok((report, path.clone(), rows))
         })
         .collect()
+}
+
+/// Gives layers what was sampled of them, by whom ever.
+pub(crate) fn add_whole_blocks(
+    layers: &mut [Layer],
+    path: &Path,
+    rows: Option<Box<dyn SampleSource>>,
+) -> Result<()> {
+    let rows = match rows {
+        Some(rows) => Some(rows),
+        None if !layers.is_empty() && is_trace(path) => {
+            Some(floodmark_convert::open_samples(path, &OpenProps::default())?)
+        }
+        None => None,
+    };
+    let Some(mut source) = rows.filter(|_| !layers.is_empty()) else { return Ok(()) };
+    let (mut fold, mut rows) = (WholeBlocksFold::default(), Vec::new());
+    while source.next(&mut rows)? {
+        for row in &rows {
+            if let Seen::Sample(row) = row {
+                fold.sample(row);
+            }
+        }
+    }
+    fold.finish(&source.tables().subjects, layers);
+    Ok(())
 }
 
 /// Says so where there is nothing to analyze because the trace is one of samples.

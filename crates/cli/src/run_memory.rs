@@ -3,14 +3,14 @@
 use anyhow::Result;
 use floodmark_analyze::{Mark, PeakStack, ProcessMemory, RunFold, RunMemory};
 use floodmark_event::clock::Anchor;
-use floodmark_event::{SampleRow, ScopeAction, ScopeRow, StackSampleRow};
+use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectKind};
 use floodmark_sampler::{Outcome, PeakSource};
 use floodmark_store::{Losses, ScanProps, Trace};
 
 /// Processes that are listed for programs.
 pub(crate) const PROCESSES: usize = 1000;
 
-/// Folds the samples of a trace; gives what is missing from it too, and none if it has no subjects.
+/// Folds the samples of a trace; gives what is missing from it too, and none if nothing was seen from outside.
 pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<(RunMemory, Losses)>> {
     let subjects = trace.subjects()?;
     if subjects.is_empty() {
@@ -19,8 +19,15 @@ pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<(RunMemor
     let mut fold = RunFold::new(&subjects, marks(trace)?);
     let mut scan = trace.rows::<SampleRow>(&ScanProps::default())?;
     let mut rows = Vec::new();
+    let is_run = |kind| !matches!(kind, SubjectKind::Device | SubjectKind::Host);
+    let mut is_run = subjects.values().any(|subject| is_run(subject.kind));
     while scan.next(&mut rows)? {
+        // What an allocator counted itself is no look from outside.
+        is_run |= rows.iter().any(|row| !matches!(row.metric, Metric::Live | Metric::Reserved));
         fold.update(&rows);
+    }
+    if !is_run {
+        return Ok(None);
     }
     let peak_stack = peak_stack(trace, &fold)?;
     Ok(Some((RunMemory { peak_stack, ..fold.finish(limit) }, scan.losses())))

@@ -10,20 +10,28 @@
 //! [`Source`]: floodmark_store::Source
 
 mod device;
+mod gunzip;
+pub mod kineto;
 pub mod memory_logger;
 pub mod mprof;
 mod numbers;
 mod open;
+mod pickle;
+pub mod pprof;
 pub mod psrecord;
 mod quote;
+mod ready;
 mod recognize;
 mod records;
 pub mod rmm;
 pub mod samples;
 pub mod smi;
+pub mod torch;
 
 pub use device::{device_of, group_devices};
-pub use open::{OpenProps, Opened, open, open_any, open_input, open_samples};
+pub use open::{
+    EventsAndRows, Halves, OpenProps, Opened, open, open_any, open_events_and_rows, open_input, open_samples,
+};
 pub use recognize::{Format, recognize};
 pub use samples::{Adopted, SampleSource, Seen, follow};
 

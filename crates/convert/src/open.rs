@@ -9,7 +9,7 @@ use floodmark_store::{Error, Result, ScanProps, Source, Trace};
 
 use crate::recognize::{Candidate, Known};
 use crate::samples::{self, SampleSource};
-use crate::{Mode, memory_logger, mprof, psrecord, rmm, smi};
+use crate::{Mode, kineto, memory_logger, mprof, pprof, psrecord, rmm, smi, torch};
 
 /// How to read a file, whatever its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,10 @@ pub enum Opened {
 }
 
 /// The events of a file, and what was seen beside them.
-pub(crate) type Halves = (Box<dyn Source>, Box<dyn SampleSource>);
+pub type Halves = (Box<dyn Source>, Box<dyn SampleSource>);
+
+/// The events of a file, and what was seen beside them if there is anything.
+pub type EventsAndRows = (Box<dyn Source>, Option<Box<dyn SampleSource>>);
 
 /// How a format is opened.
 #[derive(Clone, Copy)]
@@ -60,7 +63,6 @@ pub(crate) enum Opener {
     Events(fn(Candidate, &OpenProps) -> Result<Box<dyn Source>>),
     Samples(fn(Candidate, &OpenProps) -> Result<Box<dyn SampleSource>>),
     /// A format that holds both, whose halves are read apart.
-    #[expect(dead_code, reason = "the first format of this sort is on its way")]
     Both(fn(Candidate, &OpenProps) -> Result<Halves>),
     /// A trace can hold both; its events are opened unless its samples are asked for.
     Trace,
@@ -72,10 +74,19 @@ pub(crate) enum Opener {
 /// # Errors
 /// [`Unrecognized`](floodmark_store::Error::Unrecognized) says what the file looks like instead; others are those of its format.
 pub fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
+    open_events_and_rows(path, props).map(|(source, _)| source)
+}
+
+/// As [`open`], with what a file other than a trace has beside its events.
+///
+/// # Errors
+/// As those of [`open`].
+pub fn open_events_and_rows(path: &Path, props: &OpenProps) -> Result<EventsAndRows> {
     let candidate = candidate(path)?;
     let known = candidate.recognize()?;
     match open_known(known, candidate, props)? {
-        Opened::Events(source) | Opened::Both(source, _) => Ok(source),
+        Opened::Events(source) => Ok((source, None)),
+        Opened::Both(source, rows) => Ok((source, Some(rows))),
         Opened::Samples(_) => {
             Err(holds_other(path, known, "samples of memory and no single allocations; see 'floodmark read'"))
         }
@@ -174,4 +185,22 @@ pub(crate) fn open_psrecord(candidate: Candidate, props: &OpenProps) -> Box<dyn 
     let (path, total_bytes) = (candidate.path, candidate.total_bytes);
     let reader = psrecord::reader(candidate.into_input(), path, props);
     Box::new(reader.with_total_bytes(total_bytes))
+}
+
+/// Opens a memory snapshot of `PyTorch`.
+pub(crate) fn open_torch(candidate: Candidate, props: &OpenProps) -> Result<Halves> {
+    let path = candidate.path;
+    torch::open(candidate.into_input(), path, props)
+}
+
+/// Opens a trace of `PyTorch`'s profiler.
+pub(crate) fn open_kineto(candidate: Candidate, props: &OpenProps) -> Result<Halves> {
+    let path = candidate.path;
+    kineto::open(candidate.into_input(), path, props)
+}
+
+/// Opens a memory profile in pprof's format.
+pub(crate) fn open_pprof(candidate: Candidate, props: &OpenProps) -> Result<Halves> {
+    let path = candidate.path;
+    pprof::open(candidate.into_input(), path, props)
 }

@@ -9,9 +9,13 @@ use std::path::Path;
 
 use floodmark_store::{Error, Result};
 
-use crate::open::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
+use crate::gunzip::Gunzip;
+use crate::open::{
+    Opener, open_kineto, open_memory_logger, open_mprof, open_pprof, open_psrecord, open_rmm_csv, open_smi,
+    open_torch,
+};
 use crate::quote::quoted;
-use crate::{memory_logger, mprof, psrecord, rmm, smi};
+use crate::{kineto, memory_logger, mprof, pprof, psrecord, rmm, smi, torch};
 
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +33,12 @@ pub enum Format {
     Mprof,
     /// A log of `psrecord`.
     Psrecord,
+    /// A memory snapshot of `PyTorch`: a pickle.
+    Torch,
+    /// A trace of `PyTorch`'s profiler: JSON.
+    Kineto,
+    /// A memory profile in pprof's format, as JAX writes.
+    Pprof,
 }
 
 /// What is known of one format.
@@ -39,7 +49,7 @@ pub(crate) struct Known {
     pub(crate) opener: Opener,
 }
 
-const FORMATS: [Known; 6] = [
+const FORMATS: [Known; 9] = [
     Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, opener: Opener::Trace },
     // Before RMM's, because its text may hold a word that RMM has for what it did.
     Known {
@@ -72,6 +82,24 @@ const FORMATS: [Known; 6] = [
         recognizes: |candidate| psrecord::begins_log(&candidate.head),
         opener: Opener::Samples(|candidate, props| Ok(open_psrecord(candidate, props))),
     },
+    Known {
+        format: Format::Torch,
+        name: "PyTorch memory snapshot",
+        recognizes: |candidate| torch::begins_pickle(&candidate.head),
+        opener: Opener::Both(open_torch),
+    },
+    Known {
+        format: Format::Kineto,
+        name: "PyTorch profiler trace",
+        recognizes: |candidate| kineto::begins_trace(&candidate.head),
+        opener: Opener::Both(open_kineto),
+    },
+    Known {
+        format: Format::Pprof,
+        name: "pprof memory profile",
+        recognizes: |candidate| pprof::begins_profile(&candidate.head),
+        opener: Opener::Both(open_pprof),
+    },
 ];
 
 fn is_trace(candidate: &Candidate) -> bool {
@@ -101,6 +129,8 @@ const HEAD_BYTES: usize = 4096;
 pub(crate) struct Candidate<'a> {
     pub(crate) path: &'a Path,
     is_directory: bool,
+    /// Whether what is read is decompressed on the way.
+    is_gzip: bool,
     /// The first bytes of a file, which are gone from `rest`; all of a short one, none of a directory.
     head: Vec<u8>,
     rest: Box<dyn Read + Send>,
@@ -113,18 +143,25 @@ impl<'a> Candidate<'a> {
     pub(crate) fn at(path: &'a Path) -> Result<Self> {
         if path.is_dir() {
             let (head, rest) = (Vec::new(), Box::new(io::empty()));
-            return Ok(Self { path, is_directory: true, head, rest, total_bytes: None });
+            return Ok(Self { path, is_directory: true, is_gzip: false, head, rest, total_bytes: None });
         }
         let file = File::open(path).map_err(Error::io("opening", path))?;
         // Pipes and devices state a length too, which means nothing.
         let total_bytes = file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len());
-        Ok(Self { total_bytes, ..Self::of(Box::new(file), path)? })
+        let candidate = Self::of(Box::new(file), path)?;
+        // How long it will be when it is decompressed nobody knows.
+        Ok(Self { total_bytes: total_bytes.filter(|_| !candidate.is_gzip), ..candidate })
     }
 
     /// Looks at an input; `path` is what messages call it.
     pub(crate) fn of(mut input: Box<dyn Read + Send>, path: &'a Path) -> Result<Self> {
-        let head = read_head(&mut input).map_err(Error::io("reading", path))?;
-        Ok(Self { path, is_directory: false, head, rest: input, total_bytes: None })
+        let mut head = read_head(&mut input).map_err(Error::io("reading", path))?;
+        let is_gzip = head.starts_with(GZIP);
+        if is_gzip {
+            input = Box::new(Gunzip::new(Cursor::new(head).chain(input)));
+            head = read_head(&mut input).map_err(Error::io("decompressing", path))?;
+        }
+        Ok(Self { path, is_directory: false, is_gzip, head, rest: input, total_bytes: None })
     }
 
     /// The whole input, from its first byte on.
@@ -163,9 +200,11 @@ fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Compressed files by their first bytes, and what undoes it.
-const COMPRESSIONS: [(&[u8], &str, &str); 4] = [
-    (b"\x1f\x8b", "gzip", "gunzip -c"),
+/// How compressed files begin that are decompressed on the way.
+const GZIP: &[u8] = b"\x1f\x8b";
+
+/// Other compressed files by their first bytes, and what undoes it.
+const COMPRESSIONS: [(&[u8], &str, &str); 3] = [
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
     (b"\xfd7zXZ\0", "xz", "xz -dc"),
     (b"BZh", "bzip2", "bzip2 -dc"),
@@ -179,6 +218,11 @@ fn look_of(head: &[u8], path: &Path) -> String {
     if let Some((_, name, undo)) = COMPRESSIONS.iter().find(|(magic, ..)| head.starts_with(magic)) {
         let file = if path == Path::new("-") { String::new() } else { format!(" {}", shell_word(path)) };
         return format!("it is compressed with {name}; try: {undo}{file} | floodmark stats -");
+    }
+    if head.starts_with(b"PK\x03\x04") {
+        return "it is a zip archive, as torch.save writes; memory snapshots come from \
+                torch.cuda.memory._dump_snapshot"
+            .to_owned();
     }
     let line = head.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     let Some(line) = line else { return "it holds nothing but blank lines".to_owned() };
@@ -251,19 +295,20 @@ mod tests {
     #[test]
     fn what_is_not_recognized_is_described() {
         let known = "known formats: trace directory, memory_logger log, RMM log (CSV), nvidia-smi output, \
-                     mprof file, psrecord log";
+                     mprof file, psrecord log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile";
         for (head, look) in [
             (&b""[..], "it is empty"),
             (b"\n \r\n", "it holds nothing but blank lines"),
             (b"hello,\x1b world\nmore", r"it is text that begins with 'hello,\x1b world'"),
             (b"SQLite format 3\0\x10\0", r"it is binary and begins with 'SQLite format 3\x00'"),
-            (b"\x80\x02}q\0", r"it is binary and begins with '\x80\x02}q\x00'"),
-            (b"\x1f\x8b\x08\0", "it is compressed with gzip; try: gunzip -c 'a b.gz' | floodmark stats -"),
+            (b"\x90\x02}q\0", r"it is binary and begins with '\x90\x02}q\x00'"),
+            (b"BZh9", "it is compressed with bzip2; try: bzip2 -dc 'a b.gz' | floodmark stats -"),
         ] {
             assert_eq!(recognized(head, "a b.gz"), Err(format!("a b.gz is not recognized: {look}; {known}")));
         }
-        let error = recognized(b"\x1f\x8b\x08\0", "-");
-        assert!(error.is_err_and(|text| text.contains("try: gunzip -c | floodmark stats -")));
+        let error = recognized(b"BZh9", "-");
+        assert!(error.is_err_and(|text| text.contains("try: bzip2 -dc | floodmark stats -")));
+        assert_eq!(recognized(b"\x1f\x8b\x08\0", "x"), Err("decompressing x".to_owned()));
     }
 
     #[test]

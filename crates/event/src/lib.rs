@@ -19,6 +19,8 @@ pub mod units;
 
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
-pub use rows::{OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectRow};
+pub use rows::{
+    BEFORE_CAPTURE, CONTEXT_TEARDOWN, OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectRow,
+};
 pub use sample::{Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind};
 pub use tables::Tables;

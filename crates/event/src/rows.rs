@@ -7,6 +7,13 @@
 use crate::event::{ProcessId, StackId, StringId};
 use crate::sample::{Metric, OutputStream, StackReason, SubjectKind};
 
+/// Name of the scope of blocks that were live before recording began: when they were allocated is not
+/// known, and they stand at the first instant.
+pub const BEFORE_CAPTURE: &str = "before capture";
+
+/// Name of the scope of frees that nobody asked for: what was live ended with its context.
+pub const CONTEXT_TEARDOWN: &str = "context teardown";
+
 /// Something that was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectRow {

@@ -100,7 +100,9 @@ impl Error {
             },
             Self::Corrupt { .. } => Some("'floodmark repair' keeps everything up to the damage".into()),
             Self::Incompatible { .. } => Some("install a newer Floodmark".into()),
-            Self::Malformed { .. } => Some("--lenient skips such lines and counts them".into()),
+            Self::Malformed { place, .. } => {
+                place.starts_with("line").then(|| "--lenient skips such lines and counts them".into())
+            }
             Self::Unrecognized { .. } => Some("'floodmark import --help' lists the formats".into()),
             Self::Exists { .. } => Some("choose another name or add --force".into()),
             Self::Locked { .. } => Some("wait until the recording has ended".into()),

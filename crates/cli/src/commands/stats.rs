@@ -1,12 +1,16 @@
 //! `floodmark stats`
 
+use std::path::Path;
+
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::StatsFold;
+use floodmark_analyze::{LayersFold, StatsFold};
+use floodmark_convert::OpenProps;
+use floodmark_view::{LayeredStats, Report};
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze};
+use crate::pass::{Columns, add_whole_blocks, analyze_with_rows};
 use crate::printer::Printer;
 
 /// Sum up allocations: how many, how much, how high, in which sizes
@@ -28,7 +32,15 @@ Examples:
 
 impl StatsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let reports = analyze(&self.input, Columns::Figures, printer, StatsFold::default)?;
+        let fold = |_: &Path, _: &OpenProps| Ok((StatsFold::default(), LayersFold::default()));
+        let folded = analyze_with_rows(&self.input, Columns::Figures, printer, fold)?;
+        let layered = folded.into_iter().map(|(report, path, rows)| {
+            let (stats, mut layers) = report.result;
+            add_whole_blocks(&mut layers, &path, rows)?;
+            let Report { source, losses, caveats, .. } = report;
+            Ok(Report { source, losses, caveats, result: LayeredStats { stats, layers } })
+        });
+        let reports = layered.collect::<Result<Vec<_>>>()?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -23,4 +23,5 @@ mod running;
 mod samples;
 mod stacks;
 mod terminal;
+mod torch;
 mod traces;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use floodmark_event::tables::Frame;
-use floodmark_event::{StackId, StringId, Tables};
+use floodmark_event::{Column, EventBatch, StackId, StringId, Tables};
 
 use super::Seen;
 
@@ -43,6 +43,18 @@ impl Adopted {
             Seen::Scope(row) => row.name = string(row.name, from, to),
             Seen::Stack(row) => row.stack = self.stack(row.stack, from, to),
             Seen::Sample(_) | Seen::Output(_) => {}
+        }
+    }
+
+    /// Translates the stacks of events. Their other ids are texts, which a trace holds with its events.
+    pub fn batch(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
+        match &mut batch.stack {
+            Column::Same(stack) => *stack = self.stack(*stack, from, to),
+            Column::Each(stacks) => {
+                for stack in stacks {
+                    *stack = self.stack(*stack, from, to);
+                }
+            }
         }
     }
 

@@ -83,7 +83,7 @@ fn a_file_that_is_not_recognized_is_described() {
     for (name, bytes, look) in [
         ("empty.csv", &b""[..], "it is empty"),
         ("words.csv", b"Lorem ipsum", "it is text that begins with 'Lorem ipsum'"),
-        ("a.csv.gz", b"\x1f\x8b\x08\0\0", "it is compressed with gzip; try: gunzip -c "),
+        ("a.csv.zst", b"\x28\xb5\x2f\xfd\0", "it is compressed with zstd; try: zstd -dc "),
     ] {
         fs::write(folder.join(name), bytes).expect("a file");
         let text = refusal(&folder.join(name));
@@ -94,6 +94,22 @@ fn a_file_that_is_not_recognized_is_described() {
         );
     }
     assert!(refusal(&folder.join("missing.csv")).starts_with("opening "));
+    fs::write(folder.join("cut.csv.gz"), b"\x1f\x8b\x08\0\0").expect("a file");
+    assert!(refusal(&folder.join("cut.csv.gz")).starts_with("decompressing "));
+}
+
+#[test]
+fn a_log_that_is_compressed_with_gzip_is_read_as_it_was() {
+    let folder = scratch("gzip");
+    let log = fs::read(crate::logs::folder().join("golden.csv")).expect("a log");
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &log).expect("memory takes everything");
+    let path = folder.join("golden.csv.gz");
+    fs::write(&path, packed.finish().expect("memory takes everything")).expect("a file");
+    let mut source = open(&path, &OpenProps::default()).expect("a log");
+    let mut events = Vec::new();
+    drain(&mut *source, &mut events).expect("good rows");
+    assert_eq!(events.len(), crate::logs::events(&*log).len());
 }
 
 #[test]

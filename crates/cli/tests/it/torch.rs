@@ -1,0 +1,80 @@
+//! Memory snapshots of PyTorch, from the file and through a trace.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cli_test::CliTest;
+
+const SNAPSHOT: &str = "snapshot_torch2.11.pickle.gz";
+
+fn test_with_snapshot() -> CliTest {
+    let test = CliTest::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch");
+    fs::copy(fixtures.join(SNAPSHOT), test.path(SNAPSHOT)).unwrap();
+    test
+}
+
+fn stats(test: &CliTest, input: &str) -> Value {
+    serde_json::from_str(&test.run(&["stats", "--json", input]).ok().stdout).unwrap()
+}
+
+#[test]
+fn a_snapshot_has_the_figures_that_pytorch_gave_from_the_file_and_through_a_trace() {
+    let test = test_with_snapshot();
+    assert_eq!(test.run(&["import", SNAPSHOT, "-o", "t.flood"]).code, 0);
+    for input in [SNAPSHOT, "t.flood"] {
+        let stats = stats(&test, input);
+        assert_eq!(stats["peak_bytes"], 1_047_300_120u64, "{input}");
+        assert_eq!(stats["live_bytes"], 301_420_548u64);
+        let layer = &stats["layers"][0];
+        assert_eq!(layer["reserved_peak_bytes"], 1_342_177_280u64);
+        assert_eq!(layer["live_peak_bytes"], 1_047_300_120u64);
+        assert_eq!(layer["reserved_bytes"], 1_342_177_280u64);
+        assert_eq!(layer["whole_blocks"]["peak_bytes"], 1_054_117_376u64);
+        assert_eq!(layer["whole_blocks"]["live_bytes"], 302_469_632u64);
+        assert_eq!(layer["slack_peak_bytes"], 1_342_177_280u64 - 301_420_548);
+        assert_eq!(stats["losses"], serde_json::json!([]));
+        let text = test.run(&["stats", input]).ok().stdout;
+        for figure in [
+            "1,342,177,280 bytes",
+            "1,054,117,376 bytes",
+            "1,047,300,120 bytes",
+            "302,469,632 bytes",
+            "301,420,548 bytes",
+        ] {
+            assert!(text.contains(figure), "{figure}\n{text}");
+        }
+    }
+    let mut file = stats(&test, SNAPSHOT);
+    let mut trace = stats(&test, "t.flood");
+    for report in [&mut file, &mut trace] {
+        report["source"].take();
+    }
+    assert_eq!(file, trace);
+}
+
+#[test]
+fn stacks_of_a_snapshot_lead_to_the_script_from_the_file_and_through_a_trace() {
+    let test = test_with_snapshot();
+    assert_eq!(test.run(&["import", SNAPSHOT, "-o", "t.flood"]).code, 0);
+    let of = |input: &str| test.run(&["watermark", "--by", "stack", input]).ok().stdout;
+    let (file, trace) = (of(SNAPSHOT), of("t.flood"));
+    assert!(file.contains("torchwork.py"), "{file}");
+    assert_eq!(file.replace(SNAPSHOT, "x"), trace.replace("t.flood", "x"));
+}
+
+#[test]
+fn a_pickle_that_would_run_something_is_refused() {
+    let test = CliTest::new();
+    fs::write(test.path("evil.pickle"), b"\x80\x02}(X\x08\0\0\0segmentscos\nsystem\nU\x02lsRu.").unwrap();
+    let ran = test.run(&["stats", "evil.pickle"]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("evil.pickle:byte 17: GLOBAL: it would import 'os.system'"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("--lenient"), "there are no lines to skip\n{}", ran.stderr);
+}
