@@ -8,13 +8,29 @@ use floodmark_testkit::torture::check_thread;
 
 use crate::programs::{Folder, events_by_thread, lost, sealer, writer};
 
+/// From when on the time is counted after which a writer is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// It was started.
+    Start,
+    /// It acknowledged something, which takes as long as the machine is busy.
+    FirstWord,
+}
+
 /// Kills a writer after `delay` and returns what each of its threads had acknowledged by then.
-fn kill_after(mut child: std::process::Child, delay: Duration) -> BTreeMap<u64, u64> {
+fn kill_after(mut child: std::process::Child, from: From, delay: Duration) -> BTreeMap<u64, u64> {
+    let mut words = child.stdout.take().expect("piped");
+    let mut output = Vec::new();
+    if from == From::FirstWord {
+        let mut first = [0];
+        words.read_exact(&mut first).expect("a first word");
+        output.extend(first);
+    }
     std::thread::sleep(delay);
     child.kill().expect("the writer can be killed");
     child.wait().expect("the writer ends");
-    let mut output = String::new();
-    child.stdout.take().expect("piped").read_to_string(&mut output).expect("text");
+    words.read_to_end(&mut output).expect("what is in the pipe");
+    let output = String::from_utf8(output).expect("text");
     let mut acknowledged = BTreeMap::new();
     for line in output.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
         let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
@@ -39,7 +55,9 @@ fn two_hundred_killed_writers_lose_nothing_they_acknowledged() {
         // Odd runs seal in the process itself, even ones leave everything to the next open.
         let options: &[&str] =
             if run % 2 == 1 { &["2", "100000000", "--ack", "--seal"] } else { &["2", "100000000", "--ack"] };
-        let acknowledged = kill_after(writer(&trace, options), delay(run));
+        // A fifth of them is killed while it starts, however far it has come.
+        let from = if run % 5 == 0 { From::Start } else { From::FirstWord };
+        let acknowledged = kill_after(writer(&trace, options), from, delay(run));
         if !trace.join("segments").exists() {
             assert!(acknowledged.is_empty(), "killed before it began");
             continue;
