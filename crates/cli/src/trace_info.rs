@@ -30,6 +30,7 @@ pub(crate) fn of(manifest: &Manifest) -> Info {
         },
         processes: manifest.processes.iter().map(process).collect(),
         memory: None,
+        messages: Vec::new(),
         tables,
     }
 }

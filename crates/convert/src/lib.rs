@@ -12,6 +12,7 @@
 mod device;
 pub mod memory_logger;
 pub mod mprof;
+pub mod nsys;
 mod numbers;
 mod open;
 pub mod psrecord;

@@ -60,7 +60,6 @@ pub(crate) enum Opener {
     Events(fn(Candidate, &OpenProps) -> Result<Box<dyn Source>>),
     Samples(fn(Candidate, &OpenProps) -> Result<Box<dyn SampleSource>>),
     /// A format that holds both, whose halves are read apart.
-    #[expect(dead_code, reason = "the first format of this sort is on its way")]
     Both(fn(Candidate, &OpenProps) -> Result<Halves>),
     /// A trace can hold both; its events are opened unless its samples are asked for.
     Trace,

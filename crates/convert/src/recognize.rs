@@ -11,7 +11,7 @@ use floodmark_store::{Error, Result};
 
 use crate::open::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
 use crate::quote::quoted;
-use crate::{memory_logger, mprof, psrecord, rmm, smi};
+use crate::{memory_logger, mprof, nsys, psrecord, rmm, smi};
 
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,8 @@ pub enum Format {
     Mprof,
     /// A log of `psrecord`.
     Psrecord,
+    /// An export of Nsight Systems: a database or a folder.
+    Nsys,
 }
 
 /// What is known of one format.
@@ -39,7 +41,7 @@ pub(crate) struct Known {
     pub(crate) opener: Opener,
 }
 
-const FORMATS: [Known; 6] = [
+const FORMATS: [Known; 7] = [
     Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, opener: Opener::Trace },
     // Before RMM's, because its text may hold a word that RMM has for what it did.
     Known {
@@ -71,6 +73,12 @@ const FORMATS: [Known; 6] = [
         name: "psrecord log",
         recognizes: |candidate| psrecord::begins_log(&candidate.head),
         opener: Opener::Samples(|candidate, props| Ok(open_psrecord(candidate, props))),
+    },
+    Known {
+        format: Format::Nsys,
+        name: "Nsight Systems export",
+        recognizes: |candidate| nsys::is_export(candidate.path, &candidate.head),
+        opener: Opener::Both(|candidate, props| nsys::open(&candidate, props)),
     },
 ];
 
@@ -249,14 +257,18 @@ mod tests {
     }
 
     #[test]
+    fn databases_are_taken_for_exports() {
+        assert_eq!(recognized(b"SQLite format 3\0\x10\0", "x"), Ok(Format::Nsys));
+    }
+
+    #[test]
     fn what_is_not_recognized_is_described() {
         let known = "known formats: trace directory, memory_logger log, RMM log (CSV), nvidia-smi output, \
-                     mprof file, psrecord log";
+                     mprof file, psrecord log, Nsight Systems export";
         for (head, look) in [
             (&b""[..], "it is empty"),
             (b"\n \r\n", "it holds nothing but blank lines"),
             (b"hello,\x1b world\nmore", r"it is text that begins with 'hello,\x1b world'"),
-            (b"SQLite format 3\0\x10\0", r"it is binary and begins with 'SQLite format 3\x00'"),
             (b"\x80\x02}q\0", r"it is binary and begins with '\x80\x02}q\x00'"),
             (b"\x1f\x8b\x08\0", "it is compressed with gzip; try: gunzip -c 'a b.gz' | floodmark stats -"),
         ] {

@@ -19,6 +19,11 @@ pub mod units;
 
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
-pub use rows::{OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectRow};
-pub use sample::{Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind};
+pub use rows::{
+    BEFORE_CAPTURE, CONTEXT_TEARDOWN, LogRow, OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow,
+    SubjectRow,
+};
+pub use sample::{
+    LogLevel, Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind,
+};
 pub use tables::Tables;

@@ -5,7 +5,7 @@
 //! and stacks are ids into [`Tables`](crate::tables::Tables), which also has the subjects.
 
 use crate::event::{ProcessId, StackId, StringId};
-use crate::sample::{Metric, OutputStream, StackReason, SubjectKind};
+use crate::sample::{LogLevel, Metric, OutputStream, StackReason, SubjectKind};
 
 /// Something that was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,27 @@ pub struct StackSampleRow {
     /// How long it was held up for that.
     pub pause_ns: u64,
 }
+
+/// A message of the tool that recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRow {
+    /// When.
+    pub time_ns: i64,
+    /// Process it is about, or the first one.
+    pub process: ProcessId,
+    /// How much it matters.
+    pub level: LogLevel,
+    /// Part of the tool that says so; none where unknown.
+    pub source: StringId,
+    /// What it says.
+    pub text: String,
+}
+
+/// Name of the scope of frees that nobody asked for: what a context held when it was torn down.
+pub const CONTEXT_TEARDOWN: &str = "context teardown";
+
+/// Name of the scope of blocks that were live before recording began.
+pub const BEFORE_CAPTURE: &str = "before capture";
 
 /// What happened to a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,8 +33,24 @@ pub struct Info {
     pub processes: Vec<ProcessInfo>,
     /// Memory of what was watched, in a trace that has samples.
     pub memory: Option<RunMemory>,
+    /// Messages of the tool that recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessageInfo>,
     /// Tables of a trace.
     pub tables: Vec<TableInfo>,
+}
+
+/// A message of the tool that recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct MessageInfo {
+    /// When.
+    pub time_ns: i64,
+    /// How much it matters.
+    pub level: String,
+    /// Part of the tool that says so.
+    pub source: Option<String>,
+    /// What it says.
+    pub text: String,
 }
 
 /// What was recorded, or imported.
@@ -102,6 +118,10 @@ impl View for Info {
         if let Some(memory) = &self.memory {
             text.blank();
             text.block(memory_text(memory, self.run.start_time_ns.or(memory.first_time_ns), layout));
+        }
+        if !self.messages.is_empty() {
+            text.blank();
+            text.block(messages(&self.messages, layout));
         }
         if !self.tables.is_empty() {
             text.blank();
@@ -188,6 +208,25 @@ fn processes(processes: &[ProcessInfo], layout: &Layout) -> String {
         ]);
     }
     table.text(layout) + &omitted((processes.len() - shown) as u64, layout)
+}
+
+/// Messages that matter, and how many others there are.
+fn messages(messages: &[MessageInfo], layout: &Layout) -> String {
+    let matters = |message: &&MessageInfo| message.level == "error" || message.level == "warning";
+    let shown: Vec<&MessageInfo> = messages.iter().filter(matters).collect();
+    let most = layout.rows.unwrap_or(usize::MAX).min(shown.len());
+    let mut text = Lines::default();
+    let others = messages.len() - shown.len();
+    text.line(format!(
+        "{} of the tool that recorded, {} of them warnings or errors; 'floodmark read --samples' shows all",
+        counted(messages.len() as u64, "message"),
+        format_count((messages.len() - others) as u64),
+    ));
+    for message in &shown[..most] {
+        let lead = format!("  {:7}  ", message.level);
+        text.line(wrap_after(&lead, 11, &plain(&message.text), layout.width));
+    }
+    text.text() + &omitted((shown.len() - most) as u64, layout)
 }
 
 fn tables(tables: &[TableInfo], layout: &Layout) -> String {

@@ -33,7 +33,7 @@ mod table;
 pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
 pub use events::{EventCsv, EventJson, EventTable};
-pub use info::{Info, ProcessInfo, RunInfo, TableInfo};
+pub use info::{Info, MessageInfo, ProcessInfo, RunInfo, TableInfo};
 pub use layout::{Layout, Palette};
 pub use plain::plain;
 pub use report::{Caveats, Loss, OtherKind, Report, View, document};

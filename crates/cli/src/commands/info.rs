@@ -4,15 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_convert::{OpenProps, Opened, Seen, open_any};
 use floodmark_event::tables::Process;
+use floodmark_event::{LogRow, Tables};
 use floodmark_store::{ScanProps, Source, Trace, is_trace};
-use floodmark_view::{Info, Loss, ProcessInfo, Report};
+use floodmark_view::{Info, Loss, MessageInfo, ProcessInfo, Report};
 
 use crate::args::{OutputArgs, ReadingArgs};
 use crate::exit::ExitStatus;
 use crate::importing::{file_bytes, format_name};
 use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
+use crate::reading::is_watched;
 use crate::run_memory::{self, PROCESSES};
 use crate::trace_info;
 
@@ -51,6 +54,7 @@ impl InfoArgs {
             let (mut info, lost) = census(source.as_mut(), &name, printer)?;
             info.bytes = file_bytes(path);
             format_name(path)?.unwrap_or("log").clone_into(&mut info.format);
+            info.messages = messages_of_log(path, &self.reading.props())?;
             return Ok(Report::new(name, lost, info));
         }
         let trace = Trace::open(path)?;
@@ -71,12 +75,54 @@ impl InfoArgs {
                 ..counted
             };
         }
-        if let Some((memory, _)) = run_memory::of(&trace, Some(PROCESSES))? {
+        info.messages = messages_of_trace(&trace)?;
+        let is_watched = info.events == 0 || is_watched(&trace)?;
+        if let Some((memory, _)) =
+            is_watched.then(|| run_memory::of(&trace, Some(PROCESSES))).transpose()?.flatten()
+        {
             // The one that recorded is not what was recorded.
             info.processes.clear();
             info.memory = Some(memory);
         }
         Ok(Report::new(name, lost, info))
+    }
+}
+
+/// Messages that are kept; there are more only if something is very wrong.
+const MESSAGES_MAX: usize = 1000;
+
+fn messages_of_trace(trace: &Trace) -> Result<Vec<MessageInfo>> {
+    let mut scan = trace.rows::<LogRow>(&ScanProps::default())?;
+    let (mut rows, mut messages) = (Vec::new(), Vec::new());
+    while scan.next(&mut rows)? {
+        messages.extend(rows.iter().map(|row| message(row, scan.tables())));
+        messages.truncate(MESSAGES_MAX);
+    }
+    Ok(messages)
+}
+
+/// Messages of a log that has events beside.
+fn messages_of_log(path: &Path, props: &OpenProps) -> Result<Vec<MessageInfo>> {
+    let mut messages = Vec::new();
+    if file_bytes(path).is_none() && !path.is_dir() {
+        return Ok(messages);
+    }
+    let Opened::Both(_, mut source) = open_any(path, props)? else { return Ok(messages) };
+    let mut rows = Vec::new();
+    while source.next(&mut rows)? {
+        let logs = rows.iter().filter_map(|row| if let Seen::Log(row) = row { Some(row) } else { None });
+        messages.extend(logs.map(|row| message(row, source.tables())));
+        messages.truncate(MESSAGES_MAX);
+    }
+    Ok(messages)
+}
+
+fn message(row: &LogRow, tables: &Tables) -> MessageInfo {
+    MessageInfo {
+        time_ns: row.time_ns,
+        level: row.level.name().to_owned(),
+        source: Some(tables.string(row.source).to_owned()).filter(|source| !source.is_empty()),
+        text: row.text.clone(),
     }
 }
 

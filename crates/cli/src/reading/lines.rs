@@ -217,6 +217,7 @@ impl<'a> Lines<'a> {
                 *text += &match row {
                     Seen::Scope(row) => compact.scope(row, tables, &layout),
                     Seen::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
+                    Seen::Log(row) => compact.log(row, tables, &layout),
                     Seen::Stack(row) if props.stacks == Show::Yes => {
                         compact.stack(row.time_ns, &whose(row, tables), &stack_lines(row, tables), &layout)
                     }
@@ -235,6 +236,7 @@ impl<'a> Lines<'a> {
             (Written::Json, Seen::Output(row)) => SampleJson.output(row),
             (Written::Json, Seen::Stack(row)) => SampleJson.stack(row, tables),
             (Written::Json, Seen::Scope(row)) => SampleJson.scope(row, tables),
+            (Written::Json, Seen::Log(row)) => SampleJson.log(row, tables),
             _ => return,
         };
         self.text += &line;

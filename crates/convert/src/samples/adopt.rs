@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use floodmark_event::tables::Frame;
-use floodmark_event::{StackId, StringId, Tables};
+use floodmark_event::{Column, EventBatch, StackId, StringId, Tables};
 
 use super::Seen;
 
@@ -42,7 +42,20 @@ impl Adopted {
         match row {
             Seen::Scope(row) => row.name = string(row.name, from, to),
             Seen::Stack(row) => row.stack = self.stack(row.stack, from, to),
+            Seen::Log(row) => row.source = string(row.source, from, to),
             Seen::Sample(_) | Seen::Output(_) => {}
+        }
+    }
+
+    /// Translates the stacks of `batch` from `from` to `to`. Its strings stay those of `from`.
+    pub fn stacks(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
+        match &mut batch.stack {
+            Column::Same(stack) => *stack = self.stack(*stack, from, to),
+            Column::Each(stacks) => {
+                for stack in stacks {
+                    *stack = self.stack(*stack, from, to);
+                }
+            }
         }
     }
 
