@@ -23,8 +23,11 @@ mod folder;
 mod ids;
 mod memory;
 mod names;
+pub mod process;
 mod ranges;
+mod report;
 mod seen;
+pub mod split;
 mod sqlite;
 mod words;
 
@@ -89,9 +92,9 @@ pub fn class_of(tables: &Tables, stack: StackId) -> Class {
     }
 }
 
-/// Whether `head` begins a database, or a folder has tables of an export.
+/// Whether `head` begins a database, a folder has tables of an export, or a file is called a report.
 pub(crate) fn is_export(path: &Path, head: &[u8]) -> bool {
-    head.starts_with(sqlite::MAGIC) || folder::is_export(path)
+    head.starts_with(sqlite::MAGIC) || folder::is_export(path) || report::is_report(path)
 }
 
 /// Opens both halves of an export: its events, and what was seen beside them.
@@ -101,9 +104,10 @@ pub(crate) fn open(candidate: &Candidate, props: &OpenProps) -> Result<Halves> {
         let reason = "an export of Nsight Systems is read from its file, not from a pipe".to_owned();
         return Err(Error::Unrecognized { path: path.to_owned(), reason });
     }
+    let database = report::database(path)?;
     let shared = Arc::new(Shared::default());
-    let events = Events::open(path, props, Arc::clone(&shared))?;
-    Ok((Box::new(events), Box::new(SeenRows::new(path, props, shared))))
+    let events = Events::open(&database, props, Arc::clone(&shared))?;
+    Ok((Box::new(events), Box::new(SeenRows::new(database, props, shared))))
 }
 
 /// Why an export has no memory in it.

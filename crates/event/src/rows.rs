@@ -80,7 +80,7 @@ pub struct StackSampleRow {
 pub struct LogRow {
     /// When.
     pub time_ns: i64,
-    /// Process it is about, or the first one.
+    /// Process it is about; none if it is about the run as a whole.
     pub process: ProcessId,
     /// How much it matters.
     pub level: LogLevel,

@@ -1,9 +1,11 @@
 //! Call chains become stacks, each once.
 //!
-//! Only the chains that events point to are kept while the table is read, a frame being a small number;
-//! texts are looked up for the frames that are left.
+//! A frame is a small number while the table is read; texts are looked up for the frames that are needed.
+//! A table that is not too long is read while others are, before anybody knows which chains events point to;
+//! of a longer one only those are kept.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use floodmark_event::tables::Frame;
 use floodmark_event::{StackId, Tables};
@@ -17,6 +19,8 @@ use crate::Mode;
 
 pub(crate) const TABLE: &str = "CUDA_CALLCHAINS";
 const COLUMNS: [&str; 5] = ["id", "stackDepth", "symbol", "module", "originalIP"];
+/// Rows of the longest table that is kept as a whole.
+const AHEAD_ROWS_MAX: usize = 4 << 20;
 /// A deeper chain is cut.
 const DEPTH_MAX: usize = 4096;
 
@@ -46,12 +50,26 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Reads the chains that `origins` point to, with all texts.
-    pub(crate) fn read(export: &Export, origins: &[Origin], mode: Mode, losses: &mut Losses) -> Result<Self> {
-        let needed: FxHashSet<i64> = origins.iter().filter_map(|origin| origin.chain).collect();
+    /// Reads all chains, without texts; none if there are too many or something is wrong with them.
+    pub(crate) fn read_ahead(path: &Path) -> Option<Self> {
+        let export = Export::open(path).ok()?;
         let mut chains = Self::default();
-        if !needed.is_empty() {
-            let scanned = chains.scan(export, &needed);
+        chains.scan(&export, None).ok()?;
+        Some(chains)
+    }
+
+    /// Reads the chains that `origins` point to, if they have not been read, and all texts.
+    pub(crate) fn read(
+        export: &Export,
+        origins: &[Origin],
+        ahead: Option<Self>,
+        mode: Mode,
+        losses: &mut Losses,
+    ) -> Result<Self> {
+        let needed: FxHashSet<i64> = origins.iter().filter_map(|origin| origin.chain).collect();
+        let mut chains = ahead.unwrap_or_default();
+        if !needed.is_empty() && chains.links.is_empty() {
+            let scanned = chains.scan(export, Some(&needed));
             super::tolerate(scanned, mode, losses)?;
         }
         if !chains.links.is_sorted() {
@@ -72,15 +90,18 @@ impl Chains {
         Ok(chains)
     }
 
-    fn scan(&mut self, export: &Export, needed: &FxHashSet<i64>) -> Result<()> {
+    fn scan(&mut self, export: &Export, needed: Option<&FxHashSet<i64>>) -> Result<()> {
         let mut indexes: FxHashMap<RawFrame, u32> = FxHashMap::default();
         let mut latest = None;
         export.scan(TABLE, &COLUMNS, &mut |row| {
             let Some(chain) = row.int(0) else { return Ok(()) };
-            if latest != Some(chain) && !needed.contains(&chain) {
-                return Ok(());
+            match needed {
+                Some(needed) if latest != Some(chain) && !needed.contains(&chain) => return Ok(()),
+                None if self.links.len() >= AHEAD_ROWS_MAX => {
+                    return Err(export.malformed(TABLE, "it is long"));
+                }
+                _ => latest = Some(chain),
             }
-            latest = Some(chain);
             let depth = row.int(1).unwrap_or(0).clamp(0, i64::from(i32::MAX)) as i32;
             let frame =
                 RawFrame { symbol: row.int(2), module: row.int(3), address: row.int(4).unwrap_or(0) as u64 };

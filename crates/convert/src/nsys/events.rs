@@ -20,11 +20,14 @@ use super::export::Export;
 use super::memory::{self, Memory, MemoryRow};
 use super::names::{Devices, Processes, Shared, begin_ns};
 use super::ranges::{Ranges, Sweep, scope_id};
+use super::report::Database;
 use super::words::Words;
 use crate::{Mode, OpenProps};
 
 /// The events of an export.
 pub(crate) struct Events {
+    /// Kept as long as it is read.
+    _database: Database,
     export: Option<Export>,
     shared: Arc<Shared>,
     mode: Mode,
@@ -35,13 +38,14 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens the export at `path` and checks that it has memory in it.
-    pub(crate) fn open(path: &Path, props: &OpenProps, shared: Arc<Shared>) -> Result<Self> {
-        let export = Export::open(path)?;
+    /// Opens an export and checks that it has memory in it.
+    pub(crate) fn open(database: &Database, props: &OpenProps, shared: Arc<Shared>) -> Result<Self> {
+        let export = Export::open(database.path())?;
         if !export.has(memory::TABLE) {
             return Err(super::no_memory(&export));
         }
         Ok(Self {
+            _database: database.clone(),
             export: Some(export),
             shared,
             mode: props.mode,
@@ -55,10 +59,14 @@ impl Events {
     fn load(&mut self, export: &Export) -> Result<Loaded> {
         let (mode, losses) = (self.mode, &mut self.losses);
         let words = Words::read(export)?;
-        let mut memory = Memory::read(export, &words, mode, losses)?;
+        let read = || -> Result<_> {
+            let mut memory = Memory::read(export, &words, mode, losses)?;
+            let found = calls::join(export, &words, &mut memory, mode, losses)?;
+            Ok((memory, found))
+        };
+        let ((memory, found), ahead) = with_chains(export.path(), read)?;
         self.shared.tell(&memory.processes);
-        let found = calls::join(export, &words, &mut memory, mode, losses)?;
-        let chains = Chains::read(export, &found.origins, mode, losses)?;
+        let chains = Chains::read(export, &found.origins, ahead, mode, losses)?;
         let stacks = chains.stacks(&found.origins, &mut self.tables);
         drop(chains);
         let ranges = Arc::new(Ranges::read(export, mode, losses)?);
@@ -113,6 +121,18 @@ impl Source for Events {
         let rows = self.loaded.as_ref().map(|loaded| (loaded.next as u64, loaded.memory.rows.len() as u64));
         rows.map_or_else(Progress::default, |(done, total)| Progress { done, total: Some(total) })
     }
+}
+
+/// Reads chains in a thread of their own beside what `read` reads.
+fn with_chains<T>(path: &Path, read: impl FnOnce() -> Result<T>) -> Result<(T, Option<Chains>)> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("floodmark-chains".into());
+        let ahead = thread.spawn_scoped(scope, || Chains::read_ahead(path));
+        let read = read()?;
+        // Without a thread, or with what it could not read, they are read afterwards.
+        let chains = ahead.ok().and_then(|ahead| ahead.join().ok()).flatten();
+        Ok((read, chains))
+    })
 }
 
 /// Says which tables would tell more.

@@ -3,7 +3,6 @@
 //! Everything but ranges of NVTX is short and is sorted beforehand; ranges are gone through in the order of
 //! time as rows are asked for.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
@@ -19,6 +18,7 @@ use super::export::Export;
 use super::ids::ProcessKey;
 use super::names::{Devices, Processes, Shared, begin_ns, strings};
 use super::ranges::{Range, RangeName, Ranges, Step, Sweep, scope_id};
+use super::report::Database;
 use super::words::{LogWords, Words};
 use crate::samples::{SampleSource, Seen};
 use crate::{Mode, OpenProps};
@@ -30,7 +30,7 @@ const POOL_DESTROYED: i64 = 2;
 
 /// What was seen beside events.
 pub(crate) struct SeenRows {
-    path: PathBuf,
+    database: Database,
     shared: Arc<Shared>,
     mode: Mode,
     first: ProcessId,
@@ -41,9 +41,9 @@ pub(crate) struct SeenRows {
 
 impl SeenRows {
     /// Reads nothing yet.
-    pub(crate) fn new(path: &Path, props: &OpenProps, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(database: Database, props: &OpenProps, shared: Arc<Shared>) -> Self {
         Self {
-            path: path.to_owned(),
+            database,
             shared,
             mode: props.mode,
             first: props.process,
@@ -54,7 +54,7 @@ impl SeenRows {
     }
 
     fn load(&mut self) -> Result<Rows> {
-        let export = Export::open(&self.path)?;
+        let export = Export::open(self.database.path())?;
         let (export, mode) = (&export, self.mode);
         let begin_ns = begin_ns(export)?;
         let mut processes = Processes::new(&self.shared.processes(export)?, self.first);
