@@ -147,7 +147,11 @@ fn batches(
 }
 
 fn damaged(path: &Path, table: &str, error: &ArrowError) -> Error {
-    malformed(path, table, format!("{error}; export the report again, or with --type sqlite"))
+    malformed(
+        path,
+        table,
+        format!("{}; export the report again, or with --type sqlite", error.to_string().escape_debug()),
+    )
 }
 
 /// The values of a column in one batch.

@@ -216,7 +216,8 @@ fn damaged(path: &Path, place: &str, error: &rusqlite::Error) -> Error {
             "reading it takes longer than its length explains; it is damaged".to_owned()
         }
         Some(rusqlite::ErrorCode::NotADatabase) => "it begins like an SQLite database and is none".to_owned(),
-        _ => format!("SQLite says: {error}; export the report again if you can"),
+        // Names in it are the file's.
+        _ => format!("SQLite says: {}; export the report again if you can", error.to_string().escape_debug()),
     };
     malformed(path, place, reason)
 }

@@ -133,7 +133,7 @@ fn harmless(name: &str) -> Db {
         let (address, bytes, class) = if is_free {
             live.swap_remove(choice as usize % live.len())
         } else {
-            let block = (0x1000 * (at + 1), 256 * (choice % 999 + 1), [67, 1, 0][choice as usize % 3]);
+            let block = (0x1000 * (at + 1), 256 * (choice % 999 + 1), [67, 1, 0][choice as usize / 3 % 3]);
             live.push(block);
             block
         };
