@@ -217,11 +217,12 @@ fn messages(messages: &[MessageInfo], layout: &Layout) -> String {
     let most = layout.rows.unwrap_or(usize::MAX).min(shown.len());
     let mut text = Lines::default();
     let others = messages.len() - shown.len();
-    text.line(format!(
+    let told = format!(
         "{} of the tool that recorded, {} of them warnings or errors; 'floodmark read --samples' shows all",
         counted(messages.len() as u64, "message"),
         format_count((messages.len() - others) as u64),
-    ));
+    );
+    text.line(wrap(&told, layout.width, 2));
     for message in &shown[..most] {
         let lead = format!("  {:7}  ", message.level);
         text.line(wrap_after(&lead, 11, &plain(&message.text), layout.width));

@@ -58,3 +58,8 @@ fn the_guide_for_memory_logger_users_shows_real_output() {
         ["memory_logger/single_node.log", "memory_logger/pbs_two_nodes.log", "memory_logger/gdb_pstack.log"];
     check_guide("memory_logger.md", &[&logs[..], &["smi/query_gpu_all.csv"]].concat());
 }
+
+#[test]
+fn the_guide_for_nsight_systems_users_shows_real_output() {
+    check_guide("nsys.md", &["nsys/small_2025.3.sqlite"]);
+}
