@@ -48,7 +48,7 @@ Formats, recognized by what is in the file:
   nvidia-smi output  --query-gpu or --query-compute-apps as CSV, dmon -s m, pmon -s m
   mprof file         .dat of memory_profiler: memory of a process, its children and functions
   psrecord log       plain or CSV
-  Nsight Systems     .sqlite export, parquetdir or arrowdir export, .nsys-rep report where nsys is installed
+  Nsight Systems     .sqlite, parquetdir or arrowdir export; .nsys-rep where nsys is installed
 
 Examples:
   floodmark import memory_log.dev0.csv memory_log.dev1.csv

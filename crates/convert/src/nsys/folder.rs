@@ -96,10 +96,10 @@ impl Folder {
         let (_, batches) = batches(path, *encoding, table, Some(&names))?;
         for batch in batches {
             let batch = batch.map_err(|error| damaged(path, table, &error))?;
-            let cells = |name: &Option<&str>| {
+            let cells = |name: Option<&str>| {
                 name.and_then(|name| batch.column_by_name(name)).map_or(Cells::Null, cells)
             };
-            let cells: Vec<Cells> = names.iter().map(cells).collect();
+            let cells: Vec<Cells> = names.iter().copied().map(cells).collect();
             for row in 0..batch.num_rows() {
                 visit(&Row::Folder(FolderRow { cells: &cells, row }))?;
             }
@@ -167,9 +167,7 @@ enum Cells {
 fn cells(array: &ArrayRef) -> Cells {
     macro_rules! ints {
         ($kind:ty) => {
-            Cells::Ints(
-                array.as_primitive::<$kind>().iter().map(|value| value.map(|value| value as i64)).collect(),
-            )
+            Cells::Ints(array.as_primitive::<$kind>().iter().map(|value| value.map(i64::from)).collect())
         };
     }
     match array.data_type() {
@@ -181,7 +179,11 @@ fn cells(array: &ArrayRef) -> Cells {
         DataType::UInt8 => ints!(UInt8Type),
         DataType::UInt16 => ints!(UInt16Type),
         DataType::UInt32 => ints!(UInt32Type),
-        DataType::UInt64 => ints!(UInt64Type),
+        DataType::UInt64 => {
+            let signed =
+                array.as_primitive::<UInt64Type>().iter().map(|value| value.map(|value| value as i64));
+            Cells::Ints(signed.collect())
+        }
         DataType::Float64 => {
             // Other tools turn columns with nulls into these.
             let whole = |value: f64| (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i64);
@@ -214,7 +216,6 @@ impl FolderRow<'_> {
     pub(super) fn value(&self, column: usize) -> Value<'_> {
         let row = self.row;
         match self.cells.get(column) {
-            None | Some(Cells::Null) => Value::Null,
             Some(Cells::Ints(values)) => values[row].map_or(Value::Null, Value::Int),
             Some(Cells::Text(texts)) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
             Some(Cells::LargeText(texts)) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
@@ -223,7 +224,7 @@ impl FolderRow<'_> {
                 _ => Value::Null,
             },
             Some(Cells::Other(array)) if array.is_valid(row) => Value::Other,
-            Some(_) => Value::Null,
+            _ => Value::Null,
         }
     }
 }

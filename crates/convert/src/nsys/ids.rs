@@ -37,10 +37,10 @@ mod tests {
 
     #[test]
     fn ids_are_taken_apart_whatever_their_sign() {
-        let global = 281_796_478_500_864 | 42;
+        let global = 281_796_478_500_864 + 42;
         assert_eq!((ProcessKey::of(global).pid(), thread_of(global)), (19163, 42));
         assert_eq!(ProcessKey::of(global).global(), 281_796_478_500_864);
-        let high = -144_115_188_075_855_872 | (77 << 24) | 5;
+        let high = -144_115_188_075_855_872 + (77 << 24) + 5;
         assert_eq!((ProcessKey::of(high).pid(), thread_of(high)), (77, 5));
         assert!(ProcessKey::of(high).global() < 0);
         assert_ne!(ProcessKey::of(high), ProcessKey::of(77 << 24));

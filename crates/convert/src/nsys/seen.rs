@@ -3,6 +3,7 @@
 //! Everything but ranges of NVTX is short and is sorted beforehand; ranges are gone through in the order of
 //! time as rows are asked for.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
@@ -96,8 +97,8 @@ impl SeenRows {
         let mut rows = loading.rows;
         rows.sort_by_key(Seen::time_ns);
         let names = RangeNames::read(export, &ranges, &mut self.tables)?;
-        let rows = rows.into_iter().peekable();
-        Ok(Rows { begin_ns, rows, sweep: Sweep::new(Arc::clone(&ranges)), ranges, names, processes })
+        let others = rows.into_iter().peekable();
+        Ok(Rows { begin_ns, others, sweep: Sweep::new(Arc::clone(&ranges)), ranges, names, processes })
     }
 }
 
@@ -153,7 +154,8 @@ impl RangeNames {
 /// What is still to be handed out.
 struct Rows {
     begin_ns: i64,
-    rows: std::iter::Peekable<std::vec::IntoIter<Seen>>,
+    /// Everything else, in the order of time.
+    others: std::iter::Peekable<std::vec::IntoIter<Seen>>,
     sweep: Sweep,
     ranges: Arc<Ranges>,
     names: RangeNames,
@@ -162,7 +164,7 @@ struct Rows {
 
 impl Rows {
     fn next(&mut self) -> Option<Seen> {
-        let until_ns = self.rows.peek().map_or(i64::MAX, |row| row.time_ns().saturating_sub(self.begin_ns));
+        let until_ns = self.others.peek().map_or(i64::MAX, |row| row.time_ns().saturating_sub(self.begin_ns));
         if let Some((time_ns, at, step)) = self.sweep.step(until_ns) {
             let range = &self.ranges.ranges[at as usize];
             let process = self.processes.id(range.thread.0).unwrap_or_default();
@@ -181,7 +183,7 @@ impl Rows {
                 name,
             }));
         }
-        self.rows.next()
+        self.others.next()
     }
 }
 
@@ -227,7 +229,7 @@ impl Loading<'_> {
         type Gpu = (i64, String, String, Option<i64>);
         let mut gpus: Vec<Gpu> = Vec::new();
         self.export.scan("TARGET_INFO_GPU", &["id", "name", "uuid", "totalMemory"], &mut |row| {
-            let text = |column| row.text(column).map_or_else(String::new, |text| text.into_owned());
+            let text = |column| row.text(column).map_or_else(String::new, Cow::into_owned);
             if let Some(id) = row.int(0).filter(|id| *id >= 0 && gpus.len() < 4096) {
                 gpus.push((id, text(1), text(2), row.int(3)));
             }

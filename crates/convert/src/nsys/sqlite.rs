@@ -200,7 +200,7 @@ fn uri(path: &Path) -> String {
     for byte in path.as_os_str().as_bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
-                uri.push(char::from(*byte))
+                uri.push(char::from(*byte));
             }
             _ => {
                 let _ = write!(uri, "%{byte:02X}");

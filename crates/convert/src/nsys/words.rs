@@ -3,6 +3,8 @@
 //! Exports explain them in tables of their own, which old ones lack. A number that has always meant the
 //! same is taken to mean it; another is looked up by its name, then by its label.
 
+use std::borrow::Cow;
+
 use floodmark_event::{Action, Kind, LogLevel};
 use floodmark_store::Result;
 use rustc_hash::FxHashMap;
@@ -38,7 +40,7 @@ impl Enum {
         let mut words = FxHashMap::default();
         export.scan(table, &["id", "name", "label"], &mut |row| {
             if let Some(id) = row.int(0) {
-                let text = |column| row.text(column).map_or_else(String::new, |text| text.into_owned());
+                let text = |column| row.text(column).map_or_else(String::new, Cow::into_owned);
                 words.insert(id, (text(1), text(2)));
             }
             Ok(())

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use floodmark_convert::nsys::Class::{Driver, Invalid, Valid};
 use floodmark_convert::nsys::{Class, class_of};
 use floodmark_convert::{Format, Mode, OpenProps, Seen, open, recognize};
+use floodmark_event::Action::{Alloc, Free};
 use floodmark_event::{
     Action, CONTEXT_TEARDOWN, Event, Kind, LogLevel, Metric, ProcessId, ScopeAction, StackId, SubjectKind,
 };
@@ -90,7 +92,6 @@ fn every_generation_gives_the_same_events() {
     let mut readings = Vec::new();
     for generation in [Generation::A, Generation::A2, Generation::B] {
         let read = good(&minimal("generation", generation).path);
-        use Class::{Driver, Invalid, Valid};
         assert_eq!(classes(&read), [Valid, Driver, Invalid, Invalid]);
         assert_eq!(totals(&read.events, Kind::Device), (3_146_240, 1_000_405, 2_097_664));
         assert_eq!(read.stack(&read.events[0]), ["cudaMalloc", "load(int)", "main"]);
@@ -206,7 +207,6 @@ fn at_equal_times_a_reused_address_is_freed_first_and_a_new_one_allocated_first(
     let read = good(&db.path);
     assert_eq!(totals(&read.events, Kind::Device).2, 0);
     let at_20: Vec<_> = read.events[1..5].iter().map(|event| (event.address, event.action)).collect();
-    use Action::{Alloc, Free};
     assert_eq!(at_20, [(0x1000, Free), (0x2000, Alloc), (0x2000, Free), (0x1000, Alloc)]);
 }
 
@@ -219,7 +219,6 @@ fn a_call_with_a_stack_wins_over_one_of_the_driver() {
         (900, 910, 67, TID, 12, 1, Some(5)),
     ]);
     let read = good(&db.path);
-    use Class::{Driver, Invalid, Valid};
     assert_eq!(
         classes(&read),
         [Valid, Driver, Invalid, Invalid],

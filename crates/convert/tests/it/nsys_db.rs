@@ -75,6 +75,9 @@ pub(crate) const PID: i64 = 281_796_478_500_864;
 /// Its thread.
 pub(crate) const TID: i64 = PID | 7;
 
+/// A call: start, end, class, thread, correlation id, name, chain.
+pub(crate) type Call = (i64, i64, i64, i64, i64, i64, Option<i64>);
+
 /// A database that is being made.
 pub(crate) struct Db {
     pub(crate) path: PathBuf,
@@ -120,8 +123,7 @@ impl Db {
         }
     }
 
-    /// Adds a call: start, end, class, thread, correlation id, name, chain.
-    pub(crate) fn calls(&self, rows: &[(i64, i64, i64, i64, i64, i64, Option<i64>)]) {
+    pub(crate) fn calls(&self, rows: &[Call]) {
         for row in rows {
             let sql = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)";
             self.connection.execute(sql, *row).expect("a call");

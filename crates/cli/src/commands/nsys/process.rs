@@ -1,5 +1,6 @@
 //! `floodmark nsys process`
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -79,10 +80,10 @@ fn summary(analysis: Analysis, found: &Processed) -> String {
     let total = sum(&found.totals);
     let mut text = format!("{what}: {total} bytes (valid {valid}, invalid {invalid}, driver {driver})\n");
     if let (Analysis::Watermark, Some(time_ns)) = (analysis, found.peak_time_ns) {
-        text += &format!("high water mark time: {time_ns} ns after the capture began\n");
+        let _ = writeln!(text, "high water mark time: {time_ns} ns after the capture began");
     }
     if analysis != Analysis::Usage {
-        text += &format!("mpi allocated memory: {} bytes\n", found.mpi_bytes);
+        let _ = writeln!(text, "mpi allocated memory: {} bytes", found.mpi_bytes);
     }
     text
 }
