@@ -117,7 +117,7 @@ fn calls_and_events(connection: &Connection, events: u64, stacks: u64) -> Result
         "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, contextId, address, pc, bytes, memKind,
          memoryOperationType, correlationId, streamId) VALUES (?1, ?2, 0, 1, ?3, 0, ?4, 2, ?5, ?6, 7)",
     )?;
-    let thread = PROCESS | 4242;
+    let thread = PROCESS + 4242;
     let every = (events / stacks.max(1)).max(1);
     for at in 0..events {
         let (time, correlation) = (at as i64 * 1000, at as i64 + 1);
