@@ -10,6 +10,7 @@ mod gpu_check;
 mod logs;
 mod measure;
 mod multi_stream;
+mod nsys;
 mod output;
 mod peaks;
 mod random;
@@ -83,6 +84,11 @@ enum What {
         #[command(flatten)]
         props: output::Props,
     },
+    /// Measure the analysis of an export of Nsight Systems, beside SQL and Python
+    Nsys {
+        #[command(flatten)]
+        props: nsys::Props,
+    },
     /// Check on a GPU that no block is handed on while somebody may still use it; exits with 1 if one is
     GpuCheck {
         #[command(flatten)]
@@ -115,6 +121,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Random { props } => random::run(&props, repeat)?,
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
         What::Stacks { props } => stacks::run(&props, &folder)?,
+        What::Nsys { props } => nsys::run(&props, &folder, repeat)?,
         What::GpuCheck { props } => return gpu_check::run(props),
         What::DriverCosts { device } => driver_costs::run(device, repeat)?,
     }

@@ -82,6 +82,7 @@ pub(crate) enum Command {
     Repair(commands::repair::RepairArgs),
     #[command(name = "memory_logger")]
     MemoryLogger(commands::memory_logger::MemoryLoggerArgs),
+    Nsys(commands::nsys::NsysArgs),
     Completions(commands::completions::CompletionsArgs),
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod info;
 pub(crate) mod leaks;
 pub(crate) mod lifetimes;
 pub(crate) mod memory_logger;
+pub(crate) mod nsys;
 pub(crate) mod read;
 pub(crate) mod repair;
 pub(crate) mod replay;
@@ -43,6 +44,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Info(args) => args.run(printer),
         Command::Repair(args) => args.run(printer),
         Command::MemoryLogger(args) => args.run(printer),
+        Command::Nsys(args) => args.run(printer),
         Command::Completions(args) => args.run(printer),
     }
 }

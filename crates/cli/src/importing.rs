@@ -1,5 +1,6 @@
 //! Imports logs into a trace.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use anyhow::{Context as _, Result};
 use floodmark_convert::{
     Adopted, OpenProps, Opened, SampleSource, Seen, device_of, group_devices, open_any, recognize,
 };
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackId, StackSampleRow, Tables};
+use floodmark_event::{LogRow, OutputRow, ProcessId, SampleRow, ScopeRow, StackId, StackSampleRow, Tables};
 use floodmark_store::{Losses, Overwrite, Run, TraceWriter, is_trace};
 use floodmark_view::{Imported, Report};
 
@@ -34,10 +35,12 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
     let mut tables = Tables::default();
     let mut lost = Losses::default();
     let (mut events, mut samples) = (0, 0);
-    for (at, (log, process)) in logs.iter().zip(group_devices(logs)).enumerate() {
+    let mut numbers = Numbers::default();
+    for (at, (log, group)) in logs.iter().zip(group_devices(logs)).enumerate() {
         if at > 0 {
             writer.next_sequence()?;
         }
+        let process = numbers.of(group, &tables);
         let name = log.display().to_string();
         let opened = open_any(log, &OpenProps { process, ..props.reading.clone() });
         let opened =
@@ -79,6 +82,18 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
         files: manifest.run.imported_files,
     };
     Ok(Report::new(trace, losses(&lost), imported))
+}
+
+/// Numbers of processes: a log may hold several, and logs of one group share theirs.
+#[derive(Default)]
+struct Numbers(HashMap<ProcessId, ProcessId>);
+
+impl Numbers {
+    /// Number of a group's first process; `tables` has the processes of all logs so far.
+    fn of(&mut self, group: ProcessId, tables: &Tables) -> ProcessId {
+        let taken = tables.processes.iter().map(|process| process.id.0).max().unwrap_or(0);
+        *self.0.entry(group).or_insert(ProcessId(taken + 1))
+    }
 }
 
 /// Where the trace of a log goes unless the user says otherwise: beside the log.
@@ -124,6 +139,7 @@ struct Sorted {
     samples: Vec<SampleRow>,
     output: Vec<OutputRow>,
     stacks: Vec<StackSampleRow>,
+    logs: Vec<LogRow>,
 }
 
 /// Writes all rows of `source`; returns how many samples there were.
@@ -146,6 +162,7 @@ fn import_samples(
                 Seen::Sample(row) => sorted.samples.push(row),
                 Seen::Output(row) => sorted.output.push(row),
                 Seen::Stack(row) => sorted.stacks.push(row),
+                Seen::Log(row) => sorted.logs.push(row),
             }
         }
         samples += sorted.samples.len() as u64;
@@ -153,6 +170,7 @@ fn import_samples(
         writer.write_rows(&sorted.samples, tables)?;
         writer.write_rows(&sorted.output, tables)?;
         writer.write_rows(&sorted.stacks, tables)?;
+        writer.write_rows(&sorted.logs, tables)?;
     }
     Adopted::names(source.tables(), tables);
     Ok(samples)

@@ -15,9 +15,9 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_convert::samples::{Extent, Survey};
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, follow, open_input, open_samples};
-use floodmark_event::Metric;
 use floodmark_event::units::Instant;
-use floodmark_store::{Trace, is_trace};
+use floodmark_event::{Metric, SubjectKind};
+use floodmark_store::{Table, Trace, is_trace};
 use floodmark_view::samples::Separate;
 
 use self::lines::Lines;
@@ -123,8 +123,15 @@ pub(crate) fn read_samples(
 }
 
 /// Whether samples are what there is to show of a trace.
-pub(crate) fn has_samples(path: &Path) -> Result<bool> {
-    Ok(!Trace::open(path)?.subjects()?.is_empty())
+pub(crate) fn is_of_samples(path: &Path) -> Result<bool> {
+    let trace = Trace::open(path)?;
+    Ok(is_watched(&trace)? || (trace.manifest().rows_of(Table::Event) == 0 && !trace.subjects()?.is_empty()))
+}
+
+/// Whether somebody watched what a trace is about. Devices and pools stand beside events too.
+pub(crate) fn is_watched(trace: &Trace) -> Result<bool> {
+    let is_beside = |kind| matches!(kind, SubjectKind::Device | SubjectKind::Pool);
+    Ok(trace.subjects()?.values().any(|subject| !is_beside(subject.kind)))
 }
 
 /// Looks through everything.

@@ -31,6 +31,7 @@ pub(crate) fn of(manifest: &Manifest) -> Info {
         processes: manifest.processes.iter().map(process).collect(),
         memory: None,
         seen: None,
+        messages: Vec::new(),
         tables,
     }
 }

@@ -14,6 +14,7 @@ mod gunzip;
 pub mod kineto;
 pub mod memory_logger;
 pub mod mprof;
+pub mod nsys;
 mod numbers;
 mod open;
 mod pickle;

@@ -15,7 +15,7 @@ use crate::open::{
     open_torch,
 };
 use crate::quote::quoted;
-use crate::{kineto, memory_logger, mprof, pprof, psrecord, rmm, smi, torch};
+use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, rmm, smi, torch};
 
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +39,8 @@ pub enum Format {
     Kineto,
     /// A memory profile in pprof's format, as JAX writes.
     Pprof,
+    /// An export of Nsight Systems: a database or a folder.
+    Nsys,
 }
 
 /// What is known of one format.
@@ -49,7 +51,7 @@ pub(crate) struct Known {
     pub(crate) opener: Opener,
 }
 
-const FORMATS: [Known; 9] = [
+const FORMATS: [Known; 10] = [
     Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, opener: Opener::Trace },
     // Before RMM's, because its text may hold a word that RMM has for what it did.
     Known {
@@ -99,6 +101,12 @@ const FORMATS: [Known; 9] = [
         name: "pprof memory profile",
         recognizes: |candidate| pprof::begins_profile(&candidate.head),
         opener: Opener::Both(open_pprof),
+    },
+    Known {
+        format: Format::Nsys,
+        name: "Nsight Systems export",
+        recognizes: |candidate| nsys::is_export(candidate.path, &candidate.head),
+        opener: Opener::Both(|candidate, props| nsys::open(&candidate, props)),
     },
 ];
 
@@ -293,14 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn databases_are_taken_for_exports() {
+        assert_eq!(recognized(b"SQLite format 3\0\x10\0", "x"), Ok(Format::Nsys));
+    }
+
+    #[test]
     fn what_is_not_recognized_is_described() {
         let known = "known formats: trace directory, memory_logger log, RMM log (CSV), nvidia-smi output, \
-                     mprof file, psrecord log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile";
+                     mprof file, psrecord log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile, Nsight Systems export";
         for (head, look) in [
             (&b""[..], "it is empty"),
             (b"\n \r\n", "it holds nothing but blank lines"),
             (b"hello,\x1b world\nmore", r"it is text that begins with 'hello,\x1b world'"),
-            (b"SQLite format 3\0\x10\0", r"it is binary and begins with 'SQLite format 3\x00'"),
             (b"\x90\x02}q\0", r"it is binary and begins with '\x90\x02}q\x00'"),
             (b"BZh9", "it is compressed with bzip2; try: bzip2 -dc 'a b.gz' | floodmark stats -"),
         ] {

@@ -9,7 +9,7 @@ mod levels;
 mod merged;
 mod trace;
 
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
+use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
 use floodmark_store::{Losses, Progress, Result};
 
 pub use adopt::Adopted;
@@ -28,6 +28,8 @@ pub enum Seen {
     Output(OutputRow),
     /// A stack was seen.
     Stack(StackSampleRow),
+    /// The tool that recorded had something to say.
+    Log(LogRow),
 }
 
 impl Seen {
@@ -38,6 +40,7 @@ impl Seen {
             Self::Sample(row) => row.time_ns,
             Self::Output(row) => row.time_ns,
             Self::Stack(row) => row.time_ns,
+            Self::Log(row) => row.time_ns,
         }
     }
 }

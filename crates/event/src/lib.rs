@@ -20,7 +20,10 @@ pub mod units;
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
 pub use rows::{
-    BEFORE_CAPTURE, CONTEXT_TEARDOWN, OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectRow,
+    BEFORE_CAPTURE, CONTEXT_TEARDOWN, LogRow, OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow,
+    SubjectRow,
 };
-pub use sample::{Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind};
+pub use sample::{
+    LogLevel, Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind,
+};
 pub use tables::Tables;

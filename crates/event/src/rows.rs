@@ -5,7 +5,7 @@
 //! and stacks are ids into [`Tables`](crate::tables::Tables), which also has the subjects.
 
 use crate::event::{ProcessId, StackId, StringId};
-use crate::sample::{Metric, OutputStream, StackReason, SubjectKind};
+use crate::sample::{LogLevel, Metric, OutputStream, StackReason, SubjectKind};
 
 /// Name of the scope of blocks that were live before recording began: when they were allocated is not
 /// known, and they stand at the first instant.
@@ -80,6 +80,21 @@ pub struct StackSampleRow {
     pub reason: StackReason,
     /// How long it was held up for that.
     pub pause_ns: u64,
+}
+
+/// A message of the tool that recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRow {
+    /// When.
+    pub time_ns: i64,
+    /// Process it is about; none if it is about the run as a whole.
+    pub process: ProcessId,
+    /// How much it matters.
+    pub level: LogLevel,
+    /// Part of the tool that says so; none where unknown.
+    pub source: StringId,
+    /// What it says.
+    pub text: String,
 }
 
 /// What happened to a scope.

@@ -45,7 +45,7 @@ macro_rules! numbered {
 
 numbered! {
     /// What sort of thing is observed.
-    SubjectKind: 5 {
+    SubjectKind: 6 {
         /// A process.
         Process = 1 "process",
         /// A device, such as a GPU.
@@ -56,6 +56,8 @@ numbered! {
         Job = 4 "job",
         /// A machine.
         Host = 5 "host",
+        /// A pool from which a driver or an allocator serves.
+        Pool = 6 "pool",
     }
 }
 
@@ -143,6 +145,22 @@ numbered! {
     }
 }
 
+numbered! {
+    /// How much a message matters.
+    LogLevel: 5 {
+        /// Of interest to those who look into the tool itself.
+        Verbose = 1 "verbose",
+        /// Good to know.
+        Info = 2 "info",
+        /// Something may be wrong or missing.
+        Warning = 3 "warning",
+        /// Something is wrong or missing.
+        Error = 4 "error",
+        /// Whoever wrote it did not say, or in a word that is not known.
+        Unknown = 5 "unknown",
+    }
+}
+
 /// Something that is observed, with what is known when it is first seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
@@ -195,6 +213,9 @@ mod tests {
         }
         for kind in SubjectKind::ALL {
             assert_eq!(SubjectKind::from_name(kind.name()), Some(kind));
+        }
+        for level in LogLevel::ALL {
+            assert_eq!(LogLevel::from_name(level.name()), Some(level));
         }
         assert_eq!(Metric::from_number(0), None);
         assert_eq!(OutputStream::from_number(3), Some(OutputStream::Terminal));

@@ -11,7 +11,7 @@ use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Frame;
 use floodmark_event::tail::record::{Decoder, Record};
 use floodmark_event::{
-    Action, Event, EventBatch, OutputRow, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
+    Action, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
     StackSampleRow, StringId, SubjectRow,
 };
 
@@ -32,6 +32,8 @@ pub struct TailRows {
     pub(crate) samples: Vec<SampleRow>,
     pub(crate) output: Vec<OutputRow>,
     pub(crate) stack_samples: Vec<StackSampleRow>,
+    /// Always empty: messages come from importers alone.
+    pub(crate) logs: Vec<LogRow>,
     rows: usize,
     output_bytes: usize,
 }

@@ -1,10 +1,10 @@
-//! How scopes, samples, output and stack samples look as Parquet columns, and back.
+//! How scopes, samples, output, stack samples and messages look as Parquet columns, and back.
 //!
 //! These tables are read row by row; see `columns` for the event table, which is read by columns.
 
 use std::sync::Arc;
 
-use arrow_array::builder::BinaryBuilder;
+use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{
@@ -13,17 +13,17 @@ use arrow_array::{
 use arrow_schema::{DataType, SchemaRef};
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{
-    Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId, StackReason,
-    StackSampleRow, StringId, Tables,
+    LogLevel, LogRow, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
+    StackReason, StackSampleRow, StringId, Tables,
 };
 
 use crate::columns::{fixed_words, time_type, word_type, words};
 use crate::merge::TailRows;
-use crate::registry::{Needs, Registry, column, schema};
+use crate::registry::{Needs, Registry, column, schema, text_column};
 use crate::table::Table;
 
 /// A row of a table that is read and written row by row: [`ScopeRow`], [`SampleRow`], [`OutputRow`],
-/// [`StackSampleRow`].
+/// [`StackSampleRow`], [`LogRow`].
 pub trait Row: Columns {}
 
 impl<T: Columns> Row for T {}
@@ -363,5 +363,66 @@ impl Columns for ScopeRow {
             });
         }
         Some(unknown)
+    }
+}
+
+impl Columns for LogRow {
+    const TABLE: Table = Table::Log;
+    // A text can be long.
+    const ROWS: usize = 1024;
+
+    fn time_ns(&self) -> i64 {
+        self.time_ns
+    }
+
+    fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    fn of_tail(rows: &mut TailRows) -> &mut Vec<Self> {
+        &mut rows.logs
+    }
+
+    fn schema() -> SchemaRef {
+        schema(&[
+            ("time", time_type(), false),
+            ("process", DataType::UInt32, false),
+            ("level", word_type(), false),
+            ("source", word_type(), true),
+            ("text", DataType::Utf8, false),
+        ])
+    }
+
+    fn to_columns(rows: &[Self], tables: &Tables, _: StackKey<'_>) -> Vec<ArrayRef> {
+        let mut texts = StringBuilder::with_capacity(rows.len(), rows.iter().map(|row| row.text.len()).sum());
+        for row in rows {
+            texts.append_value(&row.text);
+        }
+        vec![
+            times(rows),
+            Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| row.process.0))),
+            listed(rows, &LogLevel::ALL.map(LogLevel::name), |row| row.level as i32 - 1),
+            words(rows.iter().map(|row| Some(tables.string(row.source)).filter(|source| !source.is_empty()))),
+            Arc::new(texts.finish()),
+        ]
+    }
+
+    fn from_records(records: &RecordBatch, registry: &mut Registry, out: &mut Vec<Self>) -> Option<u64> {
+        let times = column::<TimestampNanosecondType>(records, "time")?;
+        let processes = column::<UInt32Type>(records, "process")?;
+        let levels =
+            Words::of(records, "level", |word| LogLevel::from_name(word).unwrap_or(LogLevel::Unknown))?;
+        let sources = Words::of(records, "source", |word| registry.tables.intern(word))?;
+        let texts = text_column(records, "text")?;
+        for row in 0..records.num_rows() {
+            out.push(Self {
+                time_ns: times.value(row),
+                process: ProcessId(processes.value(row)),
+                level: levels.at(row).unwrap_or(LogLevel::Unknown),
+                source: sources.at(row).unwrap_or(StringId(0)),
+                text: texts.value(row).to_owned(),
+            });
+        }
+        Some(0)
     }
 }

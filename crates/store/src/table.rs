@@ -14,6 +14,8 @@ pub enum Table {
     Output,
     /// Stacks that were seen from outside.
     StackSample,
+    /// Messages of the tool that recorded.
+    Log,
     /// Processes that recorded.
     Process,
     /// What was observed.
@@ -28,12 +30,13 @@ pub enum Table {
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Event,
         Self::Scope,
         Self::Sample,
         Self::Output,
         Self::StackSample,
+        Self::Log,
         Self::Process,
         Self::Subject,
         Self::String,
@@ -49,6 +52,7 @@ impl Table {
             Self::Sample => "sample",
             Self::Output => "output",
             Self::StackSample => "stack_sample",
+            Self::Log => "log",
             Self::Process => "process",
             Self::Subject => "subject",
             Self::String => "string",

@@ -105,11 +105,12 @@ impl Trace {
     }
 
     /// Reads the rows of another table, which the type of row says: [`SampleRow`], [`OutputRow`],
-    /// [`StackSampleRow`] or [`ScopeRow`].
+    /// [`StackSampleRow`], [`LogRow`] or [`ScopeRow`].
     ///
     /// [`SampleRow`]: floodmark_event::SampleRow
     /// [`OutputRow`]: floodmark_event::OutputRow
     /// [`StackSampleRow`]: floodmark_event::StackSampleRow
+    /// [`LogRow`]: floodmark_event::LogRow
     /// [`ScopeRow`]: floodmark_event::ScopeRow
     ///
     /// # Errors

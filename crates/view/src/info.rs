@@ -36,6 +36,9 @@ pub struct Info {
     pub memory: Option<RunMemory>,
     /// What was seen from outside, in a log of that.
     pub seen: Option<SeenInfo>,
+    /// Messages of the tool that recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessageInfo>,
     /// Tables of a trace.
     pub tables: Vec<TableInfo>,
 }
@@ -51,6 +54,8 @@ pub struct SeenInfo {
     pub stack_samples: u64,
     /// Scopes entered or left, and marks.
     pub scopes: u64,
+    /// Messages.
+    pub messages: u64,
     /// What was observed, in the order of the log.
     pub subjects: Vec<SubjectInfo>,
 }
@@ -87,6 +92,19 @@ pub struct MetricInfo {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn word<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(metric.name())
+}
+
+/// A message of the tool that recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct MessageInfo {
+    /// When.
+    pub time_ns: i64,
+    /// How much it matters.
+    pub level: String,
+    /// Part of the tool that says so.
+    pub source: Option<String>,
+    /// What it says.
+    pub text: String,
 }
 
 /// What was recorded, or imported.
@@ -158,6 +176,10 @@ impl View for Info {
         if let Some(seen) = self.seen.as_ref().filter(|seen| !seen.subjects.is_empty()) {
             text.blank();
             text.block(subjects(&seen.subjects, layout));
+        }
+        if !self.messages.is_empty() {
+            text.blank();
+            text.block(messages(&self.messages, layout));
         }
         if !self.tables.is_empty() {
             text.blank();
@@ -305,6 +327,26 @@ fn processes(processes: &[ProcessInfo], layout: &Layout) -> String {
         ]);
     }
     table.text(layout) + &omitted((processes.len() - shown) as u64, layout)
+}
+
+/// Messages that matter, and how many others there are.
+fn messages(messages: &[MessageInfo], layout: &Layout) -> String {
+    let matters = |message: &&MessageInfo| message.level == "error" || message.level == "warning";
+    let shown: Vec<&MessageInfo> = messages.iter().filter(matters).collect();
+    let most = layout.rows.unwrap_or(usize::MAX).min(shown.len());
+    let mut text = Lines::default();
+    let others = messages.len() - shown.len();
+    let told = format!(
+        "{} of the tool that recorded, {} of them warnings or errors; 'floodmark read --samples' shows all",
+        counted(messages.len() as u64, "message"),
+        format_count((messages.len() - others) as u64),
+    );
+    text.line(wrap(&told, layout.width, 2));
+    for message in &shown[..most] {
+        let lead = format!("  {:7}  ", message.level);
+        text.line(wrap_after(&lead, 11, &plain(&message.text), layout.width));
+    }
+    text.text() + &omitted((shown.len() - most) as u64, layout)
 }
 
 fn tables(tables: &[TableInfo], layout: &Layout) -> String {

@@ -37,7 +37,7 @@ mod table;
 pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
 pub use events::{EventCsv, EventJson, EventTable};
-pub use info::{Info, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
+pub use info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
 pub use layers::LayeredStats;
 pub use layout::{Layout, Palette};
 pub use overlay::UsageBeside;

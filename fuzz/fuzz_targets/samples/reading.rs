@@ -35,6 +35,7 @@ fn read(mut source: Box<dyn SampleSource + '_>) -> Rows {
             Seen::Stack(row) => assert!(!tables.stack_text(row.stack).is_empty()),
             Seen::Output(row) => assert!(!row.bytes.is_empty()),
             Seen::Scope(row) => assert!(row.scope != 0),
+            Seen::Log(row) => assert!(!row.text.is_empty()),
         }
     }
     (all, error)

@@ -48,6 +48,7 @@ Formats, recognized by what is in the file:
   nvidia-smi output  --query-gpu or --query-compute-apps as CSV, dmon -s m, pmon -s m
   mprof file         .dat of memory_profiler: memory of a process, its children and functions
   psrecord log       plain or CSV
+  Nsight Systems     .sqlite, parquetdir or arrowdir export; .nsys-rep where nsys is installed
   PyTorch snapshot   pickle of torch.cuda.memory._dump_snapshot: tensors, segments and stacks
   PyTorch profile    JSON of torch.profiler with profile_memory=True
   pprof profile      of jax.profiler.save_device_memory_profile

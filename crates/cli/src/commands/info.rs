@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_convert::{Opened, SampleSource, Seen, open_any};
 use floodmark_event::tables::Process;
-use floodmark_event::{SampleRow, Tables};
+use floodmark_event::{LogRow, SampleRow, Tables};
 use floodmark_store::{ScanProps, Source, Trace, is_trace};
-use floodmark_view::{Info, Loss, MetricInfo, ProcessInfo, Report, SeenInfo, SubjectInfo};
+use floodmark_view::{Info, Loss, MessageInfo, MetricInfo, ProcessInfo, Report, SeenInfo, SubjectInfo};
 
 use crate::args::{OutputArgs, ReadingArgs};
 use crate::exit::ExitStatus;
@@ -17,6 +17,7 @@ use crate::importing::{file_bytes, format_name};
 use crate::pass::{each_batch, losses};
 use crate::printer::Printer;
 use crate::progress::Bar;
+use crate::reading::is_watched;
 use crate::run_memory::{self, PROCESSES};
 use crate::trace_info;
 
@@ -54,8 +55,10 @@ impl InfoArgs {
             let opened = open_any(path, &self.reading.props());
             let opened = if name == "-" { opened.context("reading standard input")? } else { opened? };
             let (mut info, lost) = match opened {
-                Opened::Events(mut source) | Opened::Both(mut source, _) => {
-                    census(source.as_mut(), &name, printer)?
+                Opened::Events(mut source) => census(source.as_mut(), &name, printer)?,
+                Opened::Both(mut source, mut beside) => {
+                    let (info, lost) = census(source.as_mut(), &name, printer)?;
+                    (Info { messages: messages_of(beside.as_mut())?, ..info }, lost)
                 }
                 Opened::Samples(mut source) => sample_census(source.as_mut(), &name, printer)?,
             };
@@ -81,12 +84,50 @@ impl InfoArgs {
                 ..counted
             };
         }
-        if let Some((memory, _)) = run_memory::of(&trace, Some(PROCESSES))? {
+        info.messages = messages_of_trace(&trace)?;
+        let is_watched = info.events == 0 || is_watched(&trace)?;
+        if let Some((memory, _)) =
+            is_watched.then(|| run_memory::of(&trace, Some(PROCESSES))).transpose()?.flatten()
+        {
             // The one that recorded is not what was recorded.
             info.processes.clear();
             info.memory = Some(memory);
         }
         Ok(Report::new(name, lost, info))
+    }
+}
+
+/// Messages that are kept; there are more only if something is very wrong.
+const MESSAGES_MAX: usize = 1000;
+
+fn messages_of_trace(trace: &Trace) -> Result<Vec<MessageInfo>> {
+    let mut scan = trace.rows::<LogRow>(&ScanProps::default())?;
+    let (mut rows, mut messages) = (Vec::new(), Vec::new());
+    while scan.next(&mut rows)? {
+        messages.extend(rows.iter().map(|row| message(row, scan.tables())));
+        messages.truncate(MESSAGES_MAX);
+    }
+    Ok(messages)
+}
+
+/// Messages among what a log has beside its events.
+fn messages_of(source: &mut dyn SampleSource) -> Result<Vec<MessageInfo>> {
+    let mut messages = Vec::new();
+    let mut rows = Vec::new();
+    while source.next(&mut rows)? {
+        let logs = rows.iter().filter_map(|row| if let Seen::Log(row) = row { Some(row) } else { None });
+        messages.extend(logs.map(|row| message(row, source.tables())));
+        messages.truncate(MESSAGES_MAX);
+    }
+    Ok(messages)
+}
+
+fn message(row: &LogRow, tables: &Tables) -> MessageInfo {
+    MessageInfo {
+        time_ns: row.time_ns,
+        level: row.level.name().to_owned(),
+        source: Some(tables.string(row.source).to_owned()).filter(|source| !source.is_empty()),
+        text: row.text.clone(),
     }
 }
 
@@ -124,6 +165,7 @@ fn sample_census(source: &mut dyn SampleSource, name: &str, printer: &Printer) -
             info.first_time_ns = Some(info.first_time_ns.map_or(time_ns, |first| first.min(time_ns)));
             info.last_time_ns = Some(info.last_time_ns.map_or(time_ns, |last| last.max(time_ns)));
             match row {
+                Seen::Log(_) => seen.messages += 1,
                 Seen::Scope(_) => seen.scopes += 1,
                 Seen::Output(_) => seen.outputs += 1,
                 Seen::Stack(_) => seen.stack_samples += 1,

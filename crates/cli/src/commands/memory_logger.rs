@@ -16,7 +16,7 @@ use crate::args::Cli;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::reading::has_samples;
+use crate::reading::is_of_samples;
 use crate::recording::Place;
 use crate::watching::{SamplingArgs, Target, Watch, parse_seconds};
 use crate::words::{quoted, words};
@@ -196,7 +196,7 @@ impl MemoryLoggerArgs {
             let options =
                 [(self.stdout, "--stdout"), (self.separate, "--separate"), (self.pstack, "--pstack")];
             typed.extend(options.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
-            if is_trace(&path) && has_samples(&path)? {
+            if is_trace(&path) && is_of_samples(&path)? {
                 typed.extend(["--layout".into(), "original".into()]);
             }
             let cli = Cli::try_parse_from(typed)?;

@@ -17,7 +17,7 @@ use crate::exit::ExitStatus;
 use crate::pass::open;
 use crate::printer::Printer;
 use crate::reading::events::{EventForm, EventProps, follow_events, read_events};
-use crate::reading::{LayoutName, SampleForm, SampleProps, Show, ZoneArgs, has_samples, read_samples};
+use crate::reading::{LayoutName, SampleForm, SampleProps, Show, ZoneArgs, is_of_samples, read_samples};
 
 /// Print single events, or memory over time
 ///
@@ -47,6 +47,9 @@ pub(crate) struct ReadArgs {
     /// Print events even if there are samples
     #[arg(long, help_heading = "Output")]
     events: bool,
+    /// Print samples, scopes and messages even if there are events
+    #[arg(long, conflicts_with = "events", help_heading = "Output")]
+    samples: bool,
     /// Lay lines of memory out like this
     #[arg(
         long,
@@ -107,14 +110,17 @@ impl ReadArgs {
         let by_time = Narrow { from_ns: narrow.from_ns, to_ns: narrow.to_ns, ..Narrow::default() };
         let is_of_events = self.events || narrow != by_time;
         if is_trace(path) {
-            return match (is_of_events || !has_samples(path)?, self.follow) {
+            let is_of_events = is_of_events || !(self.samples || is_of_samples(path)?);
+            return match (is_of_events, self.follow) {
                 (false, _) => Ok(Content::Samples(None)),
                 (true, true) => Ok(Content::Events(None)),
                 (true, false) => Ok(Content::Events(Some(open(path, props)?))),
             };
         }
         let opened = open_any(path, props);
+        let wants_samples = self.samples && !is_of_events;
         match if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }? {
+            Opened::Both(_, source) if wants_samples && !self.follow => Ok(Content::Samples(Some(source))),
             Opened::Events(_) | Opened::Both(..) if self.follow => {
                 Err(hinted("--follow needs a trace", "leave it out, or import the log first"))
             }

@@ -221,6 +221,7 @@ impl<'a> Lines<'a> {
                 *text += &match row {
                     Seen::Scope(row) => compact.scope(row, tables, &layout),
                     Seen::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
+                    Seen::Log(row) => compact.log(row, tables, &layout),
                     Seen::Stack(row) if props.stacks == Show::Yes => {
                         let whose = whose(row, &self.ranks, tables);
                         compact.stack(row.time_ns, &whose, &stack_lines(row, tables), &layout)
@@ -240,6 +241,7 @@ impl<'a> Lines<'a> {
             (Written::Json, Seen::Output(row)) => SampleJson.output(row),
             (Written::Json, Seen::Stack(row)) => SampleJson.stack(row, tables),
             (Written::Json, Seen::Scope(row)) => SampleJson.scope(row, tables),
+            (Written::Json, Seen::Log(row)) => SampleJson.log(row, tables),
             _ => return,
         };
         self.text += &line;

@@ -63,3 +63,8 @@ fn the_guide_for_memory_logger_users_shows_real_output() {
 fn the_guide_for_pytorch_users_shows_real_output() {
     check_guide("torch.md", &["torch/snapshot_torch2.11.pickle.gz"]);
 }
+
+#[test]
+fn the_guide_for_nsight_systems_users_shows_real_output() {
+    check_guide("nsys.md", &["nsys/small_2025.3.sqlite"]);
+}

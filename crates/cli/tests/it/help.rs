@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 17] = [
+pub(crate) const COMMANDS: [&str; 18] = [
     "run",
     "attach",
     "import",
@@ -21,6 +21,7 @@ pub(crate) const COMMANDS: [&str; 17] = [
     "info",
     "repair",
     "memory_logger",
+    "nsys",
     "completions",
 ];
 

@@ -15,6 +15,7 @@ mod hostile;
 mod inputs;
 mod json;
 mod mpi;
+mod nsys;
 mod passing_on;
 mod peak_stack;
 mod recording;

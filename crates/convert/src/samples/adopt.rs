@@ -42,6 +42,7 @@ impl Adopted {
         match row {
             Seen::Scope(row) => row.name = string(row.name, from, to),
             Seen::Stack(row) => row.stack = self.stack(row.stack, from, to),
+            Seen::Log(row) => row.source = string(row.source, from, to),
             Seen::Sample(_) | Seen::Output(_) => {}
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use floodmark_event::clock::Anchor;
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
+use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
 use floodmark_store::{Follow, Losses, Result, Row, ScanProps, Step, Trace};
 
 use super::adopt::Adopted;
@@ -31,6 +31,7 @@ pub fn follow(path: &Path, props: &ScanProps) -> Result<Box<dyn SampleSource>> {
         samples: Table::of(path, props)?,
         output: Table::of(path, props)?,
         stacks: Table::of(path, props)?,
+        logs: Table::of(path, props)?,
         queues: Default::default(),
         tables: Tables::default(),
     }))
@@ -76,7 +77,8 @@ struct FollowSamples {
     samples: Table<SampleRow>,
     output: Table<OutputRow>,
     stacks: Table<StackSampleRow>,
-    queues: [Queue; 4],
+    logs: Table<LogRow>,
+    queues: [Queue; 5],
     tables: Tables,
 }
 
@@ -90,13 +92,17 @@ impl SampleSource for FollowSamples {
         loop {
             let held = (SETTLE + MARGIN).as_nanos() as i64;
             let until_ns = Anchor::now().utc_ns.saturating_sub(held);
-            let [scopes, samples, output, stacks] = &mut self.queues;
+            let [scopes, samples, output, stacks, logs] = &mut self.queues;
             self.scopes.fill(scopes, &mut self.tables)?;
             self.samples.fill(samples, &mut self.tables)?;
             self.output.fill(output, &mut self.tables)?;
             self.stacks.fill(stacks, &mut self.tables)?;
-            let is_done =
-                self.scopes.is_done && self.samples.is_done && self.output.is_done && self.stacks.is_done;
+            self.logs.fill(logs, &mut self.tables)?;
+            let is_done = self.scopes.is_done
+                && self.samples.is_done
+                && self.output.is_done
+                && self.stacks.is_done
+                && self.logs.is_done;
             drain(&mut self.queues, if is_done { i64::MAX } else { until_ns }, rows);
             if !rows.is_empty() {
                 // A subject may have ended, or been named, without a row of its own.
@@ -112,7 +118,12 @@ impl SampleSource for FollowSamples {
 
     fn losses(&self) -> Losses {
         let mut losses = self.samples.follow.losses().clone();
-        let others = [self.scopes.follow.losses(), self.output.follow.losses(), self.stacks.follow.losses()];
+        let others = [
+            self.scopes.follow.losses(),
+            self.output.follow.losses(),
+            self.stacks.follow.losses(),
+            self.logs.follow.losses(),
+        ];
         for gap in others.into_iter().flat_map(|losses| &losses.gaps) {
             if !losses.gaps.iter().any(|known| known.reason == gap.reason) {
                 losses.gaps.push(gap.clone());

@@ -27,8 +27,14 @@ const USUAL: [Series; 6] = [
 ];
 
 /// Kinds of subjects, those first that stand for most.
-const KINDS: [SubjectKind; 5] =
-    [SubjectKind::Job, SubjectKind::Device, SubjectKind::Host, SubjectKind::Process, SubjectKind::Cgroup];
+const KINDS: [SubjectKind; 6] = [
+    SubjectKind::Job,
+    SubjectKind::Device,
+    SubjectKind::Host,
+    SubjectKind::Process,
+    SubjectKind::Cgroup,
+    SubjectKind::Pool,
+];
 
 impl Series {
     /// Guesses what a source has to show, or has of `metric`, by its first sample and the subjects known
@@ -53,6 +59,7 @@ impl Series {
             SubjectKind::Device => "all devices",
             SubjectKind::Host => "all hosts",
             SubjectKind::Process => "all processes",
+            SubjectKind::Pool => "all pools",
             _ => "all control groups",
         };
         format!("{} of {whose}", self.metric.name())

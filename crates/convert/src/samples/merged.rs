@@ -1,8 +1,8 @@
-//! Rows of four tables in the order of their times.
+//! Rows of all tables in the order of their times.
 
 use std::collections::VecDeque;
 
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow};
+use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow};
 
 use super::Seen;
 
@@ -32,6 +32,12 @@ impl IntoSeen for OutputRow {
 impl IntoSeen for StackSampleRow {
     fn into_seen(self) -> Seen {
         Seen::Stack(self)
+    }
+}
+
+impl IntoSeen for LogRow {
+    fn into_seen(self) -> Seen {
+        Seen::Log(self)
     }
 }
 

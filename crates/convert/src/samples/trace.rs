@@ -1,7 +1,7 @@
 //! The rows of a trace, those of all its tables together.
 
 use floodmark_event::batch::BATCH_ROWS;
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
+use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
 use floodmark_store::{Losses, Progress, Result, Row, Scan, ScanProps, Trace};
 
 use super::adopt::Adopted;
@@ -15,6 +15,7 @@ pub(crate) fn open(trace: &Trace, props: &ScanProps) -> Result<Box<dyn SampleSou
         samples: Table::of(trace, props)?,
         output: Table::of(trace, props)?,
         stacks: Table::of(trace, props)?,
+        logs: Table::of(trace, props)?,
         queues: Default::default(),
         tables: Tables::default(),
     };
@@ -57,8 +58,9 @@ struct TraceSamples {
     samples: Table<SampleRow>,
     output: Table<OutputRow>,
     stacks: Table<StackSampleRow>,
+    logs: Table<LogRow>,
     /// In the order of the tables above.
-    queues: [Queue; 4],
+    queues: [Queue; 5],
     tables: Tables,
 }
 
@@ -70,15 +72,21 @@ impl SampleSource for TraceSamples {
     fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
         rows.clear();
         while rows.is_empty() {
-            let [scopes, samples, output, stacks] = &mut self.queues;
+            let [scopes, samples, output, stacks, logs] = &mut self.queues;
             self.scopes.fill(scopes, &mut self.tables)?;
             self.samples.fill(samples, &mut self.tables)?;
             self.output.fill(output, &mut self.tables)?;
             self.stacks.fill(stacks, &mut self.tables)?;
-            let is_done =
-                [self.scopes.is_done, self.samples.is_done, self.output.is_done, self.stacks.is_done];
+            self.logs.fill(logs, &mut self.tables)?;
+            let is_done = [
+                self.scopes.is_done,
+                self.samples.is_done,
+                self.output.is_done,
+                self.stacks.is_done,
+                self.logs.is_done,
+            ];
             drain_ready(&mut self.queues, &is_done, rows, BATCH_ROWS);
-            if rows.is_empty() && is_done == [true; 4] {
+            if rows.is_empty() && is_done == [true; 5] {
                 return Ok(false);
             }
         }
@@ -88,7 +96,12 @@ impl SampleSource for TraceSamples {
     fn losses(&self) -> Losses {
         // All tables tell the same of the trace, and each of its own rows.
         let mut losses = self.samples.scan.losses();
-        for other in [self.scopes.scan.losses(), self.output.scan.losses(), self.stacks.scan.losses()] {
+        for other in [
+            self.scopes.scan.losses(),
+            self.output.scan.losses(),
+            self.stacks.scan.losses(),
+            self.logs.scan.losses(),
+        ] {
             for gap in other.gaps {
                 if !losses.gaps.iter().any(|known| known.reason == gap.reason) {
                     losses.gaps.push(gap);
@@ -104,6 +117,7 @@ impl SampleSource for TraceSamples {
             self.samples.scan.progress(),
             self.output.scan.progress(),
             self.stacks.scan.progress(),
+            self.logs.scan.progress(),
         ];
         let total = parts.iter().filter_map(|part| part.total).sum();
         Progress { done: parts.iter().map(|part| part.done).sum(), total: Some(total) }

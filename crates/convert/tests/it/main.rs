@@ -3,6 +3,11 @@
 mod dialects;
 mod hostile;
 mod logs;
+mod nsys;
+mod nsys_db;
+mod nsys_folders;
+mod nsys_hostile;
+mod nsys_products;
 mod opening;
 mod places;
 mod profiles;

@@ -34,6 +34,7 @@ fn write(source: &mut dyn SampleSource, writer: &mut TraceWriter, tables: &mut T
                 Seen::Sample(row) => writer.write_rows(&[row], tables),
                 Seen::Output(row) => writer.write_rows(&[row], tables),
                 Seen::Stack(row) => writer.write_rows(&[row], tables),
+                Seen::Log(row) => writer.write_rows(&[row], tables),
             }
             .expect("room");
         }
@@ -52,6 +53,7 @@ fn words(read: &Reading) -> (Vec<String>, Vec<String>, Vec<String>, Vec<String>)
                 let stack = read.tables.stack_text(row.stack).join(";");
                 others.1.push(format!("{} {} {} {stack}", row.time_ns, row.subject, row.thread));
             }
+            Seen::Log(row) => others.0.push(format!("{} {} {}", row.time_ns, row.level.name(), row.text)),
             Seen::Scope(row) => {
                 let name = read.tables.string(row.name);
                 others.2.push(format!(

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use floodmark_event::units::{NS_PER_S, format_bytes};
-use floodmark_event::{OutputRow, OutputStream, ProcessId, ScopeAction, ScopeRow, Tables};
+use floodmark_event::{LogLevel, LogRow, OutputRow, OutputStream, ProcessId, ScopeAction, ScopeRow, Tables};
 
 use super::{MemoryAt, Separate, shown_lines};
 use crate::chart::bar;
@@ -177,6 +177,21 @@ impl CompactLayout {
             let line = format!("{:>1$}  {line}", "", TIME + TOTAL + 1);
             text.styled(layout.palette.faint, cut(&line, layout.width));
         }
+        text.text()
+    }
+
+    /// Writes a message; those that matter stand out.
+    pub fn log(&self, row: &LogRow, tables: &Tables, layout: &Layout) -> String {
+        let style = match row.level {
+            LogLevel::Error | LogLevel::Warning => layout.palette.doubtful,
+            _ => layout.palette.faint,
+        };
+        let source = plain(tables.string(row.source));
+        let source = if source.is_empty() { String::new() } else { format!("{source}: ") };
+        let mut text = Lines::default();
+        let line =
+            format!("{} {:>TOTAL$}  {source}{}", self.time(row.time_ns), row.level.name(), plain(&row.text));
+        text.styled(style, cut(&line, layout.width));
         text.text()
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use floodmark_event::{OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
+use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
 use serde::Serialize;
 
 use crate::plain::plain;
@@ -91,6 +91,15 @@ struct ScopeFields<'a> {
     name: &'a str,
 }
 
+#[derive(Serialize)]
+struct LogFields<'a> {
+    process: u32,
+    level: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    source: &'a str,
+    text: &'a str,
+}
+
 fn of(subject: u64, tables: &Tables) -> Option<Of<'_>> {
     let row = tables.subjects.get(&subject)?;
     Some(Of { subject, kind: row.kind.name(), number: row.number, name: &row.name })
@@ -124,6 +133,13 @@ impl SampleJson {
             StackFields { thread, reason, pause_ns, stack },
             of(row.subject, tables),
         )
+    }
+
+    /// Writes a message.
+    pub fn log(self, row: &LogRow, tables: &Tables) -> String {
+        let (process, level) = (row.process.0, row.level.name());
+        let (source, text) = (tables.string(row.source), &*row.text);
+        line("log", row.time_ns, LogFields { process, level, source, text }, None)
     }
 
     /// Writes a scope or a mark.

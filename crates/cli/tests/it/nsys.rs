@@ -1,0 +1,152 @@
+//! Exports of Nsight Systems, and what stands in for its scripts.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cli_test::{CliTest, Ran};
+
+const EXPORT: &str = "small_2025.3.sqlite";
+
+fn test() -> CliTest {
+    let test = CliTest::new();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/nsys").join(EXPORT);
+    fs::copy(fixture, test.path(EXPORT)).unwrap();
+    test
+}
+
+/// Puts a program that stands in for nsys on the path: it writes down how it was called, and its reports
+/// are exports.
+fn run_with_nsys(test: &CliTest, args: &[&str]) -> Ran {
+    let script = format!(
+        "#!/bin/sh\nprintf '%s\\n' \"$*\" >> '{calls}'\nwant=\nfor word in \"$@\"; do\n\
+         [ \"$want\" = yes ] && out=$word\n[ \"$word\" = --output ] && want=yes || want=no\ndone\n\
+         case $1 in\nprofile) cp '{export}' \"$out.nsys-rep\"; exit 3;;\n\
+         export) for last; do :; done; cp \"$last\" \"$out\";;\nesac\n",
+        calls = test.path("calls").display(),
+        export = test.path(EXPORT).display(),
+    );
+    fs::create_dir_all(test.path("bin")).unwrap();
+    test.write("bin/nsys", script);
+    fs::set_permissions(test.path("bin/nsys"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", test.path("bin").display(), std::env::var("PATH").unwrap());
+    Ran::of(args, &test.command(args).env("PATH", path).output().unwrap())
+}
+
+fn report(test: &CliTest, args: &[&str]) -> Value {
+    serde_json::from_str(&test.run(args).ok().stdout).unwrap()
+}
+
+#[test]
+fn an_export_and_its_trace_give_the_same_answers() {
+    let test = test();
+    let imported = report(&test, &["import", EXPORT, "-o", "run.flood", "--json"]);
+    assert_eq!(
+        (&imported["events"], &imported["samples"], &imported["processes"]),
+        (&json!(22), &json!(5), &json!(1))
+    );
+    for input in [EXPORT, "run.flood"] {
+        let peak = report(&test, &["watermark", input, "--kind", "device", "--json"]);
+        assert_eq!(peak["peak_bytes"], json!((5 * 3 + 64) << 20), "{peak}");
+        let leaks = test.run(&["leaks", input]);
+        assert!(leaks.stdout.contains("leak()") && leaks.stdout.contains("15.0 MiB"), "{}", leaks.stdout);
+        let info = test.run(&["info", input]).ok().stdout;
+        assert!(info.contains("15 messages of the tool that recorded"), "{info}");
+        assert!(info.contains("539"), "{info}");
+    }
+    let events = test.run(&["read", "run.flood", "--csv"]).ok().stdout;
+    assert_eq!(events, test.run(&["read", EXPORT, "--csv"]).ok().stdout);
+    let seen = test.run(&["read", "run.flood", "--samples", "--json"]).ok().stdout;
+    assert_eq!(seen, test.run(&["read", EXPORT, "--samples", "--json"]).ok().stdout);
+    assert!(seen.contains(r#""table":"log""#) && seen.contains(r#""level":"info""#), "{seen}");
+    let text = test.run(&["read", "run.flood", "--samples"]).ok().stdout;
+    assert!(text.contains("Injection: CUDA injection initialized successfully."), "{text}");
+}
+
+#[test]
+fn two_exports_keep_their_processes_apart() {
+    let test = test();
+    let args = ["import", EXPORT, EXPORT, "golden.csv", "-o", "run.flood", "--json"];
+    let imported = report(&test, &args);
+    assert_eq!((&imported["processes"], &imported["events"]), (&json!(3), &json!(54)));
+}
+
+#[test]
+fn the_scripts_tables_and_analyses_are_there() {
+    let test = test();
+    let ran = test.run(&["nsys", "split", EXPORT, "-o", "run"]);
+    assert_eq!(ran.code, 0);
+    assert_eq!(test.read("run_valid.tsv").lines().count(), 20);
+    assert_eq!(test.read("run_invalid.tsv").lines().count(), 4);
+    assert!(test.read("run_driver.tsv").starts_with("PID\taddress\tstart_time\t"));
+    let ran = test.run(&["nsys", "process", "-i", "run", "-o", "peak.txt"]);
+    assert!(
+        ran.stdout.starts_with("high water mark: 82837504 bytes (valid 82837504, invalid 0, driver 0)\n"),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.contains("high water mark time: 561763489 ns"), "{}", ran.stdout);
+    let ran = test.run(&["nsys", "process", "-i", "run", "-o", "left.txt", "-a", "leakage", "--no-header"]);
+    assert!(
+        ran.stdout.contains("total leakage: 19922944 bytes (valid 15728640, invalid 4194304"),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(test.read("left.txt").lines().count(), 6);
+    assert_eq!(test.run(&["nsys", "process", "-i", "none", "-o", "x.txt"]).code, 2);
+}
+
+#[test]
+fn a_command_is_profiled_and_imported_in_one_go() {
+    let test = test();
+    let ran = run_with_nsys(
+        &test,
+        &["nsys", "profile", "-o", "run.flood", "--keep-report", "--", "./app", "--steps", "3"],
+    );
+    assert_eq!(ran.code, 3, "the exit code is passed on: {}", ran.stderr);
+    let calls = test.read("calls");
+    let first = calls.lines().next().unwrap();
+    for option in [
+        "profile --trace=cuda,nvtx --cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
+        "--output",
+        "./app --steps 3",
+    ] {
+        assert!(first.contains(option), "{first}");
+    }
+    assert!(test.path("run.nsys-rep").is_file());
+    assert!(test.run(&["leaks", "run.flood"]).stdout.contains("leak()"));
+    // Nothing else is left behind.
+    let beside = fs::read_dir(test.path(".")).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(beside.filter(|name| name.to_string_lossy().ends_with(".nsys")).count() == 0);
+    let again = run_with_nsys(&test, &["nsys", "profile", "-o", "run.flood", "--", "./app"]);
+    assert_eq!(again.code, 2);
+    assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+}
+
+#[test]
+fn a_report_is_exported_by_nsys_and_needs_it() {
+    let test = test();
+    fs::copy(test.path(EXPORT), test.path("plain")).unwrap();
+    let mut opaque = b"opaque".to_vec();
+    opaque.extend(fs::read(test.path(EXPORT)).unwrap());
+    test.write("r.nsys-rep", &opaque);
+    let ran = test.run(&["watermark", "r.nsys-rep"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("nsys is not installed here"), "{}", ran.stderr);
+    fs::copy(test.path(EXPORT), test.path("r.nsys-rep")).unwrap();
+    assert!(run_with_nsys(&test, &["watermark", "r.nsys-rep"]).ok().stdout.contains("Peak"));
+}
+
+#[test]
+fn what_is_wrong_with_an_export_is_told() {
+    let test = test();
+    let bytes = fs::read(test.path(EXPORT)).unwrap();
+    let ran = test.run_with_input(&["watermark", "-"], &bytes[..4096]);
+    assert!(ran.stderr.contains("read from its file, not from a pipe"), "{}", ran.stderr);
+    test.write("cut.sqlite", &bytes[..bytes.len() / 2]);
+    let ran = test.run(&["watermark", "cut.sqlite"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("cut.sqlite"), "{}", ran.stderr);
+}
