@@ -96,11 +96,13 @@ fn time(command: &mut Command, bytes: u64) -> Result<(f64, f64)> {
     let begin = Instant::now();
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut output = child.stdout.take().context("a pipe")?;
-    let mut arrived = 0;
+    let (mut arrived, mut arrived_s) = (0, 0.0);
     while let length @ 1.. = output.read(&mut buffer)? {
         arrived += length as u64;
+        if arrived == bytes {
+            arrived_s = begin.elapsed().as_secs_f64();
+        }
     }
-    let arrived_s = begin.elapsed().as_secs_f64();
     ensure!(child.wait()?.success() && arrived == bytes, "{arrived} of {bytes} bytes arrived");
     Ok((arrived_s, begin.elapsed().as_secs_f64()))
 }
