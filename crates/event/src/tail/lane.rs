@@ -97,23 +97,6 @@ const _: () = assert!(size_of::<Lane>() <= 4096);
 // acquire and release.
 unsafe impl Sync for Lane {}
 
-/// How far ahead of what is written memory is asked for: a chunk that was drained lies in the cache of whoever
-/// drained it, and fetching a line from there takes longer than all the rest of an event.
-const AHEAD_BYTES: usize = 192;
-
-/// Asks for the line at `place`, to be written; harmless wherever that is.
-#[inline]
-fn prefetch_for_writing(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads and writes nothing and never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 impl Lane {
     /// A lane that belongs to no recording; what every thread starts with.
     pub(crate) const fn nowhere() -> Self {
@@ -201,7 +184,6 @@ impl Lane {
             let len = encode_event(out, &mut previous, slot, &body);
             self.previous.set(previous);
             self.commit(position + len as u32);
-            prefetch_for_writing(self.payload().wrapping_add(position as usize + AHEAD_BYTES));
         } else {
             around.ring().lose(LossReason::NoSpace, 1);
         }
