@@ -25,6 +25,7 @@
 
 pub mod block;
 pub mod change;
+pub mod course;
 pub mod fold;
 pub mod leaks;
 pub mod level;
@@ -45,6 +46,7 @@ mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
+pub use course::{CourseFold, Courses, GroupCourse, Moment, SpaceCourseFold, SpaceCourses};
 pub use fold::{End, Fold, Pass};
 pub use leaks::{LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};

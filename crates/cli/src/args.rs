@@ -28,6 +28,7 @@ Examples:
   floodmark stats memory_log.dev0.csv          Sum up a log written by RMM
   floodmark watermark memory_log.dev0.csv      See who held memory at the peak
   floodmark leaks memory_log.dev0.csv          List what was never freed
+  floodmark plot run.flood -o memory.svg       Draw memory over time
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
   floodmark replay memory_log.dev0.csv         Try other allocators on it
   floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
@@ -74,6 +75,7 @@ pub(crate) enum Command {
     Lifetimes(commands::lifetimes::LifetimesArgs),
     Check(commands::check::CheckArgs),
     Replay(commands::replay::ReplayArgs),
+    Plot(commands::plot::PlotArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),

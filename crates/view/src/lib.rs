@@ -19,6 +19,7 @@ pub mod layout;
 pub mod leaks;
 pub mod lifetimes;
 pub mod plain;
+pub mod plot;
 pub mod replay;
 pub mod report;
 pub mod run;

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 16] = [
+pub(crate) const COMMANDS: [&str; 17] = [
     "run",
     "attach",
     "import",
@@ -15,6 +15,7 @@ pub(crate) const COMMANDS: [&str; 16] = [
     "lifetimes",
     "check",
     "replay",
+    "plot",
     "read",
     "export",
     "info",

@@ -12,6 +12,7 @@ mod help;
 mod hostile;
 mod inputs;
 mod json;
+mod plotting;
 mod recording;
 mod replay;
 mod running;
