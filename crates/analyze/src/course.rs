@@ -9,8 +9,7 @@
 
 mod by_space;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::usage::UsagePoint;
 use crate::usage::reduce::{Reducer, Timed};
@@ -64,7 +63,7 @@ pub struct CourseFold<K> {
     now_ns: Option<i64>,
     last_ns: Option<i64>,
     /// When groups end, the earliest first.
-    ends: BinaryHeap<Reverse<(i64, usize)>>,
+    ends: BTreeSet<(i64, usize)>,
 }
 
 impl<K: Ord + Clone> CourseFold<K> {
@@ -79,13 +78,8 @@ impl<K: Ord + Clone> CourseFold<K> {
             total: Reducer::new(limit),
             now_ns: None,
             last_ns: None,
-            ends: BinaryHeap::new(),
+            ends: BTreeSet::new(),
         }
-    }
-
-    /// Whether a group was ever set.
-    pub fn knows(&self, group: &K) -> bool {
-        self.groups.contains_key(group)
     }
 
     /// A group has a value from an instant on. Instants that go back count as the latest one.
@@ -104,10 +98,10 @@ impl<K: Ord + Clone> CourseFold<K> {
         self.changed.push(at);
     }
 
-    /// A group has nothing any more after an instant, which may lie ahead.
+    /// A group has nothing any more after an instant, which may lie ahead; saying it again changes nothing.
     pub fn end(&mut self, group: &K, time_ns: i64) {
         let at = self.index(group);
-        self.ends.push(Reverse((time_ns, at)));
+        self.ends.insert((time_ns, at));
     }
 
     fn index(&mut self, group: &K) -> usize {
@@ -123,10 +117,10 @@ impl<K: Ord + Clone> CourseFold<K> {
 
     fn go_to(&mut self, time_ns: i64) {
         let time_ns = self.last_ns.map_or(time_ns, |last| last.max(time_ns));
-        while let Some(Reverse((end_ns, at))) = self.ends.peek().copied()
+        while let Some((end_ns, at)) = self.ends.first().copied()
             && end_ns < time_ns
         {
-            self.ends.pop();
+            self.ends.pop_first();
             self.step_to(self.last_ns.map_or(end_ns, |last| last.max(end_ns)));
             self.values[at] = 0;
             self.changed.push(at);
@@ -157,7 +151,7 @@ impl<K: Ord + Clone> CourseFold<K> {
     /// Returns the courses so far; the fold may go on afterwards.
     pub fn finish(&self) -> Courses<K> {
         let mut whole = self.clone();
-        while let Some(Reverse((end_ns, _))) = whole.ends.peek().copied() {
+        while let Some((end_ns, _)) = whole.ends.first().copied() {
             whole.go_to(end_ns.saturating_add(1));
         }
         whole.settle();

@@ -80,6 +80,8 @@ pub(crate) struct Marked {
 /// What an input has to show.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gathered {
+    /// When it begins, which may be before its curves do.
+    pub(crate) start_ns: Option<i64>,
     /// What its curves count.
     pub(crate) measure: String,
     /// Curves, the one it is about first.
@@ -158,7 +160,7 @@ pub(crate) fn compose(
 /// Adds what an input has to show to the figure.
 fn add(figure: &mut Figure, one: Gathered, name: &str, props: &GatherProps, printer: &Printer) {
     let first = figure.series.len();
-    let Gathered { measure, mut series, stack, marks, output, stacks, losses, remarks } = one;
+    let Gathered { measure, mut series, stack, marks, output, stacks, losses, remarks, .. } = one;
     if props.is_alone {
         figure.stack = stack;
         figure.measure = measure;
@@ -242,6 +244,7 @@ impl Gathered {
     /// Puts this beside what there is already.
     fn join(mut self, there: &mut Self) {
         if there.series.is_empty() && there.stack.is_none() {
+            self.start_ns = [self.start_ns, there.start_ns].into_iter().flatten().min();
             let marks = std::mem::take(&mut there.marks);
             let (output, stacks) = (std::mem::take(&mut there.output), std::mem::take(&mut there.stacks));
             let remarks = std::mem::take(&mut there.remarks);
@@ -254,6 +257,7 @@ impl Gathered {
             there.losses.splice(0..0, losses);
             return;
         }
+        there.start_ns = [self.start_ns, there.start_ns].into_iter().flatten().min();
         self.series.iter_mut().for_each(|series| series.role = Role::Beside);
         there.series.append(&mut self.series);
         there.marks.append(&mut self.marks);

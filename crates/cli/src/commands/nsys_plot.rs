@@ -142,7 +142,7 @@ mod tests {
     fn a_usage_file_is_drawn_with_its_parts() {
         let svg = drawn("parts", USAGE, None, &[]).unwrap();
         assert!(svg.contains(">with a call stack</text>") && svg.contains(">of the driver</text>"));
-        assert!(!svg.contains("without a call stack") && svg.contains("peak 3.00 MiB at 400 ms"), "{svg}");
+        assert!(!svg.contains("without a call stack") && svg.contains("peak 3.00 MiB at 0.400 s"), "{svg}");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn of_usage(report: Report<Usage>) -> Gathered {
             caveats.unmatched_frees
         ));
     }
-    Gathered { measure, series, losses, remarks, ..Gathered::default() }
+    Gathered { start_ns: usage.first_time_ns, measure, series, losses, remarks, ..Gathered::default() }
 }
 
 fn of_spaces(report: &Report<SpaceCourses>, per: Per, tables: &Tables, props: &GatherProps) -> Gathered {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use floodmark_analyze::{CourseFold, Courses, UsagePoint};
 use floodmark_convert::{SampleSource, Seen};
 use floodmark_event::units::Instant;
-use floodmark_event::{Metric, OutputRow, SampleRow, ScopeAction, SubjectKind, Tables};
+use floodmark_event::{Metric, OutputRow, SampleRow, ScopeAction, SubjectKind, SubjectRow, Tables};
 use floodmark_store::Trace;
 use floodmark_view::plot::{Layer, Peak, Point, Role, Series, Stack, label};
 
@@ -19,6 +19,8 @@ use crate::run_memory;
 
 /// Parts that are told apart; smaller ones are added up.
 const MOST_PARTS: usize = 8;
+/// What part of the largest one is too small to be seen, where there are many.
+const SMALLEST: u64 = 50;
 /// Lines of output, and stacks, that are kept.
 const MOST_MARKED: usize = 20_000;
 /// Frames that are kept of a stack.
@@ -57,6 +59,8 @@ struct Collector<'a> {
     courses: BTreeMap<SubjectKind, BTreeMap<Metric, CourseFold<Part>>>,
     /// By kind of memory, where that is asked for.
     sorts: CourseFold<Part>,
+    /// Processes by number and start: the first subject that stands for one, and the latest.
+    processes: BTreeMap<(u64, Option<i64>), (u64, u64)>,
     first_ns: Option<i64>,
     gathered: Gathered,
     left_out: u64,
@@ -68,6 +72,7 @@ impl<'a> Collector<'a> {
             props,
             courses: BTreeMap::new(),
             sorts: CourseFold::new(props.points),
+            processes: BTreeMap::new(),
             first_ns: None,
             gathered: Gathered::default(),
             left_out: 0,
@@ -122,7 +127,11 @@ impl<'a> Collector<'a> {
 
     fn sample(&mut self, row: &SampleRow, tables: &Tables) {
         let Some(subject) = tables.subjects.get(&row.subject) else { return };
-        let part = (row.metric, row.subject);
+        // A sweep may tell of a process that ended while it was made.
+        if subject.end_ns.is_some_and(|end_ns| end_ns < row.time_ns) {
+            return;
+        }
+        let part = (row.metric, self.same(subject));
         let points = self.props.points;
         let fold = if self.props.per == Some(Per::Kind) {
             let is_sort = SORTS.iter().any(|(metric, _)| *metric == row.metric);
@@ -140,11 +149,27 @@ impl<'a> Collector<'a> {
             }
             metrics.entry(row.metric).or_insert_with(|| CourseFold::new(points))
         };
-        let is_new = !fold.knows(&part);
         fold.set(&part, row.time_ns, row.value);
-        if let Some(end_ns) = subject.end_ns.filter(|_| is_new) {
+        if let Some(end_ns) = subject.end_ns {
             fold.end(&part, end_ns);
         }
+    }
+
+    /// The subject that stands for a process. One that runs another program becomes another subject.
+    fn same(&mut self, subject: &SubjectRow) -> u64 {
+        if subject.kind != SubjectKind::Process || subject.number == 0 {
+            return subject.subject;
+        }
+        let same = self.processes.entry((subject.number, subject.start_ns));
+        let (first, latest) = same.or_insert((subject.subject, subject.subject));
+        *latest = subject.subject;
+        *first
+    }
+
+    /// What a part is called, by the program it ran last.
+    fn name(&self, subject: u64, tables: &Tables) -> String {
+        let latest = self.processes.values().find(|(first, _)| *first == subject);
+        subject_name(latest.map_or(subject, |(_, latest)| *latest), tables)
     }
 
     fn fold(&self, kind: SubjectKind, metric: Metric) -> Option<&CourseFold<Part>> {
@@ -187,6 +212,8 @@ pub(super) fn gather(
         ));
     }
     let mut gathered = std::mem::take(&mut collector.gathered);
+    let from_ns = collector.resolve(props.narrow.from_ns);
+    gathered.start_ns = from_ns.max(collector.first_ns);
     gathered.losses = losses(&source.losses());
     if collector.left_out > 0 {
         gathered.remarks.push(format!("{} more lines of output or stacks are left out", collector.left_out));
@@ -241,7 +268,7 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
         let (metric, subject) = group.group;
         let key = match SORTS.iter().position(|(sort, _)| *sort == metric) {
             Some(sort) if props.per == Some(Per::Kind) => (sort, SORTS[sort].1.to_owned()),
-            _ => (at, subject_name(subject, tables)),
+            _ => (at, collector.name(subject, tables)),
         };
         let sums = parts.entry(key).or_insert_with(|| vec![0; times_ns.len()]);
         for (sum, moment) in sums.iter_mut().zip(&courses.moments) {
@@ -266,17 +293,20 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
                 let end_ns =
                     tables.subjects.get(&group.group.1).and_then(|subject| subject.end_ns).unwrap_or(end_ns);
                 let points = points(group.points.iter());
-                Series { name: subject_name(group.group.1, tables), points, end_ns, ..Series::default() }
+                Series { name: collector.name(group.group.1, tables), points, end_ns, ..Series::default() }
             })
             .collect();
-        lines.sort_by_key(|series| Reverse(series.highest().map_or(0, |peak| peak.bytes)));
-        let left_out = lines.len().saturating_sub(MOST_PARTS);
-        lines.truncate(MOST_PARTS);
-        gathered.series = lines;
-        gathered.remarks.pop_if(|remark| remark.contains("smaller"));
-        if left_out > 0 {
-            gathered.remarks.push(format!("{left_out} smaller ones are left out"));
+        let highest = |series: &Series| series.highest().map_or(0, |peak| peak.bytes);
+        lines.sort_by_key(|series| Reverse(highest(series)));
+        let least = lines.first().map_or(0, highest) / SMALLEST;
+        let all = lines.len();
+        if all > MOST_PARTS {
+            lines.truncate(MOST_PARTS);
+            lines.retain(|series| highest(series) >= least);
+            gathered.remarks.pop_if(|remark| remark.ends_with("added up"));
+            gathered.remarks.push(format!("the {} smallest are left out", all - lines.len()));
         }
+        gathered.series = lines;
     }
     Ok(())
 }
@@ -291,13 +321,13 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
             all.extend(kind.map(|kind| (kind, metric)).filter(|one| *one != main));
         }
     }
-    gathered.measure = if all.len() > 1 { "memory".into() } else { of_all(main.0, main.1) };
+    gathered.measure = of_all(main.0, main.1);
     for (number, (kind, metric)) in all.into_iter().enumerate() {
         let Some(fold) = collector.fold(kind, metric) else { continue };
         let courses = fold.finish();
         let Some(end_ns) = courses.end_ns else { continue };
         let role = if number == 0 { Role::Main } else { Role::Beside };
-        let mut series = total(of_all(kind, metric), &courses, end_ns);
+        let mut series = total(short(kind, metric), &courses, end_ns);
         series.role = role;
         if kind == SubjectKind::Device && courses.groups.len() == 1 {
             let subject = courses.groups.first().map_or(0, |group| group.group.1);
@@ -307,8 +337,8 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
             gathered.series.push(series);
         }
     }
-    if let [only] = &gathered.series[..] {
-        gathered.measure.clone_from(&only.name);
+    if gathered.series.len() > 1 {
+        gathered.measure = "memory".into();
     }
     Ok(())
 }
@@ -358,20 +388,23 @@ pub(super) fn part_lines(stack: &Stack) -> Vec<Series> {
     stack.layers.iter().map(line).collect()
 }
 
-/// Adds up the smallest of many parts.
+/// Adds up the smallest of many parts, and those too small to be seen.
 pub(super) fn few(mut layers: Vec<Layer>) -> (Vec<Layer>, Option<String>) {
     if layers.len() <= MOST_PARTS {
         return (layers, None);
     }
-    layers.sort_by_key(|layer| Reverse(layer.values.iter().copied().max().unwrap_or(0)));
-    let rest = layers.split_off(MOST_PARTS - 1);
+    let highest = |layer: &Layer| layer.values.iter().copied().max().unwrap_or(0);
+    layers.sort_by_key(|layer| Reverse(highest(layer)));
+    let least = layers.first().map_or(0, highest) / SMALLEST;
+    let kept = layers.iter().take(MOST_PARTS - 1).take_while(|layer| highest(layer) >= least).count();
+    let rest = layers.split_off(kept);
     let mut sums = vec![0u64; rest.iter().map(|layer| layer.values.len()).max().unwrap_or(0)];
     for layer in &rest {
         for (sum, value) in sums.iter_mut().zip(&layer.values) {
             *sum = sum.saturating_add(*value);
         }
     }
-    let remark = format!("{} smaller parts are added up", rest.len());
+    let remark = format!("the {} smallest parts are added up", rest.len());
     layers.push(Layer { name: format!("{} others", rest.len()), values: sums });
     (layers, Some(remark))
 }
@@ -404,6 +437,18 @@ fn of_all(kind: SubjectKind, metric: Metric) -> String {
         (kind, _) => plural(kind),
     };
     format!("{what} of all {many}")
+}
+
+/// The same in a word or two, for names beside others.
+fn short(kind: SubjectKind, metric: Metric) -> String {
+    match (kind, metric) {
+        (_, Metric::Rss) => "RSS".into(),
+        (_, Metric::Pss) => "PSS (shared pages once)".into(),
+        (_, Metric::GpuUsed) => "GPU memory in use".into(),
+        (_, Metric::Reserved) => "reserved".into(),
+        (_, Metric::Live) => "in use".into(),
+        (kind, metric) => of_all(kind, metric),
+    }
 }
 
 fn plural(kind: SubjectKind) -> &'static str {

@@ -53,7 +53,7 @@ fn every_format_is_what_its_name_says() {
     let html = String::from_utf8(drawn(&test, &args, "out.html")).unwrap();
     assert!(html.starts_with("<!doctype html>") && html.contains("<svg") && !html.contains("src="));
     assert_eq!(svg.as_bytes(), drawn(&test, &args, "again.svg"), "the same input gives the same picture");
-    let seen = test.run(&["plot", "gdb_pstack.log", "-o", "said.svg"]);
+    let seen = test.run(&["plot", "golden.csv", "-o", "said.svg"]);
     assert_eq!((seen.code, seen.stdout.as_str()), (0, ""));
     assert!(seen.stderr.starts_with("wrote said.svg (1200x600"), "{}", seen.stderr);
 }

@@ -16,7 +16,7 @@ use crate::plot::legend::{Corner, Entry, Rows, Sign};
 use crate::plot::model::{Figure, LegendPlace, Role};
 use crate::plot::notes::{Frame, Taken, apart};
 use crate::plot::scene::{Anchor, Item, Pen, Scene, Text};
-use crate::plot::theme::{Shade, Theme};
+use crate::plot::theme::{COLORS, Shade, Theme};
 use field::Field;
 
 /// Lines at the foot.
@@ -150,14 +150,16 @@ impl<'a> Picture<'a> {
         let size = self.size;
         let y = self.title(0.5 * size);
         let y = self.caption_and_names(y);
-        let foot = lines as f64 * 1.3 * size;
         let has_caption = self.height >= 16.0 * size;
-        let below = 1.9 * size + if has_caption { 1.5 * size } else { 0.0 } + foot + 0.4 * size;
-        let room = (self.height - y - below).max(2.0 * size);
+        let below = 2.3 * size + if has_caption { 1.5 * size } else { 0.0 };
+        let room = |lines: usize| self.height - y - below - lines as f64 * 1.3 * size;
+        // Curves come first.
+        let lines = (0..=lines).rev().find(|lines| room(*lines) >= 5.0 * size).unwrap_or(0);
+        let room = room(lines).max(size);
         let mut field = Field::new(self.figure, [0.0, y, 0.0, room]);
         field.head = self.headroom();
         let ticks = byte_ticks(field.top_bytes(), (room / (3.2 * size)).clamp(2.0, 9.0) as usize);
-        let left = ticks.iter().map(|tick| width(&tick.label, size)).fold(0.0, f64::max) + 1.2 * size;
+        let left = ticks.iter().map(|tick| width(&tick.label, size)).fold(0.0, f64::max) + 1.6 * size;
         let right = self.right_margin();
         (field.at[0], field.at[2]) = (left, (self.width - left - right).max(10.0));
 
@@ -168,7 +170,7 @@ impl<'a> Picture<'a> {
             let points = vec![(left, y), (left + field.at[2], y)];
             self.items.push(Item::Path { points, pen: Some(Pen::solid(color, 1.0)), fill: None });
             let text = tick.label.clone();
-            self.text(left - 0.5 * size, y + 0.35 * size, text, Anchor::End, self.theme.faint);
+            self.text(left - 0.7 * size, y + 0.35 * size, text, Anchor::End, self.theme.faint);
         }
         let curves = self.curves(&field);
         self.time_axis(&field, has_caption);
@@ -251,7 +253,7 @@ impl<'a> Picture<'a> {
             self.remarks.push(format!("{left_out} more names have no room"));
         }
         rows.draw(left, line, self.theme.ink, &mut self.items);
-        y + rows.height() + 0.3 * size
+        y + rows.height() + 0.7 * size
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -264,7 +266,7 @@ impl<'a> Picture<'a> {
         let series = self.figure.series.iter().enumerate().map(|(number, series)| Entry {
             name: series.name.clone(),
             color: self.color(number),
-            sign: if series.role == Role::Beside { Sign::Dashes } else { Sign::Line },
+            sign: if self.is_dashed(number) { Sign::Dashes } else { Sign::Line },
         });
         series.chain(layers).collect()
     }
@@ -274,6 +276,11 @@ impl<'a> Picture<'a> {
         let Some(stack) = &self.figure.stack else { return self.theme.series(series) };
         // The sum of a stack is drawn in ink.
         if series == 0 { self.theme.ink } else { self.theme.series(stack.layers.len() + series - 1) }
+    }
+
+    /// Whether a series is dashed: it stands beside others, or its color is there already.
+    fn is_dashed(&self, series: usize) -> bool {
+        self.figure.series[series].role == Role::Beside || (self.figure.stack.is_none() && series >= COLORS)
     }
 
     /// Room above the highest value for what is written there.

@@ -5,6 +5,9 @@
 
 use crate::plot::scene::Color;
 
+/// Colors of series.
+pub(crate) const COLORS: usize = 8;
+
 /// A light or a dark picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shade {
@@ -23,7 +26,7 @@ pub(crate) struct Theme {
     pub(crate) faint: Color,
     pub(crate) grid: Color,
     pub(crate) band: Color,
-    series: [Color; 8],
+    series: [Color; COLORS],
 }
 
 const LIGHT: Theme = Theme {

@@ -45,10 +45,10 @@ fn documents_stay_well_formed_whatever_names_say() {
         let page = html::html(&scene, figure(name).time);
         assert_eq!(page.matches("<script").count(), 2, "{name}");
         assert_eq!(page.matches("</script").count(), 2, "{name}");
-        assert!(
-            !page.contains('\u{1b}') && !page.contains('\u{202e}') && !page.contains("\" onload"),
-            "{name}"
-        );
+        assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'), "{name}");
+        // Behind that is JSON, in which quotes are escaped in another way.
+        let markup = page.split("<script").next().unwrap();
+        assert!(!markup.contains("\" onload"), "{name}");
         let bytes = pdf::pdf(&scene);
         assert_eq!(bytes.windows(6).filter(|w| w == b"endobj").count(), 10, "{name}");
     }

@@ -2,9 +2,9 @@
 
 use crate::plot::arrange::Picture;
 use crate::plot::arrange::field::Field;
-use crate::plot::columns::{columns, instants, outline};
-use crate::plot::model::{Role, Stack};
-use crate::plot::scene::{Curve, Fill, Item, Pen};
+use crate::plot::columns::{Column, columns, instants, outline};
+use crate::plot::model::{Role, Shape, Stack};
+use crate::plot::scene::{Color, Curve, Fill, Item, Pen};
 
 impl Picture<'_> {
     /// Draws the stack and the curves; returns what can be read from them.
@@ -22,10 +22,13 @@ impl Picture<'_> {
             let color = self.color(number);
             let columns = columns(&series.points, |ns| field.x(ns));
             let end = field.x(series.end_ns);
-            let path: Vec<(f64, f64)> = outline(&columns, series.shape, end)
-                .into_iter()
-                .map(|(x, bytes)| (x, field.y(bytes)))
-                .collect();
+            let is_dense = is_dense(&columns);
+            if is_dense {
+                self.band(&columns, end, field, color);
+            }
+            let path = if is_dense { edge(&columns, |column| column.high) } else { columns.clone() };
+            let path: Vec<(f64, f64)> =
+                outline(&path, series.shape, end).into_iter().map(|(x, bytes)| (x, field.y(bytes))).collect();
             if let (Some(first), Some(last)) = (path.first(), path.last())
                 && is_alone
                 && series.role == Role::Main
@@ -33,10 +36,11 @@ impl Picture<'_> {
                 let mut points = vec![(first.0, bottom)];
                 points.extend(&path);
                 points.push((last.0, bottom));
-                self.items.push(Item::Path { points, pen: None, fill: Some(Fill { color, opacity: 0.16 }) });
+                let opacity = if is_dense { 0.08 } else { 0.16 };
+                self.items.push(Item::Path { points, pen: None, fill: Some(Fill { color, opacity }) });
             }
             let width = (self.size * 0.13).max(1.2);
-            let dash = (series.role == Role::Beside).then_some((4.0 * width, 2.5 * width));
+            let dash = self.is_dashed(number).then_some((4.0 * width, 2.5 * width));
             let width = if figure.stack.is_some() && number == 0 { 1.0 } else { width };
             self.items.push(Item::Path { points: path, pen: Some(Pen { color, width, dash }), fill: None });
             let values = columns.iter().map(|column| (column.x, column.high)).collect();
@@ -44,6 +48,17 @@ impl Picture<'_> {
         }
         read.append(&mut curves);
         read
+    }
+
+    /// What lies between the lowest and the highest values, where lines would cover everything.
+    fn band(&mut self, columns: &[Column], end: f64, field: &Field, color: Color) {
+        let line = |value: fn(&Column) -> u64| {
+            let path = outline(&edge(columns, value), Shape::Steps, end);
+            path.into_iter().map(|(x, bytes)| (x, field.y(bytes))).collect::<Vec<_>>()
+        };
+        let mut points = line(|column| column.high);
+        points.extend(line(|column| column.low).into_iter().rev());
+        self.items.push(Item::Path { points, pen: None, fill: Some(Fill { color, opacity: 0.3 }) });
     }
 
     /// Areas on top of each other, each as high as its part.
@@ -68,6 +83,21 @@ impl Picture<'_> {
         curves.reverse();
         curves
     }
+}
+
+/// Whether so many columns go up and down that lines would cover everything.
+fn is_dense(columns: &[Column]) -> bool {
+    let swings = columns.iter().filter(|column| column.count > 3 && column.low < column.high).count();
+    swings > 40 && swings * 3 > columns.len()
+}
+
+/// One value of every column.
+fn edge(columns: &[Column], value: fn(&Column) -> u64) -> Vec<Column> {
+    let flat = |column: &Column| {
+        let value = value(column);
+        Column { first: value, low: value, high: value, last: value, ..*column }
+    };
+    columns.iter().map(flat).collect()
 }
 
 /// The upper edge of an area.

@@ -42,6 +42,13 @@ impl Field {
         self.at[0] + part.clamp(0.0, 1.0) * self.at[2]
     }
 
+    /// The instant at a place.
+    pub(super) fn time_ns(&self, x: f64) -> i64 {
+        let part = ((x - self.at[0]) / self.at[2]).clamp(0.0, 1.0);
+        let ns = part * (i128::from(self.to_ns) - i128::from(self.from_ns)) as f64;
+        (i128::from(self.from_ns) + ns as i128).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
     pub(super) fn y(&self, bytes: u64) -> f64 {
         let part = bytes as f64 / self.highest_bytes as f64;
         self.at[1] + self.at[3] - part * self.rise()

@@ -62,11 +62,21 @@ impl Picture<'_> {
         };
         let mut peaks: Vec<(usize, Peak)> = figure.series.iter().enumerate().filter_map(of_series).collect();
         peaks.sort_by_key(|(number, peak)| (std::cmp::Reverse(peak.bytes), *number));
+        let least = figure.highest_bytes() / 30;
+        peaks.retain(|(_, peak)| peak.bytes >= least);
+        let mut rings: Vec<(f64, f64)> = Vec::new();
         for (order, (number, peak)) in peaks.into_iter().take(MOST_PEAKS).enumerate() {
             let color = self.color(number);
             let (x, y) = (field.x(peak.time_ns), field.y(peak.bytes));
+            // One that is nearly the same says nothing new.
+            if rings.iter().any(|(rx, ry)| (rx - x).hypot(ry - y) < 2.0 * self.size) {
+                continue;
+            }
+            rings.push((x, y));
             let bytes = format_bytes(peak.bytes);
-            let long = format!("peak {bytes} at {}", instant(peak.time_ns, field.span_ns(), figure.time));
+            let at = instant(peak.time_ns, field.span_ns(), figure.time);
+            let at = if at == "0" { "the start" } else { &at };
+            let long = format!("peak {bytes} at {at}");
             let texts = if order == 0 { vec![long, bytes] } else { vec![bytes] };
             let pen = Pen::solid(color, (0.13 * self.size).max(1.2));
             let (radius, fill) = (0.32 * self.size, Fill { color: self.theme.paper, opacity: 1.0 });
@@ -103,8 +113,10 @@ impl Picture<'_> {
             (within(x - long / 2.0), above - 1.3 * size),
             (within(x - long / 2.0), y + 1.6 * size),
         ];
-        let frames = places.map(|(x, y)| ((x, y), Frame::of_text(x, y, &text, size, 0.0)));
-        let bounds = [left, top, w, h];
+        let wide = format!(" {text} ");
+        let space = width(" ", size);
+        let frames = places.map(|(x, y)| ((x, y), Frame::of_text(x - space, y, &wide, size, 0.0)));
+        let bounds = [left - space, top, w + 2.0 * space, h];
         let Some((x, y)) = self.taken.first_free(frames, bounds) else { return false };
         let color = if self.figure.series.len() > 1 { color } else { self.theme.ink };
         let halo = Some(self.theme.paper);
@@ -175,6 +187,22 @@ impl Picture<'_> {
         }
     }
 
+    /// Whether a turned text that begins at a place would lie on its curve.
+    fn crosses(&self, field: &Field, series: usize, (x, y): (f64, f64), long: f64) -> bool {
+        let Some(series) = self.figure.series.get(series) else { return false };
+        let (sin, cos) = self.props.note_angle.to_radians().sin_cos();
+        let mut was_above = None;
+        (0..=16).any(|step| {
+            let along = long * f64::from(step) / 16.0;
+            let (px, py) = (x + along * cos, y - along * sin - 0.3 * self.size);
+            let Some(bytes) = series.at(field.time_ns(px)) else { return false };
+            let apart = field.y(bytes) - py;
+            let is_through = was_above.is_some_and(|above| above != (apart > 0.0));
+            was_above = Some(apart > 0.0);
+            is_through || apart.abs() < 0.6 * self.size
+        })
+    }
+
     fn cross(&mut self, (x, y): (f64, f64), text: &str, series: usize) {
         let arm = 0.25 * self.size;
         let pen = Pen::solid(self.color(series), 1.2);
@@ -195,19 +223,22 @@ impl Picture<'_> {
         let (sin, cos) = angle.to_radians().sin_cos();
         let (dx, dy) = self.props.note_shift;
         let (x0, y0) = (x + 0.5 * size + dx, y - 0.6 * size - dy);
-        let lifts = (0..14).map(|lift| f64::from(lift) * 1.3 * size);
-        let backs = [0.0, long * cos * 0.5, long * cos];
-        let places = lifts.flat_map(|lift| {
-            backs.map(|back| (x0 - back, y0 - lift + if back > 0.0 && sin < 0.0 { back * sin } else { 0.0 }))
-        });
-        let frames = places.map(|(x, y)| ((x, y), Frame::of_text(x, y, text, size, angle)));
+        // From the point up; up to the point from the left; higher; at the right end back inside.
+        let rising = (x - long * cos - 0.9 * size + dx, y + long * sin - 0.3 * size - dy);
+        let is_at_end = x0 + long * cos > field.at[0] + field.at[2];
+        let x1 = if is_at_end { x0 - long * cos } else { x0 };
+        let lifted = (0..4).map(|lift| (x1, y0 - f64::from(lift) * 1.3 * size));
+        let places: Vec<(f64, f64)> = [(x0, y0), rising].into_iter().chain(lifted).collect();
+        let is_clear = |at: &(f64, f64)| !self.crosses(field, series, *at, long);
+        let clear: Vec<(f64, f64)> = places.iter().copied().filter(is_clear).collect();
+        let frames = clear.into_iter().map(|(x, y)| ((x, y), Frame::of_text(x, y, text, size, angle)));
         let [left, top, w, h] = field.at;
         // Beyond the right edge there may be names.
         let over = if self.names == Names::Ends { 0.0 } else { 1.5 * size };
         let bounds = [left, top, w + over, h];
         let Some(at) = self.taken.first_free(frames, bounds) else { return false };
         let color = if self.figure.series.len() > 1 { self.color(series) } else { self.theme.ink };
-        if (at.0 - x0).abs() + (at.1 - y0).abs() > size {
+        if at != rising && (at.0 - x0).abs() + (at.1 - y0).abs() > size {
             let points = vec![(x, y), (at.0, at.1)];
             let pen = Pen { color: self.theme.faint, width: 0.6, dash: None };
             self.items.push(Item::Path { points, pen: Some(pen), fill: None });
