@@ -103,7 +103,7 @@ fn parse_size(text: &str) -> Result<Size, String> {
     Ok(Size { width, height })
 }
 
-/// Places as memory_logger calls them, and ours.
+/// Places as `memory_logger` calls them, and ours.
 fn parse_legend(text: &str) -> Result<LegendPlace, String> {
     let place = match text {
         "best" => return Ok(LegendPlace::Best),

@@ -97,10 +97,8 @@ pub(crate) struct Gathered {
 impl Gathered {
     fn first_ns(&self) -> Option<i64> {
         let curves = self.series.iter().filter_map(|series| series.points.first());
-        curves
-            .map(|point| point.time_ns)
-            .chain(self.stack.iter().filter_map(|s| s.times_ns.first().copied()))
-            .min()
+        let stack = self.stack.iter().filter_map(|stack| stack.times_ns.first().copied());
+        self.start_ns.into_iter().chain(curves.map(|point| point.time_ns)).chain(stack).min()
     }
 
     fn last_ns(&self) -> Option<i64> {
@@ -147,10 +145,11 @@ pub(crate) fn compose(
                 "'floodmark info' shows what it holds; --from, --to, --metric and others may leave nothing",
             ));
         }
+        let zero_ns = align.zero_ns(&one, input)?;
+        figure.from_ns = figure.from_ns.or(one.first_ns().map(|first_ns| first_ns - zero_ns));
         if let Some(smi) = smi.filter(|_| number == 0) {
             add_smi(&mut one, smi, props)?;
         }
-        let zero_ns = align.zero_ns(&one, input)?;
         one.shift(zero_ns);
         add(&mut figure, one, name, props, printer);
     }

@@ -22,7 +22,6 @@ use crate::reading::{Show, ZoneArgs};
 /// Marks are drawn as phases. Without -o the picture is drawn in the terminal.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
 pub(crate) struct PlotArgs {
     /// Traces or logs to draw; '-' is standard input
     #[arg(required = true, value_name = "INPUT", help_heading = None)]

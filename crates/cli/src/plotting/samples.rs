@@ -201,7 +201,9 @@ pub(super) fn gather(
     let mut collector = Collector::new(props);
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
-        rows.iter().for_each(|row| collector.row(row, source.tables()));
+        for row in &rows {
+            collector.row(row, source.tables());
+        }
     }
     if let Some(metric) = props.metric
         && collector.main().is_none()
@@ -218,7 +220,7 @@ pub(super) fn gather(
     if collector.left_out > 0 {
         gathered.remarks.push(format!("{} more lines of output or stacks are left out", collector.left_out));
     }
-    curves(&collector, source.tables(), &mut gathered)?;
+    curves(&collector, source.tables(), &mut gathered);
     if let (Some(trace), Some(first)) = (trace, gathered.series.first_mut())
         && collector.main() == Some((SubjectKind::Job, Metric::Rss))
         && props.per.is_none()
@@ -242,7 +244,7 @@ fn kernels_peak(trace: &Trace, series: &mut Series) -> Result<Option<String>> {
     Ok(is_far.then(|| "the peak lies between two samples; it is the kernel's high-water mark".to_owned()))
 }
 
-fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -> Result<()> {
+fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let props = collector.props;
     let (courses, measure): (Courses<Part>, String) = match props.per {
         None => return totals(collector, tables, gathered),
@@ -255,12 +257,12 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
             };
             let metric = props.metric.unwrap_or(metric);
             let Some(fold) = collector.fold(kind, metric) else {
-                return Ok(());
+                return;
             };
             (fold.finish(), of_all(kind, metric))
         }
     };
-    let Some(end_ns) = courses.end_ns else { return Ok(()) };
+    let Some(end_ns) = courses.end_ns else { return };
     gathered.measure = measure;
     let times_ns: Vec<i64> = courses.moments.iter().map(|moment| moment.total.time_ns).collect();
     let mut parts: BTreeMap<(usize, String), Vec<u64>> = BTreeMap::new();
@@ -308,12 +310,11 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
         }
         gathered.series = lines;
     }
-    Ok(())
 }
 
 /// Sums over all subjects of a kind: what the input is about, and what stands beside it.
-fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -> Result<()> {
-    let Some(main) = collector.main() else { return Ok(()) };
+fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
+    let Some(main) = collector.main() else { return };
     let mut all = vec![main];
     if collector.props.metric.is_none() && collector.props.is_alone {
         for metric in BESIDE {
@@ -340,7 +341,6 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) -
     if gathered.series.len() > 1 {
         gathered.measure = "memory".into();
     }
-    Ok(())
 }
 
 /// The memory of every device that a source reports.

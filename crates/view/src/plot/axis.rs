@@ -51,7 +51,7 @@ pub fn byte_ticks(top: u64, most: usize) -> Vec<Tick<u64>> {
 /// Decimals that multiples of `step` parts need, where `whole` parts make one.
 fn decimals_of(step: u128, whole: u128) -> usize {
     let (mut decimals, mut scale) = (0, 1);
-    while step * scale % whole != 0 {
+    while !(step * scale).is_multiple_of(whole) {
         decimals += 1;
         scale *= 10;
     }
@@ -120,8 +120,7 @@ pub struct TimeProps {
 pub fn time_ticks(props: &TimeProps) -> (Vec<Tick<i64>>, String) {
     let TimeProps { from_ns, to_ns, axis, room, size } = *props;
     let span_ns = to_ns.saturating_sub(from_ns).max(1);
-    let style = style(to_ns.saturating_abs().max(from_ns.saturating_abs()).min(i64::MAX - 1).max(1), axis);
-    let style = if axis == TimeAxis::Elapsed { style } else { Style::Clock };
+    let style = style(to_ns.saturating_abs().max(from_ns.saturating_abs()), axis);
     let mut ticks = Vec::new();
     for step in steps() {
         if i128::from(span_ns) / i128::from(step) > (room / 20.0) as i128 + 2 {

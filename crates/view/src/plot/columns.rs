@@ -73,14 +73,21 @@ pub(crate) fn outline(columns: &[Column], shape: Shape, end: f64) -> Vec<(f64, u
     without_straights(path)
 }
 
+fn is_same(one: f64, other: f64) -> bool {
+    (one - other).abs() < 0.01
+}
+
+fn is_between(value: u64, one: u64, other: u64) -> bool {
+    (one.min(other)..=one.max(other)).contains(&value)
+}
+
 /// Leaves out points in the middle of straight lines.
 fn without_straights(path: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
     let mut kept: Vec<(f64, u64)> = Vec::with_capacity(path.len());
     for point in path {
         while let [.., (x0, y0), (x1, y1)] = kept[..]
             && (y0 == y1 && y1 == point.1
-                || x0 == x1 && x1 == point.0 && (y0..=point.1).contains(&y1)
-                || x0 == x1 && x1 == point.0 && (point.1..=y0).contains(&y1))
+                || is_same(x0, x1) && is_same(x1, point.0) && is_between(y1, y0, point.1))
         {
             kept.pop();
         }

@@ -1,6 +1,6 @@
 //! The one font that pictures are set in, and how wide its characters are.
 //!
-//! It is a part of DejaVu Sans, whose characters are as wide as Verdana's, so that an SVG looks the same
+//! It is a part of `DejaVu Sans`, whose characters are as wide as Verdana's, so that an SVG looks the same
 //! where either is installed. Widths are read from the font itself, which is ours: nothing in it is
 //! untrusted, and a table that is not as expected makes every character as wide as a digit.
 
@@ -72,19 +72,19 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Finds a table of the font.
-fn table(name: &[u8; 4]) -> Option<&'static [u8]> {
+fn table(name: [u8; 4]) -> Option<&'static [u8]> {
     let count = usize::from(u16_at(FONT, 4)?);
-    let record = (0..count).map(|at| 12 + 16 * at).find(|at| FONT.get(*at..at + 4) == Some(name))?;
+    let record = (0..count).map(|at| 12 + 16 * at).find(|at| FONT.get(*at..at + 4) == Some(&name[..]))?;
     let (offset, length) = (u32_at(FONT, record + 8)?, u32_at(FONT, record + 12)?);
     FONT.get(offset..offset + length)
 }
 
 /// Reads which character is which glyph, and how wide glyphs are.
 fn read() -> Option<HashMap<char, Glyph>> {
-    let widths = table(b"hmtx")?;
-    let wide = usize::from(u16_at(table(b"hhea")?, 34)?);
+    let widths = table(*b"hmtx")?;
+    let wide = usize::from(u16_at(table(*b"hhea")?, 34)?);
     let advance = |glyph: u16| u16_at(widths, 4 * usize::from(glyph).min(wide.saturating_sub(1)));
-    let cmap = table(b"cmap")?;
+    let cmap = table(*b"cmap")?;
     let count = usize::from(u16_at(cmap, 2)?);
     let of_unicode = |at: &usize| u16_at(cmap, 4 + 8 * at) == Some(3) && u16_at(cmap, 6 + 8 * at) == Some(1);
     let map = cmap.get(u32_at(cmap, 8 + 8 * (0..count).find(of_unicode)?)?..)?;

@@ -202,6 +202,8 @@ pub struct Figure {
     pub dots: Vec<Dot>,
     /// How instants are written.
     pub time: TimeAxis,
+    /// Where the axis of time begins, if not with the first curve.
+    pub from_ns: Option<i64>,
     /// What has to be known about the picture: what is missing, what is cut.
     pub remarks: Vec<String>,
 }
@@ -212,7 +214,10 @@ impl Figure {
         let curves =
             self.series.iter().filter_map(|series| Some((series.points.first()?.time_ns, series.end_ns)));
         let stack = self.stack.iter().filter_map(|stack| Some((*stack.times_ns.first()?, stack.end_ns)));
-        curves.chain(stack).reduce(|(from, to), (first, end)| (from.min(first), to.max(end)))
+        curves
+            .chain(stack)
+            .reduce(|(from, to), (first, end)| (from.min(first), to.max(end)))
+            .map(|(from, to)| (self.from_ns.map_or(from, |earlier| from.min(earlier)), to))
     }
 
     /// The highest value of all.

@@ -3,7 +3,7 @@
 //! *Valid* are bytes whose call stack is known, *invalid* those whose is not, *driver* those the driver
 //! manages.
 
-use crate::plot::model::{Figure, Layer, Peak, Point, Role, Series, Stack};
+use crate::plot::model::{Figure, Layer, Point, Role, Series, Stack};
 
 /// A usage file: a row per change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,8 +79,7 @@ impl NsysUsage {
         let mut series =
             vec![Series { name: "total".into(), points: points.collect(), end_ns, ..Series::default() }];
         series.extend(smi.map(|smi| Series { role: Role::Beside, ..smi }));
-        let peak = series[0].highest().map(|Peak { time_ns, bytes }| Peak { time_ns, bytes });
-        series[0].peak = peak;
+        series[0].peak = series[0].highest();
         Figure { title, measure: "allocated device memory".into(), series, stack, ..Figure::default() }
     }
 }
@@ -88,6 +87,7 @@ impl NsysUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::model::Peak;
 
     const FILE: &str = "time(ns)\ttotal (B)\tvalid (B)\tinvalid (B)\tdriver (B)\n\
                         1000\t512\t512\t0\t0\n3000\t1536\t512\t0\t1024\n5000\t1024\t0\t0\t1024\n";

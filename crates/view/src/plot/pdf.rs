@@ -53,8 +53,7 @@ pub fn pdf(scene: &Scene) -> Vec<u8> {
     );
     file.stream(&format!("/Length1 {}", FONT.len()), FONT);
     file.stream("", to_unicode(&page.glyphs).as_bytes());
-    let title: String =
-        scene.title.encode_utf16().fold("FEFF".into(), |text, unit| format!("{text}{unit:04X}"));
+    let title = format!("FEFF{}", utf16(&scene.title));
     let info = file.object(&format!("<</Title<{title}>/Producer(floodmark)>>"));
     file.finish(info)
 }
@@ -96,7 +95,7 @@ impl File {
         let (count, start) = (self.offsets.len() + 1, self.bytes.len());
         let mut text = format!("xref\n0 {count}\n0000000000 65535 f \n");
         for offset in &self.offsets {
-            let _ = write!(text, "{offset:010} 00000 n \n");
+            let _ = writeln!(text, "{offset:010} 00000 n ");
         }
         let _ = write!(
             text,
@@ -118,8 +117,7 @@ fn to_unicode(glyphs: &BTreeMap<u16, char>) -> String {
     for some in glyphs.chunks(100) {
         let _ = writeln!(text, "{} beginbfchar", some.len());
         for (number, c) in some {
-            let units: String =
-                c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("{unit:04X}")).collect();
+            let units = utf16(&c.to_string());
             let _ = writeln!(text, "<{number:04X}> <{units}>");
         }
         text += "endbfchar\n";
@@ -228,6 +226,14 @@ impl Page {
         self.fill(Fill { color: label.color, opacity: 1.0 });
         let _ = writeln!(self.text, "BT /F {size} Tf 0 Tr {place} Tm <{codes}> Tj ET");
     }
+}
+
+/// Text as digits that stand for its UTF-16.
+fn utf16(text: &str) -> String {
+    text.encode_utf16().fold(String::new(), |mut text, unit| {
+        let _ = write!(text, "{unit:04X}");
+        text
+    })
 }
 
 fn num(value: f64) -> String {

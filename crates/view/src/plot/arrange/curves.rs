@@ -112,7 +112,7 @@ fn steps(
     for (at, value) in kept.iter().zip(values) {
         let (x, y) = (x(*at), field.y(*value));
         match path.last().copied() {
-            Some((_, before)) if before == y => continue,
+            Some((_, before)) if (before - y).abs() < 0.01 => continue,
             Some((_, before)) => path.push((x, before)),
             None => {}
         }
