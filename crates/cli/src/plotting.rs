@@ -22,6 +22,9 @@ use crate::reading::{Show, has_samples};
 pub(crate) use align::{Align, parse_align};
 pub(crate) use samples::device_series;
 
+/// How far apart a line of output and the mark that it made may be.
+const SAME_LINE_NS: i64 = 1_000_000;
+
 /// What is drawn by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Per {
@@ -185,6 +188,14 @@ fn add(figure: &mut Figure, one: Gathered, name: &str, props: &GatherProps, prin
         text: marked.lines.into_iter().next().unwrap_or_default(),
     };
     if props.output == Show::Yes {
+        // A line that began a phase stands at the top already.
+        let phases = &figure.phases;
+        let is_named = |output: &Marked| {
+            let begins = |phase: &&Phase| (phase.from_ns - output.time_ns).abs() <= SAME_LINE_NS;
+            let says = |phase: &Phase| output.lines.iter().any(|line| line.contains(&phase.name));
+            phases.iter().filter(begins).any(says)
+        };
+        let output: Vec<Marked> = output.into_iter().filter(|output| !is_named(output)).collect();
         figure.notes.extend(output.into_iter().map(note));
     }
     let dot = |Marked { time_ns, lines }| floodmark_view::plot::Dot { time_ns, series: first, lines };

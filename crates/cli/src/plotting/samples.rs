@@ -334,7 +334,12 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
             let subject = courses.groups.first().map_or(0, |group| group.group.1);
             series.name = format!("{} in use", subject_name(subject, tables));
         }
-        if series.highest().is_some() || number == 0 {
+        let highest = series.highest().map_or(0, |peak| peak.bytes);
+        let main_highest = gathered.series.first().and_then(Series::highest).map_or(0, |peak| peak.bytes);
+        // It is read rarely, so it says something only where much is shared.
+        let is_told =
+            metric != Metric::Pss || collector.processes.len() > 1 && highest < main_highest / 10 * 9;
+        if number == 0 || (highest > 0 && is_told) {
             gathered.series.push(series);
         }
     }

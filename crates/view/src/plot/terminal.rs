@@ -38,10 +38,12 @@ pub fn text(figure: &Figure, layout: &Layout) -> String {
             || "nothing".to_owned(),
             |peak| {
                 let at = instant(peak.time_ns, to_ns.saturating_sub(from_ns), figure.time);
+                let at = if at == "0" { "the start" } else { &at };
                 format!("peak {} at {at}", format_bytes(peak.bytes))
             },
         );
-        let name = if name.is_empty() { figure.measure.clone() } else { name.clone() };
+        let is_enough = !figure.measure.is_empty() && (name.is_empty() || all.len() == 1);
+        let name = if is_enough { &figure.measure } else { name };
         text.blank();
         text.line(cut(&format!("{name}: {peak}"), layout.width));
         let lines = area(&columns_of(series, from_ns, to_ns, columns), top, height);
