@@ -23,7 +23,7 @@ pub(crate) use align::{Align, parse_align};
 pub(crate) use samples::device_series;
 
 /// How far apart a line of output and the mark that it made may be.
-const SAME_LINE_NS: i64 = 1_000_000;
+const SAME_LINE_NS: u64 = 1_000_000;
 
 /// What is drawn by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -149,7 +149,7 @@ pub(crate) fn compose(
             ));
         }
         let zero_ns = align.zero_ns(&one, input)?;
-        figure.from_ns = figure.from_ns.or(one.first_ns().map(|first_ns| first_ns - zero_ns));
+        figure.from_ns = figure.from_ns.or(one.first_ns().map(|first_ns| first_ns.saturating_sub(zero_ns)));
         if let Some(smi) = smi.filter(|_| number == 0) {
             add_smi(&mut one, smi, props)?;
         }
@@ -191,7 +191,7 @@ fn add(figure: &mut Figure, one: Gathered, name: &str, props: &GatherProps, prin
         // A line that began a phase stands at the top already.
         let phases = &figure.phases;
         let is_named = |output: &Marked| {
-            let begins = |phase: &&Phase| (phase.from_ns - output.time_ns).abs() <= SAME_LINE_NS;
+            let begins = |phase: &&Phase| phase.from_ns.abs_diff(output.time_ns) <= SAME_LINE_NS;
             let says = |phase: &Phase| output.lines.iter().any(|line| line.contains(&phase.name));
             phases.iter().filter(begins).any(says)
         };

@@ -73,18 +73,19 @@ pub(super) fn put_beside(others: &mut [Series], span: Option<(i64, i64)>) -> Opt
         by_ns = first_ns.div_euclid(NS_PER_DAY) * NS_PER_DAY - from_ns.div_euclid(NS_PER_DAY) * NS_PER_DAY;
     }
     let last_ns = others.iter().map(|series| series.end_ns).max()?;
-    let meets = first_ns - by_ns <= to_ns && last_ns - by_ns >= from_ns;
+    let earlier = |time_ns: i64, by_ns: i64| time_ns.saturating_sub(by_ns);
+    let meets = earlier(first_ns, by_ns) <= to_ns && earlier(last_ns, by_ns) >= from_ns;
     if !meets {
-        by_ns = first_ns - from_ns;
+        by_ns = earlier(first_ns, from_ns);
     }
     for series in others {
         series.role = Role::Beside;
         for point in &mut series.points {
-            point.time_ns -= by_ns;
+            point.time_ns = earlier(point.time_ns, by_ns);
         }
-        series.end_ns -= by_ns;
+        series.end_ns = earlier(series.end_ns, by_ns);
         // What it saw long before and after would make the rest small.
-        let around = (to_ns - from_ns) / 10;
+        let around = earlier(to_ns, from_ns) / 10;
         clip(series, from_ns.saturating_sub(around), to_ns.saturating_add(around));
     }
     (!meets).then(|| {

@@ -97,7 +97,7 @@ fn of_spaces(report: &Report<SpaceCourses>, per: Per, tables: &Tables, props: &G
         let sums =
             parts.entry(space_name(&group.group, per, tables)).or_insert_with(|| vec![0; times_ns.len()]);
         for (sum, moment) in sums.iter_mut().zip(&courses.moments) {
-            *sum += moment.values.get(at).copied().unwrap_or(0);
+            *sum = sum.saturating_add(moment.values.get(at).copied().unwrap_or(0));
         }
     }
     let layers = parts.into_iter().map(|(name, values)| Layer { name, values }).collect();

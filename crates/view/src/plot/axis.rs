@@ -220,7 +220,7 @@ fn caption(style: Style, from_ns: i64, to_ns: i64) -> String {
 pub fn instant(at_ns: i64, span_ns: i64, axis: TimeAxis) -> String {
     let precision = span_ns.max(1) / 1000;
     let step = steps().take_while(|step| *step <= precision.max(1)).last().unwrap_or(1).min(NS_PER_S);
-    let at = at_ns.div_euclid(step) * step;
+    let at = at_ns.saturating_sub(at_ns.rem_euclid(step));
     let style = style(at_ns.saturating_abs().max(span_ns), axis);
     match style {
         Style::Number(..) | Style::Minutes | Style::Clock => label(at, step, style),

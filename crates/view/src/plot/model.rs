@@ -96,8 +96,8 @@ pub struct Stack {
 impl Stack {
     /// The sum, as a series without a name.
     pub fn total(&self) -> Series {
-        let sum =
-            |at: usize| self.layers.iter().map(|layer| layer.values.get(at).copied().unwrap_or(0)).sum();
+        let value = |layer: &Layer, at: usize| layer.values.get(at).copied().unwrap_or(0);
+        let sum = |at| self.layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(value(layer, at)));
         let points = self.times_ns.iter().enumerate();
         let points = points.map(|(at, time_ns)| Point { time_ns: *time_ns, bytes: sum(at) });
         Series { points: points.collect(), end_ns: self.end_ns, ..Series::default() }

@@ -70,10 +70,8 @@ impl NsysUsage {
             .map(|(number, name)| Layer { name: name.into(), values: column(number) })
             .filter(|layer| layer.values.iter().any(|value| *value > 0))
             .collect();
-        let adds_up = order
-            .iter()
-            .enumerate()
-            .all(|(row, _)| layers.iter().map(|layer| layer.values[row]).sum::<u64>() == total[row]);
+        let sum = |row: usize| layers.iter().map(|layer| u128::from(layer.values[row])).sum::<u128>();
+        let adds_up = total.iter().enumerate().all(|(row, total)| sum(row) == u128::from(*total));
         let stack =
             (layers.len() > 1 && adds_up).then(|| Stack { times_ns: times_ns.clone(), layers, end_ns });
         let mut series =

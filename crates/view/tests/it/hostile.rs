@@ -1,6 +1,10 @@
 //! Names that would be something else than names if they could.
 
-use floodmark_view::plot::{Figure, Layer, Note, Phase, Props, Stack, arrange, html, label, pdf, svg};
+use floodmark_view::Layout;
+use floodmark_view::plot::{
+    Figure, Layer, Note, Phase, Point, Props, Series, Stack, TimeAxis, arrange, html, label, pdf, svg,
+    terminal,
+};
 use resvg::usvg::roxmltree::Document;
 
 use crate::figures::{alone, saw};
@@ -15,6 +19,30 @@ const NAMES: [&str; 8] = [
     "漢字 🦀 \u{10ffff}",
     "a name that goes on and on and on and on and on and on and on and on and on and on and on and on and on",
 ];
+
+#[test]
+fn figures_at_the_ends_of_their_range_are_drawn() {
+    let times = [i64::MIN, -1, 0, i64::MAX];
+    for from_ns in times {
+        for to_ns in times.into_iter().filter(|to_ns| *to_ns >= from_ns) {
+            for bytes in [0, 1, u64::MAX] {
+                let point = |time_ns| Point { time_ns, bytes };
+                let points = vec![point(from_ns), point(to_ns)];
+                let series = Series { name: "edge".into(), points, end_ns: to_ns, ..Series::default() };
+                let layers = vec![Layer { name: "layer".into(), values: vec![bytes; 2] }; 2];
+                let stack = Some(Stack { times_ns: vec![from_ns, to_ns], layers, end_ns: to_ns });
+                let notes = vec![Note { time_ns: to_ns, series: 0, text: "note".into() }];
+                for time in [TimeAxis::Elapsed, TimeAxis::Clock] {
+                    let (series, notes, stack) = (vec![series.clone()], notes.clone(), stack.clone());
+                    let figure = Figure { series, notes, stack, time, ..Figure::default() };
+                    let text = svg::svg(&arrange(&figure, &Props::default()));
+                    assert!(Document::parse(&text).is_ok() && !text.contains("NaN") && !text.contains("inf"));
+                    assert!(!terminal::text(&figure, &Layout::default()).is_empty());
+                }
+            }
+        }
+    }
+}
 
 fn figure(name: &str) -> Figure {
     let name = label(name);

@@ -82,6 +82,16 @@ fn texts_of_usual_figures_have_room() {
 }
 
 #[test]
+fn notes_have_room_at_any_angle() {
+    for note_angle in [-90.0, -45.0, 0.0, 10.0, 60.0, 90.0] {
+        for (width, height) in SIZES {
+            let props = Props { size: Size { width, height }, note_angle, ..Props::default() };
+            check(&arrange(&annotated(), &props), &format!("{note_angle} degrees {width}x{height}"));
+        }
+    }
+}
+
+#[test]
 fn texts_of_any_figure_have_room() {
     for seed in 0..60 {
         let mut numbers = Numbers::new(seed);

@@ -70,7 +70,8 @@ impl Picture<'_> {
         let mut curves = Vec::new();
         for (number, layer) in stack.layers.iter().enumerate() {
             let value = |at: usize| layer.values.get(at).copied().unwrap_or(0);
-            let above: Vec<u64> = kept.iter().zip(&below).map(|(at, below)| below + value(*at)).collect();
+            let above: Vec<u64> =
+                kept.iter().zip(&below).map(|(at, below)| below.saturating_add(value(*at))).collect();
             let mut points = steps(&kept, &above, x, end, field);
             points.extend(steps(&kept, &below, x, end, field).into_iter().rev());
             let color = self.theme.series(number);

@@ -18,7 +18,8 @@ pub(super) struct Field {
 impl Field {
     pub(super) fn new(figure: &Figure, at: [f64; 4]) -> Self {
         let (from_ns, to_ns) = figure.span_ns().unwrap_or((0, 1));
-        let to_ns = to_ns.max(from_ns.saturating_add(1));
+        let from_ns = from_ns.min(i64::MAX - 1);
+        let to_ns = to_ns.max(from_ns + 1);
         Self { at, head: 0.0, from_ns, to_ns, highest_bytes: figure.highest_bytes().max(1) }
     }
 
