@@ -140,3 +140,21 @@ fn the_options_of_memory_logger_draw_too() {
     assert_eq!(test.run(&args).code, 0);
     assert!(test.read("c.svg").contains("#12161b"));
 }
+
+#[test]
+fn a_process_that_runs_another_program_is_one_part() {
+    let test = CliTest::new();
+    let script = "sleep 0.3; exec sleep 0.3";
+    assert_eq!(test.run(&["run", "-q", "-o", "exec.flood", "--", "sh", "-c", script]).code, 0);
+    let args = ["exec.flood", "--per", "process", "--draw", "lines", "--legend", "top", "--size", "2000x600"];
+    let svg = String::from_utf8(drawn(&test, &args, "exec.svg")).unwrap();
+    let mut pids: Vec<&str> = svg
+        .lines()
+        .filter_map(|line| line.strip_suffix(")</text>")?.rsplit_once(" (").map(|(_, pid)| pid))
+        .filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
+        .collect();
+    let all = pids.len();
+    pids.sort_unstable();
+    pids.dedup();
+    assert!(all >= 2 && pids.len() == all, "{svg}");
+}

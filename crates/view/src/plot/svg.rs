@@ -9,18 +9,22 @@ use crate::plot::scene::{Anchor, Color, Fill, Item, Pen, Scene, Text};
 
 /// Writes a scene as an SVG document.
 pub fn svg(scene: &Scene) -> String {
-    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    text += &element(scene);
-    text
+    let title = format!("<title>{}</title>\n", escape(&scene.title));
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", with_content(scene, &title))
 }
 
-/// Writes a scene as an element, for documents that contain it.
+/// Writes a scene as an element, for pages that contain it. It has no title: that would show wherever one
+/// points.
 pub(crate) fn element(scene: &Scene) -> String {
+    with_content(scene, "")
+}
+
+fn with_content(scene: &Scene, content: &str) -> String {
     let (w, h) = scene.size;
     let (title, family) = (escape(&scene.title), escape(FAMILY));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
-         role=\"img\" aria-label=\"{title}\" font-family=\"{family}\">\n<title>{title}</title>\n\
+         role=\"img\" aria-label=\"{title}\" font-family=\"{family}\">\n{content}\
          <rect width=\"{w}\" height=\"{h}\" fill=\"{}\"/>\n",
         hex(scene.paper),
     );
