@@ -218,12 +218,6 @@ fn phases(marks: &[Marked], end_ns: i64) -> Vec<Phase> {
 
 /// Gathers what an input has to show.
 fn gather(path: &Path, props: &GatherProps, printer: &Printer) -> Result<Gathered> {
-    if props.per == Some(Per::Rank) {
-        return Err(hinted(
-            "traces do not say yet which process is which rank",
-            "take --per process or --per host",
-        ));
-    }
     if is_trace(path) {
         let mut one = if has_samples(path)? {
             let trace = Trace::open(path)?;
@@ -231,7 +225,8 @@ fn gather(path: &Path, props: &GatherProps, printer: &Printer) -> Result<Gathere
         } else {
             Gathered::default()
         };
-        if props.metric.is_none() {
+        let is_of_samples = props.metric.is_some() || matches!(props.per, Some(Per::Host | Per::Rank));
+        if !is_of_samples || one.series.is_empty() {
             let source = floodmark_convert::open(path, &events::open_props(props))?;
             events::gather(source, path, props, printer)?.join(&mut one);
         }
@@ -242,6 +237,9 @@ fn gather(path: &Path, props: &GatherProps, printer: &Printer) -> Result<Gathere
     match opened {
         Opened::Events(source) => events::gather(source, path, props, printer),
         Opened::Samples(mut source) => samples::gather(source.as_mut(), None, props),
+        Opened::Both(_, mut source) if matches!(props.per, Some(Per::Host | Per::Rank)) => {
+            samples::gather(source.as_mut(), None, props)
+        }
         Opened::Both(source, mut beside) => {
             let mut one = events::gather(source, path, props, printer)?;
             samples::gather(beside.as_mut(), None, props)?.join(&mut one);

@@ -14,6 +14,7 @@ use floodmark_view::usage::kinds_text;
 
 use super::samples::{few, part_lines};
 use super::{GatherProps, Gathered, Per};
+use crate::error::hinted;
 use crate::pass::{Columns, fold_over};
 use crate::printer::Printer;
 
@@ -31,7 +32,11 @@ pub(super) fn gather(
 ) -> Result<Gathered> {
     let name = path.display().to_string();
     match props.per {
-        None | Some(Per::Kind | Per::Host | Per::Rank) => {
+        Some(Per::Host | Per::Rank) => Err(hinted(
+            format!("allocations in {name} do not say of which host or rank they are"),
+            "take --per process, --per device or --per kind",
+        )),
+        None | Some(Per::Kind) => {
             let fold = UsageFold::new(UsageMode::Reduced(props.points));
             let (report, _) = fold_over(source.as_mut(), &name, &props.narrow, fold, printer)?;
             Ok(of_usage(report))

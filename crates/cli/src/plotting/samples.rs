@@ -50,6 +50,9 @@ const SORTS: [(Metric, &str); 3] = [
     (Metric::RssShmem, "shared memory"),
 ];
 
+/// The metric that tells a process's rank, where whoever recorded knew it.
+const RANK: &str = "rank";
+
 /// A subject, and what was read of it.
 type Part = (Metric, u64);
 
@@ -61,6 +64,8 @@ struct Collector<'a> {
     sorts: CourseFold<Part>,
     /// Processes by number and start: the first subject that stands for one, and the latest.
     processes: BTreeMap<(u64, Option<i64>), (u64, u64)>,
+    /// Ranks of processes in an MPI job.
+    ranks: BTreeMap<u64, u64>,
     first_ns: Option<i64>,
     gathered: Gathered,
     left_out: u64,
@@ -73,6 +78,7 @@ impl<'a> Collector<'a> {
             courses: BTreeMap::new(),
             sorts: CourseFold::new(props.points),
             processes: BTreeMap::new(),
+            ranks: BTreeMap::new(),
             first_ns: None,
             gathered: Gathered::default(),
             left_out: 0,
@@ -132,6 +138,9 @@ impl<'a> Collector<'a> {
             return;
         }
         let part = (row.metric, self.same(subject));
+        if row.metric.name() == RANK {
+            self.ranks.insert(part.1, row.value);
+        }
         let points = self.props.points;
         let fold = if self.props.per == Some(Per::Kind) {
             let is_sort = SORTS.iter().any(|(metric, _)| *metric == row.metric);
@@ -213,6 +222,12 @@ pub(super) fn gather(
             "leave --metric out to see what there is",
         ));
     }
+    if props.per == Some(Per::Rank) && collector.ranks.is_empty() {
+        return Err(hinted(
+            "it does not say which process is which rank",
+            "take --per process or --per host",
+        ));
+    }
     let mut gathered = std::mem::take(&mut collector.gathered);
     let from_ns = collector.resolve(props.narrow.from_ns);
     gathered.start_ns = from_ns.max(collector.first_ns);
@@ -270,6 +285,10 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
         let (metric, subject) = group.group;
         let key = match SORTS.iter().position(|(sort, _)| *sort == metric) {
             Some(sort) if props.per == Some(Per::Kind) => (sort, SORTS[sort].1.to_owned()),
+            _ if props.per == Some(Per::Rank) => match collector.ranks.get(&subject) {
+                Some(rank) => (*rank as usize, format!("rank {rank}")),
+                None => (usize::MAX, "processes without a rank".to_owned()),
+            },
             _ => (at, collector.name(subject, tables)),
         };
         let sums = parts.entry(key).or_insert_with(|| vec![0; times_ns.len()]);
@@ -284,7 +303,7 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     if props.stacks_parts() {
         gathered.series.push(total("total".into(), &courses, end_ns));
         gathered.stack = Some(stack);
-    } else if props.per == Some(Per::Kind) {
+    } else if matches!(props.per, Some(Per::Kind | Per::Rank)) {
         gathered.series = part_lines(&stack);
     } else {
         // Each by itself, with every peak of its own.

@@ -113,12 +113,13 @@ fn nvidia_smi_stands_beside_allocations() {
 #[test]
 fn what_cannot_be_drawn_is_refused_with_a_remedy() {
     let test = with_fixtures(&["memory_logger/single_node.log"]);
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["single_node.log", "-o", "picture"], ".svg, .png, .pdf or .html"),
         (&["single_node.log", "--format", "svg"], "-o FILE"),
         (&["single_node.log", "--metric", "swap"], "leave --metric out"),
         (&["single_node.log", "--align", "mark:nowhere"], "floodmark read --stdout"),
         (&["single_node.log", "--per", "rank"], "--per process"),
+        (&["golden.csv", "--per", "host"], "--per device"),
         (&["empty.csv"], "floodmark info"),
     ];
     for (args, remedy) in cases {
