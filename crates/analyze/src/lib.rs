@@ -25,6 +25,7 @@
 
 pub mod block;
 pub mod change;
+pub mod course;
 pub mod fold;
 pub mod fragmentation;
 pub mod growth;
@@ -50,6 +51,7 @@ mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
+pub use course::{CourseFold, Courses, GroupCourse, Moment, SpaceCourseFold, SpaceCourses};
 pub use fold::{End, Fold, Pass};
 pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
 pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};

@@ -29,6 +29,7 @@ Examples:
   floodmark watermark memory_log.dev0.csv      See who held memory at the peak
   floodmark leaks memory_log.dev0.csv          List what was never freed
   floodmark fragmentation memory_log.dev0.csv  See how free memory is strewn among blocks
+  floodmark plot run.flood -o memory.svg       Draw memory over time
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
   floodmark replay memory_log.dev0.csv         Try other allocators on it
   floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
@@ -76,6 +77,7 @@ pub(crate) enum Command {
     Fragmentation(commands::fragmentation::FragmentationArgs),
     Check(commands::check::CheckArgs),
     Replay(commands::replay::ReplayArgs),
+    Plot(commands::plot::PlotArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),

@@ -11,6 +11,7 @@ pub(crate) mod leaks;
 pub(crate) mod lifetimes;
 pub(crate) mod memory_logger;
 pub(crate) mod nsys;
+pub(crate) mod plot;
 pub(crate) mod read;
 pub(crate) mod repair;
 pub(crate) mod replay;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Fragmentation(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
+        Command::Plot(args) => args.run(printer),
         Command::Read(args) => args.run(printer),
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),

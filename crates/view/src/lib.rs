@@ -23,6 +23,7 @@ pub mod leaks;
 pub mod lifetimes;
 pub mod overlay;
 pub mod plain;
+pub mod plot;
 pub mod replay;
 pub mod report;
 pub mod run;

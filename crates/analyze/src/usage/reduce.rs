@@ -49,38 +49,50 @@ impl Collapse {
     }
 }
 
+/// What can be reduced: something that is a point, or has one.
+pub(crate) trait Timed: Clone {
+    /// When, and how much.
+    fn point(&self) -> UsagePoint;
+}
+
+impl Timed for UsagePoint {
+    fn point(&self) -> UsagePoint {
+        *self
+    }
+}
+
 /// Keeps at most so many points.
 #[derive(Clone, Debug)]
-pub(super) struct Reducer {
+pub(crate) struct Reducer<P = UsagePoint> {
     limit: usize,
     /// All points, while there are no more than the limit.
-    exact: Vec<UsagePoint>,
-    intervals: Vec<Interval>,
+    exact: Vec<P>,
+    intervals: Vec<Interval<P>>,
     origin_ns: i64,
     shift: u32,
     seen: u64,
 }
 
 /// What is kept of an interval that has points.
-#[derive(Clone, Copy, Debug)]
-struct Interval {
+#[derive(Clone, Debug)]
+struct Interval<P> {
     index: u64,
-    low: Numbered,
-    high: Numbered,
-    last: Numbered,
+    low: Numbered<P>,
+    high: Numbered<P>,
+    last: Numbered<P>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Numbered {
+#[derive(Clone, Debug)]
+struct Numbered<P> {
     number: u64,
-    point: UsagePoint,
+    point: P,
 }
 
 /// Points of an interval that are kept: its minimum, maximum and last one.
 const KEPT: usize = 3;
 
-impl Reducer {
-    pub(super) fn new(limit: usize) -> Self {
+impl<P: Timed> Reducer<P> {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(16),
             exact: Vec::new(),
@@ -92,16 +104,16 @@ impl Reducer {
     }
 
     /// Width of the intervals whose extremes are kept; none while every point is.
-    pub(super) fn width_ns(&self) -> Option<u64> {
+    pub(crate) fn width_ns(&self) -> Option<u64> {
         (!self.intervals.is_empty()).then(|| 1u64 << self.shift)
     }
 
     #[inline]
-    pub(super) fn push(&mut self, point: UsagePoint) {
+    pub(crate) fn push(&mut self, point: P) {
         if self.intervals.is_empty() {
             self.exact.push(point);
             if self.exact.len() > self.limit {
-                self.origin_ns = self.exact[0].time_ns;
+                self.origin_ns = self.exact[0].point().time_ns;
                 for point in std::mem::take(&mut self.exact) {
                     self.keep(point);
                 }
@@ -111,15 +123,17 @@ impl Reducer {
         }
     }
 
-    fn keep(&mut self, point: UsagePoint) {
+    fn keep(&mut self, point: P) {
+        let time_ns = point.point().time_ns;
         let numbered = Numbered { number: self.seen, point };
         self.seen += 1;
-        let index = (point.time_ns.saturating_sub(self.origin_ns).max(0) as u64) >> self.shift;
+        let index = (time_ns.saturating_sub(self.origin_ns).max(0) as u64) >> self.shift;
         match self.intervals.last_mut() {
             // Points are in order; one whose time goes back belongs where its predecessor is.
             Some(interval) if index <= interval.index => interval.add(numbered),
             _ => {
-                self.intervals.push(Interval { index, low: numbered, high: numbered, last: numbered });
+                let (low, high) = (numbered.clone(), numbered.clone());
+                self.intervals.push(Interval { index, low, high, last: numbered });
                 while self.intervals.len() > self.limit / KEPT {
                     self.widen();
                 }
@@ -142,14 +156,14 @@ impl Reducer {
     }
 
     /// The points kept, in order.
-    pub(super) fn points(&self) -> Vec<UsagePoint> {
+    pub(crate) fn points(&self) -> Vec<P> {
         let mut points = self.exact.clone();
         for interval in &self.intervals {
-            let mut kept = [interval.low, interval.high, interval.last];
+            let mut kept = [&interval.low, &interval.high, &interval.last];
             kept.sort_unstable_by_key(|numbered| numbered.number);
             for (at, numbered) in kept.iter().enumerate() {
                 if at == 0 || kept[at - 1].number != numbered.number {
-                    points.push(numbered.point);
+                    points.push(numbered.point.clone());
                 }
             }
         }
@@ -157,20 +171,21 @@ impl Reducer {
     }
 }
 
-impl Interval {
-    fn add(&mut self, numbered: Numbered) {
-        if numbered.point.live_bytes < self.low.point.live_bytes {
-            self.low = numbered;
+impl<P: Timed> Interval<P> {
+    fn add(&mut self, numbered: Numbered<P>) {
+        let bytes = numbered.point.point().live_bytes;
+        if bytes < self.low.point.point().live_bytes {
+            self.low = numbered.clone();
         }
-        if numbered.point.live_bytes > self.high.point.live_bytes {
-            self.high = numbered;
+        if bytes > self.high.point.point().live_bytes {
+            self.high = numbered.clone();
         }
         self.last = numbered;
     }
 
     fn absorb(&mut self, later: &Self) {
-        self.add(later.low);
-        self.add(later.high);
-        self.last = later.last;
+        self.add(later.low.clone());
+        self.add(later.high.clone());
+        self.last = later.last.clone();
     }
 }

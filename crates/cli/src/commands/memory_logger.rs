@@ -24,8 +24,8 @@ use crate::words::{quoted, words};
 /// Do what memory_logger.py does, with its options
 ///
 /// Records a trace where the script would have written a log: NAME.flood instead of NAME.log. --read
-/// and --plot take traces and logs of the script, and print them as text. The exit code is the
-/// command's own.
+/// and --plot take traces and logs of the script; --plot draws in the terminal, or into the picture
+/// that --outfile names. The exit code is the command's own.
 #[expect(clippy::doc_markdown, reason = "it is help, and a file's name in it")]
 #[expect(clippy::struct_excessive_bools, reason = "they are another program's options")]
 #[derive(Args, Debug)]
@@ -37,10 +37,10 @@ pub(crate) struct MemoryLoggerArgs {
     /// Print a trace or a log
     #[arg(long, value_name = "FILE", group = "what", help_heading = "What to do")]
     read: Option<PathBuf>,
-    /// Print traces or logs, as text too
+    /// Draw traces or logs, all on one axis
     #[arg(long, value_name = "FILE", num_args = 1.., group = "what", help_heading = "What to do")]
     plot: Vec<PathBuf>,
-    /// Write the trace here; the ending becomes .flood
+    /// Write the trace here; the ending becomes .flood. With --plot: the picture, .svg, .png, .pdf or .html
     #[arg(long, value_name = "FILE", help_heading = "Recording")]
     outfile: Option<PathBuf>,
     /// Look exactly this often [default: every 10ms, faster while memory moves, slower while it rests]
@@ -58,6 +58,8 @@ pub(crate) struct MemoryLoggerArgs {
     /// Show every host by itself
     #[arg(long, help_heading = "Showing")]
     separate: bool,
+    #[command(flatten)]
+    picture: PictureArgs,
     #[command(flatten)]
     ignored: IgnoredArgs,
     /// Not supported yet: record on all nodes of a PBS job
@@ -78,24 +80,50 @@ struct IgnoredArgs {
     /// Wait before agents start
     #[arg(long, value_name = "SECONDS")]
     pbs_delay: Option<f64>,
-    /// Place of a plot's legend
-    #[arg(long, value_name = "PLACE", value_parser = clap::builder::PossibleValuesParser::new(LEGENDS))]
-    legend: Option<String>,
-    /// Angle of a plot's texts
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    rotate_text: Option<i64>,
-    /// Shift of a plot's texts
-    #[arg(long, num_args = 2, value_names = ["X", "Y"], allow_hyphen_values = true)]
-    move_text: Option<Vec<f64>>,
-    /// Length of a plot's texts
-    #[arg(long, value_name = "N")]
-    trim_text: Option<u64>,
     /// No colors in what a plot prints
     #[arg(long)]
     no_color: bool,
-    /// A dark plot
+}
+
+/// How a picture looks.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Plotting")]
+struct PictureArgs {
+    /// Place of the names [default: where they fit best]
+    #[arg(long, value_name = "PLACE", value_parser = clap::builder::PossibleValuesParser::new(LEGENDS))]
+    legend: Option<String>,
+    /// Angle of lines of output, in degrees
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    rotate_text: Option<i64>,
+    /// Shift of lines of output, in pixels
+    #[arg(long, num_args = 2, value_names = ["X", "Y"], allow_hyphen_values = true)]
+    move_text: Option<Vec<f64>>,
+    /// Characters of a line of output
+    #[arg(long, value_name = "N")]
+    trim_text: Option<u64>,
+    /// Light on dark
     #[arg(long)]
     darkmode: bool,
+}
+
+impl PictureArgs {
+    /// The same as options of `floodmark plot`.
+    fn typed(&self) -> Vec<OsString> {
+        let mut typed: Vec<String> = Vec::new();
+        let mut option = |name: &str, value: Option<String>| {
+            typed.extend(value.map(|value| format!("{name}={value}")));
+        };
+        option("--legend", self.legend.clone());
+        option("--rotate-text", self.rotate_text.map(|angle| angle.clamp(-90, 90).to_string()));
+        option("--trim-text", self.trim_text.map(|length| length.min(200).to_string()));
+        if let Some([x, y]) = self.move_text.as_deref() {
+            typed.extend(["--move-text".to_owned(), x.to_string(), y.to_string()]);
+        }
+        if self.darkmode {
+            typed.push("--dark".to_owned());
+        }
+        typed.into_iter().map(OsString::from).collect()
+    }
 }
 
 /// How often the script takes a sample unless told otherwise.
@@ -120,7 +148,8 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark memory_logger --run \"./solver-opt -i input.i\"
   floodmark memory_logger --run \"mpiexec -n 4 ./solver-opt -i input.i\" --outfile run.log
-  floodmark memory_logger --read run.log --stdout";
+  floodmark memory_logger --read run.log --stdout
+  floodmark memory_logger --plot run.log other.log --darkmode --outfile compare.png";
 
 /// A debugger that the script knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -190,21 +219,31 @@ impl MemoryLoggerArgs {
     }
 
     fn show(&self, printer: &Printer) -> Result<ExitStatus> {
-        for file in self.read.iter().chain(&self.plot) {
-            let path = found(file);
-            let mut typed = vec![OsString::from("floodmark"), "read".into(), path.clone().into()];
-            let options =
-                [(self.stdout, "--stdout"), (self.separate, "--separate"), (self.pstack, "--pstack")];
-            typed.extend(options.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
-            if is_trace(&path) && is_of_samples(&path)? {
+        let is_plot = self.read.is_none();
+        let mut typed = vec![OsString::from("floodmark"), if is_plot { "plot" } else { "read" }.into()];
+        let switches = [
+            (self.stdout, "--stdout"),
+            (self.pstack, "--pstack"),
+            (self.separate && !is_plot, "--separate"),
+            (self.separate && is_plot, "--per=host"),
+        ];
+        typed.extend(switches.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
+        if is_plot {
+            typed.extend(self.picture.typed());
+            typed.extend(self.outfile.iter().flat_map(|file| ["-o".into(), file.into()]));
+        }
+        let files: Vec<PathBuf> = self.read.iter().chain(&self.plot).map(|file| found(file)).collect();
+        for path in files.iter().filter(|path| !is_plot && is_trace(path)) {
+            if is_of_samples(path)? {
                 typed.extend(["--layout".into(), "original".into()]);
             }
-            let cli = Cli::try_parse_from(typed)?;
-            if let Some(command) = cli.command {
-                super::run(command, printer)?;
-            }
         }
-        Ok(ExitStatus::Success)
+        typed.push("--".into());
+        typed.extend(files.into_iter().map(OsString::from));
+        match Cli::try_parse_from(typed)?.command {
+            Some(command) => super::run(command, printer),
+            None => Ok(ExitStatus::Success),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `floodmark nsys`: GPU memory as Nsight Systems traced it, with the products of the scripts that came
 //! first.
 
+mod plot;
 mod process;
 mod profile;
 mod split;
@@ -27,13 +28,15 @@ enum What {
     Profile(profile::ProfileArgs),
     Split(split::SplitArgs),
     Process(process::ProcessArgs),
+    Plot(plot::NsysPlotArgs),
 }
 
 const EXAMPLES: &str = "\
 Examples:
   floodmark nsys profile -- ./app
   floodmark nsys split report.sqlite -o out/run
-  floodmark nsys process -i out/run -o peak.txt -a watermark";
+  floodmark nsys process -i out/run -o peak.txt -a watermark
+  floodmark nsys plot -u usage.txt -s smi.txt -o chart.png";
 
 impl NsysArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
@@ -41,6 +44,7 @@ impl NsysArgs {
             What::Profile(args) => args.run(printer),
             What::Split(args) => args.run(printer),
             What::Process(args) => args.run(printer),
+            What::Plot(args) => args.run(printer),
         }
     }
 }

@@ -18,6 +18,7 @@ mod mpi;
 mod nsys;
 mod passing_on;
 mod peak_stack;
+mod plotting;
 mod recording;
 mod replay;
 mod running;

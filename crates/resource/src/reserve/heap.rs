@@ -5,6 +5,8 @@
 //! free one in the bins of its tag or on the [`Shelf`]. All records are out of band, so the memory may be a device's, or
 //! not there at all.
 
+mod moving;
+
 use super::address_map::AddressMap;
 use super::bins::{Bins, Cell, NONE};
 use super::shelf::Shelf;
@@ -56,15 +58,6 @@ impl Piece {
     fn asked(&self) -> u64 {
         if self.previous == 0 { self.size } else { u64::from(self.previous) * GRANULE }
     }
-}
-
-/// A piece, for whoever moves it to another heap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
-    /// Handed out.
-    Live { start: u64, size: u64, asked: u64 },
-    /// Free.
-    Free { start: u64, size: u64, tag: Tag },
 }
 
 /// A piece that came back.
@@ -432,78 +425,6 @@ impl Heap {
         let numbered = self.bins.iter().enumerate();
         let free = numbered.filter(|(_, bins)| bins.blocks > 0);
         free.map(|(number, _)| Tag(number as u32)).filter(move |tag| *tag != own)
-    }
-
-    /// Gives up everything: the pieces of each span in order of address, and where they go.
-    pub(crate) fn drain(&mut self) -> Vec<(u64, Vec<Moved>)> {
-        self.clear_shelf();
-        let shelf = Shelf::new(self.shelf.owner());
-        let used = std::mem::replace(self, Self { shelf, ..Self::new() });
-        // The first piece of a span has nothing before it. Spare records have size 0.
-        let first = used.pieces.iter().filter(|piece| piece.before == NONE && piece.size > 0);
-        first
-            .map(|first| {
-                let mut moved = Vec::new();
-                let mut piece = first;
-                loop {
-                    let Piece { start, size, tag, .. } = *piece;
-                    moved.push(if tag.is_free() {
-                        Moved::Free { start, size, tag }
-                    } else {
-                        Moved::Live { start, size, asked: piece.asked() }
-                    });
-                    if piece.after == NONE {
-                        break;
-                    }
-                    piece = &used.pieces[piece.after as usize];
-                }
-                (first.start, moved)
-            })
-            .collect()
-    }
-
-    /// Takes a lent block back in the pieces that the other heap made of it.
-    pub(crate) fn absorb(&mut self, start: u64, moved: &[Moved]) {
-        let Some(index) = self.live.remove(start) else { return };
-        let Piece { size, before, after, .. } = self.pieces[index as usize];
-        self.live_bytes -= size;
-        self.release(index);
-        let mut last = before;
-        let mut free = Vec::new();
-        for piece in moved {
-            let (Moved::Live { start, size, .. } | Moved::Free { start, size, .. }) = *piece;
-            let previous = match *piece {
-                Moved::Live { asked, .. } if asked < size => (asked / GRANULE) as u32,
-                _ => 0,
-            };
-            let index = self.record(Piece {
-                start,
-                size,
-                before: last,
-                after: NONE,
-                previous,
-                next: NONE,
-                tag: Tag::LIVE,
-            });
-            if last != NONE {
-                self.pieces[last as usize].after = index;
-            }
-            match piece {
-                Moved::Live { .. } => {
-                    self.live.insert(start, index);
-                    self.live_bytes += size;
-                }
-                Moved::Free { tag, .. } => free.push((index, *tag)),
-            }
-            last = index;
-        }
-        self.pieces[last as usize].after = after;
-        if after != NONE {
-            self.pieces[after as usize].before = last;
-        }
-        for (index, tag) in free {
-            self.free(index, tag);
-        }
     }
 
     /// The largest free piece of those that `tag` may use, or of all.

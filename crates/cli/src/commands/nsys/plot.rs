@@ -1,0 +1,161 @@
+//! `floodmark nsys plot`: what the nsys scripts' plot.py draws, from the same files.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use floodmark_convert::{OpenProps, open_samples};
+use floodmark_event::units::parse_duration_ns;
+use floodmark_view::plot::nsys::NsysUsage;
+use floodmark_view::plot::{Series, label};
+
+use crate::args::ReadingArgs;
+use crate::drawing::{DrawingArgs, Picture};
+use crate::error::hinted;
+use crate::exit::ExitStatus;
+use crate::plotting::{GatherProps, device_series};
+use crate::printer::Printer;
+use crate::reading::Show;
+
+/// Draw a usage file of the nsys scripts, and what nvidia-smi reported beside it
+///
+/// The file has a row per change, with the columns 'time(ns)', 'total (B)', 'valid (B)', 'invalid (B)'
+/// and 'driver (B)'. Its times are the profiler's own, so the two are put together at their first rows;
+/// --shift moves what nvidia-smi reported.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct NsysPlotArgs {
+    /// Usage file, as 'process.py -a usage' and 'floodmark nsys process' write it
+    #[arg(short, long, value_name = "FILE")]
+    usage: PathBuf,
+    /// What nvidia-smi reported
+    #[arg(short, long, value_name = "FILE")]
+    smi: Option<PathBuf>,
+    /// Move what nvidia-smi reported by so much, as in 1.5s or -200ms
+    #[arg(long, value_name = "TIME", value_parser = parse_shift, default_value = "0s", allow_hyphen_values = true)]
+    shift: i64,
+    #[command(flatten)]
+    drawing: DrawingArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark nsys plot -u usage.txt -o chart.png
+  floodmark nsys plot -u usage.txt -s smi.txt --shift -0.8s -o chart.svg";
+
+fn parse_shift(text: &str) -> Result<i64, String> {
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
+    let ns = parse_duration_ns(text.strip_prefix('+').unwrap_or(text))?;
+    i64::try_from(ns).map(|ns| sign * ns).map_err(|_| "it is too long".to_owned())
+}
+
+impl NsysPlotArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let name = self.usage.display();
+        let bytes = fs::read(&self.usage).with_context(|| format!("opening {name}"))?;
+        let usage = NsysUsage::parse(&String::from_utf8_lossy(&bytes)).map_err(|what| {
+            hinted(format!("{name} is no usage file: {what}"), "write one with 'process.py -a usage'")
+        })?;
+        let smi = self.smi()?;
+        let title = self.usage.file_stem().unwrap_or(self.usage.as_os_str()).to_string_lossy();
+        let figure = usage.figure(label(&title), smi);
+        Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
+        Ok(ExitStatus::Success)
+    }
+
+    /// What nvidia-smi reported, from its own start on.
+    fn smi(&self) -> Result<Option<Series>> {
+        let Some(path) = &self.smi else { return Ok(None) };
+        let props = GatherProps {
+            open: OpenProps { ..self.reading.props() },
+            narrow: floodmark_analyze::Narrow::default(),
+            per: None,
+            draw: None,
+            metric: None,
+            output: Show::No,
+            stacks: Show::No,
+            phases: Show::No,
+            points: self.drawing.points(),
+            is_alone: true,
+        };
+        let mut source = open_samples(path, &props.open)?;
+        let mut devices = device_series(source.as_mut(), &props)?;
+        if devices.is_empty() {
+            return Err(hinted(
+                format!("{} has no memory of devices", path.display()),
+                "query memory.used, as in nvidia-smi --query-gpu=timestamp,memory.used --format=csv --loop-ms=10",
+            ));
+        }
+        let mut series = devices.remove(0);
+        let first_ns = series.points.first().map_or(0, |point| point.time_ns);
+        let moved = |time_ns: i64| time_ns.saturating_sub(first_ns).saturating_add(self.shift);
+        series.points.iter_mut().for_each(|point| point.time_ns = moved(point.time_ns));
+        series.end_ns = moved(series.end_ns);
+        Ok(Some(series))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::GlobalArgs;
+
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: NsysPlotArgs,
+        #[command(flatten)]
+        global: GlobalArgs,
+    }
+
+    /// Runs the command with files in a directory of its own; gives the picture.
+    fn drawn(name: &str, usage: &str, smi: Option<&str>, more: &[&str]) -> Result<String> {
+        let dir = std::env::temp_dir().join(format!("floodmark-nsys-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let [usage_path, smi_path, out] = ["usage.txt", "smi.txt", "chart.svg"].map(|file| dir.join(file));
+        fs::write(&usage_path, usage).unwrap();
+        let mut typed = vec!["plot".into(), "-q".into(), "-u".into(), usage_path.into_os_string()];
+        if let Some(smi) = smi {
+            fs::write(&smi_path, smi).unwrap();
+            typed.extend(["-s".into(), smi_path.into_os_string()]);
+        }
+        typed.extend(["-o".into(), out.clone().into_os_string()]);
+        typed.extend(more.iter().map(Into::into));
+        let typed = Typed::try_parse_from(typed)?;
+        let ran = typed.args.run(&Printer::new(&typed.global));
+        let picture = fs::read_to_string(&out);
+        fs::remove_dir_all(&dir).unwrap();
+        ran?;
+        Ok(picture?)
+    }
+
+    const USAGE: &str = "time(ns)\ttotal (B)\tvalid (B)\tinvalid (B)\tdriver (B)\n\
+        500000000\t1048576\t1048576\t0\t0\n900000000\t3145728\t1048576\t0\t2097152\n\
+        2500000000\t2097152\t0\t0\t2097152\n";
+
+    #[test]
+    fn a_usage_file_is_drawn_with_its_parts() {
+        let svg = drawn("parts", USAGE, None, &[]).unwrap();
+        assert!(svg.contains(">with a call stack</text>") && svg.contains(">of the driver</text>"));
+        assert!(!svg.contains("without a call stack") && svg.contains("peak 3.00 MiB at 0.400 s"), "{svg}");
+    }
+
+    #[test]
+    fn what_nvidia_smi_reported_stands_beside_it() {
+        let smi =
+            "2026/11/15 10:00:00.000, 450\n2026/11/15 10:00:01.000, 460\n2026/11/15 10:00:02.000, 452\n";
+        let svg = drawn("smi", USAGE, Some(smi), &["--shift", "-200ms"]).unwrap();
+        assert!(svg.contains(">nvidia-smi, GPU 0</text>") && svg.contains("460.0 MiB"), "{svg}");
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let error = drawn("other", "a,b\n1,2\n", None, &[]).unwrap_err().to_string();
+        assert!(error.contains("is no usage file: line 1"), "{error}");
+    }
+}

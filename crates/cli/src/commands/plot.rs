@@ -1,0 +1,101 @@
+//! `floodmark plot`
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use floodmark_convert::OpenProps;
+use floodmark_event::Metric;
+
+use crate::args::{NarrowArgs, ReadingArgs};
+use crate::drawing::{DrawingArgs, Picture};
+use crate::exit::ExitStatus;
+use crate::plotting::{Align, Draw, GatherProps, Per, compose, parse_align};
+use crate::printer::Printer;
+use crate::reading::{Show, ZoneArgs};
+
+/// Draw memory over time, of one run or of several on one axis
+///
+/// Of a log of allocations this is live bytes by kind of memory; of a trace of 'floodmark run' and
+/// other logs of samples, the memory of all processes; and what devices report, where it is known.
+/// Marks are drawn as phases. Without -o the picture is drawn in the terminal.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlotArgs {
+    /// Traces or logs to draw; '-' is standard input
+    #[arg(required = true, value_name = "INPUT", help_heading = None)]
+    inputs: Vec<PathBuf>,
+    /// Draw every process, host, device or kind of memory by itself
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "What to draw")]
+    per: Option<Per>,
+    /// Draw parts as areas on top of each other, or as lines [default: stack for one input]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "What to draw")]
+    draw: Option<Draw>,
+    /// Draw this metric instead of the usual one
+    #[arg(long, value_name = "METRIC", value_parser = metrics(), hide_possible_values = true, help_heading = "What to draw")]
+    metric: Option<String>,
+    /// Draw what nvidia-smi reported meanwhile beside it
+    #[arg(long, value_name = "FILE", help_heading = "What to draw")]
+    smi: Option<PathBuf>,
+    /// Put inputs at their start, on the clock, or at the first mark or line of output that matches, as in
+    /// mark:'step 1'
+    #[arg(long, value_name = "HOW", value_parser = parse_align, default_value = "start", help_heading = "What to draw")]
+    align: Align,
+    /// Write lines of the command's output at their instants
+    #[arg(long, help_heading = "What to draw")]
+    stdout: bool,
+    /// Draw a dot for every stack that was taken
+    #[arg(long, help_heading = "What to draw")]
+    pstack: bool,
+    /// Draw no phases
+    #[arg(long, help_heading = "What to draw")]
+    no_phases: bool,
+    /// Title [default: the command, or names of the inputs]
+    #[arg(long, value_name = "TEXT", help_heading = "Picture")]
+    title: Option<String>,
+    #[command(flatten)]
+    drawing: DrawingArgs,
+    #[command(flatten)]
+    narrow: NarrowArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
+    #[command(flatten)]
+    zone: ZoneArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark plot run.flood
+  floodmark plot run.flood -o memory.svg --stdout --pstack
+  floodmark plot before.flood after.flood -o compare.png --dark
+  floodmark plot memory_log.dev0.csv --smi smi.csv --utc-offset +02:00 -o gpu.pdf
+  floodmark plot run.flood --per process -o processes.html";
+
+impl PlotArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let narrow = self.narrow.props();
+        let props = GatherProps {
+            open: OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() },
+            narrow,
+            per: self.per,
+            draw: self.draw,
+            metric: self.metric.as_deref().and_then(Metric::from_name),
+            output: Show::from(self.stdout),
+            stacks: Show::from(self.pstack),
+            phases: Show::from(!self.no_phases),
+            points: self.drawing.points(),
+            is_alone: self.inputs.len() == 1,
+        };
+        let mut figure = compose(&self.inputs, self.smi.as_deref(), &self.align, &props, printer)?;
+        if let Some(title) = &self.title {
+            figure.title = floodmark_view::plot::label(title);
+        }
+        Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
+        Ok(ExitStatus::Success)
+    }
+}
+
+fn metrics() -> PossibleValuesParser {
+    PossibleValuesParser::new(Metric::ALL.map(Metric::name))
+}

@@ -1,0 +1,6 @@
+//! Pictures, as whole documents.
+
+mod figures;
+mod golden;
+mod hostile;
+mod room;
