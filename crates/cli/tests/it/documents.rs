@@ -27,10 +27,12 @@ fn the_reference_of_commands_is_what_help_says() {
     assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "docs/commands.md is out of date");
 }
 
-/// Runs what a guide shows, with fixtures at hand, and compares.
+/// Runs what a guide shows, with fixtures at hand, and compares; or writes it, as for the reference.
 fn check_guide(guide: &str, fixtures: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let guide = fs::read_to_string(root.join("docs").join(guide)).unwrap();
+    let path = root.join("docs").join(guide);
+    let guide = fs::read_to_string(&path).unwrap();
+    let mut written = guide.clone();
     let test = CliTest::new();
     for fixture in fixtures {
         let name = fixture.rsplit('/').next().unwrap();
@@ -43,6 +45,11 @@ fn check_guide(guide: &str, fixtures: &[&str]) {
         let (command, expected) = block.split_once('\n').unwrap();
         let words: Vec<&str> = command.strip_prefix("$ floodmark ").unwrap().split(' ').collect();
         let ran = test.run(&words);
+        if std::env::var_os("FLOODMARK_WRITE_DOCS").is_some() {
+            written = written.replace(block, &format!("{command}\n{}{}", ran.stdout, ran.stderr));
+            fs::write(&path, &written).unwrap();
+            continue;
+        }
         assert_eq!(without_sizes(&(ran.stdout + &ran.stderr)), without_sizes(expected), "{command}");
     }
 }

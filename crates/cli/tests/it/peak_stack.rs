@@ -81,7 +81,7 @@ fn a_summary_shows_what_the_program_was_doing_at_its_peak() {
     let shown: Vec<&str> = shown.lines().skip(1).take(frames.len()).map(str::trim).collect();
     assert_eq!(shown.len(), frames.len());
     assert!(shown.last().unwrap().starts_with("main ("), "{shown:?}");
-    assert_fits(ran.stderr.as_bytes(), 80, "a summary");
+    assert_fits(ran.stderr.as_bytes(), 100, "a summary");
     // The trace has it for good.
     let info = test.run(&["info", "run.flood", "--json"]).json();
     assert_eq!(&info["memory"]["peak_stack"], stack);
