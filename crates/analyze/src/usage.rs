@@ -3,7 +3,7 @@
 //! A timeline has a point per change of live bytes. Changes of one instant that go the same way are
 //! one point, so that of each instant every extreme and the final value remain.
 
-mod reduce;
+pub(crate) mod reduce;
 
 use floodmark_event::Kind;
 use serde::Serialize;

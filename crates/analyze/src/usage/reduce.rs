@@ -10,7 +10,7 @@ use crate::usage::UsagePoint;
 
 /// Holds a point back as long as later ones of the same instant may continue its way up or down.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Collapse {
+pub(crate) struct Collapse {
     /// Live bytes before the point held back.
     before: u64,
     held: Option<UsagePoint>,
@@ -19,7 +19,7 @@ pub(super) struct Collapse {
 impl Collapse {
     /// Takes the next point and returns one that is final, if there is.
     #[inline]
-    pub(super) fn push(&mut self, point: UsagePoint) -> Option<UsagePoint> {
+    pub(crate) fn push(&mut self, point: UsagePoint) -> Option<UsagePoint> {
         if let Some(held) = self.held
             && held.time_ns == point.time_ns
             && (held.live_bytes > self.before) == (point.live_bytes > held.live_bytes)
@@ -35,12 +35,12 @@ impl Collapse {
     }
 
     /// The point held back.
-    pub(super) fn held(&self) -> Option<UsagePoint> {
+    pub(crate) fn held(&self) -> Option<UsagePoint> {
         self.held
     }
 
     /// Gives up the point held back.
-    pub(super) fn take(&mut self) -> Option<UsagePoint> {
+    pub(crate) fn take(&mut self) -> Option<UsagePoint> {
         let held = self.held.take();
         if let Some(held) = held {
             self.before = held.live_bytes;
@@ -51,7 +51,7 @@ impl Collapse {
 
 /// Keeps at most so many points.
 #[derive(Clone, Debug)]
-pub(super) struct Reducer {
+pub(crate) struct Reducer {
     limit: usize,
     /// All points, while there are no more than the limit.
     exact: Vec<UsagePoint>,
@@ -80,7 +80,7 @@ struct Numbered {
 const KEPT: usize = 3;
 
 impl Reducer {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(16),
             exact: Vec::new(),
@@ -92,12 +92,12 @@ impl Reducer {
     }
 
     /// Width of the intervals whose extremes are kept; none while every point is.
-    pub(super) fn width_ns(&self) -> Option<u64> {
+    pub(crate) fn width_ns(&self) -> Option<u64> {
         (!self.intervals.is_empty()).then(|| 1u64 << self.shift)
     }
 
     #[inline]
-    pub(super) fn push(&mut self, point: UsagePoint) {
+    pub(crate) fn push(&mut self, point: UsagePoint) {
         if self.intervals.is_empty() {
             self.exact.push(point);
             if self.exact.len() > self.limit {
@@ -142,7 +142,7 @@ impl Reducer {
     }
 
     /// The points kept, in order.
-    pub(super) fn points(&self) -> Vec<UsagePoint> {
+    pub(crate) fn points(&self) -> Vec<UsagePoint> {
         let mut points = self.exact.clone();
         for interval in &self.intervals {
             let mut kept = [interval.low, interval.high, interval.last];
