@@ -18,6 +18,7 @@ mod printer;
 mod progress;
 mod reading;
 mod recording;
+mod reporting;
 mod rules;
 mod run_memory;
 mod scopes;

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 17] = [
+pub(crate) const COMMANDS: [&str; 18] = [
     "run",
     "attach",
     "import",
@@ -16,6 +16,7 @@ pub(crate) const COMMANDS: [&str; 17] = [
     "fragmentation",
     "check",
     "replay",
+    "report",
     "read",
     "export",
     "info",

@@ -1,0 +1,192 @@
+// Opens reports in a real browser, from files, as a reader does. Wants the program in FLOODMARK and a
+// Chromium (CHROMIUM, or /usr/bin/chromium). Pictures go to `shots/`, for people to look at.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const web = dirname(fileURLToPath(import.meta.url));
+const fixtures = join(web, "../fixtures");
+const program = resolve(process.env.FLOODMARK ?? join(web, "../target/debug/floodmark"));
+const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const shots = join(web, "shots");
+const work = mkdtempSync(join(tmpdir(), "floodmark-check-"));
+mkdirSync(shots, { recursive: true });
+
+const SCRIPT = `
+import sys, time
+held = []
+def grow(step):
+    held.append(bytearray((step + 1) * 4_000_000))
+    time.sleep(0.05)
+for step in range(12):
+    print(f"step {step} <script>alert(1)</script>", flush=True)
+    grow(step)
+    if step % 4 == 3:
+        print("warning: much memory", file=sys.stderr, flush=True)
+held.clear()
+time.sleep(0.2)
+print("done", flush=True)
+`;
+
+/** Writes a report and returns where it is. */
+function report(name, input, ...options) {
+  const output = join(work, `${name}.html`);
+  execFileSync(program, ["report", input, "-o", output, "--quiet", ...options]);
+  return output;
+}
+
+function recorded() {
+  const script = join(work, "grow.py");
+  writeFileSync(script, SCRIPT);
+  const trace = join(work, "run.flood");
+  const args = ["run", "--quiet", "-o", trace, "--stacks", "--mark", "step (0|4|8)", "--", "python3", script];
+  execFileSync(program, args, { stdio: ["ignore", "ignore", "inherit"] });
+  return report("run", trace);
+}
+
+async function open(browser, file, options = {}) {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, ...options });
+  const troubles = [];
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && troubles.push(message.text()));
+  page.on("pageerror", (error) => troubles.push(String(error)));
+  page.on("request", (request) => /^(file|data|blob):/.test(request.url()) || troubles.push(`asks for ${request.url()}`));
+  page.on("dialog", (dialog) => troubles.push(`dialog: ${dialog.message()}`));
+  await page.goto(pathToFileURL(file).href);
+  if (options.javaScriptEnabled !== false) await page.waitForSelector("html[data-ready=true]");
+  return { page, troubles };
+}
+
+async function shoot(page, name) {
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.waitForTimeout(150);
+  await page.screenshot({ path: join(shots, `${name}-1280.png`), fullPage: true });
+  await page.setViewportSize({ width: 400, height: 800 });
+  await page.waitForTimeout(150);
+  await page.screenshot({ path: join(shots, `${name}-400.png`), fullPage: true });
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= 400, `${name} scrolls sideways at 400 pixels: ${wide}`);
+  await page.setViewportSize({ width: 1280, height: 900 });
+}
+
+async function checkEvents(browser, name, file) {
+  const { page, troubles } = await open(browser, file);
+  assert.match(await page.textContent(".lead"), /^Memory rose to /);
+  await shoot(page, name);
+
+  // Sorts: figures begin with the largest, and turn around.
+  const table = page.locator("#sizes");
+  const first = () => table.locator("tbody tr").first().locator("td").nth(2).textContent();
+  const figure = async () => Number((await first()).replaceAll(",", ""));
+  await table.locator("th button", { hasText: "allocations" }).click();
+  const largest = await figure();
+  await table.locator("th button", { hasText: "allocations" }).click();
+  assert.ok((await figure()) < largest, "sorting turns around");
+
+  // Searches.
+  const blocks = page.locator("#blocks");
+  const rows = await blocks.locator("tbody tr").count();
+  const wanted = await blocks.locator("tbody tr").nth(1).locator("td").nth(1).textContent();
+  await blocks.locator("input").fill(wanted);
+  assert.ok((await blocks.locator("tbody tr").count()) < rows, "searching narrows");
+  await blocks.locator("input").fill("");
+
+  // Goes into the icicle and out again.
+  const canvas = page.locator(".icicle canvas");
+  await canvas.scrollIntoViewIfNeeded();
+  await canvas.focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.locator(".crumbs button").count(), 2);
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator(".crumbs button").count(), 1);
+  await canvas.click({ position: { x: 30, y: 30 } });
+  assert.equal(await page.locator(".crumbs button").count(), 2);
+  await page.locator("#holders summary").click();
+  assert.ok((await page.locator("#holders tbody tr").count()) > 0, "the icicle is a table too");
+
+  // The legend says what is under the cursor.
+  const over = page.locator("#chart-0 .u-over");
+  await over.scrollIntoViewIfNeeded();
+  await over.hover({ position: { x: 300, y: 50 } });
+  assert.match(await page.textContent("#chart-0 .u-legend"), /\+\d.* s/);
+  await page.getByRole("button", { name: "Zoom to the peak" }).first().click();
+  await page.getByRole("button", { name: "Show all" }).first().click();
+  assert.deepEqual(troubles, []);
+  await page.close();
+}
+
+async function checkStacks(browser, file) {
+  const { page, troubles } = await open(browser, file);
+  await page.locator("#sites .open").first().click();
+  assert.ok((await page.locator("#sites .detail .stack li").count()) > 1, "a site opens to its stacks");
+  assert.deepEqual(troubles, []);
+  await page.close();
+}
+
+async function checkRun(browser, file) {
+  const { page, troubles } = await open(browser, file, { colorScheme: "light" });
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await background();
+  await page.click("#theme");
+  await page.click("#theme");
+  assert.equal(await page.textContent("#theme"), "Colors: dark");
+  assert.notEqual(await background(), light);
+  await shoot(page, "run-dark");
+  await page.click("#theme");
+  assert.equal(await background(), light);
+
+  // A dot shows its stack.
+  const dot = page.locator(".dot:visible").last();
+  await dot.click({ force: true });
+  assert.ok(await page.isVisible("#chosen-stack"));
+  assert.ok((await page.locator("#chosen-stack li").count()) > 0, "a dot has a stack");
+
+  // Output follows the cursor, and is text whatever it says.
+  await page.locator("#chart-0 .u-over").hover({ position: { x: 500, y: 40 } });
+  assert.match(await page.textContent(".output .now"), /step \d+ <script>alert\(1\)<\/script>|warning/);
+  await shoot(page, "run");
+  await page.emulateMedia({ media: "print" });
+  await page.screenshot({ path: join(shots, "run-print.png"), fullPage: true });
+  assert.deepEqual(troubles, []);
+  await page.close();
+}
+
+async function checkWithoutScript(browser, file) {
+  const context = await browser.newContext({ javaScriptEnabled: false });
+  const { page } = await open(context, file, { javaScriptEnabled: false });
+  assert.match(await page.textContent(".static"), /Memory rose to .*Sizes of allocations/s);
+  await page.screenshot({ path: join(shots, "no-script.png") });
+  await context.close();
+}
+
+async function checkHostile(browser) {
+  const log = join(work, "</title><script>alert(1)<");
+  mkdirSync(log, { recursive: true });
+  const file = join(log, "script><img src=x onerror=alert(2)>.csv");
+  writeFileSync(file, "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x10,4096,0x0\n");
+  const { page, troubles } = await open(browser, report("hostile", file));
+  assert.equal(await page.locator("img").count(), 0);
+  assert.deepEqual(troubles, []);
+  await page.close();
+}
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+try {
+  const rmm = report("rmm", join(fixtures, "rmm/rmm_26.10_h200_head.csv"));
+  const torch = report("torch", join(fixtures, "torch/snapshot_torch2.11.pickle.gz"));
+  await checkEvents(browser, "rmm", rmm);
+  await checkEvents(browser, "torch", torch);
+  await checkStacks(browser, torch);
+  await checkRun(browser, recorded());
+  await checkWithoutScript(browser, rmm);
+  await checkHostile(browser);
+  console.log("the reports work");
+} finally {
+  await browser.close();
+  rmSync(work, { recursive: true, force: true });
+}
