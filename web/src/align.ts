@@ -6,7 +6,8 @@ export interface Steps {
 }
 
 /**
- * All instants of all lines, and the value of each line there: none before its first, then the latest.
+ * All instants of all lines, and the value of each line there: none before its first, then the latest,
+ * and none after one that ended with nothing.
  * Several points of one instant stay several, in their order.
  */
 export function align(lines: Steps[]): { times: number[]; values: (number | null)[][] } {
@@ -25,7 +26,7 @@ export function align(lines: Steps[]): { times: number[]; values: (number | null
       if (line.times[place] === next) {
         held[index] = line.values[place] as number;
         at[index] = place + 1;
-      }
+      } else if (place === line.times.length && held[index] === 0) held[index] = null;
     });
     times.push(next);
     values.forEach((list, index) => list.push(held[index] ?? null));

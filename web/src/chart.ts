@@ -96,7 +96,14 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
     if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });
   };
   new ResizeObserver(resize).observe(box);
-  onColors(() => plot.redraw(false, false));
+  onColors(() => {
+    plot.redraw(false, false);
+    // A legend takes its colors once.
+    box.querySelectorAll<HTMLElement>(".u-marker").forEach((marker, at) => {
+      if (at > 0) marker.style.borderColor = color(at - 1);
+      if (at === 1) marker.style.background = style("--fill");
+    });
+  });
   return whole;
 }
 
@@ -146,7 +153,7 @@ function options(props: ChartProps, all: { min: number; max: number }, highest: 
     cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 } },
     scales: {
       x: { time: false, range: (_, min, max) => (min === null || min === max ? [all.min, all.max] : [min, max]) },
-      y: { range: () => [0, Math.max(1, highest * 1.08)] },
+      y: { range: () => [0, Math.max(1, highest * 1.14)] },
     },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: 80 },
@@ -207,6 +214,9 @@ function overlay({ chart, data }: ChartProps): uPlot.Plugin {
     ctx.rect(left, top, width, height);
     ctx.clip();
     ctx.font = `${11 * ratio}px ${style("--sans") || "sans-serif"}`;
+    // Axes leave theirs behind.
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
     ctx.lineWidth = ratio;
     ctx.setLineDash([4 * ratio, 3 * ratio]);
     ctx.strokeStyle = ctx.fillStyle = style("--mark");
@@ -234,7 +244,7 @@ function overlay({ chart, data }: ChartProps): uPlot.Plugin {
       ctx.fill();
       const text = `peak ${bytes(chart.peak.bytes)}`;
       const room = ctx.measureText(text).width + 8 * ratio;
-      ctx.fillText(text, x + room > left + width ? x - room : x + 8 * ratio, y + 4 * ratio);
+      ctx.fillText(text, x + room > left + width ? x - room : x + 8 * ratio, y - 6 * ratio);
     }
     ctx.restore();
   };

@@ -36,6 +36,8 @@ export interface Chart {
   series: { name: string; times: Column; values: Column }[];
   /** The highest point, as results state it: it may lie above all points. */
   peak: { time: number; bytes: number } | null;
+  /** Whether stacks are dots in it. */
+  dots: boolean;
 }
 
 export interface Mark {

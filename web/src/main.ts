@@ -29,9 +29,9 @@ async function show(host: Host, page: HTMLElement): Promise<void> {
   // In the page before they are filled: what is drawn has to know its width.
   page.append(main);
   for (const [at, chart] of data.charts.entries()) {
-    const dots = at === 0 ? data.dots : [];
+    const dots = chart.dots ? data.dots : [];
     main.append(await chartSection({ host, data, chart, id: `chart-${at}`, cursor, dots, choose }));
-    if (at === 0) main.append(chosen);
+    if (chart.dots) main.append(chosen);
   }
   if (data.output) main.append(await outputSection(host, data.output, cursor));
   if (data.tree) main.append(await icicleSection(host, data, data.tree));
@@ -51,7 +51,7 @@ function header(data: Document): HTMLElement {
     make("p", { class: "lead" }, first ?? ""),
   );
   for (const sentence of rest) head.append(make("p", {}, sentence));
-  if (data.origin) head.append(make("p", { class: "note" }, `Times count from ${data.origin} UTC.`));
+  if (data.origin) head.append(make("p", { class: "note" }, `Times count from ${data.origin}.`));
   if (data.findings.length > 0) {
     const list = make("ul", { class: "findings", "aria-label": "Findings" });
     for (const { level, text } of data.findings) {

@@ -7,7 +7,7 @@ import { stackList } from "./stack";
 
 const PAGE = 25;
 /** A table with fewer rows needs no search. */
-const SEARCHED = 6;
+const SEARCHED = 12;
 const FIGURES = ["bytes", "count", "share", "duration", "time", "number"];
 
 export function tableSection(data: Document, table: Table): HTMLElement {
@@ -99,10 +99,10 @@ class View {
       // Where a row opens, its first word is the way.
       const opener = details.length > 0 && column === this.opener();
       if (opener) {
-        const button = make("button", { type: "button", class: "open", "aria-expanded": "false" }, text);
+        const button = make("button", { type: "button", class: "open", "aria-expanded": "false" }, clamped(text));
         button.addEventListener("click", () => this.toggle(row, button, details));
         place.append(button);
-      } else place.append(text);
+      } else place.append(kind === "code" ? clamped(text) : text);
       if (kind === "share" && typeof value === "number") {
         const bar = make("span", { class: "bar", "aria-hidden": "true" });
         bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
@@ -148,6 +148,12 @@ class View {
       this.foot.append(" ", make("button", { type: "button", click: more }, "Show more"));
     }
   }
+}
+
+/** A name may be long; two lines of it tell it apart, and its title has all. */
+function clamped(text: string): HTMLElement {
+  const short = text.length <= 24;
+  return make("span", { class: short ? "short" : "clamp", title: short ? null : text }, text);
 }
 
 /** What is missing comes last, whichever way. */

@@ -37,11 +37,11 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
     document.origin = first.map_or_else(String::new, format_time_ns);
     document.span = last.unwrap_or(0).saturating_sub(builder.origin_ns).max(0);
-    if let Some(part) = &page.samples {
-        samples::add(&mut builder, part);
-    }
     if let Some(part) = &page.events {
         events::add(&mut builder, part);
+    }
+    if let Some(part) = &page.samples {
+        samples::add(&mut builder, part);
     }
     if page.samples.is_none() && page.events.is_none() {
         builder.document.summary.push("Nothing was recorded.".into());

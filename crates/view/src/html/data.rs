@@ -69,6 +69,8 @@ pub(super) struct Chart {
     pub(super) series: Vec<Series>,
     /// The highest point, as results state it: it may lie above all points.
     pub(super) peak: Option<PeakAt>,
+    /// Whether stacks are dots in it.
+    pub(super) dots: bool,
 }
 
 /// A step function: each value holds until the next.

@@ -128,7 +128,7 @@ fn chart(builder: &mut Builder, part: &EventsPart) {
     }
     let peak = usage.peak_time_ns.map(|at| PeakAt { time: builder.time(at), bytes: usage.peak_bytes });
     let note = reduction_note(usage.interval_ns);
-    builder.document.charts.push(Chart { title: "Live bytes".into(), note, series, peak });
+    builder.document.charts.push(Chart { title: "Live bytes".into(), note, series, peak, dots: false });
 }
 
 fn tree(builder: &mut Builder, part: &EventsPart) {

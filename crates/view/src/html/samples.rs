@@ -35,7 +35,7 @@ pub(super) fn add(builder: &mut Builder, part: &SamplesPart) {
     findings(builder, part);
     resident(builder, part);
     device_chart(builder, part);
-    allocator_chart(builder, part);
+    other_charts(builder, part);
     marks(builder, part);
     dots(builder, part);
     processes(builder, part);
@@ -141,7 +141,7 @@ fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SampleSeries)]) -
     }
     let series = drawn.iter().map(|(name, series)| builder.series(name, &series.points, None)).collect();
     let note = reduction_note(drawn.iter().filter_map(|(_, series)| series.interval_ns).max());
-    builder.document.charts.push(Chart { title: chart.into(), note, series, peak: None });
+    builder.document.charts.push(Chart { title: chart.into(), note, series, peak: None, dots: false });
     Some(builder.document.charts.len() - 1)
 }
 
@@ -159,6 +159,7 @@ fn resident(builder: &mut Builder, part: &SamplesPart) {
         let peak = memory.peak_time_ns;
         builder.document.charts[at].peak =
             peak.map(|peak_ns| PeakAt { time: builder.time(peak_ns), bytes: memory.peak_rss_bytes });
+        builder.document.charts[at].dots = true;
     }
 }
 
@@ -171,15 +172,19 @@ fn device_chart(builder: &mut Builder, part: &SamplesPart) {
     draw(builder, "Device memory in use", &drawn);
 }
 
-fn allocator_chart(builder: &mut Builder, part: &SamplesPart) {
-    let is_drawn = |series: &&SampleSeries| {
-        series.subject.is_some()
-            && matches!(series.metric, Metric::Live | Metric::Reserved | Metric::CgroupUsage)
+/// Levels that an allocator states itself, and those of control groups.
+fn other_charts(builder: &mut Builder, part: &SamplesPart) {
+    let of = |metrics: &[Metric]| -> Vec<(String, &SampleSeries)> {
+        let is_drawn = |series: &&SampleSeries| series.subject.is_some() && metrics.contains(&series.metric);
+        let named =
+            |series| (format!("{} {}", name(part, series), series.metric.name().replace('_', " ")), series);
+        part.series.iter().filter(is_drawn).take(LINES).map(named).collect()
     };
-    let named =
-        |series| (format!("{} {}", name(part, series), series.metric.name().replace('_', " ")), series);
-    let drawn: Vec<_> = part.series.iter().filter(is_drawn).take(LINES).map(named).collect();
-    draw(builder, "As allocators and control groups count", &drawn);
+    // Events tell the same in more detail.
+    if builder.document.charts.is_empty() {
+        draw(builder, "As the allocator counts", &of(&[Metric::Live, Metric::Reserved]));
+    }
+    draw(builder, "Control group", &of(&[Metric::CgroupUsage]));
 }
 
 fn marks(builder: &mut Builder, part: &SamplesPart) {
@@ -197,7 +202,7 @@ fn dots(builder: &mut Builder, part: &SamplesPart) {
     let mut table = Table {
         id: "stacks",
         title: "Stacks that were taken".into(),
-        note: "Dots in the first timeline. A row opens to its stack.".into(),
+        note: "Dots in the timeline. A row opens to its stack.".into(),
         columns: heads([
             ("time", CellKind::Time),
             ("process", CellKind::Code),
