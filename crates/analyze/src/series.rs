@@ -38,7 +38,8 @@ pub struct SampleSeries {
 pub struct SeriesFold {
     limit: usize,
     summed: SubjectKind,
-    kinds: BTreeMap<u64, SubjectKind>,
+    /// The line of each subject: that of the last program of its process.
+    lines_of: BTreeMap<u64, (u64, SubjectKind)>,
     /// Ends of subjects, in order, and how many of them have passed.
     ends: Vec<(i64, u64)>,
     ended: usize,
@@ -57,19 +58,34 @@ struct Line {
     peak: (u64, i64),
 }
 
+/// A process that replaces its program becomes another subject and stays one line.
+fn lines_of(subjects: &BTreeMap<u64, SubjectRow>) -> BTreeMap<u64, (u64, SubjectKind)> {
+    let identity = |one: &SubjectRow| (one.kind, one.number, one.start_ns, one.subject >> 32);
+    let is_known = |one: &SubjectRow| one.kind == SubjectKind::Process && one.start_ns.is_some();
+    let processes = subjects.values().filter(|one| is_known(one));
+    // Later ones have larger numbers.
+    let last: BTreeMap<_, u64> = processes.map(|one| (identity(one), one.subject)).collect();
+    let line = |one: &SubjectRow| last.get(&identity(one)).copied().unwrap_or(one.subject);
+    subjects.values().map(|one| (one.subject, (line(one), one.kind))).collect()
+}
+
 impl SeriesFold {
     /// Starts lines of at most `limit` points each.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, limit: usize) -> Self {
         let has = |kind| subjects.values().any(|subject| subject.kind == kind);
         let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
         let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        let mut ends: Vec<(i64, u64)> =
-            subjects.values().filter_map(|one| one.end_ns.map(|end_ns| (end_ns, one.subject))).collect();
+        let lines_of = lines_of(subjects);
+        // A program that was replaced is no end of its process.
+        let is_last =
+            |one: &&SubjectRow| lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
+        let end = |one: &SubjectRow| one.end_ns.map(|end_ns| (end_ns, one.subject));
+        let mut ends: Vec<(i64, u64)> = subjects.values().filter(is_last).filter_map(end).collect();
         ends.sort_unstable();
         Self {
             limit,
             summed,
-            kinds: subjects.values().map(|one| (one.subject, one.kind)).collect(),
+            lines_of,
             ends,
             ended: 0,
             lines: BTreeMap::new(),
@@ -86,7 +102,7 @@ impl SeriesFold {
     }
 
     fn add(&mut self, row: &SampleRow) {
-        let Some(kind) = self.kinds.get(&row.subject).copied() else { return };
+        let Some((line, kind)) = self.lines_of.get(&row.subject).copied() else { return };
         if self.now_ns != Some(row.time_ns) {
             self.settle();
             while let Some((end_ns, subject)) = self.ends.get(self.ended).copied()
@@ -97,7 +113,7 @@ impl SeriesFold {
             }
             self.now_ns = Some(row.time_ns);
         }
-        self.set(row.subject, kind, row.metric, row.time_ns, row.value);
+        self.set(line, kind, row.metric, row.time_ns, row.value);
     }
 
     fn set(&mut self, subject: u64, kind: SubjectKind, metric: Metric, time_ns: i64, value: u64) {
@@ -112,7 +128,7 @@ impl SeriesFold {
     }
 
     fn end(&mut self, subject: u64, end_ns: i64) {
-        let Some(kind) = self.kinds.get(&subject).copied() else { return };
+        let Some((_, kind)) = self.lines_of.get(&subject).copied() else { return };
         for metric in DRAWN {
             if self.lines.get(&(subject, metric as u8)).is_some_and(|line| line.latest > Some(0)) {
                 self.set(subject, kind, metric, end_ns, 0);
@@ -210,6 +226,23 @@ mod tests {
         assert_eq!(points(&lines[1]), [(10, 5), (15, 0)]);
         assert_eq!((lines[0].subject, lines[0].peak_bytes, lines[0].peak_time_ns), (None, 12, 10));
         assert_eq!(lines[2].subject, Some(2));
+    }
+
+    #[test]
+    fn a_process_that_becomes_another_program_stays_one_line() {
+        let mut subjects: BTreeMap<_, _> = [subject(1, Some(30)), subject(2, Some(30))].into();
+        for one in subjects.values_mut() {
+            (one.number, one.start_ns) = (7, Some(3));
+        }
+        let mut fold = SeriesFold::new(&subjects, 100);
+        fold.update(&[row(10, 1, 5), row(20, 2, 8), row(40, 1, 0)]);
+        let lines = fold.finish();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            (lines[1].subject, points(&lines[1])),
+            (Some(2), vec![(10, 5), (20, 8), (30, 0), (40, 0)])
+        );
+        assert_eq!(points(&lines[0]), [(10, 5), (20, 8), (30, 0), (40, 0)]);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! so that it cannot end an element, and the page's own policy allows no script but its own.
 
 mod build;
+#[cfg(test)]
+mod bundle;
 mod data;
 mod encode;
 mod events;

@@ -19,6 +19,7 @@ mod passing_on;
 mod peak_stack;
 mod recording;
 mod replay;
+mod report;
 mod running;
 mod samples;
 mod stacks;
