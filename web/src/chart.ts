@@ -45,10 +45,10 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
   }
   const end = Math.max(data.span / NS, times[times.length - 1] as number);
   const all = { min: Math.min(0, times[0] as number), max: end > 0 ? end : 1e-6 };
-  const highest = Math.max(chart.peak?.bytes ?? 0, ...lines.map((line) => line.values.reduce((a, b) => Math.max(a, b), 0)));
+  const top = highest(chart, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
-    options(props, all, highest, [overlay(props), dotLayer.plugin()]),
+    options(props, all, top, [overlay(props), dotLayer.plugin()]),
     [times, ...aligned.values] as uPlot.AlignedData,
     box,
   );
@@ -90,8 +90,8 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
   );
   plot.over.tabIndex = 0;
   plot.over.setAttribute("role", "application");
-  const top = peak ? `Peak ${bytes(peak.bytes)} at ${seconds(peak.time / NS, all.max)}.` : "";
-  plot.over.setAttribute("aria-label", `${chart.title} over time. ${top} ${help}`);
+  const summit = peak ? `Peak ${bytes(peak.bytes)} at ${seconds(peak.time / NS, all.max)}.` : "";
+  plot.over.setAttribute("aria-label", `${chart.title} over time. ${summit} ${help}`);
   const resize = () => {
     if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });
   };
@@ -142,7 +142,7 @@ function keys(event: KeyboardEvent, plot: uPlot, times: number[], scale: (factor
   if (max > min && times.length > 0) event.preventDefault();
 }
 
-function options(props: ChartProps, all: { min: number; max: number }, highest: number, plugins: uPlot.Plugin[]): uPlot.Options {
+function options(props: ChartProps, all: { min: number; max: number }, top: Top, plugins: uPlot.Plugin[]): uPlot.Options {
   const stepped = uPlot.paths.stepped?.({ align: 1 });
   const axis = { stroke: () => style("--text"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line"), width: 1 } };
   const value = (_: uPlot, raw: number | null) => (raw === null ? "-" : bytes(raw));
@@ -150,10 +150,12 @@ function options(props: ChartProps, all: { min: number; max: number }, highest: 
     width: 600,
     height: height(),
     plugins,
-    cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 } },
+    // All timelines of a page move together.
+    cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 }, sync: { key: "floodmark", scales: ["x", null] } },
     scales: {
       x: { time: false, range: (_, min, max) => (min === null || min === max ? [all.min, all.max] : [min, max]) },
-      y: { range: () => [0, Math.max(1, highest * 1.14)] },
+      // As high as what is in sight.
+      y: { range: (plot) => [0, top(plot.scales.x?.min ?? all.min, plot.scales.x?.max ?? all.max) * 1.14] },
     },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: 80 },
@@ -179,6 +181,22 @@ function options(props: ChartProps, all: { min: number; max: number }, highest: 
         },
       ],
     },
+  };
+}
+
+/** The highest value between two instants. */
+type Top = (from: number, to: number) => number;
+
+function highest({ peak }: Chart, times: number[], values: (number | null)[][]): Top {
+  return (from, to) => {
+    const isSeen = peak && peak.time / NS >= from && peak.time / NS <= to;
+    let most = isSeen ? peak.bytes : 1;
+    const first = Math.max(0, lastUpTo(times, from));
+    const last = lastUpTo(times, to);
+    for (const list of values) {
+      for (let at = first; at <= last; at++) most = Math.max(most, list[at] ?? 0);
+    }
+    return most;
   };
 }
 

@@ -1,6 +1,7 @@
 // Reads columns: differences as zigzag varints, deflated. `crates/view/src/html/encode.rs` writes them.
 
 export async function decode(deflated: Uint8Array<ArrayBuffer>, length: number): Promise<Float64Array> {
+  if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser of 2023 or later");
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const numbers = new Float64Array(length);

@@ -5,7 +5,7 @@ import { make, section } from "./dom";
 import { cell, count } from "./format";
 import { stackList } from "./stack";
 
-const PAGE = 25;
+const PAGE = 15;
 /** A table with fewer rows needs no search. */
 const SEARCHED = 12;
 const FIGURES = ["bytes", "count", "share", "duration", "time", "number"];

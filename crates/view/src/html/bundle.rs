@@ -5,6 +5,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use super::data::{
+    CellKind, Chart, Detail, Document, Dot, Finding, Head, MarkAt, Output, PeakAt, SCHEMA, Series, Table,
+    Tree, Weight,
+};
+
 /// Largest page without data.
 const BUDGET: usize = 120_000;
 
@@ -36,6 +41,40 @@ fn the_page_was_built_from_its_sources() {
     }
     let page = fs::read(assets.join("report.html")).expect("the page is there");
     assert!(page.len() < BUDGET, "the page has {} bytes without data", page.len());
+}
+
+#[test]
+fn both_languages_name_the_same_fields() {
+    let head = Head { name: "", kind: CellKind::Text };
+    let document = Document {
+        findings: vec![Finding { level: Weight::Note, text: String::new() }],
+        charts: vec![Chart {
+            series: vec![Series::default()],
+            peak: Some(PeakAt { time: 0, bytes: 0 }),
+            ..Chart::default()
+        }],
+        marks: vec![MarkAt { time: 0, name: String::new() }],
+        tree: Some(Tree::default()),
+        tables: vec![Table {
+            columns: vec![head],
+            details: vec![vec![Detail { text: String::new(), stack: 0 }]],
+            ..Table::default()
+        }],
+        dots: vec![Dot { time: 0, who: String::new(), reason: "", stack: 0 }],
+        output: Some(Output::default()),
+        ..Document::default()
+    };
+    let theirs = fs::read_to_string(root().join("web/src/data.ts")).expect("the contract is there");
+    let value = serde_json::to_value(&document).expect("it is JSON");
+    let mut pending = vec![&value];
+    while let Some(value) = pending.pop() {
+        pending.extend(value.as_array().into_iter().flatten());
+        for (key, value) in value.as_object().into_iter().flatten() {
+            assert!(theirs.contains(&format!(" {key}: ")), "web/src/data.ts lacks {key}");
+            pending.push(value);
+        }
+    }
+    assert!(theirs.contains(SCHEMA));
 }
 
 #[test]

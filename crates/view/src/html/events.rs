@@ -248,20 +248,27 @@ fn blocks(builder: &mut Builder, part: &EventsPart) {
         omitted: part.watermark.blocks_omitted,
         ..Table::default()
     };
+    // A column of nothing says nothing.
+    let is_placed = |block: &BlockInfo| block.site != NO_SITE || block.name.is_some();
+    let has_places = part.watermark.blocks.iter().any(is_placed);
+    if !has_places {
+        table.columns.pop();
+    }
     for block in &part.watermark.blocks {
         table.details.push(details(builder, block));
         let site = match &block.name {
             Some(name) if block.site == NO_SITE => name,
             _ => &block.site,
         };
-        table.rows.push(vec![
+        let mut row: Vec<Cell> = vec![
             block.bytes.into(),
             format!("{:#x}", block.address).into(),
             builder.time_cell(Some(block.time_ns)),
             block.thread.into(),
             format!("{:#x}", block.stream).into(),
-            cut(site).into(),
-        ]);
+        ];
+        row.extend(has_places.then(|| cut(site).into()));
+        table.rows.push(row);
     }
     builder.table(table);
 }

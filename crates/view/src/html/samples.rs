@@ -148,8 +148,8 @@ fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SampleSeries)]) -
 fn resident(builder: &mut Builder, part: &SamplesPart) {
     let sum = |metric| part.series.iter().find(|series| series.subject.is_none() && series.metric == metric);
     let mut drawn: Vec<(String, &SampleSeries)> = Vec::new();
-    drawn.extend(sum(Metric::Rss).map(|series| ("all processes (RSS)".to_owned(), series)));
-    drawn.extend(sum(Metric::Pss).map(|series| ("shared memory once (PSS)".to_owned(), series)));
+    drawn.extend(sum(Metric::Rss).map(|series| ("total (RSS)".to_owned(), series)));
+    drawn.extend(sum(Metric::Pss).map(|series| ("shared memory counted once (PSS)".to_owned(), series)));
     let parts = [SubjectKind::Process, SubjectKind::Host].map(|kind| lines(part, Metric::Rss, kind));
     for lines in parts.iter().filter(|lines| lines.len() > 1) {
         drawn.extend(lines.iter().take(LINES).map(|series| (name(part, series), *series)));
@@ -216,11 +216,14 @@ fn dots(builder: &mut Builder, part: &SamplesPart) {
     for taken in &part.stacks {
         let stack = builder.stack(&taken.frames);
         let time = builder.time(taken.time_ns);
-        let who = cut(&format!("{} {} thread {}", taken.process, taken.pid, taken.thread));
+        let process =
+            if taken.pid == 0 { taken.process.clone() } else { format!("{} {}", taken.process, taken.pid) };
+        let thread = (taken.thread != 0).then_some(taken.thread);
+        let who = cut(&thread.map_or_else(|| process.clone(), |thread| format!("{process} thread {thread}")));
         table.rows.push(vec![
             time.into(),
-            cut(&format!("{} {}", taken.process, taken.pid)).into(),
-            taken.thread.into(),
+            cut(&process).into(),
+            thread.into(),
             taken.reason.into(),
             taken.frames.first().map(|frame| cut(frame)).into(),
         ]);
