@@ -23,15 +23,19 @@ function stored(): Choice {
   }
 }
 
-function apply(choice: Choice): void {
+function color(choice: Choice): void {
   if (choice === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = choice;
+  for (const redraw of listeners) redraw();
+}
+
+function apply(choice: Choice): void {
   try {
     localStorage.setItem(KEY, choice);
   } catch {
     // It is forgotten with the page then.
   }
-  for (const redraw of listeners) redraw();
+  color(choice);
 }
 
 export function themeButton(): HTMLElement {
@@ -48,6 +52,9 @@ export function themeButton(): HTMLElement {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const redraw of listeners) redraw();
   });
+  // Paper is light.
+  addEventListener("beforeprint", () => color("light"));
+  addEventListener("afterprint", () => color(choice));
   apply(choice);
   label();
   return button;

@@ -38,7 +38,8 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
 fn summary(builder: &mut Builder, part: &EventsPart) {
     let stats = &part.stats;
     let (Some(first), Some(last)) = (stats.first_time_ns, stats.last_time_ns) else {
-        builder.tell("No event is selected");
+        let read = part.caveats.events_read;
+        builder.tell(if read == 0 { "No events were recorded" } else { "No event is selected" });
         return;
     };
     if let Some(peak_ns) = stats.peak_time_ns {
@@ -148,7 +149,9 @@ fn tree(builder: &mut Builder, part: &EventsPart) {
         let omitted = format_count(part.holders.nodes_omitted);
         let _ = write!(note, " {omitted} calls that held too little to be seen are left out.");
     }
-    let whole = |numbers: Vec<u64>| numbers.into_iter().map(|number| number as i64).collect::<Vec<_>>();
+    let whole = |numbers: Vec<u64>| {
+        numbers.into_iter().map(|number| i64::try_from(number).unwrap_or(i64::MAX)).collect::<Vec<_>>()
+    };
     builder.document.tree = Some(Tree {
         title: title.into(),
         note,

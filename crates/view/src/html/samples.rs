@@ -74,8 +74,14 @@ fn summary(builder: &mut Builder, part: &SamplesPart) {
     }
     for device in &memory.devices {
         let of = device.total_bytes.map(|bytes| format!(" of {}", format_bytes(bytes))).unwrap_or_default();
+        let name = if device.name.is_empty() { String::new() } else { format!(" ({})", device.name) };
         let peak = format_bytes(device.peak_bytes);
-        builder.tell(&format!("Device {} ({}) had {peak}{of} in use at most", device.device, device.name));
+        builder.tell(&format!("Device {}{name} had {peak}{of} in use at most", device.device));
+    }
+    let on_devices = memory.process_list.iter().filter_map(|one| Some((one, one.peak_gpu_bytes?)));
+    if let Some((process, bytes)) = on_devices.max_by_key(|(_, bytes)| *bytes) {
+        let (name, pid, bytes) = (&process.name, process.pid, format_bytes(bytes));
+        builder.tell(&format!("{name} ({pid}) had {bytes} of a device's memory at most"));
     }
 }
 
@@ -291,6 +297,8 @@ fn processes(builder: &mut Builder, part: &SamplesPart) {
 
 fn phases(builder: &mut Builder, part: &SamplesPart) {
     let rows = part.memory.phases.iter().map(|phase| {
+        // With the last process everything is given back; that is no finding.
+        let is_last = phase.end_time_ns.is_none() && phase.end_rss_bytes == 0;
         vec![
             cut(phase_name(phase)).into(),
             builder.time_cell(phase.start_time_ns),
@@ -298,7 +306,7 @@ fn phases(builder: &mut Builder, part: &SamplesPart) {
             builder.time_cell(phase.peak_time_ns),
             phase.start_rss_bytes.into(),
             phase.end_rss_bytes.into(),
-            phase.growth_bytes().into(),
+            (!is_last).then(|| phase.growth_bytes()).into(),
         ]
     });
     let rows = rows.collect();
