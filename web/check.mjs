@@ -96,6 +96,7 @@ async function shoot(page, name) {
   await page.setViewportSize({ width: 400, height: 800 });
   await page.waitForTimeout(150);
   await page.screenshot({ path: join(shots, `${name}-400.png`), fullPage: true });
+  await page.screenshot({ path: join(shots, `${name}-400-first.png`) });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(wide <= 400, `${name} scrolls sideways at 400 pixels: ${wide}`);
   await page.setViewportSize({ width: 1280, height: 900 });
@@ -143,8 +144,23 @@ async function checkEvents(browser, name, file) {
   await over.scrollIntoViewIfNeeded();
   await over.hover({ position: { x: 300, y: 50 } });
   assert.match(await page.textContent("#chart-0 .u-legend"), /\+\d.* s/);
+
+  // Zooms, by button and by key, and comes back.
+  const left = async () => {
+    await over.hover({ position: { x: 60, y: 40 } });
+    await over.hover({ position: { x: 2, y: 40 } });
+    return Number(/\+([\d.]+) s/.exec(await page.textContent("#chart-0 .u-legend"))[1]);
+  };
+  const begin = await left();
   await page.getByRole("button", { name: "Zoom to the peak" }).first().click();
+  assert.ok((await left()) > begin, "the peak is not at the beginning");
   await page.getByRole("button", { name: "Show all" }).first().click();
+  assert.equal(await left(), begin);
+  await over.focus();
+  await page.keyboard.press("+");
+  assert.ok((await left()) > begin, "a key zooms in");
+  await page.keyboard.press("0");
+  assert.equal(await left(), begin);
   assert.deepEqual(troubles, []);
   await page.close();
 }
@@ -185,6 +201,22 @@ async function checkRun(browser, file) {
   await page.close();
 }
 
+/** A value holds until the next, so the legend says the one before the cursor, however near the next is. */
+async function checkHolding(browser, file) {
+  const { page, troubles } = await open(browser, file);
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  // Memory rises to its peak at 10.3 of 15.6 seconds and was the same from second 5 on.
+  await over.hover({ position: { x: (width * 10) / 15.63, y: 40 } });
+  const before = await page.textContent("#chart-0 .u-legend");
+  assert.match(before, /\+10\.\d+ s/);
+  assert.ok(!before.includes("399.4 MiB"), before);
+  await over.hover({ position: { x: (width * 10.6) / 15.63, y: 40 } });
+  assert.match(await page.textContent("#chart-0 .u-legend"), /399\.4 MiB/);
+  assert.deepEqual(troubles, []);
+  await page.close();
+}
+
 async function checkWithoutScript(browser, file) {
   const context = await browser.newContext({ javaScriptEnabled: false });
   const { page } = await open(context, file, { javaScriptEnabled: false });
@@ -212,6 +244,7 @@ try {
   await checkEvents(browser, "torch", torch);
   await checkStacks(browser, torch);
   await checkRun(browser, recorded());
+  await checkHolding(browser, report("held", join(fixtures, "memory_logger/gdb_pstack.log")));
   await checkWithoutScript(browser, rmm);
   await checkHostile(browser);
   console.log("the reports work");

@@ -48,7 +48,7 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
   const top = highest(chart, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
-    options(props, all, top, [overlay(props), dotLayer.plugin()]),
+    options(props, all, top, times, [overlay(props), dotLayer.plugin()]),
     [times, ...aligned.values] as uPlot.AlignedData,
     box,
   );
@@ -142,7 +142,7 @@ function keys(event: KeyboardEvent, plot: uPlot, times: number[], scale: (factor
   if (max > min && times.length > 0) event.preventDefault();
 }
 
-function options(props: ChartProps, all: { min: number; max: number }, top: Top, plugins: uPlot.Plugin[]): uPlot.Options {
+function options(props: ChartProps, all: { min: number; max: number }, top: Top, times: number[], plugins: uPlot.Plugin[]): uPlot.Options {
   const stepped = uPlot.paths.stepped?.({ align: 1 });
   const axis = { stroke: () => style("--text"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line"), width: 1 } };
   const value = (_: uPlot, raw: number | null) => (raw === null ? "-" : bytes(raw));
@@ -150,8 +150,14 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
     width: 600,
     height: height(),
     plugins,
-    // All timelines of a page move together.
-    cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 }, sync: { key: "floodmark", scales: ["x", null] } },
+    cursor: {
+      drag: { x: true, y: false, setScale: true },
+      points: { show: false },
+      // All timelines of a page move together.
+      sync: { key: "floodmark", scales: ["x", null] },
+      // A value holds until the next, so the one before the cursor counts, not the nearest.
+      dataIdx: (_, __, ___, time) => Math.max(0, lastUpTo(times, time)),
+    },
     scales: {
       x: { time: false, range: (_, min, max) => (min === null || min === max ? [all.min, all.max] : [min, max]) },
       // As high as what is in sight.
@@ -162,7 +168,7 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       { ...axis, values: (_, ticks) => ticks.map(shortBytes), size: 76, splits: (_, __, low, high) => byteTicks(low, high) },
     ],
     series: [
-      { label: "time", value: (_, raw) => (raw === null ? "-" : seconds(raw, all.max)) },
+      { label: "time", value: (plot) => (pointsAt(plot) === null ? "-" : seconds(pointsAt(plot) as number, all.max)) },
       ...props.chart.series.map((series, at) => ({
         label: series.name,
         paths: stepped,
@@ -176,12 +182,18 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
     hooks: {
       setCursor: [
         (plot) => {
-          const { left } = plot.cursor;
-          if (left !== undefined && left !== null && left >= 0) props.cursor.move(plot.posToVal(left, "x") * NS);
+          const time = pointsAt(plot);
+          if (time !== null) props.cursor.move(time * NS);
         },
       ],
     },
   };
+}
+
+/** The instant under the cursor, if it is on the timeline. */
+function pointsAt(plot: uPlot): number | null {
+  const { left } = plot.cursor;
+  return left === undefined || left === null || left < 0 ? null : plot.posToVal(left, "x");
 }
 
 /** The highest value between two instants. */
