@@ -7,6 +7,8 @@ export interface Document {
   schema: "floodmark.report/1";
   program: string;
   source: string;
+  /** The command that ran, if one did. */
+  command: string | null;
   /** The instant all times count from; empty if there is none. */
   origin: string;
   /** Time from the origin to the end. */

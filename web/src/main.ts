@@ -48,6 +48,7 @@ function header(data: Document): HTMLElement {
     "header",
     {},
     make("div", { class: "bar-top" }, make("h1", { title: data.source }, name), themeButton()),
+    data.command ? make("p", { class: "command" }, data.command) : null,
     make("p", { class: "lead" }, first ?? ""),
   );
   for (const sentence of rest) head.append(make("p", {}, sentence));

@@ -100,6 +100,7 @@ fn a_recorded_run_has_output_marks_phases_and_the_peak_of_info() {
     let lines: Vec<&str> =
         document["output"]["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     assert!(lines.contains(&"</script><script>alert(1)</script>") && lines.contains(&"end"), "{lines:?}");
+    assert!(document["command"].as_str().unwrap().starts_with("sh -c"), "{}", document["command"]);
     assert_eq!(document["marks"][0]["name"], "phase two");
     let ids: Vec<&str> =
         document["tables"].as_array().unwrap().iter().map(|table| table["id"].as_str().unwrap()).collect();

@@ -35,6 +35,8 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     document.schema = SCHEMA;
     document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
     document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
+    let command = page.about.iter().find(|(name, _)| name == "command");
+    document.command = command.map(|(_, command)| cut(command));
     document.origin = first.map_or_else(String::new, format_time_ns);
     document.span = last.unwrap_or(0).saturating_sub(builder.origin_ns).max(0);
     if let Some(part) = &page.events {
