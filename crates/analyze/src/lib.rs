@@ -29,6 +29,7 @@ pub mod course;
 pub mod fold;
 pub mod fragmentation;
 pub mod growth;
+pub mod holders;
 pub mod layers;
 pub mod leaks;
 pub mod level;
@@ -39,6 +40,7 @@ pub mod narrow;
 pub mod overlay;
 pub mod run;
 pub mod scopes;
+pub mod series;
 pub mod site;
 pub mod stats;
 pub mod usage;
@@ -55,6 +57,7 @@ pub use course::{CourseFold, Courses, GroupCourse, Moment, SpaceCourseFold, Spac
 pub use fold::{End, Fold, Pass};
 pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
 pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
+pub use holders::{HolderNode, HolderSite, HolderStack, Holders, HoldersFold};
 pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
 pub use leaks::{Apart, ApartReason, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
@@ -70,6 +73,7 @@ pub use run::{
     RunMemory,
 };
 pub use scopes::ScopeRoles;
+pub use series::{SampleSeries, SeriesFold};
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};

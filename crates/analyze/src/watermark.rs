@@ -71,7 +71,7 @@ pub struct Grouping {
 /// Folds events into a [`Watermark`].
 #[derive(Clone, Debug, Default)]
 pub struct WatermarkFold {
-    options: WatermarkOptions,
+    pub(crate) options: WatermarkOptions,
     marks: [Mark; Kind::ALL.len()],
     at: At,
     /// Order number of the newest block seen.
@@ -125,7 +125,7 @@ impl WatermarkFold {
     }
 
     /// The blocks of a tally that were live at the mark, largest first.
-    fn marked<'a>(&'a self, tally: u8, end: &'a End<'_>) -> Vec<&'a Block> {
+    pub(crate) fn marked<'a>(&'a self, tally: u8, end: &'a End<'_>) -> Vec<&'a Block> {
         let mark = &self.marks[usize::from(tally)];
         let order = if let At::Ahead(_) = self.at { u64::MAX } else { mark.order };
         let live = end.live.blocks().filter(|block| block.tally == tally && block.order <= order);

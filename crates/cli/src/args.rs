@@ -32,6 +32,7 @@ Examples:
   floodmark plot run.flood -o memory.svg       Draw memory over time
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
   floodmark replay memory_log.dev0.csv         Try other allocators on it
+  floodmark report run.flood                   Look at it in a browser
   floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
 
 Inputs are traces or logs, recognized by what is in them; '-' reads standard input.";
@@ -78,6 +79,7 @@ pub(crate) enum Command {
     Check(commands::check::CheckArgs),
     Replay(commands::replay::ReplayArgs),
     Plot(commands::plot::PlotArgs),
+    Report(commands::report::ReportArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),

@@ -15,6 +15,7 @@ pub(crate) mod plot;
 pub(crate) mod read;
 pub(crate) mod repair;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod usage;
@@ -41,6 +42,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Check(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
         Command::Plot(args) => args.run(printer),
+        Command::Report(args) => args.run(printer),
         Command::Read(args) => args.run(printer),
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),

@@ -20,6 +20,7 @@ mod printer;
 mod progress;
 mod reading;
 mod recording;
+mod reporting;
 mod rules;
 mod run_memory;
 mod scopes;

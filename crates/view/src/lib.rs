@@ -7,6 +7,8 @@
 //!   through [`plain`], so nothing recorded can move the cursor, change colors or reorder a line.
 //! - [`document`] writes one report, or several, as a JSON document with a `schema`.
 //!
+//! [`html`] makes a page of its own that a browser shows.
+//!
 //! Nothing here opens a trace, prints, or computes a result.
 
 pub mod blocks;
@@ -16,6 +18,7 @@ pub mod check;
 pub mod events;
 pub mod fragmentation;
 pub mod growth;
+pub mod html;
 pub mod info;
 pub mod layers;
 pub mod layout;
@@ -38,6 +41,7 @@ mod table;
 pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
 pub use events::{EventCsv, EventJson, EventTable};
+pub use html::{EventsPart, Page, SamplesPart};
 pub use info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
 pub use layers::LayeredStats;
 pub use layout::{Layout, Palette};

@@ -143,7 +143,7 @@ impl Loss {
 }
 
 impl Caveats {
-    fn sentences(&self) -> Vec<String> {
+    pub(crate) fn sentences(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.events_selected == 0 && self.events_read > 0 {
             notes.push(format!(

@@ -226,7 +226,7 @@ fn after(time_ns: Option<i64>, start_ns: Option<i64>) -> String {
 }
 
 /// The highest sum in a sentence.
-fn headline(memory: &RunMemory, start_ns: Option<i64>) -> String {
+pub(crate) fn headline(memory: &RunMemory, start_ns: Option<i64>) -> String {
     if memory.peak_rss_bytes == 0 {
         return "No memory could be read".into();
     }
@@ -385,7 +385,7 @@ fn phase_table(phases: &[PhaseMemory], start_ns: Option<i64>, layout: &Layout) -
     table.text(layout) + &left_out((phases.len() - order.len()) as u64, layout)
 }
 
-fn phase_name(phase: &PhaseMemory) -> &str {
+pub(crate) fn phase_name(phase: &PhaseMemory) -> &str {
     phase.name.as_deref().unwrap_or(BEFORE_MARKS)
 }
 
@@ -395,7 +395,7 @@ fn signed(bytes: i64) -> String {
 }
 
 /// How a process ended, from a status as `wait` gives it: `exit 3`, `SIGKILL`.
-fn ending(status: i32) -> String {
+pub(crate) fn ending(status: i32) -> String {
     match status & 0x7f {
         0 => format!("exit {}", status >> 8 & 0xff),
         number => signal_name(number),

@@ -10,7 +10,7 @@ use crate::usage::UsagePoint;
 
 /// Holds a point back as long as later ones of the same instant may continue its way up or down.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Collapse {
+pub(crate) struct Collapse {
     /// Live bytes before the point held back.
     before: u64,
     held: Option<UsagePoint>,
@@ -19,7 +19,7 @@ pub(super) struct Collapse {
 impl Collapse {
     /// Takes the next point and returns one that is final, if there is.
     #[inline]
-    pub(super) fn push(&mut self, point: UsagePoint) -> Option<UsagePoint> {
+    pub(crate) fn push(&mut self, point: UsagePoint) -> Option<UsagePoint> {
         if let Some(held) = self.held
             && held.time_ns == point.time_ns
             && (held.live_bytes > self.before) == (point.live_bytes > held.live_bytes)
@@ -35,12 +35,12 @@ impl Collapse {
     }
 
     /// The point held back.
-    pub(super) fn held(&self) -> Option<UsagePoint> {
+    pub(crate) fn held(&self) -> Option<UsagePoint> {
         self.held
     }
 
     /// Gives up the point held back.
-    pub(super) fn take(&mut self) -> Option<UsagePoint> {
+    pub(crate) fn take(&mut self) -> Option<UsagePoint> {
         let held = self.held.take();
         if let Some(held) = held {
             self.before = held.live_bytes;

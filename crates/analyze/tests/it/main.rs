@@ -6,6 +6,7 @@ mod apart;
 mod fragmentation;
 mod golden;
 mod growth;
+mod holders;
 mod overlay;
 mod parts;
 mod random;

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 19] = [
+pub(crate) const COMMANDS: [&str; 20] = [
     "run",
     "attach",
     "import",
@@ -17,6 +17,7 @@ pub(crate) const COMMANDS: [&str; 19] = [
     "check",
     "replay",
     "plot",
+    "report",
     "read",
     "export",
     "info",

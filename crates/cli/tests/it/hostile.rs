@@ -15,9 +15,9 @@ fn is_inert(text: &str) -> bool {
 }
 
 /// Writes a trace in which every text is hostile and long.
-fn hostile_trace(test: &CliTest) {
+pub(crate) fn hostile_trace(test: &CliTest, hostile: &str) {
     let mut tables = Tables::default();
-    let text = format!("{HOSTILE}{}", "very/long/".repeat(30));
+    let text = format!("{hostile}{}", "very/long/".repeat(30));
     tables.processes.push(Process {
         id: ProcessId(1),
         pid: 7,
@@ -51,14 +51,14 @@ fn hostile_trace(test: &CliTest) {
     let mut writer = TraceWriter::create(&test.path("h.flood"), run, Overwrite::No).unwrap();
     writer.write(&batch, &tables).unwrap();
     let mut losses = Losses::default();
-    losses.add(1, HOSTILE);
+    losses.add(1, hostile);
     writer.finish(&tables, &losses).unwrap();
 }
 
 #[test]
 fn text_of_a_trace_is_inert_and_fits_in_every_command() {
     let test = CliTest::new();
-    hostile_trace(&test);
+    hostile_trace(&test, HOSTILE);
     for args in [
         &["stats", "h.flood"][..],
         &["watermark", "h.flood"],
@@ -87,7 +87,7 @@ fn text_of_a_trace_is_inert_and_fits_in_every_command() {
 #[test]
 fn json_keeps_the_text_as_it_was_recorded() {
     let test = CliTest::new();
-    hostile_trace(&test);
+    hostile_trace(&test, HOSTILE);
     let leaks = test.run(&["leaks", "h.flood", "--json"]).json();
     assert!(leaks["blocks"][0]["name"].as_str().unwrap().starts_with(HOSTILE));
     assert_eq!(leaks["losses"][0]["reason"], HOSTILE);

@@ -21,6 +21,7 @@ mod peak_stack;
 mod plotting;
 mod recording;
 mod replay;
+mod report;
 mod running;
 mod samples;
 mod stacks;

@@ -1,0 +1,105 @@
+//! A report as one HTML file that needs nothing else.
+//!
+//! [`Page::html`] puts results into the page that `web/` builds (`assets/report.html`): a document of
+//! JSON, whose form is in `data` here and in `web/src/data.ts` there, and columns of figures beside it.
+//! The page shows what is in that document and computes nothing of its own, so another host can hand it
+//! the same document in another way.
+//!
+//! Text of traces is untrusted: it passes through [`plain`](crate::plain), is escaped in JSON and in HTML
+//! so that it cannot end an element, and the page's own policy allows no script but its own.
+
+mod build;
+#[cfg(test)]
+mod bundle;
+mod data;
+mod encode;
+mod events;
+mod output;
+mod page;
+mod samples;
+
+use floodmark_analyze::{Holders, Leaks, Mark, RunMemory, SampleSeries, Stats, Usage, Watermark};
+use floodmark_event::SubjectRow;
+use std::collections::BTreeMap;
+
+pub use self::output::OutputLines;
+use crate::report::{Caveats, Loss};
+
+/// Most stacks that a page has room for.
+pub const MOST_STACKS: usize = 300;
+
+/// All that a page shows.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// File or trace as the user named it.
+    pub source: String,
+    /// What is known of the run: names and values.
+    pub about: Vec<(String, String)>,
+    /// What is known to be missing.
+    pub losses: Vec<Loss>,
+    /// Allocations and frees, if there are any.
+    pub events: Option<EventsPart>,
+    /// What was seen from outside, if there is anything.
+    pub samples: Option<SamplesPart>,
+}
+
+/// What allocations and frees tell.
+#[derive(Clone, Debug, Default)]
+pub struct EventsPart {
+    /// Counters and sizes.
+    pub stats: Stats,
+    /// Live bytes over time.
+    pub usage: Usage,
+    /// The highest point.
+    pub watermark: Watermark,
+    /// Who held it.
+    pub holders: Holders,
+    /// What never came back.
+    pub leaks: Leaks,
+    /// What makes figures less certain.
+    pub caveats: Caveats,
+}
+
+/// What was seen from outside.
+#[derive(Clone, Debug, Default)]
+pub struct SamplesPart {
+    /// How much memory the run took.
+    pub memory: RunMemory,
+    /// What was observed.
+    pub subjects: BTreeMap<u64, SubjectRow>,
+    /// Lines over time.
+    pub series: Vec<SampleSeries>,
+    /// Where phases begin.
+    pub marks: Vec<Mark>,
+    /// What the command wrote.
+    pub output: OutputLines,
+    /// Stacks that were taken, in order.
+    pub stacks: Vec<StackAt>,
+    /// Stacks that are left out.
+    pub stacks_omitted: u64,
+}
+
+/// A stack that was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackAt {
+    /// When.
+    pub time_ns: i64,
+    /// Whose.
+    pub process: String,
+    /// Number of the process.
+    pub pid: u64,
+    /// Number of the thread.
+    pub thread: u64,
+    /// Why it was taken.
+    pub reason: &'static str,
+    /// Frames, innermost first.
+    pub frames: Vec<String>,
+}
+
+impl Page {
+    /// The file.
+    pub fn html(&self) -> String {
+        let (document, columns) = build::document(self);
+        page::fill(&document, &columns)
+    }
+}

@@ -1,0 +1,187 @@
+//! Builds the document: interns texts and stacks, encodes columns, and asks each part for what it has.
+
+use std::collections::HashMap;
+
+use floodmark_analyze::UsagePoint;
+use floodmark_event::units::format_time_ns;
+
+use super::data::{Cell, CellKind, Column, Document, Finding, Head, SCHEMA, Series, Table, Weight};
+use super::{Page, encode, events, samples};
+use crate::plain;
+
+/// Rows of a table that a page has room for.
+pub(super) const MOST_ROWS: usize = 1000;
+/// Characters of a text; what is longer is cut.
+const LONGEST_TEXT: usize = 600;
+
+/// A document that grows.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    pub(super) document: Document,
+    origin_ns: i64,
+    columns: Vec<String>,
+    string_ids: HashMap<String, u32>,
+    stack_ids: HashMap<Vec<u32>, usize>,
+}
+
+/// Makes the document of a page, and the columns it points to.
+pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
+    let mut builder = Builder::default();
+    let spans = [page.events.as_ref().and_then(events::span), page.samples.as_ref().and_then(samples::span)];
+    let first = spans.into_iter().flatten().map(|(first, _)| first).min();
+    let last = spans.into_iter().flatten().map(|(_, last)| last).max();
+    builder.origin_ns = first.unwrap_or(0);
+    let document = &mut builder.document;
+    document.schema = SCHEMA;
+    document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
+    document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
+    let command = page.about.iter().find(|(name, _)| name == "command");
+    document.command = command.map(|(_, command)| cut(command));
+    document.origin = first.map_or_else(String::new, format_time_ns);
+    document.span = last.unwrap_or(0).saturating_sub(builder.origin_ns).max(0);
+    if let Some(part) = &page.events {
+        events::add(&mut builder, part);
+    }
+    if let Some(part) = &page.samples {
+        samples::add(&mut builder, part);
+    }
+    if page.samples.is_none() && page.events.is_none() {
+        builder.document.summary.push("Nothing was recorded.".into());
+    }
+    for loss in &page.losses {
+        builder.find(Weight::Doubtful, loss.sentence());
+    }
+    builder.document.findings.sort_by_key(|finding| finding.level as u8);
+    about(&mut builder, page);
+    (builder.document, builder.columns)
+}
+
+fn about(builder: &mut Builder, page: &Page) {
+    if page.about.is_empty() {
+        return;
+    }
+    let rows = page.about.iter().map(|(name, value)| vec![name.as_str().into(), cut(value).into()]);
+    let rows = rows.collect();
+    let columns = heads([("what", CellKind::Text), ("value", CellKind::Code)]);
+    let table = Table { id: "about", title: "About this run".into(), columns, rows, ..Table::default() };
+    builder.document.tables.push(table);
+}
+
+/// Heads of columns.
+pub(super) fn heads<const N: usize>(heads: [(&'static str, CellKind); N]) -> Vec<Head> {
+    heads.map(|(name, kind)| Head { name, kind }).into()
+}
+
+/// A harmless text of bounded length.
+pub(super) fn cut(text: &str) -> String {
+    let text = plain(text);
+    match text.char_indices().nth(LONGEST_TEXT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.into_owned(),
+    }
+}
+
+impl Builder {
+    /// A time as the page knows it.
+    pub(super) fn time(&self, time_ns: i64) -> i64 {
+        time_ns.saturating_sub(self.origin_ns)
+    }
+
+    /// A time in a table.
+    pub(super) fn time_cell(&self, time_ns: Option<i64>) -> Cell {
+        time_ns.map(|time_ns| self.time(time_ns)).into()
+    }
+
+    /// Index of a text.
+    pub(super) fn string(&mut self, text: &str) -> u32 {
+        let text = cut(text);
+        let strings = &mut self.document.strings;
+        *self.string_ids.entry(text).or_insert_with_key(|text| {
+            strings.push(text.clone());
+            strings.len() as u32 - 1
+        })
+    }
+
+    /// Index of a stack.
+    pub(super) fn stack(&mut self, frames: &[String]) -> usize {
+        let frames: Vec<u32> = frames.iter().map(|frame| self.string(frame)).collect();
+        let stacks = &mut self.document.stacks;
+        *self.stack_ids.entry(frames).or_insert_with_key(|frames| {
+            stacks.push(frames.clone());
+            stacks.len() - 1
+        })
+    }
+
+    /// Adds a column.
+    pub(super) fn column(&mut self, numbers: impl ExactSizeIterator<Item = i64>) -> Column {
+        let length = numbers.len();
+        self.columns.push(encode::column(numbers));
+        Column { column: self.columns.len() - 1, length }
+    }
+
+    /// A line of a chart, which holds its last value up to `end_ns`.
+    pub(super) fn series(&mut self, name: &str, points: &[UsagePoint], end_ns: Option<i64>) -> Series {
+        let mut points = points.to_vec();
+        if let (Some(last), Some(end_ns)) = (points.last().copied(), end_ns)
+            && end_ns > last.time_ns
+        {
+            points.push(UsagePoint { time_ns: end_ns, ..last });
+        }
+        // A log keeps the order of its lines even where its clock goes back; an axis does not.
+        let mut latest = i64::MIN;
+        let times: Vec<i64> = points
+            .iter()
+            .map(|point| {
+                latest = latest.max(self.time(point.time_ns));
+                latest
+            })
+            .collect();
+        let values = points.iter().map(|point| i64::try_from(point.live_bytes).unwrap_or(i64::MAX));
+        Series {
+            name: cut(name),
+            times: self.column(times.into_iter()),
+            values: self.column(values.collect::<Vec<_>>().into_iter()),
+        }
+    }
+
+    /// Says something worth looking at.
+    pub(super) fn find(&mut self, level: Weight, text: impl AsRef<str>) {
+        let text = cut(text.as_ref());
+        self.document.findings.push(Finding { level, text });
+    }
+
+    /// Says something in the first lines.
+    pub(super) fn tell(&mut self, sentence: &str) {
+        let mut sentence = cut(sentence);
+        if !sentence.ends_with(['.', '…']) {
+            sentence.push('.');
+        }
+        self.document.summary.push(sentence);
+    }
+
+    /// Adds a table, unless it is empty.
+    pub(super) fn table(&mut self, mut table: Table) {
+        if table.rows.is_empty() {
+            return;
+        }
+        table.omitted += table.rows.len().saturating_sub(MOST_ROWS) as u64;
+        table.rows.truncate(MOST_ROWS);
+        if table.details.iter().all(Vec::is_empty) {
+            table.details.clear();
+        }
+        table.details.truncate(MOST_ROWS);
+        self.document.tables.push(table);
+    }
+}
+
+/// How the points of lines were chosen.
+pub(super) fn reduction_note(interval_ns: Option<u64>) -> String {
+    use floodmark_event::units::format_duration_ns;
+    match interval_ns {
+        None => "Every change is drawn.".into(),
+        Some(ns) => format!(
+            "Reduced: of every {} the lowest, the highest and the last value are drawn; every peak is exact.",
+            format_duration_ns(ns)
+        ),
+    }
+}

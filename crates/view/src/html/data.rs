@@ -1,0 +1,222 @@
+//! What a page gets to show. `web/src/data.ts` says the same in its language; change both.
+//!
+//! Times are nanoseconds since the origin, because a browser's numbers cannot hold those since 1970.
+//! Texts that come more than once are indices into `strings`. Long lists of figures are columns: see
+//! `encode`. Nothing here is text that acts: all of it has passed through `plain`.
+
+use serde::Serialize;
+
+/// Name and version of the form.
+pub(super) const SCHEMA: &str = "floodmark.report/1";
+
+/// The document.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Document {
+    pub(super) schema: &'static str,
+    /// Who made it.
+    pub(super) program: String,
+    /// What it is about.
+    pub(super) source: String,
+    /// The command that ran, if one did.
+    pub(super) command: Option<String>,
+    /// The instant all times count from, and the time up to the end.
+    pub(super) origin: String,
+    pub(super) span: i64,
+    /// What is to be known first, in sentences.
+    pub(super) summary: Vec<String>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) charts: Vec<Chart>,
+    pub(super) marks: Vec<MarkAt>,
+    pub(super) tree: Option<Tree>,
+    pub(super) tables: Vec<Table>,
+    pub(super) dots: Vec<Dot>,
+    pub(super) output: Option<Output>,
+    /// Frames of stacks, innermost first, as indices into `strings`.
+    pub(super) stacks: Vec<Vec<u32>>,
+    pub(super) strings: Vec<String>,
+}
+
+/// Where a column is, and how long.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Column {
+    pub(super) column: usize,
+    pub(super) length: usize,
+}
+
+/// Something to look at.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    pub(super) level: Weight,
+    pub(super) text: String,
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Weight {
+    /// Something is wrong.
+    Bad,
+    /// Figures are less certain.
+    Doubtful,
+    /// Good to know.
+    Note,
+}
+
+/// Lines over time.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Chart {
+    pub(super) title: String,
+    /// How points were chosen.
+    pub(super) note: String,
+    pub(super) series: Vec<Series>,
+    /// The highest point, as results state it: it may lie above all points.
+    pub(super) peak: Option<PeakAt>,
+    /// Whether stacks are dots in it.
+    pub(super) dots: bool,
+}
+
+/// A step function: each value holds until the next.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) times: Column,
+    pub(super) values: Column,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PeakAt {
+    pub(super) time: i64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MarkAt {
+    pub(super) time: i64,
+    pub(super) name: String,
+}
+
+/// Who held memory: nodes, parents before children.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Tree {
+    pub(super) title: String,
+    pub(super) note: String,
+    pub(super) total: u64,
+    /// Index of the parent plus one; 0 for none.
+    pub(super) parents: Column,
+    pub(super) texts: Column,
+    pub(super) bytes: Column,
+    pub(super) blocks: Column,
+}
+
+/// A table that can be sorted and searched.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Table {
+    pub(super) id: &'static str,
+    pub(super) title: String,
+    pub(super) note: String,
+    pub(super) columns: Vec<Head>,
+    pub(super) rows: Vec<Vec<Cell>>,
+    /// Stacks of each row; empty if no row has any.
+    pub(super) details: Vec<Vec<Detail>>,
+    /// Rows that are left out.
+    pub(super) omitted: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Head {
+    pub(super) name: &'static str,
+    pub(super) kind: CellKind,
+}
+
+/// What cells of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CellKind {
+    Text,
+    /// Names of programs, functions and places.
+    Code,
+    Bytes,
+    Count,
+    /// From 0 to 1.
+    Share,
+    /// Nanoseconds.
+    Duration,
+    /// Nanoseconds since the origin.
+    Time,
+    /// A number that is only a name.
+    Number,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Cell {
+    Text(String),
+    Whole(u64),
+    Signed(i64),
+    Real(f64),
+    Nothing(()),
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Detail {
+    pub(super) text: String,
+    /// Index into `stacks`.
+    pub(super) stack: usize,
+}
+
+/// A stack that was taken at an instant.
+#[derive(Debug, Serialize)]
+pub(super) struct Dot {
+    pub(super) time: i64,
+    pub(super) who: String,
+    pub(super) reason: &'static str,
+    pub(super) stack: usize,
+}
+
+/// What a command wrote.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Output {
+    pub(super) note: String,
+    pub(super) times: Column,
+    /// 1 for standard output, 2 for standard error, 3 for a terminal.
+    pub(super) streams: Column,
+    pub(super) lines: Vec<String>,
+    /// Lines are left out before this one.
+    pub(super) gap: Option<usize>,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(crate::plain(&text).into_owned())
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(crate::plain(text).into_owned())
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(number: u64) -> Self {
+        Self::Whole(number)
+    }
+}
+
+impl From<i64> for Cell {
+    fn from(number: i64) -> Self {
+        Self::Signed(number)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(cell: Option<T>) -> Self {
+        cell.map_or(Self::Nothing(()), Into::into)
+    }
+}

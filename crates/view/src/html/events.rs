@@ -1,0 +1,415 @@
+//! What allocations and frees tell, as the page shows it.
+
+use std::fmt::Write as _;
+
+use floodmark_analyze::{BlockInfo, GroupBy, Verdict};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
+
+use super::EventsPart;
+use super::build::{Builder, cut, heads, reduction_note};
+use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Table, Tree, Weight};
+use crate::blocks::NO_SITE;
+use crate::figures::{bytes_exactly, counted, mean_bytes, percent};
+
+/// Sites that are findings of their own.
+const LEAKS_TOLD: usize = 5;
+
+/// First and last instant.
+pub(super) fn span(part: &EventsPart) -> Option<(i64, i64)> {
+    let first = part.stats.first_time_ns?;
+    Some((first, part.usage.end_time_ns.or(part.stats.last_time_ns)?.max(first)))
+}
+
+/// Adds all of it.
+pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
+    summary(builder, part);
+    findings(builder, part);
+    chart(builder, part);
+    tree(builder, part);
+    sites(builder, part);
+    groups(builder, part);
+    blocks(builder, part);
+    leaks(builder, part);
+    sizes(builder, part);
+    ledgers(builder, part);
+    facts(builder, part);
+}
+
+fn summary(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    let (Some(first), Some(last)) = (stats.first_time_ns, stats.last_time_ns) else {
+        let read = part.caveats.events_read;
+        builder.tell(if read == 0 { "No events were recorded" } else { "No event is selected" });
+        return;
+    };
+    if let Some(peak_ns) = stats.peak_time_ns {
+        let after = format_duration_ns(peak_ns.saturating_sub(first).max(0) as u64);
+        let bound = if stats.peak_exact { "" } else { "at most " };
+        builder.tell(&format!(
+            "Memory rose to {bound}{} in {} at {}, {after} after the start",
+            bytes_exactly(stats.peak_bytes),
+            counted(stats.peak_blocks, "block"),
+            format_time_ns(peak_ns),
+        ));
+    } else {
+        builder.tell("No memory was allocated");
+    }
+    if let Some(site) = part.holders.sites.first().filter(|site| site.site != NO_SITE) {
+        builder.tell(&format!(
+            "At that moment {} of it ({}) was held by {}",
+            percent(site.share),
+            format_bytes(site.bytes),
+            site.site
+        ));
+    }
+    builder.tell(&format!(
+        "{} in {}: {}, {}, {}",
+        counted(stats.events, "event"),
+        format_duration_ns(last.saturating_sub(first).max(0) as u64),
+        counted(stats.allocations, "allocation"),
+        counted(stats.frees, "free"),
+        counted(stats.failures, "failure"),
+    ));
+    let leaks = &part.leaks;
+    if leaks.leaked_blocks > 0 {
+        builder.tell(&format!(
+            "{} in {} was never freed",
+            format_bytes(leaks.leaked_bytes),
+            counted(leaks.leaked_blocks, "block")
+        ));
+    } else if stats.allocations > 0 {
+        builder.tell("Nothing leaked");
+    }
+}
+
+fn findings(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    if stats.failures > 0 {
+        builder.find(
+            Weight::Bad,
+            format!(
+                "{} failed; the largest asked for {}.",
+                counted(stats.failures, "allocation"),
+                format_bytes(stats.largest_failure_bytes)
+            ),
+        );
+    }
+    let proven = part.leaks.groups.iter().filter(|group| group.verdict == Verdict::Leak);
+    for group in proven.take(LEAKS_TOLD) {
+        let blocks = counted(group.blocks, "block");
+        let bytes = format_bytes(group.bytes);
+        builder.find(Weight::Bad, format!("{} leaks {bytes} in {blocks}: {}.", group.site, group.reason));
+    }
+    for apart in &part.leaks.apart {
+        builder.find(Weight::Note, format!("{} in {}.", format_bytes(apart.bytes), apart.why));
+    }
+    for other in &stats.others {
+        builder.find(
+            Weight::Note,
+            format!(
+                "{} memory is not included in the figures: peak {}, {} live at the end.",
+                other.kind.name(),
+                format_bytes(other.peak_bytes),
+                format_bytes(other.live_bytes)
+            ),
+        );
+    }
+    for sentence in part.caveats.sentences() {
+        builder.find(Weight::Doubtful, sentence);
+    }
+}
+
+fn chart(builder: &mut Builder, part: &EventsPart) {
+    let usage = &part.usage;
+    let names: Vec<&str> = usage.kinds.iter().map(|kind| kind.name()).collect();
+    let name = if names.is_empty() { "live bytes".to_owned() } else { names.join(" + ") };
+    let mut series = vec![builder.series(&name, &usage.points, usage.end_time_ns)];
+    for other in usage.others.iter().filter(|other| !other.points.is_empty()) {
+        series.push(builder.series(other.kind.name(), &other.points, usage.end_time_ns));
+    }
+    let peak = usage.peak_time_ns.map(|at| PeakAt { time: builder.time(at), bytes: usage.peak_bytes });
+    let note = reduction_note(usage.interval_ns);
+    builder.document.charts.push(Chart { title: "Live bytes".into(), note, series, peak, dots: false });
+}
+
+fn tree(builder: &mut Builder, part: &EventsPart) {
+    let nodes = &part.holders.nodes;
+    if nodes.is_empty() {
+        return;
+    }
+    let texts: Vec<i64> = nodes.iter().map(|node| i64::from(builder.string(&node.text))).collect();
+    let title =
+        if part.holders.has_stacks { "Live bytes at the peak, by stack" } else { "Live bytes at the peak" };
+    let mut note = if part.holders.has_stacks {
+        "Callers above, callees below; as wide as the bytes they held.".to_owned()
+    } else {
+        "There are no stacks in this log: by thread, stream and size, or by name.".to_owned()
+    };
+    if part.holders.nodes_omitted > 0 {
+        let omitted = format_count(part.holders.nodes_omitted);
+        let _ = write!(note, " {omitted} calls that held too little to be seen are left out.");
+    }
+    let whole = |numbers: Vec<u64>| {
+        numbers.into_iter().map(|number| i64::try_from(number).unwrap_or(i64::MAX)).collect::<Vec<_>>()
+    };
+    builder.document.tree = Some(Tree {
+        title: title.into(),
+        note,
+        total: part.watermark.reported_bytes,
+        parents: builder.column(
+            nodes
+                .iter()
+                .map(|node| node.parent.map_or(0, |parent| i64::from(parent) + 1))
+                .collect::<Vec<_>>()
+                .into_iter(),
+        ),
+        texts: builder.column(texts.into_iter()),
+        bytes: builder.column(whole(nodes.iter().map(|node| node.bytes).collect()).into_iter()),
+        blocks: builder.column(whole(nodes.iter().map(|node| node.blocks).collect()).into_iter()),
+    });
+}
+
+fn sites(builder: &mut Builder, part: &EventsPart) {
+    let mut table = Table {
+        id: "sites",
+        title: "Who held memory at the peak".into(),
+        note: "By site: the innermost place in the program's own code. A row opens to its stacks.".into(),
+        columns: heads([
+            ("site", CellKind::Code),
+            ("bytes", CellKind::Bytes),
+            ("share", CellKind::Share),
+            ("blocks", CellKind::Count),
+            ("stacks", CellKind::Count),
+        ]),
+        ..Table::default()
+    };
+    for site in &part.holders.sites {
+        let stacks = site.stacks.len() as u64 + site.stacks_omitted;
+        let details = site.stacks.iter().map(|stack| Detail {
+            text: format!("{} in {}", format_bytes(stack.bytes), counted(stack.blocks, "block")),
+            stack: builder.stack(&stack.stack),
+        });
+        table.details.push(details.collect());
+        table.rows.push(vec![
+            cut(&site.site).into(),
+            site.bytes.into(),
+            site.share.into(),
+            site.blocks.into(),
+            stacks.into(),
+        ]);
+    }
+    builder.table(table);
+}
+
+fn groups(builder: &mut Builder, part: &EventsPart) {
+    for grouping in &part.watermark.groups {
+        // One group says nothing that the peak itself does not.
+        if grouping.groups.len() < 2 {
+            continue;
+        }
+        let (id, title) = match grouping.by {
+            GroupBy::Thread => ("threads", "The peak by thread"),
+            GroupBy::Stream => ("streams", "The peak by stream"),
+            GroupBy::Size => ("block-sizes", "The peak by size of block"),
+            GroupBy::Device => ("devices", "The peak by device"),
+            GroupBy::Process => ("processes-held", "The peak by process"),
+            GroupBy::Name => ("names", "The peak by name"),
+            _ => continue,
+        };
+        let by_size = grouping.by == GroupBy::Size;
+        let kind = if by_size { CellKind::Bytes } else { CellKind::Code };
+        let rows = grouping.groups.iter().map(|group| {
+            let key = match group.key.parse::<u64>() {
+                Ok(bytes) if by_size => Cell::from(bytes),
+                _ => cut(&group.key).into(),
+            };
+            vec![key, group.bytes.into(), group.share.into(), group.blocks.into()]
+        });
+        let rows = rows.collect();
+        let columns = heads([
+            (grouping.by.name(), kind),
+            ("bytes", CellKind::Bytes),
+            ("share", CellKind::Share),
+            ("blocks", CellKind::Count),
+        ]);
+        builder.table(Table { id, title: title.into(), columns, rows, ..Table::default() });
+    }
+}
+
+fn blocks(builder: &mut Builder, part: &EventsPart) {
+    let mut table = Table {
+        id: "blocks",
+        title: "Largest blocks at the peak".into(),
+        columns: heads([
+            ("bytes", CellKind::Bytes),
+            ("address", CellKind::Code),
+            ("allocated", CellKind::Time),
+            ("thread", CellKind::Number),
+            ("stream", CellKind::Code),
+            ("site or name", CellKind::Code),
+        ]),
+        omitted: part.watermark.blocks_omitted,
+        ..Table::default()
+    };
+    // A column of nothing says nothing.
+    let is_placed = |block: &BlockInfo| block.site != NO_SITE || block.name.is_some();
+    let has_places = part.watermark.blocks.iter().any(is_placed);
+    if !has_places {
+        table.columns.pop();
+    }
+    for block in &part.watermark.blocks {
+        table.details.push(details(builder, block));
+        let site = match &block.name {
+            Some(name) if block.site == NO_SITE => name,
+            _ => &block.site,
+        };
+        let mut row: Vec<Cell> = vec![
+            block.bytes.into(),
+            format!("{:#x}", block.address).into(),
+            builder.time_cell(Some(block.time_ns)),
+            block.thread.into(),
+            format!("{:#x}", block.stream).into(),
+        ];
+        row.extend(has_places.then(|| cut(site).into()));
+        table.rows.push(row);
+    }
+    builder.table(table);
+}
+
+fn details(builder: &mut Builder, block: &BlockInfo) -> Vec<Detail> {
+    if block.stack.is_empty() {
+        return Vec::new();
+    }
+    vec![Detail { text: format_bytes(block.bytes), stack: builder.stack(&block.stack) }]
+}
+
+fn leaks(builder: &mut Builder, part: &EventsPart) {
+    let leaks = &part.leaks;
+    let mut table = Table {
+        id: "leaks",
+        title: "Never freed".into(),
+        note: "A leak is what a site kept that frees most of its blocks; a candidate is what was live at the \
+               end, and nothing says that it would have been freed. A row opens to the stack of its largest block."
+            .into(),
+        columns: heads([
+            ("site", CellKind::Code),
+            ("verdict", CellKind::Text),
+            ("bytes", CellKind::Bytes),
+            ("share", CellKind::Share),
+            ("blocks", CellKind::Count),
+            ("oldest", CellKind::Duration),
+            ("why", CellKind::Text),
+        ]),
+        ..Table::default()
+    };
+    for group in &leaks.groups {
+        let largest = leaks.blocks.iter().find(|leaked| leaked.block.site == group.site);
+        table.details.push(largest.map_or_else(Vec::new, |leaked| details(builder, &leaked.block)));
+        table.rows.push(vec![
+            cut(&group.site).into(),
+            group.verdict.name().into(),
+            group.bytes.into(),
+            group.share.into(),
+            group.blocks.into(),
+            group.oldest_age_ns.into(),
+            group.reason.as_str().into(),
+        ]);
+    }
+    builder.table(table);
+}
+
+fn sizes(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    let all = stats.size.count.max(1) as f64;
+    let rows = stats.histogram.iter().map(|bar| {
+        vec![
+            bar.from_bytes.into(),
+            bar.to_bytes.into(),
+            bar.count.into(),
+            (bar.count as f64 / all).into(),
+            bar.bytes.into(),
+        ]
+    });
+    let size = &stats.size;
+    let whole = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), format_bytes);
+    builder.table(Table {
+        id: "sizes",
+        title: "Sizes of allocations".into(),
+        note: format!(
+            "Smallest {}, median {}, mean {}, largest {}.",
+            whole(size.min),
+            mean_bytes(size.p50),
+            mean_bytes(size.mean),
+            whole(size.max)
+        ),
+        columns: heads([
+            ("from", CellKind::Bytes),
+            ("below", CellKind::Bytes),
+            ("allocations", CellKind::Count),
+            ("share", CellKind::Share),
+            ("bytes", CellKind::Bytes),
+        ]),
+        rows: rows.collect(),
+        ..Table::default()
+    });
+}
+
+fn ledgers(builder: &mut Builder, part: &EventsPart) {
+    if part.stats.ledgers.len() < 2 {
+        return;
+    }
+    let rows = part.stats.ledgers.iter().map(|ledger| {
+        vec![
+            u64::from(ledger.process).into(),
+            ledger.device.map(i64::from).into(),
+            ledger.kind.name().into(),
+            ledger.resource.as_deref().into(),
+            ledger.peak_bytes.into(),
+            ledger.live_bytes.into(),
+            ledger.allocations.into(),
+            ledger.failures.into(),
+        ]
+    });
+    let rows = rows.collect();
+    builder.table(Table {
+        id: "ledgers",
+        title: "By process, device, kind and resource".into(),
+        columns: heads([
+            ("process", CellKind::Number),
+            ("device", CellKind::Number),
+            ("kind", CellKind::Text),
+            ("resource", CellKind::Code),
+            ("peak", CellKind::Bytes),
+            ("live at the end", CellKind::Bytes),
+            ("allocations", CellKind::Count),
+            ("failures", CellKind::Count),
+        ]),
+        rows,
+        ..Table::default()
+    });
+}
+
+fn facts(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let mut fact = |name: &str, value: String| rows.push(vec![name.into(), value.into()]);
+    fact("peak", bytes_exactly(stats.peak_bytes));
+    fact("blocks at the peak", format_count(stats.peak_blocks));
+    fact("most blocks at once", format_count(stats.most_blocks));
+    fact(
+        "live at the end",
+        format!("{} in {}", bytes_exactly(stats.live_bytes), counted(stats.live_blocks, "block")),
+    );
+    fact("allocated in all", bytes_exactly(stats.total_bytes));
+    fact("allocations", format_count(stats.allocations));
+    fact("frees", format_count(stats.frees));
+    fact("failures", format_count(stats.failures));
+    if stats.cross_thread_frees > 0 {
+        fact("frees by another thread", format_count(stats.cross_thread_frees));
+    }
+    if stats.address_reuses > 0 {
+        fact("allocations at a re-used address", format_count(stats.address_reuses));
+    }
+    let columns = heads([("what", CellKind::Text), ("value", CellKind::Text)]);
+    builder.table(Table { id: "facts", title: "Figures".into(), columns, rows, ..Table::default() });
+}

@@ -1,0 +1,99 @@
+//! Puts a document into the page, and beside it what can be read where scripts do not run.
+
+use std::fmt::Write as _;
+
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
+
+use super::data::{Cell, CellKind, Document, Table};
+use super::encode;
+use crate::figures::percent;
+
+/// The page, as `web/` builds it.
+const SHELL: &str = include_str!("../../assets/report.html");
+/// What is put in place of these.
+const TITLE: &str = "%FLOODMARK_TITLE%";
+const STATIC: &str = "<!--floodmark:static-->";
+const DATA: &str = "<!--floodmark:data-->";
+
+/// Rows of a table where scripts do not run.
+const STATIC_ROWS: usize = 20;
+
+/// Fills the page.
+pub(super) fn fill(document: &Document, columns: &[String]) -> String {
+    let (head, rest) = SHELL.split_once(TITLE).expect("the page has a place for its title");
+    let (middle, rest) = rest.split_once(STATIC).expect("the page has a place for what needs no script");
+    let (before, after) = rest.split_once(DATA).expect("the page has a place for its data");
+    let mut html = String::with_capacity(SHELL.len() + columns.iter().map(String::len).sum::<usize>());
+    html.push_str(head);
+    html.push_str(&encode::text(&document.source));
+    html.push_str(middle);
+    html.push_str(&without_script(document));
+    html.push_str(before);
+    let json = encode::json(document);
+    let _ = writeln!(html, "<script type=\"application/json\" id=\"floodmark-data\">{json}</script>");
+    for (at, column) in columns.iter().enumerate() {
+        let _ = writeln!(
+            html,
+            "<script type=\"application/octet-stream\" id=\"floodmark-column-{at}\">{column}</script>"
+        );
+    }
+    html.push_str(after);
+    html
+}
+
+fn without_script(document: &Document) -> String {
+    let mut html = String::new();
+    let _ = write!(html, "<h1>{}</h1>", encode::text(&document.source));
+    for sentence in &document.summary {
+        let _ = write!(html, "<p>{}</p>", encode::text(sentence));
+    }
+    if !document.findings.is_empty() {
+        html.push_str("<ul>");
+        for finding in &document.findings {
+            let _ = write!(html, "<li>{}</li>", encode::text(&finding.text));
+        }
+        html.push_str("</ul>");
+    }
+    for table in &document.tables {
+        static_table(&mut html, table);
+    }
+    html
+}
+
+fn static_table(html: &mut String, table: &Table) {
+    let _ = write!(html, "<table><caption>{}</caption><thead><tr>", encode::text(&table.title));
+    for head in &table.columns {
+        let _ = write!(html, "<th scope=\"col\">{}</th>", encode::text(head.name));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for row in table.rows.iter().take(STATIC_ROWS) {
+        html.push_str("<tr>");
+        for (cell, head) in row.iter().zip(&table.columns) {
+            let _ = write!(html, "<td>{}</td>", encode::text(&cell_text(cell, head.kind)));
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table>");
+    let more = table.rows.len().saturating_sub(STATIC_ROWS) as u64 + table.omitted;
+    if more > 0 {
+        let _ = write!(html, "<p>… and {} more.</p>", format_count(more));
+    }
+}
+
+fn cell_text(cell: &Cell, kind: CellKind) -> String {
+    match (cell, kind) {
+        (Cell::Nothing(()), _) => "-".into(),
+        (Cell::Text(text), _) => text.clone(),
+        (Cell::Real(share), _) => percent(*share),
+        (Cell::Whole(bytes), CellKind::Bytes) => format_bytes(*bytes),
+        (Cell::Whole(ns), CellKind::Duration) => format_duration_ns(*ns),
+        (Cell::Whole(number), CellKind::Number) => number.to_string(),
+        (Cell::Whole(count), _) => format_count(*count),
+        (Cell::Signed(bytes), CellKind::Bytes) => format_signed_bytes(*bytes),
+        (Cell::Signed(ns), CellKind::Time) if *ns < 0 => {
+            format!("-{}", format_duration_ns(ns.unsigned_abs()))
+        }
+        (Cell::Signed(ns), CellKind::Time) => format!("+{}", format_duration_ns(ns.unsigned_abs())),
+        (Cell::Signed(number), _) => number.to_string(),
+    }
+}

@@ -1,0 +1,377 @@
+//! What was seen from outside, as the page shows it.
+
+use std::cmp::Reverse;
+
+use floodmark_analyze::{ProcessMemory, SampleSeries};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
+use floodmark_event::{Metric, SubjectKind};
+
+use super::SamplesPart;
+use super::build::{Builder, cut, heads, reduction_note};
+use super::data::{Cell, CellKind, Chart, Detail, Dot, MarkAt, Output, PeakAt, Table, Weight};
+use crate::figures::{counted, percent};
+use crate::run::{ending, headline, phase_name};
+
+/// Lines of single processes in a chart.
+const LINES: usize = 8;
+/// Most marks that a page has room for.
+const MARKS: usize = 1000;
+
+/// First and last instant.
+pub(super) fn span(part: &SamplesPart) -> Option<(i64, i64)> {
+    let points =
+        part.series.iter().flat_map(|series| series.points.first().into_iter().chain(series.points.last()));
+    let times = || {
+        let memory = [part.memory.first_time_ns, part.memory.last_time_ns].into_iter().flatten();
+        let output = part.output.lines().map(|line| line.time_ns);
+        memory.chain(points.clone().map(|point| point.time_ns)).chain(output)
+    };
+    Some((times().min()?, times().max()?))
+}
+
+/// Adds all of it.
+pub(super) fn add(builder: &mut Builder, part: &SamplesPart) {
+    summary(builder, part);
+    findings(builder, part);
+    resident(builder, part);
+    device_chart(builder, part);
+    other_charts(builder, part);
+    marks(builder, part);
+    dots(builder, part);
+    processes(builder, part);
+    phases(builder, part);
+    devices(builder, part);
+    output(builder, part);
+}
+
+fn summary(builder: &mut Builder, part: &SamplesPart) {
+    let memory = &part.memory;
+    if memory.peak_rss_bytes > 0 {
+        builder.tell(&headline(memory, memory.first_time_ns));
+    }
+    if let Some(pss) = memory.peak_pss_bytes {
+        let pss = format_bytes(pss);
+        builder.tell(&format!("At most {pss} where memory that processes share counts once"));
+    }
+    if let (Some(first), Some(last)) = (memory.first_time_ns, memory.last_time_ns) {
+        let span = format_duration_ns(last.saturating_sub(first).max(0) as u64);
+        let most = memory.most_processes.map(|most| format!(", at most {} at once", format_count(most)));
+        let processes = match memory.processes {
+            1 => "1 process".to_owned(),
+            count => format!("{} processes", format_count(count)),
+        };
+        if memory.processes > 0 {
+            builder.tell(&format!("{processes}{} in {span}", most.unwrap_or_default()));
+        }
+    }
+    if let Some(process) = memory.process_list.first().filter(|_| memory.processes > 1) {
+        builder.tell(&format!(
+            "The largest was {} ({}) with {}",
+            process.name,
+            process.pid,
+            format_bytes(process.peak_rss_bytes)
+        ));
+    }
+    for device in &memory.devices {
+        let of = device.total_bytes.map(|bytes| format!(" of {}", format_bytes(bytes))).unwrap_or_default();
+        let name = if device.name.is_empty() { String::new() } else { format!(" ({})", device.name) };
+        let peak = format_bytes(device.peak_bytes);
+        builder.tell(&format!("Device {}{name} had {peak}{of} in use at most", device.device));
+    }
+    let on_devices = memory.process_list.iter().filter_map(|one| Some((one, one.peak_gpu_bytes?)));
+    if let Some((process, bytes)) = on_devices.max_by_key(|(_, bytes)| *bytes) {
+        let (name, pid, bytes) = (&process.name, process.pid, format_bytes(bytes));
+        builder.tell(&format!("{name} ({pid}) had {bytes} of a device's memory at most"));
+    }
+}
+
+fn findings(builder: &mut Builder, part: &SamplesPart) {
+    let memory = &part.memory;
+    if let Some(status) = memory.wait_status.filter(|status| *status != 0) {
+        builder.find(Weight::Bad, format!("The command ended with {}.", ending(status)));
+    }
+    for group in &memory.cgroups {
+        let Some(limit) = group.limit_bytes else { continue };
+        let used = group.peak_usage_bytes.or(group.peak_bytes).unwrap_or(0);
+        let share = used as f64 / limit.max(1) as f64;
+        let level = if share > 0.9 { Weight::Bad } else { Weight::Note };
+        let (share, limit) = (percent(share), format_bytes(limit));
+        builder.find(level, format!("Control group {} used {share} of its limit of {limit}.", group.path));
+    }
+    if memory.peak_rss_bytes > memory.peak_seen_bytes && memory.peak_seen_bytes > 0 {
+        builder.find(
+            Weight::Note,
+            format!(
+                "The kernel says that memory rose to {} between two looks; the highest sum seen was {}.",
+                format_bytes(memory.peak_rss_bytes),
+                format_bytes(memory.peak_seen_bytes)
+            ),
+        );
+    }
+    if let Some(missed) = memory.missed_processes.filter(|missed| *missed > 0) {
+        let missed =
+            if missed == 1 { "1 process".into() } else { format!("{} processes", format_count(missed)) };
+        builder.find(Weight::Doubtful, format!("{missed} ended before anybody could look."));
+    }
+    if let Some(stack) = &memory.peak_stack {
+        let frame = stack.frames.first().map_or("an unknown place", String::as_str);
+        builder.find(Weight::Note, format!("Near the peak {} ({}) was in {frame}.", stack.name, stack.pid));
+    }
+}
+
+/// Lines of one metric and kind of subject, highest first.
+fn lines(part: &SamplesPart, metric: Metric, kind: SubjectKind) -> Vec<&SampleSeries> {
+    let is_ours = |series: &&SampleSeries| {
+        let subject = series.subject.and_then(|subject| part.subjects.get(&subject));
+        series.metric == metric && subject.is_some_and(|subject| subject.kind == kind)
+    };
+    let mut lines: Vec<&SampleSeries> = part.series.iter().filter(is_ours).collect();
+    lines.sort_by_key(|series| Reverse(series.peak_bytes));
+    lines
+}
+
+fn name(part: &SamplesPart, series: &SampleSeries) -> String {
+    let subject = series.subject.and_then(|subject| part.subjects.get(&subject));
+    subject.map_or_else(String::new, |subject| match subject.kind {
+        SubjectKind::Process => format!("{} {}", subject.name, subject.number),
+        SubjectKind::Device => format!("device {} {}", subject.number, subject.name).trim_end().to_owned(),
+        kind if subject.name.is_empty() => kind.name().to_owned(),
+        _ => subject.name.clone(),
+    })
+}
+
+/// Puts lines into a chart; none if there is nothing to draw.
+fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SampleSeries)]) -> Option<usize> {
+    if drawn.is_empty() {
+        return None;
+    }
+    let series = drawn.iter().map(|(name, series)| builder.series(name, &series.points, None)).collect();
+    let note = reduction_note(drawn.iter().filter_map(|(_, series)| series.interval_ns).max());
+    builder.document.charts.push(Chart { title: chart.into(), note, series, peak: None, dots: false });
+    Some(builder.document.charts.len() - 1)
+}
+
+fn resident(builder: &mut Builder, part: &SamplesPart) {
+    let sum = |metric| part.series.iter().find(|series| series.subject.is_none() && series.metric == metric);
+    let mut drawn: Vec<(String, &SampleSeries)> = Vec::new();
+    drawn.extend(sum(Metric::Rss).map(|series| ("total (RSS)".to_owned(), series)));
+    drawn.extend(sum(Metric::Pss).map(|series| ("shared memory counted once (PSS)".to_owned(), series)));
+    let parts = [SubjectKind::Process, SubjectKind::Host].map(|kind| lines(part, Metric::Rss, kind));
+    for lines in parts.iter().filter(|lines| lines.len() > 1) {
+        drawn.extend(lines.iter().take(LINES).map(|series| (name(part, series), *series)));
+    }
+    if let Some(at) = draw(builder, "Resident memory", &drawn) {
+        let memory = &part.memory;
+        let peak = memory.peak_time_ns;
+        builder.document.charts[at].peak =
+            peak.map(|peak_ns| PeakAt { time: builder.time(peak_ns), bytes: memory.peak_rss_bytes });
+        builder.document.charts[at].dots = true;
+    }
+}
+
+fn device_chart(builder: &mut Builder, part: &SamplesPart) {
+    let of_devices = lines(part, Metric::GpuUsed, SubjectKind::Device);
+    let mut drawn: Vec<_> =
+        of_devices.into_iter().take(LINES).map(|series| (name(part, series), series)).collect();
+    let of_processes = lines(part, Metric::GpuUsed, SubjectKind::Process);
+    drawn.extend(of_processes.into_iter().take(LINES).map(|series| (name(part, series), series)));
+    draw(builder, "Device memory in use", &drawn);
+}
+
+/// Levels that an allocator states itself, and those of control groups.
+fn other_charts(builder: &mut Builder, part: &SamplesPart) {
+    let of = |metrics: &[Metric]| -> Vec<(String, &SampleSeries)> {
+        let is_drawn = |series: &&SampleSeries| series.subject.is_some() && metrics.contains(&series.metric);
+        let named =
+            |series| (format!("{} {}", name(part, series), series.metric.name().replace('_', " ")), series);
+        part.series.iter().filter(is_drawn).take(LINES).map(named).collect()
+    };
+    // Events tell the same in more detail.
+    if builder.document.charts.is_empty() {
+        draw(builder, "As the allocator counts", &of(&[Metric::Live, Metric::Reserved]));
+    }
+    draw(builder, "Control group", &of(&[Metric::CgroupUsage]));
+}
+
+fn marks(builder: &mut Builder, part: &SamplesPart) {
+    for mark in part.marks.iter().take(MARKS) {
+        let (time, name) = (builder.time(mark.time_ns), cut(&mark.name));
+        builder.document.marks.push(MarkAt { time, name });
+    }
+    if part.marks.len() > MARKS {
+        let omitted = format_count((part.marks.len() - MARKS) as u64);
+        builder.find(Weight::Note, format!("{omitted} marks more than fit here are left out."));
+    }
+}
+
+fn dots(builder: &mut Builder, part: &SamplesPart) {
+    let mut table = Table {
+        id: "stacks",
+        title: "Stacks that were taken".into(),
+        note: "Dots in the timeline. A row opens to its stack.".into(),
+        columns: heads([
+            ("time", CellKind::Time),
+            ("process", CellKind::Code),
+            ("thread", CellKind::Number),
+            ("reason", CellKind::Text),
+            ("innermost frame", CellKind::Code),
+        ]),
+        omitted: part.stacks_omitted,
+        ..Table::default()
+    };
+    for taken in &part.stacks {
+        let stack = builder.stack(&taken.frames);
+        let time = builder.time(taken.time_ns);
+        let process =
+            if taken.pid == 0 { taken.process.clone() } else { format!("{} {}", taken.process, taken.pid) };
+        let thread = (taken.thread != 0).then_some(taken.thread);
+        let who = cut(&thread.map_or_else(|| process.clone(), |thread| format!("{process} thread {thread}")));
+        table.rows.push(vec![
+            time.into(),
+            cut(&process).into(),
+            thread.into(),
+            taken.reason.into(),
+            taken.frames.first().map(|frame| cut(frame)).into(),
+        ]);
+        table.details.push(vec![Detail { text: who.clone(), stack }]);
+        builder.document.dots.push(Dot { time, who, reason: taken.reason, stack });
+    }
+    builder.table(table);
+}
+
+fn processes(builder: &mut Builder, part: &SamplesPart) {
+    let list = &part.memory.process_list;
+    let has_rank = list.iter().any(|process| process.rank.is_some());
+    let has_gpu = list.iter().any(|process| process.peak_gpu_bytes.is_some());
+    let row = |process: &ProcessMemory| {
+        let mut row: Vec<Cell> = vec![process.name.as_str().into(), process.pid.into()];
+        if has_rank {
+            row.push(process.rank.into());
+        }
+        row.extend([
+            process.peak_rss_bytes.into(),
+            process.rss_at_peak_bytes.into(),
+            process.peak_pss_bytes.into(),
+        ]);
+        if has_gpu {
+            row.push(process.peak_gpu_bytes.into());
+        }
+        row.extend([
+            process.most_threads.into(),
+            process.cpu_ns.into(),
+            builder.time_cell(process.start_time_ns),
+            process.wait_status.map(ending).into(),
+            cut(&process.command).into(),
+        ]);
+        row
+    };
+    let rows = list.iter().map(row).collect();
+    let mut columns = heads([("process", CellKind::Code), ("pid", CellKind::Number)]);
+    if has_rank {
+        columns.extend(heads([("rank", CellKind::Number)]));
+    }
+    columns.extend(heads([
+        ("peak RSS", CellKind::Bytes),
+        ("at the peak", CellKind::Bytes),
+        ("PSS", CellKind::Bytes),
+    ]));
+    if has_gpu {
+        columns.extend(heads([("GPU", CellKind::Bytes)]));
+    }
+    columns.extend(heads([
+        ("threads", CellKind::Count),
+        ("CPU", CellKind::Duration),
+        ("began", CellKind::Time),
+        ("ended", CellKind::Text),
+        ("command", CellKind::Code),
+    ]));
+    builder.table(Table {
+        id: "processes",
+        title: "Processes".into(),
+        columns,
+        rows,
+        omitted: part.memory.processes_omitted,
+        ..Table::default()
+    });
+}
+
+fn phases(builder: &mut Builder, part: &SamplesPart) {
+    let rows = part.memory.phases.iter().map(|phase| {
+        // With the last process everything is given back; that is no finding.
+        let is_last = phase.end_time_ns.is_none() && phase.end_rss_bytes == 0;
+        vec![
+            cut(phase_name(phase)).into(),
+            builder.time_cell(phase.start_time_ns),
+            phase.peak_rss_bytes.into(),
+            builder.time_cell(phase.peak_time_ns),
+            phase.start_rss_bytes.into(),
+            phase.end_rss_bytes.into(),
+            (!is_last).then(|| phase.growth_bytes()).into(),
+        ]
+    });
+    let rows = rows.collect();
+    builder.table(Table {
+        id: "phases",
+        title: "Phases".into(),
+        note: "A phase begins at a mark and ends at the next.".into(),
+        columns: heads([
+            ("phase", CellKind::Code),
+            ("from", CellKind::Time),
+            ("peak RSS", CellKind::Bytes),
+            ("peak at", CellKind::Time),
+            ("at its start", CellKind::Bytes),
+            ("at its end", CellKind::Bytes),
+            ("growth", CellKind::Bytes),
+        ]),
+        rows,
+        ..Table::default()
+    });
+}
+
+fn devices(builder: &mut Builder, part: &SamplesPart) {
+    let rows = part.memory.devices.iter().map(|device| {
+        vec![
+            device.device.into(),
+            device.name.as_str().into(),
+            device.peak_bytes.into(),
+            builder.time_cell(device.peak_time_ns),
+            device.total_bytes.into(),
+        ]
+    });
+    let rows = rows.collect();
+    builder.table(Table {
+        id: "device-memory",
+        title: "Devices".into(),
+        columns: heads([
+            ("device", CellKind::Number),
+            ("name", CellKind::Code),
+            ("most in use", CellKind::Bytes),
+            ("at", CellKind::Time),
+            ("size", CellKind::Bytes),
+        ]),
+        rows,
+        ..Table::default()
+    });
+}
+
+fn output(builder: &mut Builder, part: &SamplesPart) {
+    let lines: Vec<_> = part.output.lines().collect();
+    if lines.is_empty() {
+        return;
+    }
+    let omitted = part.output.omitted();
+    let times: Vec<i64> = lines.iter().map(|line| builder.time(line.time_ns)).collect();
+    let streams: Vec<i64> = lines.iter().map(|line| i64::from(line.stream as u8)).collect();
+    builder.document.output = Some(Output {
+        note: omitted.map_or_else(
+            || counted(lines.len() as u64, "line") + ".",
+            |(count, _)| {
+                format!("The first and the last lines; {} between them are left out.", counted(count, "line"))
+            },
+        ),
+        times: builder.column(times.into_iter()),
+        streams: builder.column(streams.into_iter()),
+        lines: lines.iter().map(|line| line.text.clone()).collect(),
+        gap: omitted.map(|(_, at)| at),
+    });
+}

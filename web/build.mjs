@@ -1,0 +1,35 @@
+// Builds the page: one HTML file with its script and style inside, and a list of what it was made from.
+// The same sources give the same bytes; a test of the view crate compares the list with what is there.
+
+import { createHash } from "node:crypto";
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const web = dirname(fileURLToPath(import.meta.url));
+const assets = join(web, "../crates/view/assets");
+const common = { bundle: true, minify: true, write: false, legalComments: "none", charset: "utf8", target: "es2022", absWorkingDir: web };
+
+const bundle = async (options) => (await build({ ...common, ...options })).outputFiles[0].text.trim();
+const hash = (text) => `sha256-${createHash("sha256").update(text).digest("base64")}`;
+const digest = (bytes) => createHash("sha256").update(bytes).digest("hex");
+
+const license = readFileSync(join(web, "node_modules/uplot/LICENSE"), "utf8").trim();
+const notice = `/* Contains uPlot 1.6.32.\n${license.replaceAll("*/", "* /")}\n*/\n`;
+const script = notice + (await bundle({ entryPoints: ["src/main.ts"], format: "iife" }));
+const sheet = "@import \"uplot/dist/uPlot.min.css\";\n@import \"./src/style.css\";\n";
+const style = await bundle({ stdin: { contents: sheet, resolveDir: web, loader: "css" } });
+if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style)) throw new Error("the bundle would end its own element");
+
+// One pass, so that nothing in the bundle is taken for a place to fill.
+const fills = { "%SCRIPT_HASH%": hash(script), "%STYLE_HASH%": hash(style), "%STYLE%": style, "%SCRIPT%": script };
+const page = readFileSync(join(web, "src/page.html"), "utf8").replace(/%(SCRIPT_HASH|STYLE_HASH|STYLE|SCRIPT)%/g, (place) => fills[place]);
+
+const names = ["build.mjs", "package.json", "package-lock.json", "tsconfig.json", ...readdirSync(join(web, "src")).map((name) => `src/${name}`)];
+const sources = Object.fromEntries(names.sort().map((name) => [`web/${name}`, digest(readFileSync(join(web, name)))]));
+const outputs = { "report.html": digest(page) };
+mkdirSync(assets, { recursive: true });
+writeFileSync(join(assets, "report.html"), page);
+writeFileSync(join(assets, "BUNDLE.json"), `${JSON.stringify({ sources, outputs }, null, 2)}\n`);
+console.log(`report.html: ${page.length} bytes`);

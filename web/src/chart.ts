@@ -1,0 +1,321 @@
+// Timelines: steps over time, with marks, the peak and dots for stacks.
+
+import uPlot from "uplot";
+import type { Chart, Document, Dot } from "./data";
+import type { Host } from "./host";
+import { align } from "./align";
+import { Cursor, lastUpTo } from "./cursor";
+import { make, section, style } from "./dom";
+import { bytes, seconds, shortBytes } from "./format";
+import { onColors } from "./theme";
+
+const NS = 1e9;
+const COLORS = 10;
+/** Room for the names of marks, in pixels. */
+const MARK_GAP = 60;
+
+export interface ChartProps {
+  host: Host;
+  data: Document;
+  chart: Chart;
+  id: string;
+  cursor: Cursor;
+  /** Dots to draw, and what to do when one is chosen. */
+  dots: Dot[];
+  choose: (dot: Dot) => void;
+}
+
+export async function chartSection(props: ChartProps): Promise<HTMLElement> {
+  const { chart, data, id } = props;
+  const lines = await Promise.all(
+    chart.series.map(async (series) => ({
+      times: await props.host.numbers(series.times),
+      values: await props.host.numbers(series.values),
+    })),
+  );
+  const aligned = align(lines);
+  const times = aligned.times.map((time) => time / NS);
+  const box = make("div", { class: "chart" });
+  const help = "Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.";
+  const tools = make("div", { class: "tools" });
+  const whole = section(id, chart.title, "", box, tools, make("p", { class: "note" }, `${chart.note} ${help}`));
+  if (times.length === 0) {
+    box.append(make("p", {}, "There is nothing to draw."));
+    return whole;
+  }
+  const end = Math.max(data.span / NS, times[times.length - 1] as number);
+  const all = { min: Math.min(0, times[0] as number), max: end > 0 ? end : 1e-6 };
+  const top = highest(chart, times, aligned.values);
+  const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
+  const plot = new uPlot(
+    options(props, all, top, times, [overlay(props), dotLayer.plugin()]),
+    [times, ...aligned.values] as uPlot.AlignedData,
+    box,
+  );
+  const zoom = (min: number, max: number) => {
+    const low = Math.max(all.min, min);
+    const high = Math.min(all.max, max);
+    if (high - low > 2e-9) plot.setScale("x", { min: low, max: high });
+  };
+  const scale = (factor: number, around?: number) => {
+    const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+    const center = around ?? (min + max) / 2;
+    zoom(center - (center - min) * factor, center + (max - center) * factor);
+  };
+  const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
+  const { peak } = chart;
+  tools.append(
+    button("Show all", () => plot.setScale("x", all)),
+    button("Zoom in", () => scale(0.5)),
+    button("Zoom out", () => scale(2)),
+  );
+  if (peak) {
+    const around = () => {
+      const at = peak.time / NS;
+      const width = (all.max - all.min) / 40;
+      zoom(at - width, at + width);
+    };
+    tools.append(button("Zoom to the peak", around));
+  }
+  box.addEventListener("keydown", (event) => keys(event, plot, times, scale, () => plot.setScale("x", all)));
+  plot.over.addEventListener(
+    "wheel",
+    (event) => {
+      // Plain wheels scroll the page.
+      if (!event.ctrlKey && !event.shiftKey) return;
+      event.preventDefault();
+      scale(event.deltaY < 0 ? 0.8 : 1.25, plot.posToVal(event.offsetX, "x"));
+    },
+    { passive: false },
+  );
+  plot.over.tabIndex = 0;
+  plot.over.setAttribute("role", "application");
+  const summit = peak ? `Peak ${bytes(peak.bytes)} at ${seconds(peak.time / NS, all.max)}.` : "";
+  plot.over.setAttribute("aria-label", `${chart.title} over time. ${summit} ${help}`);
+  const resize = () => {
+    if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });
+  };
+  new ResizeObserver(resize).observe(box);
+  onColors(() => {
+    plot.redraw(false, false);
+    // A legend takes its colors once.
+    box.querySelectorAll<HTMLElement>(".u-marker").forEach((marker, at) => {
+      if (at > 0) marker.style.borderColor = color(at - 1);
+      if (at === 1) marker.style.background = style("--fill");
+    });
+  });
+  return whole;
+}
+
+function height(): number {
+  return Math.max(220, Math.min(380, Math.round(window.innerHeight * 0.42)));
+}
+
+function keys(event: KeyboardEvent, plot: uPlot, times: number[], scale: (factor: number) => void, all: () => void): void {
+  const { min = 0, max = 1 } = plot.scales.x as { min?: number; max?: number };
+  const step = event.shiftKey ? 0.1 : 0.01;
+  const left = plot.cursor.left ?? -1;
+  const width = plot.over.clientWidth;
+  const move = (by: number) => {
+    const from = left < 0 ? width / 2 : left;
+    plot.setCursor({ left: Math.max(0, Math.min(width, from + by * width)), top: 10 }, true);
+  };
+  switch (event.key) {
+    case "ArrowLeft":
+      move(-step);
+      break;
+    case "ArrowRight":
+      move(step);
+      break;
+    case "+":
+      scale(0.5);
+      break;
+    case "-":
+      scale(2);
+      break;
+    case "0":
+      all();
+      break;
+    default:
+      return;
+  }
+  if (max > min && times.length > 0) event.preventDefault();
+}
+
+function options(props: ChartProps, all: { min: number; max: number }, top: Top, times: number[], plugins: uPlot.Plugin[]): uPlot.Options {
+  const stepped = uPlot.paths.stepped?.({ align: 1 });
+  const axis = { stroke: () => style("--text"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line"), width: 1 } };
+  const value = (_: uPlot, raw: number | null) => (raw === null ? "-" : bytes(raw));
+  return {
+    width: 600,
+    height: height(),
+    plugins,
+    cursor: {
+      drag: { x: true, y: false, setScale: true },
+      points: { show: false },
+      // All timelines of a page move together.
+      sync: { key: "floodmark", scales: ["x", null] },
+      // A value holds until the next, so the one before the cursor counts, not the nearest.
+      dataIdx: (_, __, ___, time) => Math.max(0, lastUpTo(times, time)),
+    },
+    scales: {
+      x: { time: false, range: (_, min, max) => (min === null || min === max ? [all.min, all.max] : [min, max]) },
+      // As high as what is in sight.
+      y: { range: (plot) => [0, top(plot.scales.x?.min ?? all.min, plot.scales.x?.max ?? all.max) * 1.14] },
+    },
+    axes: [
+      { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: 80 },
+      { ...axis, values: (_, ticks) => ticks.map(shortBytes), size: 76, splits: (_, __, low, high) => byteTicks(low, high) },
+    ],
+    series: [
+      { label: "time", value: (plot) => (pointsAt(plot) === null ? "-" : seconds(pointsAt(plot) as number, all.max)) },
+      ...props.chart.series.map((series, at) => ({
+        label: series.name,
+        paths: stepped,
+        stroke: () => color(at),
+        fill: at === 0 ? () => style("--fill") : undefined,
+        width: at === 0 ? 1.5 : 1,
+        points: { show: false },
+        value,
+      })),
+    ],
+    hooks: {
+      setCursor: [
+        (plot) => {
+          const time = pointsAt(plot);
+          if (time !== null) props.cursor.move(time * NS);
+        },
+      ],
+    },
+  };
+}
+
+/** The instant under the cursor, if it is on the timeline. */
+function pointsAt(plot: uPlot): number | null {
+  const { left } = plot.cursor;
+  return left === undefined || left === null || left < 0 ? null : plot.posToVal(left, "x");
+}
+
+/** The highest value between two instants. */
+type Top = (from: number, to: number) => number;
+
+function highest({ peak }: Chart, times: number[], values: (number | null)[][]): Top {
+  return (from, to) => {
+    const isSeen = peak && peak.time / NS >= from && peak.time / NS <= to;
+    let most = isSeen ? peak.bytes : 1;
+    const first = Math.max(0, lastUpTo(times, from));
+    const last = lastUpTo(times, to);
+    for (const list of values) {
+      for (let at = first; at <= last; at++) most = Math.max(most, list[at] ?? 0);
+    }
+    return most;
+  };
+}
+
+function color(at: number): string {
+  return style(`--series-${at % COLORS}`);
+}
+
+/** Sizes that are round in bytes. */
+function byteTicks(low: number, high: number): number[] {
+  const rough = (high - low) / 5;
+  const power = 2 ** Math.floor(Math.log2(Math.max(rough, 1)));
+  const step = rough > power * 1.5 ? power * 2 : power;
+  const ticks: number[] = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) ticks.push(tick);
+  return ticks;
+}
+
+function axisTime(tick: number, ticks: number[]): string {
+  const step = ticks.length > 1 ? Math.abs((ticks[1] as number) - (ticks[0] as number)) : 1;
+  const [unit, name] = step >= 0.1 ? [1, "s"] : step >= 1e-4 ? [1e-3, "ms"] : [1e-6, "µs"];
+  const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step / unit) + 1e-9)));
+  return `${(tick / unit).toFixed(digits)} ${name}`;
+}
+
+/** Marks and the peak. */
+function overlay({ chart, data }: ChartProps): uPlot.Plugin {
+  const draw = (plot: uPlot) => {
+    const { ctx } = plot;
+    const ratio = uPlot.pxRatio;
+    const { left, top, width, height } = plot.bbox;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(left, top, width, height);
+    ctx.clip();
+    ctx.font = `${11 * ratio}px ${style("--sans") || "sans-serif"}`;
+    // Axes leave theirs behind.
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
+    ctx.lineWidth = ratio;
+    ctx.setLineDash([4 * ratio, 3 * ratio]);
+    ctx.strokeStyle = ctx.fillStyle = style("--mark");
+    let free = -Infinity;
+    for (const mark of data.marks) {
+      const x = plot.valToPos(mark.time / NS, "x", true);
+      if (x < left || x > left + width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, top);
+      ctx.lineTo(x, top + height);
+      ctx.stroke();
+      if (x > free) {
+        const text = mark.name.length > 24 ? `${mark.name.slice(0, 23)}…` : mark.name;
+        ctx.fillText(text, x + 3 * ratio, top + 12 * ratio);
+        free = x + Math.max(MARK_GAP * ratio, ctx.measureText(text).width + 6 * ratio);
+      }
+    }
+    ctx.setLineDash([]);
+    if (chart.peak) {
+      const x = plot.valToPos(chart.peak.time / NS, "x", true);
+      const y = plot.valToPos(chart.peak.bytes, "y", true);
+      ctx.fillStyle = ctx.strokeStyle = style("--bad");
+      ctx.beginPath();
+      ctx.arc(x, y, 4 * ratio, 0, 2 * Math.PI);
+      ctx.fill();
+      const text = `peak ${bytes(chart.peak.bytes)}`;
+      const room = ctx.measureText(text).width + 8 * ratio;
+      ctx.fillText(text, x + room > left + width ? x - room : x + 8 * ratio, y - 6 * ratio);
+    }
+    ctx.restore();
+  };
+  return { hooks: { draw } };
+}
+
+/** Stacks that were taken: buttons over the line, so that a keyboard reaches them too. */
+class DotLayer {
+  private buttons: { dot: Dot; value: number; button: HTMLButtonElement }[];
+
+  constructor(props: ChartProps, times: number[], values: (number | null)[]) {
+    this.buttons = props.dots.map((dot) => {
+      const value = values[lastUpTo(times, dot.time / NS)] ?? 0;
+      const label = `Stack of ${dot.who}, ${dot.reason}`;
+      const button = make("button", { type: "button", class: "dot", title: label, "aria-label": label });
+      const choose = () => {
+        for (const other of this.buttons) other.button.classList.toggle("chosen", other.button === button);
+        props.choose(dot);
+      };
+      button.addEventListener("click", choose);
+      // A press on a dot is no beginning of a zoom.
+      button.addEventListener("mousedown", (event) => event.stopPropagation());
+      return { dot, value, button };
+    });
+  }
+
+  plugin(): uPlot.Plugin {
+    return {
+      hooks: {
+        init: (plot) => this.buttons.forEach(({ button }) => plot.over.append(button)),
+        draw: (plot) => this.place(plot),
+      },
+    };
+  }
+
+  private place(plot: uPlot): void {
+    for (const { dot, value, button } of this.buttons) {
+      const x = plot.valToPos(dot.time / NS, "x");
+      button.hidden = x < 0 || x > plot.over.clientWidth;
+      button.style.left = `${x}px`;
+      button.style.top = `${plot.valToPos(value, "y")}px`;
+    }
+  }
+}

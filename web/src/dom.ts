@@ -1,0 +1,31 @@
+// Makes elements. Text is always a text node: nothing here takes markup.
+
+type Child = Node | string | null | undefined;
+type Attributes = Record<string, string | number | boolean | null | ((event: Event) => void)>;
+
+export function make<Name extends keyof HTMLElementTagNameMap>(
+  name: Name,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[Name] {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(key, value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value !== null) element.setAttribute(key, String(value));
+  }
+  for (const child of children) if (child) element.append(child);
+  return element;
+}
+
+/** A section with its heading, which a link can lead to. */
+export function section(id: string, title: string, note: string, ...children: Child[]): HTMLElement {
+  const heading = make("h2", { id: `${id}-title` }, title);
+  const remark = note ? make("p", { class: "note" }, note) : null;
+  return make("section", { id, "aria-labelledby": `${id}-title` }, heading, remark, ...children);
+}
+
+/** Value of a variable of the style sheet. */
+export function style(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}

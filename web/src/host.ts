@@ -1,0 +1,31 @@
+// Where a page gets its document from. A report carries it along; a server would hand it out.
+
+import type { Column, Document } from "./data";
+import { decode } from "./columns";
+
+export interface Host {
+  document(): Promise<Document>;
+  numbers(column: Column): Promise<Float64Array>;
+}
+
+/** What stands in the page itself. */
+export const embedded: Host = {
+  async document() {
+    const document = JSON.parse(content("floodmark-data")) as Document;
+    if (document.schema !== "floodmark.report/1") {
+      throw new Error(`this page cannot show ${document.schema}`);
+    }
+    return document;
+  },
+  async numbers({ column, length }) {
+    const text = content(`floodmark-column-${column}`);
+    const numbers = await decode(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)), length);
+    return numbers;
+  },
+};
+
+function content(id: string): string {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`the page lacks ${id}; was it cut?`);
+  return element.textContent ?? "";
+}

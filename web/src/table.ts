@@ -1,0 +1,164 @@
+// Tables that can be sorted and searched. Rows are made as far as they are looked at.
+
+import type { Cell, Document, Table } from "./data";
+import { make, section } from "./dom";
+import { cell, count } from "./format";
+import { stackList } from "./stack";
+
+const PAGE = 15;
+/** A table with fewer rows needs no search. */
+const SEARCHED = 12;
+const FIGURES = ["bytes", "count", "share", "duration", "time", "number"];
+
+export function tableSection(data: Document, table: Table): HTMLElement {
+  return section(table.id, table.title, table.note, tableView(data, table));
+}
+
+export function tableView(data: Document, table: Table): HTMLElement {
+  return new View(data, table).element;
+}
+
+class View {
+  readonly element: HTMLElement;
+  private body = make("tbody");
+  private heads: HTMLTableCellElement[] = [];
+  private foot = make("p", { class: "foot", "aria-live": "polite" });
+  private order: number[];
+  private shown = PAGE;
+  private sorted: { column: number; down: boolean } | null = null;
+  private search = "";
+
+  constructor(
+    private data: Document,
+    private table: Table,
+  ) {
+    this.order = table.rows.map((_, at) => at);
+    const head = make("tr");
+    table.columns.forEach(({ name, kind }, column) => {
+      const button = make("button", { type: "button", click: () => this.sort(column) }, name);
+      const cell = make("th", { scope: "col", class: FIGURES.includes(kind) ? "figure" : "word" }, button);
+      this.heads.push(cell);
+      head.append(cell);
+    });
+    const caption = make("caption", { class: "hidden" }, table.title);
+    const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title });
+    scroll.append(make("table", {}, caption, make("thead", {}, head), this.body));
+    this.element = make("div", { class: "table" }, this.filter(), scroll, this.foot);
+    this.update();
+  }
+
+  private filter(): HTMLElement | null {
+    if (this.table.rows.length < SEARCHED) return null;
+    const input = make("input", { type: "search", placeholder: "Search", "aria-label": `Search ${this.table.title}` });
+    input.addEventListener("input", () => {
+      this.search = input.value.toLowerCase();
+      this.shown = PAGE;
+      this.update();
+    });
+    return input;
+  }
+
+  private sort(column: number): void {
+    const isFigure = FIGURES.includes(this.table.columns[column]?.kind ?? "text");
+    // Figures begin with the largest, words with the first.
+    const down = this.sorted?.column === column ? !this.sorted.down : isFigure;
+    this.sorted = { column, down };
+    this.heads.forEach((head, at) => {
+      if (at === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    this.update();
+  }
+
+  private matches(row: Cell[]): boolean {
+    if (this.search === "") return true;
+    const texts = row.map((value, at) => cell(value, this.table.columns[at]?.kind ?? "text"));
+    return texts.join("\n").toLowerCase().includes(this.search);
+  }
+
+  private update(): void {
+    const { rows } = this.table;
+    this.order = rows.map((_, at) => at).filter((at) => this.matches(rows[at] ?? []));
+    if (this.sorted) {
+      const { column, down } = this.sorted;
+      this.order.sort((a, b) => compare(rows[a]?.[column] ?? null, rows[b]?.[column] ?? null, down) || a - b);
+    }
+    this.body.replaceChildren();
+    for (const at of this.order.slice(0, this.shown)) this.body.append(this.row(at));
+    this.tell();
+  }
+
+  private row(at: number): HTMLElement {
+    const values = this.table.rows[at] ?? [];
+    const details = this.table.details[at] ?? [];
+    const row = make("tr");
+    values.forEach((value, column) => {
+      const kind = this.table.columns[column]?.kind ?? "text";
+      const place = make("td", { class: `${kind} ${FIGURES.includes(kind) ? "figure" : "word"}` });
+      const text = cell(value, kind);
+      // Where a row opens, its first word is the way.
+      const opener = details.length > 0 && column === this.opener();
+      if (opener) {
+        const button = make("button", { type: "button", class: "open", "aria-expanded": "false" }, clamped(text));
+        button.addEventListener("click", () => this.toggle(row, button, details));
+        place.append(button);
+      } else place.append(kind === "code" ? clamped(text) : text);
+      if (kind === "share" && typeof value === "number") {
+        const bar = make("span", { class: "bar", "aria-hidden": "true" });
+        bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
+        place.append(bar);
+      }
+      if (kind === "bytes" && typeof value === "number") place.title = `${count(value)} bytes`;
+      row.append(place);
+    });
+    return row;
+  }
+
+  /** The last column of names, else the first of all. */
+  private opener(): number {
+    const kinds = this.table.columns.map(({ kind }) => kind);
+    return Math.max(0, kinds[0] === "code" ? 0 : kinds.lastIndexOf("code"));
+  }
+
+  private toggle(row: HTMLElement, button: HTMLElement, details: Table["details"][number]): void {
+    const isOpen = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!isOpen));
+    if (isOpen) {
+      row.nextElementSibling?.remove();
+      return;
+    }
+    const place = make("td", { colspan: this.table.columns.length });
+    for (const { text, stack } of details) place.append(make("h3", {}, text), stackList(this.data, stack));
+    row.after(make("tr", { class: "detail" }, place));
+  }
+
+  private tell(): void {
+    const [found, all] = [this.order.length, this.table.rows.length];
+    const shown = Math.min(found, this.shown);
+    const parts: string[] = [];
+    if (found < all) parts.push(`${count(found)} of ${count(all)} rows match.`);
+    if (shown < found) parts.push(`${count(shown)} shown.`);
+    if (this.table.omitted > 0) parts.push(`${count(this.table.omitted)} more are not in this report.`);
+    this.foot.replaceChildren(parts.join(" "));
+    if (shown < found) {
+      const more = () => {
+        this.shown = this.shown === PAGE ? 200 : this.shown * 4;
+        this.update();
+      };
+      this.foot.append(" ", make("button", { type: "button", click: more }, "Show more"));
+    }
+  }
+}
+
+/** A name may be long; two lines of it tell it apart, and its title has all. */
+function clamped(text: string): HTMLElement {
+  const short = text.length <= 24;
+  return make("span", { class: short ? "short" : "clamp", title: short ? null : text }, text);
+}
+
+/** What is missing comes last, whichever way. */
+function compare(a: Cell, b: Cell, down: boolean): number {
+  if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
+  const less = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+  return down ? -less : less;
+}

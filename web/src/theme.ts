@@ -1,0 +1,61 @@
+// Light or dark: as the system says, until somebody chooses.
+
+import { make } from "./dom";
+
+const KEY = "floodmark-theme";
+const CHOICES = ["auto", "light", "dark"] as const;
+type Choice = (typeof CHOICES)[number];
+
+const listeners: (() => void)[] = [];
+
+/** Calls `redraw` whenever colors change. */
+export function onColors(redraw: () => void): void {
+  listeners.push(redraw);
+}
+
+function stored(): Choice {
+  try {
+    const choice = localStorage.getItem(KEY);
+    return CHOICES.find((one) => one === choice) ?? "auto";
+  } catch {
+    // A file may have no storage.
+    return "auto";
+  }
+}
+
+function color(choice: Choice): void {
+  if (choice === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = choice;
+  for (const redraw of listeners) redraw();
+}
+
+function apply(choice: Choice): void {
+  try {
+    localStorage.setItem(KEY, choice);
+  } catch {
+    // It is forgotten with the page then.
+  }
+  color(choice);
+}
+
+export function themeButton(): HTMLElement {
+  let choice = stored();
+  const button = make("button", { type: "button", id: "theme" });
+  const label = () => {
+    button.textContent = `Colors: ${choice}`;
+  };
+  button.addEventListener("click", () => {
+    choice = CHOICES[(CHOICES.indexOf(choice) + 1) % CHOICES.length] ?? "auto";
+    apply(choice);
+    label();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const redraw of listeners) redraw();
+  });
+  // Paper is light.
+  addEventListener("beforeprint", () => color("light"));
+  addEventListener("afterprint", () => color(choice));
+  apply(choice);
+  label();
+  return button;
+}
