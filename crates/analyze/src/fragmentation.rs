@@ -387,7 +387,8 @@ impl Fold for FragmentationFold {
             }
         });
         let failures = failures.collect();
-        let order: Vec<usize> = told.iter().map(|(at, _)| *at).collect();
+        let order: Vec<(usize, u32)> =
+            told.iter().map(|(at, _)| (*at, self.grounds[*at].owner.space)).collect();
         let asked = self.map_ns.map(|map_ns| {
             let grounds = self.grounds.iter().map(|state| state.ground.clone()).collect();
             Snapshot::new(map_ns, self.newest, grounds)
@@ -395,7 +396,8 @@ impl Fold for FragmentationFold {
         let snapshot = self.snapshot.as_ref().or(asked.as_ref());
         let map = snapshot.map(|snapshot| {
             let blocks = end.live.blocks().filter(|block| !self.unplaced.contains(&block.order));
-            snapshot.map(&order, blocks, &mut describe, self.options.limit)
+            let places = |space| self.place(space);
+            snapshot.map(&order, blocks, &places, &mut describe, self.options.limit)
         });
         let report = |(at, told): (usize, history::Told)| {
             let owner = self.grounds[at].owner;

@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_event::{Kind, Metric, NO_DEVICE, SampleRow, SubjectKind, SubjectRow};
+use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId, SampleRow, SubjectKind, SubjectRow};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::change::{Block, Ending};
+use crate::change::{Block, Ending, Space};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 
@@ -121,6 +121,8 @@ pub struct LayersFold {
     pairs: Vec<Pair>,
     /// Spaces that hold something.
     held: Vec<u32>,
+    /// Process and device of each space.
+    places: Vec<(ProcessId, i32)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -189,6 +191,9 @@ impl LayersFold {
         } else {
             self.held.clone()
         };
+        let here = self.places.get(at).copied();
+        let others = others.into_iter().filter(|other| self.places.get(*other as usize).copied() == here);
+        let others: Vec<u32> = others.collect();
         for other in others {
             if self.pairs.len() == PAIRS_MAX {
                 break;
@@ -244,6 +249,14 @@ impl LayersFold {
 
 impl Fold for LayersFold {
     type Output = Vec<Layer>;
+
+    fn space(&mut self, index: u32, space: Space) {
+        let at = index as usize;
+        if at >= self.places.len() {
+            self.places.resize(at + 1, (ProcessId(0), NO_DEVICE));
+        }
+        self.places[at] = (space.process, space.device);
+    }
 
     fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.rise(block, time_ns);
@@ -338,5 +351,20 @@ mod tests {
         assert_eq!(of(&layers[0]), [150, 60, 110, 150, 100, 50, 50]);
         assert_eq!(of(&layers[1]), [7, 0, 7, 7, 7, 7, 7]);
         assert_eq!((&*layers[0].blocks_resource, layers[0].slack_peak_time_ns), ("torch", Some(2)));
+    }
+
+    #[test]
+    fn a_hundred_ranks_have_a_hundred_layers() {
+        let mut batch = EventBatch::new();
+        for process in 1..=100 {
+            let event = Event { process: ProcessId(process), bytes: 10, address: 0x1000, ..Event::default() };
+            batch.push(&Event { kind: Kind::Reserved, resource: floodmark_event::StringId(1), ..event });
+            batch.push(&Event { kind: Kind::Device, bytes: 4, ..event });
+        }
+        let mut pass = Pass::new(&Narrow::default(), LayersFold::default());
+        pass.update(&batch);
+        let layers = pass.finish(&Tables::default());
+        assert_eq!(layers.len(), 100);
+        assert!(layers.iter().all(|layer| (layer.reserved_bytes, layer.live_bytes) == (10, 4)));
     }
 }

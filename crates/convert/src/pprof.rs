@@ -28,7 +28,9 @@ pub const RESOURCE: &str = "jax";
 /// A larger profile is refused. Real ones have a few megabytes.
 const PROFILE_BYTES_MAX: u64 = if cfg!(fuzzing) { 1 << 16 } else { 1 << 30 };
 /// A stack that is deeper is cut.
-const FRAMES_MAX: usize = 4096;
+const FRAMES_MAX: usize = 512;
+/// Frames of all stacks together that any profile may have; a longer one may have one more a byte.
+const FRAMES_ALWAYS: usize = 1 << 20;
 
 /// Opens a profile that is not compressed any more; `path` is what messages call it.
 ///
@@ -47,7 +49,9 @@ pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> 
     }
     let profile = Profile::parse(&bytes).map_err(malformed)?;
     let space = profile.space().map_err(|reason| malformed((0, reason)))?;
-    let mut making = Making { profile, ready: Ready::new(path, props), props, frames: FxHashMap::default() };
+    let room = FRAMES_ALWAYS + bytes.len();
+    let ready = Ready::new(path, props);
+    let mut making = Making { profile, ready, props, frames: FxHashMap::default(), room };
     for number in 0..making.profile.samples.len() {
         if let Err(wrong) = making.sample(number, space) {
             match props.mode {
@@ -160,6 +164,8 @@ struct Making<'a> {
     props: &'a OpenProps,
     /// Frames of locations, innermost first.
     frames: FxHashMap<u64, Vec<u32>>,
+    /// Frames that further stacks may have together.
+    room: usize,
 }
 
 impl Making<'_> {
@@ -213,6 +219,11 @@ impl Making<'_> {
             }
             all.extend(self.frames[location].iter().take(FRAMES_MAX.saturating_sub(all.len())));
         }
+        let Some(room) = self.room.checked_sub(all.len()) else {
+            self.ready.losses.add(1, "stacks left out: the profile makes far more of them than it is long");
+            return StackId(0);
+        };
+        self.room = room;
         let tables = &mut self.ready.tables;
         all.iter().rev().fold(StackId(0), |stack, frame| tables.intern_stack(stack, *frame))
     }

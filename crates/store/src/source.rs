@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
+/// Reasons that are told apart.
+const REASONS_MAX: usize = 100;
+const OTHER_REASONS: &str = "other reasons, too many to name";
+
 /// Events that are known to be missing, by reason. Printed by every report that depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
@@ -28,8 +32,13 @@ impl Losses {
     pub fn add(&mut self, count: u64, reason: &str) {
         if let Some(gap) = self.gaps.iter_mut().find(|gap| gap.reason == reason) {
             gap.count = gap.count.saturating_add(count);
-        } else {
+        } else if self.gaps.len() < REASONS_MAX {
             self.gaps.push(Gap { count, reason: reason.to_owned() });
+        } else {
+            // A file that makes up reasons must not fill memory or the terminal with them.
+            let others = &mut self.gaps[REASONS_MAX - 1];
+            OTHER_REASONS.clone_into(&mut others.reason);
+            others.count = others.count.saturating_add(count);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::change::Block;
 use crate::describe::Describe;
+use crate::fragmentation::Place;
 use crate::fragmentation::ground::Ground;
 use crate::fragmentation::result::{AddressMap, GapInfo, MapGap, MapSegment};
 use floodmark_event::Kind;
@@ -31,11 +32,13 @@ impl Snapshot {
         }
     }
 
-    /// Describes the grounds in the order of the report. `live` are the blocks of the end.
+    /// Describes the grounds in the order of the report, each with its space; `live` are the blocks of the
+    /// end, and an address means one thing within a place.
     pub(super) fn map<'a>(
         &'a self,
-        order: &[usize],
+        order: &[(usize, u32)],
         live: impl Iterator<Item = &'a Block>,
+        place: &impl Fn(u32) -> Place,
         describe: &mut Describe<'_>,
         limit: Option<usize>,
     ) -> AddressMap {
@@ -45,18 +48,18 @@ impl Snapshot {
                 && !matches!(block.kind, Kind::Reserved | Kind::Static)
         };
         let mut blocks: Vec<&Block> = live.filter(then).chain(&self.ended).collect();
-        blocks.sort_unstable_by_key(|block| (block.address, block.order));
+        blocks.sort_unstable_by_key(|block| (place(block.space), block.address, block.order));
         let mut map = AddressMap { time_ns: self.time_ns, ..AddressMap::default() };
-        let mut gaps: Vec<(MapGap, (u64, u64))> = Vec::new();
+        let mut gaps: Vec<(MapGap, Place, (u64, u64))> = Vec::new();
         // A ground that began later was not there yet.
-        for (ground, state) in
-            order.iter().enumerate().filter_map(|(to, at)| Some((to, self.grounds.get(*at)?)))
-        {
+        let known = order.iter().enumerate();
+        let known = known.filter_map(|(to, (at, space))| Some((to, self.grounds.get(*at)?, place(*space))));
+        for (ground, state, place) in known {
             for (start, extent) in &state.extents {
                 let own = state.gaps.range(start..&extent.end);
                 let own: Vec<MapGap> =
                     own.map(|(from, to)| MapGap { address: *from, bytes: to - from }).collect();
-                gaps.extend(own.iter().map(|gap| (*gap, (*start, extent.end))));
+                gaps.extend(own.iter().map(|gap| (*gap, place, (*start, extent.end))));
                 map.segments.push(MapSegment {
                     ground,
                     address: *start,
@@ -67,11 +70,14 @@ impl Snapshot {
                 });
             }
         }
-        gaps.sort_by_key(|(gap, _)| (std::cmp::Reverse(gap.bytes), gap.address));
-        let described = gaps.into_iter().take(limit.unwrap_or(GAPS)).map(|(gap, (start, end))| {
-            let at = blocks.partition_point(|block| block.address < gap.address);
-            let before = at.checked_sub(1).map(|at| blocks[at]).filter(|block| block.address >= start);
-            let after = blocks.get(at).copied().filter(|block| block.address < end);
+        gaps.sort_by_key(|(gap, ..)| (std::cmp::Reverse(gap.bytes), gap.address));
+        let described = gaps.into_iter().take(limit.unwrap_or(GAPS)).map(|(gap, here, (start, end))| {
+            let at =
+                blocks.partition_point(|block| (place(block.space), block.address) < (here, gap.address));
+            let is_here =
+                |block: &&Block| place(block.space) == here && block.address >= start && block.address < end;
+            let before = at.checked_sub(1).map(|at| blocks[at]).filter(is_here);
+            let after = blocks.get(at).copied().filter(is_here);
             GapInfo {
                 gap,
                 before: before.map(|block| describe.info(block)),

@@ -96,6 +96,13 @@ fn the_map_says_who_sits_beside_a_gap() {
             .collect();
         assert_eq!(beside, [(0x1400, Some(0x1000), Some(0x1800)), (0x1c00, Some(0x1800), None)]);
     }
+    // Another process has a block right there, by its own addresses.
+    let other = Event { process: ProcessId(2), ..alloc(15, 0x1500, 0x100) };
+    let both = [&events[..2], &[other], &events[2..]].concat();
+    let at = MapAt::Time(Instant::At(45));
+    let map = found(&both, FragmentationOptions { map: Some(at), ..options() }).map.unwrap();
+    let gap = map.largest_gaps.iter().find(|gap| gap.gap.address == 0x1400).unwrap();
+    assert_eq!(gap.after.as_ref().map(|block| block.address), Some(0x1800));
     let late = found(&events, FragmentationOptions { map: Some(MapAt::Time(Instant::At(99))), ..options() });
     assert_eq!(late.map.unwrap().segments[0].live_blocks, 0);
 }

@@ -117,8 +117,9 @@ impl Heap<'_> {
                 // More of an expandable segment, if it lies beside what is mapped already.
                 let end = address.checked_add(bytes)?;
                 let below = self.pieces.range(..address).next_back();
-                let below =
-                    below.filter(|(at, piece)| *at + piece.bytes == address).map(|(_, piece)| piece.segment);
+                let below = below
+                    .filter(|(at, piece)| at.checked_add(piece.bytes) == Some(address))
+                    .map(|(_, piece)| piece.segment);
                 let own = below.unwrap_or(address);
                 self.pieces.get_mut(&address)?.segment = own;
                 let above: Vec<u64> = self
@@ -170,7 +171,7 @@ impl Heap<'_> {
         let own = if is_split { rounded } else { piece.bytes };
         self.pieces.insert(address, Piece { bytes: own, state: State::Live, ..piece });
         if is_split {
-            self.pieces.insert(address + rounded, Piece { bytes: rest, ..piece });
+            self.pieces.insert(address.checked_add(rounded)?, Piece { bytes: rest, ..piece });
         }
         self.live_bytes = self.live_bytes.checked_add(own)?;
         Some(())

@@ -172,6 +172,25 @@ fn a_damaged_memory_profile_is_an_error_that_says_where() {
 }
 
 #[test]
+fn a_profile_cannot_make_more_stacks_than_it_has_bytes_for() {
+    // A location of many lines, called from another place by each of many samples.
+    let line = |line| message(4, &[number(1, 1), number(2, line)].concat());
+    let lines: Vec<u8> = (0..600).flat_map(line).collect();
+    let mut bytes = profile();
+    bytes.extend(message(4, &[number(1, 9), lines].concat()));
+    let places = 10..5000_u64;
+    for place in places.clone() {
+        bytes.extend(message(4, &[number(1, place), line(place)].concat()));
+        let called = message(1, &[varint(9), varint(place)].concat());
+        bytes.extend(message(2, &[called, message(2, &[varint(1), varint(8)].concat())].concat()));
+    }
+    let read = read(PPROF, &bytes);
+    assert_eq!(read.events.len(), 3 + places.count());
+    let [(left_out, reason)] = gaps(&read.losses)[..] else { panic!("{:?}", read.losses) };
+    assert!(left_out > 1000 && reason.starts_with("stacks left out"), "{left_out} {reason}");
+}
+
+#[test]
 fn every_seed_of_the_fuzzers_is_read_without_panic() {
     for (name, open) in [("kineto", KINETO), ("pprof", PPROF)] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);

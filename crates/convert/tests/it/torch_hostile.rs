@@ -104,6 +104,13 @@ fn sizes_beyond_all_memory_do_not_wrap() {
         );
         assert!(!try_read(&bytes, &OpenProps::default()).expect("numbers are numbers").events.is_empty());
     }
+    for trace in [
+        "e('segment_alloc', 100, 2**64-1, 0), e('segment_map', 200, 512, 1)",
+        "e('segment_alloc', 2**64-512, 2**20, 0), e('alloc', 2**64-512, 512, 1)",
+    ] {
+        let bytes = pickled(&format!("snap([[{trace}]], [])"), 4);
+        assert!(!try_read(&bytes, &OpenProps::default()).expect("numbers are numbers").events.is_empty());
+    }
     let bytes = pickled("snap([[e('alloc', 4096, 2**64, 0)]], [])", 4);
     assert!(error(&bytes).contains("in a trace, size is no whole number"));
     let bytes = pickled("snap([[e('alloc', 4096, -1, 0), e('alloc', 1, 1, 0)]], [])", 4);
