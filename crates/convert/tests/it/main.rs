@@ -7,6 +7,7 @@ mod nsys;
 mod nsys_db;
 mod nsys_folders;
 mod nsys_hostile;
+mod nsys_live;
 mod nsys_products;
 mod opening;
 mod places;
