@@ -276,9 +276,10 @@ impl<'a> Join<'a> {
 }
 
 impl Origin {
-    /// Which of two goes first: one with a stack before one without.
-    fn key(self) -> (bool, Option<i64>, i64) {
-        (self.chain.is_none(), self.chain, self.name)
+    /// Which of two goes first: one with a stack before one without. Chain 0 is in between: some exports
+    /// count chains from 0, and others have it where there is none.
+    fn key(self) -> (bool, bool, Option<i64>, i64) {
+        (self.chain.is_none(), self.chain == Some(0), self.chain, self.name)
     }
 }
 
