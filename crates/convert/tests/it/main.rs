@@ -4,6 +4,7 @@ mod dialects;
 mod hostile;
 mod logs;
 mod nsys;
+mod nsys_crowd;
 mod nsys_db;
 mod nsys_folders;
 mod nsys_hostile;
