@@ -83,17 +83,17 @@ fn write(folder: &Path, form: Form, name: &str, batch: &RecordBatch) {
     match form {
         Form::Parquet => {
             let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a writer");
-            writer.write(&batch).expect("rows");
+            writer.write(batch).expect("rows");
             writer.close().expect("an end");
         }
         Form::Arrow => {
             let mut writer = FileWriter::try_new(file, &batch.schema()).expect("a writer");
-            writer.write(&batch).expect("rows");
+            writer.write(batch).expect("rows");
             writer.finish().expect("an end");
         }
         Form::Stream => {
             let mut writer = StreamWriter::try_new(file, &batch.schema()).expect("a writer");
-            writer.write(&batch).expect("rows");
+            writer.write(batch).expect("rows");
             writer.finish().expect("an end");
         }
     }
