@@ -21,6 +21,7 @@ mod events;
 mod export;
 mod folder;
 mod ids;
+mod live;
 mod memory;
 mod names;
 pub mod process;

@@ -8,6 +8,8 @@
 //! The table is far longer than that of memory, so it is passed over once and nothing of it is kept but
 //! what events point to.
 
+use std::cmp::Reverse;
+
 use floodmark_store::{Losses, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,6 +19,10 @@ use super::ids::{ProcessKey, thread_of};
 use super::memory::{Memory, MemoryRow};
 use super::words::Words;
 use crate::Mode;
+
+/// With more events than this, calls with their correlation id are kept and told to them at once: to try
+/// each call with each event would take forever.
+const CROWD: usize = 16;
 
 pub(crate) const TABLE: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 /// Not of Nsight Systems itself; some tools put calls of the driver here.
@@ -33,6 +39,9 @@ pub(crate) struct Origin {
     /// Name of the function that was called, by its number among strings.
     pub(crate) name: i64,
 }
+
+/// Where a call came from of which only the thread is known.
+const NOWHERE: Origin = Origin { class: Class::Invalid, chain: None, name: 0 };
 
 /// What goes with a context that is torn down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,6 +132,7 @@ pub(crate) fn join(
         });
         super::tolerate(scanned, mode, losses)?;
     }
+    join.settle();
     let Join { origins, mut teardowns, .. } = join;
     sort_teardowns(&mut teardowns);
     Ok(Calls { origins, teardowns })
@@ -175,6 +185,18 @@ struct Link {
     row: u32,
 }
 
+/// A call that may be that of many events.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// First link with its correlation id.
+    first: usize,
+    start_ns: i64,
+    end_ns: i64,
+    thread: u32,
+    rank: u8,
+    origin: Origin,
+}
+
 struct Join<'a> {
     words: &'a Words,
     rows: &'a mut [MemoryRow],
@@ -185,6 +207,7 @@ struct Join<'a> {
     origins: Vec<Origin>,
     indexes: FxHashMap<Origin, u32>,
     teardowns: Vec<Teardown>,
+    candidates: Vec<Candidate>,
 }
 
 impl<'a> Join<'a> {
@@ -199,16 +222,16 @@ impl<'a> Join<'a> {
         };
         let mut links: Vec<Link> = known.map(link).collect();
         links.sort_unstable();
-        let nowhere = Origin { class: Class::Invalid, chain: None, name: 0 };
         Self {
             words,
             rows: &mut memory.rows,
             processes,
             links,
             at: 0,
-            origins: vec![nowhere],
+            origins: vec![NOWHERE],
             indexes: FxHashMap::default(),
             teardowns: Vec::new(),
+            candidates: Vec::new(),
         }
     }
 
@@ -226,26 +249,63 @@ impl<'a> Join<'a> {
         let Some(process) = self.processes.get(&ProcessKey::of(global)).copied() else { return };
         let Some(first) = self.find(process, correlation) else { return };
         let (Some(start_ns), Some(end_ns)) = (row.int(3), row.int(4)) else { return };
+        let origin = match class {
+            Class::Invalid => NOWHERE,
+            _ => Origin { class, chain: chain(row, class), name: row.int(5).unwrap_or(0) },
+        };
+        let call = Candidate { first, start_ns, end_ns, thread: thread_of(global), rank, origin };
+        let key = |link: &Link| (link.process, link.correlation);
+        if self.links.get(first + CROWD).is_some_and(|link| key(link) == (process, correlation)) {
+            self.candidates.push(call);
+            return;
+        }
         for at in first..self.links.len() {
-            let link = self.links[at];
-            if (link.process, link.correlation) != (process, correlation) {
+            if key(&self.links[at]) != (process, correlation) {
                 break;
             }
-            let event = self.rows[link.row as usize];
+            let event = self.rows[self.links[at].row as usize];
             if !(start_ns..=end_ns).contains(&event.start_ns) || rank < event.rank {
                 continue;
             }
-            let origin = match class {
-                Class::Invalid => 0,
-                _ => self.origin(Origin { class, chain: chain(row, class), name: row.int(5).unwrap_or(0) }),
-            };
-            let event = &mut self.rows[link.row as usize];
             // Rows come in any order: of two equally good ones the same has to win.
-            let is_first = event.rank == rank
-                && self.origins[event.origin as usize].key() <= self.origins[origin as usize].key();
+            let is_first = event.rank == rank && self.origins[event.origin as usize].key() <= origin.key();
             if !is_first {
-                (event.class, event.rank, event.origin, event.thread) =
-                    (class, rank, origin, thread_of(global));
+                self.tell(at, &call);
+            }
+        }
+    }
+
+    fn tell(&mut self, link: usize, call: &Candidate) {
+        let origin = self.origin(call.origin);
+        let event = &mut self.rows[self.links[link].row as usize];
+        (event.class, event.rank, event.origin, event.thread) =
+            (call.origin.class, call.rank, origin, call.thread);
+    }
+
+    /// Tells events with a crowded correlation id their calls: the best call goes first, and an event that
+    /// has its call is passed over from then on.
+    fn settle(&mut self) {
+        let mut calls = std::mem::take(&mut self.candidates);
+        // Equally good ones stay in the order of the table.
+        calls.sort_by_key(|call| (call.first, Reverse(call.rank), call.origin.key()));
+        for calls in calls.chunk_by(|a, b| a.first == b.first) {
+            let first = calls[0].first;
+            let key = |link: &Link| (link.process, link.correlation);
+            let wanted = key(&self.links[first]);
+            let count = self.links[first..].partition_point(|link| key(link) == wanted);
+            // Links are in the order of their rows, which is that of time.
+            let times: Vec<i64> = self.links[first..first + count]
+                .iter()
+                .map(|link| self.rows[link.row as usize].start_ns)
+                .collect();
+            let mut open = Open::new(count);
+            for call in calls {
+                let mut at = open.from(times.partition_point(|time| *time < call.start_ns));
+                while at < count && times[at] <= call.end_ns {
+                    self.tell(first + at, call);
+                    open.close(at);
+                    at = open.from(at + 1);
+                }
             }
         }
     }
@@ -268,6 +328,9 @@ impl<'a> Join<'a> {
     }
 
     fn origin(&mut self, origin: Origin) -> u32 {
+        if origin == NOWHERE {
+            return 0;
+        }
         *self.indexes.entry(origin).or_insert_with(|| {
             self.origins.push(origin);
             self.origins.len() as u32 - 1
@@ -275,10 +338,37 @@ impl<'a> Join<'a> {
     }
 }
 
+/// Places of a list that are still open, for passing over the others at once.
+struct Open {
+    /// A place at or behind each one that may be open.
+    next: Vec<usize>,
+}
+
+impl Open {
+    fn new(count: usize) -> Self {
+        Self { next: (0..=count).collect() }
+    }
+
+    fn close(&mut self, at: usize) {
+        self.next[at] = at + 1;
+    }
+
+    /// First open place from `at` on; the end of the list if there is none.
+    fn from(&mut self, mut at: usize) -> usize {
+        while self.next[at] != at {
+            // Each pass halves the way for the next one.
+            self.next[at] = self.next[self.next[at]];
+            at = self.next[at];
+        }
+        at
+    }
+}
+
 impl Origin {
-    /// Which of two goes first: one with a stack before one without.
-    fn key(self) -> (bool, Option<i64>, i64) {
-        (self.chain.is_none(), self.chain, self.name)
+    /// Which of two goes first: one with a stack before one without. Chain 0 is in between: some exports
+    /// count chains from 0, and others have it where there is none.
+    fn key(self) -> (bool, bool, Option<i64>, i64) {
+        (self.chain.is_none(), self.chain == Some(0), self.chain, self.name)
     }
 }
 
@@ -294,6 +384,17 @@ pub(crate) fn name_ids(origins: &[Origin]) -> FxHashSet<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn closed_places_are_passed_over() {
+        let mut open = Open::new(4);
+        for at in [1, 2, 0] {
+            open.close(at);
+        }
+        assert_eq!([0, 1, 2, 3, 4].map(|at| open.from(at)), [3, 3, 3, 3, 4]);
+        open.close(3);
+        assert_eq!(open.from(0), 4);
+    }
 
     #[test]
     fn versions_are_no_part_of_a_name() {

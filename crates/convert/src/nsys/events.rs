@@ -4,19 +4,18 @@
 //! rows of its own in an export; frees are made up for it, in a scope named
 //! [`CONTEXT_TEARDOWN`](floodmark_event::CONTEXT_TEARDOWN).
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
-use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables};
+use floodmark_event::{Action, Event, EventBatch, ProcessId, StackId, StringId, Tables};
 use floodmark_store::{Losses, Progress, Result, Source};
-use rustc_hash::FxHashMap;
 
 use super::RECIPE;
-use super::calls::{self, Reach, Teardown};
+use super::calls::{self, Teardown};
 use super::chains::{self, Chains};
 use super::export::Export;
+use super::live::{Live, LiveBlock};
 use super::memory::{self, Memory, MemoryRow};
 use super::names::{Devices, Processes, Shared, begin_ns};
 use super::ranges::{Ranges, Sweep, scope_id};
@@ -76,17 +75,19 @@ impl Events {
         let ids = memory.processes.iter().map(|key| processes.id(*key).unwrap_or_default());
         let teardowns = found.teardowns.into_iter().zip(ranges.teardown_number()..);
         let is_ours = |(teardown, _): &(Teardown, u32)| processes.id(teardown.process).is_some();
+        let teardowns: Vec<_> = teardowns.filter(is_ours).collect();
+        let live = if teardowns.is_empty() { Live::default() } else { Live::with_teardowns(&memory.rows) };
         Ok(Loaded {
             begin_ns: begin_ns(export)?,
             processes: ids.collect(),
             names: memory.names.iter().map(|name| self.tables.intern(name)).collect(),
             devices: Devices::read(export)?,
             stacks,
-            teardowns: teardowns.filter(is_ours).collect(),
+            teardowns,
             sweep: (!ranges.ranges.is_empty()).then(|| Sweep::new(ranges)),
             next: 0,
             next_teardown: 0,
-            live: Live::default(),
+            live,
             made_up: Vec::new(),
             memory,
         })
@@ -150,69 +151,6 @@ fn tell_missing(export: &Export, memory: &Memory, losses: &mut Losses) {
     }
 }
 
-/// A block that may outlive its context.
-#[derive(Clone, Copy, Debug)]
-struct LiveBlock {
-    bytes: u64,
-    device: i32,
-    stream: u32,
-    kind: Kind,
-}
-
-/// A context: index of its process, device, number.
-type Context = (u32, i32, u32);
-
-/// What is live, where contexts are torn down.
-#[derive(Debug, Default)]
-struct Live {
-    blocks: BTreeMap<Context, FxHashMap<u64, LiveBlock>>,
-    /// Context of the latest event of a thread.
-    latest: FxHashMap<(u32, u32), Context>,
-    /// The one context of a process; none once there are several.
-    only: FxHashMap<u32, Option<Context>>,
-}
-
-impl Live {
-    fn take(&mut self, row: &MemoryRow, kind: Kind) {
-        let context = (row.process, row.device, row.context);
-        // Variables are said to be of context 0.
-        if row.context != 0 {
-            self.latest.insert((row.process, row.thread), context);
-            let only = self.only.entry(row.process).or_insert(Some(context));
-            *only = only.filter(|only| *only == context);
-        }
-        let blocks = self.blocks.entry(context).or_default();
-        if row.action == Action::Free {
-            blocks.remove(&row.address);
-        } else {
-            let MemoryRow { bytes, device, stream, .. } = *row;
-            blocks.insert(row.address, LiveBlock { bytes, device, stream, kind });
-        }
-    }
-
-    /// Takes what a teardown ends, by address. Where a process has several contexts it is the one that
-    /// the thread used last, as far as that is known.
-    fn end(&mut self, process: u32, thread: u32, reach: Reach) -> Vec<(u64, LiveBlock)> {
-        let has_several = self.only.get(&process).is_some_and(Option::is_none);
-        let current = self.latest.get(&(process, thread)).filter(|_| has_several).copied();
-        let (from, to) = match (current, reach) {
-            (None, _) => ((process, i32::MIN, 0), (process, i32::MAX, u32::MAX)),
-            (Some((_, device, _)), _) => ((process, device, 0), (process, device, u32::MAX)),
-        };
-        let is_ended = |context: &Context| match (current, reach) {
-            (Some(current), Reach::Context) => *context == current || context.2 == 0,
-            _ => true,
-        };
-        let ended: Vec<Context> =
-            self.blocks.range(from..=to).map(|(context, _)| *context).filter(is_ended).collect();
-        let blocks = ended.iter().filter_map(|context| self.blocks.remove(context)).flatten();
-        let mut blocks: Vec<_> = blocks.collect();
-        blocks.sort_unstable_by_key(|(address, _)| *address);
-        blocks.dedup_by_key(|(address, _)| *address);
-        blocks
-    }
-}
-
 /// Everything that was read, and how far it has been handed out.
 struct Loaded {
     memory: Memory,
@@ -251,12 +189,9 @@ impl Loaded {
                 }
             }
             let Some(row) = row else { return };
-            self.next += 1;
             let event = self.event(&row);
+            self.next += 1;
             batch.push(&event);
-            if self.next_teardown < self.teardowns.len() {
-                self.live.take(&row, event.kind);
-            }
         }
     }
 
@@ -265,6 +200,7 @@ impl Loaded {
         let key = self.memory.processes[row.process as usize];
         let process = self.processes[row.process as usize];
         let number = self.sweep.as_mut().map_or(0, |sweep| sweep.innermost(row.start_ns, (key, row.thread)));
+        let (device, kind) = self.live.take(self.next, row, self.memory.kind(row));
         Event {
             time_ns: self.begin_ns.saturating_add(row.start_ns),
             process,
@@ -272,9 +208,9 @@ impl Loaded {
             action: row.action,
             address: row.address,
             bytes: row.bytes,
-            device: self.devices.gpu(key.pid(), row.device),
+            device: self.devices.gpu(key.pid(), device),
             stream: u64::from(row.stream),
-            kind: self.memory.kind(row),
+            kind,
             resource: StringId(0),
             scope: scope_id(process.0, number),
             stack: self.stacks[row.origin as usize],
@@ -285,7 +221,7 @@ impl Loaded {
     /// Makes up frees for what a teardown ends.
     fn tear_down(&mut self, teardown: &Teardown, number: u32) {
         let Ok(process) = self.memory.processes.binary_search(&teardown.process) else { return };
-        let ended = self.live.end(process as u32, teardown.thread, teardown.reach);
+        let ended = self.live.end(process as u32, teardown.thread, teardown.reach, self.next);
         let id = self.processes[process];
         let free = |(address, block): (u64, LiveBlock)| Event {
             time_ns: self.begin_ns.saturating_add(teardown.end_ns),

@@ -12,7 +12,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, LargeStringArray, RecordBatch, StringArray, StringViewArray};
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use floodmark_store::{Error, Result};
@@ -159,9 +159,25 @@ enum Cells {
     Null,
     Ints(Vec<Option<i64>>),
     Text(StringArray),
-    LargeText(arrow_array::LargeStringArray),
-    Words(Vec<Option<usize>>, StringArray),
+    LargeText(LargeStringArray),
+    ViewedText(StringViewArray),
+    /// Values by their places in a dictionary.
+    Words(Vec<Option<usize>>, Box<Self>),
     Other(ArrayRef),
+}
+
+impl Cells {
+    fn value(&self, row: usize) -> Value<'_> {
+        match self {
+            Self::Ints(values) => values[row].map_or(Value::Null, Value::Int),
+            Self::Text(texts) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
+            Self::LargeText(texts) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
+            Self::ViewedText(texts) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
+            Self::Words(places, words) => places[row].map_or(Value::Null, |place| words.value(place)),
+            Self::Other(array) if array.is_valid(row) => Value::Other,
+            _ => Value::Null,
+        }
+    }
 }
 
 fn cells(array: &ArrayRef) -> Cells {
@@ -196,11 +212,16 @@ fn cells(array: &ArrayRef) -> Cells {
         }
         DataType::Utf8 => Cells::Text(array.as_string::<i32>().clone()),
         DataType::LargeUtf8 => Cells::LargeText(array.as_string::<i64>().clone()),
-        DataType::Dictionary(_, values) if **values == DataType::Utf8 => {
+        DataType::Utf8View => Cells::ViewedText(array.as_string_view().clone()),
+        DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
-            let keys = dictionary.normalized_keys();
-            let keys = keys.into_iter().enumerate().map(|(row, key)| dictionary.is_valid(row).then_some(key));
-            Cells::Words(keys.collect(), dictionary.values().as_string::<i32>().clone())
+            // A dictionary without values has no place that a key could be brought to.
+            if dictionary.values().is_empty() {
+                return Cells::Null;
+            }
+            let places = dictionary.normalized_keys().into_iter().enumerate();
+            let places = places.map(|(row, place)| dictionary.is_valid(row).then_some(place));
+            Cells::Words(places.collect(), Box::new(cells(dictionary.values())))
         }
         _ => Cells::Other(array.clone()),
     }
@@ -214,17 +235,6 @@ pub(crate) struct FolderRow<'a> {
 
 impl FolderRow<'_> {
     pub(super) fn value(&self, column: usize) -> Value<'_> {
-        let row = self.row;
-        match self.cells.get(column) {
-            Some(Cells::Ints(values)) => values[row].map_or(Value::Null, Value::Int),
-            Some(Cells::Text(texts)) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
-            Some(Cells::LargeText(texts)) if texts.is_valid(row) => Value::Text(texts.value(row).as_bytes()),
-            Some(Cells::Words(keys, words)) => match keys[row] {
-                Some(key) if words.is_valid(key) => Value::Text(words.value(key).as_bytes()),
-                _ => Value::Null,
-            },
-            Some(Cells::Other(array)) if array.is_valid(row) => Value::Other,
-            _ => Value::Null,
-        }
+        self.cells.get(column).map_or(Value::Null, |cells| cells.value(self.row))
     }
 }

@@ -150,9 +150,9 @@ fn compare(a: &MemoryRow, b: &MemoryRow) -> Ordering {
 }
 
 /// A block as far as ties go: process and address.
-type Spot = (u32, u64);
+pub(crate) type Spot = (u32, u64);
 
-fn spot(row: &MemoryRow) -> Spot {
+pub(crate) fn spot(row: &MemoryRow) -> Spot {
     (row.process, row.address)
 }
 

@@ -73,7 +73,7 @@ const COLUMNS: usize = 8;
 /// What is wrong with a table, by its line, or with writing.
 pub fn process(prefix: &Path, output: &Path, analysis: Analysis, header: Header) -> Result<Processed> {
     let mut tables = Vec::new();
-    // At equal times in this order.
+    // At equal times in this order, but for frees of what is live.
     for class in Class::ALL {
         tables.push(Table::open(table_path(prefix, class), class)?);
     }
@@ -99,9 +99,12 @@ pub fn process(prefix: &Path, output: &Path, analysis: Analysis, header: Header)
         })?;
     }
     loop {
-        let first =
-            tables.iter().enumerate().filter_map(|(at, table)| Some((table.next.as_ref()?.time_ns, at)));
-        let Some((_, at)) = first.min() else { break };
+        let heads = || tables.iter().enumerate().filter_map(|(at, table)| Some((at, table.next.as_ref()?)));
+        let Some(time_ns) = heads().map(|(_, row)| row.time_ns).min() else { break };
+        let ties = || heads().filter(|(_, row)| row.time_ns == time_ns);
+        let is_tie = ties().nth(1).is_some();
+        let freed = ties().find(|(_, row)| is_tie && run.is_free_of_live(row));
+        let Some((at, _)) = freed.or_else(|| ties().next()) else { break };
         let Some(row) = tables[at].take()? else { break };
         run.take(row)?;
     }
@@ -120,6 +123,17 @@ struct Row {
     name: String,
     stack: String,
     class: Class,
+}
+
+impl Row {
+    /// A block is its process and address.
+    fn key(&self) -> (String, String) {
+        (self.process.clone(), self.address.clone())
+    }
+
+    fn is_free(&self) -> bool {
+        self.operation.ends_with("DEALLOCATION")
+    }
 }
 
 /// A table that is being read.
@@ -226,6 +240,10 @@ impl Run<'_> {
         writeln!(self.out, "{line}").map_err(Error::io("writing", self.path))
     }
 
+    fn is_free_of_live(&self, row: &Row) -> bool {
+        row.is_free() && self.live.contains_key(&row.key())
+    }
+
     fn take(&mut self, row: Row) -> Result<()> {
         let kind = row.kind.strip_prefix(super::words::KIND_PREFIX).unwrap_or(&row.kind);
         match kind {
@@ -238,8 +256,8 @@ impl Run<'_> {
             self.usage()?;
         }
         self.latest_ns = Some(row.time_ns);
-        let key = (row.process.clone(), row.address.clone());
-        if row.operation.ends_with("DEALLOCATION") {
+        let key = row.key();
+        if row.is_free() {
             match self.live.remove(&key) {
                 Some(block) => {
                     self.found.size_mismatches += u64::from(block.row.bytes != row.bytes);

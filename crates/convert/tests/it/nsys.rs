@@ -227,6 +227,19 @@ fn a_call_with_a_stack_wins_over_one_of_the_driver() {
 }
 
 #[test]
+fn chain_0_loses_against_another_and_is_read_where_it_exists() {
+    let db = minimal("chain0", Generation::B);
+    db.calls(&[(98, 202, 67, TID, 10, 1, Some(0)), (399, 411, 67, TID, 12, 1, Some(0))]);
+    let read = good(&db.path);
+    assert_eq!(read.stack(&read.events[0]), ["cudaMalloc", "load(int)", "main"]);
+    assert_eq!(read.stack(&read.events[2]), ["cudaMalloc"], "it has a name at least");
+    db.chain(0, &[(1, 8), (6, 7)]);
+    let read = good(&db.path);
+    assert_eq!(read.stack(&read.events[0]), ["cudaMalloc", "load(int)", "main"]);
+    assert_eq!(read.stack(&read.events[2]), ["cudaMalloc", "main"]);
+}
+
+#[test]
 fn calls_of_the_driver_may_be_in_a_table_of_their_own() {
     let db = minimal("driver", Generation::A);
     db.sql(

@@ -1,10 +1,15 @@
 //! Exports that are a folder with a file for each table.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt8Array, UInt64Array};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    Array as _, ArrayRef, DictionaryArray, Int32Array, Int64Array, LargeStringArray, RecordBatch,
+    StringArray, StringViewArray, UInt8Array, UInt64Array,
+};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use floodmark_convert::{Format, Mode, recognize};
 use parquet::arrow::ArrowWriter;
@@ -67,27 +72,102 @@ fn folder(db: &Db, form: Form) -> PathBuf {
     let names = names.query_map([], |row| row.get::<_, String>(0)).expect("names");
     for name in names.map(|name| name.expect("a name")) {
         let Some(batch) = table(db, &name) else { continue };
-        let ending = if form == Form::Parquet { "parquet" } else { "arrow" };
-        let file = File::create(folder.join(format!("{name}.{ending}"))).expect("a file");
-        match form {
-            Form::Parquet => {
-                let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a writer");
-                writer.write(&batch).expect("rows");
-                writer.close().expect("an end");
-            }
-            Form::Arrow => {
-                let mut writer = FileWriter::try_new(file, &batch.schema()).expect("a writer");
-                writer.write(&batch).expect("rows");
-                writer.finish().expect("an end");
-            }
-            Form::Stream => {
-                let mut writer = StreamWriter::try_new(file, &batch.schema()).expect("a writer");
-                writer.write(&batch).expect("rows");
-                writer.finish().expect("an end");
-            }
-        }
+        write(&folder, form, &name, &batch);
     }
     folder
+}
+
+fn write(folder: &Path, form: Form, name: &str, batch: &RecordBatch) {
+    let ending = if form == Form::Parquet { "parquet" } else { "arrow" };
+    let file = File::create(folder.join(format!("{name}.{ending}"))).expect("a file");
+    match form {
+        Form::Parquet => {
+            let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a writer");
+            writer.write(batch).expect("rows");
+            writer.close().expect("an end");
+        }
+        Form::Arrow => {
+            let mut writer = FileWriter::try_new(file, &batch.schema()).expect("a writer");
+            writer.write(batch).expect("rows");
+            writer.finish().expect("an end");
+        }
+        Form::Stream => {
+            let mut writer = StreamWriter::try_new(file, &batch.schema()).expect("a writer");
+            writer.write(batch).expect("rows");
+            writer.finish().expect("an end");
+        }
+    }
+}
+
+/// A table with one of its columns as another array.
+fn with_column(batch: &RecordBatch, name: &str, other: &ArrayRef) -> RecordBatch {
+    let fields = batch.schema();
+    let columns = fields.fields().iter().zip(batch.columns()).map(|(field, column)| {
+        let column = if field.name() == name { other } else { column };
+        (field.name().clone(), column.clone(), true)
+    });
+    RecordBatch::try_from_iter_with_nullable(columns).expect("columns")
+}
+
+fn dictionary(keys: Vec<Option<i32>>, values: ArrayRef) -> ArrayRef {
+    Arc::new(DictionaryArray::<Int32Type>::try_new(Int32Array::from(keys), values).expect("a dictionary"))
+}
+
+#[test]
+fn text_is_read_however_it_is_stored() {
+    let db = minimal("texts", Generation::B);
+    let expected = good(&db.path);
+    let batch = table(&db, "StringIds").expect("strings");
+    let texts: Vec<String> = batch
+        .column_by_name("value")
+        .expect("texts")
+        .as_string::<i32>()
+        .iter()
+        .flatten()
+        .map(str::to_owned)
+        .collect();
+    let keys = || (0..texts.len() as i32).map(Some).collect::<Vec<_>>();
+    let plain = || Arc::new(StringArray::from_iter_values(&texts)) as ArrayRef;
+    let large = || Arc::new(LargeStringArray::from_iter_values(&texts)) as ArrayRef;
+    let viewed = || Arc::new(StringViewArray::from_iter_values(&texts)) as ArrayRef;
+    let ways = [
+        large(),
+        viewed(),
+        dictionary(keys(), plain()),
+        dictionary(keys(), large()),
+        dictionary(keys(), viewed()),
+    ];
+    for form in [Form::Parquet, Form::Arrow, Form::Stream] {
+        let folder = folder(&db, form);
+        for way in &ways {
+            let kind = way.data_type();
+            write(&folder, form, "StringIds", &with_column(&batch, "value", way));
+            let read = good(&folder);
+            assert_eq!(read.stack(&read.events[0]), expected.stack(&expected.events[0]), "{form:?} {kind}");
+            assert_eq!(read.stack(&read.events[1]), ["cuMemAlloc_v2"], "{form:?} {kind}");
+        }
+        fs::remove_dir_all(folder).expect("the folder");
+    }
+}
+
+#[test]
+fn a_dictionary_without_words_is_a_column_without_values() {
+    let db = minimal("wordless", Generation::B);
+    let expected = good(&db.path);
+    let batch = table(&db, "CUDA_GPU_MEMORY_USAGE_EVENTS").expect("events");
+    let none = || vec![None; batch.num_rows()];
+    let ways = [
+        dictionary(none(), Arc::new(StringArray::from_iter_values([""; 0]))),
+        dictionary(none(), Arc::new(LargeStringArray::from_iter_values([""; 0]))),
+    ];
+    for form in [Form::Parquet, Form::Arrow, Form::Stream] {
+        let folder = folder(&db, form);
+        for way in &ways {
+            write(&folder, form, "CUDA_GPU_MEMORY_USAGE_EVENTS", &with_column(&batch, "name", way));
+            assert_eq!(good(&folder).events, expected.events, "{form:?}");
+        }
+        fs::remove_dir_all(folder).expect("the folder");
+    }
 }
 
 #[test]

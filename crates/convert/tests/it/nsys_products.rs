@@ -240,6 +240,28 @@ fn what_stops_the_scripts_is_counted_here() {
 }
 
 #[test]
+fn at_equal_times_a_live_block_is_freed_before_its_address_is_reused() {
+    let db = minimal("tie", Generation::A);
+    db.sql("DELETE FROM CUDA_GPU_MEMORY_USAGE_EVENTS; DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME");
+    // The free is in the second table, the next allocation in the first.
+    db.calls(&[
+        (40, 60, 67, TID, 1, 1, Some(5)),
+        (90, 110, 0, TID, 2, 4, None),
+        (90, 110, 67, TID, 3, 1, Some(5)),
+    ]);
+    db.usage(&[
+        (50, PID, 0x1000, 100, 2, 0, 1),
+        (100, PID, 0x1000, 100, 2, 1, 2),
+        (100, PID, 0x1000, 300, 2, 0, 3),
+    ]);
+    let prefix = prefix_of(&db);
+    split(&db.path, &prefix, Mode::Strict).expect("a good export");
+    let (_, found) = ours(&prefix, Analysis::Leakage);
+    assert_eq!((found.totals, found.replaced, found.unmatched_frees), ([300, 0, 0], 0, 0));
+    assert_eq!((found.rows, found.size_mismatches), (1, 0));
+}
+
+#[test]
 fn tables_that_are_damaged_are_named_with_their_lines() {
     let db = minimal("tables", Generation::A);
     let prefix = prefix_of(&db);
