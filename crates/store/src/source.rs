@@ -89,3 +89,21 @@ pub trait Source: Send {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_beyond_a_hundred_are_counted_as_one() {
+        let mut losses = Losses::default();
+        for number in 0..1000 {
+            losses.add(2, &format!("reason {number}"));
+        }
+        losses.add(5, "reason 0");
+        assert_eq!(losses.gaps.len(), REASONS_MAX);
+        assert_eq!(losses.gaps[0], Gap { count: 7, reason: "reason 0".to_owned() });
+        assert_eq!(losses.gaps.iter().map(|gap| gap.count).sum::<u64>(), 2005);
+        assert_eq!(losses.gaps[REASONS_MAX - 1].reason, OTHER_REASONS);
+    }
+}

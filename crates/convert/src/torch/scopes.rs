@@ -33,6 +33,8 @@ pub(super) struct Scopes {
     pub(super) before: u64,
     /// By device, in the order of time.
     pub(super) changes: FxHashMap<i32, Vec<Change>>,
+    /// Those that were left out because too many were open.
+    pub(super) omitted: u64,
 }
 
 impl Scopes {
@@ -41,7 +43,7 @@ impl Scopes {
         let numbered = |own: u64| u64::from(process.0) << 32 | own;
         let mut changes: FxHashMap<i32, Vec<Change>> = FxHashMap::default();
         let mut open: FxHashMap<i32, Vec<(u64, String)>> = FxHashMap::default();
-        let mut count = 1;
+        let (mut count, mut omitted) = (1, 0);
         for Annotation { time_ns, device, is_end, name } in annotations {
             let open = open.entry(device).or_default();
             let innermost = |open: &[(u64, String)]| open.last().map_or(0, |(scope, _)| *scope);
@@ -59,11 +61,12 @@ impl Scopes {
                 open.push((scope, name.clone()));
                 Change { time_ns, action: ScopeAction::Enter, scope, parent, innermost: scope, name }
             } else {
+                omitted += 1;
                 continue;
             };
             changes.entry(device).or_default().push(change);
         }
-        Self { before: numbered(1), changes }
+        Self { before: numbered(1), changes, omitted }
     }
 
     /// Changes on a device.
@@ -101,6 +104,9 @@ mod tests {
             seen,
             [(2, of(2), of(2)), (3, of(3), of(3)), (4, of(4), of(4)), (5, of(3), of(4)), (6, of(4), of(2))]
         );
-        assert!(scopes.on(1).is_empty());
+        assert!(scopes.on(1).is_empty() && scopes.omitted == 0);
+        let many = (0..1500).map(|time_ns| annotation(time_ns, "step", false)).collect();
+        let scopes = Scopes::new(many, ProcessId(1));
+        assert_eq!((scopes.on(0).len(), scopes.omitted), (OPEN_MAX, 500));
     }
 }

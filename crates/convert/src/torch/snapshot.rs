@@ -175,6 +175,9 @@ impl Snapshot {
         let command = name.to_string_lossy().into_owned();
         tables.processes.push(Process { id: props.process, command, ..Process::default() });
         let scopes = Scopes::new(annotations, props.process);
+        if scopes.omitted > 0 {
+            losses.add(scopes.omitted, "annotations inside a thousand others");
+        }
         Ok(Self { tables, process: props.process, entries, places, scopes, settings, losses })
     }
 }
