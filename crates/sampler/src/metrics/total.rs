@@ -73,6 +73,12 @@ fn read(pid: i32) -> io::Result<Rollup> {
     procfs::rollup(&buffer[..length]).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// The kernel counts resident pages in batches: each processor keeps up to so many to itself.
+fn counter_error_bytes() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    processors * (2 * processors).max(32) * 4096
+}
+
 /// A process's part in the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -107,6 +113,8 @@ pub(crate) struct Totals {
     spent_ns: u64,
     /// How much memory that can be shared has come and gone in the whole job.
     motion: u64,
+    /// How far off the kernel's counters may be.
+    counter_error_bytes: u64,
 }
 
 /// The ends of the channels that belong to the reading thread.
@@ -129,6 +137,7 @@ impl Totals {
             idle_news: (0, 0),
             spent_ns: 0,
             motion: 0,
+            counter_error_bytes: counter_error_bytes(),
         };
         (totals, (asked, told))
     }
@@ -204,9 +213,11 @@ impl Totals {
             Ok(rollup) => {
                 // Later changes are counted from here. The kernel's counters may differ from what it
                 // counts page by page, so where nothing changed in between the counters hold; and
-                // where something did, what was counted, as far as the counters allow.
+                // where something did, what was counted, as far as the counters allow. Where they are
+                // further apart than counters err, the process changed since the counters were read.
                 let between = |counted: u64, before: u64, after: u64| {
-                    counted.clamp(before.min(after), before.max(after))
+                    let nearest = counted.clamp(before.min(after), before.max(after));
+                    if nearest.abs_diff(counted) <= self.counter_error_bytes { nearest } else { counted }
                 };
                 let shared = rollup.rss.saturating_sub(rollup.anon);
                 memory.total = Some(TotalReading {
@@ -308,6 +319,21 @@ mod tests {
         assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, doubt_bytes: 3 * MIB }, "another's coming");
         totals.moved(300 * MIB);
         assert_eq!(totals.part(&one).doubt_bytes, 50 * MIB, "no more than it counts for");
+    }
+
+    #[test]
+    fn a_process_that_shrank_while_it_was_read_does_not_count_as_nothing() {
+        let (mut totals, (asked, told)) = Totals::new(0.01, 0);
+        let mut processes = [process(Image::Own, 179 * MIB, 10 * MIB)];
+        let now_ns = crate::tree::NEWBORN_NS + ASK_NS;
+        totals.ask(&processes, 179 * MIB, 1, now_ns);
+        let request = asked.try_recv().expect("it is worth a reading");
+        // Read after it gave most back, before its counters were looked at again.
+        let rollup = Rollup { rss: 51 * MIB, anon: 49 * MIB, pss: 50 * MIB, uss: 49 * MIB };
+        told.send(Answer { request, cost_ns: 1, result: Ok(rollup) }).expect("somebody listens");
+        assert!(totals.collect(&mut processes, now_ns + ASK_NS).is_some());
+        processes[0].memory.rss = 51 * MIB;
+        assert_eq!(totals.part(&processes[0]).bytes, 50 * MIB);
     }
 
     #[test]
