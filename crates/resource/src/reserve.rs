@@ -141,7 +141,7 @@ impl<R: Resource> Reserve<R> {
         let listener = Arc::downgrade(&reserve) as std::sync::Weak<dyn StreamListener>;
         reserve.streams.order().subscribe(listener);
         if props.initial_bytes > 0 {
-            reserve.take_region(props.initial_bytes, Stream::DEFAULT)?;
+            reserve.take_region(props.initial_bytes, None, Stream::DEFAULT)?;
         }
         let most = props.maximum_bytes.map_or("no limit".to_owned(), format_bytes);
         tracing::info!(

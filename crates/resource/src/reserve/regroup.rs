@@ -82,10 +82,7 @@ impl<R: Resource> Reserve<R> {
             grown = self.grow(size, stream);
         }
         let refused = match grown {
-            Ok(()) => match self.take_block(size, tag, stream)? {
-                Some(address) => return Ok(address),
-                None => None,
-            },
+            Ok(address) => return Ok(address),
             Err(error @ (AllocError::Device { .. } | AllocError::Refused { .. })) => return Err(error),
             Err(error) => error.is_out_of_memory().then_some(error),
         };
@@ -146,8 +143,8 @@ impl<R: Resource> Reserve<R> {
         Ok(taken.map(Address))
     }
 
-    /// Asks the upstream for a region with room for `size` bytes.
-    fn grow(&self, size: u64, stream: Stream) -> Result<()> {
+    /// Asks the upstream for a region with room for `size` bytes, and takes them before anybody else can.
+    fn grow(&self, size: u64, stream: Stream) -> Result<Address> {
         let reserved = self.reserved_bytes();
         let left = self.props.maximum_bytes.map(|maximum| maximum.saturating_sub(reserved));
         let wanted = match (self.props.growth, left) {
@@ -162,16 +159,22 @@ impl<R: Resource> Reserve<R> {
         let aligned = |bytes: u64| align_up(bytes, ALIGNMENT).unwrap_or(size);
         let mut wanted = aligned(wanted).max(size).min(left.unwrap_or(u64::MAX));
         loop {
-            match self.take_region(wanted, stream) {
+            match self.take_region(wanted, Some(size), stream) {
                 Err(error) if error.is_out_of_memory() && wanted > size => {
                     wanted = aligned(wanted / 2).max(size);
                 }
-                taken => return taken,
+                taken => return taken?.ok_or(NO_ROOM),
             }
         }
     }
 
-    pub(super) fn take_region(&self, size: u64, stream: Stream) -> Result<()> {
+    /// Takes a region over, and at once a block of it if one is wanted.
+    pub(super) fn take_region(
+        &self,
+        size: u64,
+        block: Option<u64>,
+        stream: Stream,
+    ) -> Result<Option<Address>> {
         let name = self.props.name;
         let region = self.upstream.allocate(size, ALIGNMENT, stream);
         let start = region.inspect_err(|error| {
@@ -194,10 +197,11 @@ impl<R: Resource> Reserve<R> {
         let mut ground = lock(&self.ground);
         ground.heap.add(start.0, size, tag);
         ground.regions.insert(start.0, size);
+        let taken = block.and_then(|bytes| ground.heap.take(bytes, tag));
         let reserved = self.reserved_bytes.fetch_add(size, Ordering::Relaxed) + size;
         drop(ground);
         tracing::debug!("{name}: grew by {} to {}", format_bytes(size), format_bytes(reserved));
-        Ok(())
+        Ok(taken.map(Address))
     }
 
     /// Gives regions of which nothing is in use back; returns how many bytes that was.
