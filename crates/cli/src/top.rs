@@ -35,6 +35,8 @@ use self::recorder::Recorder;
 use self::state::State;
 use self::terminal::{Asked, Screen};
 use self::update::Then;
+#[cfg(debug_assertions)]
+use crate::env::{EnvVars, value};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -218,6 +220,8 @@ impl Session {
         let Self { screen, shown, state, theme, .. } = self;
         screen.terminal().draw(|frame| draw::draw(frame, shown, state, theme))?;
         self.is_changed = false;
+        #[cfg(debug_assertions)]
+        assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("screen"), "a panic was asked for");
         Ok(())
     }
 

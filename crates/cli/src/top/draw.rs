@@ -206,7 +206,10 @@ fn figures<'a>(picture: &Picture, theme: &Theme) -> TextLine<'a> {
         spans.push(Span::raw(format!(" at {}", since_start(picture, time_ns))));
     }
     let now = if picture.progress == Progress::Ended { "at the end" } else { "now" };
-    spans.push(Span::raw(format!(" · {now} {}", format_bytes(line.now_bytes))));
+    // A run that is over has no memory; blocks may be left.
+    if picture.progress != Progress::Ended || line.now_bytes > 0 {
+        spans.push(Span::raw(format!(" · {now} {}", format_bytes(line.now_bytes))));
+    }
     if !picture.processes.is_empty() {
         let alive = picture.processes.iter().filter(|process| process.end_time_ns.is_none()).count();
         let all = picture.processes.len();

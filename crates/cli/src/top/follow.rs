@@ -14,6 +14,8 @@ use floodmark_event::{EventBatch, Tables};
 use floodmark_store::{Losses, Step, Trace, is_trace};
 
 use super::picture::{Gather, Origin, Picture, Progress};
+#[cfg(debug_assertions)]
+use crate::env::{EnvVars, value};
 use crate::pass::losses;
 
 /// Shortest time between two pictures.
@@ -59,7 +61,11 @@ pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &Sender<New
         Begins::Before if !is_trace(&input.path) => still(input, ends, tell),
         Begins::Soon | Begins::Before => follow(input, ends, tell),
     };
-    if let Err(error) = read {
+    #[cfg(debug_assertions)]
+    assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("reader"), "a panic was asked for");
+    // A recording that failed takes its trace along, and says itself why.
+    let is_gone = begins == Begins::Soon && !is_trace(&input.path);
+    if let Some(error) = read.err().filter(|_| !is_gone) {
         // Nobody is left to tell if this fails.
         let _ = tell.send(News::Failed(error));
     }

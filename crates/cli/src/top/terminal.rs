@@ -16,6 +16,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use ratatui::layout::{Position, Rect};
 
 use crate::error::hinted;
 
@@ -85,7 +86,9 @@ impl Screen {
     pub(crate) fn again(&mut self) -> Result<()> {
         IS_OURS.store(false, Ordering::SeqCst);
         take_over().context("taking over the terminal again")?;
-        Ok(self.terminal.clear()?)
+        // Not `clear`, which asks the terminal where its cursor is and waits for an answer.
+        let size = self.terminal.size()?;
+        Ok(self.terminal.resize(Rect::from((Position::ORIGIN, size)))?)
     }
 }
 

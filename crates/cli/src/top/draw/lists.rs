@@ -120,8 +120,11 @@ impl View<'_> {
             cells.extend(has_gpu.then(|| optional(one.gpu_bytes)));
             cells.push(right(&format_bytes(one.peak_rss_bytes)));
             cells.push(if is_over { right("-") } else { right(&percent(one.rss_bytes, total)) });
-            let name = if one.command.is_empty() { &one.name } else { &one.command };
-            cells.push(Cell::new(text(name)));
+            cells.push(Cell::new(if one.command.is_empty() {
+                text(&one.name)
+            } else {
+                command(&one.command)
+            }));
             cells
         });
         let (mut header, mut widths) = (vec!["pid", "RSS"], vec![Constraint::Length(7), BYTES]);
@@ -217,7 +220,7 @@ impl View<'_> {
         let end = lines.len().saturating_sub(self.from);
         let start = end.saturating_sub(self.rows);
         let shown: Vec<TextLine> =
-            lines[start..end].iter().map(|line| TextLine::raw(format!(" {}", text(line)))).collect();
+            lines[start..end].iter().map(|line| TextLine::raw(format!(" {}", written(line)))).collect();
         Paragraph::new(shown)
     }
 }
@@ -225,6 +228,19 @@ impl View<'_> {
 /// Headings above numbers.
 const NUMBERS: [&str; 12] =
     ["pid", "RSS", "PSS", "GPU", "peak", "share", "device", "in use", "of", "bytes", "blocks", "from"];
+
+/// A command without the folder of its program, which tells little and is long.
+fn command(recorded: &str) -> String {
+    let command = text(recorded);
+    let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
+    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    if program.starts_with('/') { format!("{name}{rest}") } else { command }
+}
+
+/// A line of output without its colors.
+fn written(recorded: &str) -> String {
+    text(&anstream::adapter::strip_str(recorded).to_string())
+}
 
 fn right<'t>(words: &str) -> Cell<'t> {
     Cell::new(TextLine::raw(words.to_owned()).right_aligned())
