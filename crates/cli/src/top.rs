@@ -81,6 +81,8 @@ pub(crate) fn run(props: &Props, printer: &Printer) -> Result<ExitStatus> {
     let mut recorder = Recorder::start(record, printer)?;
     let left = view(props, Some(&mut recorder), printer);
     match &left {
+        // The command is worth more than the view of it.
+        Err(error) => printer.error(error),
         Ok(Left::BySignal(number)) => terminal::send(recorder.pid(), *number),
         Ok(Left::ByKey) if recorder.ended()?.is_none() => {
             printer.say("the command goes on and is recorded; Ctrl-C interrupts it");
@@ -89,7 +91,6 @@ pub(crate) fn run(props: &Props, printer: &Printer) -> Result<ExitStatus> {
     }
     let (exit, words) = recorder.finish()?;
     printer.pass_on(&words);
-    left?;
     Ok(ExitStatus::External(exit))
 }
 
@@ -98,11 +99,10 @@ fn view(props: &Props, recorder: Option<&mut Recorder>, printer: &Printer) -> Re
     let begins = if recorder.is_some() { Begins::Soon } else { Begins::Before };
     let (tell, hear) = channel();
     let ends = Arc::new(Ends::default());
-    let reader = {
-        let (ends, input) = (ends.clone(), props.input.clone());
-        let read = move || follow::read(&input, begins, &ends, &tell);
-        std::thread::Builder::new().name("floodmark-follow".into()).spawn(read)?
-    };
+    let (reader_ends, input) = (ends.clone(), props.input.clone());
+    let read = move || follow::read(&input, begins, &reader_ends, &tell);
+    // Nobody waits for it: in the midst of something long it would keep us from leaving.
+    std::thread::Builder::new().name("floodmark-follow".into()).spawn(read)?;
     let left = Screen::enter().and_then(|screen| {
         let picture = Picture { origin: origin(&props.input), ..Picture::default() };
         let theme = if printer.is_colored() { Theme::color() } else { Theme::plain() };
@@ -119,8 +119,6 @@ fn view(props: &Props, recorder: Option<&mut Recorder>, printer: &Printer) -> Re
         session.run(&hear, &ends, recorder, props.at_end)
     });
     ends.has_left.store(true, Ordering::Release);
-    // A reader in the midst of a long log notices soon; a panic of it was told already.
-    let _ = reader.join();
     left
 }
 
@@ -199,7 +197,7 @@ impl Session {
             match hear.try_recv() {
                 Ok(News::Picture(picture)) => {
                     let ending = self.latest.ending.take();
-                    self.latest = Picture { ending, ..*picture };
+                    self.latest = Picture { ending: ending.or_else(|| picture.ending.clone()), ..*picture };
                     self.is_over = self.latest.progress == Progress::Ended;
                     self.is_changed = true;
                 }
@@ -253,7 +251,7 @@ impl Session {
 }
 
 /// How a command ended, in words.
-fn ending(exit: Exit) -> String {
+pub(crate) fn ending(exit: Exit) -> String {
     match exit {
         Exit::Code(0) => "ended well".to_owned(),
         Exit::Code(code) => format!("ended with {code}"),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use floodmark_convert::{Following, OpenProps, Opened, Seen, open_any, open_samples};
 use floodmark_event::{EventBatch, Tables};
+use floodmark_sampler::Exit;
 use floodmark_store::{Losses, Step, Trace, is_trace};
 
 use super::picture::{Gather, Origin, Picture, Progress};
@@ -144,7 +145,12 @@ fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
                 (false, None) => Progress::Beginning,
                 (false, Some(_)) => Progress::Recording,
             };
-            let picture = complete(picture, input, command.clone(), progress, &following.losses());
+            let mut picture = complete(picture, input, command.clone(), progress, &following.losses());
+            if is_over {
+                let status = Trace::open(&input.path)?.manifest().run.exit_status;
+                let status = status.and_then(|status| u8::try_from(status).ok());
+                picture.ending = status.map(|status| super::ending(Exit::Code(status)));
+            }
             if tell.send(News::Picture(Box::new(picture))).is_err() || is_over {
                 return Ok(());
             }

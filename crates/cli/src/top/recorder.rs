@@ -10,11 +10,16 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus as Ended, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use floodmark_sampler::Exit;
 
+use super::terminal::{self, Asked};
 use crate::printer::Printer;
+
+/// How often it is looked whether the recording has ended.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A command to record.
 #[derive(Clone, Debug)]
@@ -67,11 +72,20 @@ impl Recorder {
         Ok(self.child.try_wait().context("waiting for the recording")?.map(exit_of))
     }
 
-    /// Waits until it ends, and gives how it did and what it had to say.
+    /// Waits until it ends, and gives how it did and what it had to say. Keys of the terminal reach the
+    /// command by themselves; what asks us alone to end is passed on.
     pub(crate) fn finish(mut self) -> Result<(Exit, String)> {
-        let ended = self.child.wait().context("waiting for the recording")?;
+        let exit = loop {
+            if let Some(exit) = self.ended()? {
+                break exit;
+            }
+            if terminal::asked() == Asked::End(libc::SIGTERM) {
+                terminal::send(self.pid(), libc::SIGTERM);
+            }
+            std::thread::sleep(PAUSE);
+        };
         let words = std::fs::read(&self.words).unwrap_or_default();
-        Ok((exit_of(ended), String::from_utf8_lossy(&words).into_owned()))
+        Ok((exit, String::from_utf8_lossy(&words).into_owned()))
     }
 }
 

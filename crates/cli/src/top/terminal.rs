@@ -52,21 +52,22 @@ pub(crate) enum Asked {
 /// The screen while it is ours.
 pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
+    before: Vec<(libc::c_int, libc::sigaction)>,
 }
 
 impl Screen {
     /// Takes the terminal over.
     pub(crate) fn enter() -> Result<Self> {
-        listen();
-        let before = std::panic::take_hook();
+        let before = listen();
+        let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             HAS_PANICKED.store(true, Ordering::SeqCst);
             restore();
-            before(panic);
+            hook(panic);
         }));
         take_over().context("taking over the terminal")?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| restore())?;
-        Ok(Self { terminal })
+        Ok(Self { terminal, before })
     }
 
     pub(crate) fn terminal(&mut self) -> &mut Terminal<CrosstermBackend<Stdout>> {
@@ -95,6 +96,11 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         restore();
+        // Without a screen stopping needs no care. What asks us to end is still ours: a command may go on.
+        for (number, before) in self.before.iter().filter(|(number, _)| !ENDING.contains(number)) {
+            // SAFETY: `before` is what sigaction gave for this signal.
+            unsafe { libc::sigaction(*number, &raw const *before, std::ptr::null_mut()) };
+        }
     }
 }
 
@@ -134,8 +140,9 @@ extern "C" fn on_signal(number: libc::c_int) {
     }
 }
 
-/// Has signals tell us instead of ending us; those that are ignored stay ignored.
-fn listen() {
+/// Has signals tell us instead of ending us; those that are ignored stay ignored. Returns how they were.
+fn listen() -> Vec<(libc::c_int, libc::sigaction)> {
+    let mut all = Vec::new();
     for number in ENDING.into_iter().chain([libc::SIGTSTP, libc::SIGCONT]) {
         // SAFETY: all zeros is a valid sigaction with an empty mask; the first call only asks, the second
         // sets a handler that does nothing but store to atomics.
@@ -147,9 +154,11 @@ fn listen() {
                 action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
                 action.sa_flags = libc::SA_RESTART;
                 libc::sigaction(number, &raw const action, std::ptr::null_mut());
+                all.push((number, before));
             }
         }
     }
+    all
 }
 
 /// What was asked for since the last time.
