@@ -181,6 +181,20 @@ fn events_with_stacks_show_who_holds_memory() {
 }
 
 #[test]
+fn the_guide_shows_the_screen() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/top.md");
+    let guide = std::fs::read_to_string(&path).expect("a guide");
+    let (before, rest) = guide.split_once("```text\n").expect("a screen");
+    let (shown, after) = rest.split_once("```").expect("its end");
+    let screen = format!("{}\n", screen(&run_of_processes(), &mut State::default(), (80, 24)));
+    if crate::env::value("FLOODMARK_WRITE_DOCS").is_some() {
+        std::fs::write(&path, format!("{before}```text\n{screen}```{after}")).expect("written");
+        return;
+    }
+    assert_eq!(shown, screen);
+}
+
+#[test]
 fn an_empty_trace_that_just_began() {
     let origin = Origin { source: "run.flood".into(), command: Some("./solver -i input.i".into()) };
     both("empty", &Picture { origin, ..Picture::default() });
