@@ -50,6 +50,9 @@ pub(crate) struct GlobalArgs {
     /// Print what is being read and how long it took
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
+    /// Write remarks to this file, for whoever shows them later
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) words: Option<PathBuf>,
 }
 
 /// When to use colors.
@@ -69,6 +72,7 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     Run(commands::run::RunArgs),
     Attach(commands::attach::AttachArgs),
+    Top(commands::top::TopArgs),
     Import(commands::import::ImportArgs),
     Stats(commands::stats::StatsArgs),
     Watermark(commands::watermark::WatermarkArgs),

@@ -18,6 +18,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod stats;
+pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod watermark;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
     match command {
         Command::Run(args) => args.run(printer),
         Command::Attach(args) => args.run(printer),
+        Command::Top(args) => args.run(printer),
         Command::Import(args) => args.run(printer),
         Command::Stats(args) => args.run(printer),
         Command::Watermark(args) => args.run(printer),

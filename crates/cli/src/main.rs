@@ -26,6 +26,7 @@ mod run_memory;
 mod scopes;
 mod select;
 mod stack_args;
+mod top;
 mod trace_info;
 mod watching;
 mod words;
