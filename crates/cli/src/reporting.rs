@@ -80,7 +80,7 @@ fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, prin
     if report.caveats.events_read > 0 || !is_trace(path) {
         let (stats, usage, (watermark, holders), leaks) = report.result;
         let caveats = report.caveats;
-        page.events = Some(EventsPart { stats, usage, watermark, holders, leaks, caveats });
+        page.events = Some(EventsPart { stats, usage, watermark, holders, leaks: Some(leaks), caveats });
     }
     Ok(())
 }
