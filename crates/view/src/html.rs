@@ -114,6 +114,11 @@ pub struct StackAt {
     pub frames: Vec<String>,
 }
 
+/// A text as JSON.
+pub fn json_text(text: &str) -> String {
+    encode::json(&crate::plain(text))
+}
+
 impl Page {
     /// The file.
     pub fn html(&self) -> String {

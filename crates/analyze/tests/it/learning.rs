@@ -25,7 +25,7 @@ fn subject(subject: u64, number: u64, end_ns: Option<i64>) -> SubjectRow {
 }
 
 /// Programs, of which only the last one of a process has an end.
-fn programs(list: Vec<(u64, Option<i64>)>) -> Subjects {
+fn programs(list: &[(u64, Option<i64>)]) -> Subjects {
     let is_last = |at: usize| list[at + 1..].iter().all(|(number, _)| *number != list[at].0);
     let one = |(at, (number, end_ns)): (usize, &(u64, Option<i64>))| {
         (at as u64 + 1, subject(at as u64 + 1, *number, end_ns.filter(|_| is_last(at))))
@@ -57,7 +57,7 @@ proptest! {
         mut marks in proptest::collection::vec(0..30i64, 0..4),
         limit in prop_oneof![Just(16usize), Just(1000)],
     ) {
-        let subjects = programs(list);
+        let subjects = programs(&list);
         rows.sort_unstable_by_key(|row| row.0);
         marks.sort_unstable();
         let row = |(time_ns, subject, value)| SampleRow { time_ns, subject, metric: Metric::Rss, value };
@@ -102,7 +102,7 @@ proptest! {
         mut rows in proptest::collection::vec((0..40i64, 0..50u64), 1..60), from in 0..40i64, width in 0..40i64,
     ) {
         rows.sort_unstable_by_key(|row| row.0);
-        let subjects = programs(vec![(1, None)]);
+        let subjects = programs(&[(1, None)]);
         let rows: Vec<SampleRow> = rows.into_iter()
             .map(|(time_ns, value)| SampleRow { time_ns, subject: 1, metric: Metric::Rss, value })
             .collect();

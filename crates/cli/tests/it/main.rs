@@ -24,6 +24,7 @@ mod replay;
 mod report;
 mod running;
 mod samples;
+mod serve;
 mod stacks;
 mod terminal;
 mod torch;
