@@ -23,7 +23,9 @@ mod stack;
 use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
-use process::{Identities, Instant, Observed};
+use rustc_hash::FxHashMap;
+
+use process::{Instant, Observed};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
 pub use stack::{PeakStack, PeakStackFold};
 
@@ -45,7 +47,7 @@ pub struct Mark {
 #[derive(Clone, Debug)]
 pub struct RunFold {
     observed: Vec<Observed>,
-    identities: Identities,
+    of_subject: FxHashMap<u64, usize>,
     /// What is summed.
     summed: SubjectKind,
     /// Ends of what is observed, in order, and how many of them have passed.
@@ -95,12 +97,19 @@ struct Phase {
 impl RunFold {
     /// Starts with what was observed and the marks in between.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, mut marks: Vec<Mark>) -> Self {
+        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
+        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
+        let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
+        let (observed, of_subject) = process::observed(subjects);
+        let end = |(at, one): (usize, &Observed)| one.end_ns.map(|end_ns| (end_ns, at));
+        let mut ends: Vec<(i64, usize)> = observed.iter().enumerate().filter_map(end).collect();
+        ends.sort_unstable();
         marks.sort_by_key(|mark| mark.time_ns);
-        let mut fold = Self {
-            observed: Vec::new(),
-            identities: Identities::default(),
-            summed: SubjectKind::Job,
-            ends: Vec::new(),
+        Self {
+            observed,
+            of_subject,
+            summed,
+            ends,
             ended: 0,
             phases: vec![Phase::default(); marks.len() + 1],
             marks,
@@ -114,44 +123,6 @@ impl RunFold {
             peak: Peak::default(),
             span: None,
             unknown: 0,
-        };
-        fold.learn(subjects);
-        fold
-    }
-
-    /// Takes in what is known of subjects now, where they come while samples do. A subject has to be known
-    /// before its samples come, and its end before samples that are later.
-    pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
-        self.identities.learn(subjects, &mut self.observed);
-        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
-        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-        let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        for one in self.observed.iter_mut().filter(|one| one.is_over && one.end_ns.is_none()) {
-            // What ended was a program, and its process goes on as another.
-            one.is_over = false;
-            if one.kind == self.summed {
-                self.sum = self.sum.saturating_add(one.last(Metric::Rss));
-            }
-        }
-        if self.summed != summed {
-            self.summed = summed;
-            let counts = |one: &&Observed| one.kind == summed && !one.is_over;
-            self.sum = self.observed.iter().filter(counts).map(|one| one.last(Metric::Rss)).sum();
-        }
-        let is_to_come = |one: &Observed| one.end_ns.filter(|_| !one.is_over);
-        let ends = self.observed.iter().enumerate();
-        self.ends = ends.filter_map(|(at, one)| Some((is_to_come(one)?, at))).collect();
-        self.ends.sort_unstable();
-        self.ended = 0;
-    }
-
-    /// Takes in a mark, where marks come while samples do: before samples that are later.
-    pub fn mark(&mut self, mark: Mark) {
-        let at = self.phase_at(mark.time_ns);
-        self.marks.insert(at, mark);
-        self.phases.insert(at + 1, Phase::default());
-        if at < self.phase {
-            self.phase += 1;
         }
     }
 
@@ -163,7 +134,7 @@ impl RunFold {
     }
 
     fn add(&mut self, row: &SampleRow) {
-        let Some(at) = self.identities.place(row.subject) else {
+        let Some(&at) = self.of_subject.get(&row.subject) else {
             self.unknown += 1;
             return;
         };
@@ -299,7 +270,7 @@ impl RunFold {
         other.complete();
         let offset = self.observed.len();
         self.observed.append(&mut other.observed);
-        self.identities.append(other.identities, offset);
+        self.of_subject.extend(other.of_subject.into_iter().map(|(subject, at)| (subject, at + offset)));
         self.peak.merge(&other.peak);
         let covered = |span: Option<(i64, i64)>| span.into_iter().flat_map(|(from, to)| [from, to]);
         let times = || covered(self.span).chain(covered(other.span));

@@ -5,7 +5,7 @@
 //! there is one line more for the sum, told once all samples of an instant are in. Each line keeps at
 //! most so many points, with the extremes of every interval among them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 
@@ -45,25 +45,15 @@ pub struct SeriesFold {
     ended: usize,
     /// By subject, 0 for sums, and number of the metric.
     lines: BTreeMap<(u64, u8), Line>,
-    window: Window,
     now_ns: Option<i64>,
     /// Sums that moved at this instant.
     moved: Vec<Metric>,
-}
-
-/// Points outside of these instants are left out, but for what holds when they begin.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    from_ns: i64,
-    to_ns: i64,
 }
 
 #[derive(Clone, Debug)]
 struct Line {
     metric: Metric,
     latest: Option<u64>,
-    /// The value that holds when the window opens, as long as no point is in it.
-    held: Option<UsagePoint>,
     points: Reducer,
     peak: (u64, i64),
 }
@@ -82,52 +72,26 @@ fn lines_of(subjects: &BTreeMap<u64, SubjectRow>) -> BTreeMap<u64, (u64, Subject
 impl SeriesFold {
     /// Starts lines of at most `limit` points each.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, limit: usize) -> Self {
-        let mut fold = Self {
-            limit,
-            summed: SubjectKind::Job,
-            lines_of: BTreeMap::new(),
-            ends: Vec::new(),
-            ended: 0,
-            lines: BTreeMap::new(),
-            window: Window { from_ns: i64::MIN, to_ns: i64::MAX },
-            now_ns: None,
-            moved: Vec::new(),
-        };
-        fold.learn(subjects);
-        fold
-    }
-
-    /// Has lines keep what lies between two instants only; their peaks stay those of everything.
-    #[must_use]
-    pub fn within(self, from_ns: i64, to_ns: i64) -> Self {
-        Self { window: Window { from_ns, to_ns }, ..self }
-    }
-
-    /// Takes in what is known of subjects now, where they come while samples do. A subject has to be known
-    /// before its samples come, and its end before samples that are later.
-    pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
         let has = |kind| subjects.values().any(|subject| subject.kind == kind);
         let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-        self.summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        let before = std::mem::replace(&mut self.lines_of, lines_of(subjects));
-        for (subject, (line, _)) in before {
-            let now = self.lines_of.get(&subject).map_or(line, |(now, _)| *now);
-            for metric in DRAWN.into_iter().filter(|_| now != line) {
-                if let Some(line) = self.lines.remove(&(line, metric as u8)) {
-                    self.lines.insert((now, metric as u8), line);
-                }
-            }
-        }
+        let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
+        let lines_of = lines_of(subjects);
         // A program that was replaced is no end of its process.
         let is_last =
-            |one: &&SubjectRow| self.lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
+            |one: &&SubjectRow| lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
         let end = |one: &SubjectRow| one.end_ns.map(|end_ns| (end_ns, one.subject));
         let mut ends: Vec<(i64, u64)> = subjects.values().filter(is_last).filter_map(end).collect();
         ends.sort_unstable();
-        // Those that have passed stay where they are.
-        self.ends.truncate(self.ended);
-        let past: BTreeSet<_> = self.ends.iter().copied().collect();
-        self.ends.extend(ends.into_iter().filter(|end| !past.contains(end)));
+        Self {
+            limit,
+            summed,
+            lines_of,
+            ends,
+            ended: 0,
+            lines: BTreeMap::new(),
+            now_ns: None,
+            moved: Vec::new(),
+        }
     }
 
     /// Takes in more samples.
@@ -153,8 +117,7 @@ impl SeriesFold {
     }
 
     fn set(&mut self, subject: u64, kind: SubjectKind, metric: Metric, time_ns: i64, value: u64) {
-        let window = self.window;
-        let before = self.line(subject, metric).put(time_ns, value, window);
+        let before = self.line(subject, metric).put(time_ns, value);
         if kind == self.summed {
             let sum = self.line(0, metric);
             sum.latest = Some(sum.latest.unwrap_or(0).saturating_sub(before).saturating_add(value));
@@ -178,11 +141,10 @@ impl SeriesFold {
     /// All samples of an instant are in: the sums count.
     fn settle(&mut self) {
         let Some(time_ns) = self.now_ns.take() else { return };
-        let window = self.window;
         for metric in std::mem::take(&mut self.moved) {
             let sum = self.line(0, metric);
             let value = sum.latest.unwrap_or(0);
-            sum.put(time_ns, value, window);
+            sum.put(time_ns, value);
         }
     }
 
@@ -191,7 +153,6 @@ impl SeriesFold {
         self.lines.entry((subject, metric as u8)).or_insert_with(|| Line {
             metric,
             latest: None,
-            held: None,
             points: Reducer::new(limit),
             peak: (0, 0),
         })
@@ -203,9 +164,6 @@ impl SeriesFold {
         whole.settle();
         for (end_ns, subject) in whole.ends.split_off(whole.ended) {
             whole.end(subject, end_ns);
-        }
-        for line in whole.lines.values_mut() {
-            line.open();
         }
         let series = |((subject, _), line): (&(u64, u8), &Line)| SampleSeries {
             subject: (*subject != 0).then_some(*subject),
@@ -221,27 +179,12 @@ impl SeriesFold {
 
 impl Line {
     /// Takes the next value and returns the one before.
-    fn put(&mut self, time_ns: i64, value: u64, window: Window) -> u64 {
+    fn put(&mut self, time_ns: i64, value: u64) -> u64 {
         if value > self.peak.0 {
             self.peak = (value, time_ns);
         }
-        if time_ns < window.from_ns {
-            self.held = Some(UsagePoint { time_ns: window.from_ns, live_bytes: value });
-        } else if time_ns <= window.to_ns {
-            if time_ns == window.from_ns {
-                self.held = None;
-            }
-            self.open();
-            self.points.push(UsagePoint { time_ns, live_bytes: value });
-        }
+        self.points.push(UsagePoint { time_ns, live_bytes: value });
         self.latest.replace(value).unwrap_or(0)
-    }
-
-    /// The window is open: what holds when it does is its first point.
-    fn open(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.points.push(held);
-        }
     }
 }
 

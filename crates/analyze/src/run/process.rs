@@ -136,49 +136,29 @@ impl Observed {
     }
 }
 
-/// Which thing each subject is. Several subjects are one if they are programs of one process.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Identities {
-    of_subject: FxHashMap<u64, usize>,
-    processes: FxHashMap<(u64, u64, i64), usize>,
-}
-
-impl Identities {
-    /// Place of a subject among what is observed.
-    pub(super) fn place(&self, subject: u64) -> Option<usize> {
-        self.of_subject.get(&subject).copied()
-    }
-
-    /// All subjects and their places.
-    pub(super) fn places(&self) -> impl Iterator<Item = (&u64, &usize)> {
-        self.of_subject.iter()
-    }
-
-    /// Takes in what is known of subjects now.
-    pub(super) fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>, observed: &mut Vec<Observed>) {
-        // In the order of their numbers, so that the latest program of a process comes last.
-        for row in subjects.values() {
-            let identity = match (row.kind, row.start_ns) {
-                (SubjectKind::Process, Some(start_ns)) => Some((row.subject >> 32, row.number, start_ns)),
-                _ => None,
-            };
-            let known = self.place(row.subject);
-            let same = || identity.and_then(|identity| self.processes.get(&identity).copied());
-            let at = known.or_else(same).unwrap_or_else(|| {
+/// Finds which subjects are the same thing, and which thing each subject is.
+pub(super) fn observed(subjects: &BTreeMap<u64, SubjectRow>) -> (Vec<Observed>, FxHashMap<u64, usize>) {
+    let mut observed: Vec<Observed> = Vec::new();
+    let mut of_subject = FxHashMap::default();
+    let mut processes: FxHashMap<(u64, u64, i64), usize> = FxHashMap::default();
+    // In the order of their numbers, so that the latest program of a process comes last.
+    for row in subjects.values() {
+        let identity = match (row.kind, row.start_ns) {
+            (SubjectKind::Process, Some(start_ns)) => Some((row.subject >> 32, row.number, start_ns)),
+            _ => None,
+        };
+        let at = match identity.and_then(|identity| processes.get(&identity)) {
+            Some(at) => *at,
+            None => {
                 observed.push(Observed::new(row));
                 observed.len() - 1
-            });
-            if let Some(identity) = identity {
-                self.processes.insert(identity, at);
             }
-            observed[at].learn(row);
-            self.of_subject.insert(row.subject, at);
+        };
+        if let Some(identity) = identity {
+            processes.insert(identity, at);
         }
+        observed[at].learn(row);
+        of_subject.insert(row.subject, at);
     }
-
-    /// Takes in those of others, whose things come after `offset` of ours.
-    pub(super) fn append(&mut self, other: Self, offset: usize) {
-        self.of_subject.extend(other.of_subject.into_iter().map(|(subject, at)| (subject, at + offset)));
-        self.processes.extend(other.processes.into_iter().map(|(process, at)| (process, at + offset)));
-    }
+    (observed, of_subject)
 }

@@ -225,7 +225,7 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
         let high = |metric| one.gauge(metric).map(|gauge| gauge.high);
         let holders = &fold.peak.holders;
         let rss_at_peak = || holders.binary_search_by_key(&at, |(at, _)| *at).map_or(0, |at| holders[at].1);
-        let parent = fold.identities.place(one.parent).map(|at| &fold.observed[at]);
+        let parent = fold.of_subject.get(&one.parent).map(|at| &fold.observed[*at]);
         ProcessMemory {
             pid: one.number,
             parent_pid: parent.map(|parent| parent.number),

@@ -102,7 +102,7 @@ impl RunFold {
             };
             (one.kind == SubjectKind::Process).then_some((*subject, grown))
         };
-        let of_subject = whole.identities.places().filter_map(grown).collect();
+        let of_subject = whole.of_subject.iter().filter_map(grown).collect();
         Some(PeakStackFold { peak_ns, of_subject, best: None })
     }
 }
