@@ -69,8 +69,8 @@ pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
 };
 pub use run::{
-    CgroupMemory, DeviceMemory, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory, RunFold,
-    RunMemory,
+    CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
+    ProcessNow, RunFold, RunMemory, RunNow,
 };
 pub use scopes::ScopeRoles;
 pub use series::{SampleSeries, SeriesFold};

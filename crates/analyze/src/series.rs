@@ -72,26 +72,48 @@ fn lines_of(subjects: &BTreeMap<u64, SubjectRow>) -> BTreeMap<u64, (u64, Subject
 impl SeriesFold {
     /// Starts lines of at most `limit` points each.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, limit: usize) -> Self {
-        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
-        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-        let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        let lines_of = lines_of(subjects);
-        // A program that was replaced is no end of its process.
-        let is_last =
-            |one: &&SubjectRow| lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
-        let end = |one: &SubjectRow| one.end_ns.map(|end_ns| (end_ns, one.subject));
-        let mut ends: Vec<(i64, u64)> = subjects.values().filter(is_last).filter_map(end).collect();
-        ends.sort_unstable();
-        Self {
+        let mut fold = Self {
             limit,
-            summed,
-            lines_of,
-            ends,
+            summed: SubjectKind::Job,
+            lines_of: BTreeMap::new(),
+            ends: Vec::new(),
             ended: 0,
             lines: BTreeMap::new(),
             now_ns: None,
             moved: Vec::new(),
+        };
+        fold.learn(subjects);
+        fold
+    }
+
+    /// Learns what is known of subjects by now; for who follows a recording, to be told before the samples
+    /// of new subjects.
+    pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
+        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
+        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
+        self.summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
+        let before = std::mem::replace(&mut self.lines_of, lines_of(subjects));
+        for (subject, (line, _)) in &self.lines_of {
+            // The line goes on under the number of the new program.
+            let known = before.get(subject).map(|(known, _)| *known).filter(|known| known != line);
+            let metrics =
+                known.map(|known| DRAWN.map(|metric| ((known, metric as u8), (*line, metric as u8))));
+            for (from, to) in metrics.into_iter().flatten() {
+                if let Some(moved) = self.lines.remove(&from) {
+                    self.lines.insert(to, moved);
+                }
+            }
         }
+        // A program that was replaced is no end of its process.
+        let is_last =
+            |one: &&SubjectRow| self.lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
+        let end = |one: &SubjectRow| one.end_ns.map(|end_ns| (end_ns, one.subject));
+        let mut ends: Vec<(i64, u64)> = subjects.values().filter(is_last).filter_map(end).collect();
+        let passed = &self.ends[..self.ended];
+        ends.retain(|end| !passed.contains(end));
+        ends.sort_unstable();
+        self.ends.truncate(self.ended);
+        self.ends.append(&mut ends);
     }
 
     /// Takes in more samples.
@@ -243,6 +265,26 @@ mod tests {
             (Some(2), vec![(10, 5), (20, 8), (30, 0), (40, 0)])
         );
         assert_eq!(points(&lines[0]), [(10, 5), (20, 8), (30, 0), (40, 0)]);
+    }
+
+    #[test]
+    fn what_is_learned_bit_by_bit_is_what_was_known_at_once() {
+        let all: BTreeMap<_, _> = [subject(1, None), subject(2, Some(30)), subject(3, Some(35))]
+            .map(|(id, row)| (id, SubjectRow { number: id.min(2), start_ns: Some(3), ..row }))
+            .into();
+        let rows = [row(10, 1, 5), row(20, 2, 8), row(25, 3, 7), row(40, 1, 6)];
+        let mut whole = SeriesFold::new(&all, 100);
+        whole.update(&rows);
+        let mut growing = SeriesFold::new(&BTreeMap::new(), 100);
+        for (count, one) in (1..).zip(&rows) {
+            let known = all.iter().take(count).map(|(id, row)| {
+                let end_ns = row.end_ns.filter(|end_ns| *end_ns < one.time_ns);
+                (*id, SubjectRow { end_ns, ..row.clone() })
+            });
+            growing.learn(&known.collect());
+            growing.update(&[*one]);
+        }
+        assert_eq!(growing.finish(), whole.finish());
     }
 
     #[test]
