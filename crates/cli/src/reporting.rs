@@ -1,4 +1,4 @@
-//! Reads an input for a report: events in one pass, what was seen from outside in two.
+//! Reads an input for a report: events and what was seen from outside, both in two passes.
 //!
 //! What is found out is in `folds`, which a growing trace keeps going.
 
@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{Narrow, RunFold, RunMemory};
+use floodmark_analyze::{MomentsOptions, MomentsPass, Narrow, RunFold, RunMemory};
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
 use floodmark_event::Tables;
 use floodmark_event::units::{format_duration_ns, format_time_ns};
@@ -17,7 +17,7 @@ use floodmark_view::{Loss, Page};
 
 pub(crate) use self::folds::{EventFolds, RowFolds};
 use crate::error::hinted;
-use crate::pass::{losses, read_ahead};
+use crate::pass::{losses, moments_over, read_ahead};
 use crate::printer::Printer;
 use crate::progress::Bar;
 use crate::run_memory::{self, PROCESSES};
@@ -66,9 +66,18 @@ fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, prin
     })?;
     page.losses.extend(losses(&source.losses()));
     // Of a trace that has no events at all there may be samples.
-    if !folds.is_empty() || !is_trace(path) {
-        page.events = Some(folds.finish(source.tables()));
+    if folds.is_empty() && is_trace(path) {
+        return Ok(());
     }
+    let mut part = folds.finish(source.tables());
+    let cuts = folds.cuts(&part);
+    drop(folds);
+    let blocks = if cuts.has_few_blocks() { None } else { MomentsOptions::default().blocks };
+    let options = MomentsOptions { blocks, scopes: scopes::paths(path, props)?, ..MomentsOptions::default() };
+    let mut source = floodmark_convert::open(path, props)?;
+    let second = MomentsPass::new(narrow, cuts, options);
+    part.moments = moments_over(source.as_mut(), &page.source, second, printer)?;
+    page.events = Some(part);
     Ok(())
 }
 

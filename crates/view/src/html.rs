@@ -15,12 +15,15 @@ mod bundle;
 mod data;
 mod encode;
 mod events;
+mod moments;
 mod output;
 mod page;
 mod range;
 mod samples;
 
-use floodmark_analyze::{Holders, Leaks, Mark, RunMemory, SampleSeries, Stats, Usage, Watermark};
+use floodmark_analyze::{
+    Fragmentation, Holders, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage, Watermark,
+};
 use floodmark_event::SubjectRow;
 use std::collections::BTreeMap;
 
@@ -74,6 +77,12 @@ pub struct EventsPart {
     pub holders: Holders,
     /// What never came back; none while that is not known yet.
     pub leaks: Option<Leaks>,
+    /// How long blocks lived.
+    pub lifetimes: Lifetimes,
+    /// How free memory was strewn.
+    pub fragmentation: Fragmentation,
+    /// What was live at many instants.
+    pub moments: Moments,
     /// What makes figures less certain.
     pub caveats: Caveats,
 }

@@ -8,6 +8,7 @@ mod golden;
 mod growth;
 mod holders;
 mod learning;
+mod moments;
 mod overlay;
 mod parts;
 mod random;

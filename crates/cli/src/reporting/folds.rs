@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    GroupBy, HoldersFold, LeaksFold, LeaksOptions, Mark, Narrow, Pass, RunFold, RunMemory, ScopeRoles,
-    SeriesFold, StatsFold, UsageFold, UsageMode, WatermarkOptions,
+    Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
+    LifetimesFold, LifetimesOptions, Mark, Moments, Narrow, Pass, RunFold, RunMemory, ScopeRoles, SeriesFold,
+    StatsFold, UsageFold, UsageMode, WatermarkOptions,
 };
 use floodmark_convert::Seen;
 use floodmark_event::{EventBatch, ScopeAction, StackSampleRow, SubjectRow, Tables};
@@ -20,7 +21,9 @@ const SAMPLE_POINTS: usize = 4000;
 const BLOCKS: usize = 200;
 
 /// What is found out about events.
-type Folds = (StatsFold, UsageFold, HoldersFold, LeaksFold, CaveatsFold);
+type Folds =
+    (Counts, HoldersFold, LeaksFold, LifetimesFold, FragmentationFold);
+type Counts = (StatsFold, UsageFold, CaveatsFold);
 
 /// What events tell, so far.
 pub(crate) struct EventFolds {
@@ -36,11 +39,14 @@ impl EventFolds {
             WatermarkOptions { group_by: ways.to_vec(), limit: Some(BLOCKS), ..WatermarkOptions::default() };
         let leaks = LeaksOptions { limit: Some(BLOCKS), scopes, ..LeaksOptions::default() };
         let folds = (
-            StatsFold::default(),
-            UsageFold::new(UsageMode::Reduced(POINTS)),
+            (StatsFold::default(), UsageFold::new(UsageMode::Reduced(POINTS)), CaveatsFold::default()),
             HoldersFold::new(watermark),
             LeaksFold::new(leaks),
-            CaveatsFold::default(),
+            LifetimesFold::new(LifetimesOptions { limit: Some(BLOCKS), ..LifetimesOptions::default() }),
+            FragmentationFold::new(FragmentationOptions {
+                limit: Some(BLOCKS),
+                ..FragmentationOptions::default()
+            }),
         );
         Self { pass: Pass::new(narrow, folds), events_read: 0 }
     }
@@ -63,9 +69,16 @@ impl EventFolds {
 
     /// What is known so far.
     pub(crate) fn finish(&mut self, tables: &Tables) -> EventsPart {
-        let (stats, usage, (watermark, holders), leaks, caveats) = self.pass.finish(tables);
+        let ((stats, usage, caveats), (watermark, holders), leaks, lifetimes, fragmentation) =
+            self.pass.finish(tables);
         let caveats = Caveats { events_read: self.events_read, ..caveats };
-        EventsPart { stats, usage, watermark, holders, leaks: Some(leaks), caveats }
+        let (leaks, moments) = (Some(leaks), Moments::default());
+        EventsPart { stats, usage, watermark, holders, leaks, lifetimes, fragmentation, moments, caveats }
+    }
+
+    /// Which instants are worth a look, by what was found.
+    pub(crate) fn cuts(&self, part: &EventsPart) -> Cuts {
+        Cuts::choose(&part.usage, &self.pass)
     }
 }
 
