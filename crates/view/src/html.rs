@@ -3,8 +3,8 @@
 //! [`Page::html`] puts results into the page that `web/` builds (`assets/report.html`): a document of
 //! JSON, whose form is in `data` here and in `web/src/data.ts` there, and columns of figures beside it.
 //! The page shows what is in that document and computes nothing of its own. A server hands it the same
-//! document again when there is more to show ([`Page::json`]), and lines between two instants in detail
-//! ([`Range::json`]).
+//! document again when there is more to show ([`Page::json`]), lines between two instants in detail
+//! ([`Range::json`]), and what was live at any instant ([`Instants::json`]).
 //!
 //! Text of traces is untrusted: it passes through [`plain`](crate::plain), is escaped in JSON and in HTML
 //! so that it cannot end an element, and the page's own policy allows no script but its own.
@@ -28,7 +28,7 @@ use floodmark_event::SubjectRow;
 use std::collections::BTreeMap;
 
 pub use self::output::OutputLines;
-pub use self::range::Range;
+pub use self::range::{Instants, Range};
 use crate::report::{Caveats, Loss};
 
 /// Most stacks that a page has room for.

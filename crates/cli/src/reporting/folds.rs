@@ -21,8 +21,7 @@ const SAMPLE_POINTS: usize = 4000;
 const BLOCKS: usize = 200;
 
 /// What is found out about events.
-type Folds =
-    (Counts, HoldersFold, LeaksFold, LifetimesFold, FragmentationFold);
+type Folds = (Counts, HoldersFold, LeaksFold, LifetimesFold, FragmentationFold);
 type Counts = (StatsFold, UsageFold, CaveatsFold);
 
 /// What events tell, so far.

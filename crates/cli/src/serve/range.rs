@@ -1,10 +1,12 @@
-//! Lines between two instants in full detail, read anew: what was live then is known only to who has read
-//! all before.
+//! Lines between two instants and blocks of any instant in full detail, read anew: what was live then is
+//! known only to who has read all before.
 
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{Narrow, Pass, SeriesFold, Usage, UsageFold, UsageMode};
+use floodmark_analyze::{
+    Moments, MomentsOptions, MomentsPass, Narrow, Pass, SeriesFold, Usage, UsageFold, UsageMode,
+};
 use floodmark_convert::{OpenProps, Seen, open_samples};
 use floodmark_event::EventBatch;
 use floodmark_event::units::Instant;
@@ -12,6 +14,10 @@ use floodmark_store::{ScanProps, is_trace};
 use floodmark_view::SamplesPart;
 
 use crate::pass::Columns;
+use crate::scopes;
+
+/// Blocks that are listed of an instant.
+const BLOCKS: usize = 1000;
 
 /// Which range is asked for, in nanoseconds since the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,4 +102,31 @@ pub(super) fn samples(
         series.update(&samples);
     }
     Ok(Some(SamplesPart { subjects, series: series.finish(), ..SamplesPart::default() }))
+}
+
+/// What was live at instants, of one sum; none if nobody wants it any more.
+pub(super) fn moments(
+    path: &Path,
+    narrow: &Narrow,
+    props: &OpenProps,
+    (tally, times): (u8, Vec<i64>),
+    wanted: StillWanted<'_>,
+) -> Result<Option<Moments>> {
+    let to_ns = times.iter().max().copied().filter(|_| is_trace(path));
+    let options = MomentsOptions {
+        blocks: Some(BLOCKS),
+        scopes: scopes::paths(path, props)?,
+        ..MomentsOptions::default()
+    };
+    let mut pass = MomentsPass::at(narrow, tally, times, options);
+    let scan = ScanProps { to_ns, ..Columns::All.props(narrow) };
+    let mut source = floodmark_convert::open(path, &OpenProps { scan, ..props.clone() })?;
+    let mut batch = EventBatch::new();
+    while !pass.is_done() && source.next(&mut batch)? {
+        if !wanted() {
+            return Ok(None);
+        }
+        pass.update(&batch);
+    }
+    Ok(Some(pass.finish(source.tables())))
 }

@@ -32,6 +32,9 @@ const QUIET: Duration = Duration::from_secs(10);
 const POINTS: usize = 4000;
 const MOST_POINTS: usize = 20_000;
 
+/// Instants that can be asked for together.
+const INSTANTS: usize = 16;
+
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -95,6 +98,13 @@ async fn route(app: &App, method: &Method, uri: &Uri) -> Response {
                 "A range is /api/range?from=NS&to=NS&points=N, in nanoseconds since the origin.",
             ),
         },
+        "/api/moment" => match instants(uri) {
+            Some(times) => json(app.ask(Ask::Moments(times)).await),
+            None => refuse(
+                StatusCode::BAD_REQUEST,
+                "An instant is /api/moment?at=NS, in nanoseconds since the origin; commas separate several.",
+            ),
+        },
         _ => refuse(StatusCode::NOT_FOUND, "There is nothing here; the page itself is at /."),
     }
 }
@@ -127,6 +137,11 @@ fn range_query(uri: &Uri) -> Option<RangeQuery> {
         points: points.min(MOST_POINTS),
     };
     (query.from <= query.to).then_some(query)
+}
+
+fn instants(uri: &Uri) -> Option<Vec<i64>> {
+    let times = query(uri, "at")?.split(',').map(|time| time.parse().ok());
+    times.take(INSTANTS + 1).collect::<Option<Vec<i64>>>().filter(|times| times.len() <= INSTANTS)
 }
 
 fn json(answer: Answer) -> Response {

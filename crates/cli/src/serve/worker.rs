@@ -1,7 +1,7 @@
 //! The thread that computes, one thing at a time: reads what is new, makes pages, looks closely.
 //!
-//! Pages and documents are made once for everybody who waits for them. Of ranges the newest comes first,
-//! and one that nobody waits for any more is given up.
+//! Pages and documents are made once for everybody who waits for them. Of close looks (ranges, instants)
+//! the newest comes first, and one that nobody waits for any more is given up.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use axum::body::Bytes;
-use floodmark_analyze::Narrow;
+use floodmark_analyze::{Narrow, Usage};
 use floodmark_convert::{Following, OpenProps};
+use floodmark_event::Kind;
 use floodmark_event::clock::Anchor;
 use floodmark_store::{Trace, is_trace};
-use floodmark_view::html::Range;
+use floodmark_view::html::{Instants, Range};
 use floodmark_view::{Hosting, Page};
 use tokio::sync::{oneshot, watch};
 
@@ -31,7 +32,7 @@ const WAITING: usize = 32;
 const NEWS: Duration = Duration::from_secs(1);
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// The page.
     Page,
@@ -39,6 +40,8 @@ pub(super) enum Ask {
     Document,
     /// Lines between two instants.
     Range(RangeQuery),
+    /// What was live at instants, in nanoseconds since the origin.
+    Moments(Vec<i64>),
 }
 
 /// What comes back.
@@ -138,8 +141,8 @@ pub(super) struct Worker {
     open: OpenProps,
     content: Content,
     questions: Receiver<Question>,
-    /// Ranges that wait, the newest last.
-    ranges: Vec<Question>,
+    /// Close looks that wait, the newest last.
+    looks: Vec<Question>,
     progress: Arc<watch::Sender<Progress>>,
     /// Whether there is more than was told, and when it was last told.
     has_news: bool,
@@ -151,7 +154,8 @@ pub(super) struct Worker {
 struct Shown {
     version: u64,
     origin_ns: i64,
-    has_events: bool,
+    /// The sum that live bytes are, if there are events.
+    tally: Option<u8>,
     has_samples: bool,
     page: Page,
     html: Option<Bytes>,
@@ -187,7 +191,7 @@ impl Worker {
             open,
             content,
             questions,
-            ranges: Vec::new(),
+            looks: Vec::new(),
             progress,
             has_news: false,
             told: Instant::now(),
@@ -200,7 +204,7 @@ impl Worker {
 
     fn run(&mut self) {
         loop {
-            if self.ranges.is_empty() {
+            if self.looks.is_empty() {
                 match self.questions.recv_timeout(self.pause()) {
                     Ok(question) => self.take(vec![question]),
                     Err(RecvTimeoutError::Timeout) => {}
@@ -225,8 +229,8 @@ impl Worker {
     fn take(&mut self, questions: Vec<Question>) {
         for question in questions {
             let answer = match question.ask {
-                Ask::Range(_) => {
-                    self.ranges.push(question);
+                Ask::Range(_) | Ask::Moments(_) => {
+                    self.looks.push(question);
                     continue;
                 }
                 Ask::Page => self.html(),
@@ -234,20 +238,23 @@ impl Worker {
             };
             let _ = question.reply.send(answer.map_err(|error| failed(&error)));
         }
-        let too_many = self.ranges.len().saturating_sub(WAITING);
-        for question in self.ranges.drain(..too_many) {
+        let too_many = self.looks.len().saturating_sub(WAITING);
+        for question in self.looks.drain(..too_many) {
             let _ = question.reply.send(Err(Unanswered::Busy));
         }
     }
 
-    /// Answers the newest range that somebody waits for.
+    /// Answers the newest close look that somebody waits for.
     fn look_closely(&mut self) {
-        while let Some(Question { ask, reply }) = self.ranges.pop() {
-            let Ask::Range(query) = ask else { continue };
-            if reply.is_closed() {
-                continue;
-            }
-            match self.range(query, &|| !reply.is_closed()) {
+        while let Some(Question { ask, reply }) = self.looks.pop() {
+            let wanted = || !reply.is_closed();
+            let found = match ask {
+                _ if reply.is_closed() => continue,
+                Ask::Range(query) => self.range(query, &wanted),
+                Ask::Moments(times) => self.moments(&times, &wanted),
+                Ask::Page | Ask::Document => continue,
+            };
+            match found {
                 Ok(Some(json)) => drop(reply.send(Ok(json))),
                 Ok(None) => continue,
                 Err(error) => drop(reply.send(Err(failed(&error)))),
@@ -258,16 +265,25 @@ impl Worker {
 
     fn range(&mut self, query: RangeQuery, wanted: range::StillWanted<'_>) -> Result<Option<Bytes>> {
         let shown = self.shown()?;
-        let (origin_ns, has_events, has_samples) = (shown.origin_ns, shown.has_events, shown.has_samples);
+        let (origin_ns, tally, has_samples) = (shown.origin_ns, shown.tally, shown.has_samples);
         let window = query.since(origin_ns);
         let mut found = Range { origin_ns, ..Range::default() };
-        if has_events {
+        if tally.is_some() {
             found.usage = range::usage(&self.input, &self.narrow, &self.open, window, wanted)?;
         }
         if has_samples && wanted() {
             found.samples = range::samples(&self.input, &self.open, window, wanted)?;
         }
         Ok(wanted().then(|| found.json().into()))
+    }
+
+    fn moments(&mut self, times: &[i64], wanted: range::StillWanted<'_>) -> Result<Option<Bytes>> {
+        let shown = self.shown()?;
+        let origin_ns = shown.origin_ns;
+        let tally = shown.tally.context("there are samples here and no events")?;
+        let times = times.iter().map(|time| origin_ns.saturating_add(*time)).collect();
+        let found = range::moments(&self.input, &self.narrow, &self.open, (tally, times), wanted)?;
+        Ok(found.map(|moments| Instants { origin_ns, moments }.json().into()))
     }
 
     fn html(&mut self) -> Result<Bytes> {
@@ -303,7 +319,7 @@ impl Worker {
             self.shown = Some(Shown {
                 version,
                 origin_ns: page.origin_ns().unwrap_or(0),
-                has_events: page.events.is_some(),
+                tally: page.events.as_ref().map(|events| tally(&self.narrow, &events.usage)),
                 has_samples: page.samples.is_some(),
                 page,
                 html: None,
@@ -363,6 +379,12 @@ impl Worker {
         (self.has_news, self.told) = (false, Instant::now());
         self.progress.send_modify(|progress| progress.version += 1);
     }
+}
+
+/// The sum that figures cover: of the kinds that were chosen, or else of one.
+fn tally(narrow: &Narrow, usage: &Usage) -> u8 {
+    let kind = usage.kinds.first().copied().unwrap_or(Kind::Device);
+    if narrow.kinds.is_some() { 0 } else { kind as u8 }
 }
 
 fn failed(error: &anyhow::Error) -> Unanswered {

@@ -293,6 +293,23 @@ fn a_range_has_every_change_if_there_is_room_and_its_extremes_if_not() {
 }
 
 #[test]
+fn any_instant_is_what_watermark_says_of_it() {
+    let test = CliTest::new();
+    let server = Server::start(&test, &["golden.csv"]);
+    let span = server.get("/api/document").json()["document"]["span"].as_i64().unwrap();
+    for at in [0, span / 3, span / 2 + 1, span] {
+        let sent = server.get(&format!("/api/moment?at={at}")).json();
+        let mark = test.run(&["watermark", "golden.csv", "--json", "--at", &format!("+{at}ns")]).json();
+        let blocks = mark["blocks"].as_array().unwrap().len() as u64;
+        assert_eq!(sent["moments"]["listed"]["bytes"]["length"], blocks, "{at}");
+        assert_eq!(sent["moments"]["times"]["length"], 1);
+    }
+    for at in ["", "?at=x", "?at=1,,2", &format!("?at={}", "1,".repeat(20) + "1")] {
+        assert_eq!(server.get(&format!("/api/moment{at}")).status, 400, "{at}");
+    }
+}
+
+#[test]
 fn a_recorded_run_can_be_looked_at_closely_too() {
     let test = CliTest::new();
     test.run(&["run", "-q", "-o", "run.flood", "--", "sh", "-c", "sleep 0.3"]);

@@ -50,6 +50,14 @@ pub(super) struct SentRange {
     pub(super) columns: Vec<String>,
 }
 
+/// What was live at instants, the texts it points to and its columns, as a server sends them.
+#[derive(Debug, Serialize)]
+pub(super) struct SentMoments {
+    pub(super) moments: Moments,
+    pub(super) strings: Vec<String>,
+    pub(super) columns: Vec<String>,
+}
+
 /// Where a column is, and how long.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Column {

@@ -1,10 +1,10 @@
-//! Lines between two instants, in the detail that a reader who looks closely wants.
+//! What a reader who looks closely wants: lines between two instants, what was live at an instant.
 
-use floodmark_analyze::Usage;
+use floodmark_analyze::{Moments, Usage};
 
 use super::build::Builder;
-use super::data::SentRange;
-use super::{SamplesPart, encode, events, samples};
+use super::data::{SentMoments, SentRange};
+use super::{SamplesPart, encode, events, moments, samples};
 
 /// What charts show between two instants.
 ///
@@ -31,5 +31,24 @@ impl Range {
         }
         let (document, columns) = builder.into_columns();
         encode::json(&SentRange { charts: document.charts, columns })
+    }
+}
+
+/// What was live at instants that somebody asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Instants {
+    /// The instant that times in the page count from.
+    pub origin_ns: i64,
+    /// What was live.
+    pub moments: Moments,
+}
+
+impl Instants {
+    /// The same for the page.
+    pub fn json(&self) -> String {
+        let mut builder = Builder::since(self.origin_ns);
+        let moments = moments::document(&mut builder, &self.moments);
+        let (document, columns) = builder.into_columns();
+        encode::json(&SentMoments { moments, strings: document.strings, columns })
     }
 }
