@@ -27,8 +27,9 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     fragmentation(builder, part);
     moments::add(builder, &part.moments);
     sites(builder, part);
-    groups(builder, part);
     blocks(builder, part);
+    moments::functions(builder, &part.moments);
+    groups(builder, part);
     leaks(builder, part);
     churn(builder, part);
     sizes(builder, part);

@@ -21,14 +21,13 @@ const FUNCTIONS: usize = 500;
 /// What leads to the blocks of a group, outermost first.
 type Path = Vec<String>;
 
-/// Adds all of it.
+/// Adds the instants.
 pub(super) fn add(builder: &mut Builder, moments: &Moments) {
     if moments.moments.is_empty() {
         return;
     }
     let document = document(builder, moments);
     builder.document.moments = Some(document);
-    functions(builder, moments);
 }
 
 /// The instants as the page knows them.
@@ -194,7 +193,8 @@ fn maps(builder: &mut Builder, moments: &Moments) -> Vec<Map> {
     .collect()
 }
 
-fn functions(builder: &mut Builder, moments: &Moments) {
+/// Adds what functions held.
+pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
     let shown = &moments.functions[..moments.functions.len().min(FUNCTIONS)];
     let rows = shown.iter().map(|function| {
         let when = moments.moments.get(function.most_at).map(|moment| moment.time_ns);
