@@ -7,7 +7,7 @@ import type { Server, State } from "./server";
 const AGAIN = 2000;
 
 export class Live {
-  readonly sign = make("span", { id: "live", role: "status" });
+  readonly sign = make("span", { id: "serving", role: "status" });
   private shown: number;
   private state: State | null = null;
   private heard = 0;
