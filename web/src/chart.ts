@@ -49,7 +49,8 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   // Whoever looks at these sees what is drawn now: they are filled anew.
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
-  const travel = data.moments || props.host.moments
+  // The first timeline is that of events if there are any.
+  const travel = data.moments || (props.host.moments && data.charts[0]?.title === "Live bytes")
     ? " Click to see what was live then, with Shift to compare; with the keyboard: Enter and Shift+Enter."
     : "";
   const help = `Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
@@ -92,7 +93,10 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   });
   const inSight = () => {
     const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
-    detail.look(min * NS, max * NS, { from: all.min * NS, to: all.max * NS });
+    const isWhole = min <= (times[0] ?? 0) && max >= (times[times.length - 1] ?? 0);
+    if (isWhole) detail.leave();
+    else detail.look({ from: min * NS, to: max * NS }, { from: all.min * NS, to: all.max * NS });
+    return isWhole;
   };
   plot.hooks.setScale?.push((_, key) => key === "x" && inSight());
   tools.append(
@@ -146,11 +150,10 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     if (names(next.chart) !== names(props.chart)) return false;
     Object.assign(props, next);
     const base = await load(props);
-    const { min, max } = plot.scales.x as { min?: number; max?: number };
-    const isAll = min === all.min && max === all.max;
+    const isWhole = inSight();
     all.max = Math.max(next.data.span / NS, ...base.map(({ times }) => (times[times.length - 1] ?? 0) / NS), 1e-6);
     detail.rebase(next.host, next.chart, base);
-    if (isAll) plot.setScale("x", { ...all });
+    if (isWhole) plot.setScale("x", { ...all });
     dotLayer.refill(plot);
     inSight();
     return true;

@@ -9,9 +9,13 @@ const EXACT = "Every change is drawn.";
 /** How long a view has to stand still, in milliseconds. */
 const STILL = 150;
 
-interface Found {
+/** Nanoseconds since the origin. */
+interface Span {
   from: number;
   to: number;
+}
+
+interface Found extends Span {
   note: string;
   /** By the names of lines. */
   lines: Map<string, Steps>;
@@ -36,21 +40,25 @@ export class Detail {
     this.redraw();
   }
 
-  /** These nanoseconds are in sight, of all there are. */
-  look(from: number, to: number, all: { from: number; to: number }): void {
+  /** All is in sight. */
+  leave(): void {
     clearTimeout(this.timer);
-    const isWhole = from <= all.from && to >= all.to;
-    if (isWhole && this.found) {
-      this.found = null;
-      this.redraw();
-    }
-    if (isWhole || !this.host.lines || this.chart.note === EXACT) return;
-    const { found } = this;
-    if (found && found.note === EXACT && found.from <= from && Math.min(to, all.to) <= found.to) return;
-    this.timer = setTimeout(() => void this.ask(from, to, all), STILL);
+    if (!this.found) return;
+    this.found = null;
+    this.redraw();
   }
 
-  private async ask(from: number, to: number, all: { from: number; to: number }): Promise<void> {
+  /** A part of all is in sight. */
+  look(part: Span, all: Span): void {
+    clearTimeout(this.timer);
+    if (!this.host.lines || this.chart.note === EXACT) return;
+    const { found } = this;
+    const isKnown = found && found.from <= Math.max(part.from, all.from) && Math.min(part.to, all.to) <= found.to;
+    if (isKnown && found.note === EXACT) return;
+    this.timer = setTimeout(() => void this.ask(part, all), STILL);
+  }
+
+  private async ask({ from, to }: Span, all: Span): Promise<void> {
     // A little more than is in sight, so that a small move shows no less.
     const margin = (to - from) / 4;
     const range = { from: Math.max(all.from, from - margin), to: Math.min(all.to, to + margin) };

@@ -68,7 +68,7 @@ export class Live {
     const kind = this.isLost ? "lost" : (state?.state ?? "lost");
     const elapsed = (state?.elapsed ?? 0) + (performance.now() - this.heard) * 1e6;
     const words = {
-      live: `live, ${duration(Math.max(0, Math.floor(elapsed / 1e9)) * 1e9)}`,
+      live: `live, ${elapsed < 60e9 ? `${Math.max(0, Math.floor(elapsed / 1e9))} s` : duration(elapsed)}`,
       ended: "ended",
       failed: `stopped: ${state?.why ?? ""}`,
       lost: "connection lost, trying again",
