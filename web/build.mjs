@@ -1,5 +1,6 @@
 // Builds the page: one HTML file with its script and style inside, and a list of what it was made from.
 // The same sources give the same bytes; a test of the view crate compares the list with what is there.
+// `node build.mjs FOLDER` writes to another folder, to compare.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -8,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const web = dirname(fileURLToPath(import.meta.url));
-const assets = join(web, "../crates/view/assets");
+const assets = process.argv[2] ?? join(web, "../crates/view/assets");
 const common = { bundle: true, minify: true, write: false, legalComments: "none", charset: "utf8", target: "es2022", absWorkingDir: web };
 
 const bundle = async (options) => (await build({ ...common, ...options })).outputFiles[0].text.trim();

@@ -45,15 +45,25 @@ pub struct SeriesFold {
     ended: usize,
     /// By subject, 0 for sums, and number of the metric.
     lines: BTreeMap<(u64, u8), Line>,
+    window: Window,
     now_ns: Option<i64>,
     /// Sums that moved at this instant.
     moved: Vec<Metric>,
+}
+
+/// Points outside of these instants are left out, but for what holds when they begin.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from_ns: i64,
+    to_ns: i64,
 }
 
 #[derive(Clone, Debug)]
 struct Line {
     metric: Metric,
     latest: Option<u64>,
+    /// The value that holds when the window opens, as long as no point is in it.
+    held: Option<UsagePoint>,
     points: Reducer,
     peak: (u64, i64),
 }
@@ -79,11 +89,18 @@ impl SeriesFold {
             ends: Vec::new(),
             ended: 0,
             lines: BTreeMap::new(),
+            window: Window { from_ns: i64::MIN, to_ns: i64::MAX },
             now_ns: None,
             moved: Vec::new(),
         };
         fold.learn(subjects);
         fold
+    }
+
+    /// Has lines keep what lies between two instants only; their peaks stay those of everything.
+    #[must_use]
+    pub fn within(self, from_ns: i64, to_ns: i64) -> Self {
+        Self { window: Window { from_ns, to_ns }, ..self }
     }
 
     /// Learns what is known of subjects by now; for who follows a recording, to be told before the samples
@@ -139,7 +156,8 @@ impl SeriesFold {
     }
 
     fn set(&mut self, subject: u64, kind: SubjectKind, metric: Metric, time_ns: i64, value: u64) {
-        let before = self.line(subject, metric).put(time_ns, value);
+        let window = self.window;
+        let before = self.line(subject, metric).put(time_ns, value, window);
         if kind == self.summed {
             let sum = self.line(0, metric);
             sum.latest = Some(sum.latest.unwrap_or(0).saturating_sub(before).saturating_add(value));
@@ -163,10 +181,11 @@ impl SeriesFold {
     /// All samples of an instant are in: the sums count.
     fn settle(&mut self) {
         let Some(time_ns) = self.now_ns.take() else { return };
+        let window = self.window;
         for metric in std::mem::take(&mut self.moved) {
             let sum = self.line(0, metric);
             let value = sum.latest.unwrap_or(0);
-            sum.put(time_ns, value);
+            sum.put(time_ns, value, window);
         }
     }
 
@@ -175,6 +194,7 @@ impl SeriesFold {
         self.lines.entry((subject, metric as u8)).or_insert_with(|| Line {
             metric,
             latest: None,
+            held: None,
             points: Reducer::new(limit),
             peak: (0, 0),
         })
@@ -186,6 +206,9 @@ impl SeriesFold {
         whole.settle();
         for (end_ns, subject) in whole.ends.split_off(whole.ended) {
             whole.end(subject, end_ns);
+        }
+        for line in whole.lines.values_mut() {
+            line.open();
         }
         let series = |((subject, _), line): (&(u64, u8), &Line)| SampleSeries {
             subject: (*subject != 0).then_some(*subject),
@@ -201,12 +224,27 @@ impl SeriesFold {
 
 impl Line {
     /// Takes the next value and returns the one before.
-    fn put(&mut self, time_ns: i64, value: u64) -> u64 {
+    fn put(&mut self, time_ns: i64, value: u64, window: Window) -> u64 {
         if value > self.peak.0 {
             self.peak = (value, time_ns);
         }
-        self.points.push(UsagePoint { time_ns, live_bytes: value });
+        if time_ns < window.from_ns {
+            self.held = Some(UsagePoint { time_ns: window.from_ns, live_bytes: value });
+        } else if time_ns <= window.to_ns {
+            if time_ns == window.from_ns {
+                self.held = None;
+            }
+            self.open();
+            self.points.push(UsagePoint { time_ns, live_bytes: value });
+        }
         self.latest.replace(value).unwrap_or(0)
+    }
+
+    /// The window is open: what holds when it does is its first point.
+    fn open(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.points.push(held);
+        }
     }
 }
 

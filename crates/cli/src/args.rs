@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Replay(commands::replay::ReplayArgs),
     Plot(commands::plot::PlotArgs),
     Report(commands::report::ReportArgs),
+    Serve(commands::serve::ServeArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),

@@ -17,6 +17,7 @@ pub(crate) mod repair;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod top;
 pub(crate) mod usage;
@@ -45,6 +46,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Replay(args) => args.run(printer),
         Command::Plot(args) => args.run(printer),
         Command::Report(args) => args.run(printer),
+        Command::Serve(args) => args.run(printer),
         Command::Read(args) => args.run(printer),
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),

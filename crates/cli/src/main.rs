@@ -25,6 +25,7 @@ mod rules;
 mod run_memory;
 mod scopes;
 mod select;
+mod serve;
 mod stack_args;
 mod top;
 mod trace_info;

@@ -64,6 +64,18 @@ impl Printer {
         }
     }
 
+    /// One that says nothing.
+    pub(crate) fn silent() -> Self {
+        Self {
+            stdout: io::stdout(),
+            stderr: io::stderr(),
+            verbosity: Verbosity::Quiet,
+            out: Palette::plain(),
+            err: Palette::plain(),
+            width: WIDTH_WITHOUT_TERMINAL,
+        }
+    }
+
     /// How reports are laid out.
     pub(crate) fn layout(&self, rows: Option<usize>) -> Layout {
         Layout { width: self.width, palette: self.out, rows }
@@ -105,6 +117,12 @@ impl Printer {
         if self.verbosity >= Verbosity::Normal {
             self.tell(text);
         }
+    }
+
+    /// Says what the user should know whatever they asked for.
+    pub(crate) fn warn(&self, text: &str) {
+        let style = self.err.doubtful;
+        self.tell(&format!("{style}warning:{style:#} {text}"));
     }
 
     /// Says what is known to be missing from data.

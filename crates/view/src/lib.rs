@@ -41,7 +41,7 @@ mod table;
 pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
 pub use events::{EventCsv, EventJson, EventTable};
-pub use html::{EventsPart, Page, SamplesPart};
+pub use html::{EventsPart, Hosting, Page, SamplesPart};
 pub use info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
 pub use layers::LayeredStats;
 pub use layout::{Layout, Palette};

@@ -25,6 +25,7 @@ mod replay;
 mod report;
 mod running;
 mod samples;
+mod serve;
 mod stacks;
 mod terminal;
 mod top;

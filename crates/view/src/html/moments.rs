@@ -31,7 +31,7 @@ pub(super) fn add(builder: &mut Builder, moments: &Moments) {
 }
 
 /// The instants as the page knows them.
-fn document(builder: &mut Builder, moments: &Moments) -> data::Moments {
+pub(super) fn document(builder: &mut Builder, moments: &Moments) -> data::Moments {
     let times: Vec<i64> = moments.moments.iter().map(|moment| builder.time(moment.time_ns)).collect();
     data::Moments {
         note: note(moments),

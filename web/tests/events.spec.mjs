@@ -1,0 +1,95 @@
+// Reports of allocations: tables, the icicle and the timeline do what they say.
+
+import { documentOf, expect, fixture, open, pointAt, test, waves } from "./reader.mjs";
+
+const TORCH = fixture("torch/snapshot_torch2.11.pickle.gz");
+const inputs = { "a log of RMM": (desk) => desk.write("rmm_log.dev0.csv", waves()), "a snapshot of torch": () => TORCH };
+
+for (const [what, input] of Object.entries(inputs)) {
+  test.describe(what, () => {
+    test.beforeEach(async ({ page, desk }) => open(page, desk.report(input(desk))));
+
+    test("the peak is that of stats", async ({ page, desk }) => {
+      await expect(page.locator(".lead")).toHaveText(/^Memory rose to /);
+      const stats = desk.json("stats", input(desk));
+      expect((await documentOf(page)).charts[0].peak.bytes).toBe(stats.peak_bytes);
+    });
+
+    test("figures sort from the largest and turn around", async ({ page }) => {
+      const table = page.locator("#sizes");
+      const allocations = table.locator("th button", { hasText: "allocations" });
+      const column = async () => {
+        const cells = await table.locator("tbody tr td:nth-child(3)").allTextContents();
+        return cells.map((text) => Number(text.replaceAll(",", "")));
+      };
+      await allocations.click();
+      const down = await column();
+      expect(down).toEqual([...down].sort((a, b) => b - a));
+      await allocations.click();
+      const up = await column();
+      expect(up).toEqual([...up].sort((a, b) => a - b));
+      expect(up[0]).toBeLessThan(down[0]);
+    });
+
+    test("searching narrows a table", async ({ page }) => {
+      const rows = page.locator("#blocks tbody tr");
+      const before = await rows.count();
+      const wanted = await rows.nth(1).locator("td").nth(1).textContent();
+      await page.locator("#blocks input").fill(wanted);
+      expect(await rows.count()).toBeLessThan(before);
+      for (const text of await rows.allTextContents()) expect(text).toContain(wanted);
+      await page.locator("#blocks input").fill("no such thing");
+      await expect(rows).toHaveCount(0);
+    });
+
+    test("the icicle is entered and left by keys and clicks", async ({ page }) => {
+      const canvas = page.locator(".icicle canvas");
+      const crumbs = page.locator(".crumbs button");
+      await canvas.scrollIntoViewIfNeeded();
+      await canvas.focus();
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("Enter");
+      await expect(crumbs).toHaveCount(2);
+      await page.keyboard.press("Escape");
+      await expect(crumbs).toHaveCount(1);
+      await canvas.click({ position: { x: 30, y: 30 } });
+      await expect(crumbs).toHaveCount(2);
+      await page.locator("#holders summary").click();
+      await expect(page.locator("#holders tbody tr").first()).toBeVisible();
+    });
+
+    test("the legend says what is pointed at, and zooms come back", async ({ page }) => {
+      const over = page.locator("#chart-0 .u-over");
+      const left = async () => {
+        await pointAt(page, "#chart-0", 0.05);
+        return Number(/\+([\d.]+) s/.exec(await pointAt(page, "#chart-0", 0))[1]);
+      };
+      expect(await pointAt(page, "#chart-0", 0.3)).toMatch(/\+\d.* s/);
+      const begin = await left();
+      await page.getByRole("button", { name: "Zoom to the peak" }).first().click();
+      expect(await left()).toBeGreaterThan(begin);
+      await page.getByRole("button", { name: "Show all" }).first().click();
+      expect(await left()).toBe(begin);
+      await over.focus();
+      await page.keyboard.press("+");
+      expect(await left()).toBeGreaterThan(begin);
+      await page.keyboard.press("0");
+      expect(await left()).toBe(begin);
+    });
+  });
+}
+
+test("a site opens to its stacks and closes again", async ({ page, desk }) => {
+  await open(page, desk.report(TORCH));
+  const site = page.locator("#sites .open").first();
+  await site.click();
+  expect(await page.locator("#sites .detail .stack li").count()).toBeGreaterThan(1);
+  await site.click();
+  await expect(page.locator("#sites .detail")).toHaveCount(0);
+});
+
+test("a page says which file it was made of", async ({ page, desk }) => {
+  await open(page, desk.report(TORCH));
+  await expect(page.locator("h1")).toHaveText("snapshot_torch2.11.pickle.gz");
+  await expect(page).toHaveTitle(/snapshot_torch2\.11/);
+});

@@ -1,0 +1,80 @@
+// Reports of runs: stacks, output and marks belong to the instant they were taken at.
+
+import { documentOf, expect, fixture, open, pointAt, test } from "./reader.mjs";
+
+const SOLVER = fixture("run/solver.flood");
+
+test("a dot shows its stack until it is closed", async ({ page, desk }) => {
+  await open(page, desk.report(SOLVER));
+  const chosen = page.locator("#chosen-stack");
+  await expect(chosen).toBeHidden();
+  await page.locator(".dot:visible").last().click({ force: true });
+  await expect(chosen.locator("li", { hasText: /^main / })).toHaveCount(1);
+  await chosen.getByRole("button", { name: "Close" }).click();
+  await expect(chosen).toBeHidden();
+});
+
+test("the output follows the cursor", async ({ page, desk }) => {
+  await open(page, desk.report(SOLVER));
+  const { span, marks } = await documentOf(page);
+  for (const mark of marks) {
+    await pointAt(page, "#chart-0", (mark.time + 0.02e9) / span);
+    await expect(page.locator(".output .now")).toContainText(mark.name);
+  }
+});
+
+test("a value holds until the next one", async ({ page, desk }) => {
+  await open(page, desk.report(fixture("memory_logger/gdb_pstack.log")));
+  // Memory rises to its peak at 10.3 of 15.63 seconds and was the same from second 5 on.
+  const before = await pointAt(page, "#chart-0", 10.1 / 15.63);
+  expect(before).toMatch(/\+10\.\d+ s/);
+  expect(before).not.toContain("399.4 MiB");
+  expect(await pointAt(page, "#chart-0", 10.6 / 15.63)).toContain("399.4 MiB");
+});
+
+test("colors are chosen by a button and kept", async ({ page, desk }) => {
+  await open(page, desk.report(SOLVER));
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await background();
+  await page.click("#theme");
+  expect(await background()).toBe(light);
+  await page.click("#theme");
+  await expect(page.locator("#theme")).toHaveText("Colors: dark");
+  expect(await background()).not.toBe(light);
+  await page.click("#theme");
+  expect(await background()).toBe(light);
+});
+
+const SCRIPT = `
+import sys, time
+held = []
+def grow(step):
+    held.append(bytearray((step + 1) * 4_000_000))
+    time.sleep(0.05)
+for step in range(12):
+    print(f"step {step} <script>alert(1)</script>", flush=True)
+    grow(step)
+    if step % 4 == 3:
+        print("warning: much memory", file=sys.stderr, flush=True)
+held.clear()
+time.sleep(0.2)
+print("done", flush=True)
+`;
+
+test("a run recorded just now has its peak, output, marks and stacks", async ({ page, desk }) => {
+  const script = desk.write("grow.py", SCRIPT);
+  const trace = desk.path("run.flood");
+  desk.run("run", "--quiet", "-o", trace, "--stacks", "--mark", "step (0|4|8)", "--", "python3", script);
+  await open(page, desk.report(trace));
+  const shown = await documentOf(page);
+  expect(shown.charts[0].peak.bytes).toBe(desk.json("info", trace).memory.peak_rss_bytes);
+  expect(shown.marks.map(({ name }) => name)).toEqual(["step 0", "step 4", "step 8"]);
+  const lines = page.locator(".output p");
+  await expect(lines).toHaveCount(16);
+  await expect(lines.first()).toContainText("step 0 <script>alert(1)</script>");
+  await expect(page.locator(".output .stderr")).toHaveCount(3);
+  await pointAt(page, "#chart-0", 0.5);
+  await expect(page.locator(".output .now")).toHaveText(/step \d+ <script>|warning/);
+  await page.locator(".dot:visible").last().click({ force: true });
+  expect(await page.locator("#chosen-stack li").count()).toBeGreaterThan(0);
+});
