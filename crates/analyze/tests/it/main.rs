@@ -12,4 +12,5 @@ mod parts;
 mod random;
 mod run;
 mod timeline;
+mod weights;
 mod whole;
