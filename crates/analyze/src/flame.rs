@@ -40,7 +40,7 @@ impl FlameOf {
     }
 
     /// What this measures of an origin.
-    fn weight(self, row: &WeightRow) -> Weight {
+    pub fn weight(self, row: &WeightRow) -> Weight {
         match self {
             Self::Marked => row.marked,
             Self::End => row.end,
@@ -84,6 +84,8 @@ pub struct Flame {
     pub kinds: Vec<Kind>,
     /// The instant it is about; none if it is about all of the time.
     pub time_ns: Option<i64>,
+    /// The instant, if one was asked for instead of the peak.
+    pub at_ns: Option<i64>,
     /// All of it.
     pub total: Weight,
     /// Whether there are stacks.
@@ -129,6 +131,7 @@ impl Flame {
                 FlameOf::End => weights.end_time_ns,
                 FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => None,
             },
+            at_ns: weights.at_ns,
             has_stacks: weights.has_stacks(),
             others: weights.others.clone(),
             ..Self::of_paths(paths, of, direction)
@@ -153,6 +156,25 @@ impl Flame {
         };
         let nodes = tree.finish(|[weight]| of.value(*weight)).into_iter().map(node).collect();
         Self { of, total, nodes, ..Self::default() }
+    }
+
+    /// Hands every path that holds something of its own to `visit`, with that.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn each_path<E>(&self, mut visit: impl FnMut(&[&str], u64) -> Result<(), E>) -> Result<(), E> {
+        let (mut path, mut depths): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
+        for node in &self.nodes {
+            let depth = node.parent.map_or(0, |parent| depths[parent as usize] + 1);
+            depths.push(depth);
+            path.truncate(depth);
+            path.push(&node.text);
+            let own = self.of.value(node.own);
+            if own > 0 {
+                visit(&path, own)?;
+            }
+        }
+        Ok(())
     }
 
     /// The figure that decides how wide a node is.

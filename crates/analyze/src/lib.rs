@@ -58,7 +58,9 @@ mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
-pub use course::{CourseFold, Courses, GroupCourse, Moment, SpaceCourseFold, SpaceCourses};
+pub use course::{
+    CourseFold, Courses, GroupCourse, Moment, Place, PlaceCourseFold, SpaceCourseFold, SpaceCourses,
+};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
 };

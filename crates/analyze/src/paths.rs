@@ -2,8 +2,8 @@
 //!
 //! Frames of interpreters, runtimes and allocators say little and come in long runs; a run becomes one
 //! step that counts them. So does a call that repeats itself. Which frames those are is what
-//! [`SiteRules`] says of sites, and a few that only hand calls on. The innermost frame of a whole stack
-//! of such frames stays, so that there is always a name.
+//! [`SiteRules`] says of sites, and a few that only hand calls on. Of a stack that has no others the site
+//! stays, so that there is always a name.
 //!
 //! For comparing two runs, places lose what differs by chance: addresses and numbers of lines.
 
@@ -156,19 +156,14 @@ impl PathRules {
         if self.frames == FrameChoice::All {
             return texts.map(Step::Call).collect();
         }
-        let says_little: Vec<bool> = frames.iter().map(|frame| self.says_little(frame, tables)).collect();
-        let calls = texts.zip(says_little.iter().copied());
-        let mut path = fold(calls);
-        if says_little.iter().all(|little| *little)
-            && let (Some(innermost), Some(Step::Folded(count))) = (frames.last(), path.last_mut())
+        let mut little: Vec<bool> = frames.iter().map(|frame| self.says_little(frame, tables)).collect();
+        if little.iter().all(|little| *little)
+            && let Some(site) = self.sites.frame_of(stack, tables)
+            && let Some(at) = frames.iter().rposition(|frame| *frame == site)
         {
-            *count -= 1;
-            if *count == 0 {
-                path.pop();
-            }
-            path.push(Step::Call(self.text(innermost, tables)));
+            little[at] = false;
         }
-        path
+        fold(texts.zip(little))
     }
 
     fn says_little(&self, frame: &Frame, tables: &Tables) -> bool {
@@ -286,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_repeats_itself_is_said_once_and_a_stack_of_nothing_else_keeps_its_innermost_frame() {
+    fn a_call_that_repeats_itself_is_said_once_and_a_stack_of_nothing_else_keeps_its_site() {
         let mut tables = Tables::default();
         let walk = stack(&mut tables, &[("main", "a.c"), ("walk", "a.c"), ("walk", "a.c"), ("walk", "a.c")]);
         let runtime = stack(&mut tables, &[("_start", ""), ("__libc_start_main", ""), ("malloc", "")]);

@@ -94,6 +94,8 @@ pub struct Weights {
     pub kinds: Vec<Kind>,
     /// Instant of [`WeightRow::marked`]; none if nothing was allocated.
     pub marked_time_ns: Option<i64>,
+    /// The same, if it was asked for instead of the peak.
+    pub at_ns: Option<i64>,
     /// Time of the last event.
     pub end_time_ns: Option<i64>,
     /// The origins, most held at the instant first.
@@ -103,6 +105,11 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// Whether it is known of any block where it comes from.
+    pub fn has_origins(&self) -> bool {
+        self.rows.iter().any(|row| row.origin.otherwise.is_none())
+    }
+
     /// Whether any block has a stack.
     pub fn has_stacks(&self) -> bool {
         self.rows.iter().any(|row| row.origin.stack.0 != 0)
@@ -193,6 +200,7 @@ impl Fold for WeightsFold {
         Weights {
             kinds: tallies.main_kinds(),
             marked_time_ns: self.watermark.asked_ns().or(tallies.main_level().peak_time_ns),
+            at_ns: self.watermark.asked_ns(),
             end_time_ns: end.live.counters().last_time_ns,
             rows,
             others: tallies.other_summaries(),

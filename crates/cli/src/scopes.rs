@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::ScopeRoles;
+use floodmark_analyze::{ScopeNames, ScopeRoles};
 use floodmark_convert::{OpenProps, Opened, Seen, open_any};
 use floodmark_event::{ProcessId, ScopeAction, ScopeRow};
 use floodmark_store::{ScanProps, Trace, is_trace};
@@ -55,6 +55,13 @@ pub(crate) fn roles(path: &Path, props: &OpenProps) -> Result<ScopeRoles> {
         }
     })?;
     Ok(roles)
+}
+
+/// What scopes are called, and which are around which.
+pub(crate) fn names(path: &Path, props: &OpenProps) -> Result<ScopeNames> {
+    let mut names = ScopeNames::default();
+    each(path, props, |row, name| names.add(row, name))?;
+    Ok(names)
 }
 
 /// When iterations end, by process: where scopes called `name` are left, or the next mark called so comes.

@@ -1,0 +1,108 @@
+//! A flame graph drawn with characters: a tree with a bar for every fork.
+//!
+//! A chain of calls that each call one other only keeps its indent, and only its first line has figures:
+//! what differs is what one looks for. Folded frames have a line only at a fork. Calls that are too small are counted where they are left out.
+
+use floodmark_event::units::format_count;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::chart::bar;
+use crate::figures::percent;
+use crate::flame::{FlameChart, Tone, part};
+use crate::layout::{Layout, Lines, styled};
+use crate::table::{cut, shorten, wrap};
+
+/// Lines unless asked for more.
+const USUAL_LINES: usize = 40;
+/// Columns of the longest bar.
+const BAR: usize = 12;
+/// Columns by which a level is indented, and the most of them.
+const INDENT: usize = 2;
+const MOST_INDENT: usize = 24;
+
+struct Line {
+    at: u32,
+    indent: usize,
+    /// Whether it says the same as the line above.
+    continues: bool,
+}
+
+/// Draws a chart as text; no line is wider than the layout. It has at most as many lines as the layout has
+/// rows, if that says anything else than usual.
+pub fn text(chart: &FlameChart, layout: &Layout, rows: Option<usize>) -> String {
+    let palette = &layout.palette;
+    let mut text = Lines::default();
+    text.styled(palette.title, cut(&chart.title, layout.width));
+    text.line(wrap(&chart.caption, layout.width, 2));
+    if chart.total == 0 {
+        return text.text();
+    }
+    text.blank();
+    let most = rows.unwrap_or(usize::MAX);
+    let (lines, left_out) = lines(chart, most);
+    let values: Vec<String> =
+        lines.iter().map(|line| chart.unit.short(chart.boxes[line.at as usize].value)).collect();
+    let wide = values.iter().map(|value| value.width()).max().unwrap_or(0);
+    let bar_width = BAR.min(layout.width / 6);
+    for (line, value) in lines.iter().zip(&values) {
+        let one = &chart.boxes[line.at as usize];
+        let share = part(one.value, chart.total);
+        let bar = bar(one.value, chart.total, bar_width);
+        let figures = if line.continues {
+            " ".repeat(wide + bar_width + 10)
+        } else {
+            let slack = bar_width.saturating_sub(bar.width());
+            format!("{value:>wide$} {:>6} {}{:slack$}  ", percent(share), styled(palette.bar, &bar), "")
+        };
+        let indent = line.indent.min(MOST_INDENT);
+        let room = layout.width.saturating_sub(wide + bar_width + 10 + indent);
+        let name = shorten(&one.text, room);
+        let name =
+            if line.continues || one.tone == Tone::Folded { styled(palette.faint, name) } else { name };
+        text.line(format!("{figures}{:indent$}{name}", ""));
+    }
+    if left_out > 0 {
+        let line = format!("… and {} smaller calls (--rows 0 shows all)", format_count(left_out));
+        text.styled(palette.faint, cut(&line, layout.width));
+    }
+    text.text()
+}
+
+/// [`USUAL_LINES`], all, or what was asked for.
+pub fn rows(asked: Option<usize>) -> Option<usize> {
+    asked.map_or(Some(USUAL_LINES), |rows| (rows > 0).then_some(rows))
+}
+
+/// The largest calls as far as there is room, in the order of the tree, and how many are left out.
+fn lines(chart: &FlameChart, most: usize) -> (Vec<Line>, u64) {
+    let mut order: Vec<u32> = (0..chart.boxes.len() as u32).collect();
+    // Parents are at least as large as their children and come before them.
+    order.sort_by_key(|at| std::cmp::Reverse(chart.boxes[*at as usize].value));
+    order.truncate(most);
+    order.sort_unstable();
+    let mut only_child = vec![true; chart.boxes.len()];
+    let mut last_child: Vec<Option<u32>> = vec![None; chart.boxes.len()];
+    for (at, one) in chart.boxes.iter().enumerate() {
+        if let Some(parent) = one.parent
+            && let Some(before) = last_child[parent as usize].replace(at as u32)
+        {
+            only_child[before as usize] = false;
+            only_child[at] = false;
+        }
+    }
+    let mut indents = vec![0; chart.boxes.len()];
+    let mut lines = Vec::new();
+    for at in &order {
+        let one = &chart.boxes[*at as usize];
+        let parent = one.parent.map(|parent| (parent, &chart.boxes[parent as usize]));
+        let continues = parent.is_some_and(|(_, above)| only_child[*at as usize] && above.value == one.value);
+        let above = parent.map_or(0, |(parent, _)| indents[parent as usize]);
+        let indent = if continues || parent.is_none() { above } else { above + INDENT };
+        indents[*at as usize] = indent;
+        // A run of frames that says nothing new about its caller is not worth a line.
+        if !continues || one.tone != Tone::Folded {
+            lines.push(Line { at: *at, indent, continues });
+        }
+    }
+    (lines, (chart.boxes.len() - order.len()) as u64)
+}
