@@ -11,6 +11,7 @@ use floodmark_event::{Metric, NO_DEVICE, ProcessId, SampleRow, SubjectKind, Tabl
 use floodmark_view::Loss;
 
 use super::{Exporter, Shown};
+use crate::error::hinted;
 use crate::pass::{each_batch, fold_over, losses, open};
 use crate::reporting::{each_row, holds};
 use crate::select::Select;
@@ -23,6 +24,12 @@ const POINTS: usize = 20_000;
 pub(super) fn write(exporter: &Exporter<'_>, events: Shown, out: &mut dyn Write) -> Result<Vec<Loss>> {
     let Exporter { input, open: props, narrow, printer, .. } = exporter;
     let (has_events, has_rows) = if is_stdout(input) { (true, false) } else { holds(input, props)? };
+    if events == Shown::Yes && is_stdout(input) {
+        return Err(hinted(
+            "--events looks at its input twice, so it cannot read standard input",
+            "write it to a file first, or keep it as a trace with 'floodmark import'",
+        ));
+    }
     let mut lost: Vec<Loss> = Vec::new();
     let mut tables = Tables::default();
     let mut courses = Vec::new();
@@ -59,11 +66,14 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Shown, out: &mut dyn Write)
         let (process, device, kind) = course.group;
         let on = if device == NO_DEVICE { String::new() } else { format!(" on device {device}") };
         let name = format!("live {} memory{on}", kind.name());
+        let mut before = None;
         for point in &course.points {
-            writer.counter(pid_of(process, &tables), &name, point.time_ns, point.live_bytes)?;
+            if before.replace(point.live_bytes) != Some(point.live_bytes) {
+                writer.counter(pid_of(process, &tables), &name, point.time_ns, point.live_bytes)?;
+            }
         }
     }
-    if events == Shown::Yes && has_events && !is_stdout(input) {
+    if events == Shown::Yes && has_events {
         let mut source = open(input, props)?;
         let mut select = Select::new(narrow.clone(), None);
         each_batch(source.as_mut(), &exporter.name(), printer, |batch, tables| {

@@ -146,7 +146,8 @@ impl<'a> Places<'a> {
         let function = *self.functions.entry((name, file)).or_insert(next);
         if function == next {
             let mut bytes = Vec::new();
-            for (field, value) in [(1, function), (2, name), (3, name), (4, file)] {
+            // Without a name of the system pprof leaves ours alone: it would cut `<module>` out of it.
+            for (field, value) in [(1, function), (2, name), (4, file)] {
                 number(&mut bytes, field, value);
             }
             message(out, 5, &bytes)?;
