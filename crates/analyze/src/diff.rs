@@ -75,7 +75,7 @@ impl DiffEvents {
                 .map(|row| (rules.sites.site(row.origin.stack, row.origin.name, tables), row.marked))
                 .collect(),
             GroupBy::Stack => {
-                let paths = of_rows(&lasting(PathBy::Stack, FrameChoice::All));
+                let paths = of_rows(&lasting(PathBy::Stack, rules.frames));
                 paths.into_iter().map(|(path, weight)| (stack_key(&path), weight)).collect()
             }
             GroupBy::Scope => {
@@ -111,16 +111,19 @@ fn of_group(group: &Group) -> (String, Weight) {
     (group.key.clone(), Weight { bytes: group.bytes, blocks: group.blocks })
 }
 
+/// What stands for frames that say little.
+const FOLDED: &str = "…";
+
 fn texts(path: &[Step]) -> impl DoubleEndedIterator<Item = &str> {
     path.iter().map(|step| match step {
         Step::Call(text) => text.as_str(),
-        Step::Folded(_) => "…",
+        Step::Folded(_) => FOLDED,
     })
 }
 
-/// A stack in one line, innermost first.
+/// A stack in one line, innermost first, without what is folded.
 fn stack_key(path: &[Step]) -> String {
-    texts(path).rev().collect::<Vec<_>>().join(" ← ")
+    texts(path).rev().filter(|text| *text != FOLDED).collect::<Vec<_>>().join(" ← ")
 }
 
 /// Scopes in one line, outermost first, without the site at the end.

@@ -9,9 +9,9 @@ use floodmark_analyze::{
 };
 use floodmark_convert::{OpenProps, Seen, folded, open_samples};
 use floodmark_event::units::{Instant, format_bytes};
-use floodmark_view::flame::{FlameChart, draw as drawing, page, terminal};
+use floodmark_view::flame::{FlameChart, draw as drawing, page};
 use floodmark_view::plot::{Shade, label, pdf, svg};
-use floodmark_view::{Caveats, Loss, plain};
+use floodmark_view::{Caveats, Report, plain};
 
 use crate::error::hinted;
 use crate::pass::{fold_over, losses, open};
@@ -67,26 +67,18 @@ pub(crate) struct Look<'a> {
     pub(crate) title: Option<&'a str>,
     pub(crate) width: u32,
     pub(crate) is_dark: bool,
-    pub(crate) rows: Option<usize>,
-    pub(crate) output: Option<(&'a Path, FlameFormat)>,
-}
-
-/// A flame graph, where it comes from and what is missing from it.
-pub(crate) struct Gathered {
-    source: String,
-    flame: Flame,
-    caveats: Caveats,
-    losses: Vec<Loss>,
+    pub(crate) output: &'a Path,
+    pub(crate) format: FlameFormat,
 }
 
 /// Reads events, or, where there are none, stack samples.
-pub(crate) fn gather(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Gathered> {
+pub(crate) fn gather(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Report<Flame>> {
     let is_stdin = whole_file::is_stdout(path);
     let (has_events, has_samples) = if is_stdin { (true, false) } else { holds(path, &props.open)? };
     if has_events {
-        let gathered = of_events(path, props, printer)?;
-        if gathered.caveats.events_read > 0 || !has_samples {
-            return Ok(gathered);
+        let report = of_events(path, props, printer)?;
+        if report.caveats.events_read > 0 || !has_samples {
+            return Ok(report);
         }
     }
     of_samples(path, props, printer)
@@ -98,7 +90,7 @@ fn rules(path: &Path, props: &FlameProps) -> Result<PathRules> {
     Ok(PathRules { by: props.by, frames: props.frames, scopes, ..PathRules::default() })
 }
 
-fn of_events(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Gathered> {
+fn of_events(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Report<Flame>> {
     let rules = rules(path, props)?;
     let split = if props.by == PathBy::Scope { SplitBy::Scope } else { SplitBy::Nothing };
     let source_name = path.display().to_string();
@@ -106,10 +98,10 @@ fn of_events(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Gathe
     let fold = WeightsFold::new(props.at, split);
     let (report, _) = fold_over(source.as_mut(), &source_name, &props.narrow, fold, printer)?;
     let flame = Flame::of_weights(&report.result, source.tables(), &rules, props.of, props.direction);
-    Ok(Gathered { source: source_name, flame, caveats: report.caveats, losses: report.losses })
+    Ok(Report { source: source_name, losses: report.losses, caveats: report.caveats, result: flame })
 }
 
-fn of_samples(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Gathered> {
+fn of_samples(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Report<Flame>> {
     let source_name = path.display().to_string();
     let mut source = open_samples(path, &props.open)?;
     let mut counts = StackCounts::default();
@@ -132,38 +124,31 @@ fn of_samples(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Gath
     let rules = PathRules { frames: props.frames, ..PathRules::default() };
     let flame = counts.flame(source.tables(), &rules, props.direction);
     let caveats = Caveats { events_read: 1, events_selected: 1, ..Caveats::default() };
-    Ok(Gathered { source: source_name, flame, caveats, losses: losses(&source.losses()) })
+    Ok(Report { source: source_name, losses: losses(&source.losses()), caveats, result: flame })
 }
 
-/// Writes a flame graph to its file, or draws it in the terminal.
-pub(crate) fn draw(gathered: &Gathered, look: &Look<'_>, printer: &Printer) -> Result<()> {
-    let name = Path::new(&gathered.source).file_name().and_then(|name| name.to_str());
-    let mut chart = FlameChart::of(&gathered.flame, name.unwrap_or(&gathered.source));
+/// Writes a flame graph to its file.
+pub(crate) fn draw(report: &Report<Flame>, look: &Look<'_>, printer: &Printer) -> Result<()> {
+    let name = Path::new(&report.source).file_name().and_then(|name| name.to_str());
+    let mut chart = FlameChart::of(&report.result, name.unwrap_or(&report.source));
     if let Some(title) = look.title {
         chart.title = label(title);
     }
-    let drawn = match look.output {
-        None => {
-            let text = terminal::text(&chart, &printer.layout(None), terminal::rows(look.rows));
-            printer.data(&text)
+    if look.format == FlameFormat::Folded {
+        fold_paths(look.output, &report.result, printer)?;
+    } else {
+        let (bytes, size) = bytes(&chart, look)?;
+        whole_file::fill(look.output, Overwrite::Yes, |out| Ok(out.write_all(&bytes)?))?;
+        if !whole_file::is_stdout(look.output) {
+            let name = look.output.display().to_string();
+            let size = size.map_or_else(String::new, |(w, h)| format!("{w}x{h}, "));
+            printer.say(&format!("wrote {} ({size}{})", plain(&name), format_bytes(bytes.len() as u64)));
         }
-        Some((path, FlameFormat::Folded)) => fold_paths(path, &gathered.flame, printer),
-        Some((path, format)) => {
-            let (bytes, size) = bytes(&chart, look, format)?;
-            whole_file::fill(path, Overwrite::Yes, |out| Ok(out.write_all(&bytes)?))?;
-            if !whole_file::is_stdout(path) {
-                let name = path.display().to_string();
-                let size = size.map_or_else(String::new, |(w, h)| format!("{w}x{h}, "));
-                printer.say(&format!("wrote {} ({size}{})", plain(&name), format_bytes(bytes.len() as u64)));
-            }
-            Ok(())
-        }
-    };
-    drawn?;
-    for doubt in gathered.caveats.sentences() {
+    }
+    for doubt in report.caveats.sentences() {
         printer.say(&format!("note: {doubt}"));
     }
-    printer.lost(&gathered.losses);
+    printer.lost(&report.losses);
     Ok(())
 }
 
@@ -184,14 +169,14 @@ fn fold_paths(path: &Path, flame: &Flame, printer: &Printer) -> Result<()> {
 
 type Sized = (Vec<u8>, Option<(f64, f64)>);
 
-fn bytes(chart: &FlameChart, look: &Look<'_>, format: FlameFormat) -> Result<Sized> {
-    if format == FlameFormat::Html {
+fn bytes(chart: &FlameChart, look: &Look<'_>) -> Result<Sized> {
+    if look.format == FlameFormat::Html {
         let theme = if look.is_dark { page::PageTheme::Dark } else { page::PageTheme::Reader };
         return Ok((page::html(chart, theme).into_bytes(), None));
     }
     let shade = if look.is_dark { Shade::Dark } else { Shade::Light };
     let scene = drawing::scene(chart, look.width, shade);
-    let bytes = match format {
+    let bytes = match look.format {
         FlameFormat::Pdf => pdf::pdf(&scene),
         #[cfg(feature = "png")]
         FlameFormat::Png => floodmark_view::plot::png::png(&scene)?,

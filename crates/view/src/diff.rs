@@ -4,7 +4,7 @@ pub mod page;
 
 use floodmark_analyze::diff::Broken;
 use floodmark_analyze::{Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
-use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use serde::Serialize;
 
 use crate::figures::counted;
@@ -208,8 +208,13 @@ fn manner(presence: Presence, before: u64, after: u64) -> String {
     }
 }
 
-fn signed(change: i64) -> String {
-    if change == 0 { "=".into() } else { format_signed_bytes(change) }
+pub(crate) fn signed(change: i64) -> String {
+    let bytes = format_bytes(change.unsigned_abs());
+    match change {
+        0 => "=".into(),
+        1.. => format!("+{bytes}"),
+        ..0 => format!("−{bytes}"),
+    }
 }
 
 fn group_table(diff: &Diff, layout: &Layout) -> String {

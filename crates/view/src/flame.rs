@@ -12,7 +12,7 @@ pub mod page;
 pub mod terminal;
 
 use floodmark_analyze::{Diff, DiffNode, Flame, FlameNode, FlameOf, Weight};
-use floodmark_event::units::{format_bytes, format_count, format_signed_bytes, format_time_ns};
+use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 
 use crate::figures::{counted, percent};
 use crate::plain::plain;
@@ -56,6 +56,8 @@ pub struct FlameBox {
 pub struct FlameChart {
     /// What it is about.
     pub title: String,
+    /// What widths are.
+    pub what: String,
     /// What widths mean, in sentences.
     pub caption: String,
     /// How wide all of it is.
@@ -219,6 +221,7 @@ impl FlameChart {
         };
         Self {
             title: format!("{}: {}", what(flame), label(source)),
+            what: what(flame),
             caption: caption(flame),
             total,
             boxes: flame.nodes.iter().map(boxed).collect(),
@@ -239,7 +242,7 @@ impl FlameChart {
                 "{text}\n{} → {} ({}{})\n{} → {} blocks",
                 format_bytes(node.before.bytes),
                 format_bytes(node.after.bytes),
-                if change == 0 { "no change".to_owned() } else { format_signed_bytes(change) },
+                if change == 0 { "no change".to_owned() } else { crate::diff::signed(change) },
                 relative(node.before.bytes, node.after.bytes)
                     .map_or_else(String::new, |by| format!(", {by}")),
                 format_count(node.before.blocks),
@@ -250,6 +253,7 @@ impl FlameChart {
         };
         Self {
             title: "Held at the peak, by call: what changed".into(),
+            what: "Held at the peak".into(),
             caption: "The wider, the more was held at the peak of either run. Red with a solid edge grew, \
                       blue with a dashed edge shrank, gray stayed as it was"
                 .into(),

@@ -6,8 +6,9 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_analyze::{Direction, FlameOf, FrameChoice, PathBy};
 use floodmark_event::units::{Instant, parse_instant};
+use floodmark_view::flame::terminal::USUAL_LINES;
 
-use crate::args::{NarrowArgs, ReadingArgs};
+use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::flaming::{FlameFormat, FlameProps, Look, draw, gather};
@@ -43,6 +44,9 @@ pub(crate) struct FlameArgs {
     /// Show at most so many lines in the terminal, 0 for all [default: 40]
     #[arg(long, value_name = "N", help_heading = "What to draw")]
     rows: Option<usize>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "output", help_heading = "What to draw")]
+    json: bool,
     /// Write the picture here; the ending says what it becomes: .svg, .png, .pdf, .html or .folded
     #[arg(short, long, value_name = "FILE", help_heading = "Picture")]
     output: Option<PathBuf>,
@@ -128,15 +132,15 @@ impl FlameArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let props = self.props()?;
         let format = self.output.as_deref().map(|output| self.format_of(output)).transpose()?;
-        let gathered = gather(&self.input, &props, printer)?;
-        let look = Look {
-            title: self.title.as_deref(),
-            width: self.width,
-            is_dark: self.dark,
-            rows: self.rows,
-            output: self.output.as_deref().zip(format),
+        let report = gather(&self.input, &props, printer)?;
+        let Some((output, format)) = self.output.as_deref().zip(format) else {
+            let rows = Some(self.rows.unwrap_or(USUAL_LINES));
+            printer.reports(&[report], OutputArgs { json: self.json, rows })?;
+            return Ok(ExitStatus::Success);
         };
-        draw(&gathered, &look, printer)?;
+        let look =
+            Look { title: self.title.as_deref(), width: self.width, is_dark: self.dark, output, format };
+        draw(&report, &look, printer)?;
         Ok(ExitStatus::Success)
     }
 

@@ -10,9 +10,12 @@ use crate::diff::{Compared, figure_cells, group_name, groups_title, is_worth_sho
 use crate::flame::page::{PageTheme, element, page};
 use crate::flame::{FlameChart, inert};
 use crate::plot::svg::escape;
+use crate::table::shorten;
 
 /// Rows of a table; further ones are counted.
 const MOST_ROWS: usize = 500;
+/// Characters of a place.
+const LONGEST_PLACE: usize = 110;
 
 /// Writes a comparison as an HTML page.
 pub fn html(compared: &Compared) -> String {
@@ -43,6 +46,15 @@ fn safe(text: &str) -> String {
     escape(&inert(text))
 }
 
+/// A cell with a place, cut where it is very long; all of it is there when pointed at.
+fn place(text: &str) -> String {
+    let shown = shorten(&inert(text), LONGEST_PLACE);
+    if shown == text {
+        return format!("<td>{}</td>", safe(text));
+    }
+    format!("<td title=\"{}\">{}</td>", safe(text), safe(&shown))
+}
+
 fn figures(compared: &Compared, body: &mut String) {
     *body += "<div class=\"scroll\"><table>\n<tr><th></th><th>before</th><th>after</th><th>change</th><th></th></tr>\n";
     for figure in compared.diff.figures.iter().filter(|figure| is_worth_showing(figure)) {
@@ -71,8 +83,8 @@ fn groups(compared: &Compared, body: &mut String) {
     for group in diff.groups.iter().take(MOST_ROWS) {
         let _ = writeln!(
             body,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} → {}</td>{}</tr>",
-            safe(&group_name(group, diff.by)),
+            "<tr>{}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} → {}</td>{}</tr>",
+            place(&group_name(group, diff.by)),
             format_bytes(group.before.bytes),
             format_bytes(group.after.bytes),
             signed(group.change_bytes),
@@ -101,8 +113,8 @@ fn leaks(compared: &Compared, body: &mut String) {
     for leak in leaks.iter().take(MOST_ROWS) {
         let _ = writeln!(
             body,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>",
-            safe(&leak.site),
+            "<tr>{}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>",
+            place(&leak.site),
             format_bytes(leak.before.bytes),
             format_bytes(leak.after.bytes),
             signed(leak.change_bytes),

@@ -134,7 +134,7 @@ table { border-collapse: collapse; width: 100%; }
 th { text-align: right; font-weight: normal; color: var(--faint); }
 td { text-align: right; white-space: nowrap; border-top: 1px solid var(--fold); }
 th, td { padding: 3px 8px; }
-th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 160px; }
+th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 110px; }
 td.bar { width: 22%; min-width: 90px; }
 td.bar div { height: 10px; }
 .bars { position: relative; }
@@ -142,6 +142,7 @@ td.bar div { height: 10px; }
 .bars .more { background: var(--u3); border: 1px solid var(--grew); }
 .bars .less { background: var(--d3); border: 1px dashed var(--shrank); }
 .bars .axis { left: 50%; width: 1px; background: var(--faint); }
+@media (max-width: 600px) { body { font-size: 12px; padding: 0 6px; } th, td { padding: 2px 4px; } }
 .broken { border-left: 4px solid var(--grew); padding: 2px 10px; }
 ";
 

@@ -3,6 +3,7 @@
 //! A chain of calls that each call one other only keeps its indent, and only its first line has figures:
 //! what differs is what one looks for. Folded frames have a line only at a fork. Calls that are too small are counted where they are left out.
 
+use floodmark_analyze::Flame;
 use floodmark_event::units::format_count;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -10,10 +11,11 @@ use crate::chart::bar;
 use crate::figures::percent;
 use crate::flame::{FlameChart, Tone, part};
 use crate::layout::{Layout, Lines, styled};
+use crate::report::{OtherKind, View};
 use crate::table::{cut, shorten, wrap};
 
-/// Lines unless asked for more.
-const USUAL_LINES: usize = 40;
+/// A call that is a smaller part of all is left out unless asked for.
+const SMALLEST_PART: u64 = 200;
 /// Columns of the longest bar.
 const BAR: usize = 12;
 /// Columns by which a level is indented, and the most of them.
@@ -27,19 +29,34 @@ struct Line {
     continues: bool,
 }
 
-/// Draws a chart as text; no line is wider than the layout. It has at most as many lines as the layout has
-/// rows, if that says anything else than usual.
-pub fn text(chart: &FlameChart, layout: &Layout, rows: Option<usize>) -> String {
+/// Lines of a flame graph unless asked for more.
+pub const USUAL_LINES: usize = 40;
+
+impl View for Flame {
+    const SCHEMA: &'static str = "floodmark.flame/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        text(&FlameChart::of(self, ""), layout)
+    }
+
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
+    }
+}
+
+/// Draws a chart as text without its title; no line is wider than the layout. Where that limits rows, what
+/// is less than half a percent is left out too.
+pub fn text(chart: &FlameChart, layout: &Layout) -> String {
     let palette = &layout.palette;
     let mut text = Lines::default();
-    text.styled(palette.title, cut(&chart.title, layout.width));
-    text.line(wrap(&chart.caption, layout.width, 2));
+    text.line(wrap(&format!("{}: {}", chart.what, chart.caption), layout.width, 2));
     if chart.total == 0 {
         return text.text();
     }
     text.blank();
-    let most = rows.unwrap_or(usize::MAX);
-    let (lines, left_out) = lines(chart, most);
+    let least = layout.rows.map_or(0, |_| chart.total / SMALLEST_PART);
+    let most = layout.rows.unwrap_or(usize::MAX);
+    let (lines, left_out) = lines(chart, most, least);
     let values: Vec<String> =
         lines.iter().map(|line| chart.unit.short(chart.boxes[line.at as usize].value)).collect();
     let wide = values.iter().map(|value| value.width()).max().unwrap_or(0);
@@ -59,7 +76,7 @@ pub fn text(chart: &FlameChart, layout: &Layout, rows: Option<usize>) -> String 
         let name = shorten(&one.text, room);
         let name =
             if line.continues || one.tone == Tone::Folded { styled(palette.faint, name) } else { name };
-        text.line(format!("{figures}{:indent$}{name}", ""));
+        text.line(format!("{figures}{:indent$}{name}", "").trim_end());
     }
     if left_out > 0 {
         let line = format!("… and {} smaller calls (--rows 0 shows all)", format_count(left_out));
@@ -68,14 +85,10 @@ pub fn text(chart: &FlameChart, layout: &Layout, rows: Option<usize>) -> String 
     text.text()
 }
 
-/// [`USUAL_LINES`], all, or what was asked for.
-pub fn rows(asked: Option<usize>) -> Option<usize> {
-    asked.map_or(Some(USUAL_LINES), |rows| (rows > 0).then_some(rows))
-}
-
 /// The largest calls as far as there is room, in the order of the tree, and how many are left out.
-fn lines(chart: &FlameChart, most: usize) -> (Vec<Line>, u64) {
+fn lines(chart: &FlameChart, most: usize, least: u64) -> (Vec<Line>, u64) {
     let mut order: Vec<u32> = (0..chart.boxes.len() as u32).collect();
+    order.retain(|at| chart.boxes[*at as usize].value >= least);
     // Parents are at least as large as their children and come before them.
     order.sort_by_key(|at| std::cmp::Reverse(chart.boxes[*at as usize].value));
     order.truncate(most);
