@@ -5,6 +5,7 @@
 //! and not by name: a scope that is left before those inside of it ends when they have, and scopes still
 //! open at the end are closed there. So the pairs always match.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use floodmark_event::{Event, Kind, NO_DEVICE, ScopeAction, ScopeRow, StackId, Tables, UNKNOWN_BYTES};
@@ -142,20 +143,20 @@ impl<'a> ChromeWriter<'a> {
         let time = self.time(event.time_ns);
         let mut args = format!("\"address\":\"{:#x}\"", event.address);
         if event.bytes != UNKNOWN_BYTES {
-            args += &format!(",\"bytes\":{}", event.bytes);
+            let _ = write!(args, ",\"bytes\":{}", event.bytes);
         }
         if event.device != NO_DEVICE {
-            args += &format!(",\"device\":{}", event.device);
+            let _ = write!(args, ",\"device\":{}", event.device);
         }
         if event.kind != Kind::Unknown {
-            args += &format!(",\"kind\":\"{}\"", event.kind.name());
+            let _ = write!(args, ",\"kind\":\"{}\"", event.kind.name());
         }
         if event.stream != 0 {
-            args += &format!(",\"stream\":\"{:#x}\"", event.stream);
+            let _ = write!(args, ",\"stream\":\"{:#x}\"", event.stream);
         }
         let name = tables.string(event.name);
         if !name.is_empty() {
-            args += &format!(",\"name\":{}", json_string(name));
+            let _ = write!(args, ",\"name\":{}", json_string(name));
         }
         let mut stack = String::new();
         if event.stack.0 != 0 {

@@ -1,6 +1,7 @@
 //! Profiles for speedscope: one of what was live at an instant, one of what is left, one of all that was
 //! allocated; each is a list of stacks with their bytes.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use floodmark_event::Tables;
@@ -17,6 +18,9 @@ pub struct Names<'a> {
     /// What was live at an instant, such as `live at the peak`.
     pub held: &'a str,
 }
+
+/// What a profile takes of a stack.
+type Weigh = fn(&WeighedStack) -> u64;
 
 /// Writes the profiles.
 ///
@@ -49,7 +53,7 @@ pub fn write(
         }
     }
     out.write_all(b"]},\n\"profiles\":[")?;
-    let profiles: [(&str, fn(&WeighedStack) -> u64); 3] = [
+    let profiles: [(&str, Weigh); 3] = [
         (names.held, |stack| stack.held[0]),
         ("live at the end", |stack| stack.left[0]),
         ("allocated in all", |stack| stack.allocated[0]),
@@ -97,10 +101,10 @@ fn frame_json(entry: &Entry<'_>, tables: &Tables) -> String {
     let file = tables.string(frame.file);
     let file = if file.is_empty() { module } else { file };
     if !file.is_empty() {
-        json += &format!(",\"file\":{}", json_string(file));
+        let _ = write!(json, ",\"file\":{}", json_string(file));
     }
     if frame.line > 0 {
-        json += &format!(",\"line\":{}", frame.line);
+        let _ = write!(json, ",\"line\":{}", frame.line);
     }
     json + "}"
 }

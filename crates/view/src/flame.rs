@@ -11,6 +11,8 @@ pub mod draw;
 pub mod page;
 pub mod terminal;
 
+use std::fmt::Write as _;
+
 use floodmark_analyze::{Diff, DiffNode, Flame, FlameNode, FlameOf, Weight};
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 
@@ -214,7 +216,7 @@ impl FlameChart {
                 percent(part(value, total))
             );
             if own > 0 && own < value {
-                hint += &format!("\n{} of it by itself", unit.text(own));
+                let _ = write!(hint, "\n{} of it by itself", unit.text(own));
             }
             let tone = if node.is_folded { Tone::Folded } else { Tone::Call(color_number(&node.text)) };
             FlameBox { parent: node.parent, text: label(&node.text), hint, value, tone }
@@ -298,7 +300,7 @@ fn caption(flame: &Flame) -> String {
     match flame.of {
         FlameOf::Marked | FlameOf::End => format!("{}{kinds}{at}", amount(flame.of, flame.total)),
         FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => {
-            format!("{}{kinds} in all", amount(flame.of, flame.total))
+            format!("{}{kinds}", amount(flame.of, flame.total))
         }
     }
 }

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 20] = [
+pub(crate) const COMMANDS: [&str; 22] = [
     "run",
     "attach",
     "import",
@@ -16,6 +16,8 @@ pub(crate) const COMMANDS: [&str; 20] = [
     "fragmentation",
     "check",
     "replay",
+    "flame",
+    "diff",
     "plot",
     "report",
     "read",

@@ -83,7 +83,7 @@ fn item(placed: &Placed, top: f64, room: f64, theme: &Theme) -> Item {
     let is_long = width(&placed.text, SMALL) > space;
     let text = if is_long { without_directories(&placed.text) } else { placed.text.clone() };
     let text = fit(&text, SMALL, space);
-    let label = (!text.is_empty()).then(|| Text {
+    let label = (!text.is_empty()).then_some(Text {
         x: x + INSET,
         y: y + ROW - GAP - 5.0,
         text,
@@ -106,8 +106,7 @@ fn item(placed: &Placed, top: f64, room: f64, theme: &Theme) -> Item {
 pub(crate) fn color(tone: Tone, theme: &Theme) -> Color {
     match tone {
         Tone::Call(number) => mixed(theme.series(number % CALL_COLORS), theme.paper, STRENGTH),
-        Tone::Folded | Tone::Joined => theme.grid,
-        Tone::Change(change) if change == 0.0 => theme.grid,
+        Tone::Folded | Tone::Joined | Tone::Change(0.0) => theme.grid,
         Tone::Change(change) => {
             let color = if change > 0.0 { theme.grew() } else { theme.shrank() };
             // The least change can be told from none.

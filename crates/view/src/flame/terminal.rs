@@ -87,12 +87,6 @@ pub fn text(chart: &FlameChart, layout: &Layout) -> String {
 
 /// The largest calls as far as there is room, in the order of the tree, and how many are left out.
 fn lines(chart: &FlameChart, most: usize, least: u64) -> (Vec<Line>, u64) {
-    let mut order: Vec<u32> = (0..chart.boxes.len() as u32).collect();
-    order.retain(|at| chart.boxes[*at as usize].value >= least);
-    // Parents are at least as large as their children and come before them.
-    order.sort_by_key(|at| std::cmp::Reverse(chart.boxes[*at as usize].value));
-    order.truncate(most);
-    order.sort_unstable();
     let mut only_child = vec![true; chart.boxes.len()];
     let mut last_child: Vec<Option<u32>> = vec![None; chart.boxes.len()];
     for (at, one) in chart.boxes.iter().enumerate() {
@@ -103,19 +97,26 @@ fn lines(chart: &FlameChart, most: usize, least: u64) -> (Vec<Line>, u64) {
             only_child[at] = false;
         }
     }
-    let mut indents = vec![0; chart.boxes.len()];
+    let mut indents = Vec::with_capacity(chart.boxes.len());
     let mut lines = Vec::new();
-    for at in &order {
-        let one = &chart.boxes[*at as usize];
+    for (at, one) in chart.boxes.iter().enumerate() {
         let parent = one.parent.map(|parent| (parent, &chart.boxes[parent as usize]));
-        let continues = parent.is_some_and(|(_, above)| only_child[*at as usize] && above.value == one.value);
+        let continues = parent.is_some_and(|(_, above)| only_child[at] && above.value == one.value);
         let above = parent.map_or(0, |(parent, _)| indents[parent as usize]);
         let indent = if continues || parent.is_none() { above } else { above + INDENT };
-        indents[*at as usize] = indent;
+        indents.push(indent);
         // A run of frames that says nothing new about its caller is not worth a line.
         if !continues || one.tone != Tone::Folded {
-            lines.push(Line { at: *at, indent, continues });
+            lines.push(Line { at: at as u32, indent, continues });
         }
     }
-    (lines, (chart.boxes.len() - order.len()) as u64)
+    let count = lines.len();
+    let value = |line: &Line| chart.boxes[line.at as usize].value;
+    lines.retain(|line| value(line) >= least);
+    // Parents are at least as large as their children and come before them.
+    lines.sort_by_key(|line| std::cmp::Reverse(value(line)));
+    lines.truncate(most);
+    lines.sort_by_key(|line| line.at);
+    let left_out = (count - lines.len()) as u64;
+    (lines, left_out)
 }

@@ -149,7 +149,9 @@ impl Page {
                 let [x, y, w, h] = edged(*at, pen.as_ref()).map(num);
                 let _ = write!(self.text, "{x} {y} {w} {h} re");
                 self.close(pen.is_some(), true);
-                label.iter().for_each(|label| self.label(label));
+                if let Some(label) = label {
+                    self.label(label);
+                }
             }
             Item::Path { points, pen, fill } => {
                 let Some(((x, y), rest)) = points.split_first() else { return };
