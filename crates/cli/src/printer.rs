@@ -133,6 +133,12 @@ impl Printer {
         }
     }
 
+    /// Says which rule is broken, however quiet it should be: the exit code alone does not tell.
+    pub(crate) fn broken(&self, sentence: &str) {
+        let style = self.err.bad;
+        self.tell(&format!("{style}failed:{style:#} {sentence}"));
+    }
+
     /// Says what only those want to know who asked for more.
     pub(crate) fn detail(&self, text: &str) {
         if self.verbosity >= Verbosity::Verbose {

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 21] = [
+pub(crate) const COMMANDS: [&str; 24] = [
     "run",
     "attach",
     "top",
@@ -17,8 +17,11 @@ pub(crate) const COMMANDS: [&str; 21] = [
     "fragmentation",
     "check",
     "replay",
+    "flame",
+    "diff",
     "plot",
     "report",
+    "serve",
     "read",
     "export",
     "info",

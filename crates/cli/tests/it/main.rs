@@ -7,6 +7,7 @@ mod cli_test;
 mod documents;
 mod errors;
 mod exporting;
+mod flames;
 mod fragmentation;
 mod golden;
 mod growth;
