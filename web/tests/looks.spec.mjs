@@ -9,6 +9,9 @@ const NSYS = fixture("nsys/small_2025.3.sqlite");
 const STACKS = fixture("memory_logger/gdb_pstack.log");
 const rmm = (desk) => desk.write("rmm_log.dev0.csv", waves());
 
+/** Thin bars are few pixels. */
+const STRICT = { maxDiffPixelRatio: 0.0005 };
+
 /** Views that only have to be looked at: name, input, place. */
 const views = [
   ["header-torch", () => TORCH, "header"],
@@ -21,7 +24,7 @@ const views = [
   ["output", () => SOLVER, "#output"],
   ["icicle-nsys", () => NSYS, ".icicle"],
   ["icicle-rmm", rmm, ".icicle"],
-  ["table-sites", () => TORCH, "#sites"],
+  ["table-sites", () => TORCH, "#sites", STRICT],
   ["table-blocks", () => NSYS, "#blocks"],
   ["table-leaks", () => NSYS, "#leaks"],
   ["table-sizes", () => NSYS, "#sizes"],
@@ -34,10 +37,10 @@ const views = [
   ["table-devices", () => fixture("smi/two_gpus.csv"), "#device-memory"],
 ];
 
-for (const [name, input, place] of views) {
+for (const [name, input, place, options] of views) {
   test(name, async ({ page, desk }) => {
     await open(page, desk.report(input(desk)));
-    await looks(page, name, page.locator(place));
+    await looks(page, name, page.locator(place), options);
   });
 }
 
