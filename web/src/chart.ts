@@ -36,7 +36,10 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
   const aligned = align(lines);
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
-  const help = "Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.";
+  const travel = data.moments
+    ? " Click to see what was live then, with Shift to compare; with the keyboard: Enter and Shift+Enter."
+    : "";
+  const help = `Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
   const tools = make("div", { class: "tools" });
   const whole = section(id, chart.title, "", box, tools, make("p", { class: "note" }, `${chart.note} ${help}`));
   if (times.length === 0) {
@@ -77,7 +80,13 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
     };
     tools.append(button("Zoom to the peak", around));
   }
-  box.addEventListener("keydown", (event) => keys(event, plot, times, scale, () => plot.setScale("x", all)));
+  box.addEventListener("keydown", (event) => {
+    const time = pointsAt(plot);
+    if (event.key === "Enter" && time !== null) props.cursor.pick(time * NS, event.shiftKey ? "compare" : "look");
+    else keys(event, plot, times, scale, () => plot.setScale("x", all));
+  });
+  picks(plot, props.cursor);
+  props.cursor.onMarked(() => plot.redraw(false, false));
   plot.over.addEventListener(
     "wheel",
     (event) => {
@@ -105,6 +114,16 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
     });
   });
   return whole;
+}
+
+/** A press that does not move picks an instant; one that does zooms. */
+function picks(plot: uPlot, cursor: Cursor): void {
+  let pressed = -1;
+  plot.over.addEventListener("mousedown", (event) => (pressed = event.offsetX));
+  plot.over.addEventListener("click", (event) => {
+    if (event.target !== plot.over || Math.abs(event.offsetX - pressed) > 3) return;
+    cursor.pick(plot.posToVal(event.offsetX, "x") * NS, event.shiftKey ? "compare" : "look");
+  });
 }
 
 function height(): number {
@@ -180,6 +199,14 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       })),
     ],
     hooks: {
+      setScale: [
+        (plot, key) => {
+          const { min, max } = plot.scales.x ?? {};
+          if (key === "x" && typeof min === "number" && typeof max === "number") {
+            props.cursor.view = { from: min * NS, to: max * NS };
+          }
+        },
+      ],
       setCursor: [
         (plot) => {
           const time = pointsAt(plot);
@@ -234,7 +261,7 @@ function axisTime(tick: number, ticks: number[]): string {
 }
 
 /** Marks and the peak. */
-function overlay({ chart, data }: ChartProps): uPlot.Plugin {
+function overlay({ chart, data, cursor }: ChartProps): uPlot.Plugin {
   const draw = (plot: uPlot) => {
     const { ctx } = plot;
     const ratio = uPlot.pxRatio;
@@ -265,6 +292,17 @@ function overlay({ chart, data }: ChartProps): uPlot.Plugin {
       }
     }
     ctx.setLineDash([]);
+    ctx.strokeStyle = ctx.fillStyle = style("--link");
+    for (const { time, letter } of cursor.picked) {
+      const x = plot.valToPos(time / NS, "x", true);
+      if (x < left || x > left + width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, top);
+      ctx.lineTo(x, top + height);
+      ctx.stroke();
+      const room = ctx.measureText(letter).width + 6 * ratio;
+      ctx.fillText(letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
+    }
     if (chart.peak) {
       const x = plot.valToPos(chart.peak.time / NS, "x", true);
       const y = plot.valToPos(chart.peak.bytes, "y", true);

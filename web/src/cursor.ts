@@ -2,8 +2,17 @@
 
 type Listener = (time: number) => void;
 
+/** Whether an instant is looked at, or compared with the one that is. */
+export type Pick = "look" | "compare";
+
 export class Cursor {
   private listeners: Listener[] = [];
+  private pickers: ((time: number, pick: Pick) => void)[] = [];
+  private drawers: (() => void)[] = [];
+  /** What is in sight, in nanoseconds. */
+  view: { from: number; to: number } = { from: -Infinity, to: Infinity };
+  /** Instants that are marked in all timelines, with their letters. */
+  picked: { time: number; letter: string }[] = [];
 
   /** Calls `listener` with nanoseconds since the origin. */
   follow(listener: Listener): void {
@@ -12,6 +21,25 @@ export class Cursor {
 
   move(time: number): void {
     for (const listener of this.listeners) listener(time);
+  }
+
+  /** Calls `picker` when somebody picks an instant. */
+  onPick(picker: (time: number, pick: Pick) => void): void {
+    this.pickers.push(picker);
+  }
+
+  pick(time: number, pick: Pick): void {
+    for (const picker of this.pickers) picker(time, pick);
+  }
+
+  /** Calls `draw` when other instants are marked. */
+  onMarked(draw: () => void): void {
+    this.drawers.push(draw);
+  }
+
+  mark(picked: { time: number; letter: string }[]): void {
+    this.picked = picked;
+    for (const draw of this.drawers) draw();
   }
 }
 

@@ -4,7 +4,7 @@
 // All texts come from traces and are untrusted: they become text nodes, never markup.
 
 export interface Document {
-  schema: "floodmark.report/1";
+  schema: "floodmark.report/2";
   program: string;
   source: string;
   /** The command that ran, if one did. */
@@ -17,7 +17,7 @@ export interface Document {
   findings: { level: "bad" | "doubtful" | "note"; text: string }[];
   charts: Chart[];
   marks: Mark[];
-  tree: Tree | null;
+  moments: Moments | null;
   tables: Table[];
   dots: Dot[];
   output: Output | null;
@@ -47,18 +47,68 @@ export interface Mark {
   name: string;
 }
 
-export interface Tree {
-  title: string;
+/** What was live at some instants. */
+export interface Moments {
   note: string;
-  total: number;
-  /** Index of the parent plus one; 0 for none. Parents come before children. */
-  parents: Column;
-  texts: Column;
+  /** Whether between two instants nothing changed. */
+  exact: boolean;
+  /** Time of the first event, from which `--at +…` counts. */
+  first: number;
+  times: Column;
   bytes: Column;
   blocks: Column;
+  /** Index of the peak. */
+  peak: number | null;
+  forests: Forest[];
+  /** What each group held from which instant on: by group, then by instant. */
+  steps: { groups: Column; moments: Column; bytes: Column; blocks: Column };
+  listed: Listed;
+  /** Most blocks that are listed of an instant; all if null. */
+  limit: number | null;
+  maps: AddressMap[];
 }
 
-export type CellKind = "text" | "code" | "bytes" | "count" | "share" | "duration" | "time" | "number";
+/** What leads to groups of blocks: nodes, parents before children. */
+export interface Forest {
+  name: string;
+  /** Index of the parent plus one; 0 for none. */
+  parents: Column;
+  texts: Column;
+  /** The node of each group, plus one. */
+  leaves: Column;
+}
+
+/** Blocks, in order of age. */
+export interface Listed {
+  /** First instant at which it was live, and the one after the last. */
+  first: Column;
+  after: Column;
+  groups: Column;
+  bytes: Column;
+  /** Upper and lower half of the address. */
+  high: Column;
+  low: Column;
+  times: Column;
+  threads: Column;
+  streams: Column;
+  sites: Column;
+}
+
+/** Addresses over time. */
+export interface AddressMap {
+  title: string;
+  /** Where stretches of addresses begin, and how long they are. */
+  bands: [string, number][];
+  /** Bytes of a cell, and cells of an instant. */
+  cell: number;
+  cells: number;
+  moments: Column;
+  /** How much of each cell was taken, from 0 to 255, instant by instant. */
+  taken: Column;
+}
+
+/** "change" is of this side only: bytes with a sign. */
+export type CellKind = "text" | "code" | "bytes" | "change" | "count" | "share" | "duration" | "time" | "number";
 export type Cell = string | number | null;
 
 export interface Table {
@@ -68,8 +118,16 @@ export interface Table {
   columns: { name: string; kind: CellKind }[];
   rows: Cell[][];
   /** Stacks of each row; empty if no row has any. */
-  details: { text: string; stack: number }[][];
+  details: Detail[][] | ((row: number) => Detail[]);
   omitted: number;
+  /** Whether it says what the view of instants says of the peak, and is there for those without scripts. */
+  still: boolean;
+}
+
+export interface Detail {
+  text: string;
+  /** Index of a stack, or its frames, innermost first. */
+  stack: number | string[];
 }
 
 export interface Dot {

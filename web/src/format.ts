@@ -23,6 +23,11 @@ export function shortBytes(count: number): string {
   return `${Number((count / 1024 ** power).toFixed(2))} ${UNITS[power]}`;
 }
 
+/** A change of bytes, which has a sign. */
+export function change(by: number): string {
+  return by < 0 ? `−${bytes(-by)}` : by > 0 ? `+${bytes(by)}` : "no change";
+}
+
 export function count(number: number): string {
   return number.toLocaleString("en-US");
 }
@@ -62,6 +67,8 @@ export function cell(value: Cell, kind: CellKind): string {
   switch (kind) {
     case "bytes":
       return bytes(value);
+    case "change":
+      return change(value);
     case "count":
       return count(value);
     case "share":
@@ -73,4 +80,11 @@ export function cell(value: Cell, kind: CellKind): string {
     default:
       return String(value);
   }
+}
+
+/** Nanoseconds as exact seconds, as the command reads them. */
+export function exactSeconds(ns: number): string {
+  const digits = Math.round(ns).toString().padStart(10, "0");
+  const fraction = digits.slice(-9).replace(/0+$/, "");
+  return `${digits.slice(0, -9)}${fraction ? `.${fraction}` : ""}s`;
 }

@@ -1,10 +1,19 @@
 // Where a page gets its document from. A report carries it along; a server would hand it out.
 
-import type { Column, Document } from "./data";
+import type { Column, Document, Moments } from "./data";
 import { decode } from "./columns";
 
 export interface Host {
   document(): Promise<Document>;
+  numbers(column: Column): Promise<Float64Array>;
+  /** What was live at exactly these instants; who cannot tell has none. */
+  moments?(times: number[]): Promise<Part>;
+}
+
+/** Instants with what they point to. */
+export interface Part {
+  moments: Moments;
+  strings: string[];
   numbers(column: Column): Promise<Float64Array>;
 }
 
@@ -12,7 +21,7 @@ export interface Host {
 export const embedded: Host = {
   async document() {
     const document = JSON.parse(content("floodmark-data")) as Document;
-    if (document.schema !== "floodmark.report/1") {
+    if (document.schema !== "floodmark.report/2") {
       throw new Error(`this page cannot show ${document.schema}`);
     }
     return document;

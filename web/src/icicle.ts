@@ -3,28 +3,16 @@
 // Drawn on a canvas, because there may be twenty thousand calls. A table beside it says the same to
 // those who cannot see it.
 
-import type { Document, Table, Tree } from "./data";
-import type { Host } from "./host";
-import { make, section, style } from "./dom";
-import { bytes, count, share } from "./format";
-import { tableView } from "./table";
+import type { Node } from "./instants";
+import type { Table } from "./data";
+import { make, style } from "./dom";
+import { bytes, change, count, share } from "./format";
 import { onColors } from "./theme";
 
 const ROW = 20;
 /** Boxes narrower than this are not drawn. */
 const NARROWEST = 0.4;
 const MOST_LEVELS = 60;
-
-interface Node {
-  text: string;
-  bytes: number;
-  blocks: number;
-  parent: Node | null;
-  children: Node[];
-  depth: number;
-  /** Where it begins, as a part of all. */
-  from: number;
-}
 
 interface Box {
   node: Node;
@@ -33,81 +21,42 @@ interface Box {
   width: number;
 }
 
-export async function icicleSection(host: Host, data: Document, tree: Tree): Promise<HTMLElement> {
-  const root = await grow(host, data, tree);
-  const icicle = new Icicle(root);
-  const whole = section("holders", tree.title, tree.note, icicle.element);
-  const details = make("details", {}, make("summary", {}, "The same as a table"));
-  // Twenty thousand rows are made only if somebody wants them.
-  details.addEventListener("toggle", () => {
-    if (details.open && details.childElementCount === 1) details.append(tableView(data, asTable(root)));
-  });
-  whole.append(details);
-  return whole;
-}
-
-async function grow(host: Host, data: Document, tree: Tree): Promise<Node> {
-  const columns = [tree.parents, tree.texts, tree.bytes, tree.blocks];
-  const [parents, texts, sizes, blocks] = await Promise.all(columns.map((column) => host.numbers(column)));
-  const root: Node = { text: "all", bytes: tree.total, blocks: 0, parent: null, children: [], depth: 0, from: 0 };
-  const nodes: Node[] = [];
-  for (let at = 0; at < tree.parents.length; at++) {
-    const parent = nodes[(parents?.[at] ?? 0) - 1] ?? root;
-    const node: Node = {
-      text: data.strings[texts?.[at] ?? -1] ?? "?",
-      bytes: sizes?.[at] ?? 0,
-      blocks: blocks?.[at] ?? 0,
-      parent,
-      children: [],
-      depth: parent.depth + 1,
-      from: 0,
-    };
-    if (parent === root) root.blocks += node.blocks;
-    parent.children.push(node);
-    nodes.push(node);
-  }
-  const place = (node: Node) => {
-    node.children.sort((a, b) => b.bytes - a.bytes);
-    let from = node.from;
-    for (const child of node.children) {
-      child.from = from;
-      from += child.bytes;
-    }
-  };
-  place(root);
-  nodes.forEach(place);
-  return root;
-}
-
-function asTable(root: Node): Table {
+/** The same as a table; callers before callees. */
+export function asTable(root: Node, compares: boolean): Table {
   const rows: Table["rows"] = [];
   const add = (node: Node) => {
     const own = node.bytes - node.children.reduce((sum, child) => sum + child.bytes, 0);
     if (node.depth > 0) {
-      rows.push([node.depth, node.text, node.bytes, own, node.bytes / Math.max(1, root.bytes), node.blocks]);
+      const figures = compares ? [node.before, node.bytes, node.bytes - node.before] : [node.bytes, own, node.bytes / Math.max(1, root.bytes)];
+      rows.push([node.depth, node.text, ...figures, node.blocks]);
     }
     node.children.forEach(add);
   };
   add(root);
+  const figures: Table["columns"] = compares
+    ? [
+        { name: "before", kind: "bytes" },
+        { name: "now", kind: "bytes" },
+        { name: "change", kind: "change" },
+      ]
+    : [
+        { name: "bytes", kind: "bytes" },
+        { name: "of its own", kind: "bytes" },
+        { name: "share", kind: "share" },
+      ];
   return {
     id: "calls",
     title: "Calls",
     note: "",
-    columns: [
-      { name: "depth", kind: "number" },
-      { name: "call", kind: "code" },
-      { name: "bytes", kind: "bytes" },
-      { name: "of its own", kind: "bytes" },
-      { name: "share", kind: "share" },
-      { name: "blocks", kind: "count" },
-    ],
+    columns: [{ name: "depth", kind: "number" }, { name: "call", kind: "code" }, ...figures, { name: "blocks", kind: "count" }],
     rows,
     details: [],
     omitted: 0,
+    still: false,
   };
 }
 
-class Icicle {
+export class Icicle {
   readonly element: HTMLElement;
   private canvas = make("canvas", { tabindex: 0, role: "application" });
   private says = make("p", { class: "says", "aria-live": "polite" });
@@ -116,10 +65,13 @@ class Icicle {
   private focus: Node;
   private chosen: Node;
 
-  constructor(private root: Node) {
+  constructor(
+    private root: Node,
+    private compares: boolean,
+  ) {
     this.focus = this.chosen = root;
     const help = "Click a call to see it as wide as the page; click above it to come back. With the keyboard: arrows move, Enter goes in, Escape comes out.";
-    this.canvas.setAttribute("aria-label", `Calls that held memory at the peak. ${help}`);
+    this.canvas.setAttribute("aria-label", `Who held memory. ${help}`);
     this.element = make("div", { class: "icicle" }, this.crumbs, this.canvas, this.says, make("p", { class: "note" }, help));
     this.canvas.addEventListener("mousemove", (event) => this.point(this.at(event)));
     this.canvas.addEventListener("click", (event) => {
@@ -130,6 +82,21 @@ class Icicle {
     new ResizeObserver(() => this.draw()).observe(this.element);
     onColors(() => this.draw());
     this.enter(root);
+  }
+
+  /** Shows another instant; stays with the call that is looked at, if it is there too. */
+  show(root: Node, compares: boolean): void {
+    const path: string[] = [];
+    for (let at: Node | null = this.focus; at?.parent; at = at.parent) path.unshift(at.text);
+    this.compares = compares;
+    this.root = root;
+    let node = root;
+    for (const text of path) {
+      const next = node.children.find((child) => child.text === text);
+      if (!next) break;
+      node = next;
+    }
+    this.enter(node);
   }
 
   private enter(node: Node): void {
@@ -154,9 +121,9 @@ class Icicle {
   }
 
   private say(): void {
-    const { text, bytes: size, blocks } = this.chosen;
-    const part = share(size / Math.max(1, this.root.bytes));
-    this.says.textContent = `${text}: ${bytes(size)}, ${part} of the peak, ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
+    const { text, bytes: size, before, blocks } = this.chosen;
+    const part = this.compares ? change(size - before) : `${share(size / Math.max(1, this.root.bytes))} of all`;
+    this.says.textContent = `${text}: ${bytes(size)}, ${part}, ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
   }
 
   private at(event: MouseEvent): Node | null {
@@ -188,15 +155,19 @@ class Icicle {
     const above: Node[] = [];
     for (let at: Node | null = this.focus; at; at = at.parent) above.unshift(at);
     above.forEach((node, level) => boxes.push({ node, x: 0, y: level * ROW, width }));
-    const scale = width / Math.max(1, this.focus.bytes);
+    const scale = width / Math.max(1, this.focus.size);
     const pending = [...this.focus.children];
     for (let node = pending.pop(); node; node = pending.pop()) {
-      const box = { node, x: (node.from - this.focus.from) * scale, y: node.depth * ROW, width: node.bytes * scale };
+      const box = { node, x: (node.from - this.focus.from) * scale, y: node.depth * ROW, width: node.size * scale };
       if (box.width < NARROWEST || node.depth > MOST_LEVELS + this.focus.depth) continue;
       boxes.push(box);
       pending.push(...node.children);
     }
     return boxes;
+  }
+
+  private color(node: Node, lightness: string): string {
+    return this.compares ? changed(node, lightness) : `hsl(${hue(node.text)} 55% ${lightness})`;
   }
 
   private draw(): void {
@@ -217,7 +188,7 @@ class Icicle {
     for (const { node, x, y, width } of this.boxes) {
       const inner = Math.max(0.5, width - 1);
       context.globalAlpha = node.depth < this.focus.depth ? 0.5 : 1;
-      context.fillStyle = node === this.chosen ? (chosen ?? "") : `hsl(${hue(node.text)} 55% ${lightness})`;
+      context.fillStyle = node === this.chosen ? (chosen ?? "") : this.color(node, lightness ?? "");
       context.fillRect(x, y, inner, ROW - 1);
       context.globalAlpha = 1;
       if (inner > 24) {
@@ -226,11 +197,19 @@ class Icicle {
         context.beginPath();
         context.rect(x, y, inner - 3, ROW);
         context.clip();
-        context.fillText(label(node.text, inner), x + 4, y + ROW / 2);
+        // Not by color alone: what changed says so.
+        const by = this.compares && node.bytes !== node.before ? `${change(node.bytes - node.before)} ` : "";
+        context.fillText(label(by + node.text, inner), x + 4, y + ROW / 2);
         context.restore();
       }
     }
   }
+}
+
+/** Grown is red, shrunk is blue, the more the stronger. */
+function changed(node: Node, lightness: string): string {
+  const by = (node.bytes - node.before) / Math.max(1, node.size);
+  return `hsl(${by < 0 ? 212 : 8} ${Math.round(12 + 68 * Math.sqrt(Math.abs(by)))}% ${lightness})`;
 }
 
 /** As much of a frame as fits; canvas text this small is about seven pixels a letter. */

@@ -6,11 +6,12 @@ import { chartSection } from "./chart";
 import { Cursor } from "./cursor";
 import { make } from "./dom";
 import { seconds } from "./format";
-import { icicleSection } from "./icicle";
+import { mapSections } from "./addresses";
 import { outputSection } from "./output";
 import { stackList } from "./stack";
 import { tableSection } from "./table";
 import { themeButton } from "./theme";
+import { Travel } from "./travel";
 
 const WORDS = { bad: "Problem", doubtful: "Doubt", note: "Note" };
 
@@ -34,8 +35,12 @@ async function show(host: Host, page: HTMLElement): Promise<void> {
     if (chart.dots) main.append(chosen);
   }
   if (data.output) main.append(await outputSection(host, data.output, cursor));
-  if (data.tree) main.append(await icicleSection(host, data, data.tree));
-  for (const table of data.tables) main.append(tableSection(data, table));
+  if (data.moments) {
+    const part = { moments: data.moments, strings: data.strings, numbers: host.numbers };
+    const travel = await Travel.begin(host, data, part, cursor);
+    main.append(travel.element, ...(await mapSections(data, part, travel.kept, cursor)));
+  }
+  for (const table of data.tables) if (!table.still || !data.moments) main.append(tableSection(data, table));
   page.append(make("footer", {}, `Made by ${data.program}. This file is complete in itself and asks nothing of any network.`));
   contents(main);
   document.documentElement.dataset.ready = "true";

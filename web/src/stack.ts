@@ -3,10 +3,10 @@
 import type { Document } from "./data";
 import { make } from "./dom";
 
-export function stackList(data: Document, stack: number): HTMLElement {
-  const frames = data.stacks[stack] ?? [];
+export function stackList(data: Document, stack: number | string[]): HTMLElement {
+  const frames = typeof stack === "number" ? (data.stacks[stack] ?? []).map((at) => data.strings[at] ?? "?") : stack;
   if (frames.length === 0) return make("p", { class: "note" }, "No frame is known.");
   const list = make("ol", { class: "stack" });
-  for (const frame of frames) list.append(make("li", {}, data.strings[frame] ?? "?"));
+  for (const frame of frames) list.append(make("li", {}, frame));
   return list;
 }

@@ -1,6 +1,6 @@
 // Tables that can be sorted and searched. Rows are made as far as they are looked at.
 
-import type { Cell, Document, Table } from "./data";
+import type { Cell, Detail, Document, Table } from "./data";
 import { make, section } from "./dom";
 import { cell, count } from "./format";
 import { stackList } from "./stack";
@@ -8,48 +8,67 @@ import { stackList } from "./stack";
 const PAGE = 15;
 /** A table with fewer rows needs no search. */
 const SEARCHED = 12;
-const FIGURES = ["bytes", "count", "share", "duration", "time", "number"];
+const FIGURES = ["bytes", "change", "count", "share", "duration", "time", "number"];
 
 export function tableSection(data: Document, table: Table): HTMLElement {
   return section(table.id, table.title, table.note, tableView(data, table));
 }
 
 export function tableView(data: Document, table: Table): HTMLElement {
-  return new View(data, table).element;
+  return new TableView(data, table).element;
 }
 
-class View {
+export class TableView {
   readonly element: HTMLElement;
   private body = make("tbody");
+  private head = make("tr");
   private heads: HTMLTableCellElement[] = [];
   private foot = make("p", { class: "foot", "aria-live": "polite" });
   private order: number[];
   private shown = PAGE;
   private sorted: { column: number; down: boolean } | null = null;
   private search = "";
+  private box = make("input", { type: "search", placeholder: "Search" });
 
   constructor(
     private data: Document,
     private table: Table,
   ) {
     this.order = table.rows.map((_, at) => at);
-    const head = make("tr");
-    table.columns.forEach(({ name, kind }, column) => {
-      const button = make("button", { type: "button", click: () => this.sort(column) }, name);
-      const cell = make("th", { scope: "col", class: FIGURES.includes(kind) ? "figure" : "word" }, button);
-      this.heads.push(cell);
-      head.append(cell);
-    });
     const caption = make("caption", { class: "hidden" }, table.title);
     const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title });
-    scroll.append(make("table", {}, caption, make("thead", {}, head), this.body));
+    scroll.append(make("table", {}, caption, make("thead", {}, this.head), this.body));
     this.element = make("div", { class: "table" }, this.filter(), scroll, this.foot);
+    this.fillHead();
     this.update();
   }
 
-  private filter(): HTMLElement | null {
-    if (this.table.rows.length < SEARCHED) return null;
-    const input = make("input", { type: "search", placeholder: "Search", "aria-label": `Search ${this.table.title}` });
+  private fillHead(): void {
+    this.heads = this.table.columns.map(({ name, kind }, column) => {
+      const button = make("button", { type: "button", click: () => this.sort(column) }, name);
+      return make("th", { scope: "col", class: FIGURES.includes(kind) ? "figure" : "word" }, button);
+    });
+    this.head.replaceChildren(...this.heads);
+  }
+
+  /** Shows other rows, sorted and searched as before. */
+  replace(table: Table): void {
+    const names = (columns: Table["columns"]) => columns.map(({ name }) => name).join();
+    const isOther = names(table.columns) !== names(this.table.columns);
+    this.table = table;
+    this.shown = PAGE;
+    if (isOther) {
+      this.sorted = null;
+      this.fillHead();
+    }
+    this.box.hidden = table.rows.length < SEARCHED && this.search === "";
+    this.update();
+  }
+
+  private filter(): HTMLElement {
+    this.box.hidden = this.table.rows.length < SEARCHED;
+    const input = this.box;
+    input.setAttribute("aria-label", `Search ${this.table.title}`);
     input.addEventListener("input", () => {
       this.search = input.value.toLowerCase();
       this.shown = PAGE;
@@ -90,7 +109,8 @@ class View {
 
   private row(at: number): HTMLElement {
     const values = this.table.rows[at] ?? [];
-    const details = this.table.details[at] ?? [];
+    const { details: all } = this.table;
+    const details = typeof all === "function" ? all(at) : (all[at] ?? []);
     const row = make("tr");
     values.forEach((value, column) => {
       const kind = this.table.columns[column]?.kind ?? "text";
@@ -120,7 +140,7 @@ class View {
     return Math.max(0, kinds[0] === "code" ? 0 : kinds.lastIndexOf("code"));
   }
 
-  private toggle(row: HTMLElement, button: HTMLElement, details: Table["details"][number]): void {
+  private toggle(row: HTMLElement, button: HTMLElement, details: Detail[]): void {
     const isOpen = button.getAttribute("aria-expanded") === "true";
     button.setAttribute("aria-expanded", String(!isOpen));
     if (isOpen) {

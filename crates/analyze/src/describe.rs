@@ -89,7 +89,7 @@ impl<'a> Describe<'a> {
         &self.sites[id as usize]
     }
 
-    fn stack(&mut self, stack: StackId) -> StackText {
+    pub(crate) fn stack(&mut self, stack: StackId) -> StackText {
         self.stacks.entry(stack).or_insert_with(|| self.end.tables.stack_text(stack).into()).clone()
     }
 
@@ -187,7 +187,7 @@ impl<'a> Describe<'a> {
     }
 }
 
-fn process_text(process: &Process) -> String {
+pub(crate) fn process_text(process: &Process) -> String {
     let mut text = if process.command.is_empty() { "process".to_owned() } else { process.command.clone() };
     if process.pid != 0 {
         text.push_str(" (pid ");
@@ -208,5 +208,10 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 
 /// Sorts blocks: largest first, oldest first among equals.
 pub(crate) fn sort_largest_first(blocks: &mut [&Block]) {
-    blocks.sort_unstable_by_key(|block| (Reverse(block.bytes), block.time_ns, block.address, block.order));
+    blocks.sort_unstable_by_key(|block| largest_first(block));
+}
+
+/// The order in which blocks are listed.
+pub(crate) fn largest_first(block: &Block) -> (Reverse<u64>, i64, u64, u64) {
+    (Reverse(block.bytes), block.time_ns, block.address, block.order)
 }

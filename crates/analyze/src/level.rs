@@ -155,7 +155,12 @@ impl Tallies {
 
     /// The kinds that figures cover.
     pub fn main_kinds(&self) -> Vec<Kind> {
-        self.chosen.clone().unwrap_or_else(|| vec![Kind::ALL[usize::from(self.main())]])
+        self.kinds_of(self.main())
+    }
+
+    /// The kinds of a tally.
+    pub fn kinds_of(&self, tally: u8) -> Vec<Kind> {
+        self.chosen.clone().unwrap_or_else(|| Kind::from_number(tally).into_iter().collect())
     }
 
     /// The kind of a tally; none if it is the sum of the kinds the user chose.

@@ -36,6 +36,7 @@ pub mod level;
 pub mod lifetimes;
 pub mod live;
 pub mod merge;
+pub mod moments;
 pub mod narrow;
 pub mod overlay;
 pub mod run;
@@ -64,6 +65,10 @@ pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, LiveSet};
 pub use merge::{Merge, SpaceMap};
+pub use moments::{
+    AddressBand, AddressCourse, Cuts, FunctionProfile, Held, HolderGroup, MomentAt, Moments, MomentsOptions,
+    MomentsPass, SeenBlock,
+};
 pub use narrow::Narrow;
 pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
@@ -72,7 +77,7 @@ pub use run::{
     CgroupMemory, DeviceMemory, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory, RunFold,
     RunMemory,
 };
-pub use scopes::ScopeRoles;
+pub use scopes::{ScopePaths, ScopeRoles};
 pub use series::{SampleSeries, SeriesFold};
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};

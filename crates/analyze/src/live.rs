@@ -115,27 +115,43 @@ impl LiveSet {
 
     /// Takes in events and tells `fold` what they change.
     pub fn update<F: Fold>(&mut self, batch: &EventBatch, fold: &mut F) {
-        if batch.is_empty() || self.window.phase == Phase::Past {
+        self.update_rows(batch, 0..batch.len(), fold);
+    }
+
+    /// Takes in some rows of a batch, for those who look at the live blocks in between.
+    pub(crate) fn update_rows<F: Fold>(&mut self, batch: &EventBatch, rows: Range<usize>, fold: &mut F) {
+        if rows.is_empty() || self.window.phase == Phase::Past {
             return;
         }
-        self.begin(batch.time_ns.at(0), fold);
-        let mut start = 0;
+        self.begin(batch.time_ns.at(rows.start), fold);
+        let Range { mut start, end } = rows;
         if self.window.phase == Phase::Before {
             let from_ns = self.window.from_ns.unwrap_or(i64::MIN);
-            start = (0..batch.len()).find(|row| batch.time_ns.at(*row) >= from_ns).unwrap_or(batch.len());
-            self.run::<F, true>(batch, 0..start, fold);
-            if start == batch.len() {
+            let inside = (start..end).find(|row| batch.time_ns.at(*row) >= from_ns).unwrap_or(end);
+            self.run::<F, true>(batch, start..inside, fold);
+            start = inside;
+            if start == end {
                 return;
             }
             self.open_window(fold);
         }
         let to_ns = self.window.to_ns;
-        let past = to_ns.and_then(|to| (start..batch.len()).find(|row| batch.time_ns.at(*row) > to));
-        self.run::<F, false>(batch, start..past.unwrap_or(batch.len()), fold);
+        let past = to_ns.and_then(|to| (start..end).find(|row| batch.time_ns.at(*row) > to));
+        self.run::<F, false>(batch, start..past.unwrap_or(end), fold);
         if past.is_some() {
             self.window.phase = Phase::Past;
             self.window.last_ns = to_ns;
         }
+    }
+
+    /// The first row of the next batch that lies in the window; 0 if it is open.
+    pub(crate) fn opening<F: Fold>(&mut self, batch: &EventBatch, fold: &mut F) -> usize {
+        if batch.is_empty() || self.window.phase != Phase::Before {
+            return 0;
+        }
+        self.begin(batch.time_ns.at(0), fold);
+        let from_ns = self.window.from_ns.unwrap_or(i64::MIN);
+        (0..batch.len()).find(|row| batch.time_ns.at(*row) >= from_ns).unwrap_or(batch.len())
     }
 
     /// Opens the window if no event has done so yet.

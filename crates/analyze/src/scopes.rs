@@ -4,7 +4,7 @@
 //! reads that table first and tells here which numbers mean something.
 
 use floodmark_event::{BEFORE_CAPTURE, CONTEXT_TEARDOWN};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The scopes whose names say how blocks began or ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,5 +32,67 @@ impl ScopeRoles {
     #[inline]
     pub fn is_teardown(&self, scope: u64) -> bool {
         !self.teardown.is_empty() && self.teardown.contains(&scope)
+    }
+}
+
+/// Scopes by the names that lead to them, so that the thousandth turn of a loop is the same as the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopePaths {
+    /// Path of each scope, as an index plus one; 0 is no scope.
+    paths: FxHashMap<u64, u32>,
+    /// The path around each, and its innermost name.
+    names: Vec<(u32, String)>,
+    known: FxHashMap<(u32, String), u32>,
+}
+
+impl ScopePaths {
+    /// Remembers a scope that was entered inside another, which was entered before; 0 is none.
+    pub fn add(&mut self, scope: u64, parent: u64, name: &str) {
+        let around = self.path(parent);
+        let names = &mut self.names;
+        let path = *self.known.entry((around, name.to_owned())).or_insert_with_key(|key| {
+            names.push(key.clone());
+            names.len() as u32
+        });
+        self.paths.insert(scope, path);
+    }
+
+    /// Whether no scope was entered.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The path of a scope; 0 if nothing is known of it.
+    pub(crate) fn path(&self, scope: u64) -> u32 {
+        if scope == 0 { 0 } else { self.paths.get(&scope).copied().unwrap_or(0) }
+    }
+
+    /// Names of a path, outermost first.
+    pub(crate) fn names(&self, mut path: u32) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Some((around, name)) = path.checked_sub(1).and_then(|at| self.names.get(at as usize)) {
+            names.push(name.clone());
+            path = *around;
+        }
+        names.reverse();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_of_a_loop_have_one_path() {
+        let mut paths = ScopePaths::default();
+        paths.add(1, 0, "epoch");
+        paths.add(2, 1, "step");
+        paths.add(3, 1, "step");
+        paths.add(4, 0, "step");
+        assert_eq!(paths.path(2), paths.path(3));
+        assert_ne!(paths.path(2), paths.path(4));
+        assert_eq!(paths.names(paths.path(3)), ["epoch", "step"]);
+        assert_eq!((paths.path(0), paths.path(99), paths.names(0).len()), (0, 0, 0));
     }
 }

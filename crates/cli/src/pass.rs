@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use anyhow::{Context as _, Result};
-use floodmark_analyze::{Fold, Layer, Narrow, Pass, WholeBlocksFold};
+use floodmark_analyze::{Fold, Layer, Moments, MomentsPass, Narrow, Pass, WholeBlocksFold};
 use floodmark_convert::{EventsAndRows, OpenProps, SampleSource, Seen};
 use floodmark_event::units::{format_count, format_duration_ns};
 use floodmark_event::{EventBatch, Tables};
@@ -166,6 +166,20 @@ pub(crate) fn fold_over<F: Fold>(
         ..Report::new(name, losses(&source.losses()), result)
     };
     Ok((report, pass))
+}
+
+/// Looks at what is live at instants of `source`.
+pub(crate) fn moments_over(
+    source: &mut dyn Source,
+    name: &str,
+    mut pass: MomentsPass,
+    printer: &Printer,
+) -> Result<Moments> {
+    read_ahead(source, name, printer, |batch| {
+        pass.update(batch);
+        ControlFlow::Continue(())
+    })?;
+    Ok(pass.finish(source.tables()))
 }
 
 /// Hands every batch of `source` to `visit` until that has had enough.

@@ -1,11 +1,12 @@
-//! Reads an input for a report: events in one pass, what was seen from outside in two.
+//! Reads an input for a report: events and what was seen from outside, both in two passes.
 
 use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{
-    GroupBy, HoldersFold, LeaksFold, LeaksOptions, Mark, Narrow, RunFold, RunMemory, SeriesFold, StatsFold,
-    UsageFold, UsageMode, WatermarkOptions,
+    Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
+    LifetimesFold, LifetimesOptions, Mark, MomentsOptions, MomentsPass, Narrow, RunFold, RunMemory,
+    SeriesFold, StatsFold, UsageFold, UsageMode, WatermarkOptions,
 };
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
 use floodmark_event::units::{format_duration_ns, format_time_ns};
@@ -15,7 +16,7 @@ use floodmark_view::html::{MOST_STACKS, OutputLines, StackAt};
 use floodmark_view::{EventsPart, Loss, Page, SamplesPart, plain};
 
 use crate::error::hinted;
-use crate::pass::{fold_over, losses};
+use crate::pass::{fold_over, losses, moments_over};
 use crate::printer::Printer;
 use crate::progress::Bar;
 use crate::run_memory::{self, PROCESSES};
@@ -68,20 +69,42 @@ fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, prin
     let leaks =
         LeaksOptions { limit: Some(BLOCKS), scopes: scopes::roles(path, props)?, ..LeaksOptions::default() };
     let folds = (
-        StatsFold::default(),
-        UsageFold::new(UsageMode::Reduced(POINTS)),
+        (StatsFold::default(), UsageFold::new(UsageMode::Reduced(POINTS))),
         HoldersFold::new(watermark),
         LeaksFold::new(leaks),
+        LifetimesFold::new(LifetimesOptions { limit: Some(BLOCKS), ..LifetimesOptions::default() }),
+        FragmentationFold::new(FragmentationOptions {
+            limit: Some(BLOCKS),
+            ..FragmentationOptions::default()
+        }),
     );
     let mut source = floodmark_convert::open(path, props)?;
-    let (report, _) = fold_over(source.as_mut(), &page.source, narrow, folds, printer)?;
+    let (report, pass) = fold_over(source.as_mut(), &page.source, narrow, folds, printer)?;
     page.losses.extend(report.losses);
     // Of a trace that has no events at all there may be samples.
-    if report.caveats.events_read > 0 || !is_trace(path) {
-        let (stats, usage, (watermark, holders), leaks) = report.result;
-        let caveats = report.caveats;
-        page.events = Some(EventsPart { stats, usage, watermark, holders, leaks, caveats });
+    if report.caveats.events_read == 0 && is_trace(path) {
+        return Ok(());
     }
+    let ((stats, usage), (watermark, holders), leaks, lifetimes, fragmentation) = report.result;
+    let cuts = Cuts::choose(&usage, &pass);
+    drop(pass);
+    let blocks = if cuts.has_few_blocks() { None } else { MomentsOptions::default().blocks };
+    let options = MomentsOptions { blocks, scopes: scopes::paths(path, props)?, ..MomentsOptions::default() };
+    let mut source = floodmark_convert::open(path, props)?;
+    let second = MomentsPass::new(narrow, cuts, options);
+    let moments = moments_over(source.as_mut(), &page.source, second, printer)?;
+    let caveats = report.caveats;
+    page.events = Some(EventsPart {
+        stats,
+        usage,
+        watermark,
+        holders,
+        leaks,
+        lifetimes,
+        fragmentation,
+        moments,
+        caveats,
+    });
     Ok(())
 }
 

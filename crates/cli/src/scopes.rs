@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::ScopeRoles;
+use floodmark_analyze::{ScopePaths, ScopeRoles};
 use floodmark_convert::{OpenProps, Opened, Seen, open_any};
 use floodmark_event::{ProcessId, ScopeAction, ScopeRow};
 use floodmark_store::{ScanProps, Trace, is_trace};
@@ -55,6 +55,17 @@ pub(crate) fn roles(path: &Path, props: &OpenProps) -> Result<ScopeRoles> {
         }
     })?;
     Ok(roles)
+}
+
+/// The names that lead to scopes.
+pub(crate) fn paths(path: &Path, props: &OpenProps) -> Result<ScopePaths> {
+    let mut paths = ScopePaths::default();
+    each(path, props, |row, name| {
+        if row.action == ScopeAction::Enter {
+            paths.add(row.scope, row.parent, name);
+        }
+    })?;
+    Ok(paths)
 }
 
 /// When iterations end, by process: where scopes called `name` are left, or the next mark called so comes.

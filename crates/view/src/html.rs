@@ -14,11 +14,14 @@ mod bundle;
 mod data;
 mod encode;
 mod events;
+mod moments;
 mod output;
 mod page;
 mod samples;
 
-use floodmark_analyze::{Holders, Leaks, Mark, RunMemory, SampleSeries, Stats, Usage, Watermark};
+use floodmark_analyze::{
+    Fragmentation, Holders, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage, Watermark,
+};
 use floodmark_event::SubjectRow;
 use std::collections::BTreeMap;
 
@@ -56,6 +59,12 @@ pub struct EventsPart {
     pub holders: Holders,
     /// What never came back.
     pub leaks: Leaks,
+    /// How long blocks lived.
+    pub lifetimes: Lifetimes,
+    /// How free memory was strewn.
+    pub fragmentation: Fragmentation,
+    /// What was live at many instants.
+    pub moments: Moments,
     /// What makes figures less certain.
     pub caveats: Caveats,
 }

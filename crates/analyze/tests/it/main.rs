@@ -7,6 +7,7 @@ mod fragmentation;
 mod golden;
 mod growth;
 mod holders;
+mod moments;
 mod overlay;
 mod parts;
 mod random;

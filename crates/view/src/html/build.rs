@@ -119,6 +119,11 @@ impl Builder {
         Column { column: self.columns.len() - 1, length }
     }
 
+    /// Adds a column of sizes or counts.
+    pub(super) fn whole(&mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Column {
+        self.column(numbers.map(|number| i64::try_from(number).unwrap_or(i64::MAX)))
+    }
+
     /// A line of a chart, which holds its last value up to `end_ns`.
     pub(super) fn series(&mut self, name: &str, points: &[UsagePoint], end_ns: Option<i64>) -> Series {
         let mut points = points.to_vec();

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use super::data::{
-    CellKind, Chart, Detail, Document, Dot, Finding, Head, MarkAt, Output, PeakAt, SCHEMA, Series, Table,
-    Tree, Weight,
+    CellKind, Chart, Detail, Document, Dot, Finding, Forest, Head, Map, MarkAt, Moments, Output, PeakAt,
+    SCHEMA, Series, Table, Weight,
 };
 
 /// Largest page without data.
@@ -54,7 +54,11 @@ fn both_languages_name_the_same_fields() {
             ..Chart::default()
         }],
         marks: vec![MarkAt { time: 0, name: String::new() }],
-        tree: Some(Tree::default()),
+        moments: Some(Moments {
+            forests: vec![Forest::default()],
+            maps: vec![Map::default()],
+            ..Moments::default()
+        }),
         tables: vec![Table {
             columns: vec![head],
             details: vec![vec![Detail { text: String::new(), stack: 0 }]],

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 /// Name and version of the form.
-pub(super) const SCHEMA: &str = "floodmark.report/1";
+pub(super) const SCHEMA: &str = "floodmark.report/2";
 
 /// The document.
 #[derive(Debug, Default, Serialize)]
@@ -27,7 +27,7 @@ pub(super) struct Document {
     pub(super) findings: Vec<Finding>,
     pub(super) charts: Vec<Chart>,
     pub(super) marks: Vec<MarkAt>,
-    pub(super) tree: Option<Tree>,
+    pub(super) moments: Option<Moments>,
     pub(super) tables: Vec<Table>,
     pub(super) dots: Vec<Dot>,
     pub(super) output: Option<Output>,
@@ -95,17 +95,76 @@ pub(super) struct MarkAt {
     pub(super) name: String,
 }
 
-/// Who held memory: nodes, parents before children.
+/// What was live at some instants.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Tree {
-    pub(super) title: String,
+pub(super) struct Moments {
     pub(super) note: String,
-    pub(super) total: u64,
+    /// Whether between two instants nothing changed.
+    pub(super) exact: bool,
+    /// Time of the first event, from which `--at +…` counts.
+    pub(super) first: i64,
+    pub(super) times: Column,
+    pub(super) bytes: Column,
+    pub(super) blocks: Column,
+    /// Index of the peak.
+    pub(super) peak: Option<usize>,
+    pub(super) forests: Vec<Forest>,
+    pub(super) steps: Steps,
+    pub(super) listed: Listed,
+    /// Most blocks that are listed of an instant; all if none.
+    pub(super) limit: Option<usize>,
+    pub(super) maps: Vec<Map>,
+}
+
+/// What leads to groups of blocks: nodes, parents before children.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Forest {
+    pub(super) name: &'static str,
     /// Index of the parent plus one; 0 for none.
     pub(super) parents: Column,
     pub(super) texts: Column,
+    /// The node of each group, plus one.
+    pub(super) leaves: Column,
+}
+
+/// What each group held from which instant on: by group, then by instant.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Steps {
+    pub(super) groups: Column,
+    pub(super) moments: Column,
     pub(super) bytes: Column,
     pub(super) blocks: Column,
+}
+
+/// Blocks, in order of age.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Listed {
+    /// First instant at which it was live, and the one after the last.
+    pub(super) first: Column,
+    pub(super) after: Column,
+    pub(super) groups: Column,
+    pub(super) bytes: Column,
+    /// Upper and lower half of the address.
+    pub(super) high: Column,
+    pub(super) low: Column,
+    pub(super) times: Column,
+    pub(super) threads: Column,
+    pub(super) streams: Column,
+    pub(super) sites: Column,
+}
+
+/// Addresses over time.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Map {
+    pub(super) title: String,
+    /// Where stretches of addresses begin, and how long they are.
+    pub(super) bands: Vec<(String, u64)>,
+    /// Bytes of a cell, and cells of an instant.
+    pub(super) cell: u64,
+    pub(super) cells: usize,
+    pub(super) moments: Column,
+    /// How much of each cell was taken, from 0 to 255, instant by instant.
+    pub(super) taken: Column,
 }
 
 /// A table that can be sorted and searched.
@@ -120,6 +179,8 @@ pub(super) struct Table {
     pub(super) details: Vec<Vec<Detail>>,
     /// Rows that are left out.
     pub(super) omitted: u64,
+    /// Whether it says what the view of instants says of the peak, and is there for those without scripts.
+    pub(super) still: bool,
 }
 
 #[derive(Debug, Serialize)]

@@ -1,13 +1,12 @@
 //! What allocations and frees tell, as the page shows it.
 
-use std::fmt::Write as _;
-
-use floodmark_analyze::{BlockInfo, GroupBy, Verdict};
+use floodmark_analyze::fragmentation::{Basis, Occupancy};
+use floodmark_analyze::{BlockInfo, GroupBy, UsagePoint, Verdict};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
-use super::EventsPart;
 use super::build::{Builder, cut, heads, reduction_note};
-use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Table, Tree, Weight};
+use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Table, Weight};
+use super::{EventsPart, moments};
 use crate::blocks::NO_SITE;
 use crate::figures::{bytes_exactly, counted, mean_bytes, percent};
 
@@ -25,11 +24,14 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     summary(builder, part);
     findings(builder, part);
     chart(builder, part);
-    tree(builder, part);
+    fragmentation(builder, part);
+    moments::add(builder, &part.moments);
     sites(builder, part);
-    groups(builder, part);
     blocks(builder, part);
+    moments::functions(builder, &part.moments);
+    groups(builder, part);
     leaks(builder, part);
+    churn(builder, part);
     sizes(builder, part);
     ledgers(builder, part);
     facts(builder, part);
@@ -132,48 +134,12 @@ fn chart(builder: &mut Builder, part: &EventsPart) {
     builder.document.charts.push(Chart { title: "Live bytes".into(), note, series, peak, dots: false });
 }
 
-fn tree(builder: &mut Builder, part: &EventsPart) {
-    let nodes = &part.holders.nodes;
-    if nodes.is_empty() {
-        return;
-    }
-    let texts: Vec<i64> = nodes.iter().map(|node| i64::from(builder.string(&node.text))).collect();
-    let title =
-        if part.holders.has_stacks { "Live bytes at the peak, by stack" } else { "Live bytes at the peak" };
-    let mut note = if part.holders.has_stacks {
-        "Callers above, callees below; as wide as the bytes they held.".to_owned()
-    } else {
-        "There are no stacks in this log: by thread, stream and size, or by name.".to_owned()
-    };
-    if part.holders.nodes_omitted > 0 {
-        let omitted = format_count(part.holders.nodes_omitted);
-        let _ = write!(note, " {omitted} calls that held too little to be seen are left out.");
-    }
-    let whole = |numbers: Vec<u64>| {
-        numbers.into_iter().map(|number| i64::try_from(number).unwrap_or(i64::MAX)).collect::<Vec<_>>()
-    };
-    builder.document.tree = Some(Tree {
-        title: title.into(),
-        note,
-        total: part.watermark.reported_bytes,
-        parents: builder.column(
-            nodes
-                .iter()
-                .map(|node| node.parent.map_or(0, |parent| i64::from(parent) + 1))
-                .collect::<Vec<_>>()
-                .into_iter(),
-        ),
-        texts: builder.column(texts.into_iter()),
-        bytes: builder.column(whole(nodes.iter().map(|node| node.bytes).collect()).into_iter()),
-        blocks: builder.column(whole(nodes.iter().map(|node| node.blocks).collect()).into_iter()),
-    });
-}
-
 fn sites(builder: &mut Builder, part: &EventsPart) {
     let mut table = Table {
         id: "sites",
         title: "Who held memory at the peak".into(),
         note: "By site: the innermost place in the program's own code. A row opens to its stacks.".into(),
+        still: true,
         columns: heads([
             ("site", CellKind::Code),
             ("bytes", CellKind::Bytes),
@@ -240,6 +206,7 @@ fn blocks(builder: &mut Builder, part: &EventsPart) {
     let mut table = Table {
         id: "blocks",
         title: "Largest blocks at the peak".into(),
+        still: true,
         columns: heads([
             ("bytes", CellKind::Bytes),
             ("address", CellKind::Code),
@@ -316,6 +283,75 @@ fn leaks(builder: &mut Builder, part: &EventsPart) {
         ]);
     }
     builder.table(table);
+}
+
+fn churn(builder: &mut Builder, part: &EventsPart) {
+    let lifetimes = &part.lifetimes;
+    if lifetimes.churned_blocks == 0 {
+        return;
+    }
+    let shown = lifetimes.sites.iter().filter(|site| site.churned_blocks > 0);
+    let rows = shown.map(|site| {
+        vec![
+            cut(&site.site).into(),
+            site.churned_blocks.into(),
+            site.churned_bytes.into(),
+            site.churn.into(),
+            site.blocks.into(),
+            site.bytes.into(),
+            site.median_ns.into(),
+        ]
+    });
+    let rows = rows.collect();
+    builder.table(Table {
+        id: "churn",
+        title: "Churn".into(),
+        note: format!(
+            "Blocks that lived shorter than {}: {} in {}. Reusing them would save allocations.",
+            format_duration_ns(lifetimes.threshold_ns),
+            format_bytes(lifetimes.churned_bytes),
+            counted(lifetimes.churned_blocks, "block"),
+        ),
+        columns: heads([
+            ("site", CellKind::Code),
+            ("churned blocks", CellKind::Count),
+            ("churned bytes", CellKind::Bytes),
+            ("share", CellKind::Share),
+            ("blocks", CellKind::Count),
+            ("bytes", CellKind::Bytes),
+            ("median life", CellKind::Duration),
+        ]),
+        rows,
+        omitted: lifetimes.sites_omitted,
+        ..Table::default()
+    });
+}
+
+/// Free bytes between live blocks over time, of the ground with the highest live bytes.
+fn fragmentation(builder: &mut Builder, part: &EventsPart) {
+    let Some(ground) = part.fragmentation.grounds.first().filter(|ground| ground.timeline.len() > 1) else {
+        return;
+    };
+    let line = |bytes: fn(&Occupancy) -> u64| -> Vec<UsagePoint> {
+        let points = ground.timeline.iter();
+        points.map(|at| UsagePoint { time_ns: at.time_ns, live_bytes: bytes(at) }).collect()
+    };
+    let series = [("free", line(|at| at.free_bytes)), ("largest gap", line(|at| at.largest_gap_bytes))];
+    let series = series.map(|(name, points)| builder.series(name, &points, Some(ground.end_time_ns))).into();
+    let known = match ground.basis {
+        Basis::Segments => "of the segments that the allocator held",
+        Basis::Inferred => "of the addresses that blocks had covered so far",
+    };
+    builder.document.charts.push(Chart {
+        title: "Free bytes between live blocks".into(),
+        note: format!(
+            "Free bytes {known}, and the largest gap among them: a larger request does not fit. Of every \
+             interval the instant with most free bytes outside the largest gap is drawn."
+        ),
+        series,
+        peak: None,
+        dots: false,
+    });
 }
 
 fn sizes(builder: &mut Builder, part: &EventsPart) {

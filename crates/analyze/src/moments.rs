@@ -1,0 +1,361 @@
+//! The live blocks at many instants: what time travel is made of.
+//!
+//! A first pass knows where memory rose and fell ([`Usage`]); [`Cuts`] chooses instants from that, and a
+//! second pass, [`MomentsPass`], stops at each of them and looks at what is live. Blocks that are alike (same
+//! stack, scope, process, device) are one group, whose bytes are a step function over the instants; the
+//! largest blocks of every instant are listed one by one. What is shown at an instant equals what a
+//! [`Watermark`](crate::Watermark) at that time says, because both count the same: all events up to it.
+//!
+//! Memory depends on the limits of [`MomentsOptions`], not on events: where instants differ too much, every
+//! other one is given up, but never the peak, and the result says that it is not exact.
+
+mod cuts;
+mod groups;
+mod map;
+mod profile;
+
+use std::ops::Range;
+
+use floodmark_event::{Action, EventBatch, Kind, Tables};
+use rustc_hash::FxHashMap;
+
+use crate::block::BlockInfo;
+use crate::change::Block;
+use crate::describe::{Describe, largest_first};
+use crate::fold::End;
+use crate::live::LiveSet;
+use crate::narrow::Narrow;
+use crate::scopes::ScopePaths;
+use crate::site::SiteRules;
+
+pub use self::cuts::Cuts;
+use self::cuts::PeakCut;
+use self::groups::{Allocated, Groups, join_rest};
+pub use self::groups::{Held, HolderGroup};
+use self::map::MapRows;
+pub use self::map::{AddressBand, AddressCourse};
+pub use self::profile::FunctionProfile;
+use self::profile::functions;
+
+/// How much to keep.
+#[derive(Clone, Debug)]
+pub struct MomentsOptions {
+    /// Blocks that are listed of an instant, the largest ones; all if none.
+    pub blocks: Option<usize>,
+    /// Changes of groups and listed blocks, beyond which instants are given up.
+    pub changes: usize,
+    /// Groups that are told apart, those that held most; the rest is one.
+    pub groups: usize,
+    /// Names of scopes.
+    pub scopes: ScopePaths,
+    /// Which frames cannot be sites.
+    pub sites: SiteRules,
+}
+
+impl Default for MomentsOptions {
+    fn default() -> Self {
+        Self {
+            blocks: Some(100),
+            changes: 120_000,
+            groups: 5000,
+            scopes: ScopePaths::default(),
+            sites: SiteRules::default(),
+        }
+    }
+}
+
+/// What was live at some instants.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moments {
+    /// Kinds of memory that are covered.
+    pub kinds: Vec<Kind>,
+    /// Time of the first event of the trace, from which times after the start are counted.
+    pub first_ns: Option<i64>,
+    /// Whether between two instants nothing changed.
+    pub exact: bool,
+    /// The instants, in order. The peak may share its time with the one after it: what happened at that
+    /// time after the peak.
+    pub moments: Vec<MomentAt>,
+    /// Index of the peak.
+    pub peak: Option<usize>,
+    /// Who held memory, whoever held most first.
+    pub groups: Vec<HolderGroup>,
+    /// What functions held and allocated, whoever held most first; none without stacks.
+    pub functions: Vec<FunctionProfile>,
+    /// Blocks that are listed, in order of age.
+    pub blocks: Vec<SeenBlock>,
+    /// Most blocks that are listed of an instant; all if none.
+    pub blocks_limit: Option<usize>,
+    /// Addresses over time, by process and device.
+    pub maps: Vec<AddressCourse>,
+}
+
+/// An instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MomentAt {
+    /// When: all events up to and at this time count.
+    pub time_ns: i64,
+    /// Live bytes.
+    pub bytes: u64,
+    /// Live blocks.
+    pub blocks: u64,
+    /// Order number of the newest block.
+    order: u64,
+    is_peak: bool,
+}
+
+/// A block, and the instants at which it was live.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenBlock {
+    /// The block.
+    pub block: BlockInfo,
+    /// Index of its group.
+    pub group: u32,
+    /// First instant, and the one after the last.
+    pub live: Range<usize>,
+}
+
+/// A block that is listed, while the pass goes on.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    block: Block,
+    group: u32,
+    /// Last instant at which it was live.
+    last: usize,
+    first: usize,
+}
+
+/// Looks at the live blocks at instants.
+#[derive(Debug)]
+pub struct MomentsPass {
+    live: LiveSet,
+    options: MomentsOptions,
+    /// The sum that is looked at.
+    tally: u8,
+    times: Vec<i64>,
+    next: usize,
+    peak: Option<PeakCut>,
+    exact: bool,
+    /// Of the instants one in so many is taken.
+    stride: usize,
+    moments: Vec<MomentAt>,
+    allocated: Allocated,
+    groups: Groups,
+    listed: FxHashMap<u64, Listed>,
+    map: MapRows,
+}
+
+impl MomentsPass {
+    /// Starts over what `narrow` selects, which must be what the cuts were chosen from.
+    pub fn new(narrow: &Narrow, cuts: Cuts, options: MomentsOptions) -> Self {
+        let map = MapRows::new(&cuts);
+        Self {
+            live: LiveSet::new(narrow),
+            tally: cuts.tally,
+            times: cuts.times,
+            next: 0,
+            peak: cuts.peak,
+            exact: cuts.exact,
+            stride: 1,
+            moments: Vec::new(),
+            allocated: Allocated::new(cuts.tally, options.scopes.clone()),
+            groups: Groups::default(),
+            listed: FxHashMap::default(),
+            map,
+            options,
+        }
+    }
+
+    /// Starts with instants that somebody asks for; `tally` is the sum to look at.
+    pub fn at(narrow: &Narrow, tally: u8, times: Vec<i64>, options: MomentsOptions) -> Self {
+        Self::new(narrow, Cuts::at(tally, times), options)
+    }
+
+    /// Takes in more events.
+    pub fn update(&mut self, batch: &EventBatch) {
+        let mut row = 0;
+        let mut peak = self.peak_row(batch);
+        loop {
+            let time = self.time_row(batch, row);
+            if let Some(before) = peak.filter(|peak| time.is_none_or(|time| *peak <= time)) {
+                self.run(batch, row..before);
+                row = before;
+                peak = None;
+                self.take_peak();
+            } else if let Some(before) = time {
+                self.run(batch, row..before);
+                row = before;
+                self.take_next();
+            } else {
+                break;
+            }
+        }
+        self.run(batch, row..batch.len());
+    }
+
+    /// Whether nothing is left to be looked at, so that reading on is of no use unless allocations are
+    /// to be counted to the end.
+    pub fn is_done(&self) -> bool {
+        self.next == self.times.len() && self.peak.is_none()
+    }
+
+    /// Returns what was found.
+    pub fn finish(mut self, tables: &Tables) -> Moments {
+        self.live.open_window(&mut self.allocated);
+        if self.peak.is_some_and(|peak| self.live.order() >= peak.order) {
+            self.take_peak();
+        }
+        while self.next < self.times.len() {
+            self.take_next();
+        }
+        let Self { live, groups, allocated, listed, moments, options, map, tally, exact, stride, .. } = self;
+        let end = End { live: &live, tables };
+        let mut describe = Describe::new(&end, &options.sites);
+        let mut seen: Vec<Listed> = listed.into_values().collect();
+        seen.sort_unstable_by_key(|listed| listed.block.order);
+        let (mut groups, new_at) = groups.finish(&allocated, &options, &mut describe, &end);
+        let peak = moments.iter().position(|moment| moment.is_peak);
+        let functions = functions(&groups, peak, moments.len(), tables);
+        // Blocks that were never live at an instant say nothing here.
+        groups.retain(|group| !group.held.is_empty());
+        let rest = join_rest(&mut groups, options.groups, moments.len());
+        let blocks = seen
+            .iter()
+            .map(|listed| {
+                let group = new_at[listed.group as usize];
+                SeenBlock {
+                    block: describe.info(&listed.block),
+                    group: rest.map_or(group, |rest| group.min(rest)),
+                    live: listed.first..listed.last + 1,
+                }
+            })
+            .collect();
+        Moments {
+            kinds: live.tallies().kinds_of(tally),
+            first_ns: live.first_ns(),
+            exact: exact && stride == 1,
+            peak,
+            maps: map.finish(&end),
+            moments,
+            groups,
+            functions,
+            blocks,
+            blocks_limit: options.blocks,
+        }
+    }
+
+    fn run(&mut self, batch: &EventBatch, rows: Range<usize>) {
+        self.live.update_rows(batch, rows, &mut self.allocated);
+    }
+
+    /// The row before which the next instant lies, if it lies in this batch.
+    fn time_row(&self, batch: &EventBatch, from: usize) -> Option<usize> {
+        let at_ns = *self.times.get(self.next)?;
+        (from..batch.len()).find(|row| batch.time_ns.at(*row) > at_ns)
+    }
+
+    /// The row before which the peak lies, if it lies in this batch and is still ahead.
+    fn peak_row(&mut self, batch: &EventBatch) -> Option<usize> {
+        let peak = self.peak?;
+        let opening = self.live.opening(batch, &mut self.allocated);
+        let mut order = self.live.order();
+        (0..batch.len()).find(|row| {
+            let is_here = *row >= opening && order >= peak.order;
+            order += u64::from(batch.action.at(*row) == Action::Alloc);
+            is_here
+        })
+    }
+
+    fn take_peak(&mut self) {
+        if let Some(peak) = self.peak.take() {
+            self.take(peak.time_ns, true);
+        }
+    }
+
+    fn take_next(&mut self) {
+        let at = self.next;
+        self.next += 1;
+        let is_last = self.next == self.times.len();
+        if at.is_multiple_of(self.stride) || is_last {
+            self.take(self.times[at], false);
+        }
+    }
+
+    /// Looks at what is live now.
+    fn take(&mut self, time_ns: i64, is_peak: bool) {
+        self.live.open_window(&mut self.allocated);
+        let mut moment = MomentAt { time_ns, order: self.live.order(), is_peak, ..MomentAt::default() };
+        let mut blocks: Vec<(&Block, u32)> = Vec::new();
+        for block in self.live.blocks().filter(|block| block.tally == self.tally) {
+            let group = self.allocated.group(block);
+            self.groups.add(group, block.bytes);
+            moment.bytes = moment.bytes.saturating_add(block.bytes);
+            moment.blocks += 1;
+            blocks.push((block, group));
+        }
+        if self.moments.last().is_some_and(|last| last.is_same_peak(&moment)) {
+            self.groups.drop_now();
+            return;
+        }
+        let at = self.moments.len();
+        self.groups.keep(at);
+        self.map.take(&moment, at, &self.live, &blocks);
+        self.moments.push(moment);
+        for (block, _) in &blocks {
+            if let Some(listed) = self.listed.get_mut(&block.order) {
+                listed.last = at;
+            }
+        }
+        let most = self.options.blocks.unwrap_or(usize::MAX);
+        if blocks.len() > most {
+            blocks.select_nth_unstable_by_key(most, |(block, _)| largest_first(block));
+            blocks.truncate(most);
+        }
+        let moments = &self.moments;
+        for (block, group) in blocks {
+            self.listed.entry(block.order).or_insert_with(|| Listed {
+                block: *block,
+                group,
+                first: moments.partition_point(|moment| moment.order < block.order),
+                last: at,
+            });
+        }
+        if self.groups.changes() + self.listed.len() > self.options.changes {
+            self.thin();
+        }
+    }
+
+    /// Gives up every other instant.
+    fn thin(&mut self) {
+        if self.moments.len() < 16 {
+            return;
+        }
+        self.stride *= 2;
+        let mut below = Vec::with_capacity(self.moments.len() + 1);
+        let mut kept = Vec::with_capacity(self.moments.len() / 2 + 2);
+        let last = if self.is_done() { self.moments.len() - 1 } else { usize::MAX };
+        for (at, moment) in self.moments.iter().enumerate() {
+            below.push(kept.len());
+            if at % 2 == 0 || at == last || moment.is_peak {
+                kept.push(*moment);
+            }
+        }
+        below.push(kept.len());
+        self.moments = kept;
+        self.groups.thin(&below);
+        self.map.thin(&below);
+        self.listed.retain(|_, listed| {
+            let (first, after) = (below[listed.first], below[listed.last + 1]);
+            (listed.first, listed.last) = (first, after.saturating_sub(1));
+            first < after
+        });
+    }
+}
+
+impl MomentAt {
+    /// Whether this is the peak and `next` the end of its instant, at which nothing had changed.
+    fn is_same_peak(&self, next: &Self) -> bool {
+        let same = |moment: &Self| (moment.time_ns, moment.order, moment.bytes, moment.blocks);
+        self.is_peak && same(self) == same(next)
+    }
+}

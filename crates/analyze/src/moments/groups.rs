@@ -1,0 +1,312 @@
+//! Blocks that are alike, and what they held at each instant.
+
+use std::cmp::Reverse;
+
+use floodmark_event::units::format_bytes;
+use floodmark_event::{NO_DEVICE, StackId, StringId};
+use rustc_hash::FxHashMap;
+
+use super::MomentsOptions;
+use crate::block::StackText;
+use crate::change::Block;
+use crate::describe::Describe;
+use crate::fold::{End, Fold};
+use crate::level::Level;
+use crate::loglinear::{class, class_range};
+use crate::scopes::ScopePaths;
+
+/// Blocks that are alike, and what they held.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HolderGroup {
+    /// The stack, innermost frame first; empty if there is none.
+    pub stack: StackText,
+    /// What leads to blocks without a stack, outermost first: their name, or thread, stream and size.
+    pub path: Vec<String>,
+    /// Place in the program.
+    pub site: String,
+    /// Names of the scopes around it, outermost first.
+    pub scope: Vec<String>,
+    /// Where the memory is: process, device, resource, outermost first.
+    pub place: Vec<String>,
+    /// Allocations over the whole time.
+    pub allocations: u64,
+    /// Bytes of those.
+    pub allocated_bytes: u64,
+    /// What was held from which instant on; nothing before the first.
+    pub held: Vec<Held>,
+    pub(super) stack_id: StackId,
+}
+
+impl HolderGroup {
+    /// What was held at an instant.
+    pub fn at(&self, moment: usize) -> Held {
+        let after = self.held.partition_point(|held| held.moment <= moment);
+        after.checked_sub(1).map_or_else(Held::default, |at| self.held[at])
+    }
+
+    /// The most that was held.
+    pub fn most_bytes(&self) -> u64 {
+        self.held.iter().map(|held| held.bytes).max().unwrap_or(0)
+    }
+}
+
+/// What is held from an instant on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Index of the instant.
+    pub moment: usize,
+    /// Bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: u64,
+}
+
+impl Held {
+    fn same(self, (bytes, blocks): (u64, u64)) -> bool {
+        (self.bytes, self.blocks) == (bytes, blocks)
+    }
+}
+
+/// What blocks of a group have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Likeness {
+    stack: StackId,
+    name: StringId,
+    scope: u32,
+    space: u32,
+    /// Thread, stream and class of size of blocks without stack and name.
+    thread: u64,
+    stream: u64,
+    class: u8,
+}
+
+/// Counts allocations by group.
+#[derive(Clone, Debug)]
+pub(super) struct Allocated {
+    tally: u8,
+    scopes: ScopePaths,
+    ids: FxHashMap<Likeness, u32>,
+    likes: Vec<Likeness>,
+    counts: Vec<(u64, u64)>,
+}
+
+impl Allocated {
+    pub(super) fn new(tally: u8, scopes: ScopePaths) -> Self {
+        Self { tally, scopes, ids: FxHashMap::default(), likes: Vec::new(), counts: Vec::new() }
+    }
+
+    /// The group of a block.
+    #[inline]
+    pub(super) fn group(&mut self, block: &Block) -> u32 {
+        let scope = self.scopes.path(block.scope);
+        let mut like = Likeness { stack: block.stack, scope, space: block.space, ..Likeness::default() };
+        if block.stack.0 == 0 {
+            like.name = block.name;
+            if block.name.0 == 0 {
+                (like.thread, like.stream, like.class) =
+                    (block.thread, block.stream, class(block.bytes) as u8);
+            }
+        }
+        let (likes, counts) = (&mut self.likes, &mut self.counts);
+        *self.ids.entry(like).or_insert_with(|| {
+            likes.push(like);
+            counts.push((0, 0));
+            likes.len() as u32 - 1
+        })
+    }
+}
+
+impl Fold for Allocated {
+    type Output = ();
+
+    #[inline]
+    fn alloc(&mut self, block: &Block, _level: &Level) {
+        if block.tally == self.tally {
+            let group = self.group(block);
+            let (allocations, bytes) = &mut self.counts[group as usize];
+            *allocations += 1;
+            *bytes = bytes.saturating_add(block.bytes);
+        }
+    }
+
+    fn finish(&self, _end: &End<'_>) {}
+}
+
+/// What groups held over time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups {
+    held: Vec<Vec<Held>>,
+    /// Sums of the instant at hand, and the groups that have any.
+    now: Vec<(u64, u64)>,
+    touched: Vec<u32>,
+    /// Groups that held something at the instant before.
+    before: Vec<u32>,
+    changes: usize,
+}
+
+impl Groups {
+    /// Counts a block of the instant at hand.
+    #[inline]
+    pub(super) fn add(&mut self, group: u32, bytes: u64) {
+        let at = group as usize;
+        if at >= self.now.len() {
+            self.now.resize(at + 1, (0, 0));
+            self.held.resize(at + 1, Vec::new());
+        }
+        let (sum, blocks) = &mut self.now[at];
+        if *blocks == 0 {
+            self.touched.push(group);
+        }
+        *sum = sum.saturating_add(bytes);
+        *blocks += 1;
+    }
+
+    /// Keeps the sums of the instant.
+    pub(super) fn keep(&mut self, moment: usize) {
+        self.touched.sort_unstable();
+        for group in &self.touched {
+            let sums = std::mem::take(&mut self.now[*group as usize]);
+            self.changes += set(&mut self.held[*group as usize], moment, sums);
+        }
+        for group in &self.before {
+            let held = &mut self.held[*group as usize];
+            // Those that were touched have a value of this instant, or one that still holds.
+            if self.touched.binary_search(group).is_err() {
+                self.changes += set(held, moment, (0, 0));
+            }
+        }
+        self.before = std::mem::take(&mut self.touched);
+    }
+
+    /// Forgets the sums of the instant.
+    pub(super) fn drop_now(&mut self) {
+        for group in self.touched.drain(..) {
+            self.now[group as usize] = (0, 0);
+        }
+    }
+
+    pub(super) fn changes(&self) -> usize {
+        self.changes
+    }
+
+    /// Gives up instants: `below` says how many are kept before each.
+    pub(super) fn thin(&mut self, below: &[usize]) {
+        self.changes = 0;
+        for held in &mut self.held {
+            let old = std::mem::take(held);
+            for Held { moment, bytes, blocks } in old {
+                set(held, below[moment], (bytes, blocks));
+            }
+            self.changes += held.len();
+        }
+    }
+
+    /// The groups, whoever held most first, and where each of the old numbers is now.
+    pub(super) fn finish(
+        mut self,
+        allocated: &Allocated,
+        options: &MomentsOptions,
+        describe: &mut Describe<'_>,
+        end: &End<'_>,
+    ) -> (Vec<HolderGroup>, Vec<u32>) {
+        self.held.resize(allocated.likes.len(), Vec::new());
+        let most = |held: &[Held]| held.iter().map(|held| held.bytes).max().unwrap_or(0);
+        let mut order: Vec<u32> = (0..self.held.len() as u32).collect();
+        order.sort_by_key(|at| {
+            let held = &self.held[*at as usize];
+            (Reverse(most(held)), held.is_empty(), *at)
+        });
+        let mut new_at = vec![0; order.len()];
+        let mut groups = Vec::with_capacity(order.len());
+        for at in order {
+            new_at[at as usize] = groups.len() as u32;
+            let like = &allocated.likes[at as usize];
+            let (allocations, allocated_bytes) = allocated.counts[at as usize];
+            let site = describe.site_id(like.stack, like.name);
+            groups.push(HolderGroup {
+                stack: describe.stack(like.stack),
+                path: path(like, end),
+                site: describe.site(site).to_owned(),
+                scope: options.scopes.names(like.scope),
+                place: place(like, end),
+                allocations,
+                allocated_bytes,
+                held: std::mem::take(&mut self.held[at as usize]),
+                stack_id: like.stack,
+            });
+        }
+        (groups, new_at)
+    }
+}
+
+/// Sets a value from an instant on; by how many entries that grows.
+fn set(held: &mut Vec<Held>, moment: usize, sums: (u64, u64)) -> usize {
+    let before = held.len();
+    // A value of the same instant was one of instants that were given up.
+    if held.last().is_some_and(|last| last.moment == moment) {
+        held.pop();
+    }
+    let same = held.last().map_or(sums == (0, 0), |last| last.same(sums));
+    if !same {
+        held.push(Held { moment, bytes: sums.0, blocks: sums.1 });
+    }
+    held.len().saturating_sub(before)
+}
+
+/// The texts that lead to blocks without a stack.
+fn path(like: &Likeness, end: &End<'_>) -> Vec<String> {
+    if like.stack.0 != 0 {
+        return Vec::new();
+    }
+    if like.name.0 != 0 {
+        return vec![end.tables.string(like.name).to_owned()];
+    }
+    let (from, to) = class_range(usize::from(like.class));
+    let size = if like.class == 0 {
+        "blocks of no bytes".to_owned()
+    } else {
+        format!("blocks of {} to {}", format_bytes(from), format_bytes(to))
+    };
+    vec![format!("thread {}", like.thread), format!("stream {:#x}", like.stream), size]
+}
+
+fn place(like: &Likeness, end: &End<'_>) -> Vec<String> {
+    let space = end.live.space(like.space);
+    let process = end.tables.process(space.process);
+    let mut place =
+        vec![process.map_or_else(|| format!("process {}", space.process.0), crate::describe::process_text)];
+    if space.device != NO_DEVICE {
+        place.push(format!("device {}", space.device));
+    }
+    let resource = end.tables.string(space.resource);
+    if !resource.is_empty() {
+        place.push(resource.to_owned());
+    }
+    place
+}
+
+/// Makes one of all groups beyond the first `limit`; none if there are no more.
+pub(super) fn join_rest(groups: &mut Vec<HolderGroup>, limit: usize, moments: usize) -> Option<u32> {
+    if groups.len() <= limit {
+        return None;
+    }
+    let rest = groups.split_off(limit.max(1) - 1);
+    let mut sums = vec![(0u64, 0u64); moments];
+    let mut joined = HolderGroup { path: vec![format!("{} others", rest.len())], ..HolderGroup::default() };
+    joined.site.clone_from(&joined.path[0]);
+    for group in rest {
+        joined.allocations += group.allocations;
+        joined.allocated_bytes = joined.allocated_bytes.saturating_add(group.allocated_bytes);
+        let ends = group.held.iter().skip(1).map(|held| held.moment).chain([moments]);
+        for (held, end) in group.held.iter().zip(ends) {
+            for sum in &mut sums[held.moment.min(moments)..end.min(moments)] {
+                *sum = (sum.0.saturating_add(held.bytes), sum.1 + held.blocks);
+            }
+        }
+    }
+    for (moment, sum) in sums.into_iter().enumerate() {
+        set(&mut joined.held, moment, sum);
+    }
+    groups.push(joined);
+    Some(groups.len() as u32 - 1)
+}

@@ -1,0 +1,192 @@
+//! What is live at an instant agrees with a watermark at that time, however few instants are kept.
+
+use std::collections::BTreeMap;
+
+use floodmark_analyze::{
+    BlockInfo, Cuts, GroupBy, Moments, MomentsOptions, MomentsPass, Narrow, Pass, ScopePaths, UsageFold,
+    UsageMode, Watermark, WatermarkFold, WatermarkOptions,
+};
+use floodmark_event::units::Instant;
+use floodmark_event::{Action, Event};
+use proptest::prelude::*;
+
+use crate::random::{batch, events, fold, narrow, tables};
+
+fn moments(events: &[Event], narrow: &Narrow, rows: usize, options: MomentsOptions) -> Moments {
+    let mut first = Pass::new(narrow, UsageFold::new(UsageMode::Reduced(20_000)));
+    first.update(&batch(events));
+    let usage = first.finish(&tables());
+    let mut pass = MomentsPass::new(narrow, Cuts::choose(&usage, &first), options);
+    for chunk in events.chunks(rows) {
+        pass.update(&batch(chunk));
+    }
+    pass.finish(&tables())
+}
+
+fn moments_of(events: &[Event], narrow: &Narrow, rows: usize) -> Moments {
+    moments(events, narrow, rows, MomentsOptions { blocks: None, ..MomentsOptions::default() })
+}
+
+fn in_order(mut events: Vec<Event>) -> Vec<Event> {
+    events.sort_by_key(|event| event.time_ns);
+    events
+}
+
+fn watermark(events: &[Event], narrow: &Narrow, at: Option<Instant>) -> Watermark {
+    let group_by = vec![GroupBy::Site, GroupBy::Stack];
+    let options = WatermarkOptions { at, group_by, ..WatermarkOptions::default() };
+    fold(events, narrow, 9, WatermarkFold::new(options))
+}
+
+/// The blocks of an instant as a reader of the result finds them.
+fn listed(moments: &Moments, at: usize) -> Vec<BlockInfo> {
+    let mut blocks: Vec<&BlockInfo> =
+        moments.blocks.iter().filter(|seen| seen.live.contains(&at)).map(|seen| &seen.block).collect();
+    // They come in order of age, which decides between equals of one time and address.
+    blocks.sort_by_key(|block| (std::cmp::Reverse(block.bytes), block.time_ns, block.address));
+    blocks.truncate(moments.blocks_limit.unwrap_or(usize::MAX));
+    blocks.into_iter().cloned().collect()
+}
+
+fn sites(moments: &Moments, at: usize) -> BTreeMap<String, (u64, u64)> {
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for group in &moments.groups {
+        let held = group.at(at);
+        let sum = sums.entry(group.site.clone()).or_default();
+        *sum = (sum.0 + held.bytes, sum.1 + held.blocks);
+    }
+    sums.retain(|_, sum| sum.1 > 0);
+    sums
+}
+
+fn agree(moments: &Moments, events: &[Event], narrow: &Narrow) {
+    for (at, moment) in moments.moments.iter().enumerate() {
+        let is_peak = moments.peak == Some(at);
+        let wanted = watermark(events, narrow, (!is_peak).then_some(Instant::At(moment.time_ns)));
+        assert_eq!((moment.bytes, moment.blocks), (wanted.reported_bytes, wanted.reported_blocks), "{at}");
+        let limit = moments.blocks_limit.unwrap_or(usize::MAX).min(wanted.blocks.len());
+        assert_eq!(listed(moments, at), wanted.blocks[..limit], "{at}");
+        let groups: BTreeMap<String, (u64, u64)> = wanted.groups[0]
+            .groups
+            .iter()
+            .map(|group| (group.key.clone(), (group.bytes, group.blocks)))
+            .collect();
+        assert_eq!(sites(moments, at), groups, "{at}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_instant_is_what_a_watermark_there_says(events in events(), narrow in narrow(), rows in 1..20usize) {
+        let moments = moments_of(&events, &narrow, rows);
+        let peak = watermark(&events, &narrow, None);
+        prop_assert_eq!(moments.peak.map(|at| (moments.moments[at].bytes, moments.moments[at].time_ns)),
+            peak.peak_time_ns.map(|time_ns| (peak.peak_bytes, time_ns)));
+        // Of a clock that goes back "up to an instant" means nothing certain.
+        let events = in_order(events);
+        agree(&moments_of(&events, &narrow, rows), &events, &narrow);
+    }
+
+    #[test]
+    fn instants_that_are_given_up_leave_the_others_right(events in events(), changes in 0..60usize, blocks in 1..4usize) {
+        let options = MomentsOptions { blocks: Some(blocks), changes, ..MomentsOptions::default() };
+        let (narrow, events) = (Narrow::default(), in_order(events));
+        let all = moments(&events, &narrow, 7, MomentsOptions { blocks: Some(blocks), ..MomentsOptions::default() });
+        let fewer = moments(&events, &narrow, 7, options);
+        agree(&fewer, &events, &narrow);
+        prop_assert_eq!(fewer.peak.map(|at| fewer.moments[at].bytes), all.peak.map(|at| all.moments[at].bytes));
+        prop_assert_eq!(fewer.moments.last().map(|last| last.time_ns), all.moments.last().map(|last| last.time_ns));
+        prop_assert!(!fewer.exact || fewer.moments.len() == all.moments.len());
+    }
+
+    #[test]
+    fn between_instants_that_are_exact_no_bytes_change(mut events in events(), after in 0..700u64) {
+        // Of blocks without bytes a timeline does not speak, and a clock that goes back has no in-between.
+        events.retain(|event| event.action != Action::Alloc || event.bytes > 0);
+        let events = in_order(events);
+        let moments = moments(&events, &Narrow::default(), 8, MomentsOptions { blocks: None, ..MomentsOptions::default() });
+        prop_assert!(moments.exact || events.is_empty());
+        let Some(first) = events.first() else { return Ok(()) };
+        let time_ns = first.time_ns + after as i64;
+        let wanted = watermark(&events, &Narrow::default(), Some(Instant::At(time_ns)));
+        let at = moments.moments.partition_point(|moment| moment.time_ns <= time_ns);
+        let found = at.checked_sub(1).map_or_else(Vec::new, |at| listed(&moments, at));
+        prop_assert_eq!(found, wanted.blocks);
+    }
+
+    #[test]
+    fn groups_beyond_the_limit_are_one_and_nothing_is_lost(events in events(), limit in 1..4usize) {
+        let options = MomentsOptions { groups: limit, blocks: None, ..MomentsOptions::default() };
+        let moments = moments(&events, &Narrow::default(), 7, options);
+        prop_assert!(moments.groups.len() <= limit);
+        for (at, moment) in moments.moments.iter().enumerate() {
+            let held = moments.groups.iter().map(|group| group.at(at)).fold((0, 0), |sum, held| (sum.0 + held.bytes, sum.1 + held.blocks));
+            prop_assert_eq!(held, (moment.bytes, moment.blocks));
+        }
+        for seen in &moments.blocks {
+            prop_assert!((seen.group as usize) < moments.groups.len());
+        }
+    }
+
+    #[test]
+    fn functions_hold_what_stacks_through_them_hold(events in events()) {
+        let moments = moments(&events, &Narrow::default(), 7, MomentsOptions { blocks: None, ..MomentsOptions::default() });
+        let tables = tables();
+        for profile in &moments.functions {
+            let calls = |event: &Event| tables.frames_of(event.stack).any(|frame| tables.string(frame.function) == profile.function);
+            let allocated = events.iter().filter(|event| {
+                event.action == Action::Alloc && calls(event) && moments.kinds == [event.kind]
+            });
+            let (count, bytes) = allocated.fold((0, 0), |sum, event| (sum.0 + 1, sum.1 + event.bytes));
+            prop_assert_eq!((profile.allocations, profile.allocated_bytes), (count, bytes), "{}", profile.function);
+            let held = |at: usize| -> u64 {
+                let blocks = moments.blocks.iter().filter(|seen| seen.live.contains(&at));
+                blocks.filter(|seen| seen.block.stack.iter().any(|frame| frame.starts_with(&profile.function)))
+                    .map(|seen| seen.block.bytes).sum()
+            };
+            let all: Vec<u64> = (0..moments.moments.len()).map(held).collect();
+            prop_assert_eq!(profile.most_bytes, all.iter().copied().max().unwrap_or(0));
+            prop_assert_eq!(profile.peak_bytes, moments.peak.map_or(0, |at| all[at]));
+            prop_assert_eq!(profile.end_bytes, all.last().copied().unwrap_or(0));
+        }
+    }
+}
+
+#[test]
+fn a_block_carries_the_scopes_around_it() {
+    let mut scopes = ScopePaths::default();
+    scopes.add(7, 0, "epoch");
+    scopes.add(8, 7, "step");
+    let event = |time_ns, address, scope| Event { time_ns, address, bytes: 64, scope, ..Event::default() };
+    let events = [event(1, 16, 8), event(2, 128, 0)];
+    let moments =
+        moments(&events, &Narrow::default(), 9, MomentsOptions { scopes, ..MomentsOptions::default() });
+    let mut scopes: Vec<_> = moments.groups.iter().map(|group| group.scope.join("/")).collect();
+    scopes.sort();
+    assert_eq!(scopes, ["", "epoch/step"]);
+}
+
+#[test]
+fn addresses_are_taken_where_blocks_are() {
+    let event =
+        |time_ns, action, address, bytes| Event { time_ns, action, address, bytes, ..Event::default() };
+    let mib = 1 << 20;
+    let events = [
+        event(1, Action::Alloc, mib, mib),
+        event(2, Action::Alloc, 3 * mib, mib),
+        event(3, Action::Free, mib, mib),
+        event(4, Action::Alloc, 1 << 40, 2 * mib),
+    ];
+    let moments = moments(&events, &Narrow::default(), 9, MomentsOptions::default());
+    let map = &moments.maps[0];
+    let bands: Vec<_> = map.bands.iter().map(|band| (band.start, band.bytes)).collect();
+    assert_eq!(bands, [(mib, 3 * mib), (1 << 40, 2 * mib)]);
+    assert_eq!(map.taken.len(), map.cells * map.moments.len());
+    let bytes = |at: usize| -> u64 {
+        map.taken[at * map.cells..][..map.cells]
+            .iter()
+            .map(|part| u64::from(*part) * map.cell_bytes / 255)
+            .sum()
+    };
+    assert_eq!((0..4).map(bytes).collect::<Vec<_>>(), [mib, 2 * mib, mib, 3 * mib]);
+}

@@ -1,0 +1,239 @@
+//! What was live at many instants, as the page travels through them.
+//!
+//! Groups of blocks are leaves of forests (by stack, by site, by scope, by place); their bytes are step
+//! functions over the instants. The page adds up what a forest held at an instant by itself, because all
+//! instants of all forests would be far more than the changes between them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use floodmark_analyze::{Held, HolderGroup, Moments, SeenBlock};
+use floodmark_event::units::format_count;
+
+use super::build::{Builder, cut, heads};
+use super::data::{self, CellKind, Forest, Listed, Map, Steps, Table};
+use crate::blocks::NO_SITE;
+use crate::figures::counted;
+
+/// Functions that are listed.
+const FUNCTIONS: usize = 500;
+
+/// What leads to the blocks of a group, outermost first.
+type Path = Vec<String>;
+
+/// Adds the instants.
+pub(super) fn add(builder: &mut Builder, moments: &Moments) {
+    if moments.moments.is_empty() {
+        return;
+    }
+    let document = document(builder, moments);
+    builder.document.moments = Some(document);
+}
+
+/// The instants as the page knows them.
+fn document(builder: &mut Builder, moments: &Moments) -> data::Moments {
+    let times: Vec<i64> = moments.moments.iter().map(|moment| builder.time(moment.time_ns)).collect();
+    data::Moments {
+        note: note(moments),
+        exact: moments.exact,
+        first: moments.first_ns.map_or(0, |first_ns| builder.time(first_ns)),
+        times: builder.column(times.into_iter()),
+        bytes: builder.whole(moments.moments.iter().map(|moment| moment.bytes)),
+        blocks: builder.whole(moments.moments.iter().map(|moment| moment.blocks)),
+        peak: moments.peak,
+        forests: forests(builder, moments),
+        steps: steps(builder, moments),
+        listed: listed(builder, moments),
+        limit: moments.blocks_limit,
+        maps: maps(builder, moments),
+    }
+}
+
+fn note(moments: &Moments) -> String {
+    let instants = counted(moments.moments.len() as u64, "instant");
+    let mut note = if moments.exact {
+        "Every change of live bytes is here, so any instant is exact.".to_owned()
+    } else {
+        format!(
+            "{instants} are kept here, where memory was highest and lowest; each is exact. \
+             'floodmark serve' and 'floodmark watermark --at' show any other."
+        )
+    };
+    if let Some(limit) = moments.blocks_limit {
+        let limit = format_count(limit as u64);
+        let _ = write!(note, " Of every instant the {limit} largest blocks are listed; sums cover all.");
+    }
+    note
+}
+
+fn forests(builder: &mut Builder, moments: &Moments) -> Vec<Forest> {
+    let groups = &moments.groups;
+    let has_stacks = groups.iter().any(|group| !group.stack.is_empty());
+    let has_scopes = groups.iter().any(|group| !group.scope.is_empty());
+    let has_places = groups.iter().any(|group| !group.place.is_empty() && group.place != groups[0].place);
+    let has_names = groups.iter().any(|group| group.path.len() == 1);
+    let first = match (has_stacks, has_names) {
+        (true, _) => "stack",
+        (_, true) => "name",
+        _ => "thread, stream and size",
+    };
+    let mut forests = vec![forest(builder, first, groups, by_stack)];
+    if has_stacks {
+        forests.push(forest(builder, "site", groups, by_site));
+    }
+    if has_scopes {
+        forests.push(forest(builder, "scope", groups, |group| under(&group.scope, "(no scope)", group)));
+    }
+    if has_places {
+        forests.push(forest(builder, "place", groups, |group| under(&group.place, "(unknown)", group)));
+    }
+    forests
+}
+
+fn by_stack(group: &HolderGroup) -> Path {
+    if group.stack.is_empty() { group.path.clone() } else { group.stack.iter().rev().cloned().collect() }
+}
+
+fn by_site(group: &HolderGroup) -> Path {
+    if group.site == NO_SITE { group.path.clone() } else { vec![group.site.clone()] }
+}
+
+fn under(outer: &[String], nothing: &str, group: &HolderGroup) -> Path {
+    let mut path = outer.to_vec();
+    if path.is_empty() {
+        path.push(nothing.to_owned());
+    }
+    path.extend(by_site(group));
+    path
+}
+
+fn forest(
+    builder: &mut Builder,
+    name: &'static str,
+    groups: &[HolderGroup],
+    path: impl Fn(&HolderGroup) -> Path,
+) -> Forest {
+    // Index of the parent plus one, and text.
+    let mut nodes: Vec<(i64, i64)> = Vec::new();
+    let mut known: HashMap<(i64, i64), i64> = HashMap::new();
+    let mut leaves = Vec::with_capacity(groups.len());
+    for group in groups {
+        let mut at = 0;
+        for text in path(group) {
+            let node = (at, i64::from(builder.string(&text)));
+            at = *known.entry(node).or_insert_with(|| {
+                nodes.push(node);
+                nodes.len() as i64
+            });
+        }
+        leaves.push(at);
+    }
+    Forest {
+        name,
+        parents: builder.column(nodes.iter().map(|(parent, _)| *parent)),
+        texts: builder.column(nodes.iter().map(|(_, text)| *text)),
+        leaves: builder.column(leaves.into_iter()),
+    }
+}
+
+fn steps(builder: &mut Builder, moments: &Moments) -> Steps {
+    let count = moments.moments.len();
+    let all: Vec<(usize, &Held)> = moments
+        .groups
+        .iter()
+        .enumerate()
+        .flat_map(|(at, group)| group.held.iter().map(move |held| (at, held)))
+        .filter(|(_, held)| held.moment < count)
+        .collect();
+    Steps {
+        groups: builder.column(all.iter().map(|(group, _)| *group as i64)),
+        moments: builder.column(all.iter().map(|(_, held)| held.moment as i64)),
+        bytes: builder.whole(all.iter().map(|(_, held)| held.bytes)),
+        blocks: builder.whole(all.iter().map(|(_, held)| held.blocks)),
+    }
+}
+
+fn listed(builder: &mut Builder, moments: &Moments) -> Listed {
+    let seen = &moments.blocks;
+    let mut texts = |text: &dyn Fn(&SeenBlock) -> String| -> Vec<i64> {
+        seen.iter().map(|seen| i64::from(builder.string(&text(seen)))).collect()
+    };
+    let threads = texts(&|seen| seen.block.thread.to_string());
+    let streams = texts(&|seen| format!("{:#x}", seen.block.stream));
+    let sites = texts(&|seen| match &seen.block.name {
+        Some(name) if seen.block.site == NO_SITE => name.clone(),
+        _ => seen.block.site.clone(),
+    });
+    let times: Vec<i64> = seen.iter().map(|seen| builder.time(seen.block.time_ns)).collect();
+    Listed {
+        first: builder.column(seen.iter().map(|seen| seen.live.start as i64)),
+        after: builder.column(seen.iter().map(|seen| seen.live.end as i64)),
+        groups: builder.column(seen.iter().map(|seen| i64::from(seen.group))),
+        bytes: builder.whole(seen.iter().map(|seen| seen.block.bytes)),
+        // A browser's numbers cannot hold all addresses.
+        high: builder.column(seen.iter().map(|seen| (seen.block.address >> 32) as i64)),
+        low: builder.column(seen.iter().map(|seen| (seen.block.address & 0xffff_ffff) as i64)),
+        times: builder.column(times.into_iter()),
+        threads: builder.column(threads.into_iter()),
+        streams: builder.column(streams.into_iter()),
+        sites: builder.column(sites.into_iter()),
+    }
+}
+
+fn maps(builder: &mut Builder, moments: &Moments) -> Vec<Map> {
+    let maps = moments.maps.iter().filter(|map| map.moments.len() > 1);
+    maps.map(|map| Map {
+        title: cut(&map.place.join(", ")),
+        bands: map.bands.iter().map(|band| (format!("{:#x}", band.start), band.bytes)).collect(),
+        cell: map.cell_bytes,
+        cells: map.cells,
+        moments: builder.column(map.moments.iter().map(|moment| *moment as i64)),
+        taken: builder.column(map.taken.iter().map(|part| i64::from(*part))),
+    })
+    .collect()
+}
+
+/// Adds what functions held.
+pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
+    let shown = &moments.functions[..moments.functions.len().min(FUNCTIONS)];
+    let rows = shown.iter().map(|function| {
+        let when = moments.moments.get(function.most_at).map(|moment| moment.time_ns);
+        vec![
+            cut(&function.function).into(),
+            cut(&function.file).into(),
+            function.peak_bytes.into(),
+            function.own_peak_bytes.into(),
+            function.most_bytes.into(),
+            builder.time_cell(when),
+            function.end_bytes.into(),
+            function.allocations.into(),
+            function.allocated_bytes.into(),
+            function.own_allocated_bytes.into(),
+        ]
+    });
+    let rows = rows.collect();
+    let rule = if moments.exact { "" } else { ", as far as the instants that are kept tell" };
+    builder.table(Table {
+        id: "functions",
+        title: "Functions".into(),
+        note: format!(
+            "What a function and those it called held and allocated; \"own\" is what it asked for by itself. \
+             \"Most\" is the highest it ever held{rule}."
+        ),
+        columns: heads([
+            ("function", CellKind::Code),
+            ("file", CellKind::Code),
+            ("at the peak", CellKind::Bytes),
+            ("own at the peak", CellKind::Bytes),
+            ("most", CellKind::Bytes),
+            ("when", CellKind::Time),
+            ("at the end", CellKind::Bytes),
+            ("allocations", CellKind::Count),
+            ("allocated", CellKind::Bytes),
+            ("own allocated", CellKind::Bytes),
+        ]),
+        rows,
+        omitted: (moments.functions.len() - shown.len()) as u64,
+        ..Table::default()
+    });
+}

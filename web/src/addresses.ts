@@ -1,0 +1,176 @@
+// Which addresses were taken over time: time from left to right, addresses from bottom to top.
+
+import type { AddressMap, Document } from "./data";
+import type { Part } from "./host";
+import { type Cursor, lastUpTo } from "./cursor";
+import { make, section, style } from "./dom";
+import { bytes, seconds, share } from "./format";
+import type { Instants } from "./instants";
+import { onColors } from "./theme";
+
+const NS = 1e9;
+const HEIGHT = 320;
+/** Room for addresses, in pixels, where there is enough of it. */
+const LABELS = 118;
+
+export async function mapSections(data: Document, part: Part, instants: Instants, cursor: Cursor): Promise<HTMLElement[]> {
+  const sections: HTMLElement[] = [];
+  for (const [at, map] of part.moments.maps.entries()) {
+    const [moments, taken] = await Promise.all([part.numbers(map.moments), part.numbers(map.taken)]);
+    const times = Array.from(moments, (moment) => instants.times[moment] ?? 0);
+    const view = new MapView(data, map, times, taken, cursor);
+    const note =
+      "The darker, the more of it was taken. Holes that stay light between dark bands are what fragmentation leaves. Stretches that were never seen taken are left out, at the lines.";
+    const title = part.moments.maps.length > 1 ? `Addresses of ${map.title}` : "Addresses over time";
+    sections.push(section(`addresses-${at}`, title, note, view.element));
+  }
+  return sections;
+}
+
+class MapView {
+  readonly element: HTMLElement;
+  private canvas = make("canvas", { tabindex: 0, role: "application" });
+  private says = make("p", { class: "says", "aria-live": "polite" });
+  private column = 0;
+  private row = 0;
+
+  constructor(
+    private data: Document,
+    private map: AddressMap,
+    private times: number[],
+    private taken: Float64Array,
+    private cursor: Cursor,
+  ) {
+    const help = "Point at a place to read it, click to see what was live then. With the keyboard: arrows move, Enter picks.";
+    this.canvas.setAttribute("aria-label", `Addresses taken over time, ${map.title}. ${help}`);
+    this.element = make("div", { class: "addresses" }, this.canvas, this.says, make("p", { class: "note" }, help));
+    this.canvas.addEventListener("mousemove", (event) => this.point(event));
+    this.canvas.addEventListener("click", (event) => {
+      this.point(event);
+      this.pick(event.shiftKey);
+    });
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.element);
+    onColors(() => this.draw());
+    cursor.onMarked(() => this.draw());
+    cursor.follow((time) => {
+      this.column = Math.max(0, lastUpTo(this.times, time));
+      this.say();
+    });
+    this.say();
+  }
+
+  private pick(compares: boolean): void {
+    this.cursor.pick(this.times[this.column] ?? 0, compares ? "compare" : "look");
+  }
+
+  private get left(): number {
+    return this.element.clientWidth > 560 ? LABELS : 0;
+  }
+
+  private x(time: number): number {
+    const width = this.element.clientWidth - this.left;
+    return this.left + (time / Math.max(1, this.data.span)) * width;
+  }
+
+  private point(event: MouseEvent): void {
+    const width = this.element.clientWidth - this.left;
+    const time = ((event.offsetX - this.left) / Math.max(1, width)) * this.data.span;
+    this.column = Math.max(0, lastUpTo(this.times, time));
+    const row = Math.floor((1 - event.offsetY / HEIGHT) * this.map.cells);
+    this.row = Math.max(0, Math.min(this.map.cells - 1, row));
+    this.say();
+  }
+
+  private key(event: KeyboardEvent): void {
+    const step = event.shiftKey ? 10 : 1;
+    const moves: Record<string, [number, number]> = {
+      ArrowLeft: [-step, 0],
+      ArrowRight: [step, 0],
+      ArrowUp: [0, step],
+      ArrowDown: [0, -step],
+    };
+    const move = moves[event.key];
+    if (event.key === "Enter") this.pick(event.shiftKey);
+    else if (move) {
+      this.column = Math.max(0, Math.min(this.times.length - 1, this.column + move[0]));
+      this.row = Math.max(0, Math.min(this.map.cells - 1, this.row + move[1]));
+      this.say();
+    } else return;
+    event.preventDefault();
+  }
+
+  /** The address at which a cell begins. */
+  private address(cell: number): string {
+    let offset = cell * this.map.cell;
+    for (const [start, length] of this.map.bands) {
+      if (offset < length) return `0x${(BigInt(start) + BigInt(Math.floor(offset))).toString(16)}`;
+      offset -= length;
+    }
+    return "";
+  }
+
+  private say(): void {
+    const part = (this.taken[this.column * this.map.cells + this.row] ?? 0) / 255;
+    const when = seconds((this.times[this.column] ?? 0) / NS, this.data.span / NS);
+    this.says.textContent = `${when}, ${bytes(this.map.cell)} at ${this.address(this.row)}: ${share(part)} taken`;
+  }
+
+  private draw(): void {
+    const width = this.element.clientWidth;
+    if (width === 0) return;
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(HEIGHT * ratio);
+    this.canvas.style.height = `${HEIGHT}px`;
+    const context = this.canvas.getContext("2d");
+    if (!context) return;
+    context.scale(ratio, ratio);
+    context.fillStyle = style("--card");
+    context.fillRect(this.left, 0, width - this.left, HEIGHT);
+    const { cells } = this.map;
+    const tall = HEIGHT / cells;
+    context.fillStyle = style("--series-0");
+    this.times.forEach((time, column) => {
+      // Whole pixels, so that nothing shines through between neighbors.
+      const from = Math.floor(this.x(time));
+      const to = Math.ceil(this.x(this.times[column + 1] ?? this.data.span));
+      for (let cell = 0; cell < cells; cell++) {
+        const part = (this.taken[column * cells + cell] ?? 0) / 255;
+        if (part === 0) continue;
+        context.globalAlpha = 0.15 + 0.85 * part;
+        const top = Math.floor(HEIGHT - (cell + 1) * tall);
+        context.fillRect(from, top, Math.max(1, to - from), Math.floor(HEIGHT - cell * tall) - top);
+      }
+    });
+    context.globalAlpha = 1;
+    this.drawBands(context, width, tall);
+    context.fillStyle = style("--link");
+    for (const { time } of this.cursor.picked) context.fillRect(this.x(time) - 0.5, 0, 1, HEIGHT);
+  }
+
+  private drawBands(context: CanvasRenderingContext2D, width: number, tall: number): void {
+    context.font = `11px ${style("--mono") || "monospace"}`;
+    context.textBaseline = "bottom";
+    context.textAlign = "right";
+    let offset = 0;
+    let free = HEIGHT + 1;
+    for (const [start, length] of this.map.bands) {
+      const y = HEIGHT - (offset / this.map.cell) * tall;
+      context.fillStyle = style("--page");
+      if (offset > 0) context.fillRect(this.left, y - 0.5, width - this.left, 1);
+      if (this.left > 0 && y < free) {
+        context.fillStyle = style("--faint");
+        context.fillText(start, this.left - 6, Math.min(HEIGHT, y));
+        free = y - 13;
+      }
+      offset += length;
+    }
+    const last = this.map.bands[this.map.bands.length - 1];
+    if (this.left > 0 && last && free > 26) {
+      context.textBaseline = "top";
+      context.fillStyle = style("--faint");
+      context.fillText(`0x${(BigInt(last[0]) + BigInt(last[1])).toString(16)}`, this.left - 6, 0);
+    }
+  }
+}

@@ -1,0 +1,204 @@
+// What was live at some instants: reads the columns, and adds up what groups held.
+
+import type { Forest } from "./data";
+import type { Part } from "./host";
+import { lastUpTo } from "./cursor";
+
+/** Bytes and blocks by group. */
+export interface Sums {
+  bytes: Float64Array;
+  blocks: Float64Array;
+}
+
+/** A call, a place or a name, and what was held below it. */
+export interface Node {
+  text: string;
+  /** What was held, and at the instant it is compared with. */
+  bytes: number;
+  before: number;
+  blocks: number;
+  /** How wide it is drawn: as much as it held, or the larger of both. */
+  size: number;
+  parent: Node | null;
+  children: Node[];
+  depth: number;
+  /** Where it begins, as a part of all. */
+  from: number;
+}
+
+interface Trees {
+  forest: Forest;
+  parents: Float64Array;
+  texts: Float64Array;
+  leaves: Float64Array;
+}
+
+type Names = "first" | "after" | "groups" | "bytes" | "high" | "low" | "times" | "threads" | "streams" | "sites";
+
+export class Instants {
+  private constructor(
+    readonly part: Part,
+    readonly times: Float64Array,
+    readonly bytes: Float64Array,
+    readonly blocks: Float64Array,
+    private steps: { moments: Float64Array; bytes: Float64Array; blocks: Float64Array; starts: Float64Array },
+    private trees: Trees[],
+    private listed: Record<Names, Float64Array>,
+  ) {}
+
+  static async load(part: Part): Promise<Instants> {
+    const { moments } = part;
+    const read = (column: { column: number; length: number }) => part.numbers(column);
+    const [times, bytes, blocks] = await Promise.all([moments.times, moments.bytes, moments.blocks].map(read));
+    const trees = await Promise.all(
+      moments.forests.map(async (forest) => {
+        const [parents, texts, leaves] = await Promise.all([forest.parents, forest.texts, forest.leaves].map(read));
+        return { forest, parents, texts, leaves } as Trees;
+      }),
+    );
+    const { steps } = moments;
+    const [groups, at, held, count] = (await Promise.all([steps.groups, steps.moments, steps.bytes, steps.blocks].map(read))) as [
+      Float64Array,
+      Float64Array,
+      Float64Array,
+      Float64Array,
+    ];
+    // Where the steps of each group begin, and behind the last where they end.
+    const starts = new Float64Array((trees[0]?.leaves.length ?? 0) + 1);
+    for (const group of groups) starts[group + 1] = (starts[group + 1] ?? 0) + 1;
+    for (let group = 1; group < starts.length; group++) starts[group] = (starts[group] ?? 0) + (starts[group - 1] ?? 0);
+    const names = Object.keys(moments.listed) as Names[];
+    const columns = await Promise.all(names.map((name) => read(moments.listed[name])));
+    const listed = Object.fromEntries(names.map((name, at) => [name, columns[at]])) as Record<Names, Float64Array>;
+    return new Instants(
+      part,
+      times as Float64Array,
+      bytes as Float64Array,
+      blocks as Float64Array,
+      { moments: at, bytes: held, blocks: count, starts },
+      trees,
+      listed,
+    );
+  }
+
+  /** The instant that tells of a time: the last one up to it, or the nearest where not all are kept. */
+  index(time: number): number {
+    const before = Math.max(0, lastUpTo(this.times, time));
+    if (this.part.moments.exact) return before;
+    const after = Math.min(before + 1, this.times.length - 1);
+    const isNearer = Math.abs((this.times[after] ?? 0) - time) < Math.abs((this.times[before] ?? 0) - time);
+    return isNearer ? after : before;
+  }
+
+  /** The highest instant in a span. */
+  highest(from: number, to: number): number {
+    let best = this.index(from);
+    for (let at = 0; at < this.times.length; at++) {
+      const time = this.times[at] ?? 0;
+      if (time >= from && time <= to && (this.bytes[at] ?? 0) > (this.bytes[best] ?? 0)) best = at;
+    }
+    return best;
+  }
+
+  /** What groups held at an instant. */
+  held(at: number): Sums {
+    const { moments, bytes, blocks, starts } = this.steps;
+    const count = starts.length - 1;
+    const sums = { bytes: new Float64Array(count), blocks: new Float64Array(count) };
+    for (let group = 0; group < count; group++) {
+      const [start, end] = [starts[group] ?? 0, starts[group + 1] ?? 0];
+      const step = lastUpTo(moments.subarray(start, end), at);
+      if (step < 0) continue;
+      sums.bytes[group] = bytes[start + step] ?? 0;
+      sums.blocks[group] = blocks[start + step] ?? 0;
+    }
+    return sums;
+  }
+
+  get ways(): string[] {
+    return this.trees.map(({ forest }) => forest.name);
+  }
+
+  /** Adds up a forest; `before` is what it is compared with. */
+  tree(way: number, now: Sums, before: Sums | null): Node {
+    const root: Node = { text: "all", bytes: 0, before: 0, blocks: 0, size: 0, parent: null, children: [], depth: 0, from: 0 };
+    const trees = this.trees[way];
+    if (!trees) return root;
+    const { parents, texts, leaves } = trees;
+    const nodes: Node[] = [];
+    for (let at = 0; at < parents.length; at++) {
+      const parent = nodes[(parents[at] ?? 0) - 1] ?? root;
+      const text = this.part.strings[texts[at] ?? -1] ?? "?";
+      nodes.push({ text, bytes: 0, before: 0, blocks: 0, size: 0, parent, children: [], depth: parent.depth + 1, from: 0 });
+    }
+    for (let group = 0; group < leaves.length; group++) {
+      const [bytes, was] = [now.bytes[group] ?? 0, before?.bytes[group] ?? 0];
+      const blocks = now.blocks[group] ?? 0;
+      if (bytes === 0 && was === 0 && blocks === 0) continue;
+      for (let node: Node | null = nodes[(leaves[group] ?? 0) - 1] ?? root; node; node = node.parent) {
+        node.bytes += bytes;
+        node.before += was;
+        node.blocks += blocks;
+        node.size += Math.max(bytes, was);
+      }
+    }
+    for (const node of nodes) if (node.size > 0) node.parent?.children.push(node);
+    const place = (node: Node) => {
+      node.children.sort((a, b) => b.size - a.size);
+      let from = node.from;
+      for (const child of node.children) {
+        child.from = from;
+        from += child.size;
+        place(child);
+      }
+    };
+    place(root);
+    return root;
+  }
+
+  /** What leads to a group, innermost first. */
+  frames(group: number): string[] {
+    const trees = this.trees[0];
+    if (!trees) return [];
+    const frames: string[] = [];
+    for (let node = trees.leaves[group] ?? 0; node > 0; node = trees.parents[node - 1] ?? 0) {
+      frames.push(this.part.strings[trees.texts[node - 1] ?? -1] ?? "?");
+    }
+    return frames;
+  }
+
+  /** Blocks live at an instant, largest first; with `before`, those that were not live there. */
+  live(at: number, before: number | null): number[] {
+    const { first, after, bytes, times, high, low } = this.listed;
+    const rows: number[] = [];
+    for (let row = 0; row < first.length; row++) {
+      const isLive = (index: number) => (first[row] ?? 0) <= index && index < (after[row] ?? 0);
+      if (isLive(at) && (before === null || !isLive(before))) rows.push(row);
+    }
+    const by = (column: Float64Array) => (a: number, b: number) => (column[a] ?? 0) - (column[b] ?? 0);
+    const ranks = [times, high, low].map(by);
+    rows.sort((a, b) => {
+      const larger = (bytes[b] ?? 0) - (bytes[a] ?? 0);
+      return ranks.reduce((order, rank) => order || rank(a, b), larger) || a - b;
+    });
+    const { limit } = this.part.moments;
+    return limit === null ? rows : rows.slice(0, limit);
+  }
+
+  /** A listed block. */
+  block(row: number): { bytes: number; address: string; time: number; thread: string; stream: string; site: string; group: number } {
+    const read = (name: Names) => this.listed[name][row] ?? 0;
+    const text = (name: Names) => this.part.strings[read(name)] ?? "?";
+    const high = read("high");
+    const low = read("low").toString(16);
+    return {
+      bytes: read("bytes"),
+      address: high > 0 ? `0x${high.toString(16)}${low.padStart(8, "0")}` : `0x${low}`,
+      time: read("times"),
+      thread: text("threads"),
+      stream: text("streams"),
+      site: text("sites"),
+      group: read("groups"),
+    };
+  }
+}
