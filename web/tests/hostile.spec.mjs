@@ -50,10 +50,10 @@ for (const ending of ENDINGS) {
 
 test("names of a hostile snapshot are shown in tables and in the icicle", async ({ page, desk }) => {
   await open(page, desk.report(hostile(desk, "pickle")));
-  await expect(page.locator("#sites")).toContainText("evil <script>alert(1)</script>");
+  await expect(page.locator("#held")).toContainText("evil <script>alert(1)</script>");
   await page.locator(".icicle canvas").focus();
   await page.keyboard.press("ArrowDown");
-  await expect(page.locator(".says")).toContainText("evil <script>alert(1)</script>");
+  await expect(page.locator(".icicle .says")).toContainText("evil <script>alert(1)</script>");
 });
 
 test("a hostile program that was recorded", async ({ page, desk }) => {
