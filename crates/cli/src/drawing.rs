@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_event::units::format_bytes;
+use floodmark_view::plain;
 use floodmark_view::plot::model::{Edge, Side};
 use floodmark_view::plot::{Figure, LegendPlace, Props, Shade, Size, arrange, html, pdf, svg, terminal};
 
@@ -151,7 +152,8 @@ impl Picture {
         }
         let Size { width, height } = args.size;
         let size = format_bytes(bytes.len() as u64);
-        printer.say(&format!("wrote {} ({width}x{height}, {size})", output.display()));
+        let name = output.display().to_string();
+        printer.say(&format!("wrote {} ({width}x{height}, {size})", plain(&name)));
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod golden;
 mod growth;
 mod help;
 mod hostile;
+mod hostile_inputs;
 mod inputs;
 mod json;
 mod mpi;
