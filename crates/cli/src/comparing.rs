@@ -6,8 +6,8 @@ use anyhow::Result;
 use floodmark_analyze::diff::{Broken, Rule};
 use floodmark_analyze::{
     Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, Mark, Narrow, PathRules,
-    RunFold, RunMemory, SplitBy, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions, Weights,
-    WeightsFold,
+    RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
+    Weights, WeightsFold,
 };
 use floodmark_convert::{OpenProps, Seen, open_samples};
 use floodmark_event::{ScopeAction, Tables};
@@ -128,7 +128,7 @@ fn read_events(
 ) -> Result<()> {
     let by_scope = props.by == Some(GroupBy::Scope);
     let split = if by_scope { SplitBy::Scope } else { SplitBy::Nothing };
-    let names = if by_scope { scopes::paths(path, &props.open)? } else { Default::default() };
+    let names = if by_scope { scopes::paths(path, &props.open)? } else { ScopePaths::default() };
     let watermark =
         WatermarkOptions { group_by: props.ways(), limit: Some(0), ..WatermarkOptions::default() };
     let leaks =

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use clap::ValueEnum;
 use floodmark_analyze::{
-    Direction, Flame, FlameOf, FrameChoice, Narrow, PathBy, PathRules, SplitBy, StackCounts, WeightsFold,
+    Direction, Flame, FlameOf, FrameChoice, Narrow, PathBy, PathRules, ScopePaths, SplitBy, StackCounts,
+    WeightsFold,
 };
 use floodmark_convert::{OpenProps, Seen, folded, open_samples};
 use floodmark_event::units::{Instant, format_bytes};
@@ -86,7 +87,7 @@ pub(crate) fn gather(path: &Path, props: &FlameProps, printer: &Printer) -> Resu
 
 fn rules(path: &Path, props: &FlameProps) -> Result<PathRules> {
     let scopes =
-        if props.by == PathBy::Scope { scopes::paths(path, &props.open)? } else { Default::default() };
+        if props.by == PathBy::Scope { scopes::paths(path, &props.open)? } else { ScopePaths::default() };
     Ok(PathRules { by: props.by, frames: props.frames, scopes, ..PathRules::default() })
 }
 

@@ -22,6 +22,7 @@ use crate::printer::Printer;
 /// seen. Without -o it is drawn in the terminal.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
 pub(crate) struct FlameArgs {
     /// Trace or log to draw; '-' is standard input
     #[arg(value_name = "INPUT", help_heading = None)]
