@@ -73,6 +73,7 @@ impl Printer {
             out: Palette::plain(),
             err: Palette::plain(),
             width: WIDTH_WITHOUT_TERMINAL,
+            words: None,
         }
     }
 
