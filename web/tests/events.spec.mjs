@@ -32,13 +32,13 @@ for (const [what, input] of Object.entries(inputs)) {
     });
 
     test("searching narrows a table", async ({ page }) => {
-      const rows = page.locator("#blocks tbody tr");
+      const rows = page.locator("#live tbody tr");
       const before = await rows.count();
       const wanted = await rows.nth(1).locator("td").nth(1).textContent();
-      await page.locator("#blocks input").fill(wanted);
+      await page.locator("#live input").fill(wanted);
       expect(await rows.count()).toBeLessThan(before);
       for (const text of await rows.allTextContents()) expect(text).toContain(wanted);
-      await page.locator("#blocks input").fill("no such thing");
+      await page.locator("#live input").fill("no such thing");
       await expect(rows).toHaveCount(0);
     });
 
@@ -54,8 +54,8 @@ for (const [what, input] of Object.entries(inputs)) {
       await expect(crumbs).toHaveCount(1);
       await canvas.click({ position: { x: 30, y: 30 } });
       await expect(crumbs).toHaveCount(2);
-      await page.locator("#holders summary").click();
-      await expect(page.locator("#holders tbody tr").first()).toBeVisible();
+      await page.locator("#travel summary").click();
+      await expect(page.locator("#travel details tbody tr").first()).toBeVisible();
     });
 
     test("the legend says what is pointed at, and zooms come back", async ({ page }) => {
@@ -79,13 +79,13 @@ for (const [what, input] of Object.entries(inputs)) {
   });
 }
 
-test("a site opens to its stacks and closes again", async ({ page, desk }) => {
+test("a block opens to its stack and closes again", async ({ page, desk }) => {
   await open(page, desk.report(TORCH));
-  const site = page.locator("#sites .open").first();
-  await site.click();
-  expect(await page.locator("#sites .detail .stack li").count()).toBeGreaterThan(1);
-  await site.click();
-  await expect(page.locator("#sites .detail")).toHaveCount(0);
+  const block = page.locator("#live .open").first();
+  await block.click();
+  expect(await page.locator("#live .detail .stack li").count()).toBeGreaterThan(1);
+  await block.click();
+  await expect(page.locator("#live .detail")).toHaveCount(0);
 });
 
 test("a page says which file it was made of", async ({ page, desk }) => {

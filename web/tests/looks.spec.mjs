@@ -9,6 +9,9 @@ const NSYS = fixture("nsys/small_2025.3.sqlite");
 const STACKS = fixture("memory_logger/gdb_pstack.log");
 const rmm = (desk) => desk.write("rmm_log.dev0.csv", waves());
 
+/** Thin bars are few pixels. */
+const STRICT = { maxDiffPixelRatio: 0.0005 };
+
 /** Views that only have to be looked at: name, input, place. */
 const views = [
   ["header-torch", () => TORCH, "header"],
@@ -16,13 +19,17 @@ const views = [
   ["header-run", () => SOLVER, "header"],
   ["header-lost", () => STACKS, "header"],
   ["timeline-rmm", rmm, "#chart-0"],
+  ["timeline-free", rmm, "#chart-1 .chart"],
   ["timeline-run", () => SOLVER, "#chart-0"],
   ["timeline-devices", () => fixture("smi/two_gpus.csv"), "#chart-0"],
   ["output", () => SOLVER, "#output"],
   ["icicle-nsys", () => NSYS, ".icicle"],
   ["icicle-rmm", rmm, ".icicle"],
-  ["table-sites", () => TORCH, "#sites"],
-  ["table-blocks", () => NSYS, "#blocks"],
+  ["table-held", () => TORCH, "#held", STRICT],
+  ["table-live", () => NSYS, "#live"],
+  ["table-functions", () => NSYS, "#functions"],
+  ["table-threads", rmm, "#threads"],
+  ["table-churn", () => NSYS, "#churn"],
   ["table-leaks", () => NSYS, "#leaks"],
   ["table-sizes", () => NSYS, "#sizes"],
   ["table-block-sizes", () => NSYS, "#block-sizes"],
@@ -34,10 +41,10 @@ const views = [
   ["table-devices", () => fixture("smi/two_gpus.csv"), "#device-memory"],
 ];
 
-for (const [name, input, place] of views) {
+for (const [name, input, place, options] of views) {
   test(name, async ({ page, desk }) => {
     await open(page, desk.report(input(desk)));
-    await looks(page, name, page.locator(place));
+    await looks(page, name, page.locator(place), options);
   });
 }
 
@@ -47,10 +54,10 @@ test("a chosen dot", async ({ page, desk }) => {
   await looks(page, "chosen-stack", page.locator("#chosen-stack"));
 });
 
-test("a site with its stacks", async ({ page, desk }) => {
+test("a block with its stack", async ({ page, desk }) => {
   await open(page, desk.report(NSYS));
-  await page.locator("#sites .open").first().click();
-  await looks(page, "site-stacks", page.locator("#sites .detail .stack").first());
+  await page.locator("#live .open").first().click();
+  await looks(page, "block-stack", page.locator("#live .detail"));
 });
 
 test("the icicle, entered", async ({ page, desk }) => {
@@ -62,8 +69,8 @@ test("the icicle, entered", async ({ page, desk }) => {
 
 test("holders as a table", async ({ page, desk }) => {
   await open(page, desk.report(NSYS));
-  await page.locator("#holders summary").click();
-  await looks(page, "table-holders", page.locator("#holders details"));
+  await page.locator("#travel summary").click();
+  await looks(page, "table-holders", page.locator("#travel details"));
 });
 
 test("the legend of a timeline that is pointed at", async ({ page, desk }) => {
@@ -86,7 +93,8 @@ test.describe("dark", () => {
     ["dark-timeline", SOLVER, "#chart-0 .chart"],
     ["dark-output", SOLVER, "#output .output"],
     ["dark-icicle", NSYS, ".icicle"],
-    ["dark-sites", NSYS, "#sites"],
+    ["dark-held", NSYS, "#held"],
+    ["dark-addresses", NSYS, "#addresses-0 .addresses"],
   ];
   for (const [name, input, place] of dark) {
     test(name, async ({ page, desk }) => {

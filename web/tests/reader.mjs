@@ -127,6 +127,15 @@ export async function pointAt(page, chart, share) {
   return page.locator(`${chart} .u-legend`).textContent();
 }
 
+/** All rows of a table that is on the page, each cell as text; bytes are exact. */
+export async function rowsOf(table) {
+  const more = table.getByRole("button", { name: "Show more" });
+  while ((await more.count()) > 0) await more.click();
+  return table.locator("tbody").evaluate((body) =>
+    Array.from(body.rows, (row) => Array.from(row.cells, (cell) => (cell.classList.contains("bytes") ? cell.title : cell.innerText))),
+  );
+}
+
 /** A log of RMM with three threads whose blocks grow, stay and go; always the same. */
 export function waves(events = 6000) {
   let seed = 7;
@@ -134,10 +143,12 @@ export function waves(events = 6000) {
     seed = (seed * 1103515245 + 12345) % 2147483648;
     return Math.floor((seed / 2147483648) * below);
   };
+  const two = (number) => String(number).padStart(2, "0");
+  const clock = (at) => `10:${two(Math.floor(at / 6000))}:${two(Math.floor(at / 100) % 60)}.${two(at % 100)}0000`;
   const lines = ["Thread,Time,Action,Pointer,Size,Stream"];
   const live = [];
   for (let at = 0; at < events; at++) {
-    const time = `10:00:${String(Math.floor(at / 100)).padStart(2, "0")}.${String((at % 100) * 10000).padStart(6, "0")}`;
+    const time = clock(at);
     const wave = 40 + 35 * Math.sin(at / 700);
     if (live.length > wave && random(3) > 0) {
       const [block] = live.splice(random(live.length), 1);
@@ -151,6 +162,6 @@ export function waves(events = 6000) {
     }
   }
   // One that there was no memory for.
-  lines.push("101,10:01:00.000000,allocate failure,0x0,68719476736,0x1");
+  lines.push(`101,${clock(events)},allocate failure,0x0,68719476736,0x1`);
   return `${lines.join("\n")}\n`;
 }

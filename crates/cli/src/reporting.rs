@@ -46,7 +46,7 @@ pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Pr
 }
 
 /// Whether there are events, and whether there is anything else.
-fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
+pub(crate) fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
     if is_trace(path) {
         return Ok((true, true));
     }
@@ -131,7 +131,7 @@ fn memory(path: &Path, run: &RunFold) -> Result<RunMemory> {
     Ok(known.map_or_else(|| run.finish(Some(PROCESSES)), |(memory, _)| memory))
 }
 
-fn each_row(
+pub(crate) fn each_row(
     source: &mut dyn SampleSource,
     name: &str,
     printer: &Printer,

@@ -15,7 +15,9 @@ pub mod blocks;
 pub mod changes;
 pub mod chart;
 pub mod check;
+pub mod diff;
 pub mod events;
+pub mod flame;
 pub mod fragmentation;
 pub mod growth;
 pub mod html;
@@ -40,6 +42,7 @@ mod table;
 
 pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
+pub use diff::{Compared, Side};
 pub use events::{EventCsv, EventJson, EventTable};
 pub use html::{EventsPart, Hosting, Page, SamplesPart};
 pub use info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};

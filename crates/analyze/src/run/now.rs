@@ -29,7 +29,7 @@ pub struct ProcessNow {
     pub command: String,
     /// Resident bytes; 0 once it has ended.
     pub rss_bytes: u64,
-    /// Proportional set size when it was last read.
+    /// Proportional set size, if it was read when there was about as much as now.
     pub pss_bytes: Option<u64>,
     /// Bytes of devices.
     pub gpu_bytes: Option<u64>,
@@ -76,11 +76,16 @@ fn process(one: &Observed) -> ProcessNow {
         name: one.name.clone(),
         command: one.detail.clone(),
         rss_bytes: now(Metric::Rss).unwrap_or(0),
-        pss_bytes: now(Metric::Pss),
+        pss_bytes: now(Metric::Pss).filter(|_| is_over || has_pss_of_now(one)),
         gpu_bytes: now(Metric::GpuUsed),
         peak_rss_bytes: one.highest_rss(),
         end_time_ns: one.end_ns,
     }
+}
+
+fn has_pss_of_now(one: &Observed) -> bool {
+    let rss = one.last(Metric::Rss);
+    one.rss_at_last_pss.is_none_or(|then| then.abs_diff(rss) <= rss / 20)
 }
 
 fn device(one: &Observed) -> Option<DeviceNow> {
@@ -159,6 +164,19 @@ mod tests {
         }
         assert_eq!(growing.finish(None), whole.finish(None));
         assert_eq!(growing.now(), whole.now());
+    }
+
+    #[test]
+    fn a_proportional_size_of_other_times_is_not_told() {
+        let subjects = [subject(3, SubjectKind::Process, None)].into();
+        let mut fold = RunFold::new(&subjects, Vec::new());
+        let pss = |time_ns, value| SampleRow { time_ns, subject: 3, metric: Metric::Pss, value };
+        fold.update(&[row(10, 3, 1000), pss(10, 700)]);
+        assert_eq!(fold.now().processes[0].pss_bytes, Some(700));
+        fold.update(&[row(20, 3, 1040)]);
+        assert_eq!(fold.now().processes[0].pss_bytes, Some(700));
+        fold.update(&[row(30, 3, 9000)]);
+        assert_eq!(fold.now().processes[0].pss_bytes, None);
     }
 
     #[test]

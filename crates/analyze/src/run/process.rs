@@ -31,6 +31,8 @@ pub(super) struct Observed {
     gauges: Vec<Gauge>,
     /// Resident bytes when the highest proportional size was read.
     pub(super) rss_at_pss: Option<u64>,
+    /// The same when it was last read.
+    pub(super) rss_at_last_pss: Option<u64>,
     /// Whether its end is past.
     pub(super) is_over: bool,
     /// The highest sample since its high-water mark was last read, and when that was.
@@ -65,6 +67,7 @@ impl Observed {
             peak_rss_bytes: None,
             gauges: Vec::new(),
             rss_at_pss: None,
+            rss_at_last_pss: None,
             is_over: false,
             highest: None,
         }
@@ -105,6 +108,9 @@ impl Observed {
         let SampleRow { time_ns, metric, value, .. } = *row;
         if metric == Metric::Pss && self.gauge(metric).is_none_or(|gauge| value > gauge.high) {
             self.rss_at_pss = self.gauge(Metric::Rss).map(|gauge| gauge.last);
+        }
+        if metric == Metric::Pss {
+            self.rss_at_last_pss = self.gauge(Metric::Rss).map(|gauge| gauge.last);
         }
         match self.gauges.iter_mut().find(|gauge| gauge.metric == metric) {
             None => {

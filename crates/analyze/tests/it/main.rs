@@ -14,4 +14,5 @@ mod parts;
 mod random;
 mod run;
 mod timeline;
+mod weights;
 mod whole;

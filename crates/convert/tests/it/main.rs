@@ -1,6 +1,7 @@
 //! What the crate promises, seen from outside.
 
 mod dialects;
+mod exports;
 mod following;
 mod hostile;
 mod logs;

@@ -11,7 +11,7 @@ use clap::Args;
 use floodmark_convert::OpenProps;
 use floodmark_sampler::Exit;
 use floodmark_store::Overwrite;
-use floodmark_view::View as _;
+use floodmark_view::{View as _, plain};
 
 use crate::error::hinted;
 use crate::exit::ExitStatus;
@@ -72,7 +72,8 @@ impl ProfileArgs {
         let imported = import(&[report], &props, printer)?;
         printer.say(imported.result.body(&printer.layout(None)).trim_end());
         printer.lost(&imported.losses);
-        printer.say(&format!("See who held memory at the peak: floodmark watermark {}", trace.display()));
+        let trace = trace.display().to_string();
+        printer.say(&format!("See who held memory at the peak: floodmark watermark {}", plain(&trace)));
         Ok(ExitStatus::External(Exit::from_wait_status(status.into_raw())))
     }
 

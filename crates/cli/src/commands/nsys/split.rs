@@ -7,6 +7,7 @@ use clap::Args;
 use floodmark_convert::Mode;
 use floodmark_convert::nsys::split::split;
 use floodmark_event::units::format_count;
+use floodmark_view::plain;
 
 use crate::exit::ExitStatus;
 use crate::pass::losses;
@@ -39,7 +40,8 @@ impl SplitArgs {
         let mode = if self.lenient { Mode::Lenient } else { Mode::Strict };
         let done = split(&self.export, &self.output, mode)?;
         for (path, rows) in &done.files {
-            printer.say(&format!("{}: {} rows", path.display(), format_count(*rows)));
+            let path = path.display().to_string();
+            printer.say(&format!("{}: {} rows", plain(&path), format_count(*rows)));
         }
         printer.lost(&losses(&done.losses));
         Ok(ExitStatus::Success)
