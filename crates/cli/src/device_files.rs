@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ use floodmark_event::{EventBatch, ProcessId};
 use floodmark_store::{Error, Losses};
 
 use crate::error::hinted;
-use crate::whole_file::{Overwrite, refuse_existing};
+use crate::whole_file::{Overwrite, Unfinished, is_special, refuse_existing};
 
 /// A log that is being written.
 struct Log {
     writer: Writer<Box<dyn Write>>,
     /// Where it is until it is complete; none for standard output.
-    unfinished: Option<PathBuf>,
+    unfinished: Option<Unfinished>,
     events: u64,
 }
 
@@ -50,6 +50,12 @@ impl DeviceFiles {
     /// Prepares to write to `output`; `-` is standard output.
     pub(crate) fn create(output: &Path, dialect: Dialect, overwrite: Overwrite) -> Result<Self> {
         refuse_existing(output, overwrite)?;
+        if is_special(output) {
+            return Err(hinted(
+                format!("{} is no file, and a log may become several", output.display()),
+                "write to a file, or with -o - to standard output",
+            ));
+        }
         Ok(Self { output: output.to_owned(), dialect, overwrite, process: None, logs: BTreeMap::new() })
     }
 
@@ -95,12 +101,11 @@ impl DeviceFiles {
             let writer = Writer::new(Box::new(io::stdout()) as Box<dyn Write>, &self.output, self.dialect);
             return Ok(Log { writer, unfinished: None, events: 0 });
         }
-        let mut name = self.output.clone().into_os_string();
-        name.push(format!(".{device}.{}.unfinished", std::process::id()));
-        let path = PathBuf::from(name);
-        let file = File::create_new(&path).map_err(Error::io("creating", &path))?;
-        let writer = Writer::new(Box::new(file) as Box<dyn Write>, &path, self.dialect);
-        Ok(Log { writer, unfinished: Some(path), events: 0 })
+        let unfinished = Unfinished::beside(&self.output, &format!(".{device}"));
+        let path = unfinished.path();
+        let file = File::create_new(path).map_err(Error::io("creating", path))?;
+        let writer = Writer::new(Box::new(file) as Box<dyn Write>, path, self.dialect);
+        Ok(Log { writer, unfinished: Some(unfinished), events: 0 })
     }
 
     /// Completes the logs and gives them their names.
@@ -119,30 +124,13 @@ impl DeviceFiles {
                 Some(_) => Some(self.output.clone()),
                 None => None,
             };
-            let finished = writer.finish().map_err(anyhow::Error::from).and_then(|losses| {
-                if let (Some(from), Some(to)) = (&unfinished, &path) {
-                    refuse_existing(to, self.overwrite)?;
-                    fs::rename(from, to).map_err(Error::io("creating", to))?;
-                }
-                Ok(losses)
-            });
-            let losses = finished.inspect_err(|_| remove(unfinished.as_deref()))?;
+            let losses = writer.finish()?;
+            if let Some((unfinished, path)) = unfinished.zip(path.as_ref()) {
+                unfinished.finish(path, self.overwrite)?;
+            }
             written.push(Written { path, events, losses });
         }
         Ok(written)
-    }
-}
-
-impl Drop for DeviceFiles {
-    fn drop(&mut self) {
-        self.logs.values().for_each(|log| remove(log.unfinished.as_deref()));
-    }
-}
-
-fn remove(path: Option<&Path>) {
-    if let Some(path) = path {
-        // Whatever failed before is what the user needs to know.
-        let _ = fs::remove_file(path);
     }
 }
 

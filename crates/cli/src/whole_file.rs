@@ -1,6 +1,7 @@
 //! Files that appear under their name only once they are complete.
 //!
-//! Until then they have another name beside it, which goes if anything fails. `-` is standard output.
+//! Until then they have another name beside it, which goes if anything fails. `-` is standard output. What is
+//! there already and is no file, such as `/dev/null` or a pipe, is written to and never replaced.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -31,7 +32,7 @@ impl Overwrite {
 
 /// Refuses to replace a file that must stay.
 pub(crate) fn refuse_existing(path: &Path, overwrite: Overwrite) -> Result<()> {
-    if overwrite == Overwrite::No && !is_stdout(path) && path.exists() {
+    if overwrite == Overwrite::No && !is_stdout(path) && path.exists() && !is_special(path) {
         return Err(Error::Exists { path: path.to_owned() }.into());
     }
     Ok(())
@@ -58,7 +59,6 @@ pub(crate) fn fill<T>(
     overwrite: Overwrite,
     content: impl FnOnce(&mut dyn Write) -> Result<T>,
 ) -> Result<T> {
-    refuse_existing(path, overwrite)?;
     let place = || if is_stdout(path) { "standard output".into() } else { path.display().to_string() };
     if is_stdout(path) {
         let mut out = BufWriter::new(io::stdout().lock());
@@ -66,28 +66,81 @@ pub(crate) fn fill<T>(
         out.flush().context("writing to standard output")?;
         return Ok(filled);
     }
-    let unfinished = Unfinished::beside(path);
-    let written = || -> Result<T> {
-        let mut out = BufWriter::new(File::create(&unfinished.0)?);
-        let filled = content(&mut out)?;
-        out.flush()?;
-        drop(out);
-        // Somebody else may have put a file there meanwhile.
-        refuse_existing(path, overwrite)?;
-        fs::rename(&unfinished.0, path)?;
-        Ok(filled)
+    let filled = match target(path) {
+        Target::Other => {
+            File::options().write(true).open(path).map_err(anyhow::Error::from).and_then(|file| {
+                let mut out = BufWriter::new(file);
+                let filled = content(&mut out)?;
+                out.flush()?;
+                Ok(filled)
+            })
+        }
+        Target::File(file) => {
+            refuse_existing(path, overwrite)?;
+            replace(&file, overwrite, content)
+        }
     };
-    written().with_context(|| format!("writing {}", place()))
+    filled.with_context(|| format!("writing {}", place()))
 }
 
-/// A file that goes unless it was given another name.
-struct Unfinished(PathBuf);
+fn replace<T>(
+    path: &Path,
+    overwrite: Overwrite,
+    content: impl FnOnce(&mut dyn Write) -> Result<T>,
+) -> Result<T> {
+    let unfinished = Unfinished::beside(path, "");
+    let mut out = BufWriter::new(File::create(unfinished.path())?);
+    let filled = content(&mut out)?;
+    out.flush()?;
+    drop(out);
+    unfinished.finish(path, overwrite)?;
+    Ok(filled)
+}
+
+/// What is at a path.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    /// A file, or nothing yet; behind links, if any.
+    File(PathBuf),
+    /// A device, a pipe.
+    Other,
+}
+
+fn target(path: &Path) -> Target {
+    match fs::metadata(path) {
+        Ok(known) if !known.is_file() && !known.is_dir() => Target::Other,
+        Ok(_) => Target::File(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())),
+        Err(_) => Target::File(path.to_owned()),
+    }
+}
+
+/// Whether something is there that is neither file nor folder.
+pub(crate) fn is_special(path: &Path) -> bool {
+    target(path) == Target::Other
+}
+
+/// The name of a file that goes unless it is given another one.
+#[derive(Debug)]
+pub(crate) struct Unfinished(PathBuf);
 
 impl Unfinished {
-    fn beside(path: &Path) -> Self {
+    /// A name beside that of `path`; `tag` tells several apart.
+    pub(crate) fn beside(path: &Path, tag: &str) -> Self {
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.unfinished", std::process::id()));
+        name.push(format!("{tag}.{}.unfinished", std::process::id()));
         Self(path.with_file_name(name))
+    }
+
+    /// Where the file is until it is finished.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn finish(self, path: &Path, overwrite: Overwrite) -> Result<()> {
+        // Somebody else may have put a file there meanwhile.
+        refuse_existing(path, overwrite)?;
+        Ok(fs::rename(&self.0, path).map_err(Error::io("creating", path))?)
     }
 }
 
@@ -95,5 +148,18 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         // Whatever failed before is what the user needs to know; and mostly it has its name already.
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_no_files_and_links_lead_to_files() {
+        assert_eq!(target(Path::new("/dev/null")), Target::Other);
+        let missing = Path::new("no such file");
+        assert_eq!(target(missing), Target::File(missing.to_owned()));
+        assert!(!is_special(Path::new("/")), "a folder cannot be written to, and the error says so");
     }
 }

@@ -74,6 +74,17 @@ impl<'a> ChromeWriter<'a> {
         ))
     }
 
+    /// Names a thread.
+    ///
+    /// # Errors
+    /// Those of what it writes to.
+    pub fn thread(&mut self, pid: u64, tid: u64, name: &str) -> io::Result<()> {
+        let name = json_string(name);
+        self.line(&format!(
+            "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{name}}}}}"
+        ))
+    }
+
     /// A counter has a value from an instant on.
     ///
     /// # Errors

@@ -62,6 +62,9 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Shown, out: &mut dyn Write)
             writer.process(pid, name)?;
         }
     }
+    for thread in &tables.threads {
+        writer.thread(pid_of(thread.process, &tables), thread.thread, &thread.name)?;
+    }
     for course in &courses {
         let (process, device, kind) = course.group;
         let on = if device == NO_DEVICE { String::new() } else { format!(" on device {device}") };

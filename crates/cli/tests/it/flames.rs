@@ -204,6 +204,10 @@ fn an_export_that_fails_leaves_nothing_behind_and_replaces_nothing() {
         let ran = test.run(&[&["export", "golden.csv", "-o", "-", "--format"], args].concat());
         assert!(ran.code == 2 && ran.stderr.contains("leave it out"), "{args:?}: {}", ran.stderr);
     }
+    std::os::unix::fs::symlink("epoch.csv", test.path("link.csv")).unwrap();
+    test.run(&["export", "golden.csv", "-o", "link.csv", "--format", "folded", "--force", "-q"]).ok();
+    assert!(fs::symlink_metadata(test.path("link.csv")).unwrap().is_symlink(), "a link stays a link");
+    assert!(test.read("epoch.csv").starts_with("thread 101;"), "{}", test.read("epoch.csv"));
     let names =
         fs::read_dir(test.path(".")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(names.into_iter().all(|name| name.ends_with(".csv")));
