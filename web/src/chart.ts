@@ -3,8 +3,9 @@
 import uPlot from "uplot";
 import type { Chart, Document, Dot } from "./data";
 import type { Host } from "./host";
-import { align } from "./align";
+import { type Steps, align } from "./align";
 import { Cursor, lastUpTo } from "./cursor";
+import { Detail } from "./detail";
 import { make, section, style } from "./dom";
 import { bytes, seconds, shortBytes } from "./format";
 import { onColors } from "./theme";
@@ -25,30 +26,44 @@ export interface ChartProps {
   choose: (dot: Dot) => void;
 }
 
-export async function chartSection(props: ChartProps): Promise<HTMLElement> {
-  const { chart, data, id } = props;
-  const lines = await Promise.all(
+/** A timeline that can be told of more. */
+export interface ChartView {
+  element: HTMLElement;
+  /** Shows what there is now; `false` if it takes another timeline. */
+  update(next: Pick<ChartProps, "host" | "data" | "chart" | "dots">): Promise<boolean>;
+}
+
+function load({ host, chart }: ChartProps): Promise<Steps[]> {
+  return Promise.all(
     chart.series.map(async (series) => ({
-      times: await props.host.numbers(series.times),
-      values: await props.host.numbers(series.values),
+      times: await host.numbers(series.times),
+      values: await host.numbers(series.values),
     })),
   );
+}
+
+export async function chartSection(props: ChartProps): Promise<ChartView> {
+  const { chart, data, id } = props;
+  const lines = await load(props);
   const aligned = align(lines);
+  // Whoever looks at these sees what is drawn now: they are filled anew.
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
-  const travel = data.moments
+  // The first timeline is that of events if there are any.
+  const travel = data.moments || (props.host.moments && data.charts[0]?.title === "Live bytes")
     ? " Click to see what was live then, with Shift to compare; with the keyboard: Enter and Shift+Enter."
     : "";
   const help = `Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
   const tools = make("div", { class: "tools" });
-  const whole = section(id, chart.title, "", box, tools, make("p", { class: "note" }, `${chart.note} ${help}`));
+  const note = make("p", { class: "note" }, `${chart.note} ${help}`);
+  const whole = section(id, chart.title, "", box, tools, note);
   if (times.length === 0) {
     box.append(make("p", {}, "There is nothing to draw."));
-    return whole;
+    return { element: whole, update: async ({ chart }) => chart.series.every(({ times }) => times.length === 0) };
   }
   const end = Math.max(data.span / NS, times[times.length - 1] as number);
   const all = { min: Math.min(0, times[0] as number), max: end > 0 ? end : 1e-6 };
-  const top = highest(chart, times, aligned.values);
+  const top = highest(props, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
     options(props, all, top, times, [overlay(props), dotLayer.plugin()]),
@@ -67,6 +82,23 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
   };
   const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
   const { peak } = chart;
+  const detail = new Detail(id, props.host, chart, lines, (steps, how) => {
+    const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+    const now = align(steps);
+    replace(times, now.times.map((time) => time / NS));
+    now.values.forEach((list, at) => replace(aligned.values[at] ?? [], list));
+    plot.setData([times, ...aligned.values] as uPlot.AlignedData, false);
+    plot.setScale("x", { min, max });
+    note.textContent = `${how} ${help}`;
+  });
+  const inSight = () => {
+    const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+    const isWhole = min <= (times[0] ?? 0) && max >= (times[times.length - 1] ?? 0);
+    if (isWhole) detail.leave();
+    else detail.look({ from: min * NS, to: max * NS }, { from: all.min * NS, to: all.max * NS });
+    return isWhole;
+  };
+  plot.hooks.setScale?.push((_, key) => key === "x" && inSight());
   tools.append(
     button("Show all", () => plot.setScale("x", all)),
     button("Zoom in", () => scale(0.5)),
@@ -74,7 +106,7 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
   );
   if (peak) {
     const around = () => {
-      const at = peak.time / NS;
+      const at = (props.chart.peak ?? peak).time / NS;
       const width = (all.max - all.min) / 40;
       zoom(at - width, at + width);
     };
@@ -113,7 +145,25 @@ export async function chartSection(props: ChartProps): Promise<HTMLElement> {
       if (at === 1) marker.style.background = style("--fill");
     });
   });
-  return whole;
+  const update: ChartView["update"] = async (next) => {
+    const names = ({ series }: Chart) => series.map(({ name }) => name).join("\n");
+    if (names(next.chart) !== names(props.chart)) return false;
+    Object.assign(props, next);
+    const base = await load(props);
+    const isWhole = inSight();
+    all.max = Math.max(next.data.span / NS, ...base.map(({ times }) => (times[times.length - 1] ?? 0) / NS), 1e-6);
+    detail.rebase(next.host, next.chart, base);
+    if (isWhole) plot.setScale("x", { ...all });
+    dotLayer.refill(plot);
+    inSight();
+    return true;
+  };
+  return { element: whole, update };
+}
+
+function replace<T>(list: T[], by: T[]): void {
+  list.length = 0;
+  for (const one of by) list.push(one);
 }
 
 /** A press that does not move picks an instant; one that does zooms. */
@@ -226,8 +276,9 @@ function pointsAt(plot: uPlot): number | null {
 /** The highest value between two instants. */
 type Top = (from: number, to: number) => number;
 
-function highest({ peak }: Chart, times: number[], values: (number | null)[][]): Top {
+function highest(props: ChartProps, times: number[], values: (number | null)[][]): Top {
   return (from, to) => {
+    const { peak } = props.chart;
     const isSeen = peak && peak.time / NS >= from && peak.time / NS <= to;
     let most = isSeen ? peak.bytes : 1;
     const first = Math.max(0, lastUpTo(times, from));
@@ -261,8 +312,9 @@ function axisTime(tick: number, ticks: number[]): string {
 }
 
 /** Marks and the peak. */
-function overlay({ chart, data, cursor }: ChartProps): uPlot.Plugin {
+function overlay(props: ChartProps): uPlot.Plugin {
   const draw = (plot: uPlot) => {
+    const { chart, data, cursor } = props;
     const { ctx } = plot;
     const ratio = uPlot.pxRatio;
     const { left, top, width, height } = plot.bbox;
@@ -323,8 +375,30 @@ function overlay({ chart, data, cursor }: ChartProps): uPlot.Plugin {
 class DotLayer {
   private buttons: { dot: Dot; value: number; button: HTMLButtonElement }[];
 
-  constructor(props: ChartProps, times: number[], values: (number | null)[]) {
-    this.buttons = props.dots.map((dot) => {
+  constructor(
+    private props: ChartProps,
+    private times: number[],
+    private values: (number | null)[],
+  ) {
+    this.buttons = this.made();
+  }
+
+  /** There may be others now. */
+  refill(plot: uPlot): void {
+    const same = (a: Dot, b: Dot) => a.time === b.time && a.who === b.who;
+    const chosen = this.buttons.find(({ button }) => button.classList.contains("chosen"))?.dot;
+    this.buttons.forEach(({ button }) => button.remove());
+    this.buttons = this.made();
+    for (const { dot, button } of this.buttons) {
+      button.classList.toggle("chosen", chosen !== undefined && same(dot, chosen));
+      plot.over.append(button);
+    }
+    this.place(plot);
+  }
+
+  private made(): { dot: Dot; value: number; button: HTMLButtonElement }[] {
+    const { props, times, values } = this;
+    return props.dots.map((dot) => {
       const value = values[lastUpTo(times, dot.time / NS)] ?? 0;
       const label = `Stack of ${dot.who}, ${dot.reason}`;
       const button = make("button", { type: "button", class: "dot", title: label, "aria-label": label });

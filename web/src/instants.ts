@@ -158,7 +158,8 @@ export class Instants {
 
   /** What leads to a group, innermost first. */
   frames(group: number): string[] {
-    const trees = this.trees[0];
+    const every = this.ways.indexOf("stack with every frame");
+    const trees = this.trees[Math.max(0, every)];
     if (!trees) return [];
     const frames: string[] = [];
     for (let node = trees.leaves[group] ?? 0; node > 0; node = trees.parents[node - 1] ?? 0) {

@@ -1,87 +1,194 @@
 // Shows a document: what is to be known first, timelines, who held memory, tables.
 
 import type { Document, Dot } from "./data";
-import { type Host, embedded } from "./host";
-import { chartSection } from "./chart";
+import { type Host, type Part, embedded } from "./host";
+import { type ChartView, chartSection } from "./chart";
 import { Cursor } from "./cursor";
 import { make } from "./dom";
 import { seconds } from "./format";
 import { mapSections } from "./addresses";
-import { outputSection } from "./output";
+import { Live } from "./live";
+import { type OutputView, outputSection } from "./output";
+import { Server } from "./server";
 import { stackList } from "./stack";
-import { tableSection } from "./table";
+import { type TableSection, tableSection } from "./table";
 import { themeButton } from "./theme";
 import { Travel } from "./travel";
 
 const WORDS = { bad: "Problem", doubtful: "Doubt", note: "Note" };
 
-async function show(host: Host, page: HTMLElement): Promise<void> {
-  const data = await host.document();
-  const cursor = new Cursor();
-  page.append(header(data));
-  const main = make("main");
-  const chosen = make("aside", { id: "chosen-stack", "aria-live": "polite", hidden: true });
-  const choose = (dot: Dot) => {
+class Page {
+  private cursor = new Cursor();
+  private title = make("h1");
+  private bar = make("div", { class: "bar-top" }, this.title, themeButton());
+  private facts = make("div");
+  private main = make("main");
+  private list = make("nav", { class: "contents", "aria-label": "Contents" });
+  private chosen = make("aside", { id: "chosen-stack", "aria-live": "polite", hidden: true });
+  private foot = make("footer");
+  private charts = new Map<string, ChartView>();
+  private tables = new Map<string, TableSection>();
+  private output: OutputView | null = null;
+  private travel: Travel | null = null;
+  private maps: HTMLElement[] = [];
+  private isAsked = false;
+  private told = "";
+  private drawn: Promise<unknown> = Promise.resolve();
+
+  constructor(page: HTMLElement, server: Server | null) {
+    // In the page before they are filled: what is drawn has to know its width.
+    page.append(make("header", {}, this.bar, this.facts), this.main, this.foot);
+    if (!server) return;
+    const live = new Live(server, async () => {
+      const { host, version } = await server.latest();
+      await this.show(host);
+      return version;
+    });
+    this.title.after(live.sign);
+  }
+
+  /** Shows what there is now; what was shown before stays where it is. One after the other. */
+  show(host: Host): Promise<void> {
+    const drawn = this.drawn.then(() => this.draw(host));
+    this.drawn = drawn.catch(() => undefined);
+    return drawn;
+  }
+
+  private async draw(host: Host): Promise<void> {
+    const data = await host.document();
+    this.tell(data);
+    const sections = [
+      ...(await this.timelines(host, data)),
+      await this.outputOf(host, data),
+      ...(await this.travels(host, data)),
+      ...this.tablesOf(data),
+    ];
+    this.arrange(sections.filter((section) => section !== null));
+    const whole = host.lines ? "It is served by this machine and asks nothing of any other." : "This file is complete in itself and asks nothing of any network.";
+    this.foot.textContent = `Made by ${data.program}. ${whole}`;
+  }
+
+  private tell(data: Document): void {
+    const { source, command, summary, origin, findings } = data;
+    const told = JSON.stringify({ source, command, summary, origin, findings });
+    if (told === this.told) return;
+    this.told = told;
+    this.title.textContent = source.split("/").pop() || source;
+    this.title.title = source;
+    this.facts.replaceChildren(...facts(data));
+  }
+
+  private async timelines(host: Host, data: Document): Promise<HTMLElement[]> {
+    const sections: HTMLElement[] = [];
+    for (const [at, chart] of data.charts.entries()) {
+      const id = `chart-${at}`;
+      const dots = chart.dots ? data.dots : [];
+      let view = this.charts.get(id);
+      if (!view || !(await view.update({ host, data, chart, dots }))) {
+        const choose = (dot: Dot) => this.choose(data, dot);
+        const next = await chartSection({ host, data, chart, id, cursor: this.cursor, dots, choose });
+        view?.element.replaceWith(next.element);
+        view = next;
+      }
+      this.charts.set(id, view);
+      sections.push(view.element);
+      if (chart.dots) sections.push(this.chosen);
+    }
+    return sections;
+  }
+
+  private choose(data: Document, dot: Dot): void {
     const when = seconds(dot.time / 1e9, data.span / 1e9);
-    const close = make("button", { type: "button", click: () => (chosen.hidden = true) }, "Close");
-    chosen.replaceChildren(make("h3", {}, `${dot.who}, ${when} (${dot.reason})`), close, stackList(data, dot.stack));
-    chosen.hidden = false;
-  };
-  // In the page before they are filled: what is drawn has to know its width.
-  page.append(main);
-  for (const [at, chart] of data.charts.entries()) {
-    const dots = chart.dots ? data.dots : [];
-    main.append(await chartSection({ host, data, chart, id: `chart-${at}`, cursor, dots, choose }));
-    if (chart.dots) main.append(chosen);
+    const close = make("button", { type: "button", click: () => (this.chosen.hidden = true) }, "Close");
+    this.chosen.replaceChildren(make("h3", {}, `${dot.who}, ${when} (${dot.reason})`), close, stackList(data, dot.stack));
+    this.chosen.hidden = false;
   }
-  if (data.output) main.append(await outputSection(host, data.output, cursor));
-  if (data.moments) {
-    const part = { moments: data.moments, strings: data.strings, numbers: host.numbers };
-    const travel = await Travel.begin(host, data, part, cursor);
-    main.append(travel.element, ...(await mapSections(data, part, travel.kept, cursor)));
+
+  private async outputOf(host: Host, { output }: Document): Promise<HTMLElement | null> {
+    if (!output) return null;
+    if (this.output) await this.output.update(host, output);
+    else this.output = await outputSection(host, output, this.cursor);
+    return this.output.element;
   }
-  for (const table of data.tables) if (!table.still || !data.moments) main.append(tableSection(data, table));
-  page.append(make("footer", {}, `Made by ${data.program}. This file is complete in itself and asks nothing of any network.`));
-  contents(main);
-  document.documentElement.dataset.ready = "true";
+
+  private async travels(host: Host, data: Document): Promise<HTMLElement[]> {
+    if (data.moments) {
+      const part = { moments: data.moments, strings: data.strings, numbers: host.numbers };
+      if (this.travel) await this.travel.keep(host, data, part);
+      else this.travel = await Travel.begin(host, data, part, this.cursor);
+      this.maps = await mapSections(data, part, this.travel.kept, this.cursor);
+    } else if (host.moments && !this.travel) this.travelLater(host, data);
+    return this.travel ? [this.travel.element, ...this.maps] : [];
+  }
+
+  /** No instants are kept yet: the first one that somebody picks begins. */
+  private travelLater(host: Host, data: Document): void {
+    if (this.isAsked || data.charts[0]?.title !== "Live bytes") return;
+    this.isAsked = true;
+    this.cursor.onPick((time) => {
+      if (this.travel) return;
+      const begin = async (part: Part) => {
+        if (this.travel) return;
+        this.travel = await Travel.begin(host, data, part, this.cursor);
+        const charts = [...this.charts.values()];
+        (this.output?.element ?? charts[charts.length - 1]?.element)?.after(this.travel.element);
+      };
+      host.moments?.([Math.round(time)]).then(begin, () => undefined);
+    });
+  }
+
+  private tablesOf(data: Document): HTMLElement[] {
+    const wanted = data.tables.filter(({ still }) => !still || !data.moments);
+    return wanted.map((table) => {
+      const known = this.tables.get(table.id);
+      if (known) known.update(data, table);
+      const section = known ?? tableSection(data, table);
+      this.tables.set(table.id, section);
+      return section.element;
+    });
+  }
+
+  /** Puts sections into their order and touches those only that are elsewhere. */
+  private arrange(sections: HTMLElement[]): void {
+    const wanted = [this.list, ...sections];
+    for (const old of [...this.main.children]) if (!wanted.includes(old as HTMLElement)) old.remove();
+    wanted.forEach((section, at) => {
+      const there = this.main.children[at];
+      if (there !== section) this.main.insertBefore(section, there ?? null);
+    });
+    const links = sections.filter(({ id, tagName }) => id && tagName === "SECTION");
+    const names = links.map(({ id }) => id).join();
+    if (this.list.dataset.names === names) return;
+    this.list.dataset.names = names;
+    this.list.replaceChildren(...links.map((section) => make("a", { href: `#${section.id}` }, section.querySelector("h2")?.textContent ?? section.id)));
+  }
 }
 
-function header(data: Document): HTMLElement {
+function facts(data: Document): HTMLElement[] {
   const [first, ...rest] = data.summary;
-  const name = data.source.split("/").pop() || data.source;
-  const head = make(
-    "header",
-    {},
-    make("div", { class: "bar-top" }, make("h1", { title: data.source }, name), themeButton()),
-    data.command ? make("p", { class: "command" }, data.command) : null,
-    make("p", { class: "lead" }, first ?? ""),
-  );
-  for (const sentence of rest) head.append(make("p", {}, sentence));
-  if (data.origin) head.append(make("p", { class: "note" }, `Times count from ${data.origin}.`));
+  const facts: HTMLElement[] = data.command ? [make("p", { class: "command" }, data.command)] : [];
+  facts.push(make("p", { class: "lead" }, first ?? ""), ...rest.map((sentence) => make("p", {}, sentence)));
+  if (data.origin) facts.push(make("p", { class: "note" }, `Times count from ${data.origin}.`));
   if (data.findings.length > 0) {
     const list = make("ul", { class: "findings", "aria-label": "Findings" });
     for (const { level, text } of data.findings) {
       list.append(make("li", { class: level }, make("strong", {}, WORDS[level]), make("span", {}, text)));
     }
-    head.append(list);
+    facts.push(list);
   }
-  return head;
-}
-
-/** Links to all sections. */
-function contents(main: HTMLElement): void {
-  const list = make("nav", { class: "contents", "aria-label": "Contents" });
-  for (const section of main.querySelectorAll("section")) {
-    list.append(make("a", { href: `#${section.id}` }, section.querySelector("h2")?.textContent ?? section.id));
-  }
-  main.prepend(list);
+  return facts;
 }
 
 const page = document.getElementById("page");
 if (page) {
-  show(embedded, page).catch((error: unknown) => {
-    const what = error instanceof Error ? error.message : String(error);
-    page.append(make("p", { class: "failed", role: "alert" }, `This page cannot be shown: ${what}`));
-    document.documentElement.dataset.ready = "failed";
-  });
+  const server = Server.behind();
+  const shown = new Page(page, server).show(server?.first() ?? embedded);
+  shown.then(
+    () => (document.documentElement.dataset.ready = "true"),
+    (error: unknown) => {
+      const what = error instanceof Error ? error.message : String(error);
+      page.append(make("p", { class: "failed", role: "alert" }, `This page cannot be shown: ${what}`));
+      document.documentElement.dataset.ready = "failed";
+    },
+  );
 }

@@ -6,16 +6,39 @@ import { type Cursor, lastUpTo } from "./cursor";
 import { make, section } from "./dom";
 import { duration } from "./format";
 
-export async function outputSection(host: Host, output: Output, cursor: Cursor): Promise<HTMLElement> {
-  const [times, streams] = await Promise.all([host.numbers(output.times), host.numbers(output.streams)]);
+/** Output that can be told of more. */
+export interface OutputView {
+  element: HTMLElement;
+  update(host: Host, output: Output): Promise<void>;
+}
+
+export async function outputSection(host: Host, output: Output, cursor: Cursor): Promise<OutputView> {
+  let times = new Float64Array();
   const pane = make("div", { class: "output", tabindex: 0, role: "log", "aria-live": "off", "aria-label": "Output" });
-  const lines = output.lines.map((text, at) => {
-    if (at === output.gap) pane.append(make("p", { class: "gap" }, "… lines are left out here …"));
-    const time = make("span", { class: "when" }, `+${duration(times[at] ?? 0)}`);
-    const line = make("p", { class: streams[at] === 2 ? "stderr" : "stdout" }, time, make("span", {}, text));
-    pane.append(line);
-    return line;
-  });
+  let lines: HTMLElement[] = [];
+  let shown: Output | null = null;
+  const update = async (host: Host, output: Output) => {
+    const [at, streams] = await Promise.all([host.numbers(output.times), host.numbers(output.streams)]);
+    times = at as Float64Array<ArrayBuffer>;
+    // Who reads the last line wants to read the next.
+    const isAtEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 4;
+    const before = shown;
+    const grew = before?.gap === null && output.gap === null && before.lines.every((line, at) => line === output.lines[at]);
+    if (!grew) {
+      pane.replaceChildren();
+      lines = [];
+    }
+    for (let at = lines.length; at < output.lines.length; at++) {
+      if (at === output.gap) pane.append(make("p", { class: "gap" }, "… lines are left out here …"));
+      const time = make("span", { class: "when" }, `+${duration(times[at] ?? 0)}`);
+      const line = make("p", { class: streams[at] === 2 ? "stderr" : "stdout" }, time, make("span", {}, output.lines[at] ?? ""));
+      pane.append(line);
+      lines.push(line);
+    }
+    if (isAtEnd && before) pane.scrollTop = pane.scrollHeight;
+    shown = output;
+    note.textContent = `${output.note} Point at a timeline to see what was written then.`;
+  };
   let current: HTMLElement | undefined;
   cursor.follow((time) => {
     const line = lines[lastUpTo(times, time)];
@@ -27,5 +50,7 @@ export async function outputSection(host: Host, output: Output, cursor: Cursor):
     // Only the pane moves, never the page.
     pane.scrollTop = line.offsetTop - pane.clientHeight / 2;
   });
-  return section("output", "Output", `${output.note} Point at a timeline to see what was written then.`, pane);
+  const note = make("p", { class: "note" });
+  await update(host, output);
+  return { element: section("output", "Output", "", note, pane), update };
 }

@@ -10,8 +10,26 @@ const PAGE = 15;
 const SEARCHED = 12;
 const FIGURES = ["bytes", "change", "count", "share", "duration", "time", "number"];
 
-export function tableSection(data: Document, table: Table): HTMLElement {
-  return section(table.id, table.title, table.note, tableView(data, table));
+/** A table that can be told of more. */
+export interface TableSection {
+  element: HTMLElement;
+  update(data: Document, table: Table): void;
+}
+
+export function tableSection(data: Document, table: Table): TableSection {
+  const view = new TableView(data, table);
+  const note = make("p", { class: "note", hidden: table.note === "" }, table.note);
+  let shown = JSON.stringify(table);
+  const update = (data: Document, table: Table) => {
+    // What has not changed is not touched: somebody may be reading it.
+    const next = JSON.stringify(table);
+    if (next === shown) return;
+    shown = next;
+    note.textContent = table.note;
+    note.hidden = table.note === "";
+    view.refresh(data, table);
+  };
+  return { element: section(table.id, table.title, "", note, view.element), update };
 }
 
 export function tableView(data: Document, table: Table): HTMLElement {
@@ -62,6 +80,15 @@ export class TableView {
       this.fillHead();
     }
     this.box.hidden = table.rows.length < SEARCHED && this.search === "";
+    this.update();
+  }
+
+  /** Shows what there is now, as much of it as before. */
+  refresh(data: Document, table: Table): void {
+    const { shown } = this;
+    this.data = data;
+    this.replace(table);
+    this.shown = shown;
     this.update();
   }
 

@@ -40,7 +40,7 @@ export class Travel {
   private constructor(
     private host: Host,
     private data: Document,
-    readonly kept: Instants,
+    public kept: Instants,
     private cursor: Cursor,
   ) {
     const { moments } = kept.part;
@@ -72,6 +72,11 @@ export class Travel {
       void this.go(time);
     });
     this.show();
+  }
+
+  /** More instants are kept now. */
+  async keep(host: Host, data: Document, part: Part): Promise<void> {
+    [this.host, this.data, this.kept] = [host, data, await Instants.load(part)];
   }
 
   private tools(): HTMLElement {

@@ -2,7 +2,7 @@
 //
 // A page fails its test by any error or warning on the console, any dialog and any request beyond `reachable`.
 
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -39,6 +39,11 @@ class Desk {
   /** Runs the program, returns what it printed. */
   run(...args) {
     return execFileSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], maxBuffer: 1 << 28 });
+  }
+
+  /** Starts the program and leaves it running; whoever starts it ends it. */
+  start(...args) {
+    return spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
   }
 
   json(...args) {

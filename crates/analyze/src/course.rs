@@ -7,6 +7,7 @@
 //! Every group keeps the extremes of its own intervals; the sum keeps its own, each with the values of all
 //! groups at that instant, so that parts always add up.
 
+mod by_place;
 mod by_space;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::usage::UsagePoint;
 use crate::usage::reduce::{Reducer, Timed};
 
+pub use by_place::{Place, PlaceCourseFold};
 pub use by_space::{SpaceCourseFold, SpaceCourses};
 
 /// Values of all groups at an instant.

@@ -26,6 +26,8 @@
 pub mod block;
 pub mod change;
 pub mod course;
+pub mod diff;
+pub mod flame;
 pub mod fold;
 pub mod fragmentation;
 pub mod growth;
@@ -39,6 +41,7 @@ pub mod merge;
 pub mod moments;
 pub mod narrow;
 pub mod overlay;
+pub mod paths;
 pub mod run;
 pub mod scopes;
 pub mod series;
@@ -46,15 +49,24 @@ pub mod site;
 pub mod stats;
 pub mod usage;
 pub mod watermark;
+pub mod weights;
 
+mod calls;
 mod describe;
 mod json;
 mod loglinear;
 mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
+pub use calls::folded_text;
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
-pub use course::{CourseFold, Courses, GroupCourse, Moment, SpaceCourseFold, SpaceCourses};
+pub use course::{
+    CourseFold, Courses, GroupCourse, Moment, Place, PlaceCourseFold, SpaceCourseFold, SpaceCourses,
+};
+pub use diff::{
+    Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
+};
+pub use flame::{Direction, Flame, FlameNode, FlameOf, StackCounts};
 pub use fold::{End, Fold, Pass};
 pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
 pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
@@ -73,9 +85,10 @@ pub use narrow::Narrow;
 pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
 };
+pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use run::{
-    CgroupMemory, DeviceMemory, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory, RunFold,
-    RunMemory,
+    CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
+    ProcessNow, RunFold, RunMemory, RunNow,
 };
 pub use scopes::{ScopePaths, ScopeRoles};
 pub use series::{SampleSeries, SeriesFold};
@@ -83,3 +96,4 @@ pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};
+pub use weights::{Otherwise, SplitBy, Weight, WeightOrigin, WeightRow, Weights, WeightsFold};

@@ -16,6 +16,7 @@
 //!
 //! A process that replaces its program becomes another subject and stays the same process here.
 
+mod now;
 mod process;
 mod result;
 mod stack;
@@ -23,9 +24,9 @@ mod stack;
 use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
-use rustc_hash::FxHashMap;
 
-use process::{Instant, Observed};
+pub use now::{DeviceNow, ProcessNow, RunNow};
+use process::{Instant, Roll};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
 pub use stack::{PeakStack, PeakStackFold};
 
@@ -46,8 +47,7 @@ pub struct Mark {
 /// instant and marked as a bound.
 #[derive(Clone, Debug)]
 pub struct RunFold {
-    observed: Vec<Observed>,
-    of_subject: FxHashMap<u64, usize>,
+    roll: Roll,
     /// What is summed.
     summed: SubjectKind,
     /// Ends of what is observed, in order, and how many of them have passed.
@@ -97,19 +97,11 @@ struct Phase {
 impl RunFold {
     /// Starts with what was observed and the marks in between.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, mut marks: Vec<Mark>) -> Self {
-        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
-        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-        let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        let (observed, of_subject) = process::observed(subjects);
-        let end = |(at, one): (usize, &Observed)| one.end_ns.map(|end_ns| (end_ns, at));
-        let mut ends: Vec<(i64, usize)> = observed.iter().enumerate().filter_map(end).collect();
-        ends.sort_unstable();
         marks.sort_by_key(|mark| mark.time_ns);
-        Self {
-            observed,
-            of_subject,
-            summed,
-            ends,
+        let mut fold = Self {
+            roll: Roll::default(),
+            summed: SubjectKind::Job,
+            ends: Vec::new(),
             ended: 0,
             phases: vec![Phase::default(); marks.len() + 1],
             marks,
@@ -123,7 +115,59 @@ impl RunFold {
             peak: Peak::default(),
             span: None,
             unknown: 0,
+        };
+        fold.learn(subjects);
+        fold
+    }
+
+    /// Learns what is known of subjects by now: those that are new, new programs of processes, ends. For
+    /// who follows a recording; to be told before the samples of new subjects.
+    pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
+        let before: Vec<Option<i64>> = self.roll.observed.iter().map(|one| one.end_ns).collect();
+        self.roll.learn(subjects);
+        for at in 0..self.roll.observed.len() {
+            let known = before.get(at).copied().flatten();
+            if self.roll.observed[at].end_ns != known {
+                self.change_end(at, known);
+            }
         }
+        let summed = summed(subjects);
+        if summed != self.summed {
+            self.summed = summed;
+            let counts = self.roll.observed.iter().filter(|one| one.kind == summed && !one.is_over);
+            self.sum = counts.fold(0, |sum, one| sum.saturating_add(one.last(Metric::Rss)));
+        }
+    }
+
+    /// The end of something became known, or was that of an earlier program.
+    fn change_end(&mut self, at: usize, known: Option<i64>) {
+        self.ends.retain({
+            let (mut place, ended) = (0, self.ended);
+            move |end| {
+                place += 1;
+                place <= ended || Some(end.0) != known || end.1 != at
+            }
+        });
+        let one = &mut self.roll.observed[at];
+        if let Some(end_ns) = one.end_ns {
+            let ahead = self.ends[self.ended..].partition_point(|end| *end < (end_ns, at));
+            self.ends.insert(self.ended + ahead, (end_ns, at));
+        }
+        if std::mem::replace(&mut one.is_over, false) {
+            if one.kind == self.summed {
+                self.sum = self.sum.saturating_add(one.last(Metric::Rss));
+            }
+            if one.kind == SubjectKind::Process && one.last(Metric::Rss) > 0 {
+                self.holders.insert(at);
+            }
+        }
+    }
+
+    /// A phase ends and the next begins, after all samples and marks so far.
+    pub fn mark(&mut self, mark: Mark) {
+        let latest_ns = self.marks.last().map_or(mark.time_ns, |last| last.time_ns.max(mark.time_ns));
+        self.marks.push(Mark { time_ns: latest_ns, ..mark });
+        self.phases.push(Phase::default());
     }
 
     /// Takes in more samples.
@@ -134,7 +178,7 @@ impl RunFold {
     }
 
     fn add(&mut self, row: &SampleRow) {
-        let Some(&at) = self.of_subject.get(&row.subject) else {
+        let Some(&at) = self.roll.of_subject.get(&row.subject) else {
             self.unknown += 1;
             return;
         };
@@ -142,7 +186,7 @@ impl RunFold {
             self.settle();
             self.go_to(row.time_ns);
         }
-        let one = &mut self.observed[at];
+        let one = &mut self.roll.observed[at];
         if one.is_over {
             return;
         }
@@ -180,7 +224,7 @@ impl RunFold {
     /// A new instant: those who ended before it hold nothing any more.
     fn go_to(&mut self, time_ns: i64) {
         while let Some((_, at)) = self.ends.get(self.ended).filter(|(end_ns, _)| *end_ns < time_ns) {
-            let one = &mut self.observed[*at];
+            let one = &mut self.roll.observed[*at];
             one.is_over = true;
             if one.kind == self.summed {
                 self.sum = self.sum.saturating_sub(one.last(Metric::Rss));
@@ -198,7 +242,7 @@ impl RunFold {
         let Some(time_ns) = self.now_ns.take() else { return };
         if self.sum > self.peak.seen_bytes {
             self.peak.seen_bytes = self.sum;
-            let rss = |at: &usize| (*at, self.observed[*at].last(Metric::Rss));
+            let rss = |at: &usize| (*at, self.roll.observed[*at].last(Metric::Rss));
             self.peak.holders.clear();
             self.peak.holders.extend(self.holders.iter().map(rss));
         }
@@ -211,13 +255,13 @@ impl RunFold {
         self.reached(self.sum, time_ns);
         let instant = Instant { time_ns, sum: self.sum };
         for at in self.moved.drain(..) {
-            self.observed[at].saw(instant);
+            self.roll.observed[at].saw(instant);
         }
         let mut risen = std::mem::take(&mut self.risen);
         risen.sort_unstable();
         risen.dedup();
         for at in risen {
-            for (bytes, time_ns) in self.observed[at].unseen(instant).into_iter().flatten() {
+            for (bytes, time_ns) in self.roll.observed[at].unseen(instant).into_iter().flatten() {
                 self.reached(bytes, time_ns);
             }
         }
@@ -268,9 +312,11 @@ impl RunFold {
     pub fn merge(&mut self, mut other: Self) {
         self.complete();
         other.complete();
-        let offset = self.observed.len();
-        self.observed.append(&mut other.observed);
-        self.of_subject.extend(other.of_subject.into_iter().map(|(subject, at)| (subject, at + offset)));
+        let offset = self.roll.observed.len();
+        self.roll.observed.append(&mut other.roll.observed);
+        self.roll
+            .of_subject
+            .extend(other.roll.of_subject.into_iter().map(|(subject, at)| (subject, at + offset)));
         self.peak.merge(&other.peak);
         let covered = |span: Option<(i64, i64)>| span.into_iter().flat_map(|(from, to)| [from, to]);
         let times = || covered(self.span).chain(covered(other.span));
@@ -301,6 +347,13 @@ impl RunFold {
         whole.complete();
         result::result(&whole, limit.unwrap_or(usize::MAX))
     }
+}
+
+/// What is added up: whatever stands for most.
+fn summed(subjects: &BTreeMap<u64, SubjectRow>) -> SubjectKind {
+    let has = |kind| subjects.values().any(|subject| subject.kind == kind);
+    let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
+    preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job)
 }
 
 impl Peak {

@@ -35,6 +35,9 @@ impl ScopeRoles {
     }
 }
 
+/// Names of a path; scopes that are deeper count as the one around them.
+const MOST_DEEP: u32 = 64;
+
 /// Scopes by the names that lead to them, so that the thousandth turn of a loop is the same as the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScopePaths {
@@ -42,6 +45,8 @@ pub struct ScopePaths {
     paths: FxHashMap<u64, u32>,
     /// The path around each, and its innermost name.
     names: Vec<(u32, String)>,
+    /// How many names each has.
+    depths: Vec<u32>,
     known: FxHashMap<(u32, String), u32>,
 }
 
@@ -49,9 +54,15 @@ impl ScopePaths {
     /// Remembers a scope that was entered inside another, which was entered before; 0 is none.
     pub fn add(&mut self, scope: u64, parent: u64, name: &str) {
         let around = self.path(parent);
-        let names = &mut self.names;
+        let depth = around.checked_sub(1).map_or(1, |at| self.depths[at as usize] + 1);
+        if depth > MOST_DEEP {
+            self.paths.insert(scope, around);
+            return;
+        }
+        let (names, depths) = (&mut self.names, &mut self.depths);
         let path = *self.known.entry((around, name.to_owned())).or_insert_with_key(|key| {
             names.push(key.clone());
+            depths.push(depth);
             names.len() as u32
         });
         self.paths.insert(scope, path);
@@ -93,6 +104,10 @@ mod tests {
         assert_eq!(paths.path(2), paths.path(3));
         assert_ne!(paths.path(2), paths.path(4));
         assert_eq!(paths.names(paths.path(3)), ["epoch", "step"]);
-        assert_eq!((paths.path(0), paths.path(99), paths.names(0).len()), (0, 0, 0));
+        for scope in 5..200 {
+            paths.add(scope, scope - 1, "deeper");
+        }
+        assert_eq!(paths.names(paths.path(199)).len(), 64);
+        assert_eq!((paths.path(0), paths.path(999), paths.names(0).len()), (0, 0, 0));
     }
 }

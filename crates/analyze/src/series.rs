@@ -45,15 +45,25 @@ pub struct SeriesFold {
     ended: usize,
     /// By subject, 0 for sums, and number of the metric.
     lines: BTreeMap<(u64, u8), Line>,
+    window: Window,
     now_ns: Option<i64>,
     /// Sums that moved at this instant.
     moved: Vec<Metric>,
+}
+
+/// Points outside of these instants are left out, but for what holds when they begin.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from_ns: i64,
+    to_ns: i64,
 }
 
 #[derive(Clone, Debug)]
 struct Line {
     metric: Metric,
     latest: Option<u64>,
+    /// The value that holds when the window opens, as long as no point is in it.
+    held: Option<UsagePoint>,
     points: Reducer,
     peak: (u64, i64),
 }
@@ -72,26 +82,55 @@ fn lines_of(subjects: &BTreeMap<u64, SubjectRow>) -> BTreeMap<u64, (u64, Subject
 impl SeriesFold {
     /// Starts lines of at most `limit` points each.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, limit: usize) -> Self {
-        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
-        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-        let summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        let lines_of = lines_of(subjects);
-        // A program that was replaced is no end of its process.
-        let is_last =
-            |one: &&SubjectRow| lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
-        let end = |one: &SubjectRow| one.end_ns.map(|end_ns| (end_ns, one.subject));
-        let mut ends: Vec<(i64, u64)> = subjects.values().filter(is_last).filter_map(end).collect();
-        ends.sort_unstable();
-        Self {
+        let mut fold = Self {
             limit,
-            summed,
-            lines_of,
-            ends,
+            summed: SubjectKind::Job,
+            lines_of: BTreeMap::new(),
+            ends: Vec::new(),
             ended: 0,
             lines: BTreeMap::new(),
+            window: Window { from_ns: i64::MIN, to_ns: i64::MAX },
             now_ns: None,
             moved: Vec::new(),
+        };
+        fold.learn(subjects);
+        fold
+    }
+
+    /// Has lines keep what lies between two instants only; their peaks stay those of everything.
+    #[must_use]
+    pub fn within(self, from_ns: i64, to_ns: i64) -> Self {
+        Self { window: Window { from_ns, to_ns }, ..self }
+    }
+
+    /// Learns what is known of subjects by now; for who follows a recording, to be told before the samples
+    /// of new subjects.
+    pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
+        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
+        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
+        self.summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
+        let before = std::mem::replace(&mut self.lines_of, lines_of(subjects));
+        for (subject, (line, _)) in &self.lines_of {
+            // The line goes on under the number of the new program.
+            let known = before.get(subject).map(|(known, _)| *known).filter(|known| known != line);
+            let metrics =
+                known.map(|known| DRAWN.map(|metric| ((known, metric as u8), (*line, metric as u8))));
+            for (from, to) in metrics.into_iter().flatten() {
+                if let Some(moved) = self.lines.remove(&from) {
+                    self.lines.insert(to, moved);
+                }
+            }
         }
+        // A program that was replaced is no end of its process.
+        let is_last =
+            |one: &&SubjectRow| self.lines_of.get(&one.subject).is_some_and(|(last, _)| *last == one.subject);
+        let end = |one: &SubjectRow| one.end_ns.map(|end_ns| (end_ns, one.subject));
+        let mut ends: Vec<(i64, u64)> = subjects.values().filter(is_last).filter_map(end).collect();
+        let passed = &self.ends[..self.ended];
+        ends.retain(|end| !passed.contains(end));
+        ends.sort_unstable();
+        self.ends.truncate(self.ended);
+        self.ends.append(&mut ends);
     }
 
     /// Takes in more samples.
@@ -117,7 +156,8 @@ impl SeriesFold {
     }
 
     fn set(&mut self, subject: u64, kind: SubjectKind, metric: Metric, time_ns: i64, value: u64) {
-        let before = self.line(subject, metric).put(time_ns, value);
+        let window = self.window;
+        let before = self.line(subject, metric).put(time_ns, value, window);
         if kind == self.summed {
             let sum = self.line(0, metric);
             sum.latest = Some(sum.latest.unwrap_or(0).saturating_sub(before).saturating_add(value));
@@ -141,10 +181,11 @@ impl SeriesFold {
     /// All samples of an instant are in: the sums count.
     fn settle(&mut self) {
         let Some(time_ns) = self.now_ns.take() else { return };
+        let window = self.window;
         for metric in std::mem::take(&mut self.moved) {
             let sum = self.line(0, metric);
             let value = sum.latest.unwrap_or(0);
-            sum.put(time_ns, value);
+            sum.put(time_ns, value, window);
         }
     }
 
@@ -153,6 +194,7 @@ impl SeriesFold {
         self.lines.entry((subject, metric as u8)).or_insert_with(|| Line {
             metric,
             latest: None,
+            held: None,
             points: Reducer::new(limit),
             peak: (0, 0),
         })
@@ -164,6 +206,9 @@ impl SeriesFold {
         whole.settle();
         for (end_ns, subject) in whole.ends.split_off(whole.ended) {
             whole.end(subject, end_ns);
+        }
+        for line in whole.lines.values_mut() {
+            line.open();
         }
         let series = |((subject, _), line): (&(u64, u8), &Line)| SampleSeries {
             subject: (*subject != 0).then_some(*subject),
@@ -179,12 +224,27 @@ impl SeriesFold {
 
 impl Line {
     /// Takes the next value and returns the one before.
-    fn put(&mut self, time_ns: i64, value: u64) -> u64 {
+    fn put(&mut self, time_ns: i64, value: u64, window: Window) -> u64 {
         if value > self.peak.0 {
             self.peak = (value, time_ns);
         }
-        self.points.push(UsagePoint { time_ns, live_bytes: value });
+        if time_ns < window.from_ns {
+            self.held = Some(UsagePoint { time_ns: window.from_ns, live_bytes: value });
+        } else if time_ns <= window.to_ns {
+            if time_ns == window.from_ns {
+                self.held = None;
+            }
+            self.open();
+            self.points.push(UsagePoint { time_ns, live_bytes: value });
+        }
         self.latest.replace(value).unwrap_or(0)
+    }
+
+    /// The window is open: what holds when it does is its first point.
+    fn open(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.points.push(held);
+        }
     }
 }
 
@@ -243,6 +303,26 @@ mod tests {
             (Some(2), vec![(10, 5), (20, 8), (30, 0), (40, 0)])
         );
         assert_eq!(points(&lines[0]), [(10, 5), (20, 8), (30, 0), (40, 0)]);
+    }
+
+    #[test]
+    fn what_is_learned_bit_by_bit_is_what_was_known_at_once() {
+        let all: BTreeMap<_, _> = [subject(1, None), subject(2, Some(30)), subject(3, Some(35))]
+            .map(|(id, row)| (id, SubjectRow { number: id.min(2), start_ns: Some(3), ..row }))
+            .into();
+        let rows = [row(10, 1, 5), row(20, 2, 8), row(25, 3, 7), row(40, 1, 6)];
+        let mut whole = SeriesFold::new(&all, 100);
+        whole.update(&rows);
+        let mut growing = SeriesFold::new(&BTreeMap::new(), 100);
+        for (count, one) in (1..).zip(&rows) {
+            let known = all.iter().take(count).map(|(id, row)| {
+                let end_ns = row.end_ns.filter(|end_ns| *end_ns < one.time_ns);
+                (*id, SubjectRow { end_ns, ..row.clone() })
+            });
+            growing.learn(&known.collect());
+            growing.update(&[*one]);
+        }
+        assert_eq!(growing.finish(), whole.finish());
     }
 
     #[test]

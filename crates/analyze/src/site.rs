@@ -217,7 +217,7 @@ impl SiteRules {
         names.find(|name| !handing_on(name)).or(innermost).unwrap_or(NO_MODULE).to_owned()
     }
 
-    fn is_runtime(&self, frame: &Frame, tables: &Tables) -> bool {
+    pub(crate) fn is_runtime(&self, frame: &Frame, tables: &Tables) -> bool {
         let function = without_return_type(tables.string(frame.function));
         let file = tables.string(frame.file);
         let module = tables.string(frame.module);

@@ -124,6 +124,14 @@ impl WatermarkFold {
         }
     }
 
+    /// The instant that was asked for, once the first event is known.
+    pub(crate) fn asked_ns(&self) -> Option<i64> {
+        match self.at {
+            At::Peak => None,
+            At::Ahead(at_ns) | At::Passed(at_ns) => Some(at_ns),
+        }
+    }
+
     /// The blocks of a tally that were live at the mark, largest first.
     pub(crate) fn marked<'a>(&'a self, tally: u8, end: &'a End<'_>) -> Vec<&'a Block> {
         let mark = &self.marks[usize::from(tally)];
@@ -186,10 +194,7 @@ impl Fold for WatermarkFold {
             peak_bytes: level.peak_bytes,
             peak_time_ns: level.peak_time_ns,
             peak_blocks: level.peak_blocks,
-            at_ns: match self.at {
-                At::Peak => None,
-                At::Ahead(at_ns) | At::Passed(at_ns) => Some(at_ns),
-            },
+            at_ns: self.asked_ns(),
             reported_bytes: blocks.iter().fold(0, |sum, block| block.bytes.saturating_add(sum)),
             reported_blocks: blocks.len() as u64,
             blocks: listed.iter().map(|block| describe.info(block)).collect(),

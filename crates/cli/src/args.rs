@@ -29,6 +29,8 @@ Examples:
   floodmark watermark memory_log.dev0.csv      See who held memory at the peak
   floodmark leaks memory_log.dev0.csv          List what was never freed
   floodmark fragmentation memory_log.dev0.csv  See how free memory is strewn among blocks
+  floodmark flame run.flood -o peak.svg        Draw who held memory at the peak
+  floodmark diff before.flood after.flood      See what changed between two runs
   floodmark plot run.flood -o memory.svg       Draw memory over time
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
   floodmark replay memory_log.dev0.csv         Try other allocators on it
@@ -50,6 +52,9 @@ pub(crate) struct GlobalArgs {
     /// Print what is being read and how long it took
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
+    /// Write remarks to this file, for whoever shows them later
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) words: Option<PathBuf>,
 }
 
 /// When to use colors.
@@ -69,6 +74,7 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     Run(commands::run::RunArgs),
     Attach(commands::attach::AttachArgs),
+    Top(commands::top::TopArgs),
     Import(commands::import::ImportArgs),
     Stats(commands::stats::StatsArgs),
     Watermark(commands::watermark::WatermarkArgs),
@@ -78,8 +84,11 @@ pub(crate) enum Command {
     Fragmentation(commands::fragmentation::FragmentationArgs),
     Check(commands::check::CheckArgs),
     Replay(commands::replay::ReplayArgs),
+    Flame(commands::flame::FlameArgs),
+    Diff(commands::diff::DiffArgs),
     Plot(commands::plot::PlotArgs),
     Report(commands::report::ReportArgs),
+    Serve(commands::serve::ServeArgs),
     Read(commands::read::ReadArgs),
     Export(commands::export::ExportArgs),
     Info(commands::info::InfoArgs),

@@ -3,7 +3,9 @@
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod diff;
 pub(crate) mod export;
+pub(crate) mod flame;
 pub(crate) mod fragmentation;
 pub(crate) mod import;
 pub(crate) mod info;
@@ -17,7 +19,9 @@ pub(crate) mod repair;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod watermark;
 
@@ -32,6 +36,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
     match command {
         Command::Run(args) => args.run(printer),
         Command::Attach(args) => args.run(printer),
+        Command::Top(args) => args.run(printer),
         Command::Import(args) => args.run(printer),
         Command::Stats(args) => args.run(printer),
         Command::Watermark(args) => args.run(printer),
@@ -41,8 +46,11 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Fragmentation(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
+        Command::Flame(args) => args.run(printer),
+        Command::Diff(args) => args.run(printer),
         Command::Plot(args) => args.run(printer),
         Command::Report(args) => args.run(printer),
+        Command::Serve(args) => args.run(printer),
         Command::Read(args) => args.run(printer),
         Command::Export(args) => args.run(printer),
         Command::Info(args) => args.run(printer),

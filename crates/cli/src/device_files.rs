@@ -16,15 +16,7 @@ use floodmark_event::{EventBatch, ProcessId};
 use floodmark_store::{Error, Losses};
 
 use crate::error::hinted;
-
-/// Whether files that are there already may be replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overwrite {
-    /// They stay.
-    No,
-    /// They go.
-    Yes,
-}
+use crate::whole_file::{Overwrite, refuse_existing};
 
 /// A log that is being written.
 struct Log {
@@ -152,13 +144,6 @@ fn remove(path: Option<&Path>) {
         // Whatever failed before is what the user needs to know.
         let _ = fs::remove_file(path);
     }
-}
-
-fn refuse_existing(path: &Path, overwrite: Overwrite) -> Result<()> {
-    if overwrite == Overwrite::No && path != Path::new("-") && path.exists() {
-        return Err(Error::Exists { path: path.to_owned() }.into());
-    }
-    Ok(())
 }
 
 /// Puts `.devN` before the extension of a file.

@@ -1,10 +1,8 @@
 //! How a picture looks and where it goes: options that commands which draw share.
 
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_event::units::format_bytes;
 use floodmark_view::plain;
@@ -13,6 +11,7 @@ use floodmark_view::plot::{Figure, LegendPlace, Props, Shade, Size, arrange, htm
 
 use crate::error::hinted;
 use crate::printer::Printer;
+use crate::whole_file::{self, Overwrite};
 
 /// How a picture looks and where it goes.
 #[derive(Args, Clone, Debug)]
@@ -147,10 +146,10 @@ impl Picture {
             return printer.data(&terminal::text(&self.figure, &printer.layout(None)));
         };
         let bytes = self.bytes(args.format(output)?)?;
-        if output == Path::new("-") {
-            return std::io::stdout().lock().write_all(&bytes).context("writing to standard output");
+        whole_file::fill(output, Overwrite::Yes, |out| Ok(out.write_all(&bytes)?))?;
+        if whole_file::is_stdout(output) {
+            return Ok(());
         }
-        fs::write(output, &bytes).with_context(|| format!("writing {}", output.display()))?;
         let Size { width, height } = args.size;
         let size = format_bytes(bytes.len() as u64);
         let name = output.display().to_string();

@@ -11,6 +11,9 @@ impl EnvVars {
     pub(crate) const LOGNAME: &'static str = "LOGNAME";
     /// Turns colors off when it is set to anything but the empty text (<https://no-color.org>).
     pub(crate) const NO_COLOR: &'static str = "NO_COLOR";
+    /// Has a thread of `top` panic, `reader` or `screen`: how tests see the terminal restored.
+    #[cfg(debug_assertions)]
+    pub(crate) const TOP_PANIC: &'static str = "FLOODMARK_TOP_PANIC";
     /// Who is logged in.
     pub(crate) const USER: &'static str = "USER";
 }

@@ -7,12 +7,15 @@
 mod args;
 mod caveats;
 mod commands;
+mod comparing;
 mod device_files;
 mod device_samples;
 mod drawing;
 mod env;
 mod error;
 mod exit;
+mod exporting;
+mod flaming;
 mod importing;
 mod pass;
 mod plotting;
@@ -25,9 +28,12 @@ mod rules;
 mod run_memory;
 mod scopes;
 mod select;
+mod serve;
 mod stack_args;
+mod top;
 mod trace_info;
 mod watching;
+mod whole_file;
 mod words;
 
 use std::process::ExitCode;

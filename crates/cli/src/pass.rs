@@ -204,7 +204,7 @@ pub(crate) fn each_batch(
 }
 
 /// Hands every batch of `source` to `visit` until that has had enough, while the next ones are read.
-fn read_ahead(
+pub(crate) fn read_ahead(
     source: &mut dyn Source,
     name: &str,
     printer: &Printer,

@@ -1,5 +1,6 @@
 //! The only way out: data to standard output, words to standard error.
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Stderr, Stdout, Write as _};
 use std::os::fd::AsFd;
 
@@ -35,6 +36,8 @@ pub(crate) struct Printer {
     out: Palette,
     err: Palette,
     width: usize,
+    /// Where remarks go instead of standard error.
+    words: Option<File>,
 }
 
 impl Printer {
@@ -57,6 +60,19 @@ impl Printer {
             out: palette(AutoStream::choice(&io::stdout())),
             err: palette(AutoStream::choice(&io::stderr())),
             width: width_of(io::stdout(), WIDTH_WITHOUT_TERMINAL),
+            words: global.words.as_ref().and_then(|path| File::options().append(true).open(path).ok()),
+        }
+    }
+
+    /// One that says nothing.
+    pub(crate) fn silent() -> Self {
+        Self {
+            stdout: io::stdout(),
+            stderr: io::stderr(),
+            verbosity: Verbosity::Quiet,
+            out: Palette::plain(),
+            err: Palette::plain(),
+            width: WIDTH_WITHOUT_TERMINAL,
         }
     }
 
@@ -103,12 +119,24 @@ impl Printer {
         }
     }
 
+    /// Says what the user should know whatever they asked for.
+    pub(crate) fn warn(&self, text: &str) {
+        let style = self.err.doubtful;
+        self.tell(&format!("{style}warning:{style:#} {text}"));
+    }
+
     /// Says what is known to be missing from data.
     pub(crate) fn lost(&self, losses: &[Loss]) {
         let style = self.err.doubtful;
         for loss in losses {
             self.say(&format!("{style}note:{style:#} {}", loss.sentence()));
         }
+    }
+
+    /// Says which rule is broken, however quiet it should be: the exit code alone does not tell.
+    pub(crate) fn broken(&self, sentence: &str) {
+        let style = self.err.bad;
+        self.tell(&format!("{style}failed:{style:#} {sentence}"));
     }
 
     /// Says what only those want to know who asked for more.
@@ -144,9 +172,24 @@ impl Printer {
         self.verbosity >= Verbosity::Normal && self.stderr.is_terminal()
     }
 
+    /// Whether colors are wanted.
+    pub(crate) fn is_colored(&self) -> bool {
+        !self.out.is_plain()
+    }
+
+    /// Passes on what another process of ours had to say.
+    pub(crate) fn pass_on(&self, words: &str) {
+        if !words.is_empty() {
+            self.tell(words.trim_end());
+        }
+    }
+
     fn tell(&self, text: &str) {
         // Nobody is left to tell if this fails.
-        let _ = writeln!(self.stderr.lock(), "{text}");
+        let _ = match &self.words {
+            Some(file) => writeln!(&mut &*file, "{text}"),
+            None => writeln!(self.stderr.lock(), "{text}"),
+        };
     }
 }
 

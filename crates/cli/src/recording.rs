@@ -64,6 +64,18 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Finds the directory for somebody else to record into, and whether what is there may be replaced.
+    pub(crate) fn reserve(&self) -> Result<(PathBuf, bool)> {
+        match self {
+            Self::New(path) | Self::Append(path) => Ok((path.clone(), false)),
+            Self::Over(path) => Ok((path.clone(), true)),
+            // An empty one may be recorded into.
+            Self::Numbered(name) => Ok((numbered(name)?, false)),
+        }
+    }
+}
+
 /// What to do about a name that is taken: ranks of one job need one each.
 fn name_hint(otherwise: &'static str) -> &'static str {
     if own_rank().is_some() { "give every rank a name of its own, as in -o run-%r.flood" } else { otherwise }

@@ -1,32 +1,27 @@
 //! Reads an input for a report: events and what was seen from outside, both in two passes.
+//!
+//! What is found out is in `folds`, which a growing trace keeps going.
 
+mod folds;
+
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{
-    Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
-    LifetimesFold, LifetimesOptions, Mark, MomentsOptions, MomentsPass, Narrow, RunFold, RunMemory,
-    SeriesFold, StatsFold, UsageFold, UsageMode, WatermarkOptions,
-};
+use floodmark_analyze::{MomentsOptions, MomentsPass, Narrow, RunFold, RunMemory};
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
+use floodmark_event::Tables;
 use floodmark_event::units::{format_duration_ns, format_time_ns};
-use floodmark_event::{SampleRow, ScopeAction, StackSampleRow, Tables};
 use floodmark_store::{Trace, is_trace};
-use floodmark_view::html::{MOST_STACKS, OutputLines, StackAt};
-use floodmark_view::{EventsPart, Loss, Page, SamplesPart, plain};
+use floodmark_view::{Loss, Page};
 
+pub(crate) use self::folds::{EventFolds, RowFolds};
 use crate::error::hinted;
-use crate::pass::{fold_over, losses, moments_over};
+use crate::pass::{losses, moments_over, read_ahead};
 use crate::printer::Printer;
 use crate::progress::Bar;
 use crate::run_memory::{self, PROCESSES};
 use crate::{scopes, trace_info};
-
-/// Points of the timeline of events, and of each line of samples.
-const POINTS: usize = 20_000;
-const SAMPLE_POINTS: usize = 4000;
-/// Blocks that are listed.
-const BLOCKS: usize = 200;
 
 /// Reads all that a report shows.
 pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Printer) -> Result<Page> {
@@ -51,7 +46,7 @@ pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Pr
 }
 
 /// Whether there are events, and whether there is anything else.
-fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
+pub(crate) fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
     if is_trace(path) {
         return Ok((true, true));
     }
@@ -63,52 +58,31 @@ fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
 }
 
 fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Printer) -> Result<()> {
-    let ways = [GroupBy::Thread, GroupBy::Stream, GroupBy::Size, GroupBy::Device, GroupBy::Process];
-    let watermark =
-        WatermarkOptions { group_by: ways.to_vec(), limit: Some(BLOCKS), ..WatermarkOptions::default() };
-    let leaks =
-        LeaksOptions { limit: Some(BLOCKS), scopes: scopes::roles(path, props)?, ..LeaksOptions::default() };
-    let folds = (
-        (StatsFold::default(), UsageFold::new(UsageMode::Reduced(POINTS))),
-        HoldersFold::new(watermark),
-        LeaksFold::new(leaks),
-        LifetimesFold::new(LifetimesOptions { limit: Some(BLOCKS), ..LifetimesOptions::default() }),
-        FragmentationFold::new(FragmentationOptions {
-            limit: Some(BLOCKS),
-            ..FragmentationOptions::default()
-        }),
-    );
+    let mut folds = EventFolds::new(narrow, scopes::roles(path, props)?);
     let mut source = floodmark_convert::open(path, props)?;
-    let (report, pass) = fold_over(source.as_mut(), &page.source, narrow, folds, printer)?;
-    page.losses.extend(report.losses);
+    read_ahead(source.as_mut(), &page.source, printer, |batch| {
+        folds.update(batch);
+        if folds.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    page.losses.extend(losses(&source.losses()));
     // Of a trace that has no events at all there may be samples.
-    if report.caveats.events_read == 0 && is_trace(path) {
+    if folds.is_empty() && is_trace(path) {
         return Ok(());
     }
-    let ((stats, usage), (watermark, holders), leaks, lifetimes, fragmentation) = report.result;
-    let cuts = Cuts::choose(&usage, &pass);
-    drop(pass);
+    let mut part = folds.finish(source.tables());
+    let cuts = folds.cuts(&part);
+    drop(folds);
     let blocks = if cuts.has_few_blocks() { None } else { MomentsOptions::default().blocks };
     let options = MomentsOptions { blocks, scopes: scopes::paths(path, props)?, ..MomentsOptions::default() };
     let mut source = floodmark_convert::open(path, props)?;
     let second = MomentsPass::new(narrow, cuts, options);
-    let moments = moments_over(source.as_mut(), &page.source, second, printer)?;
-    let caveats = report.caveats;
-    page.events = Some(EventsPart {
-        stats,
-        usage,
-        watermark,
-        holders,
-        leaks,
-        lifetimes,
-        fragmentation,
-        moments,
-        caveats,
-    });
+    part.moments = moments_over(source.as_mut(), &page.source, second, printer)?;
+    page.events = Some(part);
     Ok(())
 }
 
-fn about(page: &mut Page, trace: &Trace) {
+/// Says what is known of the run.
+pub(crate) fn about(page: &mut Page, trace: &Trace) {
     let run = trace_info::of(trace.manifest()).run;
     let mut fact = |name: &str, value: Option<String>| {
         page.about.extend(value.map(|value| (name.to_owned(), value)));
@@ -123,74 +97,31 @@ fn about(page: &mut Page, trace: &Trace) {
     fact("imported from", (!run.imported_files.is_empty()).then(|| run.imported_files.join(", ")));
 }
 
-/// What the first look finds: marks, and how much there is.
-#[derive(Default)]
-struct First {
-    marks: Vec<Mark>,
-    rows: u64,
-    stacks: u64,
-}
-
 fn samples(page: &mut Page, path: &Path, props: &OpenProps, printer: &Printer) -> Result<()> {
-    let (mut first, mut source) = (First::default(), open_samples(path, props)?);
-    each_row(source.as_mut(), &page.source, printer, |rows, tables| {
-        for row in rows {
-            match row {
-                Seen::Scope(row) if row.action == ScopeAction::Mark => {
-                    first.marks.push(Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() });
-                }
-                Seen::Scope(_) | Seen::Log(_) => continue,
-                Seen::Stack(_) => first.stacks += 1,
-                Seen::Sample(_) | Seen::Output(_) => {}
-            }
-            first.rows += 1;
-        }
-    })?;
-    if first.rows == 0 {
-        return Ok(());
-    }
-    let subjects = source.tables().subjects.clone();
-    let mut run = RunFold::new(&subjects, first.marks.clone());
-    let mut series = SeriesFold::new(&subjects, SAMPLE_POINTS);
-    let (mut output, mut stacks, mut batch) = (OutputLines::default(), Taken::new(first.stacks), Vec::new());
+    let (mut marks, mut stacks, mut count) = (Vec::new(), 0, 0u64);
     let mut source = open_samples(path, props)?;
     each_row(source.as_mut(), &page.source, printer, |rows, tables| {
-        batch.clear();
-        for row in rows {
-            match row {
-                Seen::Sample(row) => batch.push(*row),
-                Seen::Output(row) => output.add(row),
-                Seen::Stack(row) => stacks.add(row, tables),
-                Seen::Scope(_) | Seen::Log(_) => {}
-            }
-        }
-        update(&mut run, &mut series, &batch);
+        marks.extend(rows.iter().filter_map(|row| folds::mark(row, tables)));
+        stacks += rows.iter().filter(|row| matches!(row, Seen::Stack(_))).count() as u64;
+        count += rows.iter().filter(|row| !matches!(row, Seen::Scope(_) | Seen::Log(_))).count() as u64;
     })?;
-    output.finish();
-    for loss in losses(&source.losses()) {
-        add_loss(&mut page.losses, loss);
+    if count == 0 && marks.is_empty() {
+        return Ok(());
     }
-    page.samples = Some(SamplesPart {
-        memory: memory(path, &run)?,
-        subjects,
-        series: series.finish(),
-        marks: first.marks,
-        output,
-        stacks: stacks.kept,
-        stacks_omitted: stacks.omitted,
-    });
+    let mut folds = RowFolds::of_known(&source.tables().subjects, marks, stacks);
+    let mut source = open_samples(path, props)?;
+    each_row(source.as_mut(), &page.source, printer, |rows, tables| folds.update(rows, tables))?;
+    add_losses(page, losses(&source.losses()));
+    page.samples = Some(folds.finish(memory(path, folds.run())?));
     Ok(())
 }
 
-fn update(run: &mut RunFold, series: &mut SeriesFold, rows: &[SampleRow]) {
-    run.update(rows);
-    series.update(rows);
-}
-
-/// Both halves of a trace tell of the same loss.
-fn add_loss(losses: &mut Vec<Loss>, loss: Loss) {
-    if !losses.contains(&loss) {
-        losses.push(loss);
+/// Both halves of a trace tell of the same losses.
+pub(crate) fn add_losses(page: &mut Page, losses: Vec<Loss>) {
+    for loss in losses {
+        if !page.losses.contains(&loss) {
+            page.losses.push(loss);
+        }
     }
 }
 
@@ -200,7 +131,7 @@ fn memory(path: &Path, run: &RunFold) -> Result<RunMemory> {
     Ok(known.map_or_else(|| run.finish(Some(PROCESSES)), |(memory, _)| memory))
 }
 
-fn each_row(
+pub(crate) fn each_row(
     source: &mut dyn SampleSource,
     name: &str,
     printer: &Printer,
@@ -213,36 +144,4 @@ fn each_row(
         visit(&rows, source.tables());
     }
     Ok(())
-}
-
-/// Stacks, evenly chosen where there are too many.
-struct Taken {
-    every: u64,
-    seen: u64,
-    kept: Vec<StackAt>,
-    omitted: u64,
-}
-
-impl Taken {
-    fn new(count: u64) -> Self {
-        let every = count.div_ceil(MOST_STACKS as u64).max(1);
-        Self { every, seen: 0, kept: Vec::new(), omitted: 0 }
-    }
-
-    fn add(&mut self, row: &StackSampleRow, tables: &Tables) {
-        self.seen += 1;
-        if !(self.seen - 1).is_multiple_of(self.every) {
-            self.omitted += 1;
-            return;
-        }
-        let subject = tables.subjects.get(&row.subject);
-        self.kept.push(StackAt {
-            time_ns: row.time_ns,
-            process: subject.map_or_else(|| "process".into(), |subject| plain(&subject.name).into_owned()),
-            pid: subject.map_or(0, |subject| subject.number),
-            thread: row.thread,
-            reason: row.reason.name(),
-            frames: tables.stack_text(row.stack),
-        });
-    }
 }

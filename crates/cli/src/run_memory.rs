@@ -33,7 +33,8 @@ pub(crate) fn of(trace: &Trace, limit: Option<usize>) -> Result<Option<(RunMemor
     Ok(Some((RunMemory { peak_stack, ..fold.finish(limit) }, scan.losses())))
 }
 
-fn peak_stack(trace: &Trace, fold: &RunFold) -> Result<Option<PeakStack>> {
+/// The stack that was taken nearest to the peak.
+pub(crate) fn peak_stack(trace: &Trace, fold: &RunFold) -> Result<Option<PeakStack>> {
     let Some(mut stacks) = fold.peak_stack() else { return Ok(None) };
     let mut scan = trace.rows::<StackSampleRow>(&ScanProps::default())?;
     let mut rows = Vec::new();

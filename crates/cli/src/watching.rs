@@ -1,5 +1,6 @@
 //! What `run`, `attach` and `memory_logger` share: options of watching, and a watch from begin to end.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,16 @@ impl SamplingArgs {
             peaks: if self.exact_peaks { PeakMode::Exact } else { PeakMode::Kept },
             ..WatchProps::default()
         }
+    }
+}
+
+impl SamplingArgs {
+    /// The same as one would type it.
+    pub(crate) fn options(&self) -> Vec<OsString> {
+        let interval_ns = self.interval.or(self.repeat_rate);
+        let interval = interval_ns.map(|ns| ["--interval".into(), format!("{ns}ns").into()]);
+        let exact = self.exact_peaks.then(|| OsString::from("--exact-peaks"));
+        interval.into_iter().flatten().chain(exact).collect()
     }
 }
 

@@ -9,8 +9,11 @@
 //!
 //! [`Source`]: floodmark_store::Source
 
+pub mod chrome;
 mod device;
+pub mod folded;
 mod gunzip;
+mod json_text;
 pub mod kineto;
 pub mod memory_logger;
 pub mod mprof;
@@ -27,14 +30,17 @@ mod records;
 pub mod rmm;
 pub mod samples;
 pub mod smi;
+pub mod speedscope;
 pub mod torch;
+mod weighed;
 
 pub use device::{device_of, group_devices};
 pub use open::{
     EventsAndRows, Halves, OpenProps, Opened, open, open_any, open_events_and_rows, open_input, open_samples,
 };
 pub use recognize::{Format, recognize};
-pub use samples::{Adopted, SampleSource, Seen, follow};
+pub use samples::{Adopted, Following, SampleSource, Seen, follow};
+pub use weighed::WeighedStack;
 
 /// What to do about a part of a file that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //! memory and `executable` for programs, which stay as long as they are loaded.
 
 mod wire;
+mod writer;
 
 use std::io::Read;
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::samples::Seen;
 use crate::{Mode, OpenProps};
 
 use wire::{Fields, Wire};
+pub use writer::{ProfileProps, write};
 
 /// Resource of the blocks.
 pub const RESOURCE: &str = "jax";

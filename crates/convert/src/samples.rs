@@ -13,7 +13,7 @@ use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Ta
 use floodmark_store::{Losses, Progress, Result};
 
 pub use adopt::Adopted;
-pub use follow::follow;
+pub use follow::{Following, follow};
 pub use levels::{Extent, Level, Levels, Series, Survey};
 pub(crate) use trace::open as open_trace;
 

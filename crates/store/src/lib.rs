@@ -10,7 +10,7 @@
 //! | [`trace`] | opening, recovering, repairing, writing a trace |
 //! | [`seal`] | moving the tail into parts, live or after a crash |
 //! | [`scan`] | events and rows of other tables in order, from parts and tail alike |
-//! | [`follow`] | the same of a growing trace as they come |
+//! | [`looks`], [`follow`] | the same of a growing trace as they come |
 //! | [`scopes`] | scopes from entering to leaving |
 //! | `tail`, `merge` | finding what is in the tail; merging its lanes |
 //! | `columns`, `rows`, `subjects`, `registry` | events, rows of other tables and small tables as Parquet |
@@ -22,6 +22,7 @@ pub mod columns;
 mod dir;
 pub mod error;
 pub mod follow;
+pub mod looks;
 pub mod manifest;
 mod merge;
 mod part;
@@ -40,6 +41,7 @@ pub mod trace;
 
 pub use error::{Error, Result};
 pub use follow::{Follow, Step};
+pub use looks::Looks;
 pub use manifest::{Manifest, Run};
 pub use rows::Row;
 pub use scan::{Scan, ScanProps};

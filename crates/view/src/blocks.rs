@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use floodmark_analyze::{BlockInfo, LeakedBlock};
 use floodmark_event::units::{format_bytes, format_duration_ns};
 
+use crate::events::quoted;
 use crate::figures::Clock;
 use crate::layout::Layout;
 use crate::plain::plain;
@@ -76,6 +77,33 @@ fn table(blocks: &[(&BlockInfo, Option<u64>)], omitted_blocks: u64, layout: &Lay
         any(&|block| block.site != NO_SITE),
     ]);
     table.text(layout) + &omitted(omitted_blocks + (blocks.len() - shown.len()) as u64, layout)
+}
+
+/// Blocks as CSV with a header; stacks are innermost first.
+pub fn csv(blocks: &[BlockInfo]) -> String {
+    let mut text =
+        "address,bytes,time_ns,process,thread,device,stream,kind,resource,name,scope,site,stack\n".to_owned();
+    for block in blocks {
+        let optional = |text: &Option<String>| quoted(text.as_deref().unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "{:#x},{},{},{},{},{},{:#x},{},{},{},{},{},{}",
+            block.address,
+            block.bytes,
+            block.time_ns,
+            block.process,
+            block.thread,
+            block.device.map_or_else(String::new, |device| device.to_string()),
+            block.stream,
+            block.kind.name(),
+            optional(&block.resource),
+            optional(&block.name),
+            block.scope,
+            quoted(if block.site == NO_SITE { "" } else { &block.site }),
+            quoted(&block.stack.join(";")),
+        );
+    }
+    text
 }
 
 /// A stream as RMM writes it: `0` for the default stream, else hexadecimal.

@@ -213,7 +213,7 @@ impl EventCsv {
 }
 
 /// Text as a field of CSV, without characters that act on a terminal.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let text = plain(text);
     if text.contains([',', '"', ';']) {
         format!("\"{}\"", text.replace('"', "\"\""))

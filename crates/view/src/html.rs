@@ -2,8 +2,9 @@
 //!
 //! [`Page::html`] puts results into the page that `web/` builds (`assets/report.html`): a document of
 //! JSON, whose form is in `data` here and in `web/src/data.ts` there, and columns of figures beside it.
-//! The page shows what is in that document and computes nothing of its own, so another host can hand it
-//! the same document in another way.
+//! The page shows what is in that document and computes nothing of its own. A server hands it the same
+//! document again when there is more to show ([`Page::json`]), lines between two instants in detail
+//! ([`Range::json`]), and what was live at any instant ([`Instants::json`]).
 //!
 //! Text of traces is untrusted: it passes through [`plain`](crate::plain), is escaped in JSON and in HTML
 //! so that it cannot end an element, and the page's own policy allows no script but its own.
@@ -17,6 +18,7 @@ mod events;
 mod moments;
 mod output;
 mod page;
+mod range;
 mod samples;
 
 use floodmark_analyze::{
@@ -26,14 +28,30 @@ use floodmark_event::SubjectRow;
 use std::collections::BTreeMap;
 
 pub use self::output::OutputLines;
+pub use self::range::{Instants, Range};
 use crate::report::{Caveats, Loss};
 
 /// Most stacks that a page has room for.
 pub const MOST_STACKS: usize = 300;
 
+/// Who hands a page out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hosting {
+    /// It is a file, and asks nothing of anybody.
+    #[default]
+    File,
+    /// A server, which the page may ask for more.
+    Server {
+        /// Counts how often there was more to show.
+        version: u64,
+    },
+}
+
 /// All that a page shows.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
+    /// Who hands it out.
+    pub hosting: Hosting,
     /// File or trace as the user named it.
     pub source: String,
     /// What is known of the run: names and values.
@@ -57,8 +75,8 @@ pub struct EventsPart {
     pub watermark: Watermark,
     /// Who held it.
     pub holders: Holders,
-    /// What never came back.
-    pub leaks: Leaks,
+    /// What never came back; none while that is not known yet.
+    pub leaks: Option<Leaks>,
     /// How long blocks lived.
     pub lifetimes: Lifetimes,
     /// How free memory was strewn.
@@ -105,10 +123,31 @@ pub struct StackAt {
     pub frames: Vec<String>,
 }
 
+/// A text as JSON.
+pub fn json_text(text: &str) -> String {
+    encode::json(&crate::plain(text))
+}
+
 impl Page {
     /// The file.
     pub fn html(&self) -> String {
         let (document, columns) = build::document(self);
-        page::fill(&document, &columns)
+        page::fill(&document, &columns, self.hosting)
+    }
+
+    /// What the page shows, without the page.
+    pub fn json(&self) -> String {
+        let (document, columns) = build::document(self);
+        encode::json(&data::Sent { document, columns })
+    }
+
+    /// The instant that times in the page count from.
+    pub fn origin_ns(&self) -> Option<i64> {
+        build::span(self).map(|(first, _)| first)
+    }
+
+    /// What the page is allowed to do, for the header that a server sends along.
+    pub fn policy(&self) -> String {
+        page::policy(self.hosting)
     }
 }

@@ -23,7 +23,7 @@ mod arrange;
 mod columns;
 mod legend;
 mod notes;
-mod theme;
+pub(crate) mod theme;
 
 pub use arrange::{Props, Size, arrange};
 pub use model::{

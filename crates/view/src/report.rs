@@ -143,7 +143,8 @@ impl Loss {
 }
 
 impl Caveats {
-    pub(crate) fn sentences(&self) -> Vec<String> {
+    /// What makes figures less certain, in sentences without their periods.
+    pub fn sentences(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.events_selected == 0 && self.events_read > 0 {
             notes.push(format!(

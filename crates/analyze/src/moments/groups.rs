@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 
-use floodmark_event::units::format_bytes;
-use floodmark_event::{NO_DEVICE, StackId, StringId};
+use floodmark_event::{NO_DEVICE, StackId};
 use rustc_hash::FxHashMap;
 
 use super::MomentsOptions;
@@ -12,16 +11,18 @@ use crate::change::Block;
 use crate::describe::Describe;
 use crate::fold::{End, Fold};
 use crate::level::Level;
-use crate::loglinear::{class, class_range};
+use crate::paths::{PathRules, Step};
 use crate::scopes::ScopePaths;
+use crate::weights::WeightOrigin;
 
 /// Blocks that are alike, and what they held.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HolderGroup {
     /// The stack, innermost frame first; empty if there is none.
     pub stack: StackText,
-    /// What leads to blocks without a stack, outermost first: their name, or thread, stream and size.
-    pub path: Vec<String>,
+    /// What leads to them, outermost first: calls, runs of which that say little are folded; of blocks
+    /// without a stack their name, or thread, stream and size.
+    pub path: Vec<Step>,
     /// Place in the program.
     pub site: String,
     /// Names of the scopes around it, outermost first.
@@ -70,14 +71,9 @@ impl Held {
 /// What blocks of a group have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Likeness {
-    stack: StackId,
-    name: StringId,
+    origin: WeightOrigin,
     scope: u32,
     space: u32,
-    /// Thread, stream and class of size of blocks without stack and name.
-    thread: u64,
-    stream: u64,
-    class: u8,
 }
 
 /// Counts allocations by group.
@@ -99,14 +95,7 @@ impl Allocated {
     #[inline]
     pub(super) fn group(&mut self, block: &Block) -> u32 {
         let scope = self.scopes.path(block.scope);
-        let mut like = Likeness { stack: block.stack, scope, space: block.space, ..Likeness::default() };
-        if block.stack.0 == 0 {
-            like.name = block.name;
-            if block.name.0 == 0 {
-                (like.thread, like.stream, like.class) =
-                    (block.thread, block.stream, class(block.bytes) as u8);
-            }
-        }
+        let like = Likeness { origin: WeightOrigin::of(block), scope, space: block.space };
         let (likes, counts) = (&mut self.likes, &mut self.counts);
         *self.ids.entry(like).or_insert_with(|| {
             likes.push(like);
@@ -210,6 +199,7 @@ impl Groups {
         end: &End<'_>,
     ) -> (Vec<HolderGroup>, Vec<u32>) {
         self.held.resize(allocated.likes.len(), Vec::new());
+        let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
         let most = |held: &[Held]| held.iter().map(|held| held.bytes).max().unwrap_or(0);
         let mut order: Vec<u32> = (0..self.held.len() as u32).collect();
         order.sort_by_key(|at| {
@@ -222,17 +212,18 @@ impl Groups {
             new_at[at as usize] = groups.len() as u32;
             let like = &allocated.likes[at as usize];
             let (allocations, allocated_bytes) = allocated.counts[at as usize];
-            let site = describe.site_id(like.stack, like.name);
+            let origin = &like.origin;
+            let site = describe.site_id(origin.stack, origin.name);
             groups.push(HolderGroup {
-                stack: describe.stack(like.stack),
-                path: path(like, end),
+                stack: describe.stack(origin.stack),
+                path: rules.path(origin, end.tables),
                 site: describe.site(site).to_owned(),
                 scope: options.scopes.names(like.scope),
                 place: place(like, end),
                 allocations,
                 allocated_bytes,
                 held: std::mem::take(&mut self.held[at as usize]),
-                stack_id: like.stack,
+                stack_id: origin.stack,
             });
         }
         (groups, new_at)
@@ -251,23 +242,6 @@ fn set(held: &mut Vec<Held>, moment: usize, sums: (u64, u64)) -> usize {
         held.push(Held { moment, bytes: sums.0, blocks: sums.1 });
     }
     held.len().saturating_sub(before)
-}
-
-/// The texts that lead to blocks without a stack.
-fn path(like: &Likeness, end: &End<'_>) -> Vec<String> {
-    if like.stack.0 != 0 {
-        return Vec::new();
-    }
-    if like.name.0 != 0 {
-        return vec![end.tables.string(like.name).to_owned()];
-    }
-    let (from, to) = class_range(usize::from(like.class));
-    let size = if like.class == 0 {
-        "blocks of no bytes".to_owned()
-    } else {
-        format!("blocks of {} to {}", format_bytes(from), format_bytes(to))
-    };
-    vec![format!("thread {}", like.thread), format!("stream {:#x}", like.stream), size]
 }
 
 fn place(like: &Likeness, end: &End<'_>) -> Vec<String> {
@@ -292,8 +266,9 @@ pub(super) fn join_rest(groups: &mut Vec<HolderGroup>, limit: usize, moments: us
     }
     let rest = groups.split_off(limit.max(1) - 1);
     let mut sums = vec![(0u64, 0u64); moments];
-    let mut joined = HolderGroup { path: vec![format!("{} others", rest.len())], ..HolderGroup::default() };
-    joined.site.clone_from(&joined.path[0]);
+    let site = format!("{} others", rest.len());
+    let path = vec![Step::Call(site.clone())];
+    let mut joined = HolderGroup { path, site, ..HolderGroup::default() };
     for group in rest {
         joined.allocations += group.allocations;
         joined.allocated_bytes = joined.allocated_bytes.saturating_add(group.allocated_bytes);

@@ -31,6 +31,8 @@ pub(super) struct Observed {
     gauges: Vec<Gauge>,
     /// Resident bytes when the highest proportional size was read.
     pub(super) rss_at_pss: Option<u64>,
+    /// The same when it was last read.
+    pub(super) rss_at_last_pss: Option<u64>,
     /// Whether its end is past.
     pub(super) is_over: bool,
     /// The highest sample since its high-water mark was last read, and when that was.
@@ -65,6 +67,7 @@ impl Observed {
             peak_rss_bytes: None,
             gauges: Vec::new(),
             rss_at_pss: None,
+            rss_at_last_pss: None,
             is_over: false,
             highest: None,
         }
@@ -72,8 +75,11 @@ impl Observed {
 
     /// What is known of its latest program counts.
     fn learn(&mut self, row: &SubjectRow) {
-        self.name.clone_from(&row.name);
-        self.detail.clone_from(&row.detail);
+        // Told again and again while a trace grows.
+        if self.name != row.name || self.detail != row.detail {
+            self.name.clone_from(&row.name);
+            self.detail.clone_from(&row.detail);
+        }
         (self.end_ns, self.wait_status) = (row.end_ns, row.wait_status);
         self.peak_rss_bytes = self.peak_rss_bytes.max(row.peak_rss_bytes);
     }
@@ -87,6 +93,12 @@ impl Observed {
         self.gauge(metric).map_or(0, |gauge| gauge.last)
     }
 
+    /// The most resident bytes that are known of.
+    pub(super) fn highest_rss(&self) -> u64 {
+        let high = |metric| self.gauge(metric).map(|gauge| gauge.high);
+        self.peak_rss_bytes.max(high(Metric::Rss)).max(high(Metric::Hwm)).unwrap_or(0)
+    }
+
     /// Resident bytes when it was first read.
     pub(super) fn first_rss(&self) -> u64 {
         self.gauge(Metric::Rss).map_or(0, |gauge| gauge.first)
@@ -96,6 +108,9 @@ impl Observed {
         let SampleRow { time_ns, metric, value, .. } = *row;
         if metric == Metric::Pss && self.gauge(metric).is_none_or(|gauge| value > gauge.high) {
             self.rss_at_pss = self.gauge(Metric::Rss).map(|gauge| gauge.last);
+        }
+        if metric == Metric::Pss {
+            self.rss_at_last_pss = self.gauge(Metric::Rss).map(|gauge| gauge.last);
         }
         match self.gauges.iter_mut().find(|gauge| gauge.metric == metric) {
             None => {
@@ -136,29 +151,40 @@ impl Observed {
     }
 }
 
-/// Finds which subjects are the same thing, and which thing each subject is.
-pub(super) fn observed(subjects: &BTreeMap<u64, SubjectRow>) -> (Vec<Observed>, FxHashMap<u64, usize>) {
-    let mut observed: Vec<Observed> = Vec::new();
-    let mut of_subject = FxHashMap::default();
-    let mut processes: FxHashMap<(u64, u64, i64), usize> = FxHashMap::default();
-    // In the order of their numbers, so that the latest program of a process comes last.
-    for row in subjects.values() {
-        let identity = match (row.kind, row.start_ns) {
-            (SubjectKind::Process, Some(start_ns)) => Some((row.subject >> 32, row.number, start_ns)),
-            _ => None,
-        };
-        let at = match identity.and_then(|identity| processes.get(&identity)) {
-            Some(at) => *at,
-            None => {
-                observed.push(Observed::new(row));
-                observed.len() - 1
+/// A recording, a process of the system and when that began: the same for all programs it ran.
+pub(super) type Identity = (u64, u64, i64);
+
+/// What is known of which subjects are the same thing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Roll {
+    pub(super) observed: Vec<Observed>,
+    pub(super) of_subject: FxHashMap<u64, usize>,
+    processes: FxHashMap<Identity, usize>,
+}
+
+impl Roll {
+    /// Finds which subjects are the same thing, and which thing each subject is. Things keep their places
+    /// when more is learned.
+    pub(super) fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
+        // In the order of their numbers, so that the latest program of a process comes last.
+        for row in subjects.values() {
+            let identity = match (row.kind, row.start_ns) {
+                (SubjectKind::Process, Some(start_ns)) => Some((row.subject >> 32, row.number, start_ns)),
+                _ => None,
+            };
+            let same = identity.and_then(|identity| self.processes.get(&identity));
+            let at = match same.or_else(|| self.of_subject.get(&row.subject)) {
+                Some(at) => *at,
+                None => {
+                    self.observed.push(Observed::new(row));
+                    self.observed.len() - 1
+                }
+            };
+            if let Some(identity) = identity {
+                self.processes.insert(identity, at);
             }
-        };
-        if let Some(identity) = identity {
-            processes.insert(identity, at);
+            self.observed[at].learn(row);
+            self.of_subject.insert(row.subject, at);
         }
-        observed[at].learn(row);
-        of_subject.insert(row.subject, at);
     }
-    (observed, of_subject)
 }

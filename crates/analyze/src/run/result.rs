@@ -166,7 +166,7 @@ pub struct CgroupMemory {
 
 /// Returns what a complete fold found.
 pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
-    let of = |kind| fold.observed.iter().filter(move |one| one.kind == kind);
+    let of = |kind| fold.roll.observed.iter().filter(move |one| one.kind == kind);
     let jobs = |metric| {
         let values = of(SubjectKind::Job).filter_map(move |job| job.gauge(metric));
         values.map(|gauge| gauge.high).reduce(u64::saturating_add)
@@ -210,10 +210,10 @@ fn rank<'a>(jobs: impl Iterator<Item = &'a Observed>) -> Option<u64> {
 
 /// The highest processes, and how many there are in all.
 fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
-    let observed = fold.observed.iter().enumerate();
+    let observed = fold.roll.observed.iter().enumerate();
     let mut order: Vec<(u64, usize)> = observed
         .filter(|(_, one)| one.kind == SubjectKind::Process)
-        .map(|(at, one)| (peak_of(one), at))
+        .map(|(at, one)| (one.highest_rss(), at))
         .collect();
     let count = order.len() as u64;
     // Of equal ones the first that was seen comes first.
@@ -221,11 +221,11 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
     order.truncate(limit);
     let knows_instant = fold.peak.seen_bytes > 0 && !fold.peak.is_bound;
     let list = order.into_iter().map(|(peak_rss_bytes, at)| {
-        let one = &fold.observed[at];
+        let one = &fold.roll.observed[at];
         let high = |metric| one.gauge(metric).map(|gauge| gauge.high);
         let holders = &fold.peak.holders;
         let rss_at_peak = || holders.binary_search_by_key(&at, |(at, _)| *at).map_or(0, |at| holders[at].1);
-        let parent = fold.of_subject.get(&one.parent).map(|at| &fold.observed[*at]);
+        let parent = fold.roll.of_subject.get(&one.parent).map(|at| &fold.roll.observed[*at]);
         ProcessMemory {
             pid: one.number,
             parent_pid: parent.map(|parent| parent.number),
@@ -247,11 +247,6 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
         }
     });
     (list.collect(), count)
-}
-
-fn peak_of(one: &Observed) -> u64 {
-    let high = |metric| one.gauge(metric).map(|gauge| gauge.high);
-    one.peak_rss_bytes.max(high(Metric::Rss)).max(high(Metric::Hwm)).unwrap_or(0)
 }
 
 fn phases(fold: &RunFold) -> Vec<PhaseMemory> {

@@ -93,7 +93,7 @@ impl RunFold {
         let peak_ns = whole.peak.time_ns?;
         let holders: FxHashMap<usize, u64> = whole.peak.holders.iter().copied().collect();
         let grown = |(subject, at): (&u64, &usize)| {
-            let one = &whole.observed[*at];
+            let one = &whole.roll.observed[*at];
             let rss = holders.get(at).copied().unwrap_or(0);
             let grown = Grown {
                 pid: one.number,
@@ -102,7 +102,7 @@ impl RunFold {
             };
             (one.kind == SubjectKind::Process).then_some((*subject, grown))
         };
-        let of_subject = whole.of_subject.iter().filter_map(grown).collect();
+        let of_subject = whole.roll.of_subject.iter().filter_map(grown).collect();
         Some(PeakStackFold { peak_ns, of_subject, best: None })
     }
 }

@@ -4,21 +4,25 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use floodmark_analyze::FlameOf;
 use floodmark_convert::rmm::Dialect;
-use floodmark_event::units::format_count;
+use floodmark_event::units::{Instant, format_count, parse_instant};
 use floodmark_view::plain;
 
 use crate::args::{NarrowArgs, ReadingArgs};
-use crate::device_files::{DeviceFiles, Overwrite};
+use crate::device_files::DeviceFiles;
+use crate::error::hinted;
 use crate::exit::ExitStatus;
+use crate::exporting::{Exporter, Product, Shown};
 use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
 use crate::select::Select;
+use crate::whole_file::{Overwrite, refuse_existing};
 
-/// Write events in a format of another tool
+/// Write what an input holds in a format of another tool
 ///
-/// Events of several devices become one file per device, named as RMM names them: out.csv becomes
-/// out.dev0.csv and out.dev1.csv.
+/// Logs of RMM have no column for the device: events of several devices become one file per device, named
+/// as RMM names them: out.csv becomes out.dev0.csv and out.dev1.csv. All other formats are one file.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
@@ -31,6 +35,15 @@ pub(crate) struct ExportArgs {
     /// Write in this format
     #[arg(long, value_enum, default_value_t = Format::Rmm)]
     format: Format,
+    /// Write every event as an instant too; of chrome
+    #[arg(long)]
+    events: bool,
+    /// What numbers of folded stacks are [default: peak]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    of: Option<Of>,
+    /// Take this time instead of the peak; of speedscope, pprof, folded and csv-blocks
+    #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
+    at: Option<Instant>,
     /// Replace files that exist already
     #[arg(long)]
     force: bool,
@@ -44,7 +57,10 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark export run.flood -o memory_log.csv
   floodmark export run.flood -o - --format rmm-epoch --device 0 | head
-  floodmark export old_log.csv -o new_log.csv        Bring an old log into today's form";
+  floodmark export old_log.csv -o new_log.csv        Bring an old log into today's form
+  floodmark export run.flood -o run.json --format chrome
+  floodmark export run.flood -o peak.pb.gz --format pprof --at +12s
+  floodmark export run.flood -o - --format folded --of allocated | flamegraph.pl > churn.svg";
 
 /// A format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,15 +69,88 @@ enum Format {
     Rmm,
     /// As RMM's documents describe it: seconds since 1970, allocate and deallocate
     RmmEpoch,
+    /// Chrome's trace events, for Perfetto: memory as counters, scopes, marks
+    Chrome,
+    /// For speedscope: stacks at the peak, at the end and of all allocations
+    Speedscope,
+    /// For pprof: stacks with what is in use at the peak and what was allocated
+    Pprof,
+    /// Lines 'a;b;c bytes', for flamegraph.pl and others
+    Folded,
+    /// Every event
+    CsvEvents,
+    /// Live bytes over time, every change
+    CsvTimeline,
+    /// The blocks live at the peak
+    CsvBlocks,
+}
+
+/// What numbers of folded stacks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Of {
+    /// Bytes live at the peak
+    Peak,
+    /// Bytes live at the end
+    End,
+    /// All bytes ever allocated
+    Allocated,
+    /// Allocations
+    Count,
 }
 
 impl ExportArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let dialect = match self.format {
-            Format::Rmm => Dialect::Rmm,
-            Format::RmmEpoch => Dialect::RmmEpoch,
+        self.refuse_what_does_not_fit()?;
+        let product = match self.format {
+            Format::Rmm => return self.rmm(Dialect::Rmm, printer),
+            Format::RmmEpoch => return self.rmm(Dialect::RmmEpoch, printer),
+            Format::Chrome => Product::Chrome(if self.events { Shown::Yes } else { Shown::No }),
+            Format::Speedscope => Product::Speedscope,
+            Format::Pprof => Product::Pprof,
+            Format::Folded => Product::Folded(match self.of.unwrap_or(Of::Peak) {
+                Of::Peak => FlameOf::Marked,
+                Of::End => FlameOf::End,
+                Of::Allocated => FlameOf::Allocated,
+                Of::Count => FlameOf::Count,
+            }),
+            Format::CsvEvents => Product::CsvEvents,
+            Format::CsvTimeline => Product::CsvTimeline,
+            Format::CsvBlocks => Product::CsvBlocks,
         };
-        let overwrite = if self.force { Overwrite::Yes } else { Overwrite::No };
+        let overwrite = Overwrite::forced(self.force);
+        refuse_existing(&self.output, overwrite)?;
+        let exporter = Exporter {
+            input: &self.input,
+            output: &self.output,
+            overwrite,
+            at: self.at,
+            narrow: self.narrow.props(),
+            open: self.reading.props(),
+            printer,
+        };
+        exporter.write(product)?;
+        Ok(ExitStatus::Success)
+    }
+
+    fn refuse_what_does_not_fit(&self) -> Result<()> {
+        let is_of_instant =
+            matches!(self.format, Format::Speedscope | Format::Pprof | Format::Folded | Format::CsvBlocks);
+        let wrong = if self.events && self.format != Format::Chrome {
+            Some(("--events", "chrome"))
+        } else if self.of.is_some() && self.format != Format::Folded {
+            Some(("--of", "folded"))
+        } else if self.at.is_some() && (!is_of_instant || self.of.is_some_and(|of| of != Of::Peak)) {
+            Some(("--at", "speedscope, pprof, csv-blocks, and folded at the peak"))
+        } else {
+            None
+        };
+        wrong.map_or(Ok(()), |(option, formats)| {
+            Err(hinted(format!("{option} is for {formats}"), "leave it out or choose another --format"))
+        })
+    }
+
+    fn rmm(&self, dialect: Dialect, printer: &Printer) -> Result<ExitStatus> {
+        let overwrite = Overwrite::forced(self.force);
         let mut source = open(&self.input, &self.reading.props())?;
         let mut files = DeviceFiles::create(&self.output, dialect, overwrite)?;
         let mut select = Select::new(self.narrow.props(), None);

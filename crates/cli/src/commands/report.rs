@@ -1,20 +1,16 @@
 //! `floodmark report`
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use floodmark_event::units::format_bytes;
-use floodmark_store::Error;
-use floodmark_view::plain;
 
 use crate::args::{NarrowArgs, ReadingArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::reporting;
+use crate::whole_file::{Overwrite, refuse_existing, write};
 
 /// Write a report that a browser shows
 ///
@@ -54,32 +50,10 @@ impl ReportArgs {
             ));
         }
         let output = self.output.clone().unwrap_or_else(|| self.input.with_file_name("report.html"));
-        let to_stdout = output == Path::new("-");
-        if !to_stdout && !self.force && output.exists() {
-            return Err(Error::Exists { path: output }.into());
-        }
+        let overwrite = Overwrite::forced(self.force);
+        refuse_existing(&output, overwrite)?;
         let page = reporting::page(&self.input, &self.narrow.props(), &self.reading.props(), printer)?;
-        let html = page.html();
-        if to_stdout {
-            printer.data(&html)?;
-            return Ok(ExitStatus::Success);
-        }
-        write(&output, &html)?;
-        let name = output.display().to_string();
-        printer.say(&format!("wrote {} ({})", plain(&name), format_bytes(html.len() as u64)));
+        write(&output, page.html().as_bytes(), overwrite, printer)?;
         Ok(ExitStatus::Success)
     }
-}
-
-/// Writes the whole file or none of it.
-fn write(path: &Path, html: &str) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.unfinished", std::process::id()));
-    let unfinished = path.with_file_name(name);
-    let written = File::create(&unfinished).and_then(|mut file| file.write_all(html.as_bytes()));
-    let moved = written.and_then(|()| std::fs::rename(&unfinished, path));
-    if moved.is_err() {
-        let _ = std::fs::remove_file(&unfinished);
-    }
-    moved.with_context(|| format!("writing {}", path.display()))
 }

@@ -77,6 +77,13 @@ fn the_guide_for_nsight_systems_users_shows_real_output() {
 }
 
 #[test]
+fn the_guides_to_flame_graphs_comparisons_and_exports_show_real_output() {
+    for guide in ["flame.md", "diff.md", "export.md"] {
+        check_guide(guide, &["torch/snapshot_torch2.11.pickle.gz"]);
+    }
+}
+
+#[test]
 fn the_guide_to_pictures_shows_real_output() {
     check_guide("plot.md", &["memory_logger/single_node.log"]);
 }

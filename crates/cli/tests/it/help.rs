@@ -4,9 +4,10 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 20] = [
+pub(crate) const COMMANDS: [&str; 24] = [
     "run",
     "attach",
+    "top",
     "import",
     "stats",
     "watermark",
@@ -16,8 +17,11 @@ pub(crate) const COMMANDS: [&str; 20] = [
     "fragmentation",
     "check",
     "replay",
+    "flame",
+    "diff",
     "plot",
     "report",
+    "serve",
     "read",
     "export",
     "info",

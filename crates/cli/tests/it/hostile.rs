@@ -68,6 +68,8 @@ fn text_of_a_trace_is_inert_and_fits_in_every_command() {
         &["lifetimes", "h.flood"],
         &["info", "h.flood"],
         &["read", "h.flood"],
+        &["diff", "h.flood", "empty.csv"],
+        &["diff", "empty.csv", "h.flood", "--by", "stack"],
         &["check", "h.flood", "--max-peak", "1", "--max-leak", "0", "--no-losses"],
     ] {
         for columns in [60, 100] {
@@ -82,6 +84,40 @@ fn text_of_a_trace_is_inert_and_fits_in_every_command() {
     }
     let csv = test.run(&["read", "h.flood", "--csv"]);
     assert!(is_inert(&csv.stdout), "{:?}", csv.stdout);
+}
+
+#[test]
+fn pictures_pages_and_exports_of_a_hostile_trace_are_inert() {
+    let test = CliTest::new();
+    let name = format!("{HOSTILE}</title><script>alert(1)</script>\" onload=\"x;y{}", "x".repeat(10_000));
+    hostile_trace(&test, &name);
+    for columns in [40, 100] {
+        let mut command = test.command(&["flame", "h.flood"]);
+        let output = command.env("COLUMNS", columns.to_string()).output().unwrap();
+        assert_fits(&output.stdout, columns, "flame");
+        assert!(is_inert(&String::from_utf8(output.stdout).unwrap()));
+    }
+    for format in ["svg", "html", "folded"] {
+        let text =
+            test.run(&["flame", "h.flood", "-o", "-", "--format", format, "--all-frames", "-q"]).ok().stdout;
+        assert!(is_inert(&text) && text.contains("evil"), "{format}");
+        assert!(format == "folded" || !text.contains("<script") && !text.contains("\" onload"), "{format}");
+    }
+    test.run(&["diff", "h.flood", "empty.csv", "--html", "d.html", "-q"]).ok();
+    let page = test.read("d.html");
+    assert!(is_inert(&page) && !page.contains("<script") && !page.contains("\" onload"));
+    for format in ["chrome", "speedscope", "folded", "csv-events", "csv-timeline", "csv-blocks"] {
+        let text = test.run(&["export", "h.flood", "-o", "-", "--format", format, "-q"]).ok().stdout;
+        assert!(is_inert(&text), "{format}");
+        if matches!(format, "chrome" | "speedscope") {
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert!(value.is_object());
+        }
+        if format == "folded" {
+            let (path, bytes) = text.trim_end().rsplit_once(' ').unwrap();
+            assert_eq!((text.lines().count(), path.split(';').count(), bytes), (1, 2, "192"));
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::cli_test::CliTest;
 
-const TEXT_COMMANDS: [&str; 7] = ["stats", "watermark", "usage", "leaks", "lifetimes", "read", "info"];
+const TEXT_COMMANDS: [&str; 8] =
+    ["stats", "watermark", "usage", "leaks", "lifetimes", "flame", "read", "info"];
 
 #[test]
 fn colors_come_only_where_they_are_wanted() {

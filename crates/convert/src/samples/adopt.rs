@@ -10,10 +10,11 @@ use floodmark_event::{Column, EventBatch, StackId, StringId, Tables};
 
 use super::Seen;
 
-/// Stacks of one source that have an id in the tables they were brought to.
+/// Stacks and texts of one source that have an id in the tables they were brought to.
 #[derive(Clone, Debug, Default)]
 pub struct Adopted {
     stacks: HashMap<StackId, StackId>,
+    texts: HashMap<StringId, StringId>,
 }
 
 impl Adopted {
@@ -57,6 +58,22 @@ impl Adopted {
                 }
             }
         }
+    }
+
+    /// Translates stacks, resources and names of events: for readers that keep events while their source
+    /// reads its tables anew.
+    pub(crate) fn events(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
+        self.batch(batch, from, to);
+        for texts in [&mut batch.resource, &mut batch.name] {
+            match texts {
+                Column::Same(id) => *id = self.text(*id, from, to),
+                Column::Each(ids) => ids.iter_mut().for_each(|id| *id = self.text(*id, from, to)),
+            }
+        }
+    }
+
+    fn text(&mut self, id: StringId, from: &Tables, to: &mut Tables) -> StringId {
+        *self.texts.entry(id).or_insert_with(|| string(id, from, to))
     }
 
     /// Translates a stack.

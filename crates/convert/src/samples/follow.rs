@@ -1,23 +1,151 @@
-//! The rows of a growing trace, as they come.
+//! The events and rows of a growing trace, as they come.
 //!
-//! Every table is followed by itself and looks at the trace at a moment of its own; rows are held back
-//! until all tables have looked past their time, so that they come out in order.
+//! All tables are read in the same looks at the trace, so what comes of one look is later than what came
+//! of the looks before, events and rows alike. Ids are good for a look only; they are given new ones in
+//! tables that only grow, so a fold can go on from look to look.
 
 use std::path::Path;
 use std::time::Duration;
 
-use floodmark_event::clock::Anchor;
-use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
-use floodmark_store::{Follow, Losses, Result, Row, ScanProps, Step, Trace};
+use floodmark_event::{EventBatch, Tables};
+use floodmark_store::{Looks, Losses, Result, Scan, ScanProps, Source as _, Step, Trace};
 
 use super::adopt::Adopted;
-use super::merged::{IntoSeen, Queue, drain};
+use super::trace::{RowCounts, TraceRows, join};
 use super::{SampleSource, Seen};
 
 /// How long rows may take to be recorded after their time; a slow sweep takes that long.
 const SETTLE: Duration = Duration::from_millis(250);
-/// How much longer they are held back, for the tables to agree.
-const MARGIN: Duration = Duration::from_millis(50);
+
+/// Which tables are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    EventsAndRows,
+    Rows,
+}
+
+/// Reads a growing trace without waiting for it: events, samples, output, stacks and scopes.
+pub struct Following {
+    looks: Looks,
+    wanted: Wanted,
+    look: Option<Look>,
+    tables: Tables,
+    events: u64,
+    rows: RowCounts,
+    losses: Losses,
+}
+
+/// What one look at the trace has to offer.
+struct Look {
+    events: Option<Events>,
+    rows: TraceRows,
+}
+
+struct Events {
+    scan: Scan,
+    adopted: Adopted,
+}
+
+impl Following {
+    /// How long to wait before looking again.
+    pub const PAUSE: Duration = Looks::PAUSE;
+
+    /// Follows the events and rows of the trace at `path` from the first ones on.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn open(path: &Path, props: &ScanProps) -> Result<Self> {
+        Self::start(path, props, Wanted::EventsAndRows)
+    }
+
+    fn start(path: &Path, props: &ScanProps, wanted: Wanted) -> Result<Self> {
+        Ok(Self {
+            looks: Looks::open(path, props.clone())?.settling(SETTLE),
+            wanted,
+            look: None,
+            tables: Tables::default(),
+            events: 0,
+            rows: RowCounts::default(),
+            losses: Losses::default(),
+        })
+    }
+
+    /// What all ids of events and rows that were read point to, and the subjects as they were at the
+    /// latest look. Only grows.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// What is known to be missing from what was read so far.
+    pub fn losses(&self) -> Losses {
+        self.look.as_ref().map_or_else(|| self.losses.clone(), Look::losses)
+    }
+
+    /// Replaces `events` and `rows` by the next ones, each in order; one of them may be empty. Nothing
+    /// that comes after [`Step::Waiting`] is earlier than what came before it.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files; what came before stays good.
+    pub fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Seen>) -> Result<Step> {
+        events.clear();
+        rows.clear();
+        let mut look = match self.look.take() {
+            Some(look) => look,
+            None => {
+                let Some((trace, new)) = self.looks.again()? else { return Ok(Step::Ended) };
+                Look::open(&trace, &new, self.wanted, &mut self.tables)?
+            }
+        };
+        look.next_events(events, &mut self.tables)?;
+        look.rows.next(rows, &mut self.tables)?;
+        self.events += events.len() as u64;
+        if !events.is_empty() || !rows.is_empty() {
+            self.look = Some(look);
+            return Ok(Step::Events);
+        }
+        self.losses = look.losses();
+        self.rows.add(look.rows.counts());
+        if !self.looks.is_last() {
+            return Ok(Step::Waiting);
+        }
+        if self.wanted == Wanted::EventsAndRows {
+            self.looks.count_late_events(self.events, &mut self.losses)?;
+        }
+        self.rows.count_late(&self.looks, &mut self.losses)?;
+        Ok(Step::Ended)
+    }
+}
+
+impl Look {
+    fn open(trace: &Trace, props: &ScanProps, wanted: Wanted, tables: &mut Tables) -> Result<Self> {
+        let events = match wanted {
+            Wanted::Rows => None,
+            Wanted::EventsAndRows => {
+                let scan = trace.scan(props)?;
+                Adopted::names(scan.tables(), tables);
+                Some(Events { scan, adopted: Adopted::default() })
+            }
+        };
+        Ok(Self { events, rows: TraceRows::open(trace, props, tables)? })
+    }
+
+    /// Replaces `events` by the next ones, if there are any.
+    fn next_events(&mut self, events: &mut EventBatch, tables: &mut Tables) -> Result<()> {
+        let Some(Events { scan, adopted }) = &mut self.events else { return Ok(()) };
+        if scan.next(events)? {
+            adopted.events(events, scan.tables(), tables);
+        }
+        Ok(())
+    }
+
+    fn losses(&self) -> Losses {
+        let mut losses = self.rows.losses();
+        if let Some(events) = &self.events {
+            join(&mut losses, &events.scan.losses());
+        }
+        losses
+    }
+}
 
 /// Follows the rows of the trace at `path` from the first one on. The source waits for new rows, and
 /// ends when the recording has ended.
@@ -25,110 +153,29 @@ const MARGIN: Duration = Duration::from_millis(50);
 /// # Errors
 /// What is wrong with the trace's files.
 pub fn follow(path: &Path, props: &ScanProps) -> Result<Box<dyn SampleSource>> {
-    Ok(Box::new(FollowSamples {
-        path: path.to_owned(),
-        scopes: Table::of(path, props)?,
-        samples: Table::of(path, props)?,
-        output: Table::of(path, props)?,
-        stacks: Table::of(path, props)?,
-        logs: Table::of(path, props)?,
-        queues: Default::default(),
-        tables: Tables::default(),
-    }))
+    Ok(Box::new(Waiting(Following::start(path, props, Wanted::Rows)?)))
 }
 
-struct Table<T: Row> {
-    follow: Follow<Vec<T>>,
-    rows: Vec<T>,
-    is_done: bool,
-}
+/// Waits for rows.
+struct Waiting(Following);
 
-impl<T: Row + IntoSeen> Table<T> {
-    fn of(path: &Path, props: &ScanProps) -> Result<Self> {
-        let follow = Follow::<Vec<T>>::open_rows(path, props.clone())?.settling(SETTLE);
-        Ok(Self { follow, rows: Vec::new(), is_done: false })
-    }
-
-    /// Moves everything that is there to `queue`.
-    fn fill(&mut self, queue: &mut Queue, tables: &mut Tables) -> Result<()> {
-        while !self.is_done {
-            match self.follow.next(&mut self.rows)? {
-                Step::Waiting => return Ok(()),
-                Step::Ended => self.is_done = true,
-                Step::Events => {
-                    // Ids are good for this look at the trace only.
-                    let mut adopted = Adopted::default();
-                    Adopted::names(self.follow.tables(), tables);
-                    for row in self.rows.drain(..) {
-                        let mut row = row.into_seen();
-                        adopted.row(&mut row, self.follow.tables(), tables);
-                        queue.push(row);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-struct FollowSamples {
-    path: std::path::PathBuf,
-    scopes: Table<ScopeRow>,
-    samples: Table<SampleRow>,
-    output: Table<OutputRow>,
-    stacks: Table<StackSampleRow>,
-    logs: Table<LogRow>,
-    queues: [Queue; 5],
-    tables: Tables,
-}
-
-impl SampleSource for FollowSamples {
+impl SampleSource for Waiting {
     fn tables(&self) -> &Tables {
-        &self.tables
+        self.0.tables()
     }
 
     fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
-        rows.clear();
+        let mut events = EventBatch::new();
         loop {
-            let held = (SETTLE + MARGIN).as_nanos() as i64;
-            let until_ns = Anchor::now().utc_ns.saturating_sub(held);
-            let [scopes, samples, output, stacks, logs] = &mut self.queues;
-            self.scopes.fill(scopes, &mut self.tables)?;
-            self.samples.fill(samples, &mut self.tables)?;
-            self.output.fill(output, &mut self.tables)?;
-            self.stacks.fill(stacks, &mut self.tables)?;
-            self.logs.fill(logs, &mut self.tables)?;
-            let is_done = self.scopes.is_done
-                && self.samples.is_done
-                && self.output.is_done
-                && self.stacks.is_done
-                && self.logs.is_done;
-            drain(&mut self.queues, if is_done { i64::MAX } else { until_ns }, rows);
-            if !rows.is_empty() {
-                // A subject may have ended, or been named, without a row of its own.
-                self.tables.subjects.extend(Trace::open(&self.path)?.subjects()?);
-                return Ok(true);
+            match self.0.next(&mut events, rows)? {
+                Step::Events => return Ok(true),
+                Step::Waiting => std::thread::sleep(Following::PAUSE),
+                Step::Ended => return Ok(false),
             }
-            if is_done {
-                return Ok(false);
-            }
-            std::thread::sleep(Follow::PAUSE);
         }
     }
 
     fn losses(&self) -> Losses {
-        let mut losses = self.samples.follow.losses().clone();
-        let others = [
-            self.scopes.follow.losses(),
-            self.output.follow.losses(),
-            self.stacks.follow.losses(),
-            self.logs.follow.losses(),
-        ];
-        for gap in others.into_iter().flat_map(|losses| &losses.gaps) {
-            if !losses.gaps.iter().any(|known| known.reason == gap.reason) {
-                losses.gaps.push(gap.clone());
-            }
-        }
-        losses
+        self.0.losses()
     }
 }

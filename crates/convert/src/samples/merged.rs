@@ -70,17 +70,8 @@ impl Queue {
     }
 }
 
-/// Moves the rows of `queues` up to `until_ns` to `out`, in the order of their times; at equal times
-/// the queues have their turn.
-pub(super) fn drain(queues: &mut [Queue], until_ns: i64, out: &mut Vec<Seen>) {
-    loop {
-        let first = (0..queues.len()).filter_map(|at| Some((queues[at].first_ns()?, at))).min();
-        let Some((_, at)) = first.filter(|(time_ns, _)| *time_ns <= until_ns) else { return };
-        out.extend(queues[at].rows.pop_front().map(|(_, row)| row));
-    }
-}
-
-/// Moves rows to `out` as long as no queue is empty that may still be filled.
+/// Moves rows to `out` in the order of their times, at equal times in that of the queues, as long as no
+/// queue is empty that may still be filled.
 pub(super) fn drain_ready(queues: &mut [Queue], is_filled: &[bool], out: &mut Vec<Seen>, most: usize) {
     while out.len() < most {
         if (0..queues.len()).any(|at| queues[at].is_empty() && !is_filled[at]) {

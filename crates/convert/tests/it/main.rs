@@ -1,6 +1,8 @@
 //! What the crate promises, seen from outside.
 
 mod dialects;
+mod exports;
+mod following;
 mod hostile;
 mod logs;
 mod nsys;

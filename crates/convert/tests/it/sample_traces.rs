@@ -12,9 +12,10 @@ use floodmark_event::{
 };
 use floodmark_store::{Overwrite, Run, ScanProps, Sealer, TraceWriter};
 
+use crate::following::recording;
 use crate::sample_logs::{Reading, all, drain, fixture};
 
-fn scratch(name: &str) -> PathBuf {
+pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("samples-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -155,6 +156,7 @@ fn record(sweeps: u64, sealer: &mut Sealer) {
 #[test]
 fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     const SWEEPS: u64 = 60;
+    let _turn = recording();
     let folder = scratch("growing");
     let path = folder.join("run.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");

@@ -27,18 +27,16 @@ pub(super) struct Builder {
 /// Makes the document of a page, and the columns it points to.
 pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     let mut builder = Builder::default();
-    let spans = [page.events.as_ref().and_then(events::span), page.samples.as_ref().and_then(samples::span)];
-    let first = spans.into_iter().flatten().map(|(first, _)| first).min();
-    let last = spans.into_iter().flatten().map(|(_, last)| last).max();
-    builder.origin_ns = first.unwrap_or(0);
+    let span = span(page);
+    builder.origin_ns = span.map_or(0, |(first, _)| first);
     let document = &mut builder.document;
     document.schema = SCHEMA;
     document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
     document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
     let command = page.about.iter().find(|(name, _)| name == "command");
     document.command = command.map(|(_, command)| cut(command));
-    document.origin = first.map_or_else(String::new, format_time_ns);
-    document.span = last.unwrap_or(0).saturating_sub(builder.origin_ns).max(0);
+    document.origin = span.map_or_else(String::new, |(first, _)| format_time_ns(first));
+    document.span = span.map_or(0, |(first, last)| last.saturating_sub(first).max(0));
     if let Some(part) = &page.events {
         events::add(&mut builder, part);
     }
@@ -54,6 +52,13 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     builder.document.findings.sort_by_key(|finding| finding.level as u8);
     about(&mut builder, page);
     (builder.document, builder.columns)
+}
+
+/// First and last instant of all there is.
+pub(super) fn span(page: &Page) -> Option<(i64, i64)> {
+    let spans = [page.events.as_ref().and_then(events::span), page.samples.as_ref().and_then(samples::span)];
+    let first = spans.into_iter().flatten().map(|(first, _)| first).min();
+    first.zip(spans.into_iter().flatten().map(|(_, last)| last).max())
 }
 
 fn about(builder: &mut Builder, page: &Page) {
@@ -82,6 +87,16 @@ pub(super) fn cut(text: &str) -> String {
 }
 
 impl Builder {
+    /// A document whose times count from an instant.
+    pub(super) fn since(origin_ns: i64) -> Self {
+        Self { origin_ns, ..Self::default() }
+    }
+
+    /// The columns so far.
+    pub(super) fn into_columns(self) -> (Document, Vec<String>) {
+        (self.document, self.columns)
+    }
+
     /// A time as the page knows it.
     pub(super) fn time(&self, time_ns: i64) -> i64 {
         time_ns.saturating_sub(self.origin_ns)

@@ -36,6 +36,28 @@ pub(super) struct Document {
     pub(super) strings: Vec<String>,
 }
 
+/// A document and its columns, as a server sends them.
+#[derive(Debug, Serialize)]
+pub(super) struct Sent {
+    pub(super) document: Document,
+    pub(super) columns: Vec<String>,
+}
+
+/// Lines between two instants and their columns, as a server sends them.
+#[derive(Debug, Serialize)]
+pub(super) struct SentRange {
+    pub(super) charts: Vec<Chart>,
+    pub(super) columns: Vec<String>,
+}
+
+/// What was live at instants, the texts it points to and its columns, as a server sends them.
+#[derive(Debug, Serialize)]
+pub(super) struct SentMoments {
+    pub(super) moments: Moments,
+    pub(super) strings: Vec<String>,
+    pub(super) columns: Vec<String>,
+}
+
 /// Where a column is, and how long.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Column {

@@ -1,7 +1,7 @@
 //! What allocations and frees tell, as the page shows it.
 
 use floodmark_analyze::fragmentation::{Basis, Occupancy};
-use floodmark_analyze::{BlockInfo, GroupBy, UsagePoint, Verdict};
+use floodmark_analyze::{BlockInfo, GroupBy, Usage, UsagePoint, Verdict};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use super::build::{Builder, cut, heads, reduction_note};
@@ -23,7 +23,7 @@ pub(super) fn span(part: &EventsPart) -> Option<(i64, i64)> {
 pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     summary(builder, part);
     findings(builder, part);
-    chart(builder, part);
+    chart(builder, &part.usage);
     fragmentation(builder, part);
     moments::add(builder, &part.moments);
     sites(builder, part);
@@ -72,7 +72,11 @@ fn summary(builder: &mut Builder, part: &EventsPart) {
         counted(stats.frees, "free"),
         counted(stats.failures, "failure"),
     ));
-    let leaks = &part.leaks;
+    let Some(leaks) = &part.leaks else {
+        let (live, blocks) = (format_bytes(stats.live_bytes), counted(stats.live_blocks, "block"));
+        builder.tell(&format!("{live} in {blocks} is live now"));
+        return;
+    };
     if leaks.leaked_blocks > 0 {
         builder.tell(&format!(
             "{} in {} was never freed",
@@ -96,13 +100,14 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
             ),
         );
     }
-    let proven = part.leaks.groups.iter().filter(|group| group.verdict == Verdict::Leak);
+    let groups = part.leaks.iter().flat_map(|leaks| &leaks.groups);
+    let proven = groups.filter(|group| group.verdict == Verdict::Leak);
     for group in proven.take(LEAKS_TOLD) {
         let blocks = counted(group.blocks, "block");
         let bytes = format_bytes(group.bytes);
         builder.find(Weight::Bad, format!("{} leaks {bytes} in {blocks}: {}.", group.site, group.reason));
     }
-    for apart in &part.leaks.apart {
+    for apart in part.leaks.iter().flat_map(|leaks| &leaks.apart) {
         builder.find(Weight::Note, format!("{} in {}.", format_bytes(apart.bytes), apart.why));
     }
     for other in &stats.others {
@@ -121,8 +126,8 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
     }
 }
 
-fn chart(builder: &mut Builder, part: &EventsPart) {
-    let usage = &part.usage;
+/// Live bytes over time.
+pub(super) fn chart(builder: &mut Builder, usage: &Usage) {
     let names: Vec<&str> = usage.kinds.iter().map(|kind| kind.name()).collect();
     let name = if names.is_empty() { "live bytes".to_owned() } else { names.join(" + ") };
     let mut series = vec![builder.series(&name, &usage.points, usage.end_time_ns)];
@@ -251,7 +256,7 @@ fn details(builder: &mut Builder, block: &BlockInfo) -> Vec<Detail> {
 }
 
 fn leaks(builder: &mut Builder, part: &EventsPart) {
-    let leaks = &part.leaks;
+    let Some(leaks) = &part.leaks else { return };
     let mut table = Table {
         id: "leaks",
         title: "Never freed".into(),

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use floodmark_analyze::{Held, HolderGroup, Moments, SeenBlock};
+use floodmark_analyze::paths::NO_SCOPE;
+use floodmark_analyze::{Held, HolderGroup, Moments, SeenBlock, Step, folded_text};
 use floodmark_event::units::format_count;
 
 use super::build::{Builder, cut, heads};
@@ -19,7 +20,10 @@ use crate::figures::counted;
 const FUNCTIONS: usize = 500;
 
 /// What leads to the blocks of a group, outermost first.
-type Path = Vec<String>;
+type Path = Vec<Step>;
+
+/// Stands for the text of folded frames until their number is known.
+const FOLDED: i64 = -1;
 
 /// Adds the instants.
 pub(super) fn add(builder: &mut Builder, moments: &Moments) {
@@ -31,7 +35,7 @@ pub(super) fn add(builder: &mut Builder, moments: &Moments) {
 }
 
 /// The instants as the page knows them.
-fn document(builder: &mut Builder, moments: &Moments) -> data::Moments {
+pub(super) fn document(builder: &mut Builder, moments: &Moments) -> data::Moments {
     let times: Vec<i64> = moments.moments.iter().map(|moment| builder.time(moment.time_ns)).collect();
     data::Moments {
         note: note(moments),
@@ -71,18 +75,21 @@ fn forests(builder: &mut Builder, moments: &Moments) -> Vec<Forest> {
     let has_stacks = groups.iter().any(|group| !group.stack.is_empty());
     let has_scopes = groups.iter().any(|group| !group.scope.is_empty());
     let has_places = groups.iter().any(|group| !group.place.is_empty() && group.place != groups[0].place);
-    let has_names = groups.iter().any(|group| group.path.len() == 1);
+    let has_names = groups.iter().any(|group| group.stack.is_empty() && group.path.len() == 1);
     let first = match (has_stacks, has_names) {
         (true, _) => "stack",
         (_, true) => "name",
         _ => "thread, stream and size",
     };
-    let mut forests = vec![forest(builder, first, groups, by_stack)];
+    let mut forests = vec![forest(builder, first, groups, |group| group.path.clone())];
     if has_stacks {
+        if groups.iter().any(|group| group.path.iter().any(|step| matches!(step, Step::Folded(_)))) {
+            forests.push(forest(builder, "stack with every frame", groups, every_frame));
+        }
         forests.push(forest(builder, "site", groups, by_site));
     }
     if has_scopes {
-        forests.push(forest(builder, "scope", groups, |group| under(&group.scope, "(no scope)", group)));
+        forests.push(forest(builder, "scope", groups, |group| under(&group.scope, NO_SCOPE, group)));
     }
     if has_places {
         forests.push(forest(builder, "place", groups, |group| under(&group.place, "(unknown)", group)));
@@ -90,18 +97,21 @@ fn forests(builder: &mut Builder, moments: &Moments) -> Vec<Forest> {
     forests
 }
 
-fn by_stack(group: &HolderGroup) -> Path {
-    if group.stack.is_empty() { group.path.clone() } else { group.stack.iter().rev().cloned().collect() }
+fn every_frame(group: &HolderGroup) -> Path {
+    if group.stack.is_empty() {
+        return group.path.clone();
+    }
+    group.stack.iter().rev().cloned().map(Step::Call).collect()
 }
 
 fn by_site(group: &HolderGroup) -> Path {
-    if group.site == NO_SITE { group.path.clone() } else { vec![group.site.clone()] }
+    if group.site == NO_SITE { group.path.clone() } else { vec![Step::Call(group.site.clone())] }
 }
 
 fn under(outer: &[String], nothing: &str, group: &HolderGroup) -> Path {
-    let mut path = outer.to_vec();
+    let mut path: Path = outer.iter().cloned().map(Step::Call).collect();
     if path.is_empty() {
-        path.push(nothing.to_owned());
+        path.push(Step::Call(nothing.to_owned()));
     }
     path.extend(by_site(group));
     path
@@ -113,25 +123,39 @@ fn forest(
     groups: &[HolderGroup],
     path: impl Fn(&HolderGroup) -> Path,
 ) -> Forest {
-    // Index of the parent plus one, and text.
-    let mut nodes: Vec<(i64, i64)> = Vec::new();
+    // Index of the parent plus one, and text; of a run of folded frames, how many there are.
+    let mut nodes: Vec<(i64, i64, (u32, u32))> = Vec::new();
     let mut known: HashMap<(i64, i64), i64> = HashMap::new();
     let mut leaves = Vec::with_capacity(groups.len());
     for group in groups {
         let mut at = 0;
-        for text in path(group) {
-            let node = (at, i64::from(builder.string(&text)));
-            at = *known.entry(node).or_insert_with(|| {
-                nodes.push(node);
+        for step in path(group) {
+            let (text, frames) = match step {
+                Step::Call(text) => (i64::from(builder.string(&text)), 0),
+                Step::Folded(frames) => (FOLDED, frames),
+            };
+            let parent = at;
+            at = *known.entry((parent, text)).or_insert_with(|| {
+                nodes.push((parent, text, (frames, frames)));
                 nodes.len() as i64
             });
+            let counts = &mut nodes[at as usize - 1].2;
+            *counts = (counts.0.min(frames), counts.1.max(frames));
         }
         leaves.push(at);
     }
+    let texts: Vec<i64> = nodes
+        .iter()
+        .map(
+            |(_, text, frames)| {
+                if *text == FOLDED { i64::from(builder.string(&folded_text(*frames))) } else { *text }
+            },
+        )
+        .collect();
     Forest {
         name,
-        parents: builder.column(nodes.iter().map(|(parent, _)| *parent)),
-        texts: builder.column(nodes.iter().map(|(_, text)| *text)),
+        parents: builder.column(nodes.iter().map(|(parent, ..)| *parent)),
+        texts: builder.column(texts.into_iter()),
         leaves: builder.column(leaves.into_iter()),
     }
 }

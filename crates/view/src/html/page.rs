@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
 
+use super::Hosting;
 use super::data::{Cell, CellKind, Document, Table};
 use super::encode;
 use crate::figures::percent;
@@ -11,6 +12,8 @@ use crate::figures::percent;
 /// The page, as `web/` builds it.
 const SHELL: &str = include_str!("../../assets/report.html");
 /// What is put in place of these.
+const CONNECT: &str = " %FLOODMARK_CONNECT%";
+const HOST: &str = "<!--floodmark:host-->\n";
 const TITLE: &str = "%FLOODMARK_TITLE%";
 const STATIC: &str = "<!--floodmark:static-->";
 const DATA: &str = "<!--floodmark:data-->";
@@ -18,12 +21,35 @@ const DATA: &str = "<!--floodmark:data-->";
 /// Rows of a table where scripts do not run.
 const STATIC_ROWS: usize = 20;
 
+/// What the page is allowed to do; where it is a file nobody else says so.
+pub(super) fn policy(hosting: Hosting) -> String {
+    let (_, rest) =
+        SHELL.split_once("\"Content-Security-Policy\" content=\"").expect("the page has a policy");
+    let (policy, _) = rest.split_once('"').expect("the policy has an end");
+    policy.replace(CONNECT, connect(hosting))
+}
+
+fn connect(hosting: Hosting) -> &'static str {
+    match hosting {
+        Hosting::File => "",
+        Hosting::Server { .. } => " connect-src 'self';",
+    }
+}
+
 /// Fills the page.
-pub(super) fn fill(document: &Document, columns: &[String]) -> String {
-    let (head, rest) = SHELL.split_once(TITLE).expect("the page has a place for its title");
+pub(super) fn fill(document: &Document, columns: &[String], hosting: Hosting) -> String {
+    let (policy, rest) = SHELL.split_once(CONNECT).expect("the page has a place for its policy");
+    let (meta, rest) = rest.split_once(HOST).expect("the page has a place for who hands it out");
+    let (head, rest) = rest.split_once(TITLE).expect("the page has a place for its title");
     let (middle, rest) = rest.split_once(STATIC).expect("the page has a place for what needs no script");
     let (before, after) = rest.split_once(DATA).expect("the page has a place for its data");
     let mut html = String::with_capacity(SHELL.len() + columns.iter().map(String::len).sum::<usize>());
+    html.push_str(policy);
+    html.push_str(connect(hosting));
+    html.push_str(meta);
+    if let Hosting::Server { version } = hosting {
+        let _ = writeln!(html, "<meta name=\"floodmark-serve\" content=\"{version}\">");
+    }
     html.push_str(head);
     html.push_str(&encode::text(&document.source));
     html.push_str(middle);

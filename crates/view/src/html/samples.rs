@@ -33,15 +33,20 @@ pub(super) fn span(part: &SamplesPart) -> Option<(i64, i64)> {
 pub(super) fn add(builder: &mut Builder, part: &SamplesPart) {
     summary(builder, part);
     findings(builder, part);
-    resident(builder, part);
-    device_chart(builder, part);
-    other_charts(builder, part);
+    charts(builder, part);
     marks(builder, part);
     dots(builder, part);
     processes(builder, part);
     phases(builder, part);
     devices(builder, part);
     output(builder, part);
+}
+
+/// Lines over time.
+pub(super) fn charts(builder: &mut Builder, part: &SamplesPart) {
+    resident(builder, part);
+    device_chart(builder, part);
+    other_charts(builder, part);
 }
 
 fn summary(builder: &mut Builder, part: &SamplesPart) {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use crate::plot::font::{FONT, UNITS, glyph, width};
 use crate::plot::scene::{Anchor, Color, Fill, Item, Pen, Scene, Text};
+use crate::plot::svg::edged;
 
 /// Points of PDF per pixel.
 const SCALE: f64 = 0.75;
@@ -142,6 +143,15 @@ impl Page {
                 self.fill(*fill);
                 let [x, y, w, h] = at.map(num);
                 let _ = writeln!(self.text, "{x} {y} {w} {h} re f");
+            }
+            Item::Labeled { at, fill, pen, label, .. } => {
+                self.paint(pen.as_ref(), Some(fill));
+                let [x, y, w, h] = edged(*at, pen.as_ref()).map(num);
+                let _ = write!(self.text, "{x} {y} {w} {h} re");
+                self.close(pen.is_some(), true);
+                if let Some(label) = label {
+                    self.label(label);
+                }
             }
             Item::Path { points, pen, fill } => {
                 let Some(((x, y), rest)) = points.split_first() else { return };

@@ -77,6 +77,19 @@ pub enum Item {
         /// What it says when pointed at.
         hint: Option<String>,
     },
+    /// A rectangle with a text in it, which belong together when pointed at.
+    Labeled {
+        /// Left, top, width and height.
+        at: [f64; 4],
+        /// What is inside.
+        fill: Fill,
+        /// The edge, which lies inside too.
+        pen: Option<Pen>,
+        /// What is written in it.
+        label: Option<Text>,
+        /// What it says when pointed at.
+        hint: String,
+    },
     /// Connected points.
     Path {
         /// The points.

@@ -99,6 +99,19 @@ fn write_item(item: &Item, text: &mut String) {
                 close("rect", hint)
             )
         }
+        Item::Labeled { at, fill, pen, label, hint } => {
+            let [x, y, w, h] = edged(*at, pen.as_ref()).map(number);
+            let paint = painted(pen.as_ref(), Some(fill));
+            let _ = writeln!(
+                text,
+                "<g><title>{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"{paint}/>",
+                escape(hint)
+            );
+            if let Some(label) = label {
+                write_text(label, text);
+            }
+            writeln!(text, "</g>")
+        }
         Item::Circle { at: (x, y), radius, pen, fill, hint } => {
             let [x, y, r] = [*x, *y, *radius].map(number);
             let paint = painted(pen.as_ref(), fill.as_ref());
@@ -115,6 +128,12 @@ fn write_item(item: &Item, text: &mut String) {
             Ok(())
         }
     };
+}
+
+/// A rectangle made smaller by as much as its edge reaches out of it.
+pub(crate) fn edged([x, y, w, h]: [f64; 4], pen: Option<&Pen>) -> [f64; 4] {
+    let half = pen.map_or(0.0, |pen| (pen.width / 2.0).min(w / 2.0).min(h / 2.0));
+    [x + half, y + half, w - 2.0 * half, h - 2.0 * half]
 }
 
 /// The way of a pen, as short as it can be said.

@@ -26,6 +26,7 @@ pub(crate) struct Theme {
     pub(crate) faint: Color,
     pub(crate) grid: Color,
     pub(crate) band: Color,
+    grew: Color,
     series: [Color; COLORS],
 }
 
@@ -35,6 +36,7 @@ const LIGHT: Theme = Theme {
     faint: Color(0x5f, 0x6b, 0x76),
     grid: Color(0xdf, 0xe3, 0xe8),
     band: Color(0x6d, 0x7b, 0x8a),
+    grew: Color(0xd0, 0x2c, 0x2c),
     series: [
         Color(0x00, 0x72, 0xb2),
         Color(0xd5, 0x5e, 0x00),
@@ -53,6 +55,7 @@ const DARK: Theme = Theme {
     faint: Color(0x9a, 0xa6, 0xb2),
     grid: Color(0x2c, 0x34, 0x3d),
     band: Color(0x8c, 0x9b, 0xab),
+    grew: Color(0xff, 0x6b, 0x5e),
     series: [
         Color(0x4d, 0xb2, 0xf0),
         Color(0xff, 0x8a, 0x3d),
@@ -71,6 +74,16 @@ impl Theme {
             Shade::Light => LIGHT,
             Shade::Dark => DARK,
         }
+    }
+
+    /// The color of what grew.
+    pub(crate) fn grew(&self) -> Color {
+        self.grew
+    }
+
+    /// The color of what shrank.
+    pub(crate) fn shrank(&self) -> Color {
+        self.series[0]
     }
 
     /// The color of the `number`th series.

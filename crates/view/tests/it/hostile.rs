@@ -9,7 +9,7 @@ use resvg::usvg::roxmltree::Document;
 
 use crate::figures::{alone, saw};
 
-const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 8] = [
     "</text></svg><script>alert(1)</script>",
     "\" onload=\"alert(1)",
     "]]><!-- &amp; &#0; &undefined;",

@@ -1,0 +1,59 @@
+//! Live bytes of every process, device and kind of memory.
+
+use std::collections::BTreeMap;
+
+use floodmark_event::{Kind, ProcessId};
+
+use crate::change::{Block, Ending, Space};
+use crate::course::{CourseFold, GroupCourse};
+use crate::fold::{End, Fold};
+use crate::level::Level;
+
+/// Where memory is: process, device and kind.
+pub type Place = (ProcessId, i32, Kind);
+
+/// Folds events into live bytes by process, device and kind over time.
+#[derive(Clone, Debug)]
+pub struct PlaceCourseFold {
+    spaces: BTreeMap<u32, Space>,
+    course: CourseFold<Place>,
+}
+
+impl PlaceCourseFold {
+    /// Starts; at most `limit` instants are kept of every place.
+    pub fn new(limit: usize) -> Self {
+        Self { spaces: BTreeMap::new(), course: CourseFold::new(limit) }
+    }
+
+    fn change(&mut self, block: &Block, time_ns: i64, by: i64) {
+        let space = self.spaces.get(&block.space).copied().unwrap_or_default();
+        self.course.change(&(space.process, space.device, block.kind), time_ns, by);
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+impl Fold for PlaceCourseFold {
+    type Output = Vec<GroupCourse<Place>>;
+
+    fn space(&mut self, index: u32, space: Space) {
+        self.spaces.insert(index, space);
+    }
+    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+        self.change(block, time_ns, signed(block.bytes));
+    }
+    fn alloc(&mut self, block: &Block, _level: &Level) {
+        self.change(block, block.time_ns, signed(block.bytes));
+    }
+    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
+        self.change(block, ending.time_ns, -signed(block.bytes));
+    }
+    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+        self.change(block, time_ns, -signed(block.bytes));
+    }
+    fn finish(&self, _end: &End<'_>) -> Vec<GroupCourse<Place>> {
+        self.course.finish().groups
+    }
+}

@@ -1,0 +1,226 @@
+//! Flame graphs: calls, and what was held, left or allocated below each; or how often each was seen.
+//!
+//! Made of [`Weights`] or of stack samples, which share everything but their unit.
+
+use floodmark_event::{Kind, StackId, StackSampleRow, Tables};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Serialize, Serializer};
+
+use crate::block::KindSummary;
+use crate::calls::CallTree;
+use crate::paths::{PathRules, Step};
+use crate::weights::{Weight, WeightRow, Weights};
+
+/// What a flame graph measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlameOf {
+    /// Bytes live at the peak, or at the instant that was weighed.
+    #[default]
+    Marked,
+    /// Bytes live at the end.
+    End,
+    /// Bytes ever allocated.
+    Allocated,
+    /// Allocations.
+    Count,
+    /// Stack samples.
+    Samples,
+}
+
+impl FlameOf {
+    /// The word for it on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Marked => "peak",
+            Self::End => "end",
+            Self::Allocated => "allocated",
+            Self::Count => "count",
+            Self::Samples => "samples",
+        }
+    }
+
+    /// What this measures of an origin.
+    pub fn weight(self, row: &WeightRow) -> Weight {
+        match self {
+            Self::Marked => row.marked,
+            Self::End => row.end,
+            Self::Allocated | Self::Count => row.allocated,
+            Self::Samples => Weight::default(),
+        }
+    }
+
+    /// The figure that decides how wide a call is.
+    pub fn value(self, weight: Weight) -> u64 {
+        match self {
+            Self::Marked | Self::End | Self::Allocated => weight.bytes,
+            Self::Count | Self::Samples => weight.blocks,
+        }
+    }
+}
+
+impl Serialize for FlameOf {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Which end of a stack is the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// The outermost call.
+    #[default]
+    FromCaller,
+    /// The innermost call.
+    FromCallee,
+}
+
+/// A flame graph.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Flame {
+    /// What is measured.
+    pub of: FlameOf,
+    /// Kinds the figures cover.
+    #[serde(serialize_with = "crate::json::kinds")]
+    pub kinds: Vec<Kind>,
+    /// The instant it is about; none if it is about all of the time.
+    pub time_ns: Option<i64>,
+    /// The instant, if one was asked for instead of the peak.
+    pub at_ns: Option<i64>,
+    /// All of it.
+    pub total: Weight,
+    /// Whether there are stacks.
+    pub has_stacks: bool,
+    /// The calls, depth first, a parent before its children, the heaviest of those first.
+    pub nodes: Vec<FlameNode>,
+    /// Kinds that are not covered.
+    pub others: Vec<KindSummary>,
+}
+
+/// A call, and what is below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FlameNode {
+    /// Index of the node around it.
+    pub parent: Option<u32>,
+    /// What it is called.
+    pub text: String,
+    /// Whether it stands for frames that say little.
+    pub is_folded: bool,
+    /// What is below it, its own included.
+    pub weight: Weight,
+    /// Its own.
+    pub own: Weight,
+}
+
+impl Flame {
+    /// Makes a flame graph of what was weighed.
+    pub fn of_weights(
+        weights: &Weights,
+        tables: &Tables,
+        rules: &PathRules,
+        of: FlameOf,
+        direction: Direction,
+    ) -> Self {
+        let measured = weights.rows.iter().map(|row| (row, of.weight(row)));
+        let paths = measured
+            .filter(|(_, weight)| of.value(*weight) > 0)
+            .map(|(row, weight)| (rules.path(&row.origin, tables), weight));
+        Self {
+            kinds: weights.kinds.clone(),
+            time_ns: match of {
+                FlameOf::Marked => weights.marked_time_ns,
+                FlameOf::End => weights.end_time_ns,
+                FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => None,
+            },
+            at_ns: weights.at_ns,
+            has_stacks: weights.has_stacks(),
+            others: weights.others.clone(),
+            ..Self::of_paths(paths, of, direction)
+        }
+    }
+
+    fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Weight)>, of: FlameOf, direction: Direction) -> Self {
+        let (mut tree, mut total) = (CallTree::<1>::default(), Weight::default());
+        for (mut path, weight) in paths {
+            if direction == Direction::FromCallee {
+                path.reverse();
+            }
+            total.add(weight);
+            tree.add(&path, [weight]);
+        }
+        let node = |node: crate::calls::CallNode<1>| FlameNode {
+            parent: node.parent,
+            text: node.text,
+            is_folded: node.is_folded,
+            weight: node.weights[0],
+            own: node.own[0],
+        };
+        let nodes = tree.finish(|[weight]| of.value(*weight)).into_iter().map(node).collect();
+        Self { of, total, nodes, ..Self::default() }
+    }
+
+    /// Hands every path that holds something of its own to `visit`, with that.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn each_path<E>(&self, mut visit: impl FnMut(&[&str], u64) -> Result<(), E>) -> Result<(), E> {
+        let (mut path, mut depths): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
+        for node in &self.nodes {
+            let depth = node.parent.map_or(0, |parent| depths[parent as usize] + 1);
+            depths.push(depth);
+            path.truncate(depth);
+            path.push(&node.text);
+            let own = self.of.value(node.own);
+            if own > 0 {
+                visit(&path, own)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The figure that decides how wide a node is.
+    pub fn value(&self, node: &FlameNode) -> u64 {
+        self.of.value(node.weight)
+    }
+}
+
+/// Counts stack samples.
+#[derive(Clone, Debug, Default)]
+pub struct StackCounts {
+    counts: FxHashMap<(u64, StackId), u64>,
+}
+
+impl StackCounts {
+    /// Takes in a sample.
+    pub fn add(&mut self, row: &StackSampleRow) {
+        if row.stack.0 != 0 {
+            *self.counts.entry((row.subject, row.stack)).or_default() += 1;
+        }
+    }
+
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Makes a flame graph; where several processes were seen, each is a root.
+    pub fn flame(&self, tables: &Tables, rules: &PathRules, direction: Direction) -> Flame {
+        let name = |subject: &u64| {
+            let known = tables.subjects.get(subject);
+            known.map_or_else(|| "process".to_owned(), |subject| subject.name.clone())
+        };
+        let processes: FxHashSet<u64> = self.counts.keys().map(|(subject, _)| *subject).collect();
+        let mut counts: Vec<_> = self.counts.iter().collect();
+        counts.sort_unstable();
+        let paths = counts.into_iter().map(|((subject, stack), count)| {
+            let mut path = rules.stack(*stack, tables);
+            if processes.len() > 1 {
+                let process = Step::Call(name(subject));
+                // The process stays the root whichever way the stack is read.
+                let at = if direction == Direction::FromCaller { 0 } else { path.len() };
+                path.insert(at, process);
+            }
+            (path, Weight { bytes: 0, blocks: *count })
+        });
+        Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Samples, direction) }
+    }
+}

@@ -1,0 +1,106 @@
+//! `floodmark diff`
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use floodmark_analyze::GroupBy;
+use floodmark_analyze::diff::Rule;
+use floodmark_view::{Compared, Report, diff};
+
+use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
+use crate::comparing::{CompareProps, compare};
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+use crate::whole_file::{Overwrite, refuse_existing, write};
+
+/// Compare two runs: what grew, what is new, what is gone
+///
+/// Compares figures, who held memory at the peak, and leaks. Places are matched between the two though
+/// addresses and process numbers differ, and though lines moved because something else in the file
+/// changed. With --fail-on it is a check: exit with 1 if a figure grew by more than a rule allows.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DiffArgs {
+    /// Trace or log to compare with
+    #[arg(value_name = "BEFORE", help_heading = None)]
+    before: PathBuf,
+    /// Trace or log to look at
+    #[arg(value_name = "AFTER", help_heading = None)]
+    after: PathBuf,
+    /// Group blocks by this [default: site, or size where no block has a stack or name]
+    #[arg(long, value_name = "WHAT", value_parser = ways(), help_heading = "What to show")]
+    by: Option<String>,
+    /// Exit with 1 if a figure grew by more, as in 'growth>5%', 'peak>10MiB' or 'leaked>0'
+    #[arg(long, value_name = "RULE", value_parser = parse_rule, help_heading = "What to show")]
+    fail_on: Vec<Rule>,
+    /// Write a page for a browser too, with a flame graph of what changed
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+    /// Replace the page if it exists already
+    #[arg(long, requires = "html", help_heading = "Output")]
+    force: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    narrow: NarrowArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark diff before.flood after.flood
+  floodmark diff before.csv after.csv --by size --rows 0
+  floodmark diff main.pickle branch.pickle --html changes.html
+  floodmark diff main.flood branch.flood --fail-on 'growth>5%' --fail-on 'leaked>0'
+
+Figures of rules; growth is AFTER less BEFORE, and percentages are of BEFORE:
+  growth       peak bytes of allocations; where there are none, peak RSS
+  peak         peak bytes of allocations
+  live         bytes live at the end
+  leaked       bytes live at the end that are leaks or candidates, as 'floodmark leaks' counts them
+  allocations  number of allocations
+  rss          peak RSS of all processes of a run together
+
+Exit codes: 0 every rule holds, 1 a rule is broken, 2 it could not be compared";
+
+fn ways() -> PossibleValuesParser {
+    PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name))
+}
+
+fn parse_rule(text: &str) -> Result<Rule, String> {
+    text.parse()
+}
+
+impl DiffArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let overwrite = Overwrite::forced(self.force);
+        if let Some(html) = &self.html {
+            refuse_existing(html, overwrite)?;
+        }
+        let props = CompareProps {
+            by: self.by.as_deref().and_then(GroupBy::from_name),
+            rules: &self.fail_on,
+            narrow: self.narrow.props(),
+            open: self.reading.props(),
+        };
+        let compared = compare(&self.before, &self.after, &props, printer)?;
+        if let Some(path) = &self.html {
+            write(path, diff::page::html(&compared).as_bytes(), overwrite, printer)?;
+        }
+        let status = if compared.broken.is_empty() { ExitStatus::Success } else { ExitStatus::Broken };
+        let sentences: Vec<String> = compared.broken.iter().map(|broken| broken.sentence.clone()).collect();
+        self.show(compared, printer)?;
+        for sentence in sentences {
+            printer.broken(&sentence);
+        }
+        Ok(status)
+    }
+
+    fn show(&self, compared: Compared, printer: &Printer) -> Result<()> {
+        let source = format!("{} → {}", compared.before.source, compared.after.source);
+        printer.reports(&[Report::new(source, Vec::new(), compared)], self.output)
+    }
+}

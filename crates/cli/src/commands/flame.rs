@@ -1,0 +1,157 @@
+//! `floodmark flame`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use floodmark_analyze::{Direction, FlameOf, FrameChoice, PathBy};
+use floodmark_event::units::{Instant, parse_instant};
+use floodmark_view::flame::terminal::USUAL_LINES;
+
+use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
+use crate::error::hinted;
+use crate::exit::ExitStatus;
+use crate::flaming::{FlameFormat, FlameProps, Look, draw, gather};
+use crate::printer::Printer;
+
+/// Draw who holds memory, call by call
+///
+/// A flame graph: every call is a box under the one that called it, as wide as what is held below it. It
+/// shows what was live at the peak, or with --of what is left at the end, all that was ever allocated, or
+/// how often. Of a trace that has stack samples and no allocations, it shows how often each call was
+/// seen. Without -o it is drawn in the terminal.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
+pub(crate) struct FlameArgs {
+    /// Trace or log to draw; '-' is standard input
+    #[arg(value_name = "INPUT", help_heading = None)]
+    input: PathBuf,
+    /// What widths are
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Peak, help_heading = "What to draw")]
+    of: Of,
+    /// Draw what was live at this time instead of at the peak
+    #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true, help_heading = "What to draw")]
+    at: Option<Instant>,
+    /// What boxes are
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Stack, help_heading = "What to draw")]
+    by: By,
+    /// Begin with what allocates, its callers below
+    #[arg(long, help_heading = "What to draw")]
+    invert: bool,
+    /// Draw every frame; else runs of frames of interpreters, runtimes and allocators become one box
+    #[arg(long, help_heading = "What to draw")]
+    all_frames: bool,
+    /// Show at most so many lines in the terminal, 0 for all [default: 40]
+    #[arg(long, value_name = "N", help_heading = "What to draw")]
+    rows: Option<usize>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "output", help_heading = "What to draw")]
+    json: bool,
+    /// Write the picture here; the ending says what it becomes: .svg, .png, .pdf, .html or .folded
+    #[arg(short, long, value_name = "FILE", help_heading = "Picture")]
+    output: Option<PathBuf>,
+    /// What it becomes, whatever the ending
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "output", help_heading = "Picture")]
+    format: Option<FlameFormat>,
+    /// Width in pixels; it becomes as high as it is deep
+    #[arg(long, value_name = "N", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(200..=10_000), help_heading = "Picture")]
+    width: u32,
+    /// Draw light on dark; pages follow the reader's theme otherwise
+    #[arg(long, visible_alias = "darkmode", help_heading = "Picture")]
+    dark: bool,
+    /// Title [default: what is drawn, and the name of the input]
+    #[arg(long, value_name = "TEXT", help_heading = "Picture")]
+    title: Option<String>,
+    #[command(flatten)]
+    narrow: NarrowArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark flame snapshot.pickle
+  floodmark flame run.flood -o peak.svg --width 2000 --dark
+  floodmark flame run.flood --of allocated -o churn.html   Who allocates most, however short it lives
+  floodmark flame run.flood --of end --invert -o left.svg  Who holds what is left, from the allocation up
+  floodmark flame run.flood --by scope --at +12.5s
+  floodmark flame run.flood -o peak.folded                 For flamegraph.pl and others";
+
+/// What widths are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Of {
+    /// Bytes live at the peak
+    Peak,
+    /// Bytes live at the end
+    End,
+    /// All bytes ever allocated
+    Allocated,
+    /// Allocations
+    Count,
+}
+
+/// What boxes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Calls
+    Stack,
+    /// Places of the program's own code that allocate
+    Site,
+    /// Scopes, and sites in them
+    Scope,
+}
+
+impl FlameArgs {
+    fn props(&self) -> Result<FlameProps> {
+        if self.at.is_some() && self.of != Of::Peak {
+            return Err(hinted(
+                "--at is about what was live at an instant, and --of about something else",
+                "leave one of them out",
+            ));
+        }
+        Ok(FlameProps {
+            of: match self.of {
+                Of::Peak => FlameOf::Marked,
+                Of::End => FlameOf::End,
+                Of::Allocated => FlameOf::Allocated,
+                Of::Count => FlameOf::Count,
+            },
+            at: self.at,
+            by: match self.by {
+                By::Stack => PathBy::Stack,
+                By::Site => PathBy::Site,
+                By::Scope => PathBy::Scope,
+            },
+            direction: if self.invert { Direction::FromCallee } else { Direction::FromCaller },
+            frames: if self.all_frames { FrameChoice::All } else { FrameChoice::Folded },
+            narrow: self.narrow.props(),
+            open: self.reading.props(),
+        })
+    }
+
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let props = self.props()?;
+        let format = self.output.as_deref().map(|output| self.format_of(output)).transpose()?;
+        let report = gather(&self.input, &props, printer)?;
+        let Some((output, format)) = self.output.as_deref().zip(format) else {
+            let rows = Some(self.rows.unwrap_or(USUAL_LINES));
+            printer.reports(&[report], OutputArgs { json: self.json, rows })?;
+            return Ok(ExitStatus::Success);
+        };
+        let look =
+            Look { title: self.title.as_deref(), width: self.width, is_dark: self.dark, output, format };
+        draw(&report, &look, printer)?;
+        Ok(ExitStatus::Success)
+    }
+
+    fn format_of(&self, output: &Path) -> Result<FlameFormat> {
+        let ending = output.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_lowercase();
+        self.format.or_else(|| FlameFormat::of_ending(&ending)).ok_or_else(|| {
+            hinted(
+                format!("'{}' does not tell what the picture should become", output.display()),
+                "end it in .svg, .png, .pdf, .html or .folded, or add --format svg",
+            )
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! `floodmark top`
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use floodmark_convert::OpenProps;
+
+use crate::error::hinted;
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+use crate::top::{self, AtEnd, Input, Props, Record, option};
+use crate::watching::{SamplingArgs, TraceArgs, marks};
+use crate::words::quoted;
+
+/// Watch memory live in the terminal: of a command, of a trace that grows, or of anything recorded
+///
+/// Shows memory over time with its peak, processes, devices, who holds memory at the peak or now, phases and
+/// the last lines of output. A command is recorded as 'floodmark run' does, and its output goes to the trace
+/// alone. Press ? for the keys.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TopArgs {
+    /// A trace, which may still be recorded, or a log of any format
+    #[arg(value_name = "TRACE", required_unless_present = "command", conflicts_with = "command")]
+    trace: Option<PathBuf>,
+    /// A command to record and watch, after --
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<OsString>,
+    /// Leave when the recording has ended, instead of waiting for a key
+    #[arg(long)]
+    exit: bool,
+    /// Give the command a terminal of its own, so that it writes as it would to a terminal
+    #[arg(long, requires = "command", help_heading = "Output of the command")]
+    pty: bool,
+    /// Begin a new phase at every line of output that matches this regular expression; repeatable
+    #[arg(long, value_name = "REGEX", requires = "command", help_heading = "Output of the command")]
+    mark: Vec<String>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    place: TraceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  floodmark top -- ./solver -i input.i
+  floodmark top -o run.flood --mark 'Time Step [0-9]+' -- ./solver -i input.i
+  floodmark top run.flood
+  floodmark top memory_log.dev0.csv
+
+Exit codes: the command's own, else 0; 127 it was not found, 126 it could not be run, 2 Floodmark
+failed";
+
+impl TopArgs {
+    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let at_end = if self.exit { AtEnd::Leave } else { AtEnd::Stay };
+        let props = match &self.trace {
+            Some(path) => {
+                let input = Input { path: path.clone(), props: OpenProps::default(), command: None };
+                Props { input, record: None, at_end }
+            }
+            None => {
+                let record = self.record()?;
+                let words = self.command.iter().map(|word| quoted(&word.to_string_lossy()));
+                let command = Some(words.collect::<Vec<_>>().join(" "));
+                let input = Input { path: record.trace.clone(), props: OpenProps::default(), command };
+                Props { input, record: Some(record), at_end }
+            }
+        };
+        top::run(&props, printer)
+    }
+
+    fn record(&self) -> Result<Record> {
+        marks(&self.mark)?;
+        let program = self.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+        if self.place.json().is_some_and(|path| path == std::path::Path::new("-")) {
+            return Err(hinted(
+                "the summary cannot go to the screen that 'top' draws on",
+                "give --json a file",
+            ));
+        }
+        let (trace, overwrite) = self.place.place(&program).reserve()?;
+        let mut options = Vec::new();
+        options.extend(overwrite.then(|| OsString::from("--overwrite")));
+        options.extend(self.sampling.options());
+        options.extend(self.pty.then(|| OsString::from("--pty")));
+        options.extend(self.mark.iter().flat_map(|mark| option("--mark", mark)));
+        options.extend(self.place.json().into_iter().flat_map(|path| option("--json", path)));
+        Ok(Record { trace, options, command: self.command.clone() })
+    }
+}

@@ -1,0 +1,197 @@
+//! Reads two inputs and compares them.
+
+use std::path::Path;
+
+use anyhow::Result;
+use floodmark_analyze::diff::{Broken, Rule};
+use floodmark_analyze::{
+    Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, Mark, Narrow, PathRules,
+    RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
+    Weights, WeightsFold,
+};
+use floodmark_convert::{OpenProps, Seen, open_samples};
+use floodmark_event::{ScopeAction, Tables};
+use floodmark_store::{Trace, is_trace};
+use floodmark_view::{Caveats, Compared, Loss, Side, plain};
+
+use crate::error::hinted;
+use crate::pass::{fold_over, losses, open};
+use crate::printer::Printer;
+use crate::reporting::{each_row, holds};
+use crate::whole_file::is_stdout;
+use crate::{run_memory, scopes};
+
+/// How to compare.
+#[derive(Clone, Debug)]
+pub(crate) struct CompareProps<'a> {
+    /// By what to group; none for what says most.
+    pub(crate) by: Option<GroupBy>,
+    pub(crate) rules: &'a [Rule],
+    pub(crate) narrow: Narrow,
+    pub(crate) open: OpenProps,
+}
+
+impl CompareProps<'_> {
+    /// What the watermark groups by, so that either can be chosen afterwards.
+    fn ways(&self) -> Vec<GroupBy> {
+        self.by.map_or_else(|| vec![GroupBy::Size], |by| vec![by])
+    }
+}
+
+/// What one input holds.
+struct Gathered {
+    side: Side,
+    events: Option<Events>,
+    run: Option<RunMemory>,
+}
+
+struct Events {
+    stats: Stats,
+    weights: Weights,
+    watermark: Watermark,
+    leaks: Leaks,
+    tables: Tables,
+    rules: PathRules,
+}
+
+/// Reads both and compares them.
+pub(crate) fn compare(
+    before: &Path,
+    after: &Path,
+    props: &CompareProps<'_>,
+    printer: &Printer,
+) -> Result<Compared> {
+    if is_stdout(before) || is_stdout(after) {
+        return Err(hinted(
+            "a comparison looks at its inputs more than once, so it cannot read standard input",
+            "write it to a file first, or keep it as a trace with 'floodmark import'",
+        ));
+    }
+    let (first, second) = (gather(before, props, printer)?, gather(after, props, printer)?);
+    let events = [&first.events, &second.events];
+    let has_origins =
+        events.iter().any(|events| events.as_ref().is_some_and(|events| events.weights.has_origins()));
+    let by = props.by.unwrap_or(if has_origins { GroupBy::Site } else { GroupBy::Size });
+    let side = |gathered: &Gathered| DiffSide {
+        events: gathered.events.as_ref().map(|events| events.compared(by)),
+        run: gathered.run.clone(),
+    };
+    let diff = Diff::new(&side(&first), &side(&second), by);
+    let broken: Result<Vec<Option<Broken>>> =
+        props.rules.iter().map(|rule| rule.check(&diff).map_err(|error| cannot_check(&error))).collect();
+    let broken = broken?.into_iter().flatten().collect();
+    Ok(Compared { before: first.side, after: second.side, broken, diff })
+}
+
+fn cannot_check(error: &floodmark_analyze::diff::RuleError) -> anyhow::Error {
+    hinted(
+        error.to_string(),
+        "'floodmark info' says what an input holds; leave the rule out or choose another figure",
+    )
+}
+
+impl Events {
+    fn compared(&self, by: GroupBy) -> DiffEvents {
+        let Self { stats, weights, watermark, leaks, tables, rules } = self;
+        DiffEvents::new(DiffParts { stats, weights, watermark, leaks, tables }, by, rules)
+    }
+}
+
+fn gather(path: &Path, props: &CompareProps<'_>, printer: &Printer) -> Result<Gathered> {
+    let source = path.display().to_string();
+    let (has_events, has_samples) = holds(path, &props.open)?;
+    let mut gathered = Gathered {
+        side: Side { source, losses: Vec::new(), caveats: Caveats::default() },
+        events: None,
+        run: None,
+    };
+    if has_events {
+        read_events(path, props, &mut gathered, printer)?;
+    }
+    if has_samples {
+        gathered.run = run(path, props, &mut gathered.side.losses, printer)?;
+    }
+    if gathered.events.is_none() && gathered.run.is_none() {
+        return Err(hinted(
+            format!("{} has nothing to compare", plain(&gathered.side.source)),
+            "'floodmark info' says what it holds",
+        ));
+    }
+    Ok(gathered)
+}
+
+fn read_events(
+    path: &Path,
+    props: &CompareProps<'_>,
+    gathered: &mut Gathered,
+    printer: &Printer,
+) -> Result<()> {
+    let by_scope = props.by == Some(GroupBy::Scope);
+    let split = if by_scope { SplitBy::Scope } else { SplitBy::Nothing };
+    let names = if by_scope { scopes::paths(path, &props.open)? } else { ScopePaths::default() };
+    let watermark =
+        WatermarkOptions { group_by: props.ways(), limit: Some(0), ..WatermarkOptions::default() };
+    let leaks =
+        LeaksOptions { limit: Some(0), scopes: scopes::roles(path, &props.open)?, ..LeaksOptions::default() };
+    let folds = (
+        StatsFold::default(),
+        WeightsFold::new(None, split),
+        WatermarkFold::new(watermark),
+        LeaksFold::new(leaks),
+    );
+    let mut source = open(path, &props.open)?;
+    let (report, _) = fold_over(source.as_mut(), &gathered.side.source, &props.narrow, folds, printer)?;
+    gathered.side.losses = report.losses;
+    // Of a trace that has no events at all there may be samples.
+    if report.caveats.events_read > 0 || !is_trace(path) {
+        let (stats, weights, watermark, leaks) = report.result;
+        let rules = PathRules { scopes: names, ..PathRules::default() };
+        let tables = source.tables().clone();
+        gathered.side.caveats = report.caveats;
+        gathered.events = Some(Events { stats, weights, watermark, leaks, tables, rules });
+    }
+    Ok(())
+}
+
+/// What was sampled of processes; none if nothing was.
+fn run(
+    path: &Path,
+    props: &CompareProps<'_>,
+    lost: &mut Vec<Loss>,
+    printer: &Printer,
+) -> Result<Option<RunMemory>> {
+    if is_trace(path) {
+        let known = run_memory::of(&Trace::open(path)?, Some(0))?;
+        return Ok(known.map(|(memory, losses_of)| {
+            lost.extend(
+                losses(&losses_of).into_iter().filter(|loss| !lost.contains(loss)).collect::<Vec<_>>(),
+            );
+            memory
+        }));
+    }
+    let name = path.display().to_string();
+    let (mut marks, mut source) = (Vec::new(), open_samples(path, &props.open)?);
+    each_row(source.as_mut(), &name, printer, |rows, tables| {
+        for row in rows {
+            if let Seen::Scope(row) = row
+                && row.action == ScopeAction::Mark
+            {
+                marks.push(Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() });
+            }
+        }
+    })?;
+    let mut fold = RunFold::new(&source.tables().subjects, marks);
+    let (mut source, mut samples, mut count) = (open_samples(path, &props.open)?, Vec::new(), 0);
+    each_row(source.as_mut(), &name, printer, |rows, _| {
+        samples.clear();
+        samples.extend(rows.iter().filter_map(|row| match row {
+            Seen::Sample(row) => Some(*row),
+            _ => None,
+        }));
+        count += samples.len();
+        fold.update(&samples);
+    })?;
+    // What an allocator counted itself is no look from outside.
+    let memory = fold.finish(Some(0));
+    Ok((count > 0 && memory.peak_rss_bytes > 0).then_some(memory))
+}

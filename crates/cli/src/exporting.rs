@@ -1,0 +1,208 @@
+//! Writes inputs in formats that are one file.
+
+mod chrome;
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use floodmark_analyze::{
+    FlameOf, FrameChoice, Narrow, PathRules, SplitBy, Step, UsageStream, WatermarkFold, WatermarkOptions,
+    WeightRow, Weights, WeightsFold,
+};
+use floodmark_convert::{OpenProps, WeighedStack, folded, pprof, speedscope};
+use floodmark_event::units::{Instant, format_bytes, format_time_ns};
+use floodmark_event::{EventBatch, Tables};
+use floodmark_view::usage::{CSV_HEADER, csv_line, kinds_text};
+use floodmark_view::{EventCsv, Loss, blocks, plain};
+
+use crate::pass::{each_batch, fold_over, losses, open, refuse_samples};
+use crate::printer::Printer;
+use crate::select::Select;
+use crate::whole_file::{Overwrite, fill, is_stdout};
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Product {
+    /// Chrome's trace events, with every event or without.
+    Chrome(Shown),
+    Speedscope,
+    Pprof,
+    Folded(FlameOf),
+    CsvEvents,
+    CsvTimeline,
+    CsvBlocks,
+}
+
+/// Whether something is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    No,
+    Yes,
+}
+
+/// From where to where, and which of it.
+pub(crate) struct Exporter<'a> {
+    pub(crate) input: &'a Path,
+    pub(crate) output: &'a Path,
+    pub(crate) overwrite: Overwrite,
+    pub(crate) at: Option<Instant>,
+    pub(crate) narrow: Narrow,
+    pub(crate) open: OpenProps,
+    pub(crate) printer: &'a Printer,
+}
+
+impl Exporter<'_> {
+    /// Writes the whole file, or none.
+    pub(crate) fn write(&self, product: Product) -> Result<()> {
+        let mut counting = 0;
+        let lost = fill(self.output, self.overwrite, |out| {
+            let mut out = Counting { out, bytes: &mut counting };
+            match product {
+                Product::Chrome(events) => chrome::write(self, events, &mut out),
+                Product::Speedscope | Product::Pprof | Product::Folded(_) => self.profile(product, &mut out),
+                Product::CsvEvents => self.events(&mut out),
+                Product::CsvTimeline => self.timeline(&mut out),
+                Product::CsvBlocks => self.blocks(&mut out),
+            }
+        })?;
+        if !is_stdout(self.output) {
+            let name = self.output.display().to_string();
+            self.printer.say(&format!("wrote {} ({})", plain(&name), format_bytes(counting)));
+        }
+        self.printer.lost(&lost);
+        Ok(())
+    }
+
+    /// What the input is called.
+    fn name(&self) -> String {
+        self.input.display().to_string()
+    }
+
+    fn profile(&self, product: Product, out: &mut dyn Write) -> Result<Vec<Loss>> {
+        let mut source = open(self.input, &self.open)?;
+        let fold = WeightsFold::new(self.at, SplitBy::Nothing);
+        let (report, pass) = fold_over(source.as_mut(), &self.name(), &self.narrow, fold, self.printer)?;
+        if report.caveats.events_read == 0 {
+            refuse_samples(self.input)?;
+        }
+        let (weights, tables) = (report.result, source.tables());
+        let stacks: Vec<WeighedStack> = weights.rows.iter().map(|row| weighed(row, tables)).collect();
+        let what = if self.at.is_some() { "live at the time asked for" } else { "live at the peak" };
+        match product {
+            Product::Pprof => {
+                let counters = pass.live().counters();
+                let span = counters.first_time_ns.zip(counters.last_time_ns);
+                let duration_ns = span.map_or(0, |(from, to)| to.saturating_sub(from).max(0) as u64);
+                let comment = format!("inuse: {what}{}", at_text(&weights));
+                let props =
+                    pprof::ProfileProps { time_ns: weights.marked_time_ns, duration_ns, comment: &comment };
+                pprof::write(out, &props, &stacks, tables)?;
+            }
+            Product::Folded(of) => {
+                let rules = PathRules { frames: FrameChoice::All, ..PathRules::default() };
+                for (row, stack) in weights.rows.iter().zip(&stacks) {
+                    let value = of.value(of.weight(row));
+                    if value > 0 {
+                        let path = rules.path(&row.origin, tables);
+                        debug_assert_eq!(stack.stack, row.origin.stack, "both have one order");
+                        folded::write_line(out, path.iter().map(text), value)?;
+                    }
+                }
+            }
+            _ => {
+                let file = self.input.file_name().and_then(|name| name.to_str()).unwrap_or("floodmark");
+                let held = format!("{what}{}", at_text(&weights));
+                speedscope::write(out, speedscope::Names { file, held: &held }, &stacks, tables)?;
+            }
+        }
+        Ok(report.losses)
+    }
+
+    fn events(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
+        let mut source = open(self.input, &self.open)?;
+        let mut select = Select::new(self.narrow.clone(), None);
+        let mut csv = EventCsv::default();
+        out.write_all(csv.text(&EventBatch::new(), &Tables::default()).as_bytes())?;
+        each_batch(source.as_mut(), &self.name(), self.printer, |batch, tables| {
+            select.pass_on(batch, |batch| Ok(out.write_all(csv.text(batch, tables).as_bytes())?))
+        })?;
+        Ok(losses(&source.losses()))
+    }
+
+    fn timeline(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
+        let chosen = kinds_text(self.narrow.kinds.as_deref().unwrap_or(&[]));
+        let mut written = out.write_all(CSV_HEADER.as_bytes());
+        let sink = |kind, point| {
+            if written.is_ok() {
+                written = out.write_all(csv_line(kind, &chosen, point).as_bytes());
+            }
+        };
+        let mut source = open(self.input, &self.open)?;
+        let fold = UsageStream::new(&self.narrow, sink);
+        let (report, mut pass) = fold_over(source.as_mut(), &self.name(), &self.narrow, fold, self.printer)?;
+        if report.caveats.events_read == 0 {
+            refuse_samples(self.input)?;
+        }
+        pass.fold_mut().0.flush();
+        drop(pass);
+        written.context("writing the timeline")?;
+        Ok(report.losses)
+    }
+
+    fn blocks(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
+        let mut source = open(self.input, &self.open)?;
+        let fold = WatermarkFold::new(WatermarkOptions { at: self.at, ..WatermarkOptions::default() });
+        let (report, _) = fold_over(source.as_mut(), &self.name(), &self.narrow, fold, self.printer)?;
+        if report.caveats.events_read == 0 {
+            refuse_samples(self.input)?;
+        }
+        out.write_all(blocks::csv(&report.result.blocks).as_bytes())?;
+        Ok(report.losses)
+    }
+}
+
+fn at_text(weights: &Weights) -> String {
+    weights.marked_time_ns.map_or_else(String::new, |time_ns| format!(" ({})", format_time_ns(time_ns)))
+}
+
+fn text(step: &Step) -> &str {
+    match step {
+        Step::Call(text) => text,
+        Step::Folded(_) => "…",
+    }
+}
+
+fn weighed(row: &WeightRow, tables: &Tables) -> WeighedStack {
+    let steps = if row.origin.stack.0 == 0 {
+        PathRules::default().path(&row.origin, tables).iter().map(|step| text(step).to_owned()).collect()
+    } else {
+        Vec::new()
+    };
+    let both = |weight: floodmark_analyze::Weight| [weight.bytes, weight.blocks];
+    WeighedStack {
+        stack: row.origin.stack,
+        steps,
+        held: both(row.marked),
+        left: both(row.end),
+        allocated: both(row.allocated),
+    }
+}
+
+/// Counts what is written.
+struct Counting<'a> {
+    out: &'a mut dyn Write,
+    bytes: &'a mut u64,
+}
+
+impl Write for Counting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        *self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,96 @@
+//! A trace that is being recorded: what is known of it so far, and what comes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use floodmark_analyze::{Narrow, ScopeRoles};
+use floodmark_convert::{Following, Seen};
+use floodmark_event::EventBatch;
+use floodmark_store::{ScanProps, Step, Trace};
+use floodmark_view::Page;
+
+use crate::pass::losses;
+use crate::reporting::{self, EventFolds, RowFolds};
+use crate::run_memory::{self, PROCESSES};
+
+/// How long to read before others get their turn.
+const TURN: Duration = Duration::from_millis(200);
+
+/// What came in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Nothing.
+    Nothing,
+    /// Something, but not all there is.
+    Some,
+    /// Something, and that is all there is now.
+    All,
+    /// The recording has ended and all of it was read.
+    End,
+}
+
+/// A growing trace, and the folds that follow it.
+pub(super) struct Growing {
+    path: PathBuf,
+    following: Following,
+    events: EventFolds,
+    rows: RowFolds,
+    batch: EventBatch,
+    seen: Vec<Seen>,
+}
+
+impl Growing {
+    /// Begins with the first event.
+    pub(super) fn open(path: &Path, narrow: &Narrow) -> Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            following: Following::open(path, &ScanProps::default())?,
+            // What scopes are about matters for leaks, and those are known at the end.
+            events: EventFolds::new(narrow, ScopeRoles::default()),
+            rows: RowFolds::of_growing(),
+            batch: EventBatch::new(),
+            seen: Vec::new(),
+        })
+    }
+
+    /// Reads on for a while.
+    pub(super) fn read(&mut self) -> Result<Came> {
+        let began = Instant::now();
+        let mut came = Came::Nothing;
+        while began.elapsed() < TURN {
+            match self.following.next(&mut self.batch, &mut self.seen)? {
+                Step::Ended => return Ok(Came::End),
+                Step::Waiting if came == Came::Nothing => return Ok(came),
+                Step::Waiting => return Ok(Came::All),
+                Step::Events => {
+                    self.events.update(&self.batch);
+                    self.rows.update(&self.seen, self.following.tables());
+                    came = Came::Some;
+                }
+            }
+        }
+        Ok(came)
+    }
+
+    /// The page so far.
+    pub(super) fn page(&mut self) -> Result<Page> {
+        let trace = Trace::open(&self.path)?;
+        let mut page = Page { source: self.path.display().to_string(), ..Page::default() };
+        if !self.events.is_empty() {
+            let mut events = self.events.finish(self.following.tables());
+            // What is live may still be freed.
+            events.leaks = None;
+            page.events = Some(events);
+        }
+        if !self.rows.is_empty() {
+            let fold = self.rows.run();
+            let mut memory = fold.finish(Some(PROCESSES));
+            memory.peak_stack = run_memory::peak_stack(&trace, fold)?;
+            page.samples = Some(self.rows.finish(memory));
+        }
+        reporting::add_losses(&mut page, losses(&self.following.losses()));
+        reporting::about(&mut page, &trace);
+        Ok(page)
+    }
+}

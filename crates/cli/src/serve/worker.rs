@@ -1,0 +1,392 @@
+//! The thread that computes, one thing at a time: reads what is new, makes pages, looks closely.
+//!
+//! Pages and documents are made once for everybody who waits for them. Of close looks (ranges, instants)
+//! the newest comes first, and one that nobody waits for any more is given up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use axum::body::Bytes;
+use floodmark_analyze::{Narrow, Usage};
+use floodmark_convert::{Following, OpenProps};
+use floodmark_event::Kind;
+use floodmark_event::clock::Anchor;
+use floodmark_store::{Trace, is_trace};
+use floodmark_view::html::{Instants, Range};
+use floodmark_view::{Hosting, Page};
+use tokio::sync::{oneshot, watch};
+
+use super::growing::{Came, Growing};
+use super::range::{self, RangeQuery};
+use crate::error::causes;
+use crate::printer::Printer;
+use crate::progress::Bar;
+use crate::reporting;
+
+/// Questions that wait; more are turned away.
+const WAITING: usize = 32;
+/// News come no more often than this.
+const NEWS: Duration = Duration::from_secs(1);
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// The page.
+    Page,
+    /// What it shows.
+    Document,
+    /// Lines between two instants.
+    Range(RangeQuery),
+    /// What was live at instants, in nanoseconds since the origin.
+    Moments(Vec<i64>),
+}
+
+/// What comes back.
+pub(super) type Answer = std::result::Result<Bytes, Unanswered>;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// Too many wait already.
+    Busy,
+    /// It went wrong.
+    Failed(String),
+}
+
+struct Question {
+    ask: Ask,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// How far the input has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Counts how often there was more to show.
+    version: u64,
+    state: State,
+    /// The instant that times in the page count from, once there is a page.
+    origin_ns: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Live,
+    Ended,
+    /// It cannot be read on, and why.
+    Failed(String),
+}
+
+impl Progress {
+    /// The same for the page.
+    pub(super) fn json(&self) -> String {
+        let (state, why) = match &self.state {
+            State::Live => ("live", ""),
+            State::Ended => ("ended", ""),
+            State::Failed(why) => ("failed", why.as_str()),
+        };
+        let version = self.version;
+        let elapsed = self.origin_ns.map_or(0, |origin_ns| Anchor::now().utc_ns.saturating_sub(origin_ns));
+        let why = floodmark_view::html::json_text(why);
+        format!("{{\"version\":{version},\"state\":\"{state}\",\"elapsed\":{elapsed},\"why\":{why}}}")
+    }
+}
+
+/// Takes questions to the thread that computes.
+pub(super) struct Asks {
+    questions: SyncSender<Question>,
+    progress: Arc<watch::Sender<Progress>>,
+    policy: String,
+}
+
+impl Asks {
+    /// Asks; the answer goes to `reply`.
+    pub(super) fn send(
+        &self,
+        ask: Ask,
+        reply: oneshot::Sender<Answer>,
+    ) -> std::result::Result<(), Unanswered> {
+        self.questions.try_send(Question { ask, reply }).map_err(|_| Unanswered::Busy)
+    }
+
+    /// Tells how far the input has come.
+    pub(super) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// What pages are allowed to do.
+    pub(super) fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Wakes all who wait for news, because there will be none.
+    pub(super) fn close(&self) {
+        self.progress.send_modify(|_| ());
+    }
+}
+
+/// What there is to show.
+enum Content {
+    /// All there will ever be.
+    Complete(Box<Page>),
+    Growing(Box<Growing>),
+}
+
+/// The thread's own state.
+pub(super) struct Worker {
+    input: PathBuf,
+    narrow: Narrow,
+    open: OpenProps,
+    content: Content,
+    questions: Receiver<Question>,
+    /// Close looks that wait, the newest last.
+    looks: Vec<Question>,
+    progress: Arc<watch::Sender<Progress>>,
+    /// Whether there is more than was told, and when it was last told.
+    has_news: bool,
+    told: Instant,
+    shown: Option<Shown>,
+}
+
+/// A page as it was last made.
+struct Shown {
+    version: u64,
+    origin_ns: i64,
+    /// The sum that live bytes are, if there are events.
+    tally: Option<u8>,
+    has_samples: bool,
+    page: Page,
+    html: Option<Bytes>,
+    json: Option<Bytes>,
+}
+
+impl Worker {
+    /// Reads what there is, then goes on in a thread of its own until nobody can ask any more.
+    pub(super) fn start(
+        input: PathBuf,
+        narrow: Narrow,
+        open: OpenProps,
+        printer: &Printer,
+    ) -> Result<(std::thread::JoinHandle<()>, Asks)> {
+        let is_live = is_trace(&input) && Trace::open(&input)?.is_live();
+        let content = if is_live {
+            let mut growing = Growing::open(&input, &narrow)?;
+            let bar = Bar::new(&input.display().to_string(), printer);
+            while growing.read()? == Came::Some {}
+            drop(bar);
+            Content::Growing(Box::new(growing))
+        } else {
+            Content::Complete(Box::new(reporting::page(&input, &narrow, &open, printer)?))
+        };
+        let state = if is_live { State::Live } else { State::Ended };
+        let progress = Arc::new(watch::Sender::new(Progress { version: 1, state, origin_ns: None }));
+        let (sender, questions) = sync_channel(WAITING);
+        let policy = Page { hosting: Hosting::Server { version: 1 }, ..Page::default() }.policy();
+        let asks = Asks { questions: sender, progress: Arc::clone(&progress), policy };
+        let mut worker = Self {
+            input,
+            narrow,
+            open,
+            content,
+            questions,
+            looks: Vec::new(),
+            progress,
+            has_news: false,
+            told: Instant::now(),
+            shown: None,
+        };
+        let thread = std::thread::Builder::new().name("floodmark-serve".into());
+        let thread = thread.spawn(move || worker.run()).context("starting a server")?;
+        Ok((thread, asks))
+    }
+
+    fn run(&mut self) {
+        loop {
+            if self.looks.is_empty() {
+                match self.questions.recv_timeout(self.pause()) {
+                    Ok(question) => self.take(vec![question]),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+            let more = self.questions.try_iter().collect();
+            self.take(more);
+            self.look_closely();
+            self.read_on();
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        match self.content {
+            Content::Growing(_) => Following::PAUSE,
+            Content::Complete(_) => Duration::from_hours(1),
+        }
+    }
+
+    /// Answers what is answered at once, and keeps the rest.
+    fn take(&mut self, questions: Vec<Question>) {
+        for question in questions {
+            let answer = match question.ask {
+                Ask::Range(_) | Ask::Moments(_) => {
+                    self.looks.push(question);
+                    continue;
+                }
+                Ask::Page => self.html(),
+                Ask::Document => self.json(),
+            };
+            let _ = question.reply.send(answer.map_err(|error| failed(&error)));
+        }
+        let too_many = self.looks.len().saturating_sub(WAITING);
+        for question in self.looks.drain(..too_many) {
+            let _ = question.reply.send(Err(Unanswered::Busy));
+        }
+    }
+
+    /// Answers the newest close look that somebody waits for.
+    fn look_closely(&mut self) {
+        while let Some(Question { ask, reply }) = self.looks.pop() {
+            let wanted = || !reply.is_closed();
+            let found = match ask {
+                _ if reply.is_closed() => continue,
+                Ask::Range(query) => self.range(query, &wanted),
+                Ask::Moments(times) => self.moments(&times, &wanted),
+                Ask::Page | Ask::Document => continue,
+            };
+            match found {
+                Ok(Some(json)) => drop(reply.send(Ok(json))),
+                Ok(None) => continue,
+                Err(error) => drop(reply.send(Err(failed(&error)))),
+            }
+            return;
+        }
+    }
+
+    fn range(&mut self, query: RangeQuery, wanted: range::StillWanted<'_>) -> Result<Option<Bytes>> {
+        let shown = self.shown()?;
+        let (origin_ns, tally, has_samples) = (shown.origin_ns, shown.tally, shown.has_samples);
+        let window = query.since(origin_ns);
+        let mut found = Range { origin_ns, ..Range::default() };
+        if tally.is_some() {
+            found.usage = range::usage(&self.input, &self.narrow, &self.open, window, wanted)?;
+        }
+        if has_samples && wanted() {
+            found.samples = range::samples(&self.input, &self.open, window, wanted)?;
+        }
+        Ok(wanted().then(|| found.json().into()))
+    }
+
+    fn moments(&mut self, times: &[i64], wanted: range::StillWanted<'_>) -> Result<Option<Bytes>> {
+        let shown = self.shown()?;
+        let origin_ns = shown.origin_ns;
+        let tally = shown.tally.context("there are samples here and no events")?;
+        let times = times.iter().map(|time| origin_ns.saturating_add(*time)).collect();
+        let found = range::moments(&self.input, &self.narrow, &self.open, (tally, times), wanted)?;
+        Ok(found.map(|moments| Instants { origin_ns, moments }.json().into()))
+    }
+
+    fn html(&mut self) -> Result<Bytes> {
+        let shown = self.shown()?;
+        Ok(shown.html.get_or_insert_with(|| shown.page.html().into()).clone())
+    }
+
+    fn json(&mut self) -> Result<Bytes> {
+        let shown = self.shown()?;
+        let version = shown.version;
+        let sent = || {
+            // An object that has one member more than that of the document.
+            let json = shown.page.json();
+            format!("{{\"version\":{version},{}", &json[1..]).into()
+        };
+        Ok(shown.json.get_or_insert_with(sent).clone())
+    }
+
+    /// The page as it is now.
+    fn shown(&mut self) -> Result<&mut Shown> {
+        self.tell();
+        let version = self.progress.borrow().version;
+        if self.shown.as_ref().is_none_or(|shown| shown.version != version) {
+            let mut page = match &mut self.content {
+                Content::Complete(page) => page.as_ref().clone(),
+                Content::Growing(growing) => growing.page()?,
+            };
+            page.hosting = Hosting::Server { version };
+            self.progress.send_if_modified(|progress| {
+                progress.origin_ns = page.origin_ns();
+                false
+            });
+            self.shown = Some(Shown {
+                version,
+                origin_ns: page.origin_ns().unwrap_or(0),
+                tally: page.events.as_ref().map(|events| tally(&self.narrow, &events.usage)),
+                has_samples: page.samples.is_some(),
+                page,
+                html: None,
+                json: None,
+            });
+        }
+        Ok(self.shown.as_mut().expect("it was just made"))
+    }
+
+    /// Reads what is new.
+    fn read_on(&mut self) {
+        let Content::Growing(growing) = &mut self.content else { return };
+        let state = match growing.read() {
+            Ok(Came::Nothing) => State::Live,
+            Ok(Came::Some | Came::All) => {
+                self.has_news = true;
+                State::Live
+            }
+            // Once all is known a report may say more, of leaks for one; and what came too late is in it.
+            Ok(Came::End) => {
+                match reporting::page(&self.input, &self.narrow, &self.open, &Printer::silent()) {
+                    Ok(page) => {
+                        self.content = Content::Complete(Box::new(page));
+                        State::Ended
+                    }
+                    Err(error) => self.give_up(&error),
+                }
+            }
+            Err(error) => self.give_up(&error),
+        };
+        if state != State::Live {
+            self.has_news = true;
+            self.told = Instant::now().checked_sub(NEWS).unwrap_or(self.told);
+            self.progress.send_if_modified(|progress| {
+                progress.state = state;
+                false
+            });
+        }
+        self.tell();
+    }
+
+    /// What was read stays as it is.
+    fn give_up(&mut self, error: &anyhow::Error) -> State {
+        let page = match &mut self.content {
+            Content::Growing(growing) => growing.page().unwrap_or_default(),
+            Content::Complete(page) => page.as_ref().clone(),
+        };
+        self.content = Content::Complete(Box::new(page));
+        State::Failed(causes(error).join(": "))
+    }
+
+    /// Tells of news, but not all the time.
+    fn tell(&mut self) {
+        if !self.has_news || self.told.elapsed() < NEWS {
+            return;
+        }
+        (self.has_news, self.told) = (false, Instant::now());
+        self.progress.send_modify(|progress| progress.version += 1);
+    }
+}
+
+/// The sum that figures cover: of the kinds that were chosen, or else of one.
+fn tally(narrow: &Narrow, usage: &Usage) -> u8 {
+    let kind = usage.kinds.first().copied().unwrap_or(Kind::Device);
+    if narrow.kinds.is_some() { 0 } else { kind as u8 }
+}
+
+fn failed(error: &anyhow::Error) -> Unanswered {
+    Unanswered::Failed(causes(error).join(": "))
+}

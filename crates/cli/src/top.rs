@@ -1,0 +1,260 @@
+//! A live view of memory in the terminal: what is shown, and the loop that shows it.
+//!
+//! One thread reads and folds ([`follow`]) and sends pictures; this one draws the latest of them when it is
+//! new, or when a key changed what is to be seen, at most ten times a second. Nothing else writes to the
+//! terminal meanwhile.
+
+mod draw;
+mod follow;
+#[cfg(test)]
+mod golden;
+mod picture;
+mod recorder;
+mod state;
+mod tail;
+mod terminal;
+mod update;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use floodmark_sampler::Exit;
+use floodmark_view::signal_name;
+use ratatui::crossterm::event::{self, Event};
+
+pub(crate) use self::follow::Input;
+pub(crate) use self::recorder::{Record, option};
+
+use self::draw::Theme;
+use self::follow::{Begins, Ends, News};
+use self::picture::{Picture, Progress};
+use self::recorder::Recorder;
+use self::state::State;
+use self::terminal::{Asked, Screen};
+use self::update::Then;
+#[cfg(debug_assertions)]
+use crate::env::{EnvVars, value};
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+
+/// Shortest time between two drawings, and longest until signals are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What to show.
+#[derive(Clone, Debug)]
+pub(crate) struct Props {
+    pub(crate) input: Input,
+    /// A command to record meanwhile.
+    pub(crate) record: Option<Record>,
+    pub(crate) at_end: AtEnd,
+}
+
+/// What to do when there is nothing more to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    Stay,
+    Leave,
+}
+
+/// Why the view was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    ByKey,
+    AtEnd,
+    /// By a signal, which is passed on.
+    BySignal(i32),
+}
+
+/// Shows what is asked for until somebody leaves; the exit code is the command's.
+pub(crate) fn run(props: &Props, printer: &Printer) -> Result<ExitStatus> {
+    terminal::require()?;
+    let Some(record) = &props.record else {
+        follow::check(&props.input)?;
+        return match view(props, None, printer)? {
+            Left::BySignal(number) => Ok(ExitStatus::External(Exit::from_wait_status(number))),
+            Left::ByKey | Left::AtEnd => Ok(ExitStatus::Success),
+        };
+    };
+    let mut recorder = Recorder::start(record, printer)?;
+    let left = view(props, Some(&mut recorder), printer);
+    match &left {
+        // The command is worth more than the view of it.
+        Err(error) => printer.error(error),
+        Ok(Left::BySignal(number)) => terminal::send(recorder.pid(), *number),
+        Ok(Left::ByKey) if recorder.ended()?.is_none() => {
+            printer.say("the command goes on and is recorded; Ctrl-C interrupts it");
+        }
+        _ => {}
+    }
+    let (exit, words) = recorder.finish()?;
+    printer.pass_on(&words);
+    Ok(ExitStatus::External(exit))
+}
+
+/// Reads in a thread and draws in this one.
+fn view(props: &Props, recorder: Option<&mut Recorder>, printer: &Printer) -> Result<Left> {
+    let begins = if recorder.is_some() { Begins::Soon } else { Begins::Before };
+    let (tell, hear) = channel();
+    let ends = Arc::new(Ends::default());
+    let (reader_ends, input) = (ends.clone(), props.input.clone());
+    let read = move || follow::read(&input, begins, &reader_ends, &tell);
+    // Nobody waits for it: in the midst of something long it would keep us from leaving.
+    std::thread::Builder::new().name("floodmark-follow".into()).spawn(read)?;
+    let left = Screen::enter().and_then(|screen| {
+        let picture = Picture { origin: origin(&props.input), ..Picture::default() };
+        let theme = if printer.is_colored() { Theme::color() } else { Theme::plain() };
+        let session = Session {
+            screen,
+            theme,
+            state: State::default(),
+            latest: picture.clone(),
+            shown: picture,
+            is_changed: true,
+            is_over: false,
+            is_forgotten: false,
+        };
+        session.run(&hear, &ends, recorder, props.at_end)
+    });
+    ends.has_left.store(true, Ordering::Release);
+    left
+}
+
+fn origin(input: &Input) -> picture::Origin {
+    picture::Origin { source: input.path.display().to_string(), command: input.command.clone() }
+}
+
+/// A view that is being looked at.
+struct Session {
+    screen: Screen,
+    theme: Theme,
+    state: State,
+    /// What came last, and what is shown: while paused they differ.
+    latest: Picture,
+    shown: Picture,
+    is_changed: bool,
+    /// Nothing more comes.
+    is_over: bool,
+    /// The reader is gone.
+    is_forgotten: bool,
+}
+
+impl Session {
+    fn run(
+        mut self,
+        hear: &Receiver<News>,
+        ends: &Ends,
+        mut recorder: Option<&mut Recorder>,
+        at_end: AtEnd,
+    ) -> Result<Left> {
+        let mut drawn: Option<Instant> = None;
+        let mut ended = None;
+        loop {
+            self.hear(hear)?;
+            if let Some(recorder) = recorder.as_deref_mut().filter(|_| ended.is_none()) {
+                ended = recorder.ended()?;
+                if let Some(exit) = ended {
+                    ends.has_recorded.store(true, Ordering::Release);
+                    self.latest.ending = Some(ending(exit));
+                    self.is_changed = true;
+                }
+            }
+            // A command that did not even start has left nothing to look at.
+            let has_nothing = ended.is_some() && self.is_forgotten && !self.is_over;
+            let is_complete = self.is_over && (recorder.is_none() || ended.is_some());
+            if has_nothing || (is_complete && at_end == AtEnd::Leave) {
+                return Ok(Left::AtEnd);
+            }
+            match terminal::asked() {
+                Asked::Nothing => {}
+                Asked::End(number) => return Ok(Left::BySignal(number)),
+                Asked::Stop => self.stop()?,
+                Asked::Continued => {
+                    self.screen.again()?;
+                    self.is_changed = true;
+                }
+                Asked::Panicked => {
+                    return Err(anyhow!("a part of 'top' failed, which is a bug in Floodmark"));
+                }
+            }
+            if self.is_changed && drawn.is_none_or(|drawn| drawn.elapsed() >= TICK) {
+                self.draw()?;
+                drawn = Some(Instant::now());
+            }
+            let rest =
+                drawn.filter(|_| self.is_changed).map_or(TICK, |drawn| TICK.saturating_sub(drawn.elapsed()));
+            if let Some(left) = self.keys(rest)? {
+                return Ok(left);
+            }
+        }
+    }
+
+    /// Takes what the reader has to tell.
+    fn hear(&mut self, hear: &Receiver<News>) -> Result<()> {
+        loop {
+            match hear.try_recv() {
+                Ok(News::Picture(picture)) => {
+                    let ending = self.latest.ending.take();
+                    self.latest = Picture { ending: ending.or_else(|| picture.ending.clone()), ..*picture };
+                    self.is_over = self.latest.progress == Progress::Ended;
+                    self.is_changed = true;
+                }
+                Ok(News::Failed(error)) => return Err(error),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    self.is_forgotten = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn draw(&mut self) -> Result<()> {
+        if !self.state.is_paused {
+            self.shown.clone_from(&self.latest);
+        }
+        let Self { screen, shown, state, theme, .. } = self;
+        screen.terminal().draw(|frame| draw::draw(frame, shown, state, theme))?;
+        self.is_changed = false;
+        #[cfg(debug_assertions)]
+        assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("screen"), "a panic was asked for");
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.screen.stop()?;
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Waits for keys, and does what they say.
+    fn keys(&mut self, wait: Duration) -> Result<Option<Left>> {
+        let mut wait = wait;
+        while event::poll(wait)? {
+            wait = Duration::ZERO;
+            let then = match event::read()? {
+                Event::Key(key) => update::key(&mut self.state, &self.shown, key),
+                Event::Resize(..) => Then::Draw,
+                _ => Then::Wait,
+            };
+            match then {
+                Then::Wait => {}
+                Then::Draw => self.is_changed = true,
+                Then::Quit => return Ok(Some(Left::ByKey)),
+                Then::Suspend => terminal::stop_group(),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// How a command ended, in words.
+pub(crate) fn ending(exit: Exit) -> String {
+    match exit {
+        Exit::Code(0) => "ended well".to_owned(),
+        Exit::Code(code) => format!("ended with {code}"),
+        Exit::Signal { number, .. } => format!("ended by {}", signal_name(i32::from(number))),
+    }
+}

@@ -1,0 +1,229 @@
+//! Reads a trace or a log in a thread of its own and hands out pictures of it.
+//!
+//! A picture is made at most ten times a second, and less often where it takes long to make, so that
+//! looking costs little however much is recorded.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use floodmark_convert::{Following, OpenProps, Opened, Seen, open_any, open_samples};
+use floodmark_event::{EventBatch, Tables};
+use floodmark_sampler::Exit;
+use floodmark_store::{Losses, Step, Trace, is_trace};
+
+use super::picture::{Gather, Origin, Picture, Progress};
+#[cfg(debug_assertions)]
+use crate::env::{EnvVars, value};
+use crate::pass::losses;
+
+/// Shortest time between two pictures.
+const PICTURE_PAUSE: Duration = Duration::from_millis(100);
+/// Pictures take at most this part of the time.
+const PICTURE_PART: u32 = 5;
+/// How often a trace is looked at that is not there yet.
+const BEGIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// What the thread has to tell.
+pub(crate) enum News {
+    Picture(Box<Picture>),
+    Failed(anyhow::Error),
+}
+
+/// What to read.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) path: PathBuf,
+    pub(crate) props: OpenProps,
+    pub(crate) command: Option<String>,
+}
+
+/// How whoever looks and whoever reads agree on the end.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// Nobody looks any more.
+    pub(crate) has_left: AtomicBool,
+    /// Nobody will begin to record any more.
+    pub(crate) has_recorded: AtomicBool,
+}
+
+impl Ends {
+    fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
+    }
+}
+
+/// Reads the trace at a path that is about to be recorded, or anything that is there.
+pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &Sender<News>) {
+    let read = match begins {
+        Begins::Soon if !wait_for(&input.path, ends) => Ok(()),
+        Begins::Before if !is_trace(&input.path) => still(input, ends, tell),
+        Begins::Soon | Begins::Before => follow(input, ends, tell),
+    };
+    #[cfg(debug_assertions)]
+    assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("reader"), "a panic was asked for");
+    // A recording that failed takes its trace along, and says itself why.
+    let is_gone = begins == Begins::Soon && !is_trace(&input.path);
+    if let Some(error) = read.err().filter(|_| !is_gone) {
+        // Nobody is left to tell if this fails.
+        let _ = tell.send(News::Failed(error));
+    }
+}
+
+/// When recording began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// It is there.
+    Before,
+    /// A process of ours is about to begin.
+    Soon,
+}
+
+/// Waits for a trace that grows, or for the end of who was to record it; says whether there is one. A trace
+/// that is about to be replaced does not grow.
+fn wait_for(path: &Path, ends: &Ends) -> bool {
+    loop {
+        let is_over = ends.has_recorded.load(Ordering::Acquire);
+        if is_trace(path) && (is_over || Trace::open(path).is_ok_and(|trace| trace.is_live())) {
+            return true;
+        }
+        if is_over || ends.has_left() {
+            return false;
+        }
+        std::thread::sleep(BEGIN_PAUSE);
+    }
+}
+
+/// When to make the next picture.
+struct Pace {
+    next: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { next: Instant::now() }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    fn picture(&mut self, gather: &mut Gather, tables: &Tables) -> Picture {
+        let began = Instant::now();
+        let picture = gather.picture(tables);
+        let took = began.elapsed();
+        self.next = Instant::now() + PICTURE_PAUSE.max(took * PICTURE_PART);
+        picture
+    }
+}
+
+fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+    let mut following = Following::open(&input.path, &input.props.scan)?;
+    let (mut gather, mut pace) = (Gather::new(), Pace::new());
+    let (mut events, mut rows) = (EventBatch::new(), Vec::new());
+    let (mut is_new, mut command) = (true, input.command.clone());
+    while !ends.has_left() {
+        let step = following.next(&mut events, &mut rows)?;
+        if step == Step::Events {
+            gather.events(&events);
+            gather.rows(&rows, following.tables());
+            is_new = true;
+        }
+        let is_over = step == Step::Ended;
+        if is_over {
+            gather.learn(following.tables());
+        }
+        if command.is_none() {
+            command.clone_from(&Trace::open(&input.path)?.manifest().run.command);
+        }
+        if is_over || (is_new && pace.is_due()) {
+            let picture = pace.picture(&mut gather, following.tables());
+            let progress = match (is_over, picture.span) {
+                (true, _) => Progress::Ended,
+                (false, None) => Progress::Beginning,
+                (false, Some(_)) => Progress::Recording,
+            };
+            let mut picture = complete(picture, input, command.clone(), progress, &following.losses());
+            if is_over {
+                let status = Trace::open(&input.path)?.manifest().run.exit_status;
+                let status = status.and_then(|status| u8::try_from(status).ok());
+                picture.ending = status.map(|status| super::ending(Exit::Code(status)));
+            }
+            if tell.send(News::Picture(Box::new(picture))).is_err() || is_over {
+                return Ok(());
+            }
+            is_new = false;
+        }
+        if step == Step::Waiting {
+            std::thread::sleep(Following::PAUSE);
+        }
+    }
+    Ok(())
+}
+
+/// Reads a log, which does not grow.
+fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+    let (mut gather, mut pace) = (Gather::new(), Pace::new());
+    let (mut tables, mut lost) = (Tables::default(), Losses::default());
+    let (events, samples) = match open_any(&input.path, &input.props)? {
+        Opened::Events(events) => (Some(events), None),
+        Opened::Samples(samples) => (None, Some(samples)),
+        Opened::Both(events, samples) => (Some(events), Some(samples)),
+    };
+    let mut has_pictures = true;
+    let mut show = |gather: &mut Gather, tables: &Tables, lost: &Losses, progress| {
+        let picture = complete(pace.picture(gather, tables), input, None, progress, lost);
+        has_pictures &= tell.send(News::Picture(Box::new(picture))).is_ok();
+    };
+    if let Some(mut samples) = samples {
+        // Marks and ends have to be known at their time; a log may tell them last.
+        let mut rows: Vec<Seen> = Vec::new();
+        while !ends.has_left() && samples.next(&mut rows)? {
+            gather.rows(&rows, samples.tables());
+        }
+        gather.learn(samples.tables());
+        tables = samples.tables().clone();
+        lost.extend(&samples.losses());
+    }
+    if let Some(mut events) = events {
+        let mut batch = EventBatch::new();
+        let mut last = Instant::now();
+        while !ends.has_left() && events.next(&mut batch)? {
+            gather.events(&batch);
+            // Of a long log there is something to see before its end.
+            if last.elapsed() > PICTURE_PAUSE * 5 {
+                show(&mut gather, events.tables(), &lost, Progress::Recording);
+                last = Instant::now();
+            }
+        }
+        tables = events.tables().clone();
+        lost.extend(&events.losses());
+    }
+    show(&mut gather, &tables, &lost, Progress::Ended);
+    Ok(())
+}
+
+fn complete(
+    picture: Picture,
+    input: &Input,
+    command: Option<String>,
+    progress: Progress,
+    lost: &Losses,
+) -> Picture {
+    let origin = Origin { source: input.path.display().to_string(), command };
+    Picture { origin, progress, losses: losses(lost), ..picture }
+}
+
+/// Whether a path can be shown at all; said before the terminal is taken over.
+pub(crate) fn check(input: &Input) -> Result<()> {
+    if is_trace(&input.path) {
+        Trace::open(&input.path)?;
+        return Ok(());
+    }
+    match open_any(&input.path, &input.props) {
+        Ok(_) => Ok(()),
+        Err(_) => open_samples(&input.path, &input.props).map(drop).map_err(Into::into),
+    }
+}

@@ -1,0 +1,192 @@
+//! The terminal while it is ours, and how it is given back: whatever happens.
+//!
+//! Invariant: between [`Screen::enter`] and the end of the process the terminal is restored on leaving, on
+//! an error (the screen is dropped), on a panic of any thread (a hook) and on every signal that asks us to
+//! end or to stop (the loop takes them as [`Asked`]). Restoring twice does no harm.
+#![expect(unsafe_code, reason = "signal handlers are C functions")]
+
+use std::io::{self, IsTerminal as _, Stdout};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+
+use anyhow::{Context as _, Result};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::layout::{Position, Rect};
+
+use crate::error::hinted;
+
+/// Whether the terminal is ours now.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+/// Whether a thread panicked, so that nothing is to be drawn any more.
+static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+/// The signal that asked us to end; 0 for none.
+static TO_END: AtomicI32 = AtomicI32::new(0);
+/// Whether we were asked to stop, and were continued.
+static TO_STOP: AtomicU8 = AtomicU8::new(0);
+
+const STOP: u8 = 1;
+const CONTINUED: u8 = 2;
+
+/// Signals that ask us to end.
+const ENDING: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// What somebody outside asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Nothing,
+    /// To end, by this signal.
+    End(i32),
+    /// To stop, as Ctrl-Z does.
+    Stop,
+    /// We were stopped by force and run again.
+    Continued,
+    /// A thread panicked; the terminal was restored already.
+    Panicked,
+}
+
+/// The screen while it is ours.
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    before: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    pub(crate) fn enter() -> Result<Self> {
+        let before = listen();
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            HAS_PANICKED.store(true, Ordering::SeqCst);
+            restore();
+            hook(panic);
+        }));
+        take_over().context("taking over the terminal")?;
+        let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| restore())?;
+        Ok(Self { terminal, before })
+    }
+
+    pub(crate) fn terminal(&mut self) -> &mut Terminal<CrosstermBackend<Stdout>> {
+        &mut self.terminal
+    }
+
+    /// Gives the terminal back, stops until somebody continues us, and takes it over again.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        restore();
+        // SAFETY: raise takes a number. SIGSTOP cannot be caught, so this returns when we were continued.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        TO_STOP.store(0, Ordering::SeqCst);
+        self.again()
+    }
+
+    /// Takes the terminal over once more and draws everything anew.
+    pub(crate) fn again(&mut self) -> Result<()> {
+        IS_OURS.store(false, Ordering::SeqCst);
+        take_over().context("taking over the terminal again")?;
+        // Not `clear`, which asks the terminal where its cursor is and waits for an answer.
+        let size = self.terminal.size()?;
+        Ok(self.terminal.resize(Rect::from((Position::ORIGIN, size)))?)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+        // Without a screen stopping needs no care. What asks us to end is still ours: a command may go on.
+        for (number, before) in self.before.iter().filter(|(number, _)| !ENDING.contains(number)) {
+            // SAFETY: `before` is what sigaction gave for this signal.
+            unsafe { libc::sigaction(*number, &raw const *before, std::ptr::null_mut()) };
+        }
+    }
+}
+
+fn take_over() -> io::Result<()> {
+    enable_raw_mode()?;
+    IS_OURS.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen, Hide).inspect_err(|_| restore())
+}
+
+/// Gives the terminal back, if it is ours. What fails here cannot be helped.
+fn restore() {
+    if IS_OURS.swap(false, Ordering::SeqCst) {
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// Refuses to draw where nobody would see it.
+pub(crate) fn require() -> Result<()> {
+    if io::stdout().is_terminal() {
+        return Ok(());
+    }
+    Err(hinted(
+        "'top' draws on a terminal, and standard output is none",
+        "record with 'floodmark run', and draw with 'floodmark plot' or 'floodmark report'",
+    ))
+}
+
+extern "C" fn on_signal(number: libc::c_int) {
+    // Only stores to atomics, which may be done in a handler.
+    match number {
+        libc::SIGTSTP => TO_STOP.store(STOP, Ordering::SeqCst),
+        libc::SIGCONT => {
+            let _ = TO_STOP.compare_exchange(0, CONTINUED, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        _ => TO_END.store(number, Ordering::SeqCst),
+    }
+}
+
+/// Has signals tell us instead of ending us; those that are ignored stay ignored. Returns how they were.
+fn listen() -> Vec<(libc::c_int, libc::sigaction)> {
+    let mut all = Vec::new();
+    for number in ENDING.into_iter().chain([libc::SIGTSTP, libc::SIGCONT]) {
+        // SAFETY: all zeros is a valid sigaction with an empty mask; the first call only asks, the second
+        // sets a handler that does nothing but store to atomics.
+        unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(number, std::ptr::null(), &raw mut before);
+            if before.sa_sigaction != libc::SIG_IGN {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
+                action.sa_flags = libc::SA_RESTART;
+                libc::sigaction(number, &raw const action, std::ptr::null_mut());
+                all.push((number, before));
+            }
+        }
+    }
+    all
+}
+
+/// What was asked for since the last time.
+pub(crate) fn asked() -> Asked {
+    if HAS_PANICKED.load(Ordering::SeqCst) {
+        return Asked::Panicked;
+    }
+    match TO_END.swap(0, Ordering::SeqCst) {
+        0 => {}
+        number => return Asked::End(number),
+    }
+    match TO_STOP.swap(0, Ordering::SeqCst) {
+        STOP => Asked::Stop,
+        CONTINUED => Asked::Continued,
+        _ => Asked::Nothing,
+    }
+}
+
+/// Asks all of our process group to stop, as the terminal does for Ctrl-Z outside of raw mode.
+pub(crate) fn stop_group() {
+    // SAFETY: kill takes numbers; 0 is our own group.
+    unsafe { libc::kill(0, libc::SIGTSTP) };
+}
+
+/// Sends a signal to a child of ours that was not waited for yet.
+pub(crate) fn send(pid: u32, number: i32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // SAFETY: kill takes numbers; the child is not reaped, so the number is still its own.
+        unsafe { libc::kill(pid, number) };
+    }
+}

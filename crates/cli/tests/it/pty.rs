@@ -1,0 +1,163 @@
+//! A terminal to run the command on: what it writes, how it leaves it.
+#![expect(unsafe_code, reason = "terminals are C functions and ioctls")]
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Longest that anything may take before a test counts as hanging.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Bytes that enter and leave the screen of full-screen programs, and that show the cursor.
+pub(crate) const ENTER: &str = "\x1b[?1049h";
+pub(crate) const LEAVE: &str = "\x1b[?1049l";
+pub(crate) const SHOW_CURSOR: &str = "\x1b[?25h";
+
+/// A command that runs on a terminal of its own.
+pub(crate) struct Pty {
+    child: Child,
+    master: File,
+    /// Kept open, so that the terminal outlives the command.
+    slave: OwnedFd,
+    before: Modes,
+    written: Arc<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    bytes: Mutex<Vec<u8>>,
+    more: Condvar,
+}
+
+/// What of a terminal's modes a program may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Modes {
+    flags: [libc::tcflag_t; 4],
+    characters: [libc::cc_t; libc::NCCS],
+}
+
+impl Modes {
+    fn of(fd: &OwnedFd) -> Self {
+        // SAFETY: all zeros is a valid record, and a valid place for the result.
+        let modes = unsafe {
+            let mut modes: libc::termios = std::mem::zeroed();
+            assert_eq!(libc::tcgetattr(fd.as_raw_fd(), &raw mut modes), 0);
+            modes
+        };
+        let flags = [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag];
+        Self { flags, characters: modes.c_cc }
+    }
+}
+
+impl Pty {
+    /// Starts a command on a terminal of 80 x 24.
+    pub(crate) fn start(mut command: Command) -> Self {
+        // SAFETY: these take descriptors and flags; each result is checked and belongs to nobody else.
+        let (master, slave) = unsafe {
+            let master = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+            assert!(master >= 0 && libc::grantpt(master) == 0 && libc::unlockpt(master) == 0);
+            let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+            let slave = libc::ioctl(master, libc::TIOCGPTPEER, flags);
+            assert!(slave >= 0);
+            let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+            assert_eq!(libc::ioctl(master, libc::TIOCSWINSZ, &raw const size), 0);
+            (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
+        };
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        command.stdin(end()).stdout(end()).stderr(end()).env_remove("COLUMNS").env("TERM", "xterm-256color");
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe {
+            command.pre_exec(|| {
+                let is_done = libc::setsid() > 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0;
+                if is_done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            });
+        }
+        let before = Modes::of(&slave);
+        let child = command.spawn().unwrap();
+        let written = Arc::new(Written::default());
+        let (mut reading, to) = (master.try_clone().unwrap(), written.clone());
+        let read = move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = reading.read(&mut buffer) {
+                to.bytes.lock().unwrap().extend_from_slice(&buffer[..length]);
+                to.more.notify_all();
+            }
+        };
+        std::thread::Builder::new().name("pty".into()).spawn(read).unwrap();
+        Self { child, master, slave, before, written }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Everything that was written so far.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.written.bytes.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until something holds of what was written.
+    pub(crate) fn wait_for(&self, what: &str, holds: impl Fn(&str) -> bool) {
+        let bytes = self.written.bytes.lock().unwrap();
+        let waiting = |bytes: &mut Vec<u8>| !holds(&String::from_utf8_lossy(bytes));
+        let (bytes, waited) = self.written.more.wait_timeout_while(bytes, PATIENCE, waiting).unwrap();
+        assert!(!waited.timed_out(), "no {what} in {}", String::from_utf8_lossy(&bytes));
+    }
+
+    pub(crate) fn wait_for_text(&self, text: &str) {
+        self.wait_for(text, |written| written.contains(text));
+    }
+
+    /// Presses keys.
+    pub(crate) fn type_in(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn signal(&self, number: i32) {
+        // SAFETY: kill takes numbers; the child is not reaped yet.
+        assert_eq!(unsafe { libc::kill(self.pid(), number) }, 0);
+    }
+
+    pub(crate) fn resize(&self, columns: u16, rows: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: `size` is a valid record.
+        let done = unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(done, 0);
+    }
+
+    /// Waits until the command was stopped.
+    pub(crate) fn wait_until_stopped(&self) {
+        let mut status = 0;
+        // SAFETY: `status` is a valid place for the result.
+        let pid = unsafe { libc::waitpid(self.pid(), &raw mut status, libc::WUNTRACED) };
+        assert!(pid == self.pid() && libc::WIFSTOPPED(status), "{status}");
+    }
+
+    /// Whether the terminal is as it was.
+    pub(crate) fn is_restored(&self) -> bool {
+        let text = self.text();
+        let left = text.rfind(LEAVE) > text.rfind(ENTER) && text.rfind(SHOW_CURSOR) > text.rfind("\x1b[?25l");
+        left && Modes::of(&self.slave) == self.before
+    }
+
+    /// Waits for the end; gives the code, or the signal as a negative number, and what was written after the
+    /// screen was left.
+    pub(crate) fn finish(mut self) -> (i32, String) {
+        use std::os::unix::process::ExitStatusExt as _;
+        let ended = self.child.wait().unwrap();
+        let code = ended.code().unwrap_or_else(|| -ended.signal().unwrap());
+        // All that the command wrote is in the terminal by now, and a mark of our own comes after it.
+        let mut mark = File::from(self.slave.try_clone().unwrap());
+        mark.write_all(b"\x1b[0m*over*").unwrap();
+        self.wait_for_text("*over*");
+        let text = self.text();
+        assert!(!text.contains(ENTER) || self.is_restored(), "{text}");
+        assert_eq!(Modes::of(&self.slave), self.before);
+        let after = text.rsplit(LEAVE).next().unwrap_or_default();
+        (code, after.replace("\x1b[0m*over*", ""))
+    }
+}

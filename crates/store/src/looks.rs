@@ -1,0 +1,134 @@
+//! Looking at a growing trace again and again, each time at what is new.
+//!
+//! A look goes up to a moment ago. Rows of different threads become visible in a slightly different
+//! order than they happened; the moment is there to let them sort. A row that was committed later than
+//! that is in no look; it can be counted when the end is reached, so it is not lost silently.
+//!
+//! Ids in rows are good for the look they came from: the tables are read anew each time, and what a
+//! process defined since then comes before what others had defined already.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use floodmark_event::EventBatch;
+use floodmark_event::clock::Anchor;
+
+use crate::error::Result;
+use crate::rows::Row;
+use crate::scan::ScanProps;
+use crate::scan::batch::Batch;
+use crate::source::Losses;
+use crate::trace::Trace;
+
+/// How long rows get to sort, unless somebody says otherwise.
+const SETTLE: Duration = Duration::from_millis(100);
+
+const TOO_LATE: &str = "they were committed too late to be followed; the trace has them";
+
+/// Whether the trace may be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Growing,
+    /// The only look saw everything.
+    Once,
+    /// Earlier looks may have been too early for some rows.
+    Ended,
+}
+
+/// Looks at a growing trace.
+#[derive(Clone, Debug)]
+pub struct Looks {
+    path: PathBuf,
+    props: ScanProps,
+    settle_ns: i64,
+    /// The latest look went up to here.
+    seen_to_ns: Option<i64>,
+    state: State,
+}
+
+impl Looks {
+    /// How long to wait before looking again.
+    pub const PAUSE: Duration = Duration::from_millis(100);
+
+    /// Looks at what `props` wants of the trace at `path`, from the first row on.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn open(path: &Path, props: ScanProps) -> Result<Self> {
+        Trace::open(path)?;
+        let settle_ns = SETTLE.as_nanos() as i64;
+        Ok(Self { path: path.to_owned(), props, settle_ns, seen_to_ns: None, state: State::Growing })
+    }
+
+    /// Has rows held back for so long after their time, instead of a tenth of a second. A sampler whose
+    /// sweeps take longer than that records samples with times that are older, and without this they
+    /// would be counted as too late.
+    #[must_use]
+    pub fn settling(self, settle: Duration) -> Self {
+        Self { settle_ns: i64::try_from(settle.as_nanos()).unwrap_or(i64::MAX), ..self }
+    }
+
+    /// Looks again: returns the trace as it is now and what of it is new; none after the last look.
+    /// What the look before had to offer must have been read.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn again(&mut self) -> Result<Option<(Trace, ScanProps)>> {
+        if self.is_last() {
+            return Ok(None);
+        }
+        let trace = Trace::open(&self.path)?;
+        let to_ns = if trace.is_live() {
+            Anchor::now().utc_ns.saturating_sub(self.settle_ns)
+        } else {
+            self.state = if self.seen_to_ns.is_some() { State::Ended } else { State::Once };
+            i64::MAX
+        };
+        let from_ns = self.seen_to_ns.map(|time| time + 1);
+        let new = ScanProps {
+            from_ns: self.props.from_ns.max(from_ns),
+            to_ns: Some(self.props.to_ns.unwrap_or(i64::MAX).min(to_ns)),
+            ..self.props.clone()
+        };
+        self.seen_to_ns = Some(to_ns);
+        Ok(Some((trace, new)))
+    }
+
+    /// Whether nothing will be new after the latest look: the recording had ended.
+    pub fn is_last(&self) -> bool {
+        self.state != State::Growing
+    }
+
+    /// Adds to `losses` what no look had, when `read` events came of all looks and the last is over.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn count_late_events(&self, read: u64, losses: &mut Losses) -> Result<()> {
+        self.count_late::<EventBatch>(read, losses)
+    }
+
+    /// The same of the rows of another table.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn count_late_rows<T: Row>(&self, read: u64, losses: &mut Losses) -> Result<()> {
+        self.count_late::<Vec<T>>(read, losses)
+    }
+
+    pub(crate) fn count_late<B: Batch>(&self, read: u64, losses: &mut Losses) -> Result<()> {
+        if self.state != State::Ended {
+            return Ok(());
+        }
+        let everything = ScanProps { columns: Some(vec!["time"]), ..self.props.clone() };
+        let mut scan = Trace::open(&self.path)?.batches::<B>(&everything)?;
+        let mut batch = B::default();
+        let mut rows = 0;
+        while scan.next_batch(&mut batch)? {
+            rows += batch.len() as u64;
+        }
+        if rows > read {
+            losses.add(rows - read, TOO_LATE);
+        }
+        Ok(())
+    }
+}

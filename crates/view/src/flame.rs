@@ -1,0 +1,365 @@
+//! Flame graphs as pictures, pages and text.
+//!
+//! A [`FlameChart`] says what boxes there are and how wide each is; [`place`] gives every box its place,
+//! joining those that nobody could see. What is left for [`draw`](draw::scene), [`page`] and
+//! [`terminal`] is to write boxes down. The root is at the top.
+//!
+//! Texts come from traces: they lose what is invisible when they enter a chart, and every writer escapes
+//! what its format needs escaped.
+
+pub mod draw;
+pub mod page;
+pub mod terminal;
+
+use std::fmt::Write as _;
+
+use floodmark_analyze::{Diff, DiffNode, Flame, FlameNode, FlameOf, Weight};
+use floodmark_event::units::{format_bytes, format_count, format_time_ns};
+
+use crate::figures::{counted, percent};
+use crate::plain::plain;
+use crate::plot::label;
+
+/// Rows that are drawn; deeper calls are left out and counted.
+const MOST_ROWS: usize = 256;
+/// A call that changed by this part of all or less is drawn as unchanged.
+const SLIGHT: f64 = 0.001;
+
+/// What a box stands for, which decides its color.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tone {
+    /// A call; those of one file share a number.
+    Call(usize),
+    /// Frames that say little.
+    Folded,
+    /// Boxes that are too narrow to be seen, joined.
+    Joined,
+    /// A call of two runs: from -1, it is gone, to 1, it is new.
+    Change(f64),
+}
+
+/// A box before it has a place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlameBox {
+    /// Index of the box around it, which comes before it.
+    pub parent: Option<u32>,
+    /// What is written in it.
+    pub text: String,
+    /// What it says when pointed at.
+    pub hint: String,
+    /// How wide it is.
+    pub value: u64,
+    /// What it stands for.
+    pub tone: Tone,
+}
+
+/// What is to be drawn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlameChart {
+    /// What it is about.
+    pub title: String,
+    /// What widths are.
+    pub what: String,
+    /// What widths mean, in sentences.
+    pub caption: String,
+    /// How wide all of it is.
+    pub total: u64,
+    /// The boxes, a parent before its children.
+    pub boxes: Vec<FlameBox>,
+    /// How values are written.
+    pub unit: Unit,
+}
+
+/// What values are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Allocations.
+    Allocations,
+    /// Samples.
+    Samples,
+}
+
+impl Unit {
+    fn of(of: FlameOf) -> Self {
+        match of {
+            FlameOf::Marked | FlameOf::End | FlameOf::Allocated => Self::Bytes,
+            FlameOf::Count => Self::Allocations,
+            FlameOf::Samples => Self::Samples,
+        }
+    }
+
+    /// A value with its unit.
+    pub(crate) fn text(self, value: u64) -> String {
+        match self {
+            Self::Bytes => format_bytes(value),
+            Self::Allocations => counted(value, "allocation"),
+            Self::Samples => counted(value, "sample"),
+        }
+    }
+
+    /// A value in few characters.
+    pub(crate) fn short(self, value: u64) -> String {
+        if self == Self::Bytes { format_bytes(value) } else { format_count(value) }
+    }
+}
+
+/// A box with its place, in parts of the whole width.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// Where it begins.
+    pub left: f64,
+    /// How wide it is.
+    pub width: f64,
+    /// Number of its row, from the top.
+    pub row: usize,
+    /// What is written in it.
+    pub text: String,
+    /// What it says when pointed at.
+    pub hint: String,
+    /// What it stands for.
+    pub tone: Tone,
+}
+
+/// All boxes with their places.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// The boxes; no two of a row overlap.
+    pub boxes: Vec<Placed>,
+    /// Rows.
+    pub rows: usize,
+    /// Boxes that are too narrow to be seen or too deep to be drawn.
+    pub unseen: u64,
+}
+
+/// Gives every box its place; those narrower than `narrowest` of the whole are joined with those beside
+/// them.
+pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
+    let mut children: Vec<Vec<u32>> = vec![Vec::new(); chart.boxes.len()];
+    let mut roots = Vec::new();
+    for (at, one) in chart.boxes.iter().enumerate() {
+        match one.parent {
+            Some(parent) => children[parent as usize].push(at as u32),
+            None => roots.push(at as u32),
+        }
+    }
+    let mut placement = Placement::default();
+    let mut open = vec![(roots, 0.0, 0)];
+    while let Some((siblings, from, row)) = open.pop() {
+        if row == MOST_ROWS {
+            placement.unseen += siblings.len() as u64;
+            continue;
+        }
+        let (mut left, mut narrow) = (from, (0u64, 0u64));
+        for at in siblings {
+            let one = &chart.boxes[at as usize];
+            let width = part(one.value, chart.total);
+            if width < narrowest {
+                narrow = (narrow.0 + 1, narrow.1.saturating_add(one.value));
+                continue;
+            }
+            placement.rows = placement.rows.max(row + 1);
+            placement.boxes.push(Placed {
+                left,
+                width,
+                row,
+                text: one.text.clone(),
+                hint: one.hint.clone(),
+                tone: one.tone,
+            });
+            let below = std::mem::take(&mut children[at as usize]);
+            if !below.is_empty() {
+                open.push((below, left, row + 1));
+            }
+            left += width;
+        }
+        placement.unseen += narrow.0;
+        let width = part(narrow.1, chart.total);
+        if width >= narrowest {
+            placement.rows = placement.rows.max(row + 1);
+            placement.boxes.push(Placed {
+                left,
+                width,
+                row,
+                text: format!("{} more", format_count(narrow.0)),
+                hint: format!(
+                    "{} too narrow to be drawn: {} together, {} of all",
+                    counted(narrow.0, "call"),
+                    chart.unit.text(narrow.1),
+                    percent(width)
+                ),
+                tone: Tone::Joined,
+            });
+        }
+    }
+    placement
+}
+
+fn part(value: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { value as f64 / total as f64 }
+}
+
+impl FlameChart {
+    /// A chart of a flame graph; `source` is what it is called.
+    pub fn of(flame: &Flame, source: &str) -> Self {
+        let unit = Unit::of(flame.of);
+        let total = flame.of.value(flame.total);
+        let boxed = |node: &FlameNode| {
+            let value = flame.value(node);
+            let own = flame.of.value(node.own);
+            let mut hint = format!(
+                "{}\n{}, {} of all",
+                label(&node.text),
+                amount(flame.of, node.weight),
+                percent(part(value, total))
+            );
+            if own > 0 && own < value {
+                let _ = write!(hint, "\n{} of it by itself", unit.text(own));
+            }
+            let tone = if node.is_folded { Tone::Folded } else { Tone::Call(color_number(&node.text)) };
+            FlameBox { parent: node.parent, text: label(&node.text), hint, value, tone }
+        };
+        Self {
+            title: format!("{}: {}", what(flame), label(source)),
+            what: what(flame),
+            caption: caption(flame),
+            total,
+            boxes: flame.nodes.iter().map(boxed).collect(),
+            unit,
+        }
+    }
+
+    /// A chart of what changed between two runs at their peaks.
+    pub fn of_diff(diff: &Diff) -> Self {
+        let roots = diff.nodes.iter().filter(|node| node.parent.is_none());
+        let total = roots.fold(0u64, |total, node| total.saturating_add(node.most_bytes));
+        let boxed = |node: &DiffNode| {
+            let change = floodmark_analyze::diff::change(node.before.bytes, node.after.bytes);
+            let tone = tone(node, total);
+            let word = word(node, tone);
+            let text = label(&node.text);
+            let hint = format!(
+                "{text}\n{} → {} ({}{})\n{} → {} blocks",
+                format_bytes(node.before.bytes),
+                format_bytes(node.after.bytes),
+                if change == 0 { "no change".to_owned() } else { crate::diff::signed(change) },
+                relative(node.before.bytes, node.after.bytes)
+                    .map_or_else(String::new, |by| format!(", {by}")),
+                format_count(node.before.blocks),
+                format_count(node.after.blocks)
+            );
+            let text = if word.is_empty() { text } else { format!("{word} {text}") };
+            FlameBox { parent: node.parent, text, hint, value: node.most_bytes, tone }
+        };
+        Self {
+            title: "Held at the peak, by call: what changed".into(),
+            what: "Held at the peak".into(),
+            caption: "The wider, the more was held at the peak of either run. Red with a solid edge grew, \
+                      blue with a dashed edge shrank, gray stayed as it was"
+                .into(),
+            total,
+            boxes: diff.nodes.iter().map(boxed).collect(),
+            unit: Unit::Bytes,
+        }
+    }
+}
+
+fn amount(of: FlameOf, weight: Weight) -> String {
+    match of {
+        FlameOf::Marked | FlameOf::End => {
+            format!("{} in {}", format_bytes(weight.bytes), counted(weight.blocks, "block"))
+        }
+        FlameOf::Allocated => {
+            format!("{} in {}", format_bytes(weight.bytes), counted(weight.blocks, "allocation"))
+        }
+        FlameOf::Count => {
+            format!("{} of {}", counted(weight.blocks, "allocation"), format_bytes(weight.bytes))
+        }
+        FlameOf::Samples => counted(weight.blocks, "sample"),
+    }
+}
+
+fn what(flame: &Flame) -> String {
+    match flame.of {
+        FlameOf::Marked if flame.at_ns.is_some() => "Live bytes",
+        FlameOf::Marked => "Live at the peak",
+        FlameOf::End => "Live at the end",
+        FlameOf::Allocated => "Allocated in all",
+        FlameOf::Count => "Allocations",
+        FlameOf::Samples => "Stack samples",
+    }
+    .into()
+}
+
+fn caption(flame: &Flame) -> String {
+    let kinds: Vec<&str> = flame.kinds.iter().map(|kind| kind.name()).collect();
+    let kinds = if kinds.is_empty() { String::new() } else { format!(" of {} memory", kinds.join(" and ")) };
+    let at = flame.time_ns.map_or_else(String::new, |time_ns| format!(" at {}", format_time_ns(time_ns)));
+    match flame.of {
+        FlameOf::Marked | FlameOf::End => format!("{}{kinds}{at}", amount(flame.of, flame.total)),
+        FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => {
+            format!("{}{kinds}", amount(flame.of, flame.total))
+        }
+    }
+}
+
+/// Calls of one file or module have one color.
+fn color_number(text: &str) -> usize {
+    let place = text.rsplit_once(" (").or_else(|| text.rsplit_once(" [")).map_or(text, |(_, place)| place);
+    let place = place.rsplit_once(':').map_or(place, |(file, _)| file);
+    // FNV: the same on every machine and in every version.
+    let hash = place.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 32) as usize
+}
+
+fn tone(node: &DiffNode, total: u64) -> Tone {
+    let (before, after) = (node.before.bytes, node.after.bytes);
+    if part(before.abs_diff(after), total) <= SLIGHT {
+        return Tone::Change(0.0);
+    }
+    let share = before.abs_diff(after) as f64 / before.max(after).max(1) as f64;
+    Tone::Change(if after > before { share } else { -share })
+}
+
+/// What a change is, in one word; so that color is not all that tells.
+fn word(node: &DiffNode, tone: Tone) -> String {
+    if tone == Tone::Change(0.0) {
+        return String::new();
+    }
+    match (node.before.bytes, node.after.bytes) {
+        (0, _) => "new:".into(),
+        (_, 0) => "gone:".into(),
+        (before, after) => relative(before, after).unwrap_or_default(),
+    }
+}
+
+/// `+12 %`, `−5 %`; none if there was nothing before, or nothing changed.
+pub(crate) fn relative(before: u64, after: u64) -> Option<String> {
+    if before == 0 || before == after {
+        return None;
+    }
+    let share = before.abs_diff(after) as f64 / before as f64;
+    if after > before && share >= 10.0 {
+        return Some(format!("×{}", format_count((after as f64 / before as f64).round() as u64)));
+    }
+    Some(format!("{}{}", if after > before { "+" } else { "−" }, percent(share)))
+}
+
+/// A place with the name of its file alone: `load (app.py:9)` of `load (/home/me/app.py:9)`.
+pub(crate) fn without_directories(text: &str) -> String {
+    let cut = |open: &str| {
+        let (name, place) = text.rsplit_once(open)?;
+        let file = place.rsplit('/').next().filter(|file| file.len() < place.len())?;
+        Some(format!("{name}{open}{file}"))
+    };
+    cut(" (").or_else(|| cut(" [")).unwrap_or_else(|| text.to_owned())
+}
+
+/// The lines of a hint or title, without anything that acts.
+pub(crate) fn inert(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,122 @@
+//! A flame graph drawn with characters: a tree with a bar for every fork.
+//!
+//! A chain of calls that each call one other only keeps its indent, and only its first line has figures:
+//! what differs is what one looks for. Folded frames have a line only at a fork. Calls that are too small are counted where they are left out.
+
+use floodmark_analyze::Flame;
+use floodmark_event::units::format_count;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::chart::bar;
+use crate::figures::percent;
+use crate::flame::{FlameChart, Tone, part};
+use crate::layout::{Layout, Lines, styled};
+use crate::report::{OtherKind, View};
+use crate::table::{cut, shorten, wrap};
+
+/// A call that is a smaller part of all is left out unless asked for.
+const SMALLEST_PART: u64 = 200;
+/// Columns of the longest bar.
+const BAR: usize = 12;
+/// Columns by which a level is indented, and the most of them.
+const INDENT: usize = 2;
+const MOST_INDENT: usize = 24;
+
+struct Line {
+    at: u32,
+    indent: usize,
+    /// Whether it says the same as the line above.
+    continues: bool,
+}
+
+/// Lines of a flame graph unless asked for more.
+pub const USUAL_LINES: usize = 40;
+
+impl View for Flame {
+    const SCHEMA: &'static str = "floodmark.flame/1";
+
+    fn body(&self, layout: &Layout) -> String {
+        text(&FlameChart::of(self, ""), layout)
+    }
+
+    fn others(&self) -> Vec<OtherKind> {
+        self.others.iter().map(OtherKind::from).collect()
+    }
+}
+
+/// Draws a chart as text without its title; no line is wider than the layout. Where that limits rows, what
+/// is less than half a percent is left out too.
+pub fn text(chart: &FlameChart, layout: &Layout) -> String {
+    let palette = &layout.palette;
+    let mut text = Lines::default();
+    text.line(wrap(&format!("{}: {}", chart.what, chart.caption), layout.width, 2));
+    if chart.total == 0 {
+        return text.text();
+    }
+    text.blank();
+    let least = layout.rows.map_or(0, |_| chart.total / SMALLEST_PART);
+    let most = layout.rows.unwrap_or(usize::MAX);
+    let (lines, left_out) = lines(chart, most, least);
+    let values: Vec<String> =
+        lines.iter().map(|line| chart.unit.short(chart.boxes[line.at as usize].value)).collect();
+    let wide = values.iter().map(|value| value.width()).max().unwrap_or(0);
+    let bar_width = BAR.min(layout.width / 6);
+    for (line, value) in lines.iter().zip(&values) {
+        let one = &chart.boxes[line.at as usize];
+        let share = part(one.value, chart.total);
+        let bar = bar(one.value, chart.total, bar_width);
+        let figures = if line.continues {
+            " ".repeat(wide + bar_width + 10)
+        } else {
+            let slack = bar_width.saturating_sub(bar.width());
+            format!("{value:>wide$} {:>6} {}{:slack$}  ", percent(share), styled(palette.bar, &bar), "")
+        };
+        let indent = line.indent.min(MOST_INDENT);
+        let room = layout.width.saturating_sub(wide + bar_width + 10 + indent);
+        let name = shorten(&one.text, room);
+        let name =
+            if line.continues || one.tone == Tone::Folded { styled(palette.faint, name) } else { name };
+        text.line(format!("{figures}{:indent$}{name}", "").trim_end());
+    }
+    if left_out > 0 {
+        let line = format!("… and {} smaller calls (--rows 0 shows all)", format_count(left_out));
+        text.styled(palette.faint, cut(&line, layout.width));
+    }
+    text.text()
+}
+
+/// The largest calls as far as there is room, in the order of the tree, and how many are left out.
+fn lines(chart: &FlameChart, most: usize, least: u64) -> (Vec<Line>, u64) {
+    let mut only_child = vec![true; chart.boxes.len()];
+    let mut last_child: Vec<Option<u32>> = vec![None; chart.boxes.len()];
+    for (at, one) in chart.boxes.iter().enumerate() {
+        if let Some(parent) = one.parent
+            && let Some(before) = last_child[parent as usize].replace(at as u32)
+        {
+            only_child[before as usize] = false;
+            only_child[at] = false;
+        }
+    }
+    let mut indents = Vec::with_capacity(chart.boxes.len());
+    let mut lines = Vec::new();
+    for (at, one) in chart.boxes.iter().enumerate() {
+        let parent = one.parent.map(|parent| (parent, &chart.boxes[parent as usize]));
+        let continues = parent.is_some_and(|(_, above)| only_child[at] && above.value == one.value);
+        let above = parent.map_or(0, |(parent, _)| indents[parent as usize]);
+        let indent = if continues || parent.is_none() { above } else { above + INDENT };
+        indents.push(indent);
+        // A run of frames that says nothing new about its caller is not worth a line.
+        if !continues || one.tone != Tone::Folded {
+            lines.push(Line { at: at as u32, indent, continues });
+        }
+    }
+    let count = lines.len();
+    let value = |line: &Line| chart.boxes[line.at as usize].value;
+    lines.retain(|line| value(line) >= least);
+    // Parents are at least as large as their children and come before them.
+    lines.sort_by_key(|line| std::cmp::Reverse(value(line)));
+    lines.truncate(most);
+    lines.sort_by_key(|line| line.at);
+    let left_out = (count - lines.len()) as u64;
+    (lines, left_out)
+}

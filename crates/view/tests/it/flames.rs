@@ -1,0 +1,191 @@
+//! Flame graphs as they look, and what holds of every one of them.
+
+use floodmark_analyze::diff::DiffNode;
+use floodmark_analyze::{Diff, DiffSide, Flame, FlameNode, FlameOf, GroupBy, Weight};
+use floodmark_event::Kind;
+use floodmark_view::Layout;
+use floodmark_view::flame::{FlameChart, Tone, draw, page, place, terminal};
+use floodmark_view::plot::{Shade, pdf, svg};
+use insta::assert_snapshot;
+use resvg::usvg::roxmltree::{Document, Node};
+
+/// Nodes by depth, text and bytes of their own, depth first.
+fn flame(nodes: &[(usize, &str, u64)]) -> Flame {
+    let weight = |bytes: u64| Weight { bytes, blocks: u64::from(bytes > 0) };
+    let mut flame = Flame { of: FlameOf::Marked, kinds: vec![Kind::Device], ..Flame::default() };
+    let mut path: Vec<u32> = Vec::new();
+    for (at, (depth, text, own)) in nodes.iter().enumerate() {
+        path.truncate(*depth);
+        flame.nodes.push(FlameNode {
+            parent: path.last().copied(),
+            text: (*text).to_owned(),
+            is_folded: text.starts_with('…'),
+            weight: Weight::default(),
+            own: weight(*own),
+        });
+        path.push(at as u32);
+        for above in &path {
+            flame.nodes[*above as usize].weight.add(weight(*own));
+        }
+        flame.total.add(weight(*own));
+    }
+    flame
+}
+
+fn training() -> Flame {
+    let mut nodes = vec![
+        (0, "main (/home/me/train.py:90)", 0),
+        (1, "… 4–7 frames", 0),
+        (2, "forward (/opt/site-packages/torch/nn/modules/linear.py:134)", 300 << 20),
+        (3, "relu (/opt/site-packages/torch/nn/functional.py:1723)", 200 << 20),
+        (2, "step (/home/me/train.py:44)", 150 << 20),
+        (1, "load (/home/me/data.py:12)", 100 << 20),
+        (2, "malloc [/usr/lib/libc.so.6]", 40 << 20),
+        (1, "rare", 1 << 20),
+    ];
+    nodes.extend(std::iter::repeat_n((1, "tiny", 1000), 30));
+    nodes.push((0, "(no stack)", 60 << 20));
+    flame(&nodes)
+}
+
+fn chart() -> FlameChart {
+    FlameChart::of(&training(), "run.flood")
+}
+
+fn changes() -> Diff {
+    let side = DiffSide::default();
+    let mut diff = Diff::new(&side, &side, GroupBy::Site);
+    let weight = |mib: u64| Weight { bytes: mib << 20, blocks: u64::from(mib > 0) };
+    for (parent, text, before, after, most) in [
+        (None, "main (app.py)", 100, 160, 190),
+        (Some(0), "load (app.py)", 60, 90, 90),
+        (Some(0), "cache (app.py)", 0, 50, 50),
+        (Some(0), "old (app.py)", 30, 0, 30),
+        (Some(0), "same (app.py)", 10, 20, 20),
+        (None, "other (b.py)", 40, 40, 40),
+    ] {
+        let (before, after, most_bytes) = (weight(before), weight(after), most << 20);
+        diff.nodes.push(DiffNode { parent, text: text.into(), is_folded: false, before, after, most_bytes });
+    }
+    diff
+}
+
+#[test]
+fn flame_graphs_look_as_they_did() {
+    let drawn = |chart: &FlameChart, width, shade| svg::svg(&draw::scene(chart, width, shade));
+    assert_snapshot!("flame_300", drawn(&chart(), 300, Shade::Light));
+    assert_snapshot!("flame_2000_dark", drawn(&chart(), 2000, Shade::Dark));
+    assert_snapshot!("flame_of_changes", drawn(&FlameChart::of_diff(&changes()), 900, Shade::Light));
+    assert_snapshot!("flame_page", page::html(&chart(), page::PageTheme::Reader));
+    let layout = Layout { width: 80, ..Layout::default() };
+    assert_snapshot!("flame_terminal", terminal::text(&chart(), &layout));
+    assert!(pdf::pdf(&draw::scene(&chart(), 600, Shade::Light)).starts_with(b"%PDF"));
+}
+
+fn number(node: Node<'_, '_>, name: &str) -> f64 {
+    node.attribute(name).and_then(|text| text.parse().ok()).expect("it has this number")
+}
+
+#[test]
+fn texts_fit_their_boxes_at_every_width_and_every_box_says_what_it_is() {
+    for chart in [chart(), FlameChart::of_diff(&changes())] {
+        for width in [200, 300, 301, 777, 2000, 10_000] {
+            let text = svg::svg(&draw::scene(&chart, width, Shade::Light));
+            let document = Document::parse(&text).unwrap();
+            let groups: Vec<_> = document.descendants().filter(|node| node.has_tag_name("g")).collect();
+            assert!(groups.len() >= 6);
+            for group in &groups {
+                let child = |name: &str| group.children().find(|node| node.has_tag_name(name));
+                let hint = child("title").unwrap().text().unwrap();
+                assert!(hint.contains("iB") || hint.contains(" B"), "{hint}");
+                let rect = child("rect").unwrap();
+                let (x, wide) = (number(rect, "x"), number(rect, "width"));
+                assert!(x >= 0.0 && x + wide <= f64::from(width) + 0.1, "{width}");
+                if let Some(label) = child("text") {
+                    let right = number(label, "x") + number(label, "textLength");
+                    assert!(number(label, "x") >= x && right <= x + wide + 0.2, "{width}: {hint}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn boxes_of_a_row_never_overlap_and_lie_within_those_above() {
+    for narrowest in [0.0, 0.001, 0.01, 0.2] {
+        let placement = place(&chart(), narrowest);
+        for (at, one) in placement.boxes.iter().enumerate() {
+            for other in &placement.boxes[..at] {
+                let apart =
+                    one.left + one.width <= other.left + 1e-9 || other.left + other.width <= one.left + 1e-9;
+                assert!(one.row != other.row || apart, "{one:?} {other:?}");
+            }
+            let within = |above: &floodmark_view::flame::Placed| {
+                above.row + 1 == one.row
+                    && above.left <= one.left + 1e-9
+                    && one.left + one.width <= above.left + above.width + 1e-9
+            };
+            assert!(one.row == 0 || placement.boxes.iter().any(within), "{one:?}");
+        }
+    }
+}
+
+#[test]
+fn boxes_that_nobody_could_see_are_joined_and_counted() {
+    let mut nodes = vec![(0, "main", 900_000)];
+    nodes.extend((0..200).map(|_| (1, "tiny", 500)));
+    let chart = FlameChart::of(&flame(&nodes), "x");
+    let placement = place(&chart, 0.001);
+    let joined: Vec<_> = placement.boxes.iter().filter(|one| one.tone == Tone::Joined).collect();
+    assert_eq!((joined.len(), placement.unseen, placement.boxes.len()), (1, 200, 2));
+    assert_eq!(joined[0].text, "200 more");
+    assert!(
+        joined[0].hint.contains("200 calls") && joined[0].hint.contains("97.7 KiB"),
+        "{}",
+        joined[0].hint
+    );
+}
+
+#[test]
+fn changes_are_told_by_words_and_edges_too() {
+    let text = svg::svg(&draw::scene(&FlameChart::of_diff(&changes()), 1200, Shade::Dark));
+    for word in [">new: cache", ">gone: old", ">+50 % load", ">other (b.py)<", "stroke-dasharray"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn deep_and_absurd_graphs_are_drawn() {
+    let deep: Vec<(usize, &str, u64)> = (0..3000).map(|depth| (depth, "again", 1)).collect();
+    let absurd = flame(&[(0, "all", u64::MAX), (0, "more", u64::MAX), (1, "", 0)]);
+    for flame in [flame(&deep), absurd, Flame::default()] {
+        let chart = FlameChart::of(&flame, "x");
+        let text = svg::svg(&draw::scene(&chart, 300, Shade::Light));
+        assert!(Document::parse(&text).is_ok() && !text.contains("NaN") && !text.contains("inf"));
+        assert!(page::html(&chart, page::PageTheme::Dark).ends_with("</html>\n"));
+        for width in [40, 80] {
+            let layout = Layout { width, rows: None, ..Layout::default() };
+            let text = terminal::text(&chart, &layout);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        }
+    }
+}
+
+#[test]
+fn hostile_names_stay_names() {
+    for name in crate::hostile::NAMES {
+        let chart = FlameChart::of(&flame(&[(0, name, 10), (1, name, 20)]), name);
+        let text = svg::svg(&draw::scene(&chart, 2000, Shade::Light));
+        let document = Document::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for node in document.descendants().filter(Node::is_element) {
+            let tag = node.tag_name().name();
+            assert!(["svg", "title", "rect", "g", "text"].contains(&tag), "{name}: <{tag}>");
+            assert!(node.attributes().all(|attribute| !attribute.name().starts_with("on")), "{name}");
+        }
+        let page = page::html(&chart, page::PageTheme::Reader);
+        assert!(!page.contains("<script") && !page.contains("\" onload"), "{name}");
+        assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}') && !page.contains('\0'), "{name}");
+        let text = terminal::text(&chart, &Layout::default());
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{name}");
+    }
+}
