@@ -137,9 +137,11 @@ pub(crate) fn compose(
 ) -> Result<Figure> {
     let names = names(inputs);
     let mut figure = Figure { title: title(inputs, &names), ..Figure::default() };
-    if *align == Align::Clock {
-        figure.time = TimeAxis::Clock;
-    }
+    figure.time = match align {
+        Align::Start => TimeAxis::Elapsed,
+        Align::Mark(_) => TimeAxis::Marked,
+        Align::Clock => TimeAxis::Clock,
+    };
     for (number, (input, name)) in inputs.iter().zip(&names).enumerate() {
         let mut one = gather(input, props, printer)?;
         if one.series.is_empty() {

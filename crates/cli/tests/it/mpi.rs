@@ -106,6 +106,11 @@ fn one_job(mpi: &Mpi) {
     assert!((0..RANKS).all(row), "{info}");
     let rows = test.run(&["read", "job.flood", "--metric", "hwm", "--separate"]).ok().stdout;
     assert!(rows.contains("ranks rank 3 "), "{rows}");
+    let svg = test.run(&["plot", "job.flood", "--per", "rank", "--format", "svg", "-o", "-"]).ok().stdout;
+    for rank in 0..RANKS {
+        assert!(svg.contains(&format!(">rank {rank}</text>")), "rank {rank}: {svg}");
+    }
+    assert!(svg.contains("processes without a rank"), "the launcher is there too: {svg}");
 }
 
 fn one_trace_per_rank(mpi: &Mpi) {

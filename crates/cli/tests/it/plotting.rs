@@ -159,3 +159,46 @@ fn a_process_that_runs_another_program_is_one_part() {
     pids.dedup();
     assert!(all >= 2 && pids.len() == all, "{svg}");
 }
+
+#[test]
+fn pictures_of_runs_look_as_they_did() {
+    let test = CliTest::new();
+    let fixture = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+        path.to_str().unwrap().to_owned()
+    };
+    let (run, log) = (fixture("run/solver.flood"), fixture("memory_logger/single_node.log"));
+    let svg = |args: &[&str]| {
+        let all = [&["plot", "-q", "--size", "640x320", "--format", "svg", "-o", "-"], args].concat();
+        test.run(&all).ok().stdout
+    };
+    assert_snapshot!("plot_run_parts", svg(&[&run, "--per", "process", "--stdout", "--pstack"]));
+    let marked = svg(&[&run, &log, "--align", "mark:step 1"]);
+    assert!(marked.contains(">time since the mark</text>"), "{marked}");
+    assert_snapshot!("plot_run_marked", marked);
+    assert_snapshot!("plot_devices_dark", svg(&[&fixture("smi/two_gpus.csv"), "--per", "device", "--dark"]));
+    let clock = svg(&[&run, &log, "--align", "clock"]);
+    assert!(clock.contains(">time of day, "), "{clock}");
+}
+
+#[test]
+fn one_sample_has_an_axis_that_people_can_read() {
+    let test = CliTest::new();
+    test.write("one.dat", "CMDLINE x\nMEM 12.5 1794748400.5\n");
+    let svg = String::from_utf8(drawn(&test, &["one.dat"], "one.svg")).unwrap();
+    assert!(svg.contains("peak 12.5 MiB at the start") && !svg.contains(" ns</text>"), "{svg}");
+}
+
+#[test]
+fn long_names_that_begin_alike_are_told_apart() {
+    let test = CliTest::new();
+    let names = ["one", "two"].map(|end| format!("{}{end}.dat", "a_long_name_of_a_log_".repeat(6)));
+    for name in &names {
+        test.write(name, "CMDLINE x\nMEM 12.5 1794748400.5\nMEM 13.5 1794748401.5\n");
+    }
+    for size in ["300x200", "1200x600"] {
+        let args = [names[0].as_str(), &names[1], "--size", size];
+        let svg = String::from_utf8(drawn(&test, &args, "long.svg")).unwrap();
+        assert!(svg.contains("one</text>") && svg.contains("two</text>"), "{size}: {svg}");
+    }
+}

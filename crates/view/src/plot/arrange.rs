@@ -11,7 +11,7 @@ mod marks;
 use floodmark_event::units::format_count;
 
 use crate::plot::axis::{TimeProps, byte_ticks, time_ticks};
-use crate::plot::font::{fit, width};
+use crate::plot::font::{fit, fit_name, width};
 use crate::plot::legend::{Corner, Entry, Rows, Sign};
 use crate::plot::model::{Figure, LegendPlace, Role};
 use crate::plot::notes::{Frame, Taken, apart};
@@ -335,7 +335,7 @@ impl<'a> Picture<'a> {
             pen.dash = Some((2.0, 2.0));
             let points = vec![(from, end), (right, end), (x - 0.3 * size, place)];
             self.items.push(Item::Path { points, pen: Some(pen), fill: None });
-            let text = fit(&series.name, size, self.width - x - 0.4 * size);
+            let text = fit_name(&series.name, size, self.width - x - 0.4 * size);
             self.text(x, place + 0.35 * size, text, Anchor::Start, color);
         }
         Some(())

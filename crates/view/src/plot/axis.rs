@@ -133,7 +133,7 @@ pub fn time_ticks(props: &TimeProps) -> (Vec<Tick<i64>>, String) {
             break;
         }
     }
-    (ticks, caption(style, from_ns, to_ns))
+    (ticks, caption(style, axis, from_ns, to_ns))
 }
 
 /// Nice durations, from short to long.
@@ -192,11 +192,12 @@ fn label(at: i64, step: i64, style: Style) -> String {
     }
 }
 
-fn caption(style: Style, from_ns: i64, to_ns: i64) -> String {
+fn caption(style: Style, axis: TimeAxis, from_ns: i64, to_ns: i64) -> String {
+    let zero = if axis == TimeAxis::Marked { "the mark" } else { "the start" };
     match style {
-        Style::Number(..) => "time since the start".into(),
-        Style::Minutes => "time since the start, minutes:seconds".into(),
-        Style::Hours => "time since the start, hours:minutes".into(),
+        Style::Number(..) => format!("time since {zero}"),
+        Style::Minutes => format!("time since {zero}, minutes:seconds"),
+        Style::Hours => format!("time since {zero}, hours:minutes"),
         Style::Clock => {
             let [first, last] = [from_ns, to_ns].map(|ns| ns.div_euclid(NS_PER_DAY));
             // Days of early 1970 come from logs that carry no date.

@@ -63,6 +63,27 @@ pub fn fit(text: &str, size: f64, room: f64) -> String {
     if kept.chars().count() < 2 { String::new() } else { format!("{kept}…") }
 }
 
+/// Cuts a name to a width, in its middle: names of files and processes that begin alike often differ at the
+/// end. Empty if not even three characters fit.
+pub fn fit_name(text: &str, size: f64, room: f64) -> String {
+    let begin = fit(text, size, room);
+    let kept = begin.chars().count().saturating_sub(1);
+    // Whole, or too short for two ends that say something.
+    if begin == text || kept < 8 {
+        return begin;
+    }
+    let all: Vec<char> = text.chars().collect();
+    let head: String = all[..kept - kept / 2].iter().collect();
+    // Letters differ in width: as many of the last as have room.
+    (1..=kept / 2)
+        .rev()
+        .map(|tail| {
+            format!("{}…{}", head.trim_end(), String::from_iter(&all[all.len() - tail..]).trim_start())
+        })
+        .find(|cut| width(cut, size) <= room)
+        .unwrap_or(begin)
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
@@ -133,5 +154,16 @@ mod tests {
         let cut = fit("a long line of output", 10.0, 60.0);
         assert!(cut.ends_with('…') && width(&cut, 10.0) <= 60.0, "{cut}");
         assert_eq!(fit("anything", 10.0, 8.0), "");
+    }
+
+    #[test]
+    fn names_keep_both_ends() {
+        assert_eq!(fit_name("short", 10.0, 100.0), "short");
+        let names = ["a_log_of_the_same_long_beginning_1.csv", "a_log_of_the_same_long_beginning_2.csv"];
+        let [one, other] = names.map(|name| fit_name(name, 10.0, 100.0));
+        assert!(one.starts_with("a_log") && one.ends_with("1.csv") && one != other, "{one} {other}");
+        assert!(width(&one, 10.0) <= 100.0 && width(&other, 10.0) <= 100.0);
+        assert_eq!(fit_name("anything else", 10.0, 30.0), fit("anything else", 10.0, 30.0));
+        assert_eq!(fit_name("anything", 10.0, 8.0), "");
     }
 }

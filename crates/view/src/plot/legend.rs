@@ -1,6 +1,6 @@
 //! Names of series: at the ends of their curves, in rows above, or in a corner.
 
-use crate::plot::font::{fit, width};
+use crate::plot::font::{fit_name, width};
 use crate::plot::model::{Edge, Side};
 use crate::plot::notes::{Frame, Taken};
 use crate::plot::scene::{Anchor, Color, Fill, Item, Pen, Text};
@@ -43,7 +43,7 @@ impl Rows {
         let mut rows: Vec<Vec<(f64, Entry)>> = vec![Vec::new()];
         let mut x = indent;
         for entry in entries {
-            let name = fit(&entry.name, size, room - (SIGN + SIGN_GAP) * size);
+            let name = fit_name(&entry.name, size, room - (SIGN + SIGN_GAP) * size);
             let needed = (SIGN + SIGN_GAP) * size + width(&name, size);
             if x + needed > room && x > 0.0 {
                 rows.push(Vec::new());
@@ -121,7 +121,7 @@ impl Corner {
         let shown: Vec<Entry> = entries
             .iter()
             .take(most)
-            .map(|entry| Entry { name: fit(&entry.name, size, room), ..entry.clone() })
+            .map(|entry| Entry { name: fit_name(&entry.name, size, room), ..entry.clone() })
             .collect();
         if shown.is_empty() {
             return entries.len();

@@ -143,6 +143,8 @@ pub enum TimeAxis {
     /// As time since 0.
     #[default]
     Elapsed,
+    /// As time since a mark, which is 0.
+    Marked,
     /// As time of day, in UTC.
     Clock,
 }

@@ -1,5 +1,7 @@
 //! The part of a picture in which curves are: bytes and instants to pixels.
 
+use floodmark_event::units::NS_PER_S;
+
 use crate::plot::model::Figure;
 
 /// Where bytes and instants are in the picture.
@@ -18,8 +20,9 @@ pub(super) struct Field {
 impl Field {
     pub(super) fn new(figure: &Figure, at: [f64; 4]) -> Self {
         let (from_ns, to_ns) = figure.span_ns().unwrap_or((0, 1));
-        let from_ns = from_ns.min(i64::MAX - 1);
-        let to_ns = to_ns.max(from_ns + 1);
+        let from_ns = from_ns.min(i64::MAX - NS_PER_S);
+        // One instant alone gets a second, so that its axis has a unit that people know.
+        let to_ns = if to_ns > from_ns { to_ns } else { from_ns + NS_PER_S };
         Self { at, head: 0.0, from_ns, to_ns, highest_bytes: figure.highest_bytes().max(1) }
     }
 

@@ -153,7 +153,8 @@ impl Picture<'_> {
             self.items.push(Item::Circle { at: (x, y), radius, pen: Some(pen), fill: Some(fill), hint });
         }
         if merged > 0 {
-            self.remarks.push(format!("{} stacks share a dot with another", format_count(merged)));
+            let what = if merged == 1 { "stack shares" } else { "stacks share" };
+            self.remarks.push(format!("{} {what} a dot with another", format_count(merged)));
         }
     }
 

@@ -1,0 +1,131 @@
+// Measures the report of a large trace: how long it takes to write, how large it is, how long it takes to show.
+//
+//     npm run large                   20 million events, five times
+//     npm run large -- 1000000 3      fewer of both
+//
+// Wants a release build of the program (`cargo build --release -p floodmark`; FLOODMARK names another) and a
+// Chromium. The log stays in target/large, since writing it takes longer than all else. Ends with 1 if a figure is
+// over its limit or the picture's peak is not that of `floodmark stats`.
+
+import { execFileSync } from "node:child_process";
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { chromium } from "@playwright/test";
+
+const LIMITS = { "report, seconds": 15, "file, MB": 6, "shown after, seconds": 2 };
+const STEP_US = 5;
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+const program = resolve(process.env.FLOODMARK ?? join(root, "target/release/floodmark"));
+const events = Number(process.argv[2] ?? 20_000_000);
+const repeat = Number(process.argv[3] ?? 5);
+const folder = join(root, "target/large");
+
+/** Numbers that look random and are always the same. */
+function random(seed) {
+  let state = seed >>> 0;
+  return (below) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 4294967296) * below);
+  };
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+function clock(us) {
+  const seconds = Math.floor(us / 1e6);
+  const time = `${two(Math.floor(seconds / 3600))}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+  return `${time}.${String(us % 1e6).padStart(6, "0")}`;
+}
+
+/** Writes a log of RMM: a thousand blocks live on average, in waves, by four threads on eight streams. */
+function writeLog(path) {
+  const next = random(11);
+  const live = [];
+  const file = openSync(path, "w");
+  let lines = ["Thread,Time,Action,Pointer,Size,Stream"];
+  for (let at = 0; at < events; at++) {
+    const time = clock(at * STEP_US);
+    const wanted = 1000 + 900 * Math.sin((at / events) * 20);
+    if (live.length > wanted && next(3) > 0) {
+      const place = next(live.length);
+      const block = live[place];
+      live[place] = live[live.length - 1];
+      live.pop();
+      lines.push(`${block.thread},${time},free,${block.pointer},${block.size},${block.stream}`);
+    } else {
+      const pointer = `0x${(0x7f0000000000 + (at % 4_000_000) * 0x400000).toString(16)}`;
+      const block = { thread: 100 + next(4), pointer, size: (1 + next(16)) * (256 << next(14)), stream: `0x${next(8)}` };
+      live.push(block);
+      lines.push(`${block.thread},${time},allocate,${block.pointer},${block.size},${block.stream}`);
+    }
+    if (lines.length >= 100_000) {
+      writeSync(file, `${lines.join("\n")}\n`);
+      lines = [];
+    }
+  }
+  if (lines.length > 0) writeSync(file, `${lines.join("\n")}\n`);
+  closeSync(file);
+}
+
+/** The trace of all events; made unless it is there already. */
+function trace() {
+  const made = join(folder, `${events}.flood`);
+  const done = join(folder, `${events}.done`);
+  if (existsSync(done)) return made;
+  mkdirSync(folder, { recursive: true });
+  const log = join(folder, `${events}.csv`);
+  console.log(`writing a log of ${events} events …`);
+  writeLog(log);
+  execFileSync(program, ["import", log, "-o", made, "--force", "--quiet"]);
+  writeFileSync(done, "");
+  return made;
+}
+
+const elapsed = (from) => Number(process.hrtime.bigint() - from) / 1e9;
+const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
+
+/** Seconds from the start of navigation until the page has drawn all it has. */
+async function shownAfter(file) {
+  const browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"],
+  });
+  try {
+    const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+    // Told by the page itself, so that waiting here adds nothing.
+    await page.addInitScript(() => {
+      new MutationObserver(() => {
+        if (document.documentElement?.dataset.ready) window.readyAt ??= performance.now();
+      }).observe(document, { attributes: true, subtree: true, attributeFilter: ["data-ready"] });
+    });
+    await page.goto(pathToFileURL(file).href);
+    await page.waitForSelector("html[data-ready=true]", { timeout: 120_000 });
+    return (await page.evaluate(() => window.readyAt)) / 1000;
+  } finally {
+    await browser.close();
+  }
+}
+
+const input = trace();
+const output = join(folder, "report.html");
+const figures = { "report, seconds": [], "file, MB": [], "shown after, seconds": [] };
+for (let round = 0; round < repeat; round++) {
+  const from = process.hrtime.bigint();
+  execFileSync(program, ["report", input, "-o", output, "--force", "--quiet"]);
+  figures["report, seconds"].push(elapsed(from));
+  figures["file, MB"].push(statSync(output).size / 1e6);
+  figures["shown after, seconds"].push(await shownAfter(output));
+}
+for (const [name, list] of Object.entries(figures)) {
+  const isOver = median(list) > LIMITS[name];
+  if (isOver) process.exitCode = 1;
+  const spread = `${Math.min(...list).toFixed(2)} to ${Math.max(...list).toFixed(2)}`;
+  console.log(`${name}: ${median(list).toFixed(2)} (${spread}; at most ${LIMITS[name]})${isOver ? ", too much" : ""}`);
+}
+const { peak_bytes } = JSON.parse(execFileSync(program, ["stats", input, "--json"], { encoding: "utf8" }));
+const data = /id="floodmark-data">(.*?)<\/script>/s.exec(readFileSync(output, "utf8"))[1];
+const shown = JSON.parse(data).charts[0].peak.bytes;
+console.log(`peak in the picture: ${shown}, of stats: ${peak_bytes}`);
+if (shown !== peak_bytes) process.exitCode = 1;
