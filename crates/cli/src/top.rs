@@ -8,6 +8,7 @@ mod draw;
 mod follow;
 #[cfg(test)]
 mod golden;
+mod keys;
 mod picture;
 mod recorder;
 mod state;
@@ -20,16 +21,17 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use floodmark_sampler::Exit;
+use floodmark_store::is_trace;
 use floodmark_view::signal_name;
-use ratatui::crossterm::event::{self, Event};
 
 pub(crate) use self::follow::Input;
 pub(crate) use self::recorder::{Record, option};
 
 use self::draw::Theme;
 use self::follow::{Begins, Ends, News};
+use self::keys::{Keys, Typed};
 use self::picture::{Picture, Progress};
 use self::recorder::Recorder;
 use self::state::State;
@@ -99,27 +101,33 @@ fn view(props: &Props, recorder: Option<&mut Recorder>, printer: &Printer) -> Re
     let begins = if recorder.is_some() { Begins::Soon } else { Begins::Before };
     let (tell, hear) = channel();
     let ends = Arc::new(Ends::default());
+    // First the screen: what fails from now on finds it restored.
+    let screen = Screen::enter()?;
     let (reader_ends, input) = (ends.clone(), props.input.clone());
     let read = move || follow::read(&input, begins, &reader_ends, &tell);
     // Nobody waits for it: in the midst of something long it would keep us from leaving.
     std::thread::Builder::new().name("floodmark-follow".into()).spawn(read)?;
-    let left = Screen::enter().and_then(|screen| {
-        let picture = Picture { origin: origin(&props.input), ..Picture::default() };
-        let theme = if printer.is_colored() { Theme::color() } else { Theme::plain() };
-        let session = Session {
-            screen,
-            theme,
-            state: State::default(),
-            latest: picture.clone(),
-            shown: picture,
-            is_changed: true,
-            is_over: false,
-            is_forgotten: false,
-        };
-        session.run(&hear, &ends, recorder, props.at_end)
-    });
+    let picture = Picture { origin: origin(&props.input), ..Picture::default() };
+    let theme = if printer.is_colored() { Theme::color() } else { Theme::plain() };
+    let session = Session {
+        screen,
+        keys: Keys::open().context("opening the terminal for keys")?,
+        size: None,
+        theme,
+        state: State::default(),
+        latest: picture.clone(),
+        shown: picture,
+        is_changed: true,
+        is_over: false,
+        is_forgotten: false,
+    };
+    let left = session.run(&hear, &ends, recorder, props);
     ends.has_left.store(true, Ordering::Release);
-    left
+    left.or_else(|error| match terminal::asked() {
+        // Without a terminal nothing can be drawn, and that is what the signal said.
+        Asked::End(number) => Ok(Left::BySignal(number)),
+        _ => Err(error),
+    })
 }
 
 fn origin(input: &Input) -> picture::Origin {
@@ -129,6 +137,9 @@ fn origin(input: &Input) -> picture::Origin {
 /// A view that is being looked at.
 struct Session {
     screen: Screen,
+    keys: Keys,
+    /// Columns and rows of the terminal.
+    size: Option<(u16, u16)>,
     theme: Theme,
     state: State,
     /// What came last, and what is shown: while paused they differ.
@@ -147,7 +158,7 @@ impl Session {
         hear: &Receiver<News>,
         ends: &Ends,
         mut recorder: Option<&mut Recorder>,
-        at_end: AtEnd,
+        props: &Props,
     ) -> Result<Left> {
         let mut drawn: Option<Instant> = None;
         let mut ended = None;
@@ -162,9 +173,10 @@ impl Session {
                 }
             }
             // A command that did not even start has left nothing to look at.
-            let has_nothing = ended.is_some() && self.is_forgotten && !self.is_over;
+            let has_nothing =
+                ended.is_some() && (self.is_forgotten && !self.is_over || !is_trace(&props.input.path));
             let is_complete = self.is_over && (recorder.is_none() || ended.is_some());
-            if has_nothing || (is_complete && at_end == AtEnd::Leave) {
+            if has_nothing || (is_complete && props.at_end == AtEnd::Leave) {
                 return Ok(Left::AtEnd);
             }
             match terminal::asked() {
@@ -231,21 +243,21 @@ impl Session {
 
     /// Waits for keys, and does what they say.
     fn keys(&mut self, wait: Duration) -> Result<Option<Left>> {
-        let mut wait = wait;
-        while event::poll(wait)? {
-            wait = Duration::ZERO;
-            let then = match event::read()? {
-                Event::Key(key) => update::key(&mut self.state, &self.shown, key),
-                Event::Resize(..) => Then::Draw,
-                _ => Then::Wait,
-            };
-            match then {
+        let Typed::Keys(keys) = self.keys.wait(wait).context("reading keys")? else {
+            return Ok(Some(Left::BySignal(libc::SIGHUP)));
+        };
+        for key in keys {
+            match update::key(&mut self.state, &self.shown, key) {
                 Then::Wait => {}
                 Then::Draw => self.is_changed = true,
                 Then::Quit => return Ok(Some(Left::ByKey)),
                 Then::Suspend => terminal::stop_group(),
             }
         }
+        // Asked for rather than told: whoever tells may do so before anybody listens.
+        let size =
+            terminal_size::terminal_size_of(std::io::stdout()).map(|(width, height)| (width.0, height.0));
+        self.is_changed |= size != std::mem::replace(&mut self.size, size);
         Ok(None)
     }
 }

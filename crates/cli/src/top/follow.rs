@@ -26,6 +26,9 @@ const PICTURE_PART: u32 = 5;
 /// How often a trace is looked at that is not there yet.
 const BEGIN_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long one is waited for that has begun and has nothing.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(3);
+
 /// What the thread has to tell.
 pub(crate) enum News {
     Picture(Box<Picture>),
@@ -119,7 +122,22 @@ impl Pace {
     }
 }
 
+/// Waits a moment for a trace whose recording is just about to begin: it has nothing, and nobody completed it.
+fn wait_for_begin(path: &Path, ends: &Ends) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < BEGIN_PATIENCE && !ends.has_left() {
+        let trace = Trace::open(path)?;
+        let manifest = trace.manifest();
+        if trace.is_live() || !manifest.parts.is_empty() || manifest.run.end_ns.is_some() {
+            break;
+        }
+        std::thread::sleep(BEGIN_PAUSE);
+    }
+    Ok(())
+}
+
 fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+    wait_for_begin(&input.path, ends)?;
     let mut following = Following::open(&input.path, &input.props.scan)?;
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut events, mut rows) = (EventBatch::new(), Vec::new());

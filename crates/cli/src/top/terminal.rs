@@ -6,7 +6,9 @@
 #![expect(unsafe_code, reason = "signal handlers are C functions")]
 
 use std::io::{self, IsTerminal as _, Stdout};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use ratatui::Terminal;
@@ -20,6 +22,8 @@ use ratatui::layout::{Position, Rect};
 
 use crate::error::hinted;
 
+/// Held while the terminal changes hands: a thread may panic while another takes it over.
+static TURN: Mutex<()> = Mutex::new(());
 /// Whether the terminal is ours now.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 /// Whether a thread panicked, so that nothing is to be drawn any more.
@@ -51,7 +55,8 @@ pub(crate) enum Asked {
 
 /// The screen while it is ours.
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: that would show the cursor once more, and panic where the terminal is gone.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
 
@@ -67,7 +72,7 @@ impl Screen {
         }));
         take_over().context("taking over the terminal")?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| restore())?;
-        Ok(Self { terminal, before })
+        Ok(Self { terminal: ManuallyDrop::new(terminal), before })
     }
 
     pub(crate) fn terminal(&mut self) -> &mut Terminal<CrosstermBackend<Stdout>> {
@@ -105,13 +110,21 @@ impl Drop for Screen {
 }
 
 fn take_over() -> io::Result<()> {
-    enable_raw_mode()?;
-    IS_OURS.store(true, Ordering::SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen, Hide).inspect_err(|_| restore())
+    let taken = {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if HAS_PANICKED.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        enable_raw_mode()?;
+        IS_OURS.store(true, Ordering::SeqCst);
+        execute!(io::stdout(), EnterAlternateScreen, Hide)
+    };
+    taken.inspect_err(|_| restore())
 }
 
 /// Gives the terminal back, if it is ours. What fails here cannot be helped.
 fn restore() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();

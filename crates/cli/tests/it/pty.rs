@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -17,20 +19,38 @@ pub(crate) const ENTER: &str = "\x1b[?1049h";
 pub(crate) const LEAVE: &str = "\x1b[?1049l";
 pub(crate) const SHOW_CURSOR: &str = "\x1b[?25h";
 
+/// The code, or the signal as a negative number.
+fn exit_of(ended: ExitStatus) -> i32 {
+    ended.code().unwrap_or_else(|| -ended.signal().unwrap())
+}
+
+/// A process that ends with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Does nothing to one that was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A command that runs on a terminal of its own.
 pub(crate) struct Pty {
-    child: Child,
+    child: Running,
     master: File,
     /// Kept open, so that the terminal outlives the command.
     slave: OwnedFd,
     before: Modes,
     written: Arc<Written>,
+    reader: Option<std::thread::JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Written {
     bytes: Mutex<Vec<u8>>,
     more: Condvar,
+    is_over: AtomicBool,
 }
 
 /// What of a terminal's modes a program may have changed.
@@ -77,22 +97,28 @@ impl Pty {
             });
         }
         let before = Modes::of(&slave);
-        let child = command.spawn().unwrap();
+        let child = Running(command.spawn().unwrap());
         let written = Arc::new(Written::default());
         let (mut reading, to) = (master.try_clone().unwrap(), written.clone());
         let read = move || {
             let mut buffer = [0; 4096];
-            while let Ok(length @ 1..) = reading.read(&mut buffer) {
+            while !to.is_over.load(Ordering::Relaxed) {
+                let mut asked = libc::pollfd { fd: reading.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: `asked` is one valid record.
+                if unsafe { libc::poll(&raw mut asked, 1, 20) } < 1 {
+                    continue;
+                }
+                let Ok(length @ 1..) = reading.read(&mut buffer) else { return };
                 to.bytes.lock().unwrap().extend_from_slice(&buffer[..length]);
                 to.more.notify_all();
             }
         };
-        std::thread::Builder::new().name("pty".into()).spawn(read).unwrap();
-        Self { child, master, slave, before, written }
+        let reader = Some(std::thread::Builder::new().name("pty".into()).spawn(read).unwrap());
+        Self { child, master, slave, before, written, reader }
     }
 
     pub(crate) fn pid(&self) -> i32 {
-        self.child.id() as i32
+        self.child.0.id() as i32
     }
 
     /// Everything that was written so far.
@@ -144,12 +170,21 @@ impl Pty {
         left && Modes::of(&self.slave) == self.before
     }
 
+    /// Takes the terminal away, and gives how the command ended.
+    pub(crate) fn hang_up(mut self) -> i32 {
+        self.written.is_over.store(true, Ordering::Relaxed);
+        self.reader.take().unwrap().join().unwrap();
+        let Self { mut child, master, slave, .. } = self;
+        // With the last of its other ends a terminal is gone.
+        drop(slave);
+        drop(master);
+        exit_of(child.0.wait().unwrap())
+    }
+
     /// Waits for the end; gives the code, or the signal as a negative number, and what was written after the
     /// screen was left.
     pub(crate) fn finish(mut self) -> (i32, String) {
-        use std::os::unix::process::ExitStatusExt as _;
-        let ended = self.child.wait().unwrap();
-        let code = ended.code().unwrap_or_else(|| -ended.signal().unwrap());
+        let code = exit_of(self.child.0.wait().unwrap());
         // All that the command wrote is in the terminal by now, and a mark of our own comes after it.
         let mut mark = File::from(self.slave.try_clone().unwrap());
         mark.write_all(b"\x1b[0m*over*").unwrap();

@@ -10,8 +10,7 @@ fn top(test: &CliTest, args: &[&str]) -> Pty {
 }
 
 /// A program that holds some memory, says so, and waits for a file.
-const WAITER: &str =
-    "printf 'begun\\n\\033[5mEVIL\\033[0m\\n'; while [ ! -e go ]; do sleep 0.05; done; exit 7";
+const WAITER: &str = "printf 'begun\\n\\033[5mEVIL\\033[0m\\n'; n=0; while [ ! -e go ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done; exit 7";
 
 #[test]
 fn a_key_leaves_and_the_terminal_is_as_before() {
@@ -190,6 +189,14 @@ fn a_trace_that_somebody_else_records_is_followed_to_its_end() {
     assert_eq!(recording.wait().unwrap().code(), Some(7));
     let (code, after) = pty.finish();
     assert_eq!(code, 0, "{after}");
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_view() {
+    let test = CliTest::new();
+    let pty = top(&test, &["golden.csv"]);
+    pty.wait_for_text("3.42 KiB");
+    assert_eq!(pty.hang_up(), -libc::SIGHUP);
 }
 
 #[test]
