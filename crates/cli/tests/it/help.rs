@@ -4,9 +4,10 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 20] = [
+pub(crate) const COMMANDS: [&str; 21] = [
     "run",
     "attach",
+    "top",
     "import",
     "stats",
     "watermark",
