@@ -228,10 +228,12 @@ impl Session {
             self.shown.clone_from(&self.latest);
         }
         let Self { screen, shown, state, theme, .. } = self;
-        screen.terminal().draw(|frame| draw::draw(frame, shown, state, theme))?;
+        screen.draw(|frame| {
+            draw::draw(frame, shown, state, theme);
+            #[cfg(debug_assertions)]
+            assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("screen"), "a panic was asked for");
+        })?;
         self.is_changed = false;
-        #[cfg(debug_assertions)]
-        assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("screen"), "a panic was asked for");
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! `floodmark top`
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -57,6 +57,9 @@ impl TopArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let at_end = if self.exit { AtEnd::Leave } else { AtEnd::Stay };
         let props = match &self.trace {
+            Some(path) if path == Path::new("-") => {
+                return Err(hinted("'top' does not read standard input", "write it to a file first"));
+            }
             Some(path) => {
                 let input = Input { path: path.clone(), props: OpenProps::default(), command: None };
                 Props { input, record: None, at_end }
@@ -75,7 +78,7 @@ impl TopArgs {
     fn record(&self) -> Result<Record> {
         marks(&self.mark)?;
         let program = self.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-        if self.place.json().is_some_and(|path| path == std::path::Path::new("-")) {
+        if self.place.json().is_some_and(|path| path == Path::new("-")) {
             return Err(hinted(
                 "the summary cannot go to the screen that 'top' draws on",
                 "give --json a file",

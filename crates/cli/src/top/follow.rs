@@ -240,6 +240,10 @@ pub(crate) fn check(input: &Input) -> Result<()> {
         Trace::open(&input.path)?;
         return Ok(());
     }
+    // What can be read only once is for the reader.
+    if std::fs::metadata(&input.path).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
+        return Ok(());
+    }
     match open_any(&input.path, &input.props) {
         Ok(_) => Ok(()),
         Err(_) => open_samples(&input.path, &input.props).map(drop).map_err(Into::into),

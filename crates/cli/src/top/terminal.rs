@@ -8,10 +8,10 @@
 use std::io::{self, IsTerminal as _, Stdout};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
@@ -19,10 +19,11 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::layout::{Position, Rect};
+use ratatui::{Frame, Terminal};
 
 use crate::error::hinted;
 
-/// Held while the terminal changes hands: a thread may panic while another takes it over.
+/// Held while the terminal changes hands and while it is drawn on: a thread may panic while another does.
 static TURN: Mutex<()> = Mutex::new(());
 /// Whether the terminal is ours now.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
@@ -75,8 +76,13 @@ impl Screen {
         Ok(Self { terminal: ManuallyDrop::new(terminal), before })
     }
 
-    pub(crate) fn terminal(&mut self) -> &mut Terminal<CrosstermBackend<Stdout>> {
-        &mut self.terminal
+    /// Draws, unless the terminal is not ours any more.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<()> {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if IS_OURS.load(Ordering::SeqCst) {
+            self.terminal.draw(draw)?;
+        }
+        Ok(())
     }
 
     /// Gives the terminal back, stops until somebody continues us, and takes it over again.
@@ -122,9 +128,21 @@ fn take_over() -> io::Result<()> {
     taken.inspect_err(|_| restore())
 }
 
+/// Waits for the turn, but not for ever: a thread that panics while it draws holds it itself.
+fn patiently() -> Option<MutexGuard<'static, ()>> {
+    for _ in 0..50 {
+        match TURN.try_lock() {
+            Ok(turn) => return Some(turn),
+            Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    None
+}
+
 /// Gives the terminal back, if it is ours. What fails here cannot be helped.
 fn restore() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = patiently();
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();

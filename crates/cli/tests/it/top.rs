@@ -93,6 +93,8 @@ fn what_cannot_be_read_is_an_error_on_a_restored_terminal() {
     let (code, after) = top(&test, &["damaged.csv"]).finish();
     assert_eq!(code, 2, "{after}");
     assert!(after.contains("damaged.csv") && after.contains("error:"), "{after}");
+    let (code, after) = top(&test, &["-"]).finish();
+    assert!(code == 2 && after.contains("write it to a file first"), "{after}");
     let (code, after) = top(&test, &["nowhere.flood"]).finish();
     assert_eq!(code, 2);
     assert!(after.contains("nowhere.flood") && !after.contains('\u{7f}'), "{after}");
