@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::block::KindSummary;
 use crate::calls::CallTree;
 use crate::paths::{PathRules, Step};
-use crate::weights::{Weight, WeightRow, Weights};
+use crate::weights::{Weight, WeightOrigin, WeightRow, Weights};
 
 /// What a flame graph measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Flame {
         let measured = weights.rows.iter().map(|row| (row, of.weight(row)));
         let paths = measured
             .filter(|(_, weight)| of.value(*weight) > 0)
-            .map(|(row, weight)| (rules.path(&row.origin, tables), weight));
+            .map(|(row, weight)| (oriented(rules.path(&row.origin, tables), direction), weight));
         Self {
             kinds: weights.kinds.clone(),
             time_ns: match of {
@@ -134,16 +134,13 @@ impl Flame {
             at_ns: weights.at_ns,
             has_stacks: weights.has_stacks(),
             others: weights.others.clone(),
-            ..Self::of_paths(paths, of, direction)
+            ..Self::of_paths(paths, of)
         }
     }
 
-    fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Weight)>, of: FlameOf, direction: Direction) -> Self {
+    fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Weight)>, of: FlameOf) -> Self {
         let (mut tree, mut total) = (CallTree::<1>::default(), Weight::default());
-        for (mut path, weight) in paths {
-            if direction == Direction::FromCallee {
-                path.reverse();
-            }
+        for (path, weight) in paths {
             total.add(weight);
             tree.add(&path, [weight]);
         }
@@ -183,6 +180,18 @@ impl Flame {
     }
 }
 
+/// A path from the end that is asked for.
+fn oriented(mut path: Vec<Step>, direction: Direction) -> Vec<Step> {
+    if direction == Direction::FromCallee {
+        path.reverse();
+        // What every allocation goes through is no place to begin.
+        if path.len() > 1 && matches!(path[0], Step::Folded(_)) {
+            path.remove(0);
+        }
+    }
+    path
+}
+
 /// Counts stack samples.
 #[derive(Clone, Debug, Default)]
 pub struct StackCounts {
@@ -212,15 +221,13 @@ impl StackCounts {
         let mut counts: Vec<_> = self.counts.iter().collect();
         counts.sort_unstable();
         let paths = counts.into_iter().map(|((subject, stack), count)| {
-            let mut path = rules.stack(*stack, tables);
+            let origin = WeightOrigin { stack: *stack, ..WeightOrigin::default() };
+            let mut path = oriented(rules.path(&origin, tables), direction);
             if processes.len() > 1 {
-                let process = Step::Call(name(subject));
-                // The process stays the root whichever way the stack is read.
-                let at = if direction == Direction::FromCaller { 0 } else { path.len() };
-                path.insert(at, process);
+                path.insert(0, Step::Call(name(subject)));
             }
             (path, Weight { bytes: 0, blocks: *count })
         });
-        Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Samples, direction) }
+        Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Samples) }
     }
 }

@@ -122,7 +122,7 @@ fn of_samples(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Repo
     if props.of != FlameOf::Marked || props.at.is_some() {
         printer.say("note: there are no allocations; what is drawn is how often each call was seen");
     }
-    let rules = PathRules { frames: props.frames, ..PathRules::default() };
+    let rules = PathRules { by: props.by, frames: props.frames, ..PathRules::default() };
     let flame = counts.flame(source.tables(), &rules, props.direction);
     let caveats = Caveats { events_read: 1, events_selected: 1, ..Caveats::default() };
     Ok(Report { source: source_name, losses: losses(&source.losses()), caveats, result: flame })

@@ -127,3 +127,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn stack_samples_are_counted_by_process_and_from_either_end() {
+    use floodmark_analyze::StackCounts;
+    use floodmark_event::{StackId, StackReason, StackSampleRow};
+    let sample = |subject, stack| StackSampleRow {
+        time_ns: 0,
+        subject,
+        thread: 1,
+        stack: StackId(stack),
+        reason: StackReason::Interval,
+        pause_ns: 0,
+    };
+    let mut counts = StackCounts::default();
+    for row in [sample(1, 1), sample(1, 1), sample(1, 2), sample(1, 0)] {
+        counts.add(&row);
+    }
+    let rules = PathRules { frames: FrameChoice::All, ..PathRules::default() };
+    let alone = counts.flame(&tables(), &rules, Direction::FromCaller);
+    assert_eq!(
+        (alone.total.blocks, alone.of),
+        (3, FlameOf::Samples),
+        "a sample without a stack says nothing"
+    );
+    counts.add(&sample(2, 1));
+    let several = counts.flame(&tables(), &rules, Direction::FromCaller);
+    for flame in [&several, &counts.flame(&tables(), &rules, Direction::FromCallee)] {
+        let roots: Vec<_> = flame.nodes.iter().filter(|node| node.parent.is_none()).collect();
+        assert!(roots.len() == 1 && roots[0].text == "process" && roots[0].weight.blocks == 4);
+    }
+    let mut paths = Vec::new();
+    several
+        .each_path(|path, value| {
+            paths.push((path.len(), value));
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+    assert_eq!(paths.iter().map(|(_, value)| value).sum::<u64>(), 4);
+}

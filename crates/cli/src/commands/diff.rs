@@ -11,9 +11,10 @@ use floodmark_view::{Compared, Report, diff};
 
 use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
 use crate::comparing::{CompareProps, compare};
+use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::whole_file::{Overwrite, refuse_existing, write};
+use crate::whole_file::{Overwrite, is_stdout, refuse_existing, write};
 
 /// Compare two runs: what grew, what is new, what is gone
 ///
@@ -78,6 +79,9 @@ impl DiffArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let overwrite = Overwrite::forced(self.force);
         if let Some(html) = &self.html {
+            if is_stdout(html) {
+                return Err(hinted("--html needs a file: standard output has the text", "write --html FILE"));
+            }
             refuse_existing(html, overwrite)?;
         }
         let props = CompareProps {
