@@ -8,7 +8,7 @@
 // over its limit or the picture's peak is not that of `floodmark stats`.
 
 import { execFileSync } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from "node:fs";
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, statSync, writeFileSync, writeSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "@playwright/test";
@@ -76,8 +76,11 @@ function trace() {
   if (existsSync(done)) return made;
   mkdirSync(folder, { recursive: true });
   const log = join(folder, `${events}.csv`);
-  console.log(`writing a log of ${events} events …`);
-  writeLog(log);
+  if (!existsSync(log)) {
+    console.log(`writing a log of ${events} events …`);
+    writeLog(`${log}.part`);
+    renameSync(`${log}.part`, log);
+  }
   execFileSync(program, ["import", log, "-o", made, "--force", "--quiet"]);
   writeFileSync(done, "");
   return made;
