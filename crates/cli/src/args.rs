@@ -35,6 +35,7 @@ Examples:
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
   floodmark replay memory_log.dev0.csv         Try other allocators on it
   floodmark report run.flood                   Look at it in a browser
+  floodmark serve run.flood                    The same while it is being recorded
   floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
 
 Inputs are traces or logs, recognized by what is in them; '-' reads standard input.";

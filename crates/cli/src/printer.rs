@@ -72,6 +72,7 @@ impl Printer {
             verbosity: Verbosity::Quiet,
             out: Palette::plain(),
             err: Palette::plain(),
+            words: None,
             width: WIDTH_WITHOUT_TERMINAL,
             words: None,
         }
