@@ -72,7 +72,6 @@ impl Printer {
             verbosity: Verbosity::Quiet,
             out: Palette::plain(),
             err: Palette::plain(),
-            words: None,
             width: WIDTH_WITHOUT_TERMINAL,
             words: None,
         }
