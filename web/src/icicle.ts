@@ -167,7 +167,9 @@ export class Icicle {
   }
 
   private color(node: Node, lightness: string): string {
-    return this.compares ? changed(node, lightness) : `hsl(${hue(node.text)} 55% ${lightness})`;
+    if (this.compares) return changed(node, lightness);
+    // Frames that say little are gray.
+    return node.text.startsWith("… ") ? `hsl(0 0% ${lightness})` : `hsl(${hue(node.text)} 55% ${lightness})`;
   }
 
   private draw(): void {

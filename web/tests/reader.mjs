@@ -107,6 +107,16 @@ export function documentOf(page) {
 
 /** Compares a view with its golden images, in all widths; none of them may scroll the page sideways. */
 export async function looks(page, name, locator, options = {}) {
+  // Alone on the page: what stands above decides by fractions of a pixel how a line is drawn.
+  const hidden = await locator.evaluateHandle((element) => {
+    const others = [];
+    for (let at = element; at.parentElement && at !== document.body; at = at.parentElement) {
+      others.push(...[...at.parentElement.children].filter((other) => other !== at && other.style));
+    }
+    const shown = others.map((other) => [other, other.style.display]);
+    for (const [other] of shown) other.style.display = "none";
+    return shown;
+  });
   for (const size of SIZES) {
     await page.setViewportSize(size);
     // Nothing is pointed at.
@@ -116,6 +126,7 @@ export async function looks(page, name, locator, options = {}) {
     expect(wide, `${name} scrolls sideways at ${size.width}`).toBeLessThanOrEqual(size.width);
   }
   await page.setViewportSize(SIZES[0]);
+  await hidden.evaluate((shown) => shown.forEach(([other, display]) => (other.style.display = display)));
 }
 
 /** Points at a timeline, at a share of its width; returns what its legend says. */

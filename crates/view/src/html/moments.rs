@@ -224,7 +224,6 @@ pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
         let when = moments.moments.get(function.most_at).map(|moment| moment.time_ns);
         vec![
             cut(&function.function).into(),
-            cut(&function.file).into(),
             function.peak_bytes.into(),
             function.own_peak_bytes.into(),
             function.most_bytes.into(),
@@ -233,6 +232,7 @@ pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
             function.allocations.into(),
             function.allocated_bytes.into(),
             function.own_allocated_bytes.into(),
+            cut(&function.file).into(),
         ]
     });
     let rows = rows.collect();
@@ -246,7 +246,6 @@ pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
         ),
         columns: heads([
             ("function", CellKind::Code),
-            ("file", CellKind::Code),
             ("at the peak", CellKind::Bytes),
             ("own at the peak", CellKind::Bytes),
             ("most", CellKind::Bytes),
@@ -255,6 +254,7 @@ pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
             ("allocations", CellKind::Count),
             ("allocated", CellKind::Bytes),
             ("own allocated", CellKind::Bytes),
+            ("file", CellKind::Code),
         ]),
         rows,
         omitted: (moments.functions.len() - shown.len()) as u64,
