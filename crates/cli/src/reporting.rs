@@ -8,12 +8,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{MomentsOptions, MomentsPass, Narrow, RunFold, RunMemory};
+use floodmark_analyze::{Fragmentation, MomentsOptions, MomentsPass, Narrow, Pass, RunFold, RunMemory};
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
-use floodmark_event::Tables;
 use floodmark_event::units::{format_duration_ns, format_time_ns};
+use floodmark_event::{EventBatch, Tables};
 use floodmark_store::{Trace, is_trace};
-use floodmark_view::{Loss, Page};
+use floodmark_view::{EventsPart, Loss, Page};
 
 pub(crate) use self::folds::{EventFolds, RowFolds};
 use crate::error::hinted;
@@ -58,16 +58,44 @@ pub(crate) fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
 }
 
 fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Printer) -> Result<()> {
-    let mut folds = EventFolds::new(narrow, scopes::roles(path, props)?);
+    std::thread::scope(|scope| {
+        let look = || gaps(path, narrow, props);
+        let gaps = std::thread::Builder::new().name("floodmark-gaps".into()).spawn_scoped(scope, look)?;
+        let part = instants(page, path, narrow, props, printer)?;
+        let found = gaps.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        page.events = part.map(|part| EventsPart { fragmentation: found, ..part });
+        Ok(())
+    })
+}
+
+/// Looks at gaps between blocks, which takes as long as all else.
+fn gaps(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Fragmentation> {
+    let mut pass = Pass::new(narrow, folds::gaps());
+    let mut source = floodmark_convert::open(path, props)?;
+    let mut batch = EventBatch::new();
+    while !pass.is_past_window() && source.next(&mut batch)? {
+        pass.update(&batch);
+    }
+    Ok(pass.finish(source.tables()))
+}
+
+/// All else of events; none if a trace has none at all, because there may be samples.
+fn instants(
+    page: &mut Page,
+    path: &Path,
+    narrow: &Narrow,
+    props: &OpenProps,
+    printer: &Printer,
+) -> Result<Option<EventsPart>> {
+    let mut folds = EventFolds::without_gaps(narrow, scopes::roles(path, props)?);
     let mut source = floodmark_convert::open(path, props)?;
     read_ahead(source.as_mut(), &page.source, printer, |batch| {
         folds.update(batch);
         if folds.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     page.losses.extend(losses(&source.losses()));
-    // Of a trace that has no events at all there may be samples.
     if folds.is_empty() && is_trace(path) {
-        return Ok(());
+        return Ok(None);
     }
     let mut part = folds.finish(source.tables());
     let cuts = folds.cuts(&part);
@@ -77,8 +105,7 @@ fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, prin
     let mut source = floodmark_convert::open(path, props)?;
     let second = MomentsPass::new(narrow, cuts, options);
     part.moments = moments_over(source.as_mut(), &page.source, second, printer)?;
-    page.events = Some(part);
-    Ok(())
+    Ok(Some(part))
 }
 
 /// Says what is known of the run.

@@ -91,9 +91,10 @@ impl Ground {
     pub(super) fn place(&mut self, start: u64, end: u64) -> Result<(), Misfit> {
         let gap = self.gaps.range(..=start).next_back();
         let Some((&from, &to)) = gap.filter(|(_, to)| **to >= end) else { return Err(Misfit) };
-        self.remove_gap(from, to);
         if from < start {
-            self.add_gap(from, start);
+            self.end_gap_at(from, to, start);
+        } else {
+            self.remove_gap(from, to);
         }
         if end < to {
             self.add_gap(end, to);
@@ -173,7 +174,7 @@ impl Ground {
     }
 
     /// Makes a gap, joined with those beside it where the extent goes on.
-    fn join_gap(&mut self, mut start: u64, mut end: u64, joins_before: bool, joins_after: bool) {
+    fn join_gap(&mut self, start: u64, mut end: u64, joins_before: bool, joins_after: bool) {
         if joins_after && let Some(&to) = self.gaps.get(&end) {
             self.remove_gap(end, to);
             end = to;
@@ -182,10 +183,31 @@ impl Ground {
             && let Some((&from, &to)) = self.gaps.range(..start).next_back()
             && to == start
         {
-            self.remove_gap(from, to);
-            start = from;
+            self.end_gap_at(from, to, end);
+            return;
         }
         self.add_gap(start, end);
+    }
+
+    /// Has a gap end elsewhere: cheaper than taking it away and putting another in its place.
+    fn end_gap_at(&mut self, start: u64, old_end: u64, end: u64) {
+        self.gaps.insert(start, end);
+        let (old_bytes, bytes) = (old_end - start, end - start);
+        self.by_size.push((bytes, start));
+        self.fill.free_bytes = (self.fill.free_bytes - old_bytes).saturating_add(bytes);
+        if bytes >= self.fill.largest_bytes {
+            self.fill.largest_bytes = bytes;
+        } else if old_bytes == self.fill.largest_bytes {
+            self.fill.largest_bytes = self.find_largest();
+        }
+        self.tidy();
+    }
+
+    /// Forgets gaps that are gone, once they are most.
+    fn tidy(&mut self) {
+        if self.by_size.len() > 64 + 4 * self.gaps.len() {
+            self.by_size = self.gaps.iter().map(|(start, end)| (end - start, *start)).collect();
+        }
     }
 
     fn add_gap(&mut self, start: u64, end: u64) {
@@ -196,9 +218,7 @@ impl Ground {
         self.fill.gaps += 1;
         // Unknown while it has to be looked for: 0 with gaps there are.
         self.fill.largest_bytes = self.fill.largest_bytes.max(bytes);
-        if self.by_size.len() > 64 + 4 * self.gaps.len() {
-            self.by_size = self.gaps.iter().map(|(start, end)| (end - start, *start)).collect();
-        }
+        self.tidy();
     }
 
     fn remove_gap(&mut self, start: u64, end: u64) {

@@ -21,7 +21,7 @@ const SAMPLE_POINTS: usize = 4000;
 const BLOCKS: usize = 200;
 
 /// What is found out about events.
-type Folds = (Counts, HoldersFold, LeaksFold, LifetimesFold, FragmentationFold);
+type Folds = (Counts, HoldersFold, LeaksFold, LifetimesFold, Option<FragmentationFold>);
 type Counts = (StatsFold, UsageFold, CaveatsFold);
 
 /// What events tell, so far.
@@ -33,6 +33,15 @@ pub(crate) struct EventFolds {
 impl EventFolds {
     /// Starts with what `narrow` selects; `scopes` says what scopes are about.
     pub(crate) fn new(narrow: &Narrow, scopes: ScopeRoles) -> Self {
+        Self::start(narrow, scopes, Some(gaps()))
+    }
+
+    /// The same for who looks at gaps elsewhere: that takes longer than all else together.
+    pub(crate) fn without_gaps(narrow: &Narrow, scopes: ScopeRoles) -> Self {
+        Self::start(narrow, scopes, None)
+    }
+
+    fn start(narrow: &Narrow, scopes: ScopeRoles, gaps: Option<FragmentationFold>) -> Self {
         let ways = [GroupBy::Thread, GroupBy::Stream, GroupBy::Size, GroupBy::Device, GroupBy::Process];
         let watermark =
             WatermarkOptions { group_by: ways.to_vec(), limit: Some(BLOCKS), ..WatermarkOptions::default() };
@@ -42,10 +51,7 @@ impl EventFolds {
             HoldersFold::new(watermark),
             LeaksFold::new(leaks),
             LifetimesFold::new(LifetimesOptions { limit: Some(BLOCKS), ..LifetimesOptions::default() }),
-            FragmentationFold::new(FragmentationOptions {
-                limit: Some(BLOCKS),
-                ..FragmentationOptions::default()
-            }),
+            gaps,
         );
         Self { pass: Pass::new(narrow, folds), events_read: 0 }
     }
@@ -72,6 +78,7 @@ impl EventFolds {
             self.pass.finish(tables);
         let caveats = Caveats { events_read: self.events_read, ..caveats };
         let (leaks, moments) = (Some(leaks), Moments::default());
+        let fragmentation = fragmentation.unwrap_or_default();
         EventsPart { stats, usage, watermark, holders, leaks, lifetimes, fragmentation, moments, caveats }
     }
 
@@ -79,6 +86,11 @@ impl EventFolds {
     pub(crate) fn cuts(&self, part: &EventsPart) -> Cuts {
         Cuts::choose(&part.usage, &self.pass)
     }
+}
+
+/// What looks at gaps between blocks.
+pub(super) fn gaps() -> FragmentationFold {
+    FragmentationFold::new(FragmentationOptions { limit: Some(BLOCKS), ..FragmentationOptions::default() })
 }
 
 /// How subjects and marks come to be known.
