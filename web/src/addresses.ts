@@ -68,14 +68,23 @@ class MapView {
     return this.element.clientWidth > 560 ? LABELS : 0;
   }
 
+  /** The instants in sight: those of the timelines. */
+  private get view(): { from: number; to: number } {
+    const { from, to } = this.cursor.view;
+    return Number.isFinite(from) && to > from ? { from, to } : { from: 0, to: Math.max(1, this.data.span) };
+  }
+
   private x(time: number): number {
     const width = this.element.clientWidth - this.left;
-    return this.left + (time / Math.max(1, this.data.span)) * width;
+    const { from, to } = this.view;
+    const part = Math.max(0, Math.min(1, (time - from) / (to - from)));
+    return this.left + part * width;
   }
 
   private point(event: MouseEvent): void {
     const width = this.element.clientWidth - this.left;
-    const time = ((event.offsetX - this.left) / Math.max(1, width)) * this.data.span;
+    const { from, to } = this.view;
+    const time = from + ((event.offsetX - this.left) / Math.max(1, width)) * (to - from);
     this.column = Math.max(0, lastUpTo(this.times, time));
     const row = Math.floor((1 - event.offsetY / HEIGHT) * this.map.cells);
     this.row = Math.max(0, Math.min(this.map.cells - 1, row));
@@ -135,6 +144,7 @@ class MapView {
       // Whole pixels, so that nothing shines through between neighbors.
       const from = Math.floor(this.x(time));
       const to = Math.ceil(this.x(this.times[column + 1] ?? this.data.span));
+      if (to <= this.left || from >= width) return;
       for (let cell = 0; cell < cells; cell++) {
         const part = (this.taken[column * cells + cell] ?? 0) / 255;
         if (part === 0) continue;
@@ -146,7 +156,10 @@ class MapView {
     context.globalAlpha = 1;
     this.drawBands(context, width, tall);
     context.fillStyle = style("--link");
-    for (const { time } of this.cursor.picked) context.fillRect(this.x(time) - 0.5, 0, 1, HEIGHT);
+    const { from, to } = this.view;
+    for (const { time } of this.cursor.picked) {
+      if (time >= from && time <= to) context.fillRect(this.x(time) - 0.5, 0, 1, HEIGHT);
+    }
   }
 
   private drawBands(context: CanvasRenderingContext2D, width: number, tall: number): void {

@@ -253,7 +253,7 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
         (plot, key) => {
           const { min, max } = plot.scales.x ?? {};
           if (key === "x" && typeof min === "number" && typeof max === "number") {
-            props.cursor.view = { from: min * NS, to: max * NS };
+            props.cursor.look(min * NS, max * NS);
           }
         },
       ],

@@ -32,9 +32,15 @@ export class Cursor {
     for (const picker of this.pickers) picker(time, pick);
   }
 
-  /** Calls `draw` when other instants are marked. */
+  /** Calls `draw` when other instants are marked or in sight. */
   onMarked(draw: () => void): void {
     this.drawers.push(draw);
+  }
+
+  /** Says what is in sight. */
+  look(from: number, to: number): void {
+    this.view = { from, to };
+    for (const draw of this.drawers) draw();
   }
 
   mark(picked: { time: number; letter: string }[]): void {

@@ -7,6 +7,8 @@ export interface Document {
   schema: "floodmark.report/2";
   program: string;
   source: string;
+  /** Options that narrow what is shown; empty if none do. */
+  narrowed: string;
   /** The command that ran, if one did. */
   command: string | null;
   /** The instant all times count from; empty if there is none. */

@@ -184,7 +184,7 @@ export class TableView {
     const shown = Math.min(found, this.shown);
     const parts: string[] = [];
     if (found < all) parts.push(`${count(found)} of ${count(all)} rows match.`);
-    if (shown < found) parts.push(`${count(shown)} shown.`);
+    if (shown < found) parts.push(`${count(shown)} of ${count(found)} shown.`);
     if (this.table.omitted > 0) parts.push(`${count(this.table.omitted)} more are not in this report.`);
     this.foot.replaceChildren(parts.join(" "));
     if (shown < found) {

@@ -194,7 +194,7 @@ export class Travel {
       this.says.textContent = `From A at ${when(this.before)}, ${size(this.before)}, to B at ${when(this.now)}${peak}, ${size(this.now)}: ${change(by)}.`;
     } else this.says.textContent = `At ${when(this.now)}${peak}: ${size(this.now)}.`;
     const after = Math.max(0, this.time(this.now) - this.kept.part.moments.first);
-    const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}`;
+    const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}${this.data.narrowed ? ` ${this.data.narrowed}` : ""}`;
     this.blockTitle.textContent = this.before ? "Blocks that are live at B and were not at A" : "Blocks";
     this.asks.replaceChildren(isPeak ? "" : "In the terminal: ", isPeak ? "" : make("code", {}, command));
   }

@@ -25,6 +25,7 @@ use crate::describe::{Describe, largest_first};
 use crate::fold::End;
 use crate::live::LiveSet;
 use crate::narrow::Narrow;
+use crate::paths::PathRules;
 use crate::scopes::ScopePaths;
 use crate::site::SiteRules;
 
@@ -213,12 +214,16 @@ impl MomentsPass {
         let mut describe = Describe::new(&end, &options.sites);
         let mut seen: Vec<Listed> = listed.into_values().collect();
         seen.sort_unstable_by_key(|listed| listed.block.order);
-        let (mut groups, new_at) = groups.finish(&allocated, &options, &mut describe, &end);
+        let (mut groups, new_at) = groups.finish(&allocated);
         let peak = moments.iter().position(|moment| moment.is_peak);
-        let functions = functions(&groups, peak, moments.len(), tables);
+        let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
+        let functions = functions(&groups, (peak, moments.len()), &rules, tables);
         // Blocks that were never live at an instant say nothing here.
         groups.retain(|group| !group.held.is_empty());
         let rest = join_rest(&mut groups, options.groups, moments.len());
+        for group in &mut groups {
+            allocated.describe(group, &rules, &options.scopes, &mut describe, &end);
+        }
         let blocks = seen
             .iter()
             .map(|listed| {
@@ -284,6 +289,8 @@ impl MomentsPass {
     /// Looks at what is live now.
     fn take(&mut self, time_ns: i64, is_peak: bool) {
         self.live.open_window(&mut self.allocated);
+        // A clock may go back; instants do not.
+        let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
         let mut moment = MomentAt { time_ns, order: self.live.order(), is_peak, ..MomentAt::default() };
         let mut blocks: Vec<(&Block, u32)> = Vec::new();
         for block in self.live.blocks().filter(|block| block.tally == self.tally) {

@@ -141,7 +141,7 @@ impl PathRules {
         fold(texts.zip(little))
     }
 
-    fn says_little(&self, frame: &Frame, tables: &Tables) -> bool {
+    pub(crate) fn says_little(&self, frame: &Frame, tables: &Tables) -> bool {
         HANDING_ON.contains(&tables.string(frame.function)) || self.sites.is_runtime(frame, tables)
     }
 

@@ -8,10 +8,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{Fragmentation, MomentsOptions, MomentsPass, Narrow, Pass, RunFold, RunMemory};
+use floodmark_analyze::{
+    Fragmentation, MomentsOptions, MomentsPass, Narrow, Pass, PlaceCourseFold, RunFold, RunMemory, UsagePoint,
+};
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
-use floodmark_event::units::{format_duration_ns, format_time_ns};
-use floodmark_event::{EventBatch, Tables};
+use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
+use floodmark_event::{EventBatch, Kind, NO_DEVICE, ProcessId, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::{EventsPart, Loss, Page};
 
@@ -23,9 +25,13 @@ use crate::progress::Bar;
 use crate::run_memory::{self, PROCESSES};
 use crate::{scopes, trace_info};
 
+/// Points of a line of one process and device.
+const PLACE_POINTS: usize = 4000;
+
 /// Reads all that a report shows.
 pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Printer) -> Result<Page> {
-    let mut page = Page { source: path.display().to_string(), ..Page::default() };
+    let narrowed = narrowing(narrow);
+    let mut page = Page { source: path.display().to_string(), narrowed, ..Page::default() };
     let (has_events, has_samples) = holds(path, props)?;
     if has_events {
         events(&mut page, path, narrow, props, printer)?;
@@ -43,6 +49,32 @@ pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Pr
         ));
     }
     Ok(page)
+}
+
+/// The options that narrow so.
+fn narrowing(narrow: &Narrow) -> String {
+    fn list<T>(name: &str, values: Option<&Vec<T>>, text: impl Fn(&T) -> String) -> Option<String> {
+        let texts: Vec<String> = values?.iter().map(text).collect();
+        Some(format!("--{name} {}", texts.join(",")))
+    }
+    let instant = |name: &str, instant: Option<Instant>| match instant? {
+        Instant::AfterStart(ns) => Some(format!("--{name} +{ns}ns")),
+        Instant::At(ns) => {
+            let (seconds, rest) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+            Some(format!("--{name} @{seconds}.{rest:09}"))
+        }
+    };
+    let device = |device: &i32| if *device == NO_DEVICE { "none".into() } else { device.to_string() };
+    let options = [
+        list("device", narrow.devices.as_ref(), device),
+        list("process", narrow.processes.as_ref(), |process| process.0.to_string()),
+        list("thread", narrow.threads.as_ref(), u64::to_string),
+        list("stream", narrow.streams.as_ref(), |stream| format!("{stream:#x}")),
+        list("kind", narrow.kinds.as_ref(), |kind| kind.name().to_owned()),
+        instant("from", narrow.from_ns),
+        instant("to", narrow.to_ns),
+    ];
+    options.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether there are events, and whether there is anything else.
@@ -105,7 +137,36 @@ fn instants(
     let mut source = floodmark_convert::open(path, props)?;
     let second = MomentsPass::new(narrow, cuts, options);
     part.moments = moments_over(source.as_mut(), &page.source, second, printer)?;
+    let mut ledgers = part.stats.ledgers.iter().map(|ledger| (ledger.process, ledger.device));
+    let first = ledgers.next();
+    if ledgers.any(|place| Some(place) != first) {
+        part.places = places(path, narrow, props)?;
+    }
     Ok(Some(part))
+}
+
+/// Live bytes of every process, device and kind by itself, whichever had most first.
+fn places(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Vec<(String, Vec<UsagePoint>)>> {
+    let mut pass = Pass::new(narrow, PlaceCourseFold::new(PLACE_POINTS));
+    let mut source = floodmark_convert::open(path, props)?;
+    let mut batch = EventBatch::new();
+    while !pass.is_past_window() && source.next(&mut batch)? {
+        pass.update(&batch);
+    }
+    let mut courses = pass.finish(source.tables());
+    let most = |points: &[UsagePoint]| points.iter().map(|point| point.live_bytes).max().unwrap_or(0);
+    courses.sort_by_key(|course| std::cmp::Reverse(most(&course.points)));
+    let several = courses.iter().any(|course| course.group.0 != courses[0].group.0);
+    let name = |(process, device, kind): (ProcessId, i32, Kind)| {
+        let mut words = vec![kind.name().to_owned()];
+        words.extend((device != NO_DEVICE).then(|| format!("device {device}")));
+        if several {
+            let pid = source.tables().process(process).map_or(0, |process| process.pid);
+            words.push(if pid == 0 { format!("process {}", process.0) } else { format!("pid {pid}") });
+        }
+        words.join(", ")
+    };
+    Ok(courses.into_iter().map(|course| (name(course.group), course.points)).collect())
 }
 
 /// Says what is known of the run.

@@ -22,7 +22,8 @@ mod range;
 mod samples;
 
 use floodmark_analyze::{
-    Fragmentation, Holders, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage, Watermark,
+    Fragmentation, Holders, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage,
+    UsagePoint, Watermark,
 };
 use floodmark_event::SubjectRow;
 use std::collections::BTreeMap;
@@ -54,6 +55,8 @@ pub struct Page {
     pub hosting: Hosting,
     /// File or trace as the user named it.
     pub source: String,
+    /// Options that narrow what is shown, as one gives them to a command; empty if none do.
+    pub narrowed: String,
     /// What is known of the run: names and values.
     pub about: Vec<(String, String)>,
     /// What is known to be missing.
@@ -83,6 +86,8 @@ pub struct EventsPart {
     pub fragmentation: Fragmentation,
     /// What was live at many instants.
     pub moments: Moments,
+    /// Live bytes over time of every process, device and kind, whichever had most first.
+    pub places: Vec<(String, Vec<UsagePoint>)>,
     /// What makes figures less certain.
     pub caveats: Caveats,
 }

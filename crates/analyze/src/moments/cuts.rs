@@ -15,7 +15,7 @@ const WORK: u64 = 100_000_000;
 /// Blocks whose addresses are kept at once, and instants at which they are looked at.
 const MAPPED: u64 = 4_000_000;
 const MOST_MAPS: u64 = 240;
-const LEAST_MAPS: u64 = 16;
+const LEAST_MAPS: u64 = 1;
 
 /// The instants at which to look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use floodmark_event::{NO_DEVICE, StackId};
 use rustc_hash::FxHashMap;
 
-use super::MomentsOptions;
 use crate::block::StackText;
 use crate::change::Block;
 use crate::describe::Describe;
@@ -36,6 +35,8 @@ pub struct HolderGroup {
     /// What was held from which instant on; nothing before the first.
     pub held: Vec<Held>,
     pub(super) stack_id: StackId,
+    /// What its blocks have in common; none for a group of groups.
+    like: Option<u32>,
 }
 
 impl HolderGroup {
@@ -102,6 +103,26 @@ impl Allocated {
             counts.push((0, 0));
             likes.len() as u32 - 1
         })
+    }
+}
+
+impl Allocated {
+    /// Gives a group its texts.
+    pub(super) fn describe(
+        &self,
+        group: &mut HolderGroup,
+        rules: &PathRules,
+        scopes: &ScopePaths,
+        describe: &mut Describe<'_>,
+        end: &End<'_>,
+    ) {
+        let Some(like) = group.like.and_then(|at| self.likes.get(at as usize)) else { return };
+        let site = describe.site_id(like.origin.stack, like.origin.name);
+        group.stack = describe.stack(like.origin.stack);
+        group.path = rules.path(&like.origin, end.tables);
+        describe.site(site).clone_into(&mut group.site);
+        group.scope = scopes.names(like.scope);
+        group.place = place(like, end);
     }
 }
 
@@ -190,16 +211,9 @@ impl Groups {
         }
     }
 
-    /// The groups, whoever held most first, and where each of the old numbers is now.
-    pub(super) fn finish(
-        mut self,
-        allocated: &Allocated,
-        options: &MomentsOptions,
-        describe: &mut Describe<'_>,
-        end: &End<'_>,
-    ) -> (Vec<HolderGroup>, Vec<u32>) {
+    /// The groups, whoever held most first and still without texts, and where each of the old numbers is now.
+    pub(super) fn finish(mut self, allocated: &Allocated) -> (Vec<HolderGroup>, Vec<u32>) {
         self.held.resize(allocated.likes.len(), Vec::new());
-        let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
         let most = |held: &[Held]| held.iter().map(|held| held.bytes).max().unwrap_or(0);
         let mut order: Vec<u32> = (0..self.held.len() as u32).collect();
         order.sort_by_key(|at| {
@@ -210,20 +224,14 @@ impl Groups {
         let mut groups = Vec::with_capacity(order.len());
         for at in order {
             new_at[at as usize] = groups.len() as u32;
-            let like = &allocated.likes[at as usize];
             let (allocations, allocated_bytes) = allocated.counts[at as usize];
-            let origin = &like.origin;
-            let site = describe.site_id(origin.stack, origin.name);
             groups.push(HolderGroup {
-                stack: describe.stack(origin.stack),
-                path: rules.path(origin, end.tables),
-                site: describe.site(site).to_owned(),
-                scope: options.scopes.names(like.scope),
-                place: place(like, end),
                 allocations,
                 allocated_bytes,
                 held: std::mem::take(&mut self.held[at as usize]),
-                stack_id: origin.stack,
+                stack_id: allocated.likes[at as usize].origin.stack,
+                like: Some(at),
+                ..HolderGroup::default()
             });
         }
         (groups, new_at)

@@ -102,13 +102,14 @@ impl MapRows {
         let mut bands: BTreeMap<Place, Vec<Stretch>> = BTreeMap::new();
         for row in &self.rows {
             for (place, taken) in &row.taken {
-                bands.entry(*place).or_default().extend(taken);
+                let stretches = bands.entry(*place).or_default();
+                stretches.extend(taken);
+                join(stretches, JOIN_BYTES);
             }
         }
         let mut maps: Vec<(u64, Place, Vec<AddressBand>)> = Vec::new();
         for (place, mut stretches) in bands {
             let mut hole = JOIN_BYTES;
-            join(&mut stretches, hole);
             while stretches.len() > MOST_BANDS {
                 hole = hole.saturating_mul(2);
                 join(&mut stretches, hole);

@@ -1,4 +1,7 @@
 //! What functions held and allocated: sums over all stacks that they are in.
+//!
+//! What a function asked for by itself is what has it as its site, so allocators and runtimes own nothing;
+//! they are left out, unless there is nothing else.
 
 use std::cmp::Reverse;
 
@@ -6,6 +9,7 @@ use floodmark_event::{StringId, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::HolderGroup;
+use crate::paths::PathRules;
 
 /// What a function held and allocated, by itself and through those it called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,30 +48,37 @@ struct Sums {
 /// Sums up groups by function, most held at any instant first.
 pub(super) fn functions(
     groups: &[HolderGroup],
-    peak: Option<usize>,
-    moments: usize,
+    when: (Option<usize>, usize),
+    rules: &PathRules,
     tables: &Tables,
 ) -> Vec<FunctionProfile> {
     let mut sums: FxHashMap<Function, Sums> = FxHashMap::default();
     let mut met = FxHashSet::default();
     for (at, group) in groups.iter().enumerate() {
         met.clear();
-        for (depth, frame) in tables.frames_of(group.stack_id).enumerate() {
-            let file = if tables.string(frame.file).is_empty() { frame.module } else { frame.file };
-            let function = (frame.function, file);
-            // One that calls itself counts once; one without a name is no function.
-            if tables.string(frame.function).is_empty() || !met.insert(function) {
+        let site = rules.sites.frame_of(group.stack_id, tables);
+        for frame in tables.frames_of(group.stack_id) {
+            let is_site = site == Some(frame);
+            if !is_site && rules.says_little(&frame, tables) {
                 continue;
             }
+            let file = if tables.string(frame.file).is_empty() { frame.module } else { frame.file };
+            let function = (frame.function, file);
+            if tables.string(frame.function).is_empty() {
+                continue;
+            }
+            // One that calls itself counts once.
             let sum = sums.entry(function).or_default();
-            sum.groups.push(at);
-            if depth == 0 {
+            if met.insert(function) {
+                sum.groups.push(at);
+            }
+            if is_site && sum.own.last() != Some(&at) {
                 sum.own.push(at);
             }
         }
     }
     let mut profiles: Vec<FunctionProfile> =
-        sums.iter().map(|(function, sum)| profile(*function, sum, groups, (peak, moments), tables)).collect();
+        sums.iter().map(|(function, sum)| profile(*function, sum, groups, when, tables)).collect();
     profiles.sort_by(|a, b| {
         let key = |p: &FunctionProfile| {
             (Reverse(p.most_bytes), Reverse(p.own_peak_bytes), Reverse(p.allocated_bytes))

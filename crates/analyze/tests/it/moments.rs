@@ -7,7 +7,7 @@ use floodmark_analyze::{
     UsageMode, Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_event::units::Instant;
-use floodmark_event::{Action, Event};
+use floodmark_event::{Action, Event, StackId};
 use proptest::prelude::*;
 
 use crate::random::{batch, events, fold, narrow, tables};
@@ -80,8 +80,9 @@ proptest! {
     fn every_instant_is_what_a_watermark_there_says(events in events(), narrow in narrow(), rows in 1..20usize) {
         let moments = moments_of(&events, &narrow, rows);
         let peak = watermark(&events, &narrow, None);
-        prop_assert_eq!(moments.peak.map(|at| (moments.moments[at].bytes, moments.moments[at].time_ns)),
-            peak.peak_time_ns.map(|time_ns| (peak.peak_bytes, time_ns)));
+        let found = moments.peak.map(|at| moments.moments[at]);
+        prop_assert_eq!(found.map(|moment| moment.bytes), peak.peak_time_ns.map(|_| peak.peak_bytes));
+        prop_assert!(found.map(|moment| moment.time_ns) >= peak.peak_time_ns);
         // Of a clock that goes back "up to an instant" means nothing certain.
         let events = in_order(events);
         agree(&moments_of(&events, &narrow, rows), &events, &narrow);
@@ -150,6 +151,31 @@ proptest! {
             prop_assert_eq!(profile.end_bytes, all.last().copied().unwrap_or(0));
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn instants_never_go_back(events in events(), rows in 1..20usize) {
+        let moments = moments_of(&events, &Narrow::default(), rows);
+        prop_assert!(moments.moments.is_sorted_by_key(|moment| moment.time_ns));
+    }
+}
+
+#[test]
+fn what_a_function_owns_is_what_has_it_as_its_site() {
+    let event = |time_ns, address, stack| Event {
+        time_ns,
+        address,
+        bytes: 64,
+        stack: StackId(stack),
+        ..Event::default()
+    };
+    // Of main, load; of main, train, malloc.
+    let found = moments_of(&[event(1, 64, 2), event(2, 128, 4)], &Narrow::default(), 9).functions;
+    let mut owned: Vec<_> =
+        found.iter().map(|one| (one.function.as_str(), one.peak_bytes, one.own_peak_bytes)).collect();
+    owned.sort_unstable();
+    assert_eq!(owned, [("load", 64, 64), ("main", 128, 0), ("train", 64, 64)]);
 }
 
 #[test]

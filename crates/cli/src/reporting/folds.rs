@@ -79,7 +79,19 @@ impl EventFolds {
         let caveats = Caveats { events_read: self.events_read, ..caveats };
         let (leaks, moments) = (Some(leaks), Moments::default());
         let fragmentation = fragmentation.unwrap_or_default();
-        EventsPart { stats, usage, watermark, holders, leaks, lifetimes, fragmentation, moments, caveats }
+        let places = Vec::new();
+        EventsPart {
+            stats,
+            usage,
+            watermark,
+            holders,
+            leaks,
+            lifetimes,
+            fragmentation,
+            moments,
+            places,
+            caveats,
+        }
     }
 
     /// Which instants are worth a look, by what was found.

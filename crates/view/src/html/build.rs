@@ -33,6 +33,7 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     document.schema = SCHEMA;
     document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
     document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
+    document.narrowed = cut(&page.narrowed);
     let command = page.about.iter().find(|(name, _)| name == "command");
     document.command = command.map(|(_, command)| cut(command));
     document.origin = span.map_or_else(String::new, |(first, _)| format_time_ns(first));
@@ -45,6 +46,9 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     }
     if page.samples.is_none() && page.events.is_none() {
         builder.document.summary.push("Nothing was recorded.".into());
+    }
+    if !page.narrowed.is_empty() {
+        builder.find(Weight::Doubtful, format!("Figures of allocations are narrowed: {}.", page.narrowed));
     }
     for loss in &page.losses {
         builder.find(Weight::Doubtful, loss.sentence());

@@ -17,6 +17,8 @@ pub(super) struct Document {
     pub(super) program: String,
     /// What it is about.
     pub(super) source: String,
+    /// Options that narrow what is shown; empty if none do.
+    pub(super) narrowed: String,
     /// The command that ran, if one did.
     pub(super) command: Option<String>,
     /// The instant all times count from, and the time up to the end.

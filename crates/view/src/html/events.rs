@@ -10,6 +10,8 @@ use super::{EventsPart, moments};
 use crate::blocks::NO_SITE;
 use crate::figures::{bytes_exactly, counted, mean_bytes, percent};
 
+/// Lines of places that are drawn.
+const PLACES: usize = 10;
 /// Sites that are findings of their own.
 const LEAKS_TOLD: usize = 5;
 
@@ -24,6 +26,7 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     summary(builder, part);
     findings(builder, part);
     chart(builder, &part.usage);
+    places(builder, part);
     fragmentation(builder, part);
     moments::add(builder, &part.moments);
     sites(builder, part);
@@ -134,7 +137,13 @@ pub(super) fn chart(builder: &mut Builder, usage: &Usage) {
     for other in usage.others.iter().filter(|other| !other.points.is_empty()) {
         series.push(builder.series(other.kind.name(), &other.points, usage.end_time_ns));
     }
-    let peak = usage.peak_time_ns.map(|at| PeakAt { time: builder.time(at), bytes: usage.peak_bytes });
+    // Where the line has it: a clock may go back, an axis does not.
+    let before = usage.points.iter().take_while(|point| point.live_bytes < usage.peak_bytes);
+    let latest = before.map(|point| point.time_ns).max();
+    let peak = usage.peak_time_ns.map(|at| PeakAt {
+        time: builder.time(latest.map_or(at, |latest| latest.max(at))),
+        bytes: usage.peak_bytes,
+    });
     let note = reduction_note(usage.interval_ns);
     builder.document.charts.push(Chart { title: "Live bytes".into(), note, series, peak, dots: false });
 }
@@ -288,6 +297,26 @@ fn leaks(builder: &mut Builder, part: &EventsPart) {
         ]);
     }
     builder.table(table);
+}
+
+/// Live bytes of every process and device by itself, where there are several.
+fn places(builder: &mut Builder, part: &EventsPart) {
+    if part.places.len() < 2 {
+        return;
+    }
+    let series = part
+        .places
+        .iter()
+        .take(PLACES)
+        .map(|(name, points)| builder.series(name, points, part.usage.end_time_ns))
+        .collect();
+    let more = part.places.len().saturating_sub(PLACES) as u64;
+    let note = match more {
+        0 => String::new(),
+        more => format!("{} with less are left out.", counted(more, "place")),
+    };
+    let title = "Live bytes by process, device and kind".into();
+    builder.document.charts.push(Chart { title, note, series, peak: None, dots: false });
 }
 
 fn churn(builder: &mut Builder, part: &EventsPart) {
