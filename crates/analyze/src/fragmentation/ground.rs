@@ -53,6 +53,8 @@ pub(super) struct Ground {
     /// Gaps by size and address, among them some that are gone.
     by_size: BinaryHeap<(u64, u64)>,
     fill: Fill,
+    /// Whether extents are segments, which may touch and go; regions do neither, so nobody asks what is in one.
+    has_segments: bool,
 }
 
 impl Ground {
@@ -66,6 +68,7 @@ impl Ground {
         if before.is_some_and(|(_, extent)| extent.end > start) {
             return Err(Misfit);
         }
+        self.has_segments = true;
         self.extents.insert(start, Extent { end, order, live_bytes: 0, live_blocks: 0 });
         self.fill.ground_bytes = self.fill.ground_bytes.saturating_add(end - start);
         self.add_gap(start, end);
@@ -155,10 +158,13 @@ impl Ground {
 
     /// Takes a block away that was placed.
     pub(super) fn remove(&mut self, start: u64, end: u64) {
-        let Some((from, extent)) = self.extents.range_mut(..=start).next_back() else { return };
-        extent.live_bytes -= end - start;
-        extent.live_blocks -= 1;
-        let (joins_before, joins_after) = (*from < start, extent.end > end);
+        let (mut joins_before, mut joins_after) = (true, true);
+        if self.has_segments {
+            let Some((from, extent)) = self.extents.range_mut(..=start).next_back() else { return };
+            extent.live_bytes -= end - start;
+            extent.live_blocks -= 1;
+            (joins_before, joins_after) = (*from < start, extent.end > end);
+        }
         self.fill.live_bytes -= end - start;
         self.fill.live_blocks -= 1;
         self.join_gap(start, end, joins_before, joins_after);
@@ -167,7 +173,9 @@ impl Ground {
     fn count(&mut self, start: u64, end: u64) {
         self.fill.live_bytes += end - start;
         self.fill.live_blocks += 1;
-        if let Some((_, extent)) = self.extents.range_mut(..=start).next_back() {
+        if self.has_segments
+            && let Some((_, extent)) = self.extents.range_mut(..=start).next_back()
+        {
             extent.live_bytes += end - start;
             extent.live_blocks += 1;
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use floodmark_analyze::paths::NO_SCOPE;
-use floodmark_analyze::{Held, HolderGroup, Moments, SeenBlock, Step, folded_text};
+use floodmark_analyze::{FunctionProfile, Held, HolderGroup, Moments, SeenBlock, Step, folded_text};
 use floodmark_event::units::format_count;
 
 use super::build::{Builder, cut, heads};
@@ -217,13 +217,21 @@ fn maps(builder: &mut Builder, moments: &Moments) -> Vec<Map> {
     .collect()
 }
 
+/// A function, and the name of its file: its folder would take the room of the figures.
+fn function_text(function: &FunctionProfile) -> String {
+    match function.file.rsplit('/').next() {
+        None | Some("") => function.function.clone(),
+        Some(file) => format!("{} ({file})", function.function),
+    }
+}
+
 /// Adds what functions held.
 pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
     let shown = &moments.functions[..moments.functions.len().min(FUNCTIONS)];
     let rows = shown.iter().map(|function| {
         let when = moments.moments.get(function.most_at).map(|moment| moment.time_ns);
         vec![
-            cut(&function.function).into(),
+            cut(&function_text(function)).into(),
             function.peak_bytes.into(),
             function.own_peak_bytes.into(),
             function.most_bytes.into(),
@@ -232,7 +240,6 @@ pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
             function.allocations.into(),
             function.allocated_bytes.into(),
             function.own_allocated_bytes.into(),
-            cut(&function.file).into(),
         ]
     });
     let rows = rows.collect();
@@ -246,15 +253,14 @@ pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
         ),
         columns: heads([
             ("function", CellKind::Code),
-            ("at the peak", CellKind::Bytes),
-            ("own at the peak", CellKind::Bytes),
+            ("at peak", CellKind::Bytes),
+            ("own at peak", CellKind::Bytes),
             ("most", CellKind::Bytes),
             ("when", CellKind::Time),
-            ("at the end", CellKind::Bytes),
+            ("at end", CellKind::Bytes),
             ("allocations", CellKind::Count),
             ("allocated", CellKind::Bytes),
             ("own allocated", CellKind::Bytes),
-            ("file", CellKind::Code),
         ]),
         rows,
         omitted: (moments.functions.len() - shown.len()) as u64,
