@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -59,7 +59,7 @@ impl Ends {
 }
 
 /// Reads the trace at a path that is about to be recorded, or anything that is there.
-pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &Sender<News>) {
+pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &SyncSender<News>) {
     let read = match begins {
         Begins::Soon if !wait_for(&input.path, ends) => Ok(()),
         Begins::Before if !is_trace(&input.path) => still(input, ends, tell),
@@ -136,7 +136,7 @@ fn wait_for_begin(path: &Path, ends: &Ends) -> Result<()> {
     Ok(())
 }
 
-fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+fn follow(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     wait_for_begin(&input.path, ends)?;
     let mut following = Following::open(&input.path, &input.props.scan)?;
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
@@ -169,10 +169,12 @@ fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
                 let status = status.and_then(|status| u8::try_from(status).ok());
                 picture.ending = status.map(|status| super::ending(Exit::Code(status)));
             }
-            if tell.send(News::Picture(Box::new(picture))).is_err() || is_over {
-                return Ok(());
+            match show(picture, tell) {
+                Shown::ToNobody => return Ok(()),
+                _ if is_over => return Ok(()),
+                Shown::Later => {}
+                Shown::Now => is_new = false,
             }
-            is_new = false;
         }
         if step == Step::Waiting {
             std::thread::sleep(Following::PAUSE);
@@ -182,7 +184,7 @@ fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
 }
 
 /// Reads a log, which does not grow.
-fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+fn still(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut tables, mut lost) = (Tables::default(), Losses::default());
     let (events, samples) = match open_any(&input.path, &input.props)? {
@@ -190,10 +192,8 @@ fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
         Opened::Samples(samples) => (None, Some(samples)),
         Opened::Both(events, samples) => (Some(events), Some(samples)),
     };
-    let mut has_pictures = true;
     let mut show = |gather: &mut Gather, tables: &Tables, lost: &Losses, progress| {
-        let picture = complete(pace.picture(gather, tables), input, None, progress, lost);
-        has_pictures &= tell.send(News::Picture(Box::new(picture))).is_ok();
+        show(complete(pace.picture(gather, tables), input, None, progress, lost), tell)
     };
     if let Some(mut samples) = samples {
         // Marks and ends have to be known at their time; a log may tell them last.
@@ -221,6 +221,30 @@ fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
     }
     show(&mut gather, &tables, &lost, Progress::Ended);
     Ok(())
+}
+
+/// What became of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Now,
+    /// Another one waits to be seen; this one is gone.
+    Later,
+    /// Nobody looks any more.
+    ToNobody,
+}
+
+/// Hands out a picture if none waits to be seen; the last one in any case.
+fn show(picture: Picture, tell: &SyncSender<News>) -> Shown {
+    let is_last = picture.progress == Progress::Ended;
+    let news = News::Picture(Box::new(picture));
+    if is_last {
+        return if tell.send(news).is_ok() { Shown::Now } else { Shown::ToNobody };
+    }
+    match tell.try_send(news) {
+        Ok(()) => Shown::Now,
+        Err(TrySendError::Full(_)) => Shown::Later,
+        Err(TrySendError::Disconnected(_)) => Shown::ToNobody,
+    }
 }
 
 fn complete(

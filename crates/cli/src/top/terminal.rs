@@ -2,31 +2,40 @@
 //!
 //! Invariant: between [`Screen::enter`] and the end of the process the terminal is restored on leaving, on
 //! an error (the screen is dropped), on a panic of any thread (a hook) and on every signal that asks us to
-//! end or to stop (the loop takes them as [`Asked`]). Restoring twice does no harm.
+//! end or to stop (the loop takes them as [`Asked`]). Restoring twice does no harm. Nothing here waits for a
+//! terminal that takes no output, except restoring, and that not for long.
 #![expect(unsafe_code, reason = "signal handlers are C functions")]
 
-use std::io::{self, IsTerminal as _, Stdout};
-use std::mem::ManuallyDrop;
+use std::io::{self, IsTerminal as _};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
-use ratatui::crossterm::execute;
+use ratatui::crossterm::queue;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::layout::{Position, Rect};
 use ratatui::{Frame, Terminal};
 
+use super::output::{Output, Pending};
 use crate::error::hinted;
+
+/// How long a terminal that takes no output is waited for when it is given back.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Held while the terminal changes hands and while it is drawn on: a thread may panic while another does.
 static TURN: Mutex<()> = Mutex::new(());
 /// Whether the terminal is ours now.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
+/// Whether anything reached the terminal since it is ours.
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
+/// The terminal, once it was ours.
+static OUTPUT: OnceLock<Output> = OnceLock::new();
 /// Whether a thread panicked, so that nothing is to be drawn any more.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 /// The signal that asked us to end; 0 for none.
@@ -56,14 +65,19 @@ pub(crate) enum Asked {
 
 /// The screen while it is ours.
 pub(crate) struct Screen {
-    /// Never dropped: that would show the cursor once more, and panic where the terminal is gone.
-    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
+    terminal: Terminal<CrosstermBackend<Pending>>,
+    pending: Pending,
+    output: &'static Output,
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
 
 impl Screen {
     /// Takes the terminal over.
     pub(crate) fn enter() -> Result<Self> {
+        let opened = Output::open().context("opening the terminal")?;
+        let output = OUTPUT.get_or_init(|| opened);
+        let pending = Pending::default();
+        let terminal = Terminal::new(CrosstermBackend::new(pending.clone()))?;
         let before = listen();
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -71,18 +85,56 @@ impl Screen {
             restore();
             hook(panic);
         }));
-        take_over().context("taking over the terminal")?;
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| restore())?;
-        Ok(Self { terminal: ManuallyDrop::new(terminal), before })
+        // From here on what fails drops the screen, which restores.
+        let mut screen = Self { terminal, pending, output, before };
+        screen.take_over().context("taking over the terminal")?;
+        Ok(screen)
     }
 
-    /// Draws, unless the terminal is not ours any more.
+    /// Whether the terminal took everything, so that more can be drawn.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// What to wait on for the terminal to take more; none if nothing waits to be written.
+    pub(crate) fn waits_for(&self) -> Option<BorrowedFd<'static>> {
+        (!self.is_ready()).then(|| self.output.fd())
+    }
+
+    /// Draws, unless the terminal is not ours any more, and writes as much as the terminal takes.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<()> {
+        {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            if IS_OURS.load(Ordering::SeqCst) {
+                self.terminal.draw(draw)?;
+            }
+        }
+        self.write()
+    }
+
+    /// Writes as much of what was drawn as the terminal takes.
+    pub(crate) fn write(&mut self) -> Result<()> {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if IS_OURS.load(Ordering::SeqCst) {
-            self.terminal.draw(draw)?;
+        if !IS_OURS.load(Ordering::SeqCst) {
+            self.pending.clear();
+        } else if self.pending.write_to(self.output).context("writing to the terminal")? > 0 {
+            IS_ENTERED.store(true, Ordering::SeqCst);
         }
         Ok(())
+    }
+
+    fn take_over(&mut self) -> Result<()> {
+        {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            if HAS_PANICKED.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            enable_raw_mode()?;
+            IS_OURS.store(true, Ordering::SeqCst);
+            self.pending.clear();
+            queue!(self.pending, EnterAlternateScreen, Hide)?;
+        }
+        self.write()
     }
 
     /// Gives the terminal back, stops until somebody continues us, and takes it over again.
@@ -97,7 +149,7 @@ impl Screen {
     /// Takes the terminal over once more and draws everything anew.
     pub(crate) fn again(&mut self) -> Result<()> {
         IS_OURS.store(false, Ordering::SeqCst);
-        take_over().context("taking over the terminal again")?;
+        self.take_over().context("taking over the terminal again")?;
         // Not `clear`, which asks the terminal where its cursor is and waits for an answer.
         let size = self.terminal.size()?;
         Ok(self.terminal.resize(Rect::from((Position::ORIGIN, size)))?)
@@ -115,19 +167,6 @@ impl Drop for Screen {
     }
 }
 
-fn take_over() -> io::Result<()> {
-    let taken = {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if HAS_PANICKED.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        enable_raw_mode()?;
-        IS_OURS.store(true, Ordering::SeqCst);
-        execute!(io::stdout(), EnterAlternateScreen, Hide)
-    };
-    taken.inspect_err(|_| restore())
-}
-
 /// Waits for the turn, but not for ever: a thread that panics while it draws holds it itself.
 fn patiently() -> Option<MutexGuard<'static, ()>> {
     for _ in 0..50 {
@@ -140,11 +179,16 @@ fn patiently() -> Option<MutexGuard<'static, ()>> {
     None
 }
 
-/// Gives the terminal back, if it is ours. What fails here cannot be helped.
+/// Gives the terminal back, if it is ours. What fails here cannot be helped. What was not written yet is not
+/// written: the bytes of leaving end a sequence that was cut.
 fn restore() {
     let _turn = patiently();
     if IS_OURS.swap(false, Ordering::SeqCst) {
-        let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+        let mut last = Vec::new();
+        let is_said = queue!(last, LeaveAlternateScreen, Show).is_ok();
+        if let Some(output) = OUTPUT.get().filter(|_| is_said && IS_ENTERED.swap(false, Ordering::SeqCst)) {
+            output.write_last(&last, LAST_PATIENCE);
+        }
         let _ = disable_raw_mode();
     }
 }
