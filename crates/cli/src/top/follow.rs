@@ -60,6 +60,8 @@ impl Ends {
 
 /// Reads the trace at a path that is about to be recorded, or anything that is there.
 pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &SyncSender<News>) {
+    #[cfg(debug_assertions)]
+    assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("begin"), "a panic was asked for");
     let read = match begins {
         Begins::Soon if !wait_for(&input.path, ends) => Ok(()),
         Begins::Before if !is_trace(&input.path) => still(input, ends, tell),

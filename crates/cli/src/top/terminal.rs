@@ -38,7 +38,7 @@ static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 static OUTPUT: OnceLock<Output> = OnceLock::new();
 /// Whether a thread panicked, so that nothing is to be drawn any more.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
-/// The signal that asked us to end; 0 for none.
+/// The signal that asked us to end; 0 for none, below 0 if the command was asked as well.
 static TO_END: AtomicI32 = AtomicI32::new(0);
 /// Whether we were asked to stop, and were continued.
 static TO_STOP: AtomicU8 = AtomicU8::new(0);
@@ -117,10 +117,22 @@ impl Screen {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !IS_OURS.load(Ordering::SeqCst) {
             self.pending.clear();
-        } else if self.pending.write_to(self.output).context("writing to the terminal")? > 0 {
-            IS_ENTERED.store(true, Ordering::SeqCst);
+            return Ok(());
         }
-        Ok(())
+        match self.pending.write_to(self.output) {
+            Ok(0) => Ok(()),
+            Ok(_) => {
+                IS_ENTERED.store(true, Ordering::SeqCst);
+                Ok(())
+            }
+            // The terminal is gone, as a signal has said or is about to say.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+                self.pending.clear();
+                let _ = TO_END.compare_exchange(0, libc::SIGHUP, Ordering::SeqCst, Ordering::SeqCst);
+                Ok(())
+            }
+            Err(error) => Err(error).context("writing to the terminal"),
+        }
     }
 
     fn take_over(&mut self) -> Result<()> {
@@ -137,11 +149,16 @@ impl Screen {
         self.write()
     }
 
-    /// Gives the terminal back, stops until somebody continues us, and takes it over again.
+    /// Gives the terminal back, stops until somebody continues us, and takes it over again. Where nobody
+    /// could continue us, because no shell is above us, the kernel does not stop us.
     pub(crate) fn stop(&mut self) -> Result<()> {
         restore();
-        // SAFETY: raise takes a number. SIGSTOP cannot be caught, so this returns when we were continued.
-        unsafe { libc::raise(libc::SIGSTOP) };
+        // SAFETY: raise takes a number. It returns when we were continued, or were not stopped.
+        unsafe {
+            set_action(libc::SIGTSTP, libc::SIG_DFL);
+            libc::raise(libc::SIGTSTP);
+            set_action(libc::SIGTSTP, handler());
+        };
         TO_STOP.store(0, Ordering::SeqCst);
         self.again()
     }
@@ -204,14 +221,44 @@ pub(crate) fn require() -> Result<()> {
     ))
 }
 
-extern "C" fn on_signal(number: libc::c_int) {
+extern "C" fn on_signal(number: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
     // Only stores to atomics, which may be done in a handler.
     match number {
         libc::SIGTSTP => TO_STOP.store(STOP, Ordering::SeqCst),
         libc::SIGCONT => {
             let _ = TO_STOP.compare_exchange(0, CONTINUED, Ordering::SeqCst, Ordering::SeqCst);
         }
-        _ => TO_END.store(number, Ordering::SeqCst),
+        _ => {
+            // SAFETY: a handler with SA_SIGINFO gets a valid record from the kernel.
+            let is_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+            if is_kernel && number != libc::SIGHUP {
+                // A key of the terminal, which goes to all of our group. A terminal that goes away tells the
+                // first process of its session alone.
+                let _ = TO_END.compare_exchange(0, -number, Ordering::SeqCst, Ordering::SeqCst);
+            } else {
+                TO_END.store(number, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+fn handler() -> libc::sighandler_t {
+    on_signal as *const () as libc::sighandler_t
+}
+
+/// Sets what a signal does.
+///
+/// # Safety
+///
+/// `to` is [`handler`], or `SIG_DFL`.
+unsafe fn set_action(number: libc::c_int, to: libc::sighandler_t) {
+    // SAFETY: all zeros is a valid sigaction with an empty mask; the caller names a valid action, and the
+    // handler does nothing but store to atomics.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = to;
+        action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
+        libc::sigaction(number, &raw const action, std::ptr::null_mut());
     }
 }
 
@@ -219,21 +266,36 @@ extern "C" fn on_signal(number: libc::c_int) {
 fn listen() -> Vec<(libc::c_int, libc::sigaction)> {
     let mut all = Vec::new();
     for number in ENDING.into_iter().chain([libc::SIGTSTP, libc::SIGCONT]) {
-        // SAFETY: all zeros is a valid sigaction with an empty mask; the first call only asks, the second
-        // sets a handler that does nothing but store to atomics.
+        // SAFETY: all zeros is a valid place for the result, and the action is our handler.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(number, std::ptr::null(), &raw mut before);
             if before.sa_sigaction != libc::SIG_IGN {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
-                action.sa_flags = libc::SA_RESTART;
-                libc::sigaction(number, &raw const action, std::ptr::null_mut());
+                set_action(number, handler());
                 all.push((number, before));
             }
         }
     }
     all
+}
+
+/// The signal that asked us to end and that nobody else heard, if one came since the last time.
+pub(crate) fn to_pass_on() -> Option<i32> {
+    Some(TO_END.swap(0, Ordering::SeqCst)).filter(|number| *number > 0)
+}
+
+/// Lets signals that ask us to end do so at once; those that were ignored stay ignored.
+pub(crate) fn stop_listening() {
+    for number in ENDING {
+        // SAFETY: all zeros is a valid place for the result, and the action is the default one.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(number, std::ptr::null(), &raw mut now);
+            if now.sa_sigaction == handler() {
+                set_action(number, libc::SIG_DFL);
+            }
+        }
+    }
 }
 
 /// What was asked for since the last time.
@@ -243,7 +305,7 @@ pub(crate) fn asked() -> Asked {
     }
     match TO_END.swap(0, Ordering::SeqCst) {
         0 => {}
-        number => return Asked::End(number),
+        number => return Asked::End(number.abs()),
     }
     match TO_STOP.swap(0, Ordering::SeqCst) {
         STOP => Asked::Stop,
