@@ -275,3 +275,30 @@ pub(crate) fn check(input: &Input) -> Result<()> {
         Err(_) => open_samples(&input.path, &input.props).map(drop).map_err(Into::into),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::{News, Picture, Progress, Shown, show};
+
+    #[test]
+    fn one_picture_waits_to_be_seen_and_the_last_is_never_lost() {
+        let (tell, hear) = sync_channel(1);
+        let picture = |progress| Picture { progress, ..Picture::default() };
+        assert_eq!(show(picture(Progress::Beginning), &tell), Shown::Now);
+        assert_eq!(show(picture(Progress::Recording), &tell), Shown::Later);
+        let seen = std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(show(picture(Progress::Ended), &tell), Shown::Now));
+            [hear.recv().unwrap(), hear.recv().unwrap()]
+        });
+        let progress = seen.map(|news| match news {
+            News::Picture(picture) => picture.progress,
+            News::Failed(error) => panic!("{error}"),
+        });
+        assert_eq!(progress, [Progress::Beginning, Progress::Ended]);
+        drop(hear);
+        assert_eq!(show(picture(Progress::Recording), &tell), Shown::ToNobody);
+        assert_eq!(show(picture(Progress::Ended), &tell), Shown::ToNobody);
+    }
+}
