@@ -26,6 +26,10 @@ const PICTURE_PART: u32 = 5;
 /// How often a trace is looked at that is not there yet.
 const BEGIN_PAUSE: Duration = Duration::from_millis(20);
 
+/// Longest pause between two looks. One that took long is followed by a pause as long, up to this: each goes
+/// through all of the live tail, however little of it is new.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
+
 /// How long one is waited for that has begun and has nothing.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -144,6 +148,7 @@ fn follow(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut events, mut rows) = (EventBatch::new(), Vec::new());
     let (mut is_new, mut command) = (true, input.command.clone());
+    let mut looked = Instant::now();
     while !ends.has_left() {
         let step = following.next(&mut events, &mut rows)?;
         if step == Step::Events {
@@ -179,7 +184,8 @@ fn follow(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
             }
         }
         if step == Step::Waiting {
-            std::thread::sleep(Following::PAUSE);
+            std::thread::sleep(looked.elapsed().clamp(Following::PAUSE, LOOK_PAUSE));
+            looked = Instant::now();
         }
     }
     Ok(())
