@@ -106,7 +106,7 @@ impl Exporter<'_> {
                     if value > 0 {
                         let path = rules.path(&row.origin, tables);
                         debug_assert_eq!(stack.stack, row.origin.stack, "both have one order");
-                        folded::write_line(out, path.iter().map(text), value)?;
+                        folded::write_line(out, path.iter().map(|step| plain(text(step))), value)?;
                     }
                 }
             }

@@ -158,7 +158,7 @@ fn fold_paths(path: &Path, flame: &Flame, printer: &Printer) -> Result<()> {
     whole_file::fill(path, Overwrite::Yes, |out| {
         flame.each_path(|path, value| {
             count += 1;
-            folded::write_line(out, path.iter().copied(), value)
+            folded::write_line(out, path.iter().map(|step| plain(step)), value)
         })?;
         Ok(())
     })?;

@@ -1,14 +1,16 @@
 //! A live view of memory in the terminal: what is shown, and the loop that shows it.
 //!
 //! One thread reads and folds ([`follow`]) and sends pictures; this one draws the latest of them when it is
-//! new, or when a key changed what is to be seen, at most ten times a second. Nothing else writes to the
-//! terminal meanwhile.
+//! new, or when a key changed what is to be seen, at most ten times a second, and not before the terminal has
+//! taken all of the one before. Nothing else writes to the terminal meanwhile. The loop waits in one place only,
+//! for keys and for the terminal at once, and never longer than a tick.
 
 mod draw;
 mod follow;
 #[cfg(test)]
 mod golden;
 mod keys;
+mod output;
 mod picture;
 mod recorder;
 mod state;
@@ -18,7 +20,7 @@ mod update;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -99,7 +101,8 @@ pub(crate) fn run(props: &Props, printer: &Printer) -> Result<ExitStatus> {
 /// Reads in a thread and draws in this one.
 fn view(props: &Props, recorder: Option<&mut Recorder>, printer: &Printer) -> Result<Left> {
     let begins = if recorder.is_some() { Begins::Soon } else { Begins::Before };
-    let (tell, hear) = channel();
+    // One picture at most waits to be seen; the reader makes a newer one later.
+    let (tell, hear) = sync_channel(1);
     let ends = Arc::new(Ends::default());
     // First the screen: what fails from now on finds it restored.
     let screen = Screen::enter()?;
@@ -191,12 +194,14 @@ impl Session {
                     return Err(anyhow!("a part of 'top' failed, which is a bug in Floodmark"));
                 }
             }
-            if self.is_changed && drawn.is_none_or(|drawn| drawn.elapsed() >= TICK) {
+            self.screen.write()?;
+            let is_due = drawn.is_none_or(|drawn| drawn.elapsed() >= TICK);
+            if self.is_changed && is_due && self.screen.is_ready() {
                 self.draw()?;
                 drawn = Some(Instant::now());
             }
-            let rest =
-                drawn.filter(|_| self.is_changed).map_or(TICK, |drawn| TICK.saturating_sub(drawn.elapsed()));
+            let can_draw = self.is_changed && self.screen.is_ready();
+            let rest = drawn.filter(|_| can_draw).map_or(TICK, |drawn| TICK.saturating_sub(drawn.elapsed()));
             if let Some(left) = self.keys(rest)? {
                 return Ok(left);
             }
@@ -245,7 +250,7 @@ impl Session {
 
     /// Waits for keys, and does what they say.
     fn keys(&mut self, wait: Duration) -> Result<Option<Left>> {
-        let Typed::Keys(keys) = self.keys.wait(wait).context("reading keys")? else {
+        let Typed::Keys(keys) = self.keys.wait(wait, self.screen.waits_for()).context("reading keys")? else {
             return Ok(Some(Left::BySignal(libc::SIGHUP)));
         };
         for key in keys {

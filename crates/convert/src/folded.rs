@@ -10,16 +10,16 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write_line<'a>(
+pub fn write_line(
     out: &mut dyn Write,
-    path: impl IntoIterator<Item = &'a str>,
+    path: impl IntoIterator<Item = impl AsRef<str>>,
     value: u64,
 ) -> io::Result<()> {
     for (at, step) in path.into_iter().enumerate() {
         if at > 0 {
             out.write_all(b";")?;
         }
-        out.write_all(step_text(step).as_bytes())?;
+        out.write_all(step_text(step.as_ref()).as_bytes())?;
     }
     writeln!(out, " {value}")
 }

@@ -158,7 +158,9 @@ impl TailMerge {
             if let Some(from_ns) = from_ns {
                 tail.drop_before(from_ns, utc_offset_ns);
             }
-            for (lane, chunks) in tail.lanes {
+            // Messages come from importers alone: of their table nothing but definitions can be here.
+            let has_rows = only != Some(Table::Log);
+            for (lane, chunks) in tail.lanes.into_iter().filter(|(lane, _)| has_rows || *lane == 0) {
                 let mut position = entry.lanes.get(&lane).copied().unwrap_or_default();
                 // What was left out on purpose is not missing.
                 if let Some(first) =

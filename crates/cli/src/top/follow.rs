@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -25,6 +25,10 @@ const PICTURE_PAUSE: Duration = Duration::from_millis(100);
 const PICTURE_PART: u32 = 5;
 /// How often a trace is looked at that is not there yet.
 const BEGIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// Longest pause between two looks. One that took long is followed by a pause as long, up to this: each goes
+/// through all of the live tail, however little of it is new.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long one is waited for that has begun and has nothing.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(3);
@@ -59,7 +63,9 @@ impl Ends {
 }
 
 /// Reads the trace at a path that is about to be recorded, or anything that is there.
-pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &Sender<News>) {
+pub(crate) fn read(input: &Input, begins: Begins, ends: &Ends, tell: &SyncSender<News>) {
+    #[cfg(debug_assertions)]
+    assert_ne!(value(EnvVars::TOP_PANIC).as_deref(), Some("begin"), "a panic was asked for");
     let read = match begins {
         Begins::Soon if !wait_for(&input.path, ends) => Ok(()),
         Begins::Before if !is_trace(&input.path) => still(input, ends, tell),
@@ -136,12 +142,13 @@ fn wait_for_begin(path: &Path, ends: &Ends) -> Result<()> {
     Ok(())
 }
 
-fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+fn follow(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     wait_for_begin(&input.path, ends)?;
     let mut following = Following::open(&input.path, &input.props.scan)?;
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut events, mut rows) = (EventBatch::new(), Vec::new());
     let (mut is_new, mut command) = (true, input.command.clone());
+    let mut looked = Instant::now();
     while !ends.has_left() {
         let step = following.next(&mut events, &mut rows)?;
         if step == Step::Events {
@@ -169,20 +176,23 @@ fn follow(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
                 let status = status.and_then(|status| u8::try_from(status).ok());
                 picture.ending = status.map(|status| super::ending(Exit::Code(status)));
             }
-            if tell.send(News::Picture(Box::new(picture))).is_err() || is_over {
-                return Ok(());
+            match show(picture, tell) {
+                Shown::ToNobody => return Ok(()),
+                _ if is_over => return Ok(()),
+                Shown::Later => {}
+                Shown::Now => is_new = false,
             }
-            is_new = false;
         }
         if step == Step::Waiting {
-            std::thread::sleep(Following::PAUSE);
+            std::thread::sleep(looked.elapsed().clamp(Following::PAUSE, LOOK_PAUSE));
+            looked = Instant::now();
         }
     }
     Ok(())
 }
 
 /// Reads a log, which does not grow.
-fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
+fn still(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut tables, mut lost) = (Tables::default(), Losses::default());
     let (events, samples) = match open_any(&input.path, &input.props)? {
@@ -190,10 +200,8 @@ fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
         Opened::Samples(samples) => (None, Some(samples)),
         Opened::Both(events, samples) => (Some(events), Some(samples)),
     };
-    let mut has_pictures = true;
     let mut show = |gather: &mut Gather, tables: &Tables, lost: &Losses, progress| {
-        let picture = complete(pace.picture(gather, tables), input, None, progress, lost);
-        has_pictures &= tell.send(News::Picture(Box::new(picture))).is_ok();
+        show(complete(pace.picture(gather, tables), input, None, progress, lost), tell)
     };
     if let Some(mut samples) = samples {
         // Marks and ends have to be known at their time; a log may tell them last.
@@ -223,6 +231,30 @@ fn still(input: &Input, ends: &Ends, tell: &Sender<News>) -> Result<()> {
     Ok(())
 }
 
+/// What became of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Now,
+    /// Another one waits to be seen; this one is gone.
+    Later,
+    /// Nobody looks any more.
+    ToNobody,
+}
+
+/// Hands out a picture if none waits to be seen; the last one in any case.
+fn show(picture: Picture, tell: &SyncSender<News>) -> Shown {
+    let is_last = picture.progress == Progress::Ended;
+    let news = News::Picture(Box::new(picture));
+    if is_last {
+        return if tell.send(news).is_ok() { Shown::Now } else { Shown::ToNobody };
+    }
+    match tell.try_send(news) {
+        Ok(()) => Shown::Now,
+        Err(TrySendError::Full(_)) => Shown::Later,
+        Err(TrySendError::Disconnected(_)) => Shown::ToNobody,
+    }
+}
+
 fn complete(
     picture: Picture,
     input: &Input,
@@ -247,5 +279,32 @@ pub(crate) fn check(input: &Input) -> Result<()> {
     match open_any(&input.path, &input.props) {
         Ok(_) => Ok(()),
         Err(_) => open_samples(&input.path, &input.props).map(drop).map_err(Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::{News, Picture, Progress, Shown, show};
+
+    #[test]
+    fn one_picture_waits_to_be_seen_and_the_last_is_never_lost() {
+        let (tell, hear) = sync_channel(1);
+        let picture = |progress| Picture { progress, ..Picture::default() };
+        assert_eq!(show(picture(Progress::Beginning), &tell), Shown::Now);
+        assert_eq!(show(picture(Progress::Recording), &tell), Shown::Later);
+        let seen = std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(show(picture(Progress::Ended), &tell), Shown::Now));
+            [hear.recv().unwrap(), hear.recv().unwrap()]
+        });
+        let progress = seen.map(|news| match news {
+            News::Picture(picture) => picture.progress,
+            News::Failed(error) => panic!("{error}"),
+        });
+        assert_eq!(progress, [Progress::Beginning, Progress::Ended]);
+        drop(hear);
+        assert_eq!(show(picture(Progress::Recording), &tell), Shown::ToNobody);
+        assert_eq!(show(picture(Progress::Ended), &tell), Shown::ToNobody);
     }
 }

@@ -1,7 +1,7 @@
 //! What the screen looks like, at 80 x 24 and at 200 x 50, from data that is always the same.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 
 use floodmark_convert::{OpenProps, Seen};
 use floodmark_event::tables::Frame;
@@ -214,7 +214,7 @@ fn the_cursor_tells_the_value_and_zoom_shows_a_part() {
 
 /// The last picture of a file.
 fn picture_of(path: PathBuf) -> Picture {
-    let (tell, hear) = channel();
+    let (tell, hear) = sync_channel(100);
     let name = path.file_name().expect("a file").to_owned();
     let input = Input { path, props: OpenProps::default(), command: None };
     follow::read(&input, Begins::Before, &Ends::default(), &tell);

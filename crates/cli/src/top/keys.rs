@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -39,12 +39,17 @@ impl Keys {
         Ok(Self { terminal, pending: Vec::new() })
     }
 
-    /// Waits for keys, but not longer than this.
-    pub(crate) fn wait(&mut self, most: Duration) -> io::Result<Typed> {
-        let mut asked = libc::pollfd { fd: self.terminal.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    /// Waits for keys, but not longer than this, nor than until `output` takes something.
+    pub(crate) fn wait(&mut self, most: Duration, output: Option<BorrowedFd>) -> io::Result<Typed> {
+        // Of a descriptor below zero nothing is asked.
+        let output = output.map_or(-1, |output| output.as_raw_fd());
+        let mut asked = [
+            libc::pollfd { fd: self.terminal.as_raw_fd(), events: libc::POLLIN, revents: 0 },
+            libc::pollfd { fd: output, events: libc::POLLOUT, revents: 0 },
+        ];
         let ms = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: `asked` is one valid record.
-        let ready = unsafe { libc::poll(&raw mut asked, 1, ms) };
+        // SAFETY: `asked` is two valid records.
+        let ready = unsafe { libc::poll(asked.as_mut_ptr(), 2, ms) };
         if ready < 0 {
             let error = io::Error::last_os_error();
             // A signal, which somebody looks at now.
@@ -54,6 +59,9 @@ impl Keys {
         if ready == 0 {
             // Nothing followed: an escape was the key of that name.
             return Ok(Typed::Keys(parse(&std::mem::take(&mut self.pending), Rest::IsAll).0));
+        }
+        if asked[0].revents == 0 {
+            return Ok(Typed::Keys(Vec::new()));
         }
         let mut bytes = [0; 512];
         match self.terminal.read(&mut bytes) {

@@ -3,10 +3,12 @@
 //! A process watches one thing at a time and takes over signals and orphans for it, and the one that draws
 //! needs them for the terminal. So the recording is the same as without us, and goes on should we be
 //! killed. It is in our process group: keys and stops reach the command as they would.
+#![expect(unsafe_code, reason = "files without a name are made by a C function")]
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Read as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus as Ended, Stdio};
@@ -15,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use floodmark_sampler::Exit;
 
-use super::terminal::{self, Asked};
+use super::terminal;
 use crate::printer::Printer;
 
 /// How often it is looked whether the recording has ended.
@@ -34,18 +36,20 @@ pub(crate) struct Record {
 /// A recording that goes on.
 pub(crate) struct Recorder {
     child: Child,
-    /// File with what it has to say.
-    words: PathBuf,
+    /// What it has to say.
+    words: File,
 }
 
 impl Recorder {
     /// Begins to record. Nothing of it comes to the screen: its words go to a file, the command's output to
     /// the trace alone.
     pub(crate) fn start(record: &Record, printer: &Printer) -> Result<Self> {
-        let words = words_file()?;
+        let words = words_file().context("making a file for words")?;
+        // By way of our own descriptors: none is inherited, by the command least of all.
+        let path = format!("/proc/{}/fd/{}", std::process::id(), words.as_raw_fd());
         let program = std::env::current_exe().context("finding our own program")?;
         let mut command = Command::new(program);
-        command.arg("--words").arg(&words).arg("--color").arg(if printer.is_colored() {
+        command.arg("--words").arg(path).arg("--color").arg(if printer.is_colored() {
             "always"
         } else {
             "never"
@@ -79,19 +83,16 @@ impl Recorder {
             if let Some(exit) = self.ended()? {
                 break exit;
             }
-            if terminal::asked() == Asked::End(libc::SIGTERM) {
-                terminal::send(self.pid(), libc::SIGTERM);
+            if let Some(number) = terminal::to_pass_on() {
+                terminal::send(self.pid(), number);
             }
             std::thread::sleep(PAUSE);
         };
-        let words = std::fs::read(&self.words).unwrap_or_default();
+        terminal::stop_listening();
+        let mut words = Vec::new();
+        // Of what cannot be read there is at least the begin. The place in the file is ours alone.
+        let _ = self.words.read_to_end(&mut words);
         Ok((exit, String::from_utf8_lossy(&words).into_owned()))
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.words);
     }
 }
 
@@ -99,18 +100,13 @@ fn exit_of(ended: Ended) -> Exit {
     Exit::from_wait_status(ended.into_raw())
 }
 
-/// Makes a file of our own that nobody had before.
-fn words_file() -> Result<PathBuf> {
-    let folder = std::env::temp_dir();
-    let name = |number: u32| folder.join(format!("floodmark-top-{}-{number}", std::process::id()));
-    for path in (0..100).map(name) {
-        match File::options().write(true).create_new(true).open(&path) {
-            Ok(_) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).with_context(|| format!("creating {}", path.display())),
-        }
+/// Makes a file without a name: nobody else finds it, and it ends with us.
+fn words_file() -> io::Result<File> {
+    // SAFETY: the name is a C string; the result is checked, and belongs to nobody else.
+    unsafe {
+        let fd = libc::memfd_create(c"floodmark-words".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(File::from_raw_fd(fd)) }
     }
-    anyhow::bail!("{} has too many files of earlier recordings", folder.display())
 }
 
 /// Name of an option and its value.

@@ -11,6 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::cli_test::CliTest;
+use crate::pty::Pty;
 
 /// A folder with all files of `make.py`, and a trace of its program.
 fn made() -> (CliTest, Vec<PathBuf>) {
@@ -86,7 +87,7 @@ fn pile(text: &str) -> usize {
 }
 
 /// What is asked of every file: a command, and what follows the file.
-const ASKED: [(&[&str], &[&str]); 17] = [
+const ASKED: [(&[&str], &[&str]); 20] = [
     (&["info"], &[]),
     (&["stats"], &[]),
     (&["watermark"], &[]),
@@ -104,6 +105,21 @@ const ASKED: [(&[&str], &[&str]); 17] = [
     (&["plot"], &[]),
     (&["plot", "--stdout", "--pstack", "--per", "process"], &[]),
     (&["replay", "--simulate", "1", "--repeat", "1", "--resource", "pool"], &[]),
+    (&["flame", "--all-frames"], &[]),
+    (&["flame", "--of", "allocated", "--invert"], &[]),
+    (&["flame", "--by", "scope", "--of", "count"], &[]),
+];
+
+/// Formats to export in that are text.
+const EXPORTED: [&[&str]; 8] = [
+    &["rmm"],
+    &["chrome"],
+    &["chrome", "--events"],
+    &["speedscope"],
+    &["folded", "--of", "allocated"],
+    &["csv-events"],
+    &["csv-timeline"],
+    &["csv-blocks"],
 ];
 
 #[test]
@@ -197,6 +213,148 @@ fn pictures_and_reports_have_no_element_but_their_own() {
         let page = html.split_once("<noscript>").unwrap().1;
         assert!(page.chars().all(|c| c == '\n' || !c.is_control()), "{file:?}");
     }
+}
+
+#[test]
+fn flame_graphs_have_no_element_but_their_own() {
+    let (test, files) = made();
+    let mut drawn = 0;
+    for file in &files {
+        for ending in ["svg", "html", "folded"] {
+            let output = test.path(&format!("flame.{ending}"));
+            let _ = fs::remove_file(&output);
+            let before = ["flame", "--lenient", "--all-frames", "--of", "allocated", "-o"];
+            let shown = run(&test, &before, &output, &[], Some(file));
+            assert_eq!(active(&[shown.stdout, shown.stderr].concat(), Sgr::No), None, "{file:?} {ending}");
+            // A file may have nothing to draw.
+            if shown.code != 0 {
+                assert!(shown.code == 2 && !output.exists(), "{file:?} {ending}");
+                continue;
+            }
+            let text = fs::read_to_string(&output).unwrap();
+            assert_eq!(active(text.as_bytes(), Sgr::No), None, "{file:?} {ending}");
+            if ending == "folded" {
+                assert!(pile(&text) < 20, "{file:?}: marks pile up");
+                assert!(text.lines().all(ends_with_a_number), "{file:?}: {text}");
+                continue;
+            }
+            let elements = (text.matches("<script").count(), text.matches("<img").count());
+            assert_eq!(elements, (0, 0), "{file:?} {ending}");
+            if ending == "svg" {
+                is_xml(&output);
+            }
+            drawn += usize::from(text.contains("evil"));
+        }
+    }
+    assert!(drawn > 2, "hostile text was drawn {drawn} times only");
+}
+
+fn ends_with_a_number(line: &str) -> bool {
+    line.rsplit_once(' ').is_some_and(|(_, number)| number.parse::<u64>().is_ok())
+}
+
+#[test]
+fn what_differs_between_hostile_files_is_text() {
+    let (test, files) = made();
+    let page = test.path("diff.html");
+    for (before, after) in files.iter().zip(files.iter().cycle().skip(1)).chain(files.iter().zip(&files)) {
+        let what = format!("{before:?} {after:?}");
+        for by in ["site", "stack", "name", "scope"] {
+            for (color, sgr) in [("never", Sgr::No), ("always", Sgr::Yes)] {
+                let shown = run(
+                    &test,
+                    &["diff", "--lenient", "--by", by, "--color", color],
+                    before,
+                    &[],
+                    Some(after),
+                );
+                assert!([0, 2].contains(&shown.code), "{what}");
+                for text in [&shown.stdout, &shown.stderr] {
+                    assert_eq!(active(text, sgr), None, "{what}");
+                    assert!(pile(&String::from_utf8_lossy(text)) < 20, "{what}: marks pile up");
+                }
+            }
+        }
+        let _ = fs::remove_file(&page);
+        let args = ["diff", "--lenient", "--json", "--html"];
+        let output = test.command(&args).arg(&page).arg(before).arg(after).output().unwrap();
+        assert_eq!(active(&output.stderr, Sgr::No), None, "{what}");
+        if output.status.code() == Some(2) {
+            continue;
+        }
+        let value: Result<Value, _> = serde_json::from_slice(&output.stdout);
+        assert!(value.is_ok(), "{what}");
+        assert_eq!(active(&output.stdout, Sgr::No), None, "{what}");
+        let html = fs::read_to_string(&page).unwrap();
+        assert_eq!(active(html.as_bytes(), Sgr::No), None, "{what}");
+        assert_eq!((html.matches("<script").count(), html.matches("<img").count()), (0, 0), "{what}");
+    }
+}
+
+#[test]
+fn exports_in_every_format_are_harmless_text() {
+    let (test, files) = made();
+    let mut seen = 0;
+    for file in &files {
+        for format in EXPORTED {
+            let before = [&["export", "--lenient", "-o", "-", "--format"], format].concat();
+            let shown = run(&test, &before, file, &[], None);
+            let what = format!("{format:?} {file:?}");
+            assert!([0, 2].contains(&shown.code), "{what}");
+            assert_eq!(active(&shown.stdout, Sgr::No), None, "{what}");
+            assert_eq!(active(&shown.stderr, Sgr::No), None, "{what}");
+            let text = String::from_utf8(shown.stdout).unwrap();
+            if shown.code == 2 {
+                continue;
+            }
+            match format[0] {
+                // Values of JSON are exact, as with --json.
+                "chrome" | "speedscope" => assert!(serde_json::from_str::<Value>(&text).is_ok(), "{what}"),
+                name => {
+                    assert!(pile(&text) < 20, "{what}: marks pile up");
+                    assert!(name != "folded" || text.lines().all(ends_with_a_number), "{what}: {text}");
+                }
+            }
+            seen += usize::from(text.contains("evil"));
+        }
+        let output = test.path("out.pb.gz");
+        let _ = fs::remove_file(&output);
+        let shown = run(&test, &["export", "--lenient", "--format", "pprof", "-o"], &output, &[], Some(file));
+        assert_eq!(active(&[shown.stdout, shown.stderr].concat(), Sgr::No), None, "{file:?}");
+        assert!([0, 2].contains(&shown.code) && output.exists() == (shown.code == 0), "{file:?}");
+    }
+    assert!(seen > 10, "hostile text was written {seen} times only");
+}
+
+#[test]
+fn the_live_view_shows_hostile_files_as_text() {
+    let (test, files) = made();
+    for file in &files {
+        let mut command = test.command(&["top", "--lenient", "--color", "never"]);
+        command.arg(file);
+        let mut pty = Pty::start(command);
+        pty.wait_for("picture or error", |text| text.contains("quit") || text.contains("error"));
+        let keys = "\t\t\t?qq";
+        pty.type_in(keys);
+        pty.wait();
+        // After an error nobody takes the keys, and the terminal shows them.
+        let text = pty.text().replace(keys, "");
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(|c: char| c != '\n' && c != '\r' && is_active(c)) {
+            let length = ours(&rest[at..]);
+            assert!(length > 0, "{file:?}: {:?}", rest[at..].chars().take(30).collect::<String>());
+            rest = &rest[at + length..];
+        }
+        assert!(pile(&text) < 20, "{file:?}: marks pile up");
+    }
+}
+
+/// Bytes of the sequence that a text begins with, if it is one that screens are drawn with: places, colors,
+/// modes and clearing.
+fn ours(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\x1b[") else { return 0 };
+    let figures = rest.bytes().take_while(|byte| byte.is_ascii_digit() || b";?".contains(byte)).count();
+    if rest.as_bytes().get(figures).is_some_and(|last| b"mHJKhl".contains(last)) { figures + 3 } else { 0 }
 }
 
 /// Asserts that a parser that is not ours takes a document.

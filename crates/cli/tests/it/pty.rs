@@ -4,12 +4,13 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest that anything may take before a test counts as hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -73,9 +74,65 @@ impl Modes {
     }
 }
 
+/// Who is above the command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Above {
+    /// Nobody in its session.
+    Nobody,
+    /// A process that could continue it, as a shell does.
+    Shell,
+}
+
+/// Makes the rest of this process a job of another that only waits for it and ends as it does. What runs here
+/// has forked from many threads: only system calls are made.
+fn become_job() -> std::io::Result<()> {
+    // SAFETY: these take numbers, and `status` is a valid place for a result.
+    unsafe {
+        let job = libc::fork();
+        if job == 0 {
+            libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+            let is_done = libc::setpgid(0, 0) == 0 && libc::tcsetpgrp(0, libc::getpid()) == 0;
+            libc::signal(libc::SIGTTOU, libc::SIG_DFL);
+            return if is_done { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+        }
+        // Whoever started us waits for the end of a pipe.
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        let mut status = 0;
+        libc::waitpid(job, &raw mut status, 0);
+        if libc::WIFSIGNALED(status) {
+            libc::raise(libc::WTERMSIG(status));
+        }
+        libc::_exit(libc::WEXITSTATUS(status))
+    }
+}
+
+/// Reads all that is written, until told to end.
+fn read(mut from: File, to: &Written) {
+    let mut buffer = [0; 4096];
+    while !to.is_over.load(Ordering::Relaxed) {
+        let mut asked = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `asked` is one valid record.
+        if unsafe { libc::poll(&raw mut asked, 1, 20) } < 1 {
+            continue;
+        }
+        let Ok(length @ 1..) = from.read(&mut buffer) else { return };
+        to.bytes.lock().unwrap().extend_from_slice(&buffer[..length]);
+        to.more.notify_all();
+    }
+}
+
 impl Pty {
-    /// Starts a command on a terminal of 80 x 24.
-    pub(crate) fn start(mut command: Command) -> Self {
+    /// Starts a command on a terminal of 80 x 24, as the first of its session.
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_below(Above::Nobody, command)
+    }
+
+    /// Starts a command as a job in the foreground, as a shell would.
+    pub(crate) fn start_job(command: Command) -> Self {
+        Self::start_below(Above::Shell, command)
+    }
+
+    fn start_below(above: Above, mut command: Command) -> Self {
         // SAFETY: these take descriptors and flags; each result is checked and belongs to nobody else.
         let (master, slave) = unsafe {
             let master = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
@@ -91,34 +148,45 @@ impl Pty {
         command.stdin(end()).stdout(end()).stderr(end()).env_remove("COLUMNS").env("TERM", "xterm-256color");
         // SAFETY: between fork and exec only system calls are made.
         unsafe {
-            command.pre_exec(|| {
-                let is_done = libc::setsid() > 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0;
-                if is_done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            command.pre_exec(move || {
+                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                if above == Above::Shell { become_job() } else { Ok(()) }
             });
         }
         let before = Modes::of(&slave);
         let child = Running(command.spawn().unwrap());
-        let written = Arc::new(Written::default());
-        let (mut reading, to) = (master.try_clone().unwrap(), written.clone());
-        let read = move || {
-            let mut buffer = [0; 4096];
-            while !to.is_over.load(Ordering::Relaxed) {
-                let mut asked = libc::pollfd { fd: reading.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-                // SAFETY: `asked` is one valid record.
-                if unsafe { libc::poll(&raw mut asked, 1, 20) } < 1 {
-                    continue;
-                }
-                let Ok(length @ 1..) = reading.read(&mut buffer) else { return };
-                to.bytes.lock().unwrap().extend_from_slice(&buffer[..length]);
-                to.more.notify_all();
-            }
-        };
-        let reader = Some(std::thread::Builder::new().name("pty".into()).spawn(read).unwrap());
-        Self { child, master, slave, before, written, reader }
+        let mut pty = Self { child, master, slave, before, written: Arc::default(), reader: None };
+        pty.go_on_reading();
+        pty
     }
 
+    /// The process in the foreground: the command.
     pub(crate) fn pid(&self) -> i32 {
-        self.child.0.id() as i32
+        // SAFETY: takes a descriptor that is open.
+        unsafe { libc::tcgetpgrp(self.master.as_raw_fd()) }
+    }
+
+    /// Reads no more, so that the terminal takes no more once it is full.
+    pub(crate) fn stop_reading(&mut self) {
+        self.written.is_over.store(true, Ordering::Relaxed);
+        self.reader.take().unwrap().join().unwrap();
+    }
+
+    pub(crate) fn go_on_reading(&mut self) {
+        self.written.is_over.store(false, Ordering::Relaxed);
+        let (from, to) = (self.master.try_clone().unwrap(), self.written.clone());
+        let read = std::thread::Builder::new().name("pty".into()).spawn(move || read(from, &to));
+        self.reader = Some(read.unwrap());
+    }
+
+    /// Writes until the terminal takes no more.
+    pub(crate) fn fill(&self) {
+        let path = format!("/proc/self/fd/{}", self.slave.as_raw_fd());
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut slave = File::options().write(true).custom_flags(flags).open(path).unwrap();
+        while slave.write(b"................................").is_ok() {}
     }
 
     /// Everything that was written so far.
@@ -157,10 +225,17 @@ impl Pty {
 
     /// Waits until the command was stopped.
     pub(crate) fn wait_until_stopped(&self) {
-        let mut status = 0;
-        // SAFETY: `status` is a valid place for the result.
-        let pid = unsafe { libc::waitpid(self.pid(), &raw mut status, libc::WUNTRACED) };
-        assert!(pid == self.pid() && libc::WIFSTOPPED(status), "{status}");
+        let began = Instant::now();
+        while self.state() != 'T' {
+            assert!(began.elapsed() < PATIENCE, "{}", self.state());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The letter of what the command does.
+    fn state(&self) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next().unwrap()
     }
 
     /// Whether the terminal is as it was.
@@ -172,8 +247,7 @@ impl Pty {
 
     /// Takes the terminal away, and gives how the command ended.
     pub(crate) fn hang_up(mut self) -> i32 {
-        self.written.is_over.store(true, Ordering::Relaxed);
-        self.reader.take().unwrap().join().unwrap();
+        self.stop_reading();
         let Self { mut child, master, slave, .. } = self;
         // With the last of its other ends a terminal is gone.
         drop(slave);
@@ -181,10 +255,15 @@ impl Pty {
         exit_of(child.0.wait().unwrap())
     }
 
+    /// Waits for the end, and gives the code, or the signal as a negative number.
+    pub(crate) fn wait(&mut self) -> i32 {
+        exit_of(self.child.0.wait().unwrap())
+    }
+
     /// Waits for the end; gives the code, or the signal as a negative number, and what was written after the
     /// screen was left.
     pub(crate) fn finish(mut self) -> (i32, String) {
-        let code = exit_of(self.child.0.wait().unwrap());
+        let code = self.wait();
         // All that the command wrote is in the terminal by now, and a mark of our own comes after it.
         let mut mark = File::from(self.slave.try_clone().unwrap());
         mark.write_all(b"\x1b[0m*over*").unwrap();

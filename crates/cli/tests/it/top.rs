@@ -39,7 +39,7 @@ fn every_signal_that_ends_us_finds_the_terminal_restored() {
 fn stopping_gives_the_terminal_back_and_going_on_draws_again() {
     let test = CliTest::new();
     for how in ["signal", "key"] {
-        let mut pty = top(&test, &["golden.csv"]);
+        let mut pty = Pty::start_job(test.command(&["top", "golden.csv"]));
         pty.wait_for_text("3.42 KiB");
         if how == "key" {
             pty.type_in("\x1a");
@@ -57,6 +57,79 @@ fn stopping_gives_the_terminal_back_and_going_on_draws_again() {
         pty.type_in("q");
         assert_eq!(pty.finish().0, 0);
     }
+}
+
+#[test]
+fn where_nobody_could_continue_us_we_do_not_stop() {
+    let test = CliTest::new();
+    for how in ["signal", "key"] {
+        let mut pty = top(&test, &["golden.csv"]);
+        pty.wait_for_text("3.42 KiB");
+        if how == "key" {
+            pty.type_in("\x1a");
+        } else {
+            pty.signal(libc::SIGTSTP);
+        }
+        pty.wait_for("second screen", |text| {
+            text.matches(ENTER).count() == 2
+                && text.rsplit(ENTER).next().is_some_and(|new| new.contains("3.42"))
+        });
+        pty.type_in("q");
+        assert_eq!(pty.finish().0, 0, "{how}");
+    }
+}
+
+#[test]
+fn a_terminal_that_takes_no_output_does_not_keep_us_from_ending() {
+    let test = CliTest::new();
+    for how in [0, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        let mut pty = top(&test, &["golden.csv"]);
+        pty.wait_for_text("3.42 KiB");
+        pty.stop_reading();
+        pty.fill();
+        // Something to draw, that nobody takes.
+        pty.type_in("?");
+        if how == 0 {
+            pty.type_in("q");
+            pty.type_in("q");
+        } else {
+            pty.signal(how);
+        }
+        let code = pty.wait();
+        pty.go_on_reading();
+        assert_eq!((code, pty.finish().0), (-how, -how));
+    }
+}
+
+#[test]
+fn a_terminal_that_takes_output_again_has_the_whole_picture() {
+    let test = CliTest::new();
+    let mut pty = top(&test, &["golden.csv"]);
+    pty.wait_for_text("3.42 KiB");
+    pty.stop_reading();
+    pty.fill();
+    pty.type_in("?");
+    pty.resize(100, 24);
+    pty.go_on_reading();
+    pty.wait_for("picture after all", |text| {
+        text.rsplit("....").next().is_some_and(|after| after.contains("quit"))
+    });
+    pty.type_in("qq");
+    assert_eq!(pty.finish().0, 0);
+}
+
+#[test]
+fn a_command_on_a_terminal_that_takes_no_output_can_be_ended() {
+    let test = CliTest::new();
+    let mut pty = top(&test, &["-o", "run.flood", "--", "sh", "-c", WAITER]);
+    pty.wait_for_text("recording");
+    pty.stop_reading();
+    pty.fill();
+    pty.signal(libc::SIGTERM);
+    assert_eq!(pty.wait(), -libc::SIGTERM);
+    pty.go_on_reading();
+    pty.finish();
+    test.run(&["info", "run.flood"]).ok();
 }
 
 #[test]
@@ -174,6 +247,51 @@ fn a_signal_to_us_is_passed_on_to_the_command() {
     assert_eq!(code, -libc::SIGTERM, "{after}");
     assert!(after.contains("SIGTERM"), "{after}");
     test.run(&["info", "run.flood"]).ok();
+}
+
+#[test]
+fn a_signal_after_the_view_was_left_is_passed_on_too() {
+    let test = CliTest::new();
+    for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+        let mut pty = top(&test, &["--overwrite", "-o", "run.flood", "--", "sh", "-c", WAITER]);
+        pty.wait_for_text("recording");
+        pty.type_in("q");
+        pty.wait_for_text("the command goes on");
+        pty.signal(number);
+        let (code, after) = pty.finish();
+        assert_eq!(code, -number, "{after}");
+    }
+}
+
+#[test]
+fn a_signal_after_a_panic_is_passed_on_too() {
+    let test = CliTest::new();
+    let mut command = test.command(&["top", "-o", "run.flood", "--", "sh", "-c", WAITER]);
+    command.env("FLOODMARK_TOP_PANIC", "begin");
+    let pty = Pty::start(command);
+    pty.wait_for_text("which is a bug");
+    // A signal before the recording takes care of them would only end that.
+    while !test.path("run.flood/segments").is_dir() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    pty.signal(libc::SIGTERM);
+    assert_eq!(pty.finish().0, -libc::SIGTERM);
+}
+
+#[test]
+fn what_the_recording_says_is_in_no_folder() {
+    let test = CliTest::new();
+    std::fs::create_dir(test.path("tmp")).unwrap();
+    let files = || std::fs::read_dir(test.path("tmp")).unwrap().count();
+    let mut command = test.command(&["top", "-o", "run.flood", "--", "sh", "-c", WAITER]);
+    command.env("TMPDIR", test.path("tmp"));
+    let mut pty = Pty::start(command);
+    pty.wait_for_text("recording");
+    assert_eq!(files(), 0);
+    pty.signal(libc::SIGKILL);
+    test.write("go", "");
+    assert_eq!(pty.wait(), -libc::SIGKILL);
+    assert_eq!(files(), 0);
 }
 
 #[test]
