@@ -204,7 +204,8 @@ async fn tell(
 ) {
     let mut news = Event::default().event("state").data(progress.borrow_and_update().json());
     loop {
-        if sender.send(news).await.is_err() {
+        // Once nothing will change, a stream would only take a connection from other pages.
+        if sender.send(news).await.is_err() || !progress.borrow().is_live() {
             return;
         }
         let changed = timeout(QUIET, progress.changed()).await;
@@ -217,10 +218,6 @@ async fn tell(
             Ok(Err(_)) => return,
             Err(_) => Event::default().comment("still here"),
         };
-        if is_closed {
-            let _ = sender.send(news).await;
-            return;
-        }
     }
 }
 

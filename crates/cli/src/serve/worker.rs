@@ -93,6 +93,11 @@ enum State {
 }
 
 impl Progress {
+    /// Whether more may come.
+    pub(super) fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
     /// Whether nothing more will come, and not because the recording has ended.
     pub(super) fn is_failed(&self) -> bool {
         matches!(self.state, State::Failed(_))

@@ -316,7 +316,8 @@ fn any_instant_is_what_watermark_says_of_it() {
         let (high, low) = (listed("high"), listed("low"));
         let addresses = high.iter().zip(&low).map(|(high, low)| high << 32 | low);
         let mut shown: Vec<(u64, u64)> = addresses.zip(listed("bytes")).collect();
-        (told.sort_unstable(), shown.sort_unstable());
+        told.sort_unstable();
+        shown.sort_unstable();
         assert_eq!(shown, told, "{at}");
         assert_eq!(column(&sent, &sent["moments"]["times"]), [at as u64]);
         assert_eq!(column(&sent, &sent["moments"]["bytes"]), [mark["reported_bytes"].as_u64().unwrap()]);
