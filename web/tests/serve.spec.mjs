@@ -262,6 +262,7 @@ testWithWriter("a first pick without an answer says why", async ({ browser, serv
   const { url, server } = await serve(trace);
   const page = await browser.newPage();
   await openAt(page, url);
+  await expect(page.locator("#chart-0 .u-over")).toBeVisible();
   server.kill("SIGKILL");
   await once(server, "exit");
   await page.locator("#chart-0 .u-over").click({ position: { x: 200, y: 60 } });
