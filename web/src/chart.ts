@@ -14,6 +14,8 @@ const NS = 1e9;
 const COLORS = 10;
 /** Room for the names of marks, in pixels. */
 const MARK_GAP = 60;
+/** The timeline that instants are picked in. */
+export const LIVE_BYTES = "Live bytes";
 
 export interface ChartProps {
   host: Host;
@@ -50,7 +52,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
   // The first timeline is that of events if there are any.
-  const travel = data.moments || (props.host.moments && data.charts[0]?.title === "Live bytes")
+  const travel = data.moments || (props.host.moments && data.charts[0]?.title === LIVE_BYTES)
     ? " Click to see what was live then, with Shift to compare; with the keyboard: Enter and Shift+Enter."
     : "";
   const help = `Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
@@ -117,6 +119,12 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     if (event.key === "Enter" && time !== null) props.cursor.pick(time * NS, event.shiftKey ? "compare" : "look");
     else keys(event, plot, times, scale, () => plot.setScale("x", all));
   });
+  if (chart.title === LIVE_BYTES) {
+    props.cursor.summit = () => {
+      const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+      return highestAt(times, aligned.values[0] ?? [], min, max);
+    };
+  }
   picks(plot, props.cursor);
   props.cursor.onMarked(() => plot.redraw(false, false));
   plot.over.addEventListener(
@@ -288,6 +296,15 @@ function highest(props: ChartProps, times: number[], values: (number | null)[][]
     }
     return most;
   };
+}
+
+/** When a line is highest between two instants, in nanoseconds. */
+function highestAt(times: number[], values: (number | null)[], from: number, to: number): number | null {
+  const first = Math.max(0, lastUpTo(times, from));
+  let best = first;
+  for (let at = first; at <= lastUpTo(times, to); at++) if ((values[at] ?? 0) > (values[best] ?? 0)) best = at;
+  const time = times[best];
+  return time === undefined ? null : Math.max(time, from) * NS;
 }
 
 function color(at: number): string {

@@ -11,6 +11,8 @@ export class Cursor {
   private drawers: (() => void)[] = [];
   /** What is in sight, in nanoseconds. */
   view: { from: number; to: number } = { from: -Infinity, to: Infinity };
+  /** When the timeline of live bytes is highest, as far as it is in sight; none if there is no such timeline. */
+  summit: (() => number | null) | null = null;
   /** Instants that are marked in all timelines, with their letters. */
   picked: { time: number; letter: string }[] = [];
 

@@ -4,12 +4,17 @@ import { make } from "./dom";
 import { duration } from "./format";
 import type { Server, State } from "./server";
 
+/** How long to wait until a lost connection is tried again, in milliseconds. */
 const AGAIN = 2000;
+/** How often to see whether the server is there when there will be no more news. */
+const LOOK = 5000;
 
 export class Live {
   readonly sign = make("span", { id: "serving", role: "status" });
   private shown: number;
   private state: State | null = null;
+  private events: EventSource | null = null;
+  private timer: ReturnType<typeof setTimeout> | undefined;
   private heard = 0;
   private isLost = false;
   private isBusy = false;
@@ -24,7 +29,10 @@ export class Live {
     // A drag would lose what it holds on to.
     addEventListener("pointerdown", () => (this.isPressed = true));
     for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (this.isPressed = false));
-    document.addEventListener("visibilitychange", () => void this.catchUp());
+    document.addEventListener("visibilitychange", () => {
+      this.listen();
+      void this.catchUp();
+    });
     setInterval(() => {
       this.tell();
       void this.catchUp();
@@ -32,22 +40,40 @@ export class Live {
     this.listen();
   }
 
+  /** A browser has six connections for all pages of a server: a page that cannot get news has none. */
   private listen(): void {
+    clearTimeout(this.timer);
+    this.events?.close();
+    this.events = null;
+    if (document.hidden) return;
+    if (this.state && this.state.state !== "live") {
+      this.timer = setTimeout(() => void this.lookForServer(), LOOK);
+      return;
+    }
     const events = this.server.events();
+    this.events = events;
     events.addEventListener("state", (event) => {
       this.state = JSON.parse((event as MessageEvent<string>).data) as State;
       this.heard = performance.now();
       this.isLost = false;
+      if (this.state.state !== "live") this.listen();
       this.tell();
       void this.catchUp();
     });
     events.addEventListener("error", () => {
+      if (this.events !== events) return;
       this.isLost = true;
       this.tell();
       // A browser gives up where an answer was not what it should be.
       events.close();
-      setTimeout(() => this.listen(), AGAIN);
+      this.timer = setTimeout(() => this.listen(), AGAIN);
     });
+  }
+
+  private async lookForServer(): Promise<void> {
+    this.isLost = !(await this.server.isThere());
+    this.tell();
+    this.listen();
   }
 
   private async catchUp(): Promise<void> {

@@ -1,19 +1,20 @@
 // Shows a document: what is to be known first, timelines, who held memory, tables.
 
 import type { Document, Dot } from "./data";
-import { type Host, type Part, embedded } from "./host";
-import { type ChartView, chartSection } from "./chart";
+import { type Host, embedded } from "./host";
+import { type ChartView, LIVE_BYTES, chartSection } from "./chart";
 import { Cursor } from "./cursor";
 import { make } from "./dom";
 import { seconds } from "./format";
 import { mapSections } from "./addresses";
+import { Instants } from "./instants";
 import { Live } from "./live";
 import { type OutputView, outputSection } from "./output";
 import { Server } from "./server";
 import { stackList } from "./stack";
 import { type TableSection, tableSection } from "./table";
 import { themeButton } from "./theme";
-import { Travel } from "./travel";
+import { Travel, failure } from "./travel";
 
 const WORDS = { bad: "Problem", doubtful: "Doubt", note: "Note" };
 
@@ -31,11 +32,19 @@ class Page {
   private output: OutputView | null = null;
   private travel: Travel | null = null;
   private maps: HTMLElement[] = [];
-  private isAsked = false;
+  /** Says what becomes of the first pick while no instants are kept. */
+  private picking = make("p", { class: "lead-in", role: "status", hidden: true });
+  private picks = 0;
+  private latest: { host: Host; data: Document } | null = null;
+  private around: { above: HTMLElement[]; below: HTMLElement[] } = { above: [], below: [] };
   private told = "";
   private drawn: Promise<unknown> = Promise.resolve();
 
   constructor(page: HTMLElement, server: Server | null) {
+    this.cursor.onPick((time, pick) => {
+      if (this.travel) this.travel.pick(time, pick);
+      else void this.firstPick(time);
+    });
     // In the page before they are filled: what is drawn has to know its width.
     page.append(make("header", {}, this.bar, this.facts), this.main, this.foot);
     if (!server) return;
@@ -57,13 +66,11 @@ class Page {
   private async draw(host: Host): Promise<void> {
     const data = await host.document();
     this.tell(data);
-    const sections = [
-      ...(await this.timelines(host, data)),
-      await this.outputOf(host, data),
-      ...(await this.travels(host, data)),
-      ...this.tablesOf(data),
-    ];
-    this.arrange(sections.filter((section) => section !== null));
+    this.latest = { host, data };
+    const above = [...(await this.timelines(host, data)), await this.outputOf(host, data)];
+    await this.travels(host, data);
+    this.around = { above: above.filter((section) => section !== null), below: this.tablesOf(data) };
+    this.arrange();
     const whole = host.lines ? "It is served by this machine and asks nothing of any other." : "This file is complete in itself and asks nothing of any network.";
     this.foot.textContent = `Made by ${data.program}. ${whole}`;
   }
@@ -111,30 +118,34 @@ class Page {
     return this.output.element;
   }
 
-  private async travels(host: Host, data: Document): Promise<HTMLElement[]> {
-    if (data.moments) {
-      const part = { moments: data.moments, strings: data.strings, numbers: host.numbers };
-      if (this.travel) await this.travel.keep(host, data, part);
-      else this.travel = await Travel.begin(host, data, part, this.cursor);
-      this.maps = await mapSections(data, part, this.travel.kept, this.cursor);
-    } else if (host.moments && !this.travel) this.travelLater(host, data);
-    return this.travel ? [this.travel.element, ...this.maps] : [];
+  private async travels(host: Host, data: Document): Promise<void> {
+    const { moments, strings } = data;
+    const part = moments && { moments, strings, numbers: host.numbers };
+    if (this.travel) await this.travel.keep(host, data, part);
+    else if (part) this.travel = new Travel(host, data, await Instants.load(part), this.cursor, "kept");
+    if (part && this.travel?.kept) this.maps = await mapSections(data, part, this.travel.kept, this.cursor);
   }
 
-  /** No instants are kept yet: the first one that somebody picks begins. */
-  private travelLater(host: Host, data: Document): void {
-    if (this.isAsked || data.charts[0]?.title !== "Live bytes") return;
-    this.isAsked = true;
-    this.cursor.onPick((time) => {
-      if (this.travel) return;
-      const begin = async (part: Part) => {
-        if (this.travel) return;
-        this.travel = await Travel.begin(host, data, part, this.cursor);
-        const charts = [...this.charts.values()];
-        (this.output?.element ?? charts[charts.length - 1]?.element)?.after(this.travel.element);
-      };
-      host.moments?.([Math.round(time)]).then(begin, () => undefined);
-    });
+  /** No instants are kept yet: the one that somebody picks begins. */
+  private async firstPick(time: number): Promise<void> {
+    const { host, data } = this.latest ?? {};
+    if (!host?.moments || data?.charts[0]?.title !== LIVE_BYTES) return;
+    const pick = ++this.picks;
+    this.picking.textContent = "Looking …";
+    this.picking.hidden = false;
+    this.arrange();
+    try {
+      const instants = await Instants.load(await host.moments([Math.round(time)]));
+      // Somebody may have picked another instant meanwhile.
+      if (pick !== this.picks) return;
+      // Or the recording has ended, and instants are kept.
+      if (this.travel) this.travel.pick(time, "look");
+      else this.travel = new Travel(host, data, instants, this.cursor, "answer");
+      this.picking.hidden = true;
+    } catch (error) {
+      if (pick === this.picks) this.picking.textContent = failure(error);
+    }
+    this.arrange();
   }
 
   private tablesOf(data: Document): HTMLElement[] {
@@ -149,7 +160,10 @@ class Page {
   }
 
   /** Puts sections into their order and touches those only that are elsewhere. */
-  private arrange(sections: HTMLElement[]): void {
+  private arrange(): void {
+    const { above, below } = this.around;
+    const travel = this.travel ? [this.travel.element, ...this.maps] : [];
+    const sections = [...above, ...(this.picking.hidden ? [] : [this.picking]), ...travel, ...below];
     const wanted = [this.list, ...sections];
     for (const old of [...this.main.children]) if (!wanted.includes(old as HTMLElement)) old.remove();
     wanted.forEach((section, at) => {

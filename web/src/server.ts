@@ -57,6 +57,19 @@ export class Server {
     return new EventSource(`api/events?token=${encodeURIComponent(this.token)}`);
   }
 
+  /** Whether the server still answers. */
+  async isThere(): Promise<boolean> {
+    try {
+      return (await fetch("api/events", { method: "HEAD", headers: this.headers(), cache: "no-store" })).ok;
+    } catch {
+      return false;
+    }
+  }
+
+  private headers(): Record<string, string> {
+    return { Authorization: `Bearer ${this.token}` };
+  }
+
   private host(own: Host): Host {
     return {
       document: () => own.document(),
@@ -98,7 +111,7 @@ export class Server {
   }
 
   private async ask(address: string, signal?: AbortSignal): Promise<unknown> {
-    const answer = await fetch(address, { headers: { Authorization: `Bearer ${this.token}` }, signal: signal ?? null, cache: "no-store" });
+    const answer = await fetch(address, { headers: this.headers(), signal: signal ?? null, cache: "no-store" });
     if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
     return answer.json();
   }

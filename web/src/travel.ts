@@ -2,7 +2,7 @@
 
 import type { Cell, Document, Table } from "./data";
 import type { Host, Part } from "./host";
-import type { Cursor } from "./cursor";
+import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
 import { bytes, change, count, exactSeconds, seconds } from "./format";
 import { Icicle, asTable } from "./icicle";
@@ -17,11 +17,19 @@ interface At {
   index: number;
 }
 
+/** Where the first instants come from: the document keeps them, or a server was asked for them. */
+export type Origin = "kept" | "answer";
+
 export class Travel {
   readonly element: HTMLElement;
+  /** Instants of the document; none while a recording goes on. */
+  kept: Instants | null;
+  private lead = make("p", { class: "note" });
+  private tools = make("div", { class: "tools" });
+  private ways = make("select", { id: "way", "aria-label": "Group by" });
   private says = make("p", { class: "lead-in", id: "instant", "aria-live": "polite" });
   private asks = make("p", { class: "note" });
-  private way = 0;
+  private way = "";
   private now: At;
   /** What it is compared with. */
   private before: At | null = null;
@@ -31,29 +39,31 @@ export class Travel {
   private calls = make("details", {}, make("summary", {}, "The same as a table"));
   private compareButton = make("button", { type: "button", "aria-pressed": "false" }, "Compare from here");
   private blockTitle = make("h3", {}, "Blocks");
+  private gone: TableView;
+  private goneBox = make("div", { id: "gone", hidden: true }, make("h3", {}, "Blocks that were live at A and are not at B"));
   private asked = 0;
 
-  static async begin(host: Host, data: Document, part: Part, cursor: Cursor): Promise<Travel> {
-    return new Travel(host, data, await Instants.load(part), cursor);
-  }
-
-  private constructor(
+  constructor(
     private host: Host,
     private data: Document,
-    public kept: Instants,
+    first: Instants,
     private cursor: Cursor,
+    origin: Origin,
   ) {
-    const { moments } = kept.part;
-    this.now = { instants: kept, index: moments.peak ?? kept.highest(-Infinity, Infinity) };
+    this.kept = origin === "kept" ? first : null;
+    this.now = { instants: first, index: first.part.moments.peak ?? first.highest(-Infinity, Infinity) };
     const { root, sums } = this.added();
     this.icicle = new Icicle(root, false);
     this.holders = new TableView(data, this.heldTable(sums));
-    this.blocks = new TableView(data, this.blockTable());
+    this.blocks = new TableView(data, this.blockTable("now"));
+    this.gone = new TableView(data, this.blockTable("gone"));
+    this.goneBox.append(this.gone.element);
     this.element = section(
       "travel",
       "Time travel",
-      `Who held memory at an instant: at the peak, or wherever a timeline is clicked. ${moments.note}`,
-      this.tools(),
+      "",
+      this.lead,
+      this.tools,
       this.says,
       this.asks,
       this.icicle.element,
@@ -62,59 +72,90 @@ export class Travel {
       this.holders.element,
       this.blockTitle,
       this.blocks.element,
+      this.goneBox,
     );
     this.holders.element.id = "held";
     this.blocks.element.id = "live";
     // Twenty thousand rows are made only if somebody wants them.
     this.calls.addEventListener("toggle", () => this.fillCalls());
-    cursor.onPick((time, pick) => {
-      if (pick === "compare" && !this.before) this.before = this.now;
-      void this.go(time);
-    });
-    this.show();
-  }
-
-  /** More instants are kept now. */
-  async keep(host: Host, data: Document, part: Part): Promise<void> {
-    [this.host, this.data, this.kept] = [host, data, await Instants.load(part)];
-  }
-
-  private tools(): HTMLElement {
-    const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
-    const { peak } = this.kept.part.moments;
-    const jump = (index: number) => this.at({ instants: this.kept, index });
-    const near = (by: number) => {
-      const index = this.kept.index(this.time(this.now)) + by;
-      jump(Math.max(0, Math.min(this.kept.times.length - 1, index)));
-    };
-    const way = make("select", { id: "way", "aria-label": "Group by" });
-    this.kept.ways.forEach((name, at) => way.append(make("option", { value: at }, `by ${name}`)));
-    way.addEventListener("change", () => {
-      this.way = Number(way.value);
+    this.ways.addEventListener("change", () => {
+      this.way = this.ways.value;
       this.show();
     });
     this.compareButton.addEventListener("click", () => {
+      // What was asked for before that is not wanted any more.
+      this.asked++;
       this.before = this.before ? null : this.now;
       this.show();
     });
-    return make(
-      "div",
-      { class: "tools" },
-      peak === null ? null : button("At the peak", () => jump(peak)),
-      button("Highest in view", () => jump(this.kept.highest(this.cursor.view.from, this.cursor.view.to))),
-      button("Earlier", () => near(-1)),
-      button("Later", () => near(1)),
+    this.fillTools();
+    this.show();
+  }
+
+  /** There is more now, and perhaps more instants that are kept. What is looked at stays. */
+  async keep(host: Host, data: Document, part: Part | null): Promise<void> {
+    [this.host, this.data] = [host, data];
+    if (!part) return;
+    this.kept = await Instants.load(part);
+    this.fillTools();
+    this.introduce();
+  }
+
+  /** Somebody picked an instant. */
+  pick(time: number, pick: Pick): void {
+    if (pick === "compare" && !this.before) this.before = this.now;
+    void this.go(time);
+  }
+
+  /** The instants that answer for any time, if there are such; else the host does. */
+  private get whole(): Instants | null {
+    return this.kept && (this.kept.part.moments.exact || !this.host.moments) ? this.kept : null;
+  }
+
+  private fillTools(): void {
+    const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
+    const { kept } = this;
+    const near = (kept: Instants, by: number) => {
+      const index = kept.index(this.time(this.now)) + by;
+      this.jump(kept, Math.max(0, Math.min(kept.times.length - 1, index)));
+    };
+    const peak = kept?.part.moments.peak ?? null;
+    const tools = [
+      kept && peak !== null ? button("At the peak", () => this.jump(kept, peak)) : null,
+      button("Highest in view", () => this.highest()),
+      kept ? button("Earlier", () => near(kept, -1)) : null,
+      kept ? button("Later", () => near(kept, 1)) : null,
       this.compareButton,
       button("Compare begin and end of view", () => this.compareView()),
-      this.kept.ways.length > 1 ? way : null,
-    );
+      this.ways,
+    ];
+    this.tools.replaceChildren(...tools.filter((tool) => tool !== null));
+  }
+
+  private highest(): void {
+    const { whole, cursor } = this;
+    if (whole) this.jump(whole, whole.highest(cursor.view.from, cursor.view.to));
+    else void this.go(cursor.summit?.() ?? this.time(this.now));
   }
 
   private compareView(): void {
-    const { from, to } = this.cursor.view;
-    const index = (time: number) => this.kept.index(time);
-    this.before = { instants: this.kept, index: index(from) };
-    this.at({ instants: this.kept, index: index(to) });
+    const { whole } = this;
+    const from = Math.max(0, this.cursor.view.from);
+    const to = Math.min(this.data.span, this.cursor.view.to);
+    if (!whole) {
+      void this.ask([from, to]);
+      return;
+    }
+    this.before = { instants: whole, index: whole.index(from) };
+    this.at({ instants: whole, index: whole.index(to) });
+  }
+
+  /** Goes to an instant that is kept. */
+  private jump(kept: Instants, index: number): void {
+    const to = { instants: kept, index };
+    // What it is compared with may not be kept, and must not become another instant.
+    if (this.before && this.before.instants !== kept && kept !== this.whole) void this.ask([this.time(this.before), this.time(to)]);
+    else this.at(to);
   }
 
   private time({ instants, index }: At): number {
@@ -123,25 +164,31 @@ export class Travel {
 
   /** Goes to a time: exactly, if the host can tell, else to the nearest instant that is kept. */
   private async go(time: number): Promise<void> {
+    const { whole } = this;
+    if (whole) this.at({ instants: whole, index: whole.index(time) });
+    else await this.ask(this.before ? [this.time(this.before), time] : [time]);
+  }
+
+  /** Has the host tell of exactly these times: the last is looked at, one before it is what it is compared with. */
+  private async ask(times: number[]): Promise<void> {
     const asked = ++this.asked;
-    if (!this.host.moments || this.kept.part.moments.exact) {
-      this.at({ instants: this.kept, index: this.kept.index(time) });
-      return;
-    }
-    const times = this.before ? [this.time(this.before), time] : [time];
     this.says.textContent = "Looking …";
     try {
-      const instants = await Instants.load(await this.host.moments(times.map(Math.round)));
+      const part = await this.host.moments?.(times.map(Math.round));
+      const instants = part && (await Instants.load(part));
       // Somebody may have picked another instant meanwhile.
-      if (asked !== this.asked) return;
-      if (this.before) this.before = { instants, index: instants.index(this.time(this.before)) };
-      this.at({ instants, index: instants.index(time) });
+      if (asked !== this.asked || !instants) return;
+      const [first = 0, last = first] = times;
+      this.before = times.length > 1 ? { instants, index: instants.index(first) } : null;
+      this.now = { instants, index: instants.index(last) };
+      this.show();
     } catch (error) {
-      this.says.textContent = `The server does not answer: ${error instanceof Error ? error.message : String(error)}`;
+      if (asked === this.asked) this.says.textContent = failure(error);
     }
   }
 
   private at(now: At): void {
+    this.asked++;
     // Groups of different answers are not the same: both instants have to come from one.
     if (this.before && this.before.instants !== now.instants) {
       this.before = { instants: now.instants, index: now.instants.index(this.time(this.before)) };
@@ -153,17 +200,21 @@ export class Travel {
   private added(): { root: Node; sums: { now: Sums; before: Sums | null } } {
     const { instants, index } = this.now;
     const sums = { now: instants.held(index), before: this.before ? instants.held(this.before.index) : null };
-    return { root: instants.tree(this.way, sums.now, sums.before), sums };
+    return { root: instants.tree(Math.max(0, instants.ways.indexOf(this.way)), sums.now, sums.before), sums };
   }
 
   private show(): void {
     const { root, sums } = this.added();
     this.icicle.show(root, this.before !== null);
     this.holders.replace(this.heldTable(sums));
-    this.blocks.replace(this.blockTable());
+    this.blocks.replace(this.blockTable("now"));
+    this.gone.replace(this.blockTable("gone"));
+    this.goneBox.hidden = this.before === null;
     while (this.calls.childElementCount > 1) this.calls.lastElementChild?.remove();
     this.fillCalls(root);
     this.tell();
+    this.introduce();
+    this.offerWays();
     const letters = this.before ? ["A", "B"] : [""];
     const picked = (this.before ? [this.before, this.now] : [this.now]).map((at, place) => ({
       time: this.time(at),
@@ -174,6 +225,27 @@ export class Travel {
     this.compareButton.setAttribute("aria-pressed", String(this.before !== null));
   }
 
+  private introduce(): void {
+    const { kept, whole } = this;
+    const { instants } = this.now;
+    const where = kept ? "at the peak, or wherever a timeline is clicked" : "wherever a timeline is clicked";
+    const isAnswer = instants !== kept && !whole;
+    const note = isAnswer ? instants.part.moments.note : whole ? whole.part.moments.note : "Whatever instant is clicked, the server tells of exactly that.";
+    this.lead.textContent = `Who held memory at an instant: ${where}. ${note}`;
+  }
+
+  /** Answers of a server may know other ways to group than the document does. */
+  private offerWays(): void {
+    const { ways } = this.now.instants;
+    this.ways.hidden = ways.length < 2;
+    const names = ways.join();
+    if (this.ways.dataset.names !== names) {
+      this.ways.dataset.names = names;
+      this.ways.replaceChildren(...ways.map((name) => make("option", { value: name }, `by ${name}`)));
+    }
+    this.ways.value = ways.includes(this.way) ? this.way : (ways[0] ?? "");
+  }
+
   private fillCalls(root = this.added().root): void {
     if (this.calls.open && this.calls.childElementCount === 1) {
       this.calls.append(tableView(this.data, asTable(root, this.before !== null)));
@@ -182,7 +254,7 @@ export class Travel {
 
   private tell(): void {
     const { instants, index } = this.now;
-    const isPeak = instants === this.kept && index === this.kept.part.moments.peak;
+    const isPeak = instants === this.kept && index === instants.part.moments.peak;
     const when = (at: At) => seconds(this.time(at) / NS, this.data.span / NS);
     const size = (at: At) => {
       const blocks = at.instants.blocks[at.index] ?? 0;
@@ -193,7 +265,7 @@ export class Travel {
       const by = (instants.bytes[index] ?? 0) - (instants.bytes[this.before.index] ?? 0);
       this.says.textContent = `From A at ${when(this.before)}, ${size(this.before)}, to B at ${when(this.now)}${peak}, ${size(this.now)}: ${change(by)}.`;
     } else this.says.textContent = `At ${when(this.now)}${peak}: ${size(this.now)}.`;
-    const after = Math.max(0, this.time(this.now) - this.kept.part.moments.first);
+    const after = Math.max(0, this.time(this.now) - instants.part.moments.first);
     const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}${this.data.narrowed ? ` ${this.data.narrowed}` : ""}`;
     this.blockTitle.textContent = this.before ? "Blocks that are live at B and were not at A" : "Blocks";
     this.asks.replaceChildren(isPeak ? "" : "In the terminal: ", isPeak ? "" : make("code", {}, command));
@@ -234,9 +306,12 @@ export class Travel {
     return { id: "held", title: "Held by", note: "", columns: [name, ...figures], rows, details: [], omitted: 0, still: false };
   }
 
-  private blockTable(): Table {
+  /** Blocks that are live now and, if instants are compared, were not before; or those that are gone. */
+  private blockTable(which: "now" | "gone"): Table {
     const { instants, index } = this.now;
-    const live = instants.live(index, this.before?.index ?? null);
+    const before = this.before?.index ?? null;
+    const gone = before === null ? [] : instants.live(before, index);
+    const live = which === "gone" ? gone : instants.live(index, before);
     const blocks = live.map((row) => instants.block(row));
     const hasSites = blocks.some(({ site }) => site !== "(no stack)");
     const rows = blocks.map(({ bytes, address, time, thread, stream, site }): Cell[] => [
@@ -263,9 +338,14 @@ export class Travel {
           return block && frames.length > 0 ? [{ text: bytes(block.bytes), stack: frames }] : [];
         }
       : [];
-    const omitted = this.before ? 0 : all - rows.length;
-    return { id: "live", title: "Blocks", note: "", columns, rows, details, omitted, still: false };
+    const omitted = this.before || which === "gone" ? 0 : all - rows.length;
+    return { id: which === "gone" ? "gone" : "live", title: which === "gone" ? "Blocks that are gone" : "Blocks", note: "", columns, rows, details, omitted, still: false };
   }
+}
+
+/** What is said when a server has no answer. */
+export function failure(error: unknown): string {
+  return `The server does not answer: ${error instanceof Error ? error.message : String(error)}`;
 }
 
 /** A word for a shell. */

@@ -12,6 +12,7 @@ import { test as base, expect } from "@playwright/test";
 export { expect };
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+/** The command; what else tests need of the workspace is built beside it. */
 const program = resolve(process.env.FLOODMARK ?? join(root, "target/debug/floodmark"));
 /** The widths that every view is looked at in. */
 const SIZES = [
@@ -44,6 +45,11 @@ class Desk {
   /** Starts the program and leaves it running; whoever starts it ends it. */
   start(...args) {
     return spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
+  }
+
+  /** Starts a program that is built beside this one. */
+  startOther(name, ...args) {
+    return spawn(join(dirname(program), name), args, { stdio: ["ignore", "pipe", "pipe"] });
   }
 
   json(...args) {

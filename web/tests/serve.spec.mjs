@@ -2,7 +2,7 @@
 
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { test as base, expect } from "./reader.mjs";
+import { expect, rowsOf, test as base } from "./reader.mjs";
 
 /** Serves an input until the test ends. */
 const test = base.extend({
@@ -25,6 +25,31 @@ const test = base.extend({
       started.push(child);
       await once(child.stdout, "data");
       return { trace, child };
+    });
+    for (const child of started) child.kill("SIGKILL");
+  },
+});
+/** A trace of allocations that grows while its writer is read from, and stays live until the test ends. */
+const testWithWriter = test.extend({
+  write: async ({ desk }, use) => {
+    const started = [];
+    await use(async (name) => {
+      const trace = desk.path(`${name}.flood`);
+      // It says how far it is, and waits when nobody listens.
+      const child = desk.startOther("floodmark-writer", trace, "6", "1000000", "--ack");
+      started.push(child);
+      await once(child, "spawn");
+      let heard = 0;
+      const more = async () => {
+        const wanted = heard + 100;
+        while (heard < wanted) {
+          const chunk = child.stdout.read();
+          if (chunk) heard += chunk.toString().split("\n").length - 1;
+          else await once(child.stdout, "readable");
+        }
+      };
+      await more();
+      return { trace, more, child };
     });
     for (const child of started) child.kill("SIGKILL");
   },
@@ -142,8 +167,138 @@ test("any instant is what the command says of it", async ({ page, desk, serve })
   const answer = page.waitForResponse((answer) => answer.url().includes("/api/moment"));
   await over.click({ position: { x: Math.round(width * 0.37), y: 60 } });
   const at = Number(new URL((await answer).url()).searchParams.get("at"));
-  const mark = desk.json("watermark", input, "--at", `+${at}ns`);
-  await expect(page.locator("#instant")).toContainText(`in ${mark.blocks.length} block`);
+  await expect(page.locator("#instant")).not.toHaveText("Looking …");
+  await agrees(page, desk.json("watermark", input, "--at", `+${at}ns`));
+});
+
+/** Asserts that a page shows exactly the blocks that the command told of. */
+async function agrees(page, told) {
+  const shown = (await rowsOf(page.locator("#live"))).map(([bytes, address]) => `${address} ${bytes}`);
+  const wanted = told.blocks.map(({ address, bytes }) => `${address} ${bytes.toLocaleString("en-US")} bytes`);
+  expect(shown.sort()).toEqual(wanted.sort());
+  const held = await rowsOf(page.locator("#held"));
+  const sum = held.reduce((sum, [, bytes]) => sum + Number(bytes.replaceAll(",", "").replace(" bytes", "")), 0);
+  expect(sum, "bytes of all holders").toBe(told.reported_bytes);
+}
+
+/** What the command that the page names answers. */
+async function commanded(page, desk, trace) {
+  const command = await page.locator("#travel .note code").textContent();
+  return desk.json("watermark", trace, "--at", /--at (\S+)$/.exec(command)[1]);
+}
+
+testWithWriter("any instant of a trace that grows is what the command says of it", async ({ page, desk, serve, write }) => {
+  const { trace, more } = await write("allocations");
+  const { url } = await serve(trace);
+  await openAt(page, url);
+  await expect(page.locator("#serving")).toHaveText(/^live/);
+  await expect(page.locator("#travel")).toHaveCount(0);
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  const pick = (share, modifiers = []) => over.click({ position: { x: Math.round(width * share), y: 60 }, modifiers });
+  const instant = page.locator("#instant");
+  // Of two that are picked at once, the second is shown.
+  const asked = [];
+  page.on("request", (request) => request.url().includes("/api/moment") && asked.push(request));
+  await pick(0.2);
+  await pick(0.6);
+  await expect(instant).toHaveText(/^At /);
+  const latest = () => Number(new URL(asked.at(-1).url()).searchParams.get("at").split(",").at(-1));
+  const lead = page.locator("#travel > .note").first();
+  await expect(lead).toContainText("Exactly this instant;");
+  await expect(lead).not.toContainText("kept");
+  await expect(page.getByRole("link", { name: "Time travel" })).toHaveCount(1);
+  await agrees(page, desk.json("watermark", trace, "--at", `+${latest()}ns`));
+  await agrees(page, await commanded(page, desk, trace));
+  // Highest and compared as far as the view goes, though no instants are kept.
+  const settled = async (act) => {
+    const answer = page.waitForResponse((answer) => answer.url().includes("/api/moment"));
+    await act();
+    await (await answer).finished();
+    await expect(instant).not.toHaveText("Looking …");
+  };
+  await settled(() => page.getByRole("button", { name: "Highest in view" }).click());
+  const highest = await commanded(page, desk, trace);
+  expect(highest.reported_bytes).toBeGreaterThan(0);
+  await agrees(page, highest);
+  await expect(page.getByRole("button", { name: "At the peak" })).toHaveCount(0);
+  await settled(() => page.getByRole("button", { name: "Compare begin and end of view" }).click());
+  await expect(instant).toHaveText(/^From A at .*, to B at /);
+  const times = new URL(asked.at(-1).url()).searchParams.get("at").split(",").map(Number);
+  expect(times).toHaveLength(2);
+  expect(times[1]).toBeGreaterThan(times[0]);
+  await page.getByRole("button", { name: "Stop comparing" }).click();
+  // It stays when more comes.
+  const before = await instant.textContent();
+  const grown = page.waitForResponse((answer) => answer.url().includes("/api/document"));
+  await more();
+  await (await grown).finished();
+  await expect(instant).toHaveText(before);
+});
+
+testWithWriter("what was compared stays where it was when the recording has ended", async ({ page, desk, serve, write }) => {
+  const { trace, child } = await write("ends");
+  await openAt(page, (await serve(trace)).url);
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  await over.click({ position: { x: Math.round(width * 0.4), y: 60 } });
+  const instant = page.locator("#instant");
+  await expect(instant).toHaveText(/^At /);
+  const at = /--at (\S+)$/.exec(await page.locator("#travel .note code").textContent())[1];
+  const before = desk.json("watermark", trace, "--at", at);
+  child.kill("SIGKILL");
+  await expect(page.locator("#serving")).toHaveText("ended", { timeout: 20_000 });
+  const peak = page.getByRole("button", { name: "At the peak" });
+  await expect(peak).toHaveCount(1);
+  await page.getByRole("button", { name: "Compare from here" }).click();
+  await peak.click();
+  await expect(instant).toHaveText(/^From A at .*, to B at /);
+  const blocks = before.reported_blocks;
+  await expect(instant).toHaveText(new RegExp(`^From A at [^,]*, [^,]* in ${blocks} blocks?, to B`));
+});
+
+testWithWriter("a first pick without an answer says why", async ({ browser, serve, write }) => {
+  const { trace } = await write("unanswered");
+  const { url, server } = await serve(trace);
+  const page = await browser.newPage();
+  await openAt(page, url);
+  await expect(page.locator("#chart-0 .u-over")).toBeVisible();
+  server.kill("SIGKILL");
+  await once(server, "exit");
+  await page.locator("#chart-0 .u-over").click({ position: { x: 200, y: 60 } });
+  await expect(page.getByText(/^The server does not answer: /)).toBeVisible();
+  await page.close();
+});
+
+test("many pages of one server can be open", async ({ context, desk, serve }) => {
+  const { url } = await serve(desk.write("tabs.csv", many(300)));
+  const pages = [];
+  for (let at = 0; at < 8; at++) {
+    const page = await context.newPage();
+    pages.push(page);
+    await openAt(page, url);
+    await expect(page.locator("#serving")).toHaveText("ended");
+  }
+  for (const page of pages) await page.close();
+});
+
+test("a page that nobody sees takes no connection, and catches up", async ({ page, serve, record }) => {
+  const { trace } = await record("unseen", GROWS);
+  await openAt(page, (await serve(trace)).url);
+  await expect(page.locator("#serving")).toHaveText(/^live/);
+  const see = (hidden) =>
+    page.evaluate((hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+  const ended = page.waitForEvent("requestfailed", (request) => request.url().includes("/api/events"));
+  await see(true);
+  await ended;
+  const lead = await page.locator(".lead").textContent();
+  const opened = page.waitForRequest((request) => request.url().includes("/api/events"));
+  await see(false);
+  await opened;
+  await expect(page.locator(".lead")).not.toHaveText(lead);
 });
 
 test("without its token a page says how to get one", async ({ browser, desk, serve }) => {
@@ -162,6 +317,6 @@ test("a page says when its server is gone", async ({ browser, desk, serve }) => 
   await expect(page.locator("#serving")).toHaveText("ended");
   server.kill("SIGTERM");
   await once(server, "exit");
-  await expect(page.locator("#serving")).toHaveText("connection lost, trying again");
+  await expect(page.locator("#serving")).toHaveText("connection lost, trying again", { timeout: 20_000 });
   await page.close();
 });

@@ -6,21 +6,24 @@
 mod gate;
 mod growing;
 mod listen;
+mod peak;
 mod range;
 mod routes;
 mod token;
 mod worker;
 
-use std::future::{IntoFuture as _, poll_fn};
+use std::future::{Future as _, IntoFuture as _, poll_fn};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use floodmark_analyze::Narrow;
 use floodmark_convert::OpenProps;
 use floodmark_view::plain;
@@ -33,7 +36,7 @@ use self::gate::Gate;
 use self::listen::Bounded;
 use self::routes::App;
 use self::token::Token;
-use self::worker::Worker;
+use self::worker::{BROKEN, Started, Worker};
 use crate::error::hinted;
 use crate::printer::Printer;
 
@@ -71,7 +74,7 @@ pub(crate) fn serve(props: ServeProps, printer: &Printer) -> Result<()> {
     let host = machine_name();
     let url = url(local, host.as_deref(), &token);
     let source = input.display().to_string();
-    let (worker, asks) = Worker::start(input, narrow, open, printer)?;
+    let Started { thread: worker, asks, broken } = Worker::start(input, narrow, open, printer)?;
     let gate = Gate::new(token, local.ip(), host);
     let app = Arc::new(App::new(gate, asks));
     printer.data(&format!("{url}\n"))?;
@@ -86,12 +89,27 @@ pub(crate) fn serve(props: ServeProps, printer: &Printer) -> Result<()> {
     if browser == Browser::Open {
         open_browser(&url, printer);
     }
-    runtime.block_on(until_signal(listener, app))?;
+    let ended = runtime.block_on(until_signal(listener, app, broken))?;
     drop(worker);
-    Ok(())
+    match ended {
+        Ended::BySignal => Ok(()),
+        Ended::Broken => bail!(BROKEN),
+    }
 }
 
-async fn until_signal(listener: TcpListener, app: Arc<App>) -> Result<()> {
+/// Why serving has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    BySignal,
+    /// Nothing computes any more.
+    Broken,
+}
+
+async fn until_signal(
+    listener: TcpListener,
+    app: Arc<App>,
+    mut broken: oneshot::Receiver<()>,
+) -> Result<Ended> {
     let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let (end, ended) = oneshot::channel::<()>();
     let server = axum::serve(Bounded::new(listener), routes::router(Arc::clone(&app)));
@@ -99,15 +117,18 @@ async fn until_signal(listener: TcpListener, app: Arc<App>) -> Result<()> {
         let _ = ended.await;
     });
     let server = tokio::spawn(server.into_future());
-    poll_fn(|cx| {
-        let came = signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
-        if came { Poll::Ready(()) } else { Poll::Pending }
+    let why = poll_fn(|cx| {
+        if signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
+            return Poll::Ready(Ended::BySignal);
+        }
+        // All who could ask are here, so it does not end in any other way.
+        Pin::new(&mut broken).poll(cx).map(|_| Ended::Broken)
     })
     .await;
     app.close();
     let _ = end.send(());
     let _ = timeout(LAST_ANSWERS, server).await;
-    Ok(())
+    Ok(why)
 }
 
 fn cannot_bind(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
@@ -136,6 +157,8 @@ fn machine_name() -> Option<String> {
 fn open_browser(url: &str, printer: &Printer) {
     let mut command = Command::new("xdg-open");
     command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // It may become the browser, which Ctrl-C here is not meant for.
+    command.process_group(0);
     match command.spawn() {
         Ok(mut child) => {
             let wait = std::thread::Builder::new().name("floodmark-open".into());

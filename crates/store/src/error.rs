@@ -67,6 +67,12 @@ pub enum Error {
         /// The trace.
         path: PathBuf,
     },
+    /// Something else is where a trace, or another file, was.
+    #[error("{path}: this trace was replaced by another recording")]
+    Replaced {
+        /// The trace.
+        path: PathBuf,
+    },
     /// Another process is sealing the trace.
     #[error("{path} is being sealed by another process")]
     Locked {
@@ -105,6 +111,7 @@ impl Error {
             }
             Self::Unrecognized { .. } => Some("'floodmark import --help' lists the formats".into()),
             Self::Exists { .. } => Some("choose another name or add --force".into()),
+            Self::Replaced { .. } => Some("start again".into()),
             Self::Locked { .. } => Some("wait until the recording has ended".into()),
             Self::Internal(_) => None,
         }

@@ -22,6 +22,7 @@ pub mod columns;
 mod dir;
 pub mod error;
 pub mod follow;
+pub mod identity;
 pub mod looks;
 pub mod manifest;
 mod merge;
@@ -41,6 +42,7 @@ pub mod trace;
 
 pub use error::{Error, Result};
 pub use follow::{Follow, Step};
+pub use identity::Identity;
 pub use looks::Looks;
 pub use manifest::{Manifest, Run};
 pub use rows::Row;

@@ -14,6 +14,7 @@ use floodmark_event::EventBatch;
 use floodmark_event::clock::Anchor;
 
 use crate::error::Result;
+use crate::identity::Identity;
 use crate::rows::Row;
 use crate::scan::ScanProps;
 use crate::scan::batch::Batch;
@@ -39,6 +40,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Looks {
     path: PathBuf,
+    identity: Identity,
     props: ScanProps,
     settle_ns: i64,
     /// The latest look went up to here.
@@ -55,9 +57,17 @@ impl Looks {
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn open(path: &Path, props: ScanProps) -> Result<Self> {
+        let identity = Identity::of(path)?;
         Trace::open(path)?;
         let settle_ns = SETTLE.as_nanos() as i64;
-        Ok(Self { path: path.to_owned(), props, settle_ns, seen_to_ns: None, state: State::Growing })
+        Ok(Self {
+            path: path.to_owned(),
+            identity,
+            props,
+            settle_ns,
+            seen_to_ns: None,
+            state: State::Growing,
+        })
     }
 
     /// Has rows held back for so long after their time, instead of a tenth of a second. A sampler whose
@@ -72,12 +82,15 @@ impl Looks {
     /// What the look before had to offer must have been read.
     ///
     /// # Errors
-    /// What is wrong with the trace's files.
+    /// Another recording has replaced the trace, or what is wrong with its files.
     pub fn again(&mut self) -> Result<Option<(Trace, ScanProps)>> {
         if self.is_last() {
             return Ok(None);
         }
+        // Before, because it says more than what opening half a trace would; and after, to be sure.
+        self.identity.check()?;
         let trace = Trace::open(&self.path)?;
+        self.identity.check()?;
         let to_ns = if trace.is_live() {
             Anchor::now().utc_ns.saturating_sub(self.settle_ns)
         } else {

@@ -10,9 +10,10 @@ use floodmark_event::EventBatch;
 use floodmark_store::{ScanProps, Step, Trace};
 use floodmark_view::Page;
 
+use super::peak::PeakKept;
 use crate::pass::losses;
 use crate::reporting::{self, EventFolds, RowFolds};
-use crate::run_memory::{self, PROCESSES};
+use crate::run_memory::PROCESSES;
 
 /// How long to read before others get their turn.
 const TURN: Duration = Duration::from_millis(200);
@@ -38,6 +39,9 @@ pub(super) struct Growing {
     rows: RowFolds,
     batch: EventBatch,
     seen: Vec<Seen>,
+    peak: PeakKept,
+    /// What is known of the run.
+    about: Vec<(String, String)>,
 }
 
 impl Growing {
@@ -51,6 +55,8 @@ impl Growing {
             rows: RowFolds::of_growing(),
             batch: EventBatch::new(),
             seen: Vec::new(),
+            peak: PeakKept::default(),
+            about: Vec::new(),
         })
     }
 
@@ -64,7 +70,10 @@ impl Growing {
                 Step::Waiting if came == Came::Nothing => return Ok(came),
                 Step::Waiting => return Ok(Came::All),
                 Step::Events => {
-                    self.events.update(&self.batch);
+                    if !self.events.is_past_window() {
+                        self.events.update(&self.batch);
+                    }
+                    self.peak.update(&self.seen);
                     self.rows.update(&self.seen, self.following.tables());
                     came = Came::Some;
                 }
@@ -76,6 +85,18 @@ impl Growing {
     /// The page so far.
     pub(super) fn page(&mut self) -> Result<Page> {
         let trace = Trace::open(&self.path)?;
+        let mut known = Page::default();
+        reporting::about(&mut known, &trace);
+        self.about = known.about;
+        let mut page = self.last();
+        if let Some(samples) = &mut page.samples {
+            samples.memory.peak_stack = self.peak.find(&trace, self.rows.run(), &samples.memory)?;
+        }
+        Ok(page)
+    }
+
+    /// The page as far as it can be told without the trace, which may be gone.
+    pub(super) fn last(&mut self) -> Page {
         let mut page = Page { source: self.path.display().to_string(), ..Page::default() };
         if !self.events.is_empty() {
             let mut events = self.events.finish(self.following.tables());
@@ -84,13 +105,12 @@ impl Growing {
             page.events = Some(events);
         }
         if !self.rows.is_empty() {
-            let fold = self.rows.run();
-            let mut memory = fold.finish(Some(PROCESSES));
-            memory.peak_stack = run_memory::peak_stack(&trace, fold)?;
+            let mut memory = self.rows.run().finish(Some(PROCESSES));
+            memory.peak_stack = self.peak.last();
             page.samples = Some(self.rows.finish(memory));
         }
         reporting::add_losses(&mut page, losses(&self.following.losses()));
-        reporting::about(&mut page, &trace);
-        Ok(page)
+        page.about.clone_from(&self.about);
+        page
     }
 }

@@ -59,7 +59,8 @@ enum Doing {
     /// Waiting for a request, or for the rest of an answer to be taken.
     Waiting,
     /// The head of a request is coming in: how many bytes of it, and how many of its end, are there.
-    Head { bytes: usize, end: usize },
+    /// Empty lines may come before it; they take its time and room, but are not its end.
+    Head { bytes: usize, end: usize, has_begun: bool },
     /// An answer is being made.
     Working,
 }
@@ -67,23 +68,28 @@ enum Doing {
 impl Doing {
     /// What it does after these bytes came in; none if a head is too long.
     fn read(self, bytes: &[u8]) -> Option<Self> {
-        let (mut count, mut end) = match self {
+        let (mut count, mut end, mut has_begun) = match self {
             Self::Working => return Some(Self::Working),
-            Self::Waiting => (0, 0),
-            Self::Head { bytes, end } => (bytes, end),
+            Self::Waiting if bytes.is_empty() => return Some(Self::Waiting),
+            Self::Waiting => (0, 0, false),
+            Self::Head { bytes, end, has_begun } => (bytes, end, has_begun),
         };
         for byte in bytes {
             count += 1;
+            has_begun |= !matches!(byte, b'\r' | b'\n');
+            if !has_begun {
+                continue;
+            }
             end = match (byte, end) {
                 (b'\r', 0 | 2) | (b'\n', 1 | 3) => end + 1,
                 (b'\r', _) => 1,
                 _ => 0,
             };
             if end == 4 {
-                return Some(Self::Working);
+                return (count <= HEAD_BYTES).then_some(Self::Working);
             }
         }
-        (count <= HEAD_BYTES).then_some(Self::Head { bytes: count, end })
+        (count <= HEAD_BYTES).then_some(Self::Head { bytes: count, end, has_begun })
     }
 }
 
@@ -197,7 +203,22 @@ mod tests {
             assert_ne!(part, Doing::Working, "{at}");
             assert_eq!(part.read(&head[at..]), Some(Doing::Working), "{at}");
         }
-        assert_eq!(Doing::Waiting.read(b"a\r\r\n\n\r\n\r"), Some(Doing::Head { bytes: 8, end: 3 }));
+        let unfinished = Doing::Head { bytes: 8, end: 3, has_begun: true };
+        assert_eq!(Doing::Waiting.read(b"a\r\r\n\n\r\n\r"), Some(unfinished));
+    }
+
+    #[test]
+    fn empty_lines_before_a_head_are_not_its_end_and_take_its_room() {
+        let empty = Doing::Waiting.read(b"\r\n\r\n").unwrap();
+        assert_eq!(empty, Doing::Head { bytes: 4, end: 0, has_begun: false });
+        assert_eq!(empty.read(b"GET / HTTP/1.1\r\n\r\n"), Some(Doing::Working));
+        let mut doing = Some(Doing::Waiting);
+        for _ in 0..HEAD_BYTES / 4 {
+            doing = doing.and_then(|doing| doing.read(b"\r\n\r\n"));
+        }
+        assert_eq!(doing, Some(Doing::Head { bytes: HEAD_BYTES, end: 0, has_begun: false }));
+        assert_eq!(doing.and_then(|doing| doing.read(b"\r")), None);
+        assert_eq!(doing.and_then(|doing| doing.read(b"a\r\n\r\n")), None);
     }
 
     #[test]

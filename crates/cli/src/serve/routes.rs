@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::gate::{Gate, query};
 use super::range::RangeQuery;
-use super::worker::{Answer, Ask, Asks, Progress, Unanswered};
+use super::worker::{Answer, Ask, Asks, BROKEN, Progress, Unanswered};
 
 /// Pages that can be told of news at once.
 const STREAMS: usize = 24;
@@ -113,7 +113,7 @@ impl App {
     async fn ask(&self, ask: Ask) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.asks.send(ask, reply)?;
-        answer.await.unwrap_or(Err(Unanswered::Busy))
+        answer.await.unwrap_or(Err(Unanswered::Broken))
     }
 }
 
@@ -153,6 +153,13 @@ fn fail(unanswered: Unanswered) -> Response {
         Unanswered::Busy => {
             refuse(StatusCode::SERVICE_UNAVAILABLE, "Too much was asked for at once; ask again.")
         }
+        Unanswered::Broken => refuse(StatusCode::INTERNAL_SERVER_ERROR, BROKEN),
+        Unanswered::Changed(why) => text(StatusCode::CONFLICT, why),
+        Unanswered::NoEvents => text(
+            StatusCode::NOT_FOUND,
+            "No allocations were recorded here, so nobody knows which were live; \
+             'floodmark run --help' says how to record them.",
+        ),
         Unanswered::Failed(why) => text(StatusCode::INTERNAL_SERVER_ERROR, &why),
     }
 }
@@ -197,11 +204,13 @@ async fn tell(
 ) {
     let mut news = Event::default().event("state").data(progress.borrow_and_update().json());
     loop {
-        if sender.send(news).await.is_err() {
+        // Once nothing will change, a stream would only take a connection from other pages.
+        if sender.send(news).await.is_err() || !progress.borrow().is_live() {
             return;
         }
         let changed = timeout(QUIET, progress.changed()).await;
-        if *closed.borrow() {
+        let is_closed = *closed.borrow();
+        if is_closed && !progress.borrow().is_failed() {
             return;
         }
         news = match changed {

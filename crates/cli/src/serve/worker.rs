@@ -3,9 +3,10 @@
 //! Pages and documents are made once for everybody who waits for them. Of close looks (ranges, instants)
 //! the newest comes first, and one that nobody waits for any more is given up.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -14,20 +15,26 @@ use floodmark_analyze::{Narrow, Usage};
 use floodmark_convert::{Following, OpenProps};
 use floodmark_event::Kind;
 use floodmark_event::clock::Anchor;
-use floodmark_store::{Trace, is_trace};
+use floodmark_store::{Error, Identity, Trace, is_trace};
 use floodmark_view::html::{Instants, Range};
 use floodmark_view::{Hosting, Page};
 use tokio::sync::{oneshot, watch};
 
 use super::growing::{Came, Growing};
 use super::range::{self, RangeQuery};
-use crate::error::causes;
+use crate::error::{causes, hint};
 use crate::printer::Printer;
 use crate::progress::Bar;
 use crate::reporting;
 
 /// Questions that wait; more are turned away.
 const WAITING: usize = 32;
+/// What is said when the thread that computes has ended.
+pub(super) const BROKEN: &str = "a part of 'serve' failed, which is a bug in Floodmark";
+const REPLACED: &str = "the trace was replaced by another recording since 'floodmark serve' was started; \
+                        start it again";
+const CHANGED: &str = "the file has changed since 'floodmark serve' was started; start it again";
+
 /// News come no more often than this.
 const NEWS: Duration = Duration::from_secs(1);
 
@@ -52,6 +59,12 @@ pub(super) type Answer = std::result::Result<Bytes, Unanswered>;
 pub(super) enum Unanswered {
     /// Too many wait already.
     Busy,
+    /// Nobody computes any more.
+    Broken,
+    /// The input is not what it was.
+    Changed(&'static str),
+    /// There are no events.
+    NoEvents,
     /// It went wrong.
     Failed(String),
 }
@@ -80,6 +93,16 @@ enum State {
 }
 
 impl Progress {
+    /// Whether more may come.
+    pub(super) fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
+    /// Whether nothing more will come, and not because the recording has ended.
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+
     /// The same for the page.
     pub(super) fn json(&self) -> String {
         let (state, why) = match &self.state {
@@ -108,7 +131,10 @@ impl Asks {
         ask: Ask,
         reply: oneshot::Sender<Answer>,
     ) -> std::result::Result<(), Unanswered> {
-        self.questions.try_send(Question { ask, reply }).map_err(|_| Unanswered::Busy)
+        self.questions.try_send(Question { ask, reply }).map_err(|error| match error {
+            TrySendError::Full(_) => Unanswered::Busy,
+            TrySendError::Disconnected(_) => Unanswered::Broken,
+        })
     }
 
     /// Tells how far the input has come.
@@ -127,6 +153,25 @@ impl Asks {
     }
 }
 
+/// The thread that computes, and how to reach it.
+pub(super) struct Started {
+    pub(super) thread: std::thread::JoinHandle<()>,
+    pub(super) asks: Asks,
+    /// Tells that it has ended while it should not.
+    pub(super) broken: oneshot::Receiver<()>,
+}
+
+/// Runs what computes. A bug in it must not leave a server behind that answers nothing.
+fn guarded(progress: &watch::Sender<Progress>, tell_broken: oneshot::Sender<()>, run: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        progress.send_modify(|progress| {
+            progress.state = State::Failed(BROKEN.to_owned());
+            progress.version += 1;
+        });
+        let _ = tell_broken.send(());
+    }
+}
+
 /// What there is to show.
 enum Content {
     /// All there will ever be.
@@ -137,6 +182,7 @@ enum Content {
 /// The thread's own state.
 pub(super) struct Worker {
     input: PathBuf,
+    identity: Identity,
     narrow: Narrow,
     open: OpenProps,
     content: Content,
@@ -169,7 +215,8 @@ impl Worker {
         narrow: Narrow,
         open: OpenProps,
         printer: &Printer,
-    ) -> Result<(std::thread::JoinHandle<()>, Asks)> {
+    ) -> Result<Started> {
+        let identity = Identity::of(&input)?;
         let is_live = is_trace(&input) && Trace::open(&input)?.is_live();
         let content = if is_live {
             let mut growing = Growing::open(&input, &narrow)?;
@@ -187,6 +234,7 @@ impl Worker {
         let asks = Asks { questions: sender, progress: Arc::clone(&progress), policy };
         let mut worker = Self {
             input,
+            identity,
             narrow,
             open,
             content,
@@ -198,8 +246,11 @@ impl Worker {
             shown: None,
         };
         let thread = std::thread::Builder::new().name("floodmark-serve".into());
-        let thread = thread.spawn(move || worker.run()).context("starting a server")?;
-        Ok((thread, asks))
+        let (tell_broken, broken) = oneshot::channel();
+        let progress = Arc::clone(&asks.progress);
+        let run = move || guarded(&progress, tell_broken, || worker.run());
+        let thread = thread.spawn(run).context("starting a server")?;
+        Ok(Started { thread, asks, broken })
     }
 
     fn run(&mut self) {
@@ -250,16 +301,34 @@ impl Worker {
             let wanted = || !reply.is_closed();
             let found = match ask {
                 _ if reply.is_closed() => continue,
-                Ask::Range(query) => self.range(query, &wanted),
-                Ask::Moments(times) => self.moments(&times, &wanted),
+                Ask::Range(query) => self.on_same(|worker| worker.range(query, &wanted)),
+                Ask::Moments(times) => self.on_same(|worker| worker.moments(&times, &wanted)),
                 Ask::Page | Ask::Document => continue,
             };
             match found {
                 Ok(Some(json)) => drop(reply.send(Ok(json))),
                 Ok(None) => continue,
-                Err(error) => drop(reply.send(Err(failed(&error)))),
+                Err(error) => drop(reply.send(Err(self.unanswered(&error)))),
             }
             return;
+        }
+    }
+
+    /// Reads the input, which has to be what the page shows.
+    fn on_same<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.identity.check()?;
+        let found = read(self);
+        self.identity.check()?;
+        found
+    }
+
+    fn unanswered(&self, error: &anyhow::Error) -> Unanswered {
+        match (error.downcast_ref::<Error>(), &self.content) {
+            _ if error.is::<NoEvents>() => Unanswered::NoEvents,
+            (Some(Error::Replaced { .. }), Content::Growing(_)) => Unanswered::Changed(REPLACED),
+            (Some(Error::Replaced { .. }), _) if self.input.is_dir() => Unanswered::Changed(REPLACED),
+            (Some(Error::Replaced { .. }), _) => Unanswered::Changed(CHANGED),
+            _ => failed(error),
         }
     }
 
@@ -280,7 +349,7 @@ impl Worker {
     fn moments(&mut self, times: &[i64], wanted: range::StillWanted<'_>) -> Result<Option<Bytes>> {
         let shown = self.shown()?;
         let origin_ns = shown.origin_ns;
-        let tally = shown.tally.context("there are samples here and no events")?;
+        let tally = shown.tally.ok_or(NoEvents)?;
         let times = times.iter().map(|time| origin_ns.saturating_add(*time)).collect();
         let found = range::moments(&self.input, &self.narrow, &self.open, (tally, times), wanted)?;
         Ok(found.map(|moments| Instants { origin_ns, moments }.json().into()))
@@ -340,7 +409,10 @@ impl Worker {
             }
             // Once all is known a report may say more, of leaks for one; and what came too late is in it.
             Ok(Came::End) => {
-                match reporting::page(&self.input, &self.narrow, &self.open, &Printer::silent()) {
+                let read = |worker: &mut Self| {
+                    reporting::page(&worker.input, &worker.narrow, &worker.open, &Printer::silent())
+                };
+                match self.on_same(read) {
                     Ok(page) => {
                         self.content = Content::Complete(Box::new(page));
                         State::Ended
@@ -361,14 +433,13 @@ impl Worker {
         self.tell();
     }
 
-    /// What was read stays as it is.
+    /// What was read stays as it is, whatever became of the trace.
     fn give_up(&mut self, error: &anyhow::Error) -> State {
-        let page = match &mut self.content {
-            Content::Growing(growing) => growing.page().unwrap_or_default(),
-            Content::Complete(page) => page.as_ref().clone(),
-        };
-        self.content = Content::Complete(Box::new(page));
-        State::Failed(causes(error).join(": "))
+        if let Content::Growing(growing) = &mut self.content {
+            self.content = Content::Complete(Box::new(growing.last()));
+        }
+        let remedy = hint(error).unwrap_or_else(|| "start 'floodmark serve' again".into());
+        State::Failed(format!("{}; {remedy}", causes(error).join(": ")))
     }
 
     /// Tells of news, but not all the time.
@@ -381,6 +452,11 @@ impl Worker {
     }
 }
 
+/// Somebody asked for blocks where none were recorded.
+#[derive(Debug, thiserror::Error)]
+#[error("no allocations were recorded")]
+struct NoEvents;
+
 /// The sum that figures cover: of the kinds that were chosen, or else of one.
 fn tally(narrow: &Narrow, usage: &Usage) -> u8 {
     let kind = usage.kinds.first().copied().unwrap_or(Kind::Device);
@@ -389,4 +465,28 @@ fn tally(narrow: &Narrow, usage: &Usage) -> u8 {
 
 fn failed(error: &anyhow::Error) -> Unanswered {
     Unanswered::Failed(causes(error).join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_in_what_computes_is_told_and_not_taken_for_much_work() {
+        let state = Progress { version: 1, state: State::Live, origin_ns: None };
+        let progress = Arc::new(watch::Sender::new(state));
+        let (tell_broken, mut broken) = oneshot::channel();
+        let (questions, receiver) = sync_channel(1);
+        let asks = Asks { questions, progress: Arc::clone(&progress), policy: String::new() };
+        let ask = || asks.send(Ask::Page, oneshot::channel().0);
+        assert_eq!(ask(), Ok(()));
+        assert_eq!(ask(), Err(Unanswered::Busy));
+        guarded(&progress, tell_broken, move || {
+            drop(receiver);
+            panic!("a bug");
+        });
+        assert_eq!(broken.try_recv(), Ok(()));
+        assert!(progress.borrow().is_failed() && progress.borrow().json().contains(BROKEN));
+        assert_eq!(ask(), Err(Unanswered::Broken));
+    }
 }

@@ -251,8 +251,22 @@ fn who_is_slow_to_ask_loses_the_connection_and_too_many_have_to_wait() {
     let test = CliTest::new();
     let server = Server::start(&test, &["golden.csv"]);
     let mut slow: Vec<TcpStream> = (0..64).map(|_| server.connect()).collect();
-    for stream in &mut slow {
-        stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    let answered = format!("HEAD /?token={} HTTP/1.1\r\nHost: {}\r\n\r\n", server.token, server.host);
+    for (at, stream) in slow.iter_mut().enumerate() {
+        match at % 3 {
+            0 => stream.write_all(b"GET / HTTP/1.1\r\n").unwrap(),
+            1 => stream.write_all(b"\r\n\r\n").unwrap(),
+            _ => {
+                stream.write_all(answered.as_bytes()).unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    head.push(byte[0]);
+                }
+                stream.write_all(b"\r\n\r\n").unwrap();
+            }
+        }
     }
     // All places are taken by those who do not get on, until the server has had enough of them.
     assert_eq!(server.get("/api/document").status, 200);
@@ -297,13 +311,110 @@ fn any_instant_is_what_watermark_says_of_it() {
     for at in [0, span / 3, span / 2 + 1, span] {
         let sent = server.get(&format!("/api/moment?at={at}")).json();
         let mark = test.run(&["watermark", "golden.csv", "--json", "--at", &format!("+{at}ns")]).json();
-        let blocks = mark["blocks"].as_array().unwrap().len() as u64;
-        assert_eq!(sent["moments"]["listed"]["bytes"]["length"], blocks, "{at}");
-        assert_eq!(sent["moments"]["times"]["length"], 1);
+        let mut told: Vec<(u64, u64)> = mark["blocks"].as_array().unwrap().iter().map(told_block).collect();
+        let listed = |name: &str| column(&sent, &sent["moments"]["listed"][name]);
+        let (high, low) = (listed("high"), listed("low"));
+        let addresses = high.iter().zip(&low).map(|(high, low)| high << 32 | low);
+        let mut shown: Vec<(u64, u64)> = addresses.zip(listed("bytes")).collect();
+        told.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(shown, told, "{at}");
+        assert_eq!(column(&sent, &sent["moments"]["times"]), [at as u64]);
+        assert_eq!(column(&sent, &sent["moments"]["bytes"]), [mark["reported_bytes"].as_u64().unwrap()]);
+        assert_eq!(column(&sent, &sent["moments"]["blocks"]), [mark["reported_blocks"].as_u64().unwrap()]);
     }
     for at in ["", "?at=x", "?at=1,,2", &format!("?at={}", "1,".repeat(20) + "1")] {
         assert_eq!(server.get(&format!("/api/moment{at}")).status, 400, "{at}");
     }
+}
+
+/// Address and bytes of a block that `watermark` tells of.
+fn told_block(block: &Value) -> (u64, u64) {
+    let address = block["address"].as_str().unwrap().trim_start_matches("0x");
+    (u64::from_str_radix(address, 16).unwrap(), block["bytes"].as_u64().unwrap())
+}
+
+/// The numbers of a column of an answer: differences as zigzag varints, deflated, in base64.
+fn column(sent: &Value, column: &Value) -> Vec<u64> {
+    let text = sent["columns"][column["column"].as_u64().unwrap() as usize].as_str().unwrap();
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let (mut deflated, mut bits, mut count) = (Vec::new(), 0u32, 0);
+    for byte in text.bytes().take_while(|byte| *byte != b'=') {
+        (bits, count) = (bits << 6 | u32::from(digit(byte)), count + 6);
+        if count >= 8 {
+            count -= 8;
+            deflated.push((bits >> count) as u8);
+        }
+    }
+    let mut bytes = Vec::new();
+    flate2::read::ZlibDecoder::new(deflated.as_slice()).read_to_end(&mut bytes).unwrap();
+    let (mut numbers, mut value, mut zigzag, mut shift) = (Vec::new(), 0i64, 0u64, 0);
+    for byte in bytes {
+        zigzag |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            value += (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+            numbers.push(value as u64);
+            (zigzag, shift) = (0, 0);
+        }
+    }
+    assert_eq!(numbers.len() as u64, column["length"].as_u64().unwrap());
+    numbers
+}
+
+#[test]
+fn a_file_that_has_changed_is_not_mixed_with_what_is_shown() {
+    let test = CliTest::new();
+    test.write("log.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000000,allocate,0x10,8,0x0\n");
+    let server = Server::start(&test, &["log.csv"]);
+    let asked = ["/api/range?from=0&to=1", "/api/moment?at=0"];
+    for target in asked {
+        assert_eq!(server.get(target).status, 200, "{target}");
+    }
+    test.write(
+        "log.csv",
+        "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000000,allocate,0x20,9,0x0\n\n",
+    );
+    for target in asked {
+        let answer = server.get(target);
+        assert_eq!(answer.status, 409, "{target}: {}", answer.body);
+        assert!(answer.body.contains("has changed since 'floodmark serve' was started; start it again"));
+    }
+    assert_eq!(server.get("/api/document").json()["document"]["charts"][0]["peak"]["bytes"], 8);
+}
+
+#[test]
+fn a_trace_that_is_replaced_while_it_grows_stays_as_it_was_and_says_so() {
+    let test = CliTest::new();
+    let recorder = Recorder::start(RecordProps::new(test.path("first.flood"))).unwrap();
+    let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
+    tail::alloc(1 << 12, 100, &place, StackId(0));
+    test.run(&["run", "-q", "-o", "second.flood", "--", "true"]);
+    // A link changes at once, without a moment when there is nothing.
+    std::os::unix::fs::symlink(test.path("first.flood"), test.path("link.flood")).unwrap();
+    std::os::unix::fs::symlink(test.path("second.flood"), test.path("next.flood")).unwrap();
+    let server = Server::start(&test, &["link.flood"]);
+    let mut news = listen(&server);
+    let first = wait_for(&mut news, |state| state["state"] == "live");
+    tail::alloc(2 << 12, 5000, &place, StackId(0));
+    wait_for(&mut news, |state| state["version"].as_u64() > first["version"].as_u64());
+    std::fs::rename(test.path("next.flood"), test.path("link.flood")).unwrap();
+    let failed = wait_for(&mut news, |state| state["state"] == "failed");
+    let why = failed["why"].as_str().unwrap();
+    assert!(why.contains("this trace was replaced by another recording; start again"), "{why}");
+    let sent = server.get("/api/document").json();
+    assert_eq!(sent["document"]["charts"][0]["peak"]["bytes"], 5100, "what was read stays");
+    for target in ["/api/range?from=0&to=1", "/api/moment?at=0"] {
+        let answer = server.get(target);
+        assert!(answer.status == 409 && answer.body.contains("replaced by another recording"), "{target}");
+    }
+    recorder.stop();
 }
 
 #[test]
@@ -321,6 +432,8 @@ fn a_recorded_run_can_be_looked_at_closely_too() {
         series.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&range["charts"]), names(&sent["document"]["charts"]));
+    let none = server.get("/api/moment?at=0");
+    assert!(none.status == 404 && none.body.contains("how to record them"), "{}", none.body);
 }
 
 #[test]

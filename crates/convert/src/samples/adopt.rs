@@ -3,10 +3,10 @@
 //! Every source numbers its strings, frames and stacks itself. Whoever brings sources together, or reads
 //! a table of a trace that keeps its own registry, translates.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use floodmark_event::tables::Frame;
-use floodmark_event::{Column, EventBatch, StackId, StringId, Tables};
+use floodmark_event::tables::{Frame, Thread};
+use floodmark_event::{Column, EventBatch, ProcessId, StackId, StringId, Tables};
 
 use super::Seen;
 
@@ -26,10 +26,12 @@ impl Adopted {
             }
         }
         to.processes.sort_by_key(|process| process.id);
-        for thread in &from.threads {
-            if !to.threads.contains(thread) {
-                to.threads.push(thread.clone());
-            }
+        // Looks come every tenth of a second and hardly ever know more.
+        if from.threads != to.threads {
+            let known: HashSet<_> = to.threads.iter().map(key).collect();
+            let is_new = |thread: &&Thread| !known.contains(&key(thread));
+            let new: Vec<Thread> = from.threads.iter().filter(is_new).cloned().collect();
+            to.threads.extend(new);
         }
         for (id, subject) in &from.subjects {
             if to.subjects.get(id) != Some(subject) {
@@ -102,6 +104,10 @@ impl Adopted {
     }
 }
 
+fn key(thread: &Thread) -> (ProcessId, u64, &str) {
+    (thread.process, thread.thread, &thread.name)
+}
+
 fn string(id: StringId, from: &Tables, to: &mut Tables) -> StringId {
     to.intern(from.string(id))
 }
@@ -109,6 +115,21 @@ fn string(id: StringId, from: &Tables, to: &mut Tables) -> StringId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_added_once_in_their_order() {
+        let thread = |thread| Thread { process: ProcessId(1), thread, name: format!("worker {thread}") };
+        let tables = |threads: &[u64]| {
+            let mut tables = Tables::default();
+            tables.threads.extend(threads.iter().copied().map(thread));
+            tables
+        };
+        let mut to = tables(&[1, 2]);
+        for from in [tables(&[2, 3]), tables(&[1, 2, 3]), tables(&[4, 1])] {
+            Adopted::names(&from, &mut to);
+        }
+        assert_eq!(to.threads, tables(&[1, 2, 3, 4]).threads);
+    }
 
     #[test]
     fn a_stack_reads_the_same_wherever_it_is_brought() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use floodmark_event::clock::monotonic_ns;
 use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
 use floodmark_event::{EventBatch, Metric, SampleRow, StackId, SubjectId};
-use floodmark_store::{Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace};
+use floodmark_store::{Error, Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace};
 
 use crate::traces::{Folder, recording};
 
@@ -102,4 +102,31 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
     let expected: Vec<(u64, u64)> =
         (0..40).flat_map(|sweep| (1..=50).map(move |subject| (sweep, subject))).collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
+    let _turn = recording();
+    let folder = Folder::new("follow-replaced");
+    let path = folder.join("a.flood");
+    let record = |address| {
+        let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+        tail::alloc(address, 1, &Place::default(), StackId(0));
+        recorder
+    };
+    let first = record(1);
+    let mut follow = Follow::open(&path, ScanProps::default()).expect("follows");
+    let mut batch = EventBatch::new();
+    while follow.next(&mut batch).expect("reads") != Step::Events {
+        std::thread::sleep(Follow::PAUSE);
+    }
+    while follow.next(&mut batch).expect("reads") != Step::Waiting {}
+    first.stop();
+    // The number of the directory is free for the next one unless the follower holds on to it.
+    std::fs::remove_dir_all(&path).expect("removes");
+    let second = record(2);
+    let error = follow.next(&mut batch).expect_err("it is another trace");
+    assert!(matches!(error, Error::Replaced { .. }), "{error}");
+    assert!(error.to_string().contains("replaced by another recording"), "{error}");
+    second.stop();
 }

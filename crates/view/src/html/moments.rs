@@ -58,16 +58,28 @@ fn note(moments: &Moments) -> String {
     let mut note = if moments.exact {
         "Every change of live bytes is here, so any instant is exact.".to_owned()
     } else {
+        let are = if moments.moments.len() == 1 { "is" } else { "are" };
         format!(
-            "{instants} are kept here, where memory was highest and lowest; each is exact. \
+            "{instants} {are} kept here, where memory was highest and lowest; each is exact. \
              'floodmark serve' and 'floodmark watermark --at' show any other."
         )
     };
+    add_limit(&mut note, moments);
+    note
+}
+
+/// What is said of instants that somebody asked for.
+pub(super) fn note_of_answer(moments: &Moments) -> String {
+    let mut note = "Exactly this instant; 'floodmark watermark --at' tells the same.".to_owned();
+    add_limit(&mut note, moments);
+    note
+}
+
+fn add_limit(note: &mut String, moments: &Moments) {
     if let Some(limit) = moments.blocks_limit {
         let limit = format_count(limit as u64);
         let _ = write!(note, " Of every instant the {limit} largest blocks are listed; sums cover all.");
     }
-    note
 }
 
 fn forests(builder: &mut Builder, moments: &Moments) -> Vec<Forest> {

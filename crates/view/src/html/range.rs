@@ -3,7 +3,7 @@
 use floodmark_analyze::{Moments, Usage};
 
 use super::build::Builder;
-use super::data::{SentMoments, SentRange};
+use super::data::{self, SentMoments, SentRange};
 use super::{SamplesPart, encode, events, moments, samples};
 
 /// What charts show between two instants.
@@ -47,7 +47,8 @@ impl Instants {
     /// The same for the page.
     pub fn json(&self) -> String {
         let mut builder = Builder::since(self.origin_ns);
-        let moments = moments::document(&mut builder, &self.moments);
+        let note = moments::note_of_answer(&self.moments);
+        let moments = data::Moments { note, ..moments::document(&mut builder, &self.moments) };
         let (document, columns) = builder.into_columns();
         encode::json(&SentMoments { moments, strings: document.strings, columns })
     }
