@@ -157,8 +157,8 @@ fn fail(unanswered: Unanswered) -> Response {
         Unanswered::Changed(why) => text(StatusCode::CONFLICT, why),
         Unanswered::NoEvents => text(
             StatusCode::NOT_FOUND,
-            "No allocations were recorded here, so nobody knows which were live; \
-             'floodmark run --help' says how to record them.",
+            "No allocations were recorded here, so which blocks were live is not known; /api/range has what \
+             was sampled.",
         ),
         Unanswered::Failed(why) => text(StatusCode::INTERNAL_SERVER_ERROR, &why),
     }

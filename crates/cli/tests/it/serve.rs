@@ -319,6 +319,8 @@ fn any_instant_is_what_watermark_says_of_it() {
         told.sort_unstable();
         shown.sort_unstable();
         assert_eq!(shown, told, "{at}");
+        let note = sent["moments"]["note"].as_str().unwrap();
+        assert!(note.starts_with("Exactly this instant; "), "{note}");
         assert_eq!(column(&sent, &sent["moments"]["times"]), [at as u64]);
         assert_eq!(column(&sent, &sent["moments"]["bytes"]), [mark["reported_bytes"].as_u64().unwrap()]);
         assert_eq!(column(&sent, &sent["moments"]["blocks"]), [mark["reported_blocks"].as_u64().unwrap()]);
@@ -433,7 +435,7 @@ fn a_recorded_run_can_be_looked_at_closely_too() {
     };
     assert_eq!(names(&range["charts"]), names(&sent["document"]["charts"]));
     let none = server.get("/api/moment?at=0");
-    assert!(none.status == 404 && none.body.contains("how to record them"), "{}", none.body);
+    assert!(none.status == 404 && none.body.contains("/api/range has what was sampled"), "{}", none.body);
 }
 
 #[test]
@@ -475,6 +477,33 @@ fn signals_end_it_even_while_pages_listen() {
         let _ = news.read_to_string(&mut rest);
         assert!(!rest.contains("state"), "{rest}");
     }
+}
+
+#[test]
+fn a_browser_is_not_in_the_group_that_ctrl_c_ends() {
+    let test = CliTest::new();
+    let said = test.path("said");
+    let script = format!(
+        "#!/bin/sh\nread -r pid name state parent group rest < /proc/$$/stat\n\
+         echo $pid $group > {0}.new\n/bin/mv {0}.new {0}\n",
+        said.display()
+    );
+    std::fs::create_dir(test.path("bin")).unwrap();
+    test.write("bin/xdg-open", script);
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(test.path("bin/xdg-open"), executable).unwrap();
+    let mut command = test.command(&["serve", "golden.csv", "--open"]);
+    command.env("PATH", test.path("bin")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while !said.exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it serves until it is ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = std::fs::read_to_string(said).unwrap();
+    let (pid, group) = said.trim().split_once(' ').unwrap();
+    assert_eq!(pid, group, "it has a group of its own");
 }
 
 #[test]
