@@ -143,11 +143,12 @@ fn what_grew_is_shown_and_rules_decide_the_exit_code() {
 fn rules_that_nothing_is_compared_for_do_not_hold() {
     let test = with_fixtures();
     grown(&test);
+    test.run(&["export", "golden.csv", "-o", "host.pb.gz", "--format", "pprof", "-q"]).ok();
     for (args, says) in [
         (&["golden.csv", "grown.csv", "--device", "9"][..], "golden.csv: none of its "),
         (&["golden.csv", "empty.csv"], "empty.csv has no events"),
         (&["empty.csv", "golden.csv"], "empty.csv has no events"),
-        (&["golden.csv", SNAPSHOT], "is about device memory"),
+        (&["golden.csv", "host.pb.gz"], "is about device memory and host.pb.gz is about pageable memory"),
     ] {
         let ran = test.run(&[&["diff", "--fail-on", "growth>5%"], args].concat());
         assert!(ran.code == 2 && ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
