@@ -86,13 +86,17 @@ function many(count) {
 /** What is in sight, in seconds since the origin. */
 async function view(page, chart) {
   const over = page.locator(`${chart} .u-over`);
-  await over.scrollIntoViewIfNeeded();
-  const { width } = await over.boundingBox();
   const at = async (x) => {
-    await over.hover({ position: { x, y: 60 } });
+    await over.hover({ position: { x, y: 60 }, timeout: 2000 });
     return Number(/\+([\d.]+) s/.exec(await page.locator(`${chart} .u-legend`).textContent())[1]);
   };
-  return [await at(1), await at(width - 2)];
+  let seen;
+  // A timeline that grows may be drawn anew in between.
+  await expect(async () => {
+    const { width } = await over.boundingBox({ timeout: 2000 });
+    seen = [await at(1), await at(width - 2)];
+  }).toPass({ timeout: 15_000 });
+  return seen;
 }
 
 test("a page follows a recording, and what a reader has set stays", async ({ page, serve, record }) => {

@@ -1,8 +1,10 @@
 //! Values of several groups over time, and their sum: what a picture is drawn from.
 //!
 //! A group is whatever the caller counts by: a process, a device, a kind. A value holds until the next one of
-//! its group; changes of one instant count together, so that a sweep that finds one process grown and
-//! another shrunk is no peak. Memory depends on the limit and the number of groups, not on how long it goes on.
+//! its group; values set at one instant count together, so that a sweep that finds one process grown and
+//! another shrunk is no peak. Changes happened one after the other, however coarse the clock: of an instant
+//! the highest value is kept before the last one. Memory depends on the limit and the number of groups, not
+//! on how long it goes on.
 //!
 //! Every group keeps the extremes of its own intervals; the sum keeps its own, each with the values of all
 //! groups at that instant, so that parts always add up.
@@ -60,6 +62,14 @@ pub struct CourseFold<K> {
     groups: BTreeMap<K, usize>,
     lines: Vec<Reducer>,
     values: Vec<u64>,
+    /// What changes of this instant raised each group to; 0 if none did.
+    highs: Vec<u64>,
+    /// Sum of the values.
+    sum: u128,
+    /// The highest sum that changes of this instant led to and that did not last, with its parts.
+    high: Option<(u128, Vec<u64>)>,
+    /// Whether the sum is what a change raised it to.
+    is_raised: bool,
     changed: Vec<usize>,
     total: Reducer<Moment>,
     now_ns: Option<i64>,
@@ -76,6 +86,10 @@ impl<K: Ord + Clone> CourseFold<K> {
             groups: BTreeMap::new(),
             lines: Vec::new(),
             values: Vec::new(),
+            highs: Vec::new(),
+            sum: 0,
+            high: None,
+            is_raised: false,
             changed: Vec::new(),
             total: Reducer::new(limit),
             now_ns: None,
@@ -88,16 +102,39 @@ impl<K: Ord + Clone> CourseFold<K> {
     pub fn set(&mut self, group: &K, time_ns: i64, bytes: u64) {
         self.go_to(time_ns);
         let at = self.index(group);
-        self.values[at] = bytes;
-        self.changed.push(at);
+        self.replace(at, bytes);
     }
 
     /// A group has more than before, or less.
     pub fn change(&mut self, group: &K, time_ns: i64, by: i64) {
         self.go_to(time_ns);
         let at = self.index(group);
-        self.values[at] = self.values[at].saturating_add_signed(by);
+        let value = self.values[at].saturating_add_signed(by);
+        self.replace(at, value);
+        if by > 0 {
+            self.highs[at] = self.highs[at].max(value);
+            self.is_raised = true;
+        }
+    }
+
+    fn replace(&mut self, at: usize, value: u64) {
+        let before = self.values[at];
+        if value < before {
+            self.keep_high();
+        }
+        self.sum = self.sum - u128::from(before) + u128::from(value);
+        self.values[at] = value;
         self.changed.push(at);
+    }
+
+    /// Keeps the sum and its parts before it falls, if changes of this instant led there.
+    fn keep_high(&mut self) {
+        if !std::mem::take(&mut self.is_raised) {
+            return;
+        }
+        if self.high.as_ref().is_none_or(|(high, _)| *high < self.sum) {
+            self.high = Some((self.sum, self.values.clone()));
+        }
     }
 
     /// A group has nothing any more after an instant, which may lie ahead; saying it again changes nothing.
@@ -114,6 +151,7 @@ impl<K: Ord + Clone> CourseFold<K> {
         self.groups.insert(group.clone(), at);
         self.lines.push(Reducer::new(self.limit));
         self.values.push(0);
+        self.highs.push(0);
         at
     }
 
@@ -124,8 +162,7 @@ impl<K: Ord + Clone> CourseFold<K> {
         {
             self.ends.pop_first();
             self.step_to(self.last_ns.map_or(end_ns, |last| last.max(end_ns)));
-            self.values[at] = 0;
-            self.changed.push(at);
+            self.replace(at, 0);
         }
         self.step_to(time_ns);
     }
@@ -143,11 +180,18 @@ impl<K: Ord + Clone> CourseFold<K> {
         self.changed.sort_unstable();
         self.changed.dedup();
         for at in self.changed.drain(..) {
-            self.lines[at].push(UsagePoint { time_ns, live_bytes: self.values[at] });
+            let (value, high) = (self.values[at], std::mem::take(&mut self.highs[at]));
+            let highest = (high > value).then_some(high);
+            for live_bytes in highest.into_iter().chain([value]) {
+                self.lines[at].push(UsagePoint { time_ns, live_bytes });
+            }
         }
-        let live_bytes = self.values.iter().fold(0, |sum: u64, value| sum.saturating_add(*value));
-        let total = UsagePoint { time_ns, live_bytes };
-        self.total.push(Moment { total, values: self.values.clone() });
+        self.is_raised = false;
+        let highest = self.high.take().filter(|(high, _)| *high > self.sum);
+        for (sum, values) in highest.into_iter().chain([(self.sum, self.values.clone())]) {
+            let live_bytes = u64::try_from(sum).unwrap_or(u64::MAX);
+            self.total.push(Moment { total: UsagePoint { time_ns, live_bytes }, values });
+        }
     }
 
     /// Returns the courses so far; the fold may go on afterwards.
@@ -215,5 +259,24 @@ mod tests {
         fold.change(&"a", 4, 3);
         fold.change(&"a", 6, -20);
         assert_eq!(totals(&fold.finish()), [(5, 10), (6, 0)]);
+    }
+
+    #[test]
+    fn what_an_instant_rose_to_is_kept_before_what_it_ends_with() {
+        let mut fold = CourseFold::new(100);
+        fold.change(&"a", 1, 10);
+        fold.change(&"b", 2, 90);
+        fold.change(&"a", 2, -10);
+        fold.change(&"a", 2, 5);
+        fold.change(&"b", 2, -90);
+        fold.change(&"a", 3, -5);
+        let courses = fold.finish();
+        assert_eq!(totals(&courses), [(1, 10), (2, 100), (2, 5), (3, 0)]);
+        assert_eq!(courses.moments[1].values, [10, 90]);
+        let of = |at: usize| -> Vec<(i64, u64)> {
+            courses.groups[at].points.iter().map(|point| (point.time_ns, point.live_bytes)).collect()
+        };
+        assert_eq!(of(0), [(1, 10), (2, 5), (3, 0)]);
+        assert_eq!(of(1), [(2, 90), (2, 0)]);
     }
 }

@@ -8,6 +8,7 @@ mod pairing;
 mod rule;
 
 use floodmark_event::{Kind, Tables};
+use rustc_hash::FxHashSet;
 use serde::{Serialize, Serializer};
 
 use crate::block::{Group, GroupBy};
@@ -415,11 +416,10 @@ fn leaks(first: &DiffEvents, second: &DiffEvents) -> Vec<LeakChange> {
         side.leaks.iter().map(|(site, weight, _)| (site.clone(), *weight)).collect()
     };
     let pairs = pairing::pair(&weights(first), &weights(second), GroupBy::Site);
-    let verdict = |key: &str| {
-        let of_key = second.leaks.iter().filter(|(site, ..)| pairing::lasting(site, GroupBy::Site) == key);
-        let is_leak = of_key.into_iter().any(|(.., verdict)| *verdict == Verdict::Leak);
-        if is_leak { Verdict::Leak } else { Verdict::Candidate }
-    };
+    let certain = second.leaks.iter().filter(|(.., verdict)| *verdict == Verdict::Leak);
+    let certain: FxHashSet<String> =
+        certain.map(|(site, ..)| pairing::lasting(site, GroupBy::Site)).collect();
+    let verdict = |key: &str| if certain.contains(key) { Verdict::Leak } else { Verdict::Candidate };
     let mut grown: Vec<LeakChange> = pairs
         .into_iter()
         .filter(|pair| (pair.after.bytes, pair.after.blocks) > (pair.before.bytes, pair.before.blocks))

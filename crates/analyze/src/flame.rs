@@ -122,7 +122,8 @@ impl Flame {
     ) -> Self {
         let measured = weights.rows.iter().map(|row| (row, of.weight(row)));
         let paths = measured
-            .filter(|(_, weight)| of.value(*weight) > 0)
+            // Blocks of no bytes are blocks.
+            .filter(|(_, weight)| weight.blocks > 0)
             .map(|(row, weight)| (oriented(rules.path(&row.origin, tables), direction), weight));
         Self {
             kinds: weights.kinds.clone(),
@@ -213,11 +214,21 @@ impl StackCounts {
 
     /// Makes a flame graph; where several processes were seen, each is a root.
     pub fn flame(&self, tables: &Tables, rules: &PathRules, direction: Direction) -> Flame {
-        let name = |subject: &u64| {
-            let known = tables.subjects.get(subject);
-            known.map_or_else(|| "process".to_owned(), |subject| subject.name.clone())
-        };
         let processes: FxHashSet<u64> = self.counts.keys().map(|(subject, _)| *subject).collect();
+        let known = |subject: &u64| tables.subjects.get(subject);
+        let name_of = |subject: &u64| known(subject).map_or("process", |known| known.name.as_str());
+        let mut sharing: FxHashMap<&str, u32> = FxHashMap::default();
+        for subject in &processes {
+            *sharing.entry(name_of(subject)).or_default() += 1;
+        }
+        let name = |subject: &u64| {
+            let name = name_of(subject);
+            if sharing.get(name).is_some_and(|count| *count > 1) {
+                let number = known(subject).map_or(*subject, |known| known.number);
+                return format!("{name} (pid {number})");
+            }
+            name.to_owned()
+        };
         let mut counts: Vec<_> = self.counts.iter().collect();
         counts.sort_unstable();
         let paths = counts.into_iter().map(|((subject, stack), count)| {
@@ -229,5 +240,44 @@ impl StackCounts {
             (path, Weight { bytes: 0, blocks: *count })
         });
         Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Samples) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodmark_event::tables::Frame;
+    use floodmark_event::{StackReason, SubjectKind, SubjectRow};
+
+    use super::*;
+
+    #[test]
+    fn processes_of_one_name_are_told_apart_by_their_numbers() {
+        let mut tables = Tables::default();
+        let function = tables.intern("main");
+        let frame = tables.intern_frame(Frame { function, ..Frame::default() });
+        let stack = tables.intern_stack(StackId(0), frame);
+        let mut counts = StackCounts::default();
+        for (id, number, name) in [(1, 71, "python3"), (2, 72, "python3"), (3, 73, "sh")] {
+            let row = SubjectRow {
+                subject: id,
+                kind: SubjectKind::Process,
+                number,
+                start_ns: None,
+                parent: 0,
+                name: name.to_owned(),
+                detail: String::new(),
+                end_ns: None,
+                wait_status: None,
+                peak_rss_bytes: None,
+            };
+            tables.subjects.insert(id, row);
+            let reason = StackReason::ALL[0];
+            counts.add(&StackSampleRow { time_ns: 0, subject: id, thread: 1, stack, reason, pause_ns: 0 });
+        }
+        let flame = counts.flame(&tables, &PathRules::default(), Direction::FromCaller);
+        let mut roots: Vec<&str> =
+            flame.nodes.iter().filter(|node| node.parent.is_none()).map(|node| node.text.as_str()).collect();
+        roots.sort_unstable();
+        assert_eq!(roots, ["python3 (pid 71)", "python3 (pid 72)", "sh"]);
     }
 }

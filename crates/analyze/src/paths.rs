@@ -67,7 +67,8 @@ pub enum Exactness {
     /// As recorded.
     #[default]
     Recorded,
-    /// Without addresses and lines, which differ between two runs or versions of a program.
+    /// Without addresses and lines, threads and streams, which differ between two runs or versions of a
+    /// program.
     Lasting,
 }
 
@@ -99,7 +100,7 @@ impl PathRules {
             }
             PathBy::Stack if origin.stack.0 != 0 => self.stack(origin.stack, tables),
             PathBy::Stack => match (tables.string(origin.name), &origin.otherwise) {
-                ("", Some(otherwise)) => without_origin(otherwise),
+                ("", Some(otherwise)) => self.without_origin(otherwise),
                 ("", None) => vec![Step::Call(NO_SITE.to_owned())],
                 (name, _) => vec![Step::Call(name.to_owned())],
             },
@@ -141,6 +142,21 @@ impl PathRules {
         fold(texts.zip(little))
     }
 
+    fn without_origin(&self, otherwise: &Otherwise) -> Vec<Step> {
+        let Otherwise { thread, stream, at_most_bytes } = otherwise;
+        let size = match at_most_bytes {
+            0 | 1 => format!("blocks of {}", format_bytes(*at_most_bytes)),
+            most => format!("blocks up to {}", format_bytes(*most)),
+        };
+        let mut path = match self.exactness {
+            Exactness::Recorded => vec![format!("thread {thread}"), format!("stream {stream:#x}")],
+            // Both are numbers that every run has its own of.
+            Exactness::Lasting => Vec::new(),
+        };
+        path.push(size);
+        path.into_iter().map(Step::Call).collect()
+    }
+
     pub(crate) fn says_little(&self, frame: &Frame, tables: &Tables) -> bool {
         HANDING_ON.contains(&tables.string(frame.function)) || self.sites.is_runtime(frame, tables)
     }
@@ -173,15 +189,6 @@ fn fold(calls: impl Iterator<Item = (String, bool)>) -> Vec<Step> {
         before = Some(text);
     }
     path
-}
-
-fn without_origin(otherwise: &Otherwise) -> Vec<Step> {
-    let Otherwise { thread, stream, at_most_bytes } = otherwise;
-    let size = match at_most_bytes {
-        0 | 1 => format!("blocks of {}", format_bytes(*at_most_bytes)),
-        most => format!("blocks up to {}", format_bytes(*most)),
-    };
-    vec![Step::Call(format!("thread {thread}")), Step::Call(format!("stream {stream:#x}")), Step::Call(size)]
 }
 
 /// Replaces what looks like an address, `0x` and digits, by `0x…`: it differs from run to run.
@@ -284,6 +291,20 @@ mod tests {
         }
         assert_eq!(without_line("load (a.py:9)"), ("load (a.py)".to_owned(), 9));
         assert_eq!(without_line("f(std::pair:3)"), ("f(std::pair:3)".to_owned(), 0));
+    }
+
+    #[test]
+    fn blocks_of_nowhere_last_by_their_size_alone() {
+        let tables = Tables::default();
+        let path = |exactness, at_most_bytes| {
+            let otherwise = Some(Otherwise { thread: 7, stream: 0x10, at_most_bytes });
+            let origin = WeightOrigin { otherwise, ..WeightOrigin::default() };
+            PathRules { exactness, ..PathRules::default() }.path(&origin, &tables)
+        };
+        let (thread, stream, size) = (call("thread 7"), call("stream 0x10"), call("blocks up to 1.0 KiB"));
+        assert_eq!(path(Exactness::Recorded, 1024), [thread, stream, size.clone()]);
+        assert_eq!(path(Exactness::Lasting, 1024), [size]);
+        assert_eq!(path(Exactness::Lasting, 0), [call("blocks of 0 B")]);
     }
 
     #[test]

@@ -82,7 +82,10 @@ impl WeightOrigin {
         let otherwise = (!origin.is_known()).then(|| Otherwise {
             thread: block.thread,
             stream: block.stream,
-            at_most_bytes: block.bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+            at_most_bytes: match block.bytes {
+                0 => 0,
+                bytes => bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+            },
         });
         Self { stack: origin.stack, name: origin.name, scope: 0, otherwise }
     }

@@ -2,7 +2,10 @@
 
 use floodmark_analyze::{Block, End, Ending, Fold, Level, UnmatchedFree};
 use floodmark_event::UNKNOWN_BYTES;
-use floodmark_view::Caveats;
+use floodmark_event::units::format_count;
+use floodmark_view::{Caveats, plain};
+
+use crate::error::hinted;
 
 /// Folds events into [`Caveats`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,4 +36,17 @@ impl Fold for CaveatsFold {
     fn finish(&self, end: &End<'_>) -> Caveats {
         Caveats { events_selected: end.live.events(), ..self.caveats }
     }
+}
+
+/// Says that rules were given and that options leave nothing they could be checked on.
+pub(crate) fn nothing_selected(source: &str, caveats: &Caveats) -> anyhow::Error {
+    let source = if source == "-" { "standard input".into() } else { plain(source) };
+    hinted(
+        format!(
+            "{source}: none of its {} events is selected, so there is nothing to check",
+            format_count(caveats.events_read)
+        ),
+        "correct --device, --process, --thread, --stream, --kind, --from or --to; 'floodmark info' says what \
+         an input holds",
+    )
 }

@@ -3,17 +3,18 @@
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::diff::{Broken, Rule};
+use floodmark_analyze::diff::{Broken, Rule, RuleFigure};
 use floodmark_analyze::{
     Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, Mark, Narrow, PathRules,
     RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
     Weights, WeightsFold,
 };
 use floodmark_convert::{OpenProps, Seen, open_samples};
-use floodmark_event::{ScopeAction, Tables};
+use floodmark_event::{Kind, ScopeAction, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::{Caveats, Compared, Loss, Side, plain};
 
+use crate::caveats::nothing_selected;
 use crate::error::hinted;
 use crate::pass::{fold_over, losses, open};
 use crate::printer::Printer;
@@ -77,10 +78,54 @@ pub(crate) fn compare(
         run: gathered.run.clone(),
     };
     let diff = Diff::new(&side(&first), &side(&second), by);
+    if !props.rules.is_empty() {
+        [&first, &second].into_iter().try_for_each(Gathered::refuse_nothing)?;
+        refuse_other_kinds(&[&first, &second], &diff, props.rules)?;
+    }
     let broken: Result<Vec<Option<Broken>>> =
         props.rules.iter().map(|rule| rule.check(&diff).map_err(|error| cannot_check(&error))).collect();
     let broken = broken?.into_iter().flatten().collect();
     Ok(Compared { before: first.side, after: second.side, broken, diff })
+}
+
+impl Gathered {
+    /// Refuses to check rules on an input of which nothing is looked at: they would hold whatever happened.
+    fn refuse_nothing(&self) -> Result<()> {
+        let Some(events) = &self.events else { return Ok(()) };
+        let Side { source, caveats, .. } = &self.side;
+        if caveats.events_read > 0 && caveats.events_selected == 0 && events.stats.peak_bytes == 0 {
+            return Err(nothing_selected(source, caveats));
+        }
+        if caveats.events_read == 0 {
+            return Err(hinted(
+                format!("{} has no events, so there is nothing to check", plain(source)),
+                "see whether recording worked; 'floodmark info' says what an input holds",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to check figures that are about other memory on either side.
+fn refuse_other_kinds(sides: &[&Gathered; 2], diff: &Diff, rules: &[Rule]) -> Result<()> {
+    let both_have_events = sides.iter().all(|side| side.events.is_some());
+    let is_about_events = rules.iter().any(|rule| rule.figure != RuleFigure::Rss);
+    if !both_have_events || !is_about_events || diff.kinds_before == diff.kinds_after {
+        return Ok(());
+    }
+    let about = |side: &Gathered, kinds: &[Kind]| {
+        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+        format!("{} is about {} memory", plain(&side.side.source), kinds.join(" and "))
+    };
+    let [first, second] = sides;
+    Err(hinted(
+        format!(
+            "rules cannot be checked: {} and {}",
+            about(first, &diff.kinds_before),
+            about(second, &diff.kinds_after)
+        ),
+        "choose a kind that both have, as in --kind device; 'floodmark info' says which there are",
+    ))
 }
 
 fn cannot_check(error: &floodmark_analyze::diff::RuleError) -> anyhow::Error {
@@ -110,6 +155,9 @@ fn gather(path: &Path, props: &CompareProps<'_>, printer: &Printer) -> Result<Ga
     }
     if has_samples {
         gathered.run = run(path, props, &mut gathered.side.losses, printer)?;
+    }
+    if gathered.run.is_some() && gathered.side.caveats.events_read == 0 {
+        gathered.events = None;
     }
     if gathered.events.is_none() && gathered.run.is_none() {
         return Err(hinted(

@@ -69,6 +69,7 @@ pub(crate) struct Look<'a> {
     pub(crate) width: u32,
     pub(crate) is_dark: bool,
     pub(crate) output: &'a Path,
+    pub(crate) overwrite: Overwrite,
     pub(crate) format: FlameFormat,
 }
 
@@ -136,10 +137,10 @@ pub(crate) fn draw(report: &Report<Flame>, look: &Look<'_>, printer: &Printer) -
         chart.title = label(title);
     }
     if look.format == FlameFormat::Folded {
-        fold_paths(look.output, &report.result, printer)?;
+        fold_paths(look, &report.result, printer)?;
     } else {
         let (bytes, size) = bytes(&chart, look)?;
-        whole_file::fill(look.output, Overwrite::Yes, |out| Ok(out.write_all(&bytes)?))?;
+        whole_file::fill(look.output, look.overwrite, |out| Ok(out.write_all(&bytes)?))?;
         if !whole_file::is_stdout(look.output) {
             let name = look.output.display().to_string();
             let size = size.map_or_else(String::new, |(w, h)| format!("{w}x{h}, "));
@@ -153,17 +154,19 @@ pub(crate) fn draw(report: &Report<Flame>, look: &Look<'_>, printer: &Printer) -
     Ok(())
 }
 
-fn fold_paths(path: &Path, flame: &Flame, printer: &Printer) -> Result<()> {
+fn fold_paths(look: &Look<'_>, flame: &Flame, printer: &Printer) -> Result<()> {
     let mut count = 0;
-    whole_file::fill(path, Overwrite::Yes, |out| {
+    whole_file::fill(look.output, look.overwrite, |out| {
         flame.each_path(|path, value| {
             count += 1;
             folded::write_line(out, path.iter().map(|step| plain(step)), value)
         })?;
         Ok(())
     })?;
-    if !whole_file::is_stdout(path) {
-        printer.say(&format!("wrote {count} paths to {}", plain(&path.display().to_string())));
+    if !whole_file::is_stdout(look.output) {
+        let name = look.output.display().to_string();
+        let paths = if count == 1 { "path" } else { "paths" };
+        printer.say(&format!("wrote {count} {paths} to {}", plain(&name)));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use floodmark_analyze::{
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 use floodmark_event::{NO_DEVICE, StringId};
 use floodmark_view::blocks::block_line;
-use floodmark_view::{Check, Loss, Outcome, Verdict};
+use floodmark_view::{Check, Loss, Outcome, Report, Verdict};
 
 /// How many blocks and sites to name.
 const CULPRITS: usize = 3;
@@ -26,6 +26,9 @@ pub(crate) struct Rules {
     /// Events known to be missing.
     pub(crate) losses: Option<u64>,
 }
+
+/// What was found out about what rules are about.
+pub(crate) type Found = (Option<Watermark>, Option<Leaks>, Option<Failures>);
 
 impl Rules {
     /// Starts to find out about what the rules are about, and nothing else.
@@ -46,12 +49,19 @@ impl Rules {
         )
     }
 
+    /// Whether there are events and none of them is what these rules are about: a rule that holds then says
+    /// nothing.
+    pub(crate) fn see_nothing(&self, report: &Report<Found>) -> bool {
+        let Report { caveats, result: (watermark, leaks, _), .. } = report;
+        let is_about_events = *self != Self { losses: self.losses, ..Self::default() };
+        // Blocks may be live in a window in which nothing happened.
+        let is_held = watermark.as_ref().is_some_and(|watermark| watermark.peak_bytes > 0)
+            || leaks.as_ref().is_some_and(|leaks| leaks.leaked_blocks > 0);
+        is_about_events && caveats.events_read > 0 && caveats.events_selected == 0 && !is_held
+    }
+
     /// Judges what was found.
-    pub(crate) fn judge(
-        &self,
-        (watermark, leaks, failures): (Option<Watermark>, Option<Leaks>, Option<Failures>),
-        losses: &[Loss],
-    ) -> Check {
+    pub(crate) fn judge(&self, (watermark, leaks, failures): Found, losses: &[Loss]) -> Check {
         let mut rules = Vec::new();
         if let (Some(limit), Some(watermark)) = (self.peak_bytes, &watermark) {
             rules.push(peak(limit, watermark));

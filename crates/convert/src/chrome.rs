@@ -1,9 +1,10 @@
 //! Traces in the format of Chrome's trace events, which Perfetto and `chrome://tracing` show.
 //!
 //! Everything is written as it comes. Times are microseconds after a start that the file tells, because
-//! readers keep them as floating point. A scope is a pair of `B` and `E`, which readers match by order
-//! and not by name: a scope that is left before those inside of it ends when they have, and scopes still
-//! open at the end are closed there. So the pairs always match.
+//! readers keep them as floating point. A scope is written when it is left, and readers draw those of a
+//! thread inside one another. So one that is left while another one inside of it is open becomes a pair of
+//! `b` and `e`, which may overlap anything; all others are an `X` each and lie within one another.
+//! Scopes still open at the end are closed there.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -19,11 +20,44 @@ pub struct ChromeWriter<'a> {
     start_ns: i64,
     last_ns: i64,
     is_empty: bool,
-    /// Open scopes of every process and thread, the innermost last, and whether they were left.
-    open: FxHashMap<(u64, u64), Vec<(u64, bool)>>,
+    /// Open scopes by process and their number.
+    open: FxHashMap<(u64, u64), OpenScope>,
+    /// By process and thread.
+    threads: FxHashMap<(u64, u64), ThreadScopes>,
     /// Stacks that events refer to.
     stacks: FxHashSet<StackId>,
     unmatched: u64,
+}
+
+/// A scope that was not left yet.
+struct OpenScope {
+    thread: u64,
+    time_ns: i64,
+    /// As JSON.
+    name: String,
+}
+
+/// Scopes that a thread entered.
+#[derive(Default)]
+struct ThreadScopes {
+    /// Their numbers, the innermost last; those that are not open any more go when they are met.
+    entered: Vec<u64>,
+    /// The latest time there: a clock that goes back would draw scopes across one another.
+    last_ns: Option<i64>,
+}
+
+impl ThreadScopes {
+    fn time(&mut self, time_ns: i64) -> i64 {
+        let time_ns = self.last_ns.map_or(time_ns, |last| last.max(time_ns));
+        self.last_ns = Some(time_ns);
+        time_ns
+    }
+}
+
+fn microseconds(ns: i128) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    let ns = ns.unsigned_abs();
+    format!("{sign}{}.{:03}", ns / 1000, ns % 1000)
 }
 
 impl<'a> ChromeWriter<'a> {
@@ -44,6 +78,7 @@ impl<'a> ChromeWriter<'a> {
             last_ns: start_ns,
             is_empty: true,
             open: FxHashMap::default(),
+            threads: FxHashMap::default(),
             stacks: FxHashSet::default(),
             unmatched: 0,
         })
@@ -57,10 +92,7 @@ impl<'a> ChromeWriter<'a> {
 
     fn time(&mut self, time_ns: i64) -> String {
         self.last_ns = self.last_ns.max(time_ns);
-        let ns = i128::from(time_ns) - i128::from(self.start_ns);
-        let sign = if ns < 0 { "-" } else { "" };
-        let ns = ns.unsigned_abs();
-        format!("{sign}{}.{:03}", ns / 1000, ns % 1000)
+        microseconds(i128::from(time_ns) - i128::from(self.start_ns))
     }
 
     /// Names a process.
@@ -101,7 +133,6 @@ impl<'a> ChromeWriter<'a> {
     /// # Errors
     /// Those of what it writes to.
     pub fn scope(&mut self, pid: u64, row: &ScopeRow, name: &str) -> io::Result<()> {
-        let at = (pid, row.thread);
         match row.action {
             ScopeAction::Mark => {
                 let (time, name, tid) = (self.time(row.time_ns), json_string(name), row.thread);
@@ -110,40 +141,45 @@ impl<'a> ChromeWriter<'a> {
                 ))
             }
             ScopeAction::Enter => {
-                self.open.entry(at).or_default().push((row.scope, false));
-                let (time, name, tid) = (self.time(row.time_ns), json_string(name), row.thread);
-                self.line(&format!(
-                    "{{\"ph\":\"B\",\"cat\":\"scope\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\"ts\":{time}}}"
-                ))
+                // A number that comes again is another scope.
+                self.leave(pid, row.scope, row.time_ns)?;
+                let thread = self.threads.entry((pid, row.thread)).or_default();
+                thread.entered.push(row.scope);
+                let (thread, time_ns, name) = (row.thread, thread.time(row.time_ns), json_string(name));
+                self.open.insert((pid, row.scope), OpenScope { thread, time_ns, name });
+                self.last_ns = self.last_ns.max(time_ns);
+                Ok(())
             }
             ScopeAction::Exit => {
-                // It may be left by another thread than that which entered it.
-                let mut threads = self.open.iter_mut().filter(|((of, _), _)| *of == pid);
-                let found = threads.find_map(|(at, open)| {
-                    let scope = open.iter_mut().find(|(scope, _)| *scope == row.scope)?;
-                    scope.1 = true;
-                    Some(*at)
-                });
-                let Some(at) = found else {
+                if !self.leave(pid, row.scope, row.time_ns)? {
                     self.unmatched += 1;
-                    return Ok(());
-                };
-                self.close(at, row.time_ns)
+                }
+                Ok(())
             }
         }
     }
 
-    /// Ends the innermost scopes that were left.
-    fn close(&mut self, at: (u64, u64), time_ns: i64) -> io::Result<()> {
-        while let Some((_, true)) = self.open.get(&at).and_then(|open| open.last()) {
-            if let Some(open) = self.open.get_mut(&at) {
-                open.pop();
-            }
-            let time = self.time(time_ns);
-            let (pid, tid) = at;
-            self.line(&format!("{{\"ph\":\"E\",\"pid\":{pid},\"tid\":{tid},\"ts\":{time}}}"))?;
+    /// Writes a scope that ends, by whichever thread; false if it is not open.
+    fn leave(&mut self, pid: u64, scope: u64, time_ns: i64) -> io::Result<bool> {
+        let Some(left) = self.open.remove(&(pid, scope)) else { return Ok(false) };
+        let thread = self.threads.entry((pid, left.thread)).or_default();
+        let end_ns = thread.time(time_ns);
+        while thread.entered.last().is_some_and(|at| *at != scope && !self.open.contains_key(&(pid, *at))) {
+            thread.entered.pop();
         }
-        Ok(())
+        let is_innermost = thread.entered.pop_if(|at| *at == scope).is_some();
+        let (from, to) = (self.time(left.time_ns), self.time(end_ns));
+        let OpenScope { thread: tid, time_ns, name } = left;
+        let head = format!("\"cat\":\"scope\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\"ts\":");
+        if is_innermost {
+            let lasted = microseconds(i128::from(end_ns) - i128::from(time_ns));
+            self.line(&format!("{{\"ph\":\"X\",{head}{from},\"dur\":{lasted}}}"))?;
+        } else {
+            let id = format!("\"id2\":{{\"local\":\"{scope:#x}\"}}");
+            self.line(&format!("{{\"ph\":\"b\",{head}{from},{id}}}"))?;
+            self.line(&format!("{{\"ph\":\"e\",{head}{to},{id}}}"))?;
+        }
+        Ok(true)
     }
 
     /// An allocation, a free or a failure.
@@ -187,13 +223,14 @@ impl<'a> ChromeWriter<'a> {
     /// Those of what it writes to.
     pub fn finish(mut self, tables: &Tables) -> io::Result<u64> {
         let last_ns = self.last_ns;
-        let mut threads: Vec<(u64, u64)> = self.open.keys().copied().collect();
-        threads.sort_unstable();
-        for at in threads {
-            for open in self.open.get_mut(&at).into_iter().flatten() {
-                open.1 = true;
+        let mut threads: Vec<_> = std::mem::take(&mut self.threads).into_iter().collect();
+        threads.sort_unstable_by_key(|(at, _)| *at);
+        for (at, thread) in threads {
+            let entered = thread.entered.clone();
+            self.threads.insert(at, thread);
+            for scope in entered.into_iter().rev() {
+                self.leave(at.0, scope, last_ns)?;
             }
-            self.close(at, last_ns)?;
         }
         self.out.write_all(b"]")?;
         self.stack_frames(tables)?;

@@ -1,7 +1,7 @@
 //! Memory profiles in pprof's format, as `jax.profiler.save_device_memory_profile` writes them.
 //!
-//! A profile is the live set of one instant, added up by stack. Each sample becomes one block with the
-//! bytes of all that share the stack, allocated at that instant in a scope `before capture`; a profile has
+//! A profile is the live set of one instant, added up by stack. Each sample of which something is in use
+//! becomes one block with the bytes of all that share the stack, allocated at that instant in a scope `before capture`; a profile has
 //! no addresses, so blocks are numbered. The label `device` tells the device; `kind` is `buffer` for device
 //! memory and `executable` for programs, which stay as long as they are loaded.
 
@@ -50,12 +50,12 @@ pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> 
         return Err(malformed((0, format!("the profile is longer than {PROFILE_BYTES_MAX} bytes"))));
     }
     let profile = Profile::parse(&bytes).map_err(malformed)?;
-    let space = profile.space().map_err(|reason| malformed((0, reason)))?;
+    let values = profile.values().map_err(|reason| malformed((0, reason)))?;
     let room = FRAMES_ALWAYS + bytes.len();
     let ready = Ready::new(path, props);
     let mut making = Making { profile, ready, props, frames: FxHashMap::default(), room };
     for number in 0..making.profile.samples.len() {
-        if let Err(wrong) = making.sample(number, space) {
+        if let Err(wrong) = making.sample(number, values) {
             match props.mode {
                 Mode::Strict => return Err(malformed(wrong)),
                 Mode::Lenient => making.ready.losses.add(1, "malformed samples skipped"),
@@ -89,9 +89,20 @@ struct Profile<'a> {
     strings: Vec<&'a [u8]>,
     /// Functions by id: name and file.
     functions: FxHashMap<u64, (u64, u64)>,
-    /// Lines of locations by id, innermost first: function and line.
-    locations: FxHashMap<u64, Vec<(u64, u64)>>,
+    /// Files of mappings by id.
+    mappings: FxHashMap<u64, u64>,
+    /// Locations by id.
+    locations: FxHashMap<u64, Location>,
     time_ns: i64,
+}
+
+/// A place in the program.
+#[derive(Debug, Default)]
+struct Location {
+    mapping: u64,
+    address: u64,
+    /// Function and line, innermost first; none where there is nothing but the address.
+    lines: Vec<(u64, u64)>,
 }
 
 impl<'a> Profile<'a> {
@@ -104,8 +115,12 @@ impl<'a> Profile<'a> {
                     profile.sorts.push(sort);
                 }
                 (at, 2, Wire::Bytes(bytes)) => profile.samples.push((at, bytes)),
+                (at, 3, Wire::Bytes(bytes)) => {
+                    let [id, file] = numbers(bytes, at, [1, 5])?;
+                    profile.mappings.insert(id, file);
+                }
                 (at, 4, Wire::Bytes(bytes)) => {
-                    let [id] = numbers(bytes, at, [1])?;
+                    let [id, mapping, address] = numbers(bytes, at, [1, 2, 3])?;
                     let mut lines = Vec::new();
                     for field in Fields::of(bytes, at) {
                         if let (at, 4, Wire::Bytes(bytes)) = field? {
@@ -113,7 +128,7 @@ impl<'a> Profile<'a> {
                             lines.push((function, line));
                         }
                     }
-                    profile.locations.insert(id, lines);
+                    profile.locations.insert(id, Location { mapping, address, lines });
                 }
                 (at, 5, Wire::Bytes(bytes)) => {
                     let [id, name, file] = numbers(bytes, at, [1, 2, 4])?;
@@ -132,15 +147,25 @@ impl<'a> Profile<'a> {
         String::from_utf8_lossy(bytes.unwrap_or_default())
     }
 
-    /// Which value of a sample is how many bytes are live.
-    fn space(&self) -> std::result::Result<usize, String> {
+    /// Which values of a sample tell what is live.
+    fn values(&self) -> std::result::Result<Values, String> {
         let sorts: Vec<_> = self.sorts.iter().map(|sort| self.text(*sort)).collect();
         let at = sorts.iter().position(|sort| matches!(&**sort, "space" | "inuse_space"));
-        at.ok_or_else(|| {
+        let bytes = at.ok_or_else(|| {
             let sorts = quoted(sorts.join(", ").as_bytes());
             format!("it is a profile of {sorts}; one of memory has 'space' or 'inuse_space'")
-        })
+        })?;
+        Ok(Values { bytes, blocks: sorts.iter().position(|sort| sort == "inuse_objects") })
     }
+}
+
+/// Values of a sample by their places.
+#[derive(Clone, Copy, Debug)]
+struct Values {
+    /// How many bytes are live.
+    bytes: usize,
+    /// In how many blocks, if it says so.
+    blocks: Option<usize>,
 }
 
 /// The numbers of some fields of a message; 0 where there is none.
@@ -171,7 +196,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn sample(&mut self, number: usize, space: usize) -> std::result::Result<(), Wrong> {
+    fn sample(&mut self, number: usize, of: Values) -> std::result::Result<(), Wrong> {
         let (at, bytes) = self.profile.samples[number];
         let (mut locations, mut values, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         for field in Fields::of(bytes, at) {
@@ -186,9 +211,13 @@ impl Making<'_> {
             }
         }
         let bytes =
-            values.get(space).copied().ok_or_else(|| (at, "a sample has too few values".to_owned()))?;
+            values.get(of.bytes).copied().ok_or_else(|| (at, "a sample has too few values".to_owned()))?;
         let bytes =
             u64::try_from(bytes as i64).map_err(|_| (at, "a sample has less than no bytes".to_owned()))?;
+        // Nothing of it is in use any more.
+        if bytes == 0 && of.blocks.is_some_and(|at| values.get(at) == Some(&0)) {
+            return Ok(());
+        }
         let label = |key: &str| labels.iter().find(|(own, _)| own == key).map(|(_, text)| &**text);
         let device = label("device").map_or(NO_DEVICE, device_of);
         let kind = match label("kind") {
@@ -232,18 +261,23 @@ impl Making<'_> {
 
     fn frames_of(&mut self, location: u64) -> Vec<u32> {
         let (profile, tables) = (&self.profile, &mut self.ready.tables);
-        let lines = profile.locations.get(&location).map_or(&[][..], |lines| lines);
-        let frame = |(function, line): &(u64, u64)| {
-            let (name, file) = profile.functions.get(function).copied().unwrap_or_default();
-            let frame = Frame {
-                function: tables.intern(&profile.text(name)),
-                file: tables.intern(&profile.text(file)),
-                line: u32::try_from(*line).unwrap_or(0),
-                ..Frame::default()
-            };
-            tables.intern_frame(frame)
+        let Some(Location { mapping, address, lines }) = profile.locations.get(&location) else {
+            return Vec::new();
         };
-        lines.iter().map(frame).collect()
+        let module = profile.mappings.get(mapping).copied().unwrap_or_default();
+        let module = tables.intern(&profile.text(module));
+        let mut frame = |function: u64, line: u64| {
+            let (name, file) = profile.functions.get(&function).copied().unwrap_or_default();
+            let function = tables.intern(&profile.text(name));
+            // One function at several addresses is one place.
+            let address = if function == StringId(0) { *address } else { 0 };
+            let (file, line) = (tables.intern(&profile.text(file)), u32::try_from(line).unwrap_or(0));
+            tables.intern_frame(Frame { function, file, line, module, address })
+        };
+        if lines.is_empty() && (*address != 0 || *mapping != 0) {
+            return vec![frame(0, 0)];
+        }
+        lines.iter().map(|(function, line)| frame(*function, *line)).collect()
     }
 
     fn scope_number(&self) -> u64 {

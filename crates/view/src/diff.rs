@@ -193,10 +193,16 @@ fn group_name(group: &GroupChange, by: GroupBy) -> String {
         GroupBy::Size => group.key.parse().map_or_else(|_| group.key.clone(), format_bytes),
         _ => group.key.clone(),
     };
-    match group.key_before.as_deref().map(|before| before.rsplit(':').next().unwrap_or(before)) {
-        Some(line) => format!("{key} (was line {})", line.trim_end_matches(')')),
+    match group.key_before.as_deref().and_then(line_of) {
+        Some(line) => format!("{key} (was line {line})"),
         None => key,
     }
+}
+
+/// The line of a place such as `load (app.py:9)`, if it has one.
+fn line_of(place: &str) -> Option<&str> {
+    let line = place.strip_suffix(')')?.rsplit(':').next()?;
+    (!line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit())).then_some(line)
 }
 
 /// How a group changed, in a word or percent.
@@ -276,4 +282,27 @@ fn leak_table(leaks: &[LeakChange], layout: &Layout) -> String {
         ]);
     }
     table.text(layout) + &omitted((leaks.len() - shown) as u64, layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_place_was_is_told_if_its_line_is_known() {
+        let name = |before: &str| {
+            let group = GroupChange {
+                key: "load (a.py:7)".into(),
+                key_before: Some(before.into()),
+                presence: Presence::Both,
+                before: floodmark_analyze::Weight::default(),
+                after: floodmark_analyze::Weight::default(),
+                change_bytes: 0,
+            };
+            group_name(&group, GroupBy::Site)
+        };
+        assert_eq!(name("load (a.py:9)"), "load (a.py:7) (was line 9)");
+        assert_eq!(name("load (a.py)"), "load (a.py:7)");
+        assert_eq!(name("f(std::pair)"), "load (a.py:7)");
+    }
 }

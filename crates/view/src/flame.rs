@@ -130,7 +130,7 @@ pub struct Placement {
     pub boxes: Vec<Placed>,
     /// Rows.
     pub rows: usize,
-    /// Boxes that are too narrow to be seen or too deep to be drawn.
+    /// Boxes that are too narrow to be seen even if joined, or too deep to be drawn.
     pub unseen: u64,
 }
 
@@ -146,8 +146,8 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
         }
     }
     let mut placement = Placement::default();
-    let mut open = vec![(roots, 0.0, 0)];
-    while let Some((siblings, from, row)) = open.pop() {
+    let mut open = vec![(roots, 0.0, 1.0, 0)];
+    while let Some((siblings, from, to, row)) = open.pop() {
         if row == MOST_ROWS {
             placement.unseen += siblings.len() as u64;
             continue;
@@ -155,7 +155,8 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
         let (mut left, mut narrow) = (from, (0u64, 0u64));
         for at in siblings {
             let one = &chart.boxes[at as usize];
-            let width = part(one.value, chart.total);
+            // Sums that are too large to be counted may be less than their parts.
+            let width = part(one.value, chart.total).min(to - left).max(0.0);
             if width < narrowest {
                 narrow = (narrow.0 + 1, narrow.1.saturating_add(one.value));
                 continue;
@@ -171,13 +172,14 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
             });
             let below = std::mem::take(&mut children[at as usize]);
             if !below.is_empty() {
-                open.push((below, left, row + 1));
+                open.push((below, left, left + width, row + 1));
             }
             left += width;
         }
-        placement.unseen += narrow.0;
-        let width = part(narrow.1, chart.total);
-        if width >= narrowest {
+        let width = part(narrow.1, chart.total).min(to - left).max(0.0);
+        if width < narrowest {
+            placement.unseen += narrow.0;
+        } else if narrow.0 > 0 {
             placement.rows = placement.rows.max(row + 1);
             placement.boxes.push(Placed {
                 left,

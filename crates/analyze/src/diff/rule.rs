@@ -77,8 +77,8 @@ impl RuleFigure {
 pub enum Threshold {
     /// By so many bytes, or allocations.
     By(u64),
-    /// By so many percent of what it was.
-    Percent(f64),
+    /// By so many millionths of a percent of what it was.
+    PercentMillionths(u64),
 }
 
 /// A rule.
@@ -122,6 +122,20 @@ impl fmt::Display for RuleError {
 
 impl std::error::Error for RuleError {}
 
+const MILLION: u64 = 1_000_000;
+
+/// A number with up to six decimals, in millionths.
+fn millionths(text: &str) -> Option<u64> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() + decimals.len() == 0 || !is_number(whole) || !is_number(decimals) || decimals.len() > 6 {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let decimals: u64 = format!("{decimals:0<6}").parse().ok()?;
+    whole.checked_mul(MILLION)?.checked_add(decimals)
+}
+
 impl FromStr for Rule {
     type Err = String;
 
@@ -135,11 +149,7 @@ impl FromStr for Rule {
         let figure = RuleFigure::ALL.into_iter().find(|figure| figure.name() == name).ok_or_else(bad)?;
         let limit = limit.trim();
         let threshold = if let Some(percent) = limit.strip_suffix('%') {
-            let percent: f64 = percent.trim().parse().map_err(|_| bad())?;
-            if !percent.is_finite() || percent < 0.0 {
-                return Err(bad());
-            }
-            Threshold::Percent(percent)
+            Threshold::PercentMillionths(millionths(percent.trim()).ok_or_else(bad)?)
         } else if figure == RuleFigure::Allocations {
             Threshold::By(limit.replace(',', "").parse().map_err(|_| {
                 "allocations are counted: write 'allocations>1000' or 'allocations>5%'".to_owned()
@@ -173,8 +183,10 @@ impl Rule {
         let growth = after.saturating_sub(before);
         let is_broken = match self.threshold {
             Threshold::By(by) => growth > by,
-            // Multiplied out, so that a growth of exactly the percentage is none too many.
-            Threshold::Percent(percent) => growth as f64 * 100.0 > percent * before as f64,
+            // In whole numbers, so that a growth of exactly the percentage is none too many.
+            Threshold::PercentMillionths(by) => {
+                u128::from(growth) * u128::from(100 * MILLION) > u128::from(by) * u128::from(before)
+            }
         };
         if !is_broken {
             return Ok(None);
@@ -221,6 +233,9 @@ mod tests {
         assert!(!breaks("peak > 1KiB", 0, 1024) && breaks("peak>1KiB", 0, 1025));
         assert!(breaks("growth>0", 7, 8) && !breaks("growth>0", 8, 7));
         assert!(!breaks("growth>1000%", u64::MAX, u64::MAX));
+        assert!(!breaks("growth>0.57%", 10_000, 10_057) && breaks("growth>0.57%", 10_000, 10_058));
+        assert!(!breaks("growth>.000001%", 100_000_000, 100_000_001));
+        assert!(breaks("growth>0%", u64::MAX - 1, u64::MAX));
     }
 
     #[test]
@@ -235,9 +250,20 @@ mod tests {
 
     #[test]
     fn what_is_no_rule_is_refused_and_what_is_not_known_is_an_error() {
-        for text in
-            ["", "growth", "growth<5%", "size>5%", "peak>-1%", "peak>NaN%", "peak>much", "allocations>5MiB"]
-        {
+        for text in [
+            "peak>1e3%",
+            "peak>.%",
+            "peak>0.0000001%",
+            "peak>99999999999999%",
+            "",
+            "growth",
+            "growth<5%",
+            "size>5%",
+            "peak>-1%",
+            "peak>NaN%",
+            "peak>much",
+            "allocations>5MiB",
+        ] {
             assert!(text.parse::<Rule>().is_err(), "{text}");
         }
         let rule: Rule = "rss>0".parse().unwrap();

@@ -1,6 +1,8 @@
 //! Timelines that are reduced or streamed keep what matters.
 
-use floodmark_analyze::{Narrow, Pass, UsageFold, UsageMode, UsagePoint, UsageStream};
+use floodmark_analyze::{
+    Narrow, Pass, PlaceCourseFold, SpaceCourseFold, StatsFold, UsageFold, UsageMode, UsagePoint, UsageStream,
+};
 use floodmark_event::Event;
 use floodmark_testkit::{Workload, WorkloadProps};
 use proptest::prelude::*;
@@ -77,6 +79,29 @@ proptest! {
         prop_assert_eq!(of(main), exact.points);
         for series in &exact.others {
             prop_assert_eq!(of(Some(series.kind)), series.points.clone());
+        }
+    }
+
+    #[test]
+    fn courses_reach_the_peak_however_coarse_the_clock(
+        mut events in events(),
+        narrow in narrow(),
+        tick_ns in 1..1000i64,
+    ) {
+        for event in &mut events {
+            event.time_ns = event.time_ns.div_euclid(tick_ns);
+        }
+        let folds = (StatsFold::default(), SpaceCourseFold::new(100), PlaceCourseFold::new(100));
+        let (stats, spaces, places) = fold(&events, &narrow, 1000, folds);
+        let highest = spaces.courses.moments.iter().max_by_key(|moment| moment.total.live_bytes);
+        prop_assert_eq!(highest.map_or(0, |moment| moment.total.live_bytes), stats.peak_bytes);
+        for moment in &spaces.courses.moments {
+            let sum = moment.values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
+            prop_assert_eq!(sum, moment.total.live_bytes);
+        }
+        if let [place] = &places[..] {
+            let highest = place.points.iter().map(|point| point.live_bytes).max();
+            prop_assert_eq!(highest.unwrap_or(0), stats.peak_bytes);
         }
     }
 }

@@ -6,6 +6,7 @@ use floodmark_event::units::parse_bytes;
 use floodmark_view::Report;
 
 use crate::args::{InputArgs, JsonArgs};
+use crate::caveats::nothing_selected;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{Columns, analyze_with};
@@ -72,6 +73,9 @@ impl CheckArgs {
         let found = analyze_with(&self.input, Columns::All, printer, |path, props| {
             Ok(rules.fold(roles(path, props)?))
         })?;
+        if let Some(report) = found.iter().find(|report| rules.see_nothing(report)) {
+            return Err(nothing_selected(&report.source, &report.caveats));
+        }
         let reports: Vec<_> = found
             .into_iter()
             .map(|Report { source, losses, caveats, result }| {

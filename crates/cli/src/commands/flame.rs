@@ -13,6 +13,7 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::flaming::{FlameFormat, FlameProps, Look, draw, gather};
 use crate::printer::Printer;
+use crate::whole_file::{Overwrite, refuse_existing};
 
 /// Draw who holds memory, call by call
 ///
@@ -51,6 +52,9 @@ pub(crate) struct FlameArgs {
     /// Write the picture here; the ending says what it becomes: .svg, .png, .pdf, .html or .folded
     #[arg(short, long, value_name = "FILE", help_heading = "Picture")]
     output: Option<PathBuf>,
+    /// Replace the picture if it exists already
+    #[arg(long, requires = "output", help_heading = "Picture")]
+    force: bool,
     /// What it becomes, whatever the ending
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output", help_heading = "Picture")]
     format: Option<FlameFormat>,
@@ -133,14 +137,24 @@ impl FlameArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let props = self.props()?;
         let format = self.output.as_deref().map(|output| self.format_of(output)).transpose()?;
+        let overwrite = Overwrite::forced(self.force);
+        if let Some(output) = &self.output {
+            refuse_existing(output, overwrite)?;
+        }
         let report = gather(&self.input, &props, printer)?;
         let Some((output, format)) = self.output.as_deref().zip(format) else {
             let rows = Some(self.rows.unwrap_or(USUAL_LINES));
             printer.reports(&[report], OutputArgs { json: self.json, rows })?;
             return Ok(ExitStatus::Success);
         };
-        let look =
-            Look { title: self.title.as_deref(), width: self.width, is_dark: self.dark, output, format };
+        let look = Look {
+            title: self.title.as_deref(),
+            width: self.width,
+            is_dark: self.dark,
+            output,
+            overwrite,
+            format,
+        };
         draw(&report, &look, printer)?;
         Ok(ExitStatus::Success)
     }

@@ -68,3 +68,21 @@ fn one_bad_input_among_several_is_enough() {
         (&json!("max-leak"), &json!(0), &json!(2560))
     );
 }
+
+#[test]
+fn rules_that_nothing_is_checked_on_do_not_hold() {
+    let test = CliTest::new();
+    for (rules, code) in [
+        (&["--max-peak", "20GiB", "--device", "9"][..], 2),
+        (&["--no-failures", "--thread", "7"], 2),
+        (&["--no-losses", "--device", "9"], 0),
+        (&["--max-leak", "1k", "--from", "+1h"], 0),
+        (&["--max-leak", "0", "--from", "+1h"], 1),
+    ] {
+        let ran = test.run(&[&["check", "golden.csv"], rules].concat());
+        assert_eq!(ran.code, code, "{rules:?}: {}", ran.stderr);
+    }
+    let ran = test.run(&["check", "golden.csv", "--max-peak", "20GiB", "--device", "9"]);
+    assert!(ran.stderr.starts_with("error: golden.csv: none of its "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: correct --device"), "{}", ran.stderr);
+}

@@ -11,6 +11,7 @@ use flate2::write::GzEncoder;
 use floodmark_event::Tables;
 use rustc_hash::FxHashMap;
 
+use crate::folded::acts;
 use crate::weighed::{Entry, WeighedStack};
 
 /// What a profile is about.
@@ -96,7 +97,11 @@ struct Strings {
 }
 
 impl Strings {
+    /// The number of a text, which becomes one without what would act on a terminal.
     fn id(&mut self, text: &str) -> u64 {
+        if text.contains(acts) {
+            return self.id(&text.replace(acts, " "));
+        }
         if let Some(id) = self.ids.get(text) {
             return *id;
         }
@@ -132,16 +137,31 @@ impl<'a> Places<'a> {
         let id = self.locations.len() as u64 + 1;
         self.locations.insert(entry, id);
         let (name, file, line, module, address) = match entry {
-            Entry::Step(text) => (text.to_owned(), "", 0, "", 0),
+            Entry::Step(text) => (text, "", 0, "", 0),
             Entry::Frame(frame) => {
-                let function = tables.string(frame.function);
-                let name =
-                    if function.is_empty() { format!("{:#x}", frame.address) } else { function.to_owned() };
-                let (file, module) = (tables.string(frame.file), tables.string(frame.module));
+                let [name, file, module] =
+                    [frame.function, frame.file, frame.module].map(|text| tables.string(text));
                 (name, file, frame.line, module, frame.address)
             }
         };
-        let (name, file) = (strings.id(&name), strings.id(file));
+        let mapping = if module.is_empty() { 0 } else { self.mapping(strings.id(module), out)? };
+        let mut bytes = Vec::new();
+        for (field, value) in [(1, id), (2, mapping), (3, address)] {
+            number(&mut bytes, field, value);
+        }
+        // A place of which nothing is known but its address has no line: what reads it names it by that.
+        if !(name.is_empty() && file.is_empty()) {
+            let (name, file) = (strings.id(name), strings.id(file));
+            let mut lines = Vec::new();
+            number(&mut lines, 1, self.function(name, file, out)?);
+            number(&mut lines, 2, u64::from(line));
+            message(&mut bytes, 4, &lines)?;
+        }
+        message(out, 4, &bytes)?;
+        Ok(id)
+    }
+
+    fn function(&mut self, name: u64, file: u64, out: &mut dyn Write) -> io::Result<u64> {
         let next = self.functions.len() as u64 + 1;
         let function = *self.functions.entry((name, file)).or_insert(next);
         if function == next {
@@ -152,17 +172,7 @@ impl<'a> Places<'a> {
             }
             message(out, 5, &bytes)?;
         }
-        let mapping = if module.is_empty() { 0 } else { self.mapping(strings.id(module), out)? };
-        let mut lines = Vec::new();
-        number(&mut lines, 1, function);
-        number(&mut lines, 2, u64::from(line));
-        let mut bytes = Vec::new();
-        for (field, value) in [(1, id), (2, mapping), (3, address)] {
-            number(&mut bytes, field, value);
-        }
-        message(&mut bytes, 4, &lines)?;
-        message(out, 4, &bytes)?;
-        Ok(id)
+        Ok(function)
     }
 
     fn mapping(&mut self, name: u64, out: &mut dyn Write) -> io::Result<u64> {

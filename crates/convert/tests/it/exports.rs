@@ -14,6 +14,9 @@ use crate::snapshots::drain;
 
 const HOSTILE: &str = "evil\u{1b}[31m\u{202e}\0\n</script>\"';";
 
+/// The same without what acts.
+const CLEANED: &str = "evil [31m   </script>\"';";
+
 /// Frames by number, the last of them hostile.
 fn tables(stacks: &[Vec<u8>]) -> (Tables, Vec<StackId>) {
     let mut tables = Tables::default();
@@ -21,10 +24,15 @@ fn tables(stacks: &[Vec<u8>]) -> (Tables, Vec<StackId>) {
         .iter()
         .map(|path| {
             path.iter().fold(StackId(0), |parent, number| {
-                let name = if *number == 4 { HOSTILE.to_owned() } else { format!("f{number}") };
+                let (name, file) = match number {
+                    // Nothing is known of it but its address.
+                    0 => (String::new(), String::new()),
+                    4 => (HOSTILE.to_owned(), "4.py".to_owned()),
+                    number => (format!("f{number}"), format!("{number}.py")),
+                };
                 let frame = Frame {
                     function: tables.intern(&name),
-                    file: tables.intern(&format!("{number}.py")),
+                    file: tables.intern(&file),
                     line: u32::from(*number),
                     module: tables.intern(if *number % 2 == 0 { "lib.so" } else { "" }),
                     address: u64::from(*number) << 12,
@@ -55,16 +63,22 @@ proptest! {
         pprof::write(&mut zipped, &props, &stacks, &tables).unwrap();
         let mut profile = Vec::new();
         flate2::read::GzDecoder::new(&zipped[..]).read_to_end(&mut profile).unwrap();
+        prop_assert!(!profile.contains(&0x1b));
         let read = drain(pprof::open(&profile[..], Path::new("p"), &OpenProps::default()).unwrap());
         prop_assert_eq!(read.events.len(), stacks.len());
         for (event, stack) in read.events.iter().zip(&stacks) {
             prop_assert_eq!((event.bytes, event.time_ns), (stack.held[0], 77));
             if stack.stack.0 != 0 {
-                let texts = |tables: &Tables, stack| -> Vec<(String, String, u32)> {
-                    let text = |id: StringId| tables.string(id).to_owned();
-                    tables.frames_of(stack).map(|frame| (text(frame.function), text(frame.file), frame.line)).collect()
+                let texts = |tables: &Tables, stack| -> Vec<(String, String)> {
+                    let module = |frame: Frame| tables.string(frame.module).to_owned();
+                    let text = |frame: Frame| (tables.frame_text(&frame), module(frame));
+                    tables.frames_of(stack).map(text).collect()
                 };
-                prop_assert_eq!(texts(&read.tables, event.stack), texts(&tables, stack.stack));
+                let mut original = texts(&tables, stack.stack);
+                for (text, _) in &mut original {
+                    *text = text.replace(HOSTILE, CLEANED);
+                }
+                prop_assert_eq!(texts(&read.tables, event.stack), original);
             }
         }
     }
@@ -97,45 +111,72 @@ proptest! {
         }
     }
 
-    /// Scopes entered and left in any order, on any thread.
+    /// Scopes entered and left in any order, on any thread, by any clock.
     #[test]
-    fn begins_and_ends_of_scopes_match_whatever_happened(
-        steps in proptest::collection::vec((0..3u64, 0..6u64, any::<bool>()), 0..40)
+    fn scopes_have_their_times_and_those_of_a_thread_lie_within_one_another(
+        steps in proptest::collection::vec((0..3u64, 0..6u64, any::<bool>(), 0..9i64), 0..40),
+        goes_back in any::<bool>(),
     ) {
-        let (mut out, mut entered) = (Vec::new(), std::collections::BTreeSet::new());
-        let mut writer = ChromeWriter::begin(&mut out, 100).unwrap();
-        for (at, (thread, scope, enters)) in steps.iter().enumerate() {
-            let action = if *enters { ScopeAction::Enter } else { ScopeAction::Exit };
-            // A scope is entered once.
-            if *enters && !entered.insert(*scope) {
-                continue;
-            }
+        let mut open = std::collections::BTreeMap::new();
+        let (mut out, mut expected, mut unmatched, mut last_us) = (Vec::new(), Vec::new(), 0, 0);
+        let mut writer = ChromeWriter::begin(&mut out, 1000).unwrap();
+        for (at, (thread, scope, enters, back)) in steps.iter().enumerate() {
+            let time_us = (at as i64 * 2 - if goes_back { *back } else { 0 }).max(0);
             let row = ScopeRow {
-                time_ns: 100 + at as i64 * 1500,
+                time_ns: 1000 + time_us * 1000,
                 process: ProcessId(1),
                 thread: *thread,
-                action,
+                action: if *enters { ScopeAction::Enter } else { ScopeAction::Exit },
                 scope: *scope,
                 parent: 0,
                 name: StringId(0),
             };
             writer.scope(9, &row, HOSTILE).unwrap();
+            let left = open.remove(scope);
+            if *enters || left.is_some() {
+                last_us = last_us.max(time_us);
+            } else {
+                unmatched += 1;
+            }
+            expected.extend(left.map(|(thread, from)| (thread, from, time_us)));
+            if *enters {
+                open.insert(*scope, (*thread, time_us));
+            }
         }
-        writer.finish(&Tables::default()).unwrap();
+        expected.extend(open.into_values().map(|(thread, from)| (thread, from, last_us)));
+        prop_assert_eq!(writer.finish(&Tables::default()).unwrap(), unmatched);
         let file: Value = serde_json::from_slice(&out).unwrap();
-        let mut depths = std::collections::BTreeMap::<u64, (i64, f64)>::new();
-        for event in file["traceEvents"].as_array().unwrap() {
-            let (depth, before) = depths.entry(event["tid"].as_u64().unwrap()).or_default();
-            *depth += match event["ph"].as_str().unwrap() {
-                "B" => 1,
-                "E" => -1,
+        let events = file["traceEvents"].as_array().unwrap();
+        let us = |event: &Value, key: &str| event[key].as_f64().unwrap() as i64;
+        let (mut nested, mut begun, mut found) = (Vec::new(), std::collections::BTreeMap::new(), Vec::new());
+        for event in events {
+            let (tid, from) = (event["tid"].as_u64().unwrap(), us(event, "ts"));
+            let id = event["id2"]["local"].as_str().unwrap_or_default().to_owned();
+            match event["ph"].as_str().unwrap() {
+                "X" => {
+                    nested.push((tid, from, from + us(event, "dur")));
+                    found.push((tid, from, from + us(event, "dur")));
+                }
+                "b" => prop_assert!(begun.insert(id, from).is_none()),
+                "e" => found.push((tid, begun.remove(&id).unwrap(), from)),
                 other => panic!("{other}"),
-            };
-            let time = event["ts"].as_f64().unwrap();
-            prop_assert!(*depth >= 0 && time >= *before);
-            *before = time;
+            }
         }
-        prop_assert!(depths.values().all(|(depth, _)| *depth == 0));
+        prop_assert!(begun.is_empty());
+        for (at, (tid, from, to)) in nested.iter().enumerate() {
+            prop_assert!(from <= to);
+            for (other_tid, other_from, other_to) in &nested[..at] {
+                let (inner, apart) = (from <= other_from && other_to <= to, other_to <= from || to <= other_from);
+                let outer = other_from <= from && to <= other_to;
+                prop_assert!(tid != other_tid || inner || apart || outer, "{nested:?}");
+            }
+        }
+        prop_assert_eq!(found.len(), expected.len());
+        if !goes_back {
+            found.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(found, expected);
+        }
     }
 }
 

@@ -4,11 +4,10 @@
 //! what differs is what one looks for. Folded frames have a line only at a fork. Calls that are too small are counted where they are left out.
 
 use floodmark_analyze::Flame;
-use floodmark_event::units::format_count;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::chart::bar;
-use crate::figures::percent;
+use crate::figures::{counted, percent};
 use crate::flame::{FlameChart, Tone, part};
 use crate::layout::{Layout, Lines, styled};
 use crate::report::{OtherKind, View};
@@ -79,7 +78,7 @@ pub fn text(chart: &FlameChart, layout: &Layout) -> String {
         text.line(format!("{figures}{:indent$}{name}", "").trim_end());
     }
     if left_out > 0 {
-        let line = format!("… and {} smaller calls (--rows 0 shows all)", format_count(left_out));
+        let line = format!("… and {} (--rows 0 shows all)", counted(left_out, "smaller call"));
         text.styled(palette.faint, cut(&line, layout.width));
     }
     text.text()

@@ -137,12 +137,27 @@ fn boxes_that_nobody_could_see_are_joined_and_counted() {
     let chart = FlameChart::of(&flame(&nodes), "x");
     let placement = place(&chart, 0.001);
     let joined: Vec<_> = placement.boxes.iter().filter(|one| one.tone == Tone::Joined).collect();
-    assert_eq!((joined.len(), placement.unseen, placement.boxes.len()), (1, 200, 2));
+    assert_eq!(
+        (joined.len(), placement.unseen, placement.boxes.len()),
+        (1, 0, 2),
+        "what a box tells is not told again"
+    );
     assert_eq!(joined[0].text, "200 more");
     assert!(
         joined[0].hint.contains("200 calls") && joined[0].hint.contains("97.7 KiB"),
         "{}",
         joined[0].hint
+    );
+}
+
+#[test]
+fn sums_that_cannot_be_counted_stay_within_the_picture() {
+    let nodes =
+        [(0, "main", 0), (1, "a", u64::MAX - 7), (1, "b", u64::MAX / 2), (2, "c", 9), (0, "d", 1 << 63)];
+    let placement = place(&FlameChart::of(&flame(&nodes), "x"), 0.001);
+    assert!(
+        placement.boxes.iter().all(|one| one.width >= 0.0 && one.left + one.width <= 1.0 + 1e-9),
+        "{placement:?}"
     );
 }
 
