@@ -223,9 +223,10 @@ impl StackCounts {
         }
         let name = |subject: &u64| {
             let name = name_of(subject);
-            if sharing.get(name).is_some_and(|count| *count > 1) {
-                let number = known(subject).map_or(*subject, |known| known.number);
-                return format!("{name} (pid {number})");
+            if let Some(known) = known(subject)
+                && sharing.get(name).is_some_and(|count| *count > 1)
+            {
+                return format!("{name} (pid {})", known.number);
             }
             name.to_owned()
         };

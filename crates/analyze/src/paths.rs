@@ -301,7 +301,7 @@ mod tests {
             let origin = WeightOrigin { otherwise, ..WeightOrigin::default() };
             PathRules { exactness, ..PathRules::default() }.path(&origin, &tables)
         };
-        let (thread, stream, size) = (call("thread 7"), call("stream 0x10"), call("blocks up to 1.0 KiB"));
+        let (thread, stream, size) = (call("thread 7"), call("stream 0x10"), call("blocks up to 1.00 KiB"));
         assert_eq!(path(Exactness::Recorded, 1024), [thread, stream, size.clone()]);
         assert_eq!(path(Exactness::Lasting, 1024), [size]);
         assert_eq!(path(Exactness::Lasting, 0), [call("blocks of 0 B")]);

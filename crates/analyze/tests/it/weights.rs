@@ -83,7 +83,7 @@ proptest! {
         let mut below: Vec<Weight> = flame.nodes.iter().map(|node| node.own).collect();
         for (at, node) in flame.nodes.iter().enumerate().rev() {
             prop_assert_eq!(below[at], node.weight);
-            prop_assert!(flame.value(node) > 0);
+            prop_assert!(node.weight.blocks > 0);
             if let Some(parent) = node.parent {
                 prop_assert!((parent as usize) < at);
                 below[parent as usize].add(node.weight);
