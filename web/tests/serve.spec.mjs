@@ -120,7 +120,9 @@ test("a page follows a recording, and what a reader has set stays", async ({ pag
   });
   await expect(page.locator(".lead")).not.toHaveText(lead);
   await expect.poll(() => page.locator(".output p").count()).toBeGreaterThan(lines);
-  expect(await page.evaluate(() => [window.isSame, scrollY])).toEqual([true, 300]);
+  // A browser keeps in place what one reads, though what is above it grows by a line.
+  expect(await page.evaluate(() => window.isSame)).toBe(true);
+  expect(Math.abs((await page.evaluate(() => scrollY)) - 300)).toBeLessThan(60);
   const after = await view(page, "#chart-0");
   for (const end of [0, 1]) expect(Math.abs(after[end] - seen[end])).toBeLessThan(0.05);
   await expect(head).toHaveAttribute("aria-sort", "descending");
