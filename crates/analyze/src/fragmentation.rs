@@ -149,7 +149,9 @@ impl FragmentationFold {
     fn ground_of(&mut self, owner: Owner, time_ns: i64) -> usize {
         *self.of_owner.entry(owner).or_insert_with(|| {
             let history = History::new(time_ns, self.options.request_bytes);
-            self.grounds.push(State { owner, ground: Ground::default(), history });
+            let is_mapped = self.options.map.is_some();
+            let ground = if is_mapped { Ground::to_be_mapped() } else { Ground::default() };
+            self.grounds.push(State { owner, ground, history });
             self.grounds.len() - 1
         })
     }

@@ -53,11 +53,17 @@ pub(super) struct Ground {
     /// Gaps by size and address, among them some that are gone.
     by_size: BinaryHeap<(u64, u64)>,
     fill: Fill,
-    /// Whether extents are segments, which may touch and go; regions do neither, so nobody asks what is in one.
-    has_segments: bool,
+    /// Whether it is kept what is in each extent: of segments, which may touch and go, and for a map. Of
+    /// regions nobody asks otherwise, and they never touch.
+    keeps_extents: bool,
 }
 
 impl Ground {
+    /// One of which a map will be made.
+    pub(super) fn to_be_mapped() -> Self {
+        Self { keeps_extents: true, ..Self::default() }
+    }
+
     pub(super) fn fill(&self) -> Fill {
         self.fill
     }
@@ -68,7 +74,7 @@ impl Ground {
         if before.is_some_and(|(_, extent)| extent.end > start) {
             return Err(Misfit);
         }
-        self.has_segments = true;
+        self.keeps_extents = true;
         self.extents.insert(start, Extent { end, order, live_bytes: 0, live_blocks: 0 });
         self.fill.ground_bytes = self.fill.ground_bytes.saturating_add(end - start);
         self.add_gap(start, end);
@@ -159,7 +165,7 @@ impl Ground {
     /// Takes a block away that was placed.
     pub(super) fn remove(&mut self, start: u64, end: u64) {
         let (mut joins_before, mut joins_after) = (true, true);
-        if self.has_segments {
+        if self.keeps_extents {
             let Some((from, extent)) = self.extents.range_mut(..=start).next_back() else { return };
             extent.live_bytes -= end - start;
             extent.live_blocks -= 1;
@@ -173,7 +179,7 @@ impl Ground {
     fn count(&mut self, start: u64, end: u64) {
         self.fill.live_bytes += end - start;
         self.fill.live_blocks += 1;
-        if self.has_segments
+        if self.keeps_extents
             && let Some((_, extent)) = self.extents.range_mut(..=start).next_back()
         {
             extent.live_bytes += end - start;
