@@ -356,8 +356,12 @@ function overlay(props: ChartProps): uPlot.Plugin {
       ctx.stroke();
       if (x > free) {
         const text = mark.name.length > 24 ? `${mark.name.slice(0, 23)}…` : mark.name;
-        ctx.fillText(text, x + 3 * ratio, top + 12 * ratio);
-        free = x + Math.max(MARK_GAP * ratio, ctx.measureText(text).width + 6 * ratio);
+        const wide = ctx.measureText(text).width + 6 * ratio;
+        const isLast = x + wide > left + width;
+        // At the right end a name stands before its line, if there is room.
+        if (!isLast) ctx.fillText(text, x + 3 * ratio, top + 12 * ratio);
+        else if (x - wide > free) ctx.fillText(text, x - wide + 3 * ratio, top + 12 * ratio);
+        free = x + Math.max(MARK_GAP * ratio, wide);
       }
     }
     ctx.setLineDash([]);

@@ -183,6 +183,7 @@ export class TableView {
     const [found, all] = [this.order.length, this.table.rows.length];
     const shown = Math.min(found, this.shown);
     const parts: string[] = [];
+    if (all === 0) parts.push("None.");
     if (found < all) parts.push(`${count(found)} of ${count(all)} rows match.`);
     if (shown < found) parts.push(`${count(shown)} of ${count(found)} shown.`);
     if (this.table.omitted > 0) parts.push(`${count(this.table.omitted)} more are not in this report.`);

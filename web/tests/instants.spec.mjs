@@ -109,7 +109,7 @@ test("how instants look", async ({ page, desk }) => {
   await looks(page, "instant", page.locator("#travel"), { mask });
   await looks(page, "addresses", page.locator("#addresses-0 .addresses"));
   await page.getByRole("button", { name: "Compare from here" }).click();
-  await pick(page, 0.7);
+  await page.getByRole("button", { name: "At the peak" }).click();
   await looks(page, "difference", page.locator("#travel"), { mask });
   await looks(page, "timeline-compared", page.locator("#chart-0 .chart"));
 });
