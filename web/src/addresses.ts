@@ -53,6 +53,7 @@ class MapView {
     new ResizeObserver(() => this.draw()).observe(this.element);
     onColors(() => this.draw());
     cursor.onMarked(() => this.draw());
+    cursor.onLook(() => this.draw());
     cursor.follow((time) => {
       this.column = Math.max(0, lastUpTo(this.times, time));
       this.say();

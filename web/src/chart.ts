@@ -223,6 +223,7 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
   const stepped = uPlot.paths.stepped?.({ align: 1 });
   const axis = { stroke: () => style("--text"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line"), width: 1 } };
   const value = (_: uPlot, raw: number | null) => (raw === null ? "-" : bytes(raw));
+  let sight: [number, number] = [all.min, all.max];
   return {
     width: 600,
     height: height(),
@@ -236,9 +237,12 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       dataIdx: (_, __, ___, time) => Math.max(0, lastUpTo(times, time)),
     },
     scales: {
-      x: { time: false, range: (_, min, max) => (min === null || min === max ? [all.min, all.max] : [min, max]) },
-      // As high as what is in sight.
-      y: { range: (plot) => [0, top(plot.scales.x?.min ?? all.min, plot.scales.x?.max ?? all.max) * 1.14] },
+      x: {
+        time: false,
+        range: (_, min, max) => (sight = min === null || min === max ? [all.min, all.max] : [min, max]),
+      },
+      // As high as what is in sight; the scale of times has the one before until all scales are set.
+      y: { range: () => [0, top(...sight) * 1.14] },
     },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: 80 },

@@ -9,6 +9,7 @@ export class Cursor {
   private listeners: Listener[] = [];
   private pickers: ((time: number, pick: Pick) => void)[] = [];
   private drawers: (() => void)[] = [];
+  private lookers: (() => void)[] = [];
   /** What is in sight, in nanoseconds. */
   view: { from: number; to: number } = { from: -Infinity, to: Infinity };
   /** When the timeline of live bytes is highest, as far as it is in sight; none if there is no such timeline. */
@@ -34,15 +35,20 @@ export class Cursor {
     for (const picker of this.pickers) picker(time, pick);
   }
 
-  /** Calls `draw` when other instants are marked or in sight. */
+  /** Calls `draw` when other instants are marked. */
   onMarked(draw: () => void): void {
     this.drawers.push(draw);
   }
 
-  /** Says what is in sight. */
+  /** Calls `draw` when other instants are in sight. A timeline says so while it draws, so it must not listen. */
+  onLook(draw: () => void): void {
+    this.lookers.push(draw);
+  }
+
   look(from: number, to: number): void {
+    if (from === this.view.from && to === this.view.to) return;
     this.view = { from, to };
-    for (const draw of this.drawers) draw();
+    for (const draw of this.lookers) draw();
   }
 
   mark(picked: { time: number; letter: string }[]): void {

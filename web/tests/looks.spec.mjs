@@ -86,6 +86,15 @@ test("a timeline near its peak", async ({ page, desk }) => {
   await looks(page, "timeline-peak", page.locator("#chart-0 .chart"));
 });
 
+test("a timeline whose scales follow what is in sight", async ({ page, desk }) => {
+  await open(page, desk.report(TORCH));
+  const button = (name) => page.locator("#chart-0").getByRole("button", { name });
+  // First where memory is low, then where it is highest.
+  for (let times = 0; times < 3; times++) await button("Zoom in").click();
+  await button("Zoom to the peak").click();
+  await looks(page, "timeline-zoomed", page.locator("#chart-0 .chart"));
+});
+
 test.describe("dark", () => {
   test.use({ colorScheme: "dark" });
   const dark = [
