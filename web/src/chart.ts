@@ -328,7 +328,9 @@ function byteTicks(low: number, high: number): number[] {
 function axisTime(tick: number, ticks: number[]): string {
   const step = ticks.length > 1 ? Math.abs((ticks[1] as number) - (ticks[0] as number)) : 1;
   const [unit, name] = step >= 0.1 ? [1, "s"] : step >= 1e-4 ? [1e-3, "ms"] : [1e-6, "µs"];
-  const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step / unit) + 1e-9)));
+  // As many as the step has: a quarter has two.
+  let digits = 0;
+  while (digits < 6 && Math.abs((step / unit) * 10 ** digits - Math.round((step / unit) * 10 ** digits)) > 1e-3) digits++;
   return `${(tick / unit).toFixed(digits)} ${name}`;
 }
 
