@@ -5,7 +5,7 @@
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { test as base, expect } from "@playwright/test";
 
@@ -39,7 +39,8 @@ class Desk {
 
   /** Runs the program, returns what it printed. */
   run(...args) {
-    return execFileSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], maxBuffer: 1 << 28 });
+    // In the folder of fixtures, so that they can be named as they are on every machine.
+    return execFileSync(program, args, { cwd: fixture(""), encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], maxBuffer: 1 << 28 });
   }
 
   /** Starts the program and leaves it running; whoever starts it ends it. */
@@ -61,7 +62,8 @@ class Desk {
     const key = JSON.stringify([input, options]);
     if (!this.#reports.has(key)) {
       const file = this.path(`report-${this.#reports.size}.html`);
-      this.run("report", input, "-o", file, "--quiet", ...options);
+      const here = relative(fixture(""), input);
+      this.run("report", here.startsWith("..") ? input : here, "-o", file, "--quiet", ...options);
       this.#reports.set(key, file);
     }
     return this.#reports.get(key);

@@ -132,6 +132,16 @@ test("a page follows a recording, and what a reader has set stays", async ({ pag
   await expect(page.locator("#serving")).toHaveText("ended", { timeout: 20_000 });
 });
 
+test("a served page of hostile text is inert", async ({ page, serve, record }) => {
+  const says = "</script><script>alert(1)</script><img src=x onerror=alert(2)>";
+  const script = `import time\nprint("step 3 ${says}\\x1b[31m\\x00\\u202e", flush=True)\ntime.sleep(20)`;
+  const { trace } = await record("evil <img src=x onerror=alert(3)>\u202e", script);
+  await openAt(page, (await serve(trace)).url);
+  await expect(page.locator(".output p").first()).toContainText(says);
+  expect(await page.locator("img, iframe, #page script, [onerror]").count()).toBe(0);
+  expect(await page.locator("#page").textContent()).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u202a-\u202e]/);
+});
+
 test("a whole view grows with the recording", async ({ page, serve, record }) => {
   const { trace } = await record("whole", GROWS);
   await openAt(page, (await serve(trace)).url);
