@@ -20,6 +20,11 @@ use crate::usage::reduce::{Reducer, Timed};
 pub use by_place::{Place, PlaceCourseFold};
 pub use by_space::{SpaceCourseFold, SpaceCourses};
 
+/// A size as a change; absurd ones stay at the highest number.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 /// Values of all groups at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {

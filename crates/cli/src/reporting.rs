@@ -9,12 +9,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{
-    Fragmentation, MomentsOptions, MomentsPass, Narrow, Pass, PlaceCourseFold, RunFold, RunMemory, UsagePoint,
+    Fold, Fragmentation, MomentsOptions, MomentsPass, Narrow, Pass, PlaceCourseFold, RunFold, RunMemory,
+    UsagePoint,
 };
 use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{EventBatch, Kind, NO_DEVICE, ProcessId, Tables};
-use floodmark_store::{Trace, is_trace};
+use floodmark_store::{Source, Trace, is_trace};
 use floodmark_view::{EventsPart, Loss, Page};
 
 pub(crate) use self::folds::{EventFolds, RowFolds};
@@ -102,13 +103,23 @@ fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, prin
 
 /// Looks at gaps between blocks, which takes as long as all else.
 fn gaps(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Fragmentation> {
-    let mut pass = Pass::new(narrow, folds::gaps());
+    Ok(silently(path, narrow, props, folds::gaps())?.0)
+}
+
+/// Runs a fold over all of an input beside others that say how far they are; returns what was read, for names.
+fn silently<F: Fold>(
+    path: &Path,
+    narrow: &Narrow,
+    props: &OpenProps,
+    fold: F,
+) -> Result<(F::Output, Box<dyn Source>)> {
+    let mut pass = Pass::new(narrow, fold);
     let mut source = floodmark_convert::open(path, props)?;
     let mut batch = EventBatch::new();
     while !pass.is_past_window() && source.next(&mut batch)? {
         pass.update(&batch);
     }
-    Ok(pass.finish(source.tables()))
+    Ok((pass.finish(source.tables()), source))
 }
 
 /// All else of events; none if a trace has none at all, because there may be samples.
@@ -147,13 +158,7 @@ fn instants(
 
 /// Live bytes of every process, device and kind by itself, whichever had most first.
 fn places(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Vec<(String, Vec<UsagePoint>)>> {
-    let mut pass = Pass::new(narrow, PlaceCourseFold::new(PLACE_POINTS));
-    let mut source = floodmark_convert::open(path, props)?;
-    let mut batch = EventBatch::new();
-    while !pass.is_past_window() && source.next(&mut batch)? {
-        pass.update(&batch);
-    }
-    let mut courses = pass.finish(source.tables());
+    let (mut courses, source) = silently(path, narrow, props, PlaceCourseFold::new(PLACE_POINTS))?;
     let most = |points: &[UsagePoint]| points.iter().map(|point| point.live_bytes).max().unwrap_or(0);
     courses.sort_by_key(|course| std::cmp::Reverse(most(&course.points)));
     let several = courses.iter().any(|course| course.group.0 != courses[0].group.0);

@@ -6,6 +6,8 @@
 
 use std::io::{self, Write};
 
+use floodmark_event::text::is_active;
+
 /// Writes one line.
 ///
 /// # Errors
@@ -27,24 +29,12 @@ pub fn write_line(
 fn step_text(step: &str) -> String {
     let kept = |c: char| match c {
         ';' => ':',
-        c if acts(c) => ' ',
+        c if is_active(c) => ' ',
         c => c,
     };
     let text: String = step.chars().map(kept).collect();
     let text = text.trim();
     if text.is_empty() { "(no name)".to_owned() } else { text.to_owned() }
-}
-
-/// Whether a character does something other than show itself.
-pub(crate) fn acts(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod rows;
 pub mod sample;
 pub mod tables;
 pub mod tail;
+pub mod text;
 pub mod units;
 
 pub use batch::{Column, EventBatch};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use floodmark_event::text::is_active;
 use unicode_width::UnicodeWidthChar as _;
 
 /// Marks that may stand on one letter. Writing needs three or four; hundreds cover the lines around.
@@ -35,18 +36,6 @@ impl Pile {
         self.0 = if c.is_ascii() || c.width() != Some(0) { 0 } else { self.0 + 1 };
         self.0 <= MARKS
     }
-}
-
-/// Whether a character does something other than show itself.
-pub(crate) fn is_active(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 
 use floodmark_analyze::{KindSummary, UsageSeries};
 use floodmark_event::Kind;
+use floodmark_event::text::is_active;
 use floodmark_event::units::{format_bytes, format_count};
 use serde::ser::{Serialize, Serializer};
 
 use crate::figures::counted;
 use crate::layout::{Layout, Lines, styled};
-use crate::plain::{is_active, plain};
+use crate::plain::plain;
 use crate::table::{cut, wrap_after};
 
 /// A result that can be shown.

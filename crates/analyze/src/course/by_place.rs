@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use floodmark_event::{Kind, ProcessId};
 
 use crate::change::{Block, Ending, Space};
-use crate::course::{CourseFold, GroupCourse};
+use crate::course::{CourseFold, GroupCourse, signed};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 
@@ -29,10 +29,6 @@ impl PlaceCourseFold {
         let space = self.spaces.get(&block.space).copied().unwrap_or_default();
         self.course.change(&(space.process, space.device, block.kind), time_ns, by);
     }
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl Fold for PlaceCourseFold {

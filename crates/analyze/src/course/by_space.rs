@@ -3,7 +3,7 @@
 use floodmark_event::Kind;
 
 use crate::change::{Block, Ending, Space};
-use crate::course::{CourseFold, Courses, GroupCourse};
+use crate::course::{CourseFold, Courses, GroupCourse, signed};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 
@@ -35,10 +35,6 @@ impl SpaceCourseFold {
             self.tallies[usize::from(block.tally)].get_or_insert_with(|| Box::new(CourseFold::new(limit)));
         fold.change(&block.space, time_ns, by);
     }
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl Fold for SpaceCourseFold {

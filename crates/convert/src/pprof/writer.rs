@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use floodmark_event::Tables;
+use floodmark_event::text::is_active;
 use rustc_hash::FxHashMap;
 
-use crate::folded::acts;
 use crate::weighed::{Entry, WeighedStack};
 
 /// What a profile is about.
@@ -99,8 +99,8 @@ struct Strings {
 impl Strings {
     /// The number of a text, which becomes one without what would act on a terminal.
     fn id(&mut self, text: &str) -> u64 {
-        if text.contains(acts) {
-            return self.id(&text.replace(acts, " "));
+        if text.contains(is_active) {
+            return self.id(&text.replace(is_active, " "));
         }
         if let Some(id) = self.ids.get(text) {
             return *id;
