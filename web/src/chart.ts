@@ -33,6 +33,16 @@ export interface ChartView {
   element: HTMLElement;
   /** Shows what there is now; `false` if it takes another timeline. */
   update(next: Pick<ChartProps, "host" | "data" | "chart" | "dots">): Promise<boolean>;
+  /** Stands where another stood, and shows what that one showed. */
+  replace(other: ChartView): void;
+  /** Listens no more, and says what part was in sight; none if it was all. */
+  end(): Scope | null;
+}
+
+/** Seconds since the origin. */
+interface Scope {
+  min: number;
+  max: number;
 }
 
 function load({ host, chart }: ChartProps): Promise<Steps[]> {
@@ -61,10 +71,11 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const whole = section(id, chart.title, "", box, tools, note);
   if (times.length === 0) {
     box.append(make("p", {}, "There is nothing to draw."));
-    return { element: whole, update: async ({ chart }) => chart.series.every(({ times }) => times.length === 0) };
+    const update: ChartView["update"] = async ({ chart }) => chart.series.every(({ times }) => times.length === 0);
+    return { element: whole, update, replace: (other) => standIn(whole, other), end: () => null };
   }
-  const end = Math.max(data.span / NS, times[times.length - 1] as number);
-  const all = { min: Math.min(0, times[0] as number), max: end > 0 ? end : 1e-6 };
+  const last = Math.max(data.span / NS, times[times.length - 1] as number);
+  const all: Scope = { min: Math.min(0, times[0] as number), max: last > 0 ? last : 1e-6 };
   const top = highest(props, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
@@ -72,30 +83,33 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     [times, ...aligned.values] as uPlot.AlignedData,
     box,
   );
+  // At first and after a double click a timeline is as long as its points.
+  const isFitted = ({ min, max }: Scope) => min === times[0] && max === times[times.length - 1];
+  const isAll = (part: Scope) => isFitted(part) || (part.min <= all.min && part.max >= all.max);
   const zoom = (min: number, max: number) => {
     const low = Math.max(all.min, min);
     const high = Math.min(all.max, max);
     if (high - low > 2e-9) plot.setScale("x", { min: low, max: high });
   };
   const scale = (factor: number, around?: number) => {
-    const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+    const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     const center = around ?? (min + max) / 2;
     zoom(center - (center - min) * factor, center + (max - center) * factor);
   };
   const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
   const { peak } = chart;
   const detail = new Detail(id, props.host, chart, lines, (steps, how) => {
-    const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+    const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     const now = align(steps);
-    replace(times, now.times.map((time) => time / NS));
-    now.values.forEach((list, at) => replace(aligned.values[at] ?? [], list));
+    refill(times, now.times.map((time) => time / NS));
+    now.values.forEach((list, at) => refill(aligned.values[at] ?? [], list));
     plot.setData([times, ...aligned.values] as uPlot.AlignedData, false);
     plot.setScale("x", { min, max });
     note.textContent = `${how} ${help}`;
   });
   const inSight = () => {
-    const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
-    const isWhole = min <= (times[0] ?? 0) && max >= (times[times.length - 1] ?? 0);
+    const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
+    const isWhole = isAll({ min, max });
     if (isWhole) detail.leave();
     else detail.look({ from: min * NS, to: max * NS }, { from: all.min * NS, to: all.max * NS });
     return isWhole;
@@ -121,12 +135,12 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   });
   if (chart.title === LIVE_BYTES) {
     props.cursor.summit = () => {
-      const { min = all.min, max = all.max } = plot.scales.x as { min?: number; max?: number };
+      const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
       return highestAt(times, aligned.values[0] ?? [], min, max);
     };
   }
   picks(plot, props.cursor);
-  props.cursor.onMarked(() => plot.redraw(false, false));
+  const unmarked = props.cursor.onMarked(() => plot.redraw(false, false));
   plot.over.addEventListener(
     "wheel",
     (event) => {
@@ -144,8 +158,9 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const resize = () => {
     if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });
   };
-  new ResizeObserver(resize).observe(box);
-  onColors(() => {
+  const sizes = new ResizeObserver(resize);
+  sizes.observe(box);
+  const uncolored = onColors(() => {
     plot.redraw(false, false);
     // A legend takes its colors once.
     box.querySelectorAll<HTMLElement>(".u-marker").forEach((marker, at) => {
@@ -166,10 +181,33 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     inSight();
     return true;
   };
-  return { element: whole, update };
+  const end = () => {
+    const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
+    unmarked();
+    uncolored();
+    sizes.disconnect();
+    plot.destroy();
+    detail.end();
+    return isAll({ min, max }) ? null : { min, max };
+  };
+  const replace: ChartView["replace"] = (other) => {
+    const seen = standIn(whole, other);
+    if (seen) zoom(seen.min, seen.max);
+  };
+  return { element: whole, update, replace, end };
 }
 
-function replace<T>(list: T[], by: T[]): void {
+/** Puts a timeline where another was, with what had the focus there, and says what was in sight. */
+function standIn(whole: HTMLElement, other: ChartView): Scope | null {
+  const parts = (element: HTMLElement) => [...element.querySelectorAll<HTMLElement>(".u-over, .tools button")];
+  const focused = parts(other.element).findIndex((part) => part === document.activeElement);
+  const seen = other.end();
+  other.element.replaceWith(whole);
+  parts(whole)[focused]?.focus({ preventScroll: true });
+  return seen;
+}
+
+function refill<T>(list: T[], by: T[]): void {
   list.length = 0;
   for (const one of by) list.push(one);
 }
@@ -189,7 +227,7 @@ function height(): number {
 }
 
 function keys(event: KeyboardEvent, plot: uPlot, times: number[], scale: (factor: number) => void, all: () => void): void {
-  const { min = 0, max = 1 } = plot.scales.x as { min?: number; max?: number };
+  const { min = 0, max = 1 } = plot.scales.x as Partial<Scope>;
   const step = event.shiftKey ? 0.1 : 0.01;
   const left = plot.cursor.left ?? -1;
   const width = plot.over.clientWidth;

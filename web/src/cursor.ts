@@ -8,7 +8,7 @@ export type Pick = "look" | "compare";
 export class Cursor {
   private listeners: Listener[] = [];
   private pickers: ((time: number, pick: Pick) => void)[] = [];
-  private drawers: (() => void)[] = [];
+  private drawers = new Set<() => void>();
   private lookers: (() => void)[] = [];
   /** What is in sight, in nanoseconds. */
   view: { from: number; to: number } = { from: -Infinity, to: Infinity };
@@ -35,9 +35,10 @@ export class Cursor {
     for (const picker of this.pickers) picker(time, pick);
   }
 
-  /** Calls `draw` when other instants are marked. */
-  onMarked(draw: () => void): void {
-    this.drawers.push(draw);
+  /** Calls `draw` when other instants are marked, until what is returned is called. */
+  onMarked(draw: () => void): () => void {
+    this.drawers.add(draw);
+    return () => this.drawers.delete(draw);
   }
 
   /** Calls `draw` when other instants are in sight. A timeline says so while it draws, so it must not listen. */

@@ -48,6 +48,12 @@ export class Detail {
     this.redraw();
   }
 
+  /** Nobody looks any more. */
+  end(): void {
+    clearTimeout(this.timer);
+    this.draw = () => undefined;
+  }
+
   /** A part of all is in sight. */
   look(part: Span, all: Span): void {
     clearTimeout(this.timer);

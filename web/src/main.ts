@@ -94,7 +94,7 @@ class Page {
       if (!view || !(await view.update({ host, data, chart, dots }))) {
         const choose = (dot: Dot) => this.choose(data, dot);
         const next = await chartSection({ host, data, chart, id, cursor: this.cursor, dots, choose });
-        view?.element.replaceWith(next.element);
+        if (view) next.replace(view);
         view = next;
       }
       this.charts.set(id, view);

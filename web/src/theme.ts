@@ -6,11 +6,12 @@ const KEY = "floodmark-theme";
 const CHOICES = ["auto", "light", "dark"] as const;
 type Choice = (typeof CHOICES)[number];
 
-const listeners: (() => void)[] = [];
+const listeners = new Set<() => void>();
 
-/** Calls `redraw` whenever colors change. */
-export function onColors(redraw: () => void): void {
-  listeners.push(redraw);
+/** Calls `redraw` whenever colors change, until what is returned is called. */
+export function onColors(redraw: () => void): () => void {
+  listeners.add(redraw);
+  return () => listeners.delete(redraw);
 }
 
 function stored(): Choice {
