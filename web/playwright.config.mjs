@@ -17,10 +17,11 @@ export default defineConfig({
   forbidOnly: true,
   fullyParallel: true,
   workers: 2,
-  timeout: 30_000,
+  // For machines that do much else.
+  timeout: 120_000,
   reporter: "dot",
   // Edges of letters may differ a little between versions of Chromium; a line in another color is 5 pixels in 1,000.
-  expect: { timeout: 10_000, toHaveScreenshot: { maxDiffPixelRatio: 0.002, threshold: 0.15, animations: "disabled", caret: "hide", scale: "css" } },
+  expect: { timeout: 30_000, toHaveScreenshot: { maxDiffPixelRatio: 0.002, threshold: 0.15, animations: "disabled", caret: "hide", scale: "css" } },
   use: {
     viewport: { width: 1280, height: 900 },
     deviceScaleFactor: 1,
