@@ -70,7 +70,7 @@ pub use flame::{Direction, Flame, FlameNode, FlameOf, StackCounts};
 pub use fold::{End, Fold, Pass};
 pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
 pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
-pub use holders::{HolderNode, HolderSite, HolderStack, Holders, HoldersFold};
+pub use holders::{HolderSite, HolderStack, HoldersFold};
 pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
 pub use leaks::{Apart, ApartReason, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};

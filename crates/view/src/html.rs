@@ -22,7 +22,7 @@ mod range;
 mod samples;
 
 use floodmark_analyze::{
-    Fragmentation, Holders, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage,
+    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage,
     UsagePoint, Watermark,
 };
 use floodmark_event::SubjectRow;
@@ -76,8 +76,8 @@ pub struct EventsPart {
     pub usage: Usage,
     /// The highest point.
     pub watermark: Watermark,
-    /// Who held it.
-    pub holders: Holders,
+    /// Who held it, most bytes first.
+    pub holders: Vec<HolderSite>,
     /// What never came back; none while that is not known yet.
     pub leaks: Option<Leaks>,
     /// How long blocks lived.
