@@ -159,8 +159,7 @@ fn instants(
 /// Live bytes of every process, device and kind by itself, whichever had most first.
 fn places(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Vec<(String, Vec<UsagePoint>)>> {
     let (mut courses, source) = silently(path, narrow, props, PlaceCourseFold::new(PLACE_POINTS))?;
-    let most = |points: &[UsagePoint]| points.iter().map(|point| point.live_bytes).max().unwrap_or(0);
-    courses.sort_by_key(|course| std::cmp::Reverse(most(&course.points)));
+    courses.sort_by_key(|course| std::cmp::Reverse(course.peak.live_bytes));
     let several = courses.iter().any(|course| course.group.0 != courses[0].group.0);
     let name = |(process, device, kind): (ProcessId, i32, Kind)| {
         let mut words = vec![kind.name().to_owned()];

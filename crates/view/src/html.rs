@@ -22,7 +22,7 @@ mod range;
 mod samples;
 
 use floodmark_analyze::{
-    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage,
+    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Moments, RunMemory, Stats, SubjectCourse, Usage,
     UsagePoint, Watermark,
 };
 use floodmark_event::SubjectRow;
@@ -100,7 +100,7 @@ pub struct SamplesPart {
     /// What was observed.
     pub subjects: BTreeMap<u64, SubjectRow>,
     /// Lines over time.
-    pub series: Vec<SampleSeries>,
+    pub series: Vec<SubjectCourse>,
     /// Where phases begin.
     pub marks: Vec<Mark>,
     /// What the command wrote.

@@ -61,7 +61,7 @@ struct Collector<'a> {
     props: &'a GatherProps,
     courses: BTreeMap<SubjectKind, BTreeMap<Metric, CourseFold<Part>>>,
     /// By kind of memory, where that is asked for.
-    sorts: CourseFold<Part>,
+    sorts: Option<CourseFold<Part>>,
     /// Processes by number and start: the first subject that stands for one, and the latest.
     processes: BTreeMap<(u64, Option<i64>), (u64, u64)>,
     /// Ranks of processes in an MPI job.
@@ -76,7 +76,7 @@ impl<'a> Collector<'a> {
         Self {
             props,
             courses: BTreeMap::new(),
-            sorts: CourseFold::new(props.points),
+            sorts: None,
             processes: BTreeMap::new(),
             ranks: BTreeMap::new(),
             first_ns: None,
@@ -100,9 +100,7 @@ impl<'a> Collector<'a> {
         }
         let from_ns = self.resolve(self.props.narrow.from_ns);
         if let Seen::Sample(sample) = row {
-            // What was read before the window holds when it opens.
-            let time_ns = from_ns.map_or(time_ns, |from_ns| from_ns.max(time_ns));
-            self.sample(&SampleRow { time_ns, ..*sample }, tables);
+            self.sample(sample, from_ns.unwrap_or(i64::MIN), tables);
             return;
         }
         if from_ns.is_some_and(|from_ns| time_ns < from_ns) {
@@ -131,10 +129,11 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn sample(&mut self, row: &SampleRow, tables: &Tables) {
+    /// Takes a sample; those before `from_ns` tell what holds then.
+    fn sample(&mut self, row: &SampleRow, from_ns: i64, tables: &Tables) {
         let Some(subject) = tables.subjects.get(&row.subject) else { return };
         // A sweep may tell of a process that ended while it was made.
-        if subject.end_ns.is_some_and(|end_ns| end_ns < row.time_ns) {
+        if subject.end_ns.is_some_and(|end_ns| end_ns < row.time_ns.max(from_ns)) {
             return;
         }
         let part = (row.metric, self.same(subject));
@@ -142,12 +141,13 @@ impl<'a> Collector<'a> {
             self.ranks.insert(part.1, row.value);
         }
         let points = self.props.points;
+        let start = || CourseFold::new(points).within(from_ns, i64::MAX);
         let fold = if self.props.per == Some(Per::Kind) {
             let is_sort = SORTS.iter().any(|(metric, _)| *metric == row.metric);
             if !is_sort || subject.kind != SubjectKind::Process {
                 return;
             }
-            &mut self.sorts
+            self.sorts.get_or_insert_with(start)
         } else {
             let metrics = self.courses.entry(subject.kind).or_default();
             let is_wanted = self.props.metric == Some(row.metric)
@@ -156,7 +156,7 @@ impl<'a> Collector<'a> {
             if !is_wanted {
                 return;
             }
-            metrics.entry(row.metric).or_insert_with(|| CourseFold::new(points))
+            metrics.entry(row.metric).or_insert_with(start)
         };
         fold.set(&part, row.time_ns, row.value);
         if let Some(end_ns) = subject.end_ns {
@@ -263,7 +263,10 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let props = collector.props;
     let (courses, measure): (Courses<Part>, String) = match props.per {
         None => return totals(collector, tables, gathered),
-        Some(Per::Kind) => (collector.sorts.finish(), "resident memory by kind (RSS)".into()),
+        Some(Per::Kind) => {
+            let Some(fold) = &collector.sorts else { return };
+            (fold.finish(), "resident memory by kind (RSS)".into())
+        }
         Some(per) => {
             let (kind, metric) = match per {
                 Per::Device => (SubjectKind::Device, Metric::GpuUsed),
@@ -369,7 +372,7 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
 
 /// The memory of every device that a source reports.
 pub(crate) fn device_series(source: &mut dyn SampleSource, props: &GatherProps) -> Result<Vec<Series>> {
-    let mut fold: CourseFold<u64> = CourseFold::new(props.points);
+    let mut fold: CourseFold<u64, UsagePoint> = CourseFold::new(props.points);
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
         for row in &rows {

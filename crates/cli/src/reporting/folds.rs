@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use floodmark_analyze::{
     Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
-    LifetimesFold, LifetimesOptions, Mark, Moments, Narrow, Pass, RunFold, RunMemory, ScopeRoles, SeriesFold,
-    StatsFold, UsageFold, UsageMode, WatermarkOptions,
+    LifetimesFold, LifetimesOptions, Mark, Moments, Narrow, Pass, RunFold, RunMemory, ScopeRoles, StatsFold,
+    SubjectCourseFold, UsageFold, UsageMode, WatermarkOptions,
 };
 use floodmark_convert::Seen;
 use floodmark_event::{EventBatch, ScopeAction, StackSampleRow, SubjectRow, Tables};
@@ -120,7 +120,7 @@ pub(crate) struct RowFolds {
     subjects: BTreeMap<u64, SubjectRow>,
     marks: Vec<Mark>,
     run: RunFold,
-    series: SeriesFold,
+    series: SubjectCourseFold,
     output: OutputLines,
     stacks: Taken,
     is_empty: bool,
@@ -134,7 +134,7 @@ impl RowFolds {
             subjects: subjects.clone(),
             run: RunFold::new(subjects, marks.clone()),
             marks,
-            series: SeriesFold::new(subjects, SAMPLE_POINTS),
+            series: SubjectCourseFold::new(subjects, SAMPLE_POINTS),
             output: OutputLines::default(),
             stacks: Taken::new(stacks),
             is_empty: true,
