@@ -13,7 +13,7 @@ mod build;
 #[cfg(test)]
 mod bundle;
 mod data;
-mod encode;
+pub(crate) mod encode;
 mod events;
 mod moments;
 mod output;

@@ -4,23 +4,21 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use floodmark_analyze::narrow::resolve;
 use floodmark_analyze::{CourseFold, Courses, UsagePoint};
 use floodmark_convert::{SampleSource, Seen};
 use floodmark_event::units::Instant;
 use floodmark_event::{Metric, OutputRow, SampleRow, ScopeAction, SubjectKind, SubjectRow, Tables};
 use floodmark_store::Trace;
-use floodmark_view::plot::{Layer, Peak, Point, Role, Series, Stack, label};
+use floodmark_view::plot::{Layer, Peak, Role, Series, Stack, label};
 
+use super::parts::{MOST_PARTS, SMALLEST, few, part_lines, parts, points, total};
 use super::{GatherProps, Gathered, Marked, Per};
 use crate::error::hinted;
 use crate::pass::losses;
 use crate::reading::Show;
 use crate::run_memory;
 
-/// Parts that are told apart; smaller ones are added up.
-const MOST_PARTS: usize = 8;
-/// What part of the largest one is too small to be seen, where there are many.
-const SMALLEST: u64 = 50;
 /// Lines of output, and stacks, that are kept.
 const MOST_MARKED: usize = 20_000;
 /// Frames that are kept of a stack.
@@ -86,10 +84,10 @@ impl<'a> Collector<'a> {
     }
 
     fn resolve(&self, instant: Option<Instant>) -> Option<i64> {
-        Some(match instant? {
-            Instant::At(time_ns) => time_ns,
-            Instant::AfterStart(ns) => self.first_ns?.saturating_add_unsigned(ns),
-        })
+        match instant? {
+            Instant::At(time_ns) => Some(time_ns),
+            after @ Instant::AfterStart(_) => Some(resolve(after, self.first_ns?)),
+        }
     }
 
     fn row(&mut self, row: &Seen, tables: &Tables) {
@@ -283,22 +281,15 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let Some(end_ns) = courses.end_ns else { return };
     gathered.measure = measure;
     let times_ns: Vec<i64> = courses.moments.iter().map(|moment| moment.total.time_ns).collect();
-    let mut parts: BTreeMap<(usize, String), Vec<u64>> = BTreeMap::new();
-    for (at, group) in courses.groups.iter().enumerate() {
-        let (metric, subject) = group.group;
-        let key = match SORTS.iter().position(|(sort, _)| *sort == metric) {
+    let parts =
+        parts(&courses, |at, (metric, subject)| match SORTS.iter().position(|(sort, _)| sort == metric) {
             Some(sort) if props.per == Some(Per::Kind) => (sort, SORTS[sort].1.to_owned()),
-            _ if props.per == Some(Per::Rank) => match collector.ranks.get(&subject) {
+            _ if props.per == Some(Per::Rank) => match collector.ranks.get(subject) {
                 Some(rank) => (*rank as usize, format!("rank {rank}")),
                 None => (usize::MAX, "processes without a rank".to_owned()),
             },
-            _ => (at, collector.name(subject, tables)),
-        };
-        let sums = parts.entry(key).or_insert_with(|| vec![0; times_ns.len()]);
-        for (sum, moment) in sums.iter_mut().zip(&courses.moments) {
-            *sum = sum.saturating_add(moment.values.get(at).copied().unwrap_or(0));
-        }
-    }
+            _ => (at, collector.name(*subject, tables)),
+        });
     let layers = parts.into_iter().map(|((_, name), values)| Layer { name, values }).collect();
     let (layers, remark) = few(layers);
     gathered.remarks.extend(remark);
@@ -316,7 +307,7 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
             .map(|group| {
                 let end_ns =
                     tables.subjects.get(&group.group.1).and_then(|subject| subject.end_ns).unwrap_or(end_ns);
-                let points = points(group.points.iter());
+                let points = points(&group.points);
                 Series { name: collector.name(group.group.1, tables), points, end_ns, ..Series::default() }
             })
             .collect();
@@ -388,52 +379,12 @@ pub(crate) fn device_series(source: &mut dyn SampleSource, props: &GatherProps) 
     let end_ns = courses.end_ns.unwrap_or(0);
     let series = |group: &floodmark_analyze::GroupCourse<u64>| Series {
         name: format!("nvidia-smi, {}", subject_name(group.group, source.tables())),
-        points: points(group.points.iter()),
+        points: points(&group.points),
         end_ns,
         role: Role::Beside,
         ..Series::default()
     };
     Ok(courses.groups.iter().map(series).collect())
-}
-
-fn points<'a>(points: impl Iterator<Item = &'a UsagePoint>) -> Vec<Point> {
-    points.map(|point| Point { time_ns: point.time_ns, bytes: point.live_bytes }).collect()
-}
-
-fn total<K>(name: String, courses: &Courses<K>, end_ns: i64) -> Series {
-    let points = points(courses.moments.iter().map(|moment| &moment.total));
-    Series { name, points, end_ns, ..Series::default() }
-}
-
-/// The parts of a stack, each as a line.
-pub(super) fn part_lines(stack: &Stack) -> Vec<Series> {
-    let line = |layer: &Layer| {
-        let points = stack.times_ns.iter().zip(&layer.values);
-        let points = points.map(|(time_ns, bytes)| Point { time_ns: *time_ns, bytes: *bytes }).collect();
-        Series { name: layer.name.clone(), points, end_ns: stack.end_ns, ..Series::default() }
-    };
-    stack.layers.iter().map(line).collect()
-}
-
-/// Adds up the smallest of many parts, and those too small to be seen.
-pub(super) fn few(mut layers: Vec<Layer>) -> (Vec<Layer>, Option<String>) {
-    if layers.len() <= MOST_PARTS {
-        return (layers, None);
-    }
-    let highest = |layer: &Layer| layer.values.iter().copied().max().unwrap_or(0);
-    layers.sort_by_key(|layer| Reverse(highest(layer)));
-    let least = layers.first().map_or(0, highest) / SMALLEST;
-    let kept = layers.iter().take(MOST_PARTS - 1).take_while(|layer| highest(layer) >= least).count();
-    let rest = layers.split_off(kept);
-    let mut sums = vec![0u64; rest.iter().map(|layer| layer.values.len()).max().unwrap_or(0)];
-    for layer in &rest {
-        for (sum, value) in sums.iter_mut().zip(&layer.values) {
-            *sum = sum.saturating_add(*value);
-        }
-    }
-    let remark = format!("the {} smallest parts are added up", rest.len());
-    layers.push(Layer { name: format!("{} others", rest.len()), values: sums });
-    (layers, Some(remark))
 }
 
 fn subject_name(subject: u64, tables: &Tables) -> String {

@@ -206,11 +206,9 @@ impl RowFolds {
 }
 
 /// The mark that a row is, if it is one.
-pub(super) fn mark(row: &Seen, tables: &Tables) -> Option<Mark> {
+pub(crate) fn mark(row: &Seen, tables: &Tables) -> Option<Mark> {
     match row {
-        Seen::Scope(row) if row.action == ScopeAction::Mark => {
-            Some(Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() })
-        }
+        Seen::Scope(row) => Mark::of(row, tables),
         _ => None,
     }
 }
