@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows where results come from; the same result against itself has no changes. Places are
 //! matched by what lasts: addresses and process numbers are left out, and a place whose line moved is
-//! found again by its function and file (see [`pairing`]).
+//! found again by its function and file (see `pairing`).
 
 mod pairing;
 mod rule;

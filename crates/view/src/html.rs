@@ -6,7 +6,7 @@
 //! document again when there is more to show ([`Page::json`]), lines between two instants in detail
 //! ([`Range::json`]), and what was live at any instant ([`Instants::json`]).
 //!
-//! Text of traces is untrusted: it passes through [`plain`](crate::plain), is escaped in JSON and in HTML
+//! Text of traces is untrusted: it passes through [`plain`](crate::plain()), is escaped in JSON and in HTML
 //! so that it cannot end an element, and the page's own policy allows no script but its own.
 
 mod build;
