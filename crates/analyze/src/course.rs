@@ -1,16 +1,17 @@
-//! Values of several groups over time, and their sum: what a picture is drawn from.
+//! Values of several groups over time, and their sum: what every picture of lines is drawn from.
 //!
 //! A group is whatever the caller counts by: a process, a device, a kind. A value holds until the next one of
-//! its group; values set at one instant count together, so that a sweep that finds one process grown and
-//! another shrunk is no peak. Changes happened one after the other, however coarse the clock: of an instant
-//! the highest value is kept before the last one. Memory depends on the limit and the number of groups, not
-//! on how long it goes on.
+//! its group, or until its group ends, which is a fall to nothing; values set at one instant count together, so
+//! that a sweep that finds one process grown and another shrunk is no peak. Changes happened one after the other,
+//! however coarse the clock: of an instant the highest value is kept before the last one, also of a group that is
+//! set twice. Memory depends on the limit and the number of groups, not on how long it goes on.
 //!
-//! Every group keeps the extremes of its own intervals; the sum keeps its own, each with the values of all
-//! groups at that instant, so that parts always add up.
+//! Every group keeps the extremes of its own intervals; the sum keeps its own. [`Moment`]s have the values of all
+//! groups beside the sum, so that parts always add up; who needs no parts keeps [`UsagePoint`]s.
 
 mod by_place;
 mod by_space;
+mod by_subject;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +20,24 @@ use crate::usage::reduce::{Reducer, Timed};
 
 pub use by_place::{Place, PlaceCourseFold};
 pub use by_space::{SpaceCourseFold, SpaceCourses};
+pub use by_subject::{SubjectCourse, SubjectCourseFold};
 
 /// A size as a change; absurd ones stay at the highest number.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// What is kept of all groups at an instant.
+pub trait Together: Timed {
+    /// Makes it of the sum and its parts.
+    fn of(total: UsagePoint, values: &[u64]) -> Self;
+}
+
+/// The sum alone.
+impl Together for UsagePoint {
+    fn of(total: UsagePoint, _values: &[u64]) -> Self {
+        total
+    }
 }
 
 /// Values of all groups at an instant.
@@ -38,6 +53,15 @@ impl Timed for Moment {
     fn point(&self) -> UsagePoint {
         self.total
     }
+    fn at(self, time_ns: i64) -> Self {
+        Self { total: self.total.at(time_ns), ..self }
+    }
+}
+
+impl Together for Moment {
+    fn of(total: UsagePoint, values: &[u64]) -> Self {
+        Self { total, values: values.to_vec() }
+    }
 }
 
 /// What became of one group.
@@ -47,47 +71,102 @@ pub struct GroupCourse<K> {
     pub group: K,
     /// Its values over time.
     pub points: Vec<UsagePoint>,
+    /// Width of the intervals whose extremes are kept; none if every change is a point.
+    pub interval_ns: Option<u64>,
+    /// The highest value and its first instant, wherever it lies.
+    pub peak: UsagePoint,
 }
 
 /// Values of groups over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Courses<K> {
+pub struct Courses<K, T = Moment> {
     /// Each group by itself, in the order in which they were first set.
     pub groups: Vec<GroupCourse<K>>,
     /// All of them together.
-    pub moments: Vec<Moment>,
-    /// The last instant.
+    pub moments: Vec<T>,
+    /// Width of the intervals of which moments are the extremes; none if every change is one.
+    pub interval_ns: Option<u64>,
+    /// The highest sum and its first instant, wherever it lies.
+    pub peak: UsagePoint,
+    /// The last instant, within the window.
     pub end_ns: Option<i64>,
+}
+
+/// Instants outside of which nothing is kept but what holds when they begin.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from_ns: i64,
+    to_ns: i64,
+}
+
+/// Points of a group, or of all together.
+#[derive(Clone, Debug)]
+struct Line<P = UsagePoint> {
+    points: Reducer<P>,
+    /// What holds when the window opens, as long as no point is in it.
+    held: Option<P>,
+    peak: UsagePoint,
+}
+
+impl<P: Timed> Line<P> {
+    fn new(limit: usize) -> Self {
+        Self { points: Reducer::new(limit), held: None, peak: UsagePoint::default() }
+    }
+
+    fn push(&mut self, point: P, window: Window) {
+        let at = point.point();
+        if at.live_bytes > self.peak.live_bytes {
+            self.peak = at;
+        }
+        if at.time_ns < window.from_ns {
+            self.held = Some(point.at(window.from_ns));
+        } else if at.time_ns <= window.to_ns {
+            if at.time_ns == window.from_ns {
+                self.held = None;
+            }
+            self.open();
+            self.points.push(point);
+        }
+    }
+
+    /// The window is open: what holds when it does is its first point.
+    fn open(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.points.push(held);
+        }
+    }
 }
 
 /// Folds values into [`Courses`].
 #[derive(Clone, Debug)]
-pub struct CourseFold<K> {
+pub struct CourseFold<K, T = Moment> {
     limit: usize,
+    window: Window,
     groups: BTreeMap<K, usize>,
-    lines: Vec<Reducer>,
+    lines: Vec<Line>,
     values: Vec<u64>,
-    /// What changes of this instant raised each group to; 0 if none did.
+    /// The highest that each group had at this instant; 0 if nothing was said of it.
     highs: Vec<u64>,
     /// Sum of the values.
     sum: u128,
-    /// The highest sum that changes of this instant led to and that did not last, with its parts.
-    high: Option<(u128, Vec<u64>)>,
+    /// The highest sum that changes of this instant led to and that did not last.
+    high: Option<(u128, T)>,
     /// Whether the sum is what a change raised it to.
     is_raised: bool,
     changed: Vec<usize>,
-    total: Reducer<Moment>,
+    total: Line<T>,
     now_ns: Option<i64>,
     last_ns: Option<i64>,
     /// When groups end, the earliest first.
     ends: BTreeSet<(i64, usize)>,
 }
 
-impl<K: Ord + Clone> CourseFold<K> {
+impl<K: Ord + Clone, T: Together> CourseFold<K, T> {
     /// Starts; at most `limit` points are kept of every group.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
+            window: Window { from_ns: i64::MIN, to_ns: i64::MAX },
             groups: BTreeMap::new(),
             lines: Vec::new(),
             values: Vec::new(),
@@ -96,11 +175,17 @@ impl<K: Ord + Clone> CourseFold<K> {
             high: None,
             is_raised: false,
             changed: Vec::new(),
-            total: Reducer::new(limit),
+            total: Line::new(limit),
             now_ns: None,
             last_ns: None,
             ends: BTreeSet::new(),
         }
+    }
+
+    /// Keeps what lies between two instants only; peaks stay those of everything.
+    #[must_use]
+    pub fn within(self, from_ns: i64, to_ns: i64) -> Self {
+        Self { window: Window { from_ns, to_ns }, ..self }
     }
 
     /// A group has a value from an instant on. Instants that go back count as the latest one.
@@ -108,6 +193,7 @@ impl<K: Ord + Clone> CourseFold<K> {
         self.go_to(time_ns);
         let at = self.index(group);
         self.replace(at, bytes);
+        self.highs[at] = self.highs[at].max(bytes);
     }
 
     /// A group has more than before, or less.
@@ -138,8 +224,13 @@ impl<K: Ord + Clone> CourseFold<K> {
             return;
         }
         if self.high.as_ref().is_none_or(|(high, _)| *high < self.sum) {
-            self.high = Some((self.sum, self.values.clone()));
+            self.high = Some((self.sum, self.together(self.now_ns.unwrap_or_default())));
         }
+    }
+
+    fn together(&self, time_ns: i64) -> T {
+        let live_bytes = u64::try_from(self.sum).unwrap_or(u64::MAX);
+        T::of(UsagePoint { time_ns, live_bytes }, &self.values)
     }
 
     /// A group has nothing any more after an instant, which may lie ahead; saying it again changes nothing.
@@ -148,13 +239,18 @@ impl<K: Ord + Clone> CourseFold<K> {
         self.ends.insert((time_ns, at));
     }
 
+    /// Whether anything was said of a group.
+    fn has(&self, group: &K) -> bool {
+        self.groups.contains_key(group)
+    }
+
     fn index(&mut self, group: &K) -> usize {
         if let Some(at) = self.groups.get(group) {
             return *at;
         }
         let at = self.lines.len();
         self.groups.insert(group.clone(), at);
-        self.lines.push(Reducer::new(self.limit));
+        self.lines.push(Line::new(self.limit));
         self.values.push(0);
         self.highs.push(0);
         at
@@ -162,58 +258,73 @@ impl<K: Ord + Clone> CourseFold<K> {
 
     fn go_to(&mut self, time_ns: i64) {
         let time_ns = self.last_ns.map_or(time_ns, |last| last.max(time_ns));
-        while let Some((end_ns, at)) = self.ends.first().copied()
-            && end_ns < time_ns
-        {
-            self.ends.pop_first();
-            self.step_to(self.last_ns.map_or(end_ns, |last| last.max(end_ns)));
-            self.replace(at, 0);
+        while self.ends.first().is_some_and(|(end_ns, _)| *end_ns < time_ns) {
+            self.pass_end();
         }
-        self.step_to(time_ns);
+        if self.now_ns != Some(time_ns) {
+            self.step_to(time_ns);
+        }
+    }
+
+    /// All groups that end next do. What was said of that very instant came before.
+    fn pass_end(&mut self) {
+        let Some((end_ns, _)) = self.ends.first().copied() else { return };
+        self.step_to(self.last_ns.map_or(end_ns, |last| last.max(end_ns)));
+        while let Some((_, at)) = self.ends.first().copied().filter(|(next_ns, _)| *next_ns == end_ns) {
+            self.ends.pop_first();
+            if self.values[at] > 0 {
+                self.replace(at, 0);
+            }
+        }
     }
 
     fn step_to(&mut self, time_ns: i64) {
-        if self.now_ns != Some(time_ns) {
-            self.settle();
-            (self.now_ns, self.last_ns) = (Some(time_ns), Some(time_ns));
-        }
+        self.settle();
+        (self.now_ns, self.last_ns) = (Some(time_ns), Some(time_ns));
     }
 
     /// All changes of an instant are in.
     fn settle(&mut self) {
-        let Some(time_ns) = self.now_ns.take() else { return };
+        let Some(time_ns) = self.now_ns.take().filter(|_| !self.changed.is_empty()) else { return };
         self.changed.sort_unstable();
         self.changed.dedup();
         for at in self.changed.drain(..) {
             let (value, high) = (self.values[at], std::mem::take(&mut self.highs[at]));
             let highest = (high > value).then_some(high);
             for live_bytes in highest.into_iter().chain([value]) {
-                self.lines[at].push(UsagePoint { time_ns, live_bytes });
+                self.lines[at].push(UsagePoint { time_ns, live_bytes }, self.window);
             }
         }
         self.is_raised = false;
         let highest = self.high.take().filter(|(high, _)| *high > self.sum);
-        for (sum, values) in highest.into_iter().chain([(self.sum, self.values.clone())]) {
-            let live_bytes = u64::try_from(sum).unwrap_or(u64::MAX);
-            self.total.push(Moment { total: UsagePoint { time_ns, live_bytes }, values });
+        for together in highest.map(|(_, high)| high).into_iter().chain([self.together(time_ns)]) {
+            self.total.push(together, self.window);
         }
     }
 
     /// Returns the courses so far; the fold may go on afterwards.
-    pub fn finish(&self) -> Courses<K> {
+    pub fn finish(&self) -> Courses<K, T> {
         let mut whole = self.clone();
-        while let Some((end_ns, _)) = whole.ends.first().copied() {
-            whole.go_to(end_ns.saturating_add(1));
+        while !whole.ends.is_empty() {
+            whole.pass_end();
         }
         whole.settle();
-        let mut groups: Vec<(usize, GroupCourse<K>)> = whole
-            .groups
-            .into_iter()
-            .map(|(group, at)| (at, GroupCourse { group, points: whole.lines[at].points() }))
-            .collect();
+        whole.lines.iter_mut().for_each(Line::open);
+        whole.total.open();
+        let course = |(group, at): (K, usize)| {
+            let Line { points, peak, .. } = &whole.lines[at];
+            let (points, interval_ns) = (points.points(), points.width_ns());
+            (at, GroupCourse { group, points, interval_ns, peak: *peak })
+        };
+        let mut groups: Vec<_> = whole.groups.into_iter().map(course).collect();
         groups.sort_by_key(|(at, _)| *at);
-        let groups = groups.into_iter().map(|(_, group)| group).collect();
-        Courses { groups, moments: whole.total.points(), end_ns: whole.last_ns }
+        Courses {
+            groups: groups.into_iter().map(|(_, group)| group).collect(),
+            moments: whole.total.points.points(),
+            interval_ns: whole.total.points.width_ns(),
+            peak: whole.total.peak,
+            end_ns: whole.last_ns.map(|last_ns| last_ns.min(whole.window.to_ns).max(whole.window.from_ns)),
+        }
     }
 }
 
@@ -246,7 +357,7 @@ mod tests {
 
     #[test]
     fn however_few_points_the_highest_sum_stays_with_its_parts() {
-        let mut fold = CourseFold::new(30);
+        let mut fold: CourseFold<&str> = CourseFold::new(30);
         for at in 0..10_000i64 {
             fold.set(&"a", at, (at % 13) as u64);
             fold.set(&"b", at, if at == 6130 { 500 } else { 1 });
@@ -283,5 +394,45 @@ mod tests {
         };
         assert_eq!(of(0), [(1, 10), (2, 5), (3, 0)]);
         assert_eq!(of(1), [(2, 90), (2, 0)]);
+    }
+
+    #[test]
+    fn what_is_read_when_a_group_ends_held_until_then() {
+        let mut fold = CourseFold::new(100);
+        fold.end(&"a", 3);
+        fold.end(&"b", 3);
+        fold.set(&"a", 3, 8);
+        fold.set(&"b", 3, 2);
+        let courses = fold.finish();
+        assert_eq!(totals(&courses), [(3, 10), (3, 0)]);
+        assert_eq!((courses.peak.live_bytes, courses.end_ns), (10, Some(3)));
+    }
+
+    #[test]
+    fn a_group_that_is_set_twice_at_once_keeps_its_peak() {
+        let mut fold: CourseFold<&str> = CourseFold::new(100);
+        fold.set(&"a", 1, 3);
+        fold.set(&"a", 1, 9);
+        fold.set(&"a", 1, 4);
+        let courses = fold.finish();
+        let points = &courses.groups[0].points;
+        assert_eq!(points.iter().map(|point| point.live_bytes).collect::<Vec<_>>(), [9, 4]);
+        assert_eq!(courses.groups[0].peak.live_bytes, 9);
+    }
+
+    #[test]
+    fn a_window_begins_with_what_holds_then_in_all_parts() {
+        let mut fold = CourseFold::new(100).within(5, 7);
+        fold.set(&"a", 1, 90);
+        fold.set(&"a", 2, 10);
+        fold.set(&"b", 3, 1);
+        fold.set(&"a", 6, 20);
+        fold.set(&"b", 9, 70);
+        let courses = fold.finish();
+        assert_eq!(totals(&courses), [(5, 11), (6, 21)]);
+        assert_eq!(courses.moments[0].values, [10, 1]);
+        assert_eq!(courses.groups[1].points, [UsagePoint { time_ns: 5, live_bytes: 1 }]);
+        assert_eq!((courses.peak.time_ns, courses.peak.live_bytes), (1, 90));
+        assert_eq!(courses.end_ns, Some(7));
     }
 }

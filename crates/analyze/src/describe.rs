@@ -41,10 +41,24 @@ pub(crate) struct Describe<'a> {
     rules: &'a SiteRules,
     stacks: FxHashMap<StackId, StackText>,
     site_ids: FxHashMap<(StackId, StringId), u32>,
-    /// Sites by their text, because several stacks lead to one.
-    site_texts: FxHashMap<String, u32>,
-    sites: Vec<String>,
     modules: FxHashMap<StackId, u32>,
+    texts: Texts,
+}
+
+/// Sites and modules by their text, because several stacks lead to one.
+#[derive(Default)]
+struct Texts {
+    ids: FxHashMap<String, u32>,
+    texts: Vec<String>,
+}
+
+impl Texts {
+    fn id(&mut self, text: String) -> u32 {
+        *self.ids.entry(text).or_insert_with_key(|text| {
+            self.texts.push(text.clone());
+            self.texts.len() as u32 - 1
+        })
+    }
 }
 
 impl<'a> Describe<'a> {
@@ -54,9 +68,8 @@ impl<'a> Describe<'a> {
             rules,
             stacks: FxHashMap::default(),
             site_ids: FxHashMap::default(),
-            site_texts: FxHashMap::default(),
-            sites: Vec::new(),
             modules: FxHashMap::default(),
+            texts: Texts::default(),
         }
     }
 
@@ -66,10 +79,7 @@ impl<'a> Describe<'a> {
         let name = if stack.0 == 0 { name } else { StringId(0) };
         *self.site_ids.entry((stack, name)).or_insert_with(|| {
             let text = self.rules.site(stack, name, self.end.tables);
-            *self.site_texts.entry(text).or_insert_with_key(|text| {
-                self.sites.push(text.clone());
-                self.sites.len() as u32 - 1
-            })
+            self.texts.id(text)
         })
     }
 
@@ -77,16 +87,13 @@ impl<'a> Describe<'a> {
     fn module_id(&mut self, stack: StackId) -> u32 {
         *self.modules.entry(stack).or_insert_with(|| {
             let text = self.rules.module(stack, self.end.tables);
-            *self.site_texts.entry(text).or_insert_with_key(|text| {
-                self.sites.push(text.clone());
-                self.sites.len() as u32 - 1
-            })
+            self.texts.id(text)
         })
     }
 
     /// The text of a site or module.
     pub(crate) fn site(&self, id: u32) -> &str {
-        &self.sites[id as usize]
+        &self.texts.texts[id as usize]
     }
 
     pub(crate) fn stack(&mut self, stack: StackId) -> StackText {

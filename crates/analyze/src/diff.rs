@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows where results come from; the same result against itself has no changes. Places are
 //! matched by what lasts: addresses and process numbers are left out, and a place whose line moved is
-//! found again by its function and file (see [`pairing`]).
+//! found again by its function and file (see `pairing`).
 
 mod pairing;
 mod rule;
@@ -112,24 +112,15 @@ fn of_group(group: &Group) -> (String, Weight) {
     (group.key.clone(), Weight { bytes: group.bytes, blocks: group.blocks })
 }
 
-/// What stands for frames that say little.
-const FOLDED: &str = "…";
-
-fn texts(path: &[Step]) -> impl DoubleEndedIterator<Item = &str> {
-    path.iter().map(|step| match step {
-        Step::Call(text) => text.as_str(),
-        Step::Folded(_) => FOLDED,
-    })
-}
-
 /// A stack in one line, innermost first, without what is folded.
 fn stack_key(path: &[Step]) -> String {
-    texts(path).rev().filter(|text| *text != FOLDED).collect::<Vec<_>>().join(" ← ")
+    let calls = path.iter().rev().filter(|step| matches!(step, Step::Call(_)));
+    calls.map(Step::text).collect::<Vec<_>>().join(" ← ")
 }
 
 /// Scopes in one line, outermost first, without the site at the end.
 fn scope_key(path: &[Step]) -> String {
-    texts(&path[..path.len().saturating_sub(1)]).collect::<Vec<_>>().join(" › ")
+    path[..path.len().saturating_sub(1)].iter().map(Step::text).collect::<Vec<_>>().join(" › ")
 }
 
 /// A figure that is compared.

@@ -1,16 +1,12 @@
-//! Who held memory at its highest point, as a tree of calls and as sites with their stacks.
+//! Who held memory at its highest point: sites, with the stacks that lead to them.
 //!
-//! The blocks are those of [`WatermarkFold`], whose state this fold shares. Blocks without a stack go by
-//! their name, those without a name by thread, stream and size, so that there is always something to
-//! look into. A node's bytes are those of all blocks below it and of its own; a child comes after its
-//! parent. Nodes that are too small to be seen are left out and counted.
+//! The blocks are those of [`WatermarkFold`], whose state this fold shares. Blocks that have neither stack
+//! nor name belong to no site; shares are of all blocks nevertheless.
 
 use std::cmp::Reverse;
 
 use floodmark_event::StackId;
-use floodmark_event::units::format_bytes;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
 use crate::block::StackText;
 use crate::change::{Block, Ending};
@@ -18,42 +14,13 @@ use crate::describe::{Describe, Origin, share};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::watermark::{Watermark, WatermarkFold, WatermarkOptions};
+use crate::weights::Weight;
 
-/// A node smaller than this part of all is left out.
-const SMALLEST_PART: u128 = 4000;
-/// Most nodes that are kept.
-const MOST_NODES: usize = 20_000;
 /// Most stacks that are kept of a site.
 const MOST_STACKS: usize = 20;
 
-/// Who held memory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Holders {
-    /// Whether there are stacks; else nodes are names, threads, streams and sizes.
-    pub has_stacks: bool,
-    /// Calls from the outermost to the innermost.
-    pub nodes: Vec<HolderNode>,
-    /// Nodes that are left out because they are too small.
-    pub nodes_omitted: u64,
-    /// Sites, most bytes first; none without stacks and names.
-    pub sites: Vec<HolderSite>,
-}
-
-/// A call, and what was held below it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HolderNode {
-    /// Index of the caller.
-    pub parent: Option<u32>,
-    /// The frame.
-    pub text: String,
-    /// Bytes held below it, and by itself.
-    pub bytes: u64,
-    /// Blocks of those.
-    pub blocks: u64,
-}
-
 /// A site, and what it held.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct HolderSite {
     /// The site.
     pub site: String,
@@ -70,7 +37,7 @@ pub struct HolderSite {
 }
 
 /// A stack, and what was held by it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderStack {
     /// The frames, innermost first.
     pub stack: StackText,
@@ -80,21 +47,11 @@ pub struct HolderStack {
     pub blocks: u64,
 }
 
-/// Folds events into a [`Watermark`] and its [`Holders`].
+/// Folds events into a [`Watermark`] and the sites that held it, most bytes first.
 #[derive(Clone, Debug, Default)]
 pub struct HoldersFold {
     watermark: WatermarkFold,
 }
-
-/// What blocks have in common that are told apart nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Likeness {
-    origin: Origin,
-    /// Thread, stream and size of blocks without stack and name.
-    otherwise: (u64, u64, u64),
-}
-
-type Sum = (u64, u64);
 
 impl HoldersFold {
     /// Starts a watermark.
@@ -102,63 +59,34 @@ impl HoldersFold {
         Self { watermark: WatermarkFold::new(options) }
     }
 
-    fn sums(&self, end: &End<'_>) -> Vec<(Likeness, Sum)> {
-        let mut sums: FxHashMap<Likeness, Sum> = FxHashMap::default();
+    /// What every origin held, most first.
+    fn sums(&self, end: &End<'_>) -> Vec<(Origin, Weight)> {
+        let mut sums: FxHashMap<Origin, Weight> = FxHashMap::default();
         for block in self.watermark.marked(end.live.tallies().main(), end) {
-            let origin = Origin::of(block);
-            let otherwise =
-                if origin.is_known() { (0, 0, 0) } else { (block.thread, block.stream, block.bytes) };
-            let sum = sums.entry(Likeness { origin, otherwise }).or_default();
-            *sum = (sum.0.saturating_add(block.bytes), sum.1 + 1);
+            sums.entry(Origin::of(block)).or_default().add(Weight::block(block));
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_unstable_by_key(|(like, sum)| {
-            (Reverse(*sum), like.origin.stack.0, like.origin.name.0, like.otherwise)
-        });
+        sums.sort_unstable_by_key(|(origin, sum)| (Reverse(*sum), origin.stack, origin.name));
         sums
     }
 
-    fn holders(&self, end: &End<'_>) -> Holders {
+    fn sites(&self, end: &End<'_>) -> Vec<HolderSite> {
         let sums = self.sums(end);
-        let mut tree = Tree::default();
         let mut describe = Describe::new(end, &self.watermark.options.sites);
         let mut sites: FxHashMap<u32, HolderSite> = FxHashMap::default();
-        for (like, sum) in &sums {
-            tree.add(&path(like, end), *sum);
-            if like.origin.is_known() {
-                let id = describe.site_id(like.origin.stack, like.origin.name);
-                let site = sites.entry(id).or_insert_with(|| HolderSite::new(describe.site(id)));
-                site.add(like.origin.stack, *sum, end);
-            }
+        for (origin, sum) in sums.iter().filter(|(origin, _)| origin.is_known()) {
+            let id = describe.site_id(origin.stack, origin.name);
+            let site = sites.entry(id).or_insert_with(|| HolderSite::new(describe.site(id)));
+            site.add(origin.stack, *sum, end);
         }
-        let total = sums.iter().fold(0u64, |total, (_, sum)| total.saturating_add(sum.0));
+        let total = Weight::sum(sums.iter().map(|(_, sum)| *sum));
         let mut sites: Vec<HolderSite> = sites.into_values().collect();
         for site in &mut sites {
-            site.share = share(site.bytes, total);
+            site.share = share(site.bytes, total.bytes);
         }
         sites.sort_by(|a, b| (Reverse(a.bytes), &a.site).cmp(&(Reverse(b.bytes), &b.site)));
-        let has_stacks = sums.iter().any(|(like, _)| like.origin.stack.0 != 0);
-        let (nodes, nodes_omitted) = tree.finish(total);
-        Holders { has_stacks, nodes, nodes_omitted, sites }
+        sites
     }
-}
-
-/// The texts that lead to blocks, outermost first.
-fn path(like: &Likeness, end: &End<'_>) -> Vec<String> {
-    let Likeness { origin, otherwise: (thread, stream, bytes) } = *like;
-    if origin.stack.0 != 0 {
-        let mut frames = end.tables.stack_text(origin.stack);
-        frames.reverse();
-        return frames;
-    }
-    if origin.name.0 != 0 {
-        return vec![end.tables.string(origin.name).to_owned()];
-    }
-    vec![
-        format!("thread {thread}"),
-        format!("stream {stream:#x}"),
-        format!("blocks of {}", format_bytes(bytes)),
-    ]
 }
 
 impl HolderSite {
@@ -168,7 +96,7 @@ impl HolderSite {
     }
 
     /// Sums come in the order of their bytes, so the first stacks are the largest.
-    fn add(&mut self, stack: StackId, (bytes, blocks): Sum, end: &End<'_>) {
+    fn add(&mut self, stack: StackId, Weight { bytes, blocks }: Weight, end: &End<'_>) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.blocks += blocks;
         if stack.0 == 0 {
@@ -183,56 +111,8 @@ impl HolderSite {
     }
 }
 
-/// A tree that grows.
-#[derive(Default)]
-struct Tree {
-    nodes: Vec<HolderNode>,
-    children: FxHashMap<(Option<u32>, String), u32>,
-}
-
-impl Tree {
-    fn add(&mut self, path: &[String], (bytes, blocks): Sum) {
-        let mut at = None;
-        for text in path {
-            let nodes = &mut self.nodes;
-            let node = *self.children.entry((at, text.clone())).or_insert_with(|| {
-                nodes.push(HolderNode { parent: at, text: text.clone(), bytes: 0, blocks: 0 });
-                nodes.len() as u32 - 1
-            });
-            let known = &mut nodes[node as usize];
-            known.bytes = known.bytes.saturating_add(bytes);
-            known.blocks += blocks;
-            at = Some(node);
-        }
-    }
-
-    /// The nodes that can be seen, and how many cannot.
-    fn finish(self, total: u64) -> (Vec<HolderNode>, u64) {
-        let mut sizes: Vec<u64> = self.nodes.iter().map(|node| node.bytes).collect();
-        sizes.sort_unstable_by_key(|bytes| Reverse(*bytes));
-        // With as many nodes of one size as there is room for, all of that size go.
-        let least = sizes.get(MOST_NODES).map_or(0, |bytes| bytes.saturating_add(1));
-        let is_seen = |node: &HolderNode| {
-            node.bytes >= least && u128::from(node.bytes) * SMALLEST_PART >= u128::from(total)
-        };
-        let mut new_at: Vec<Option<u32>> = vec![None; self.nodes.len()];
-        let count = self.nodes.len();
-        let mut kept = Vec::new();
-        for (at, mut node) in self.nodes.into_iter().enumerate() {
-            if is_seen(&node) {
-                // A parent holds at least as much, and came before.
-                node.parent = node.parent.and_then(|parent| new_at[parent as usize]);
-                new_at[at] = Some(kept.len() as u32);
-                kept.push(node);
-            }
-        }
-        let omitted = (count - kept.len()) as u64;
-        (kept, omitted)
-    }
-}
-
 impl Fold for HoldersFold {
-    type Output = (Watermark, Holders);
+    type Output = (Watermark, Vec<HolderSite>);
 
     fn start(&mut self, first_ns: i64) {
         self.watermark.start(first_ns);
@@ -251,8 +131,8 @@ impl Fold for HoldersFold {
     fn replaced(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.watermark.replaced(block, time_ns, level);
     }
-    fn finish(&self, end: &End<'_>) -> (Watermark, Holders) {
-        (self.watermark.finish(end), self.holders(end))
+    fn finish(&self, end: &End<'_>) -> (Watermark, Vec<HolderSite>) {
+        (self.watermark.finish(end), self.sites(end))
     }
 }
 
@@ -272,7 +152,7 @@ mod tests {
         })
     }
 
-    fn holders(events: &[Event], tables: &Tables) -> Holders {
+    fn sites(events: &[Event], tables: &Tables) -> Vec<HolderSite> {
         let mut batch = EventBatch::new();
         for event in events {
             batch.push(event);
@@ -282,42 +162,48 @@ mod tests {
         pass.finish(tables).1
     }
 
+    fn event(address: u64, bytes: u64, stack: StackId) -> Event {
+        Event { time_ns: address as i64, address, bytes, stack, ..Event::default() }
+    }
+
     #[test]
-    fn calls_add_up_and_sites_know_their_stacks() {
+    fn sites_know_their_stacks_and_their_share_of_all() {
         let mut tables = Tables::default();
         let (load, step) = (stack(&mut tables, &["main", "load"]), stack(&mut tables, &["main", "step"]));
-        let event =
-            |time_ns, address, bytes, stack| Event { time_ns, address, bytes, stack, ..Event::default() };
-        let events = [event(1, 16, 100, load), event(2, 32, 50, load), event(3, 48, 30, step)];
-        let holders = holders(&events, &tables);
-        let seen: Vec<_> = holders
-            .nodes
-            .iter()
-            .map(|node| (node.parent, node.text.as_str(), node.bytes, node.blocks))
-            .collect();
-        assert_eq!(seen, [(None, "main", 180, 3), (Some(0), "load", 150, 2), (Some(0), "step", 30, 1)]);
-        assert_eq!((holders.sites[0].site.as_str(), holders.sites[0].bytes), ("load", 150));
-        assert_eq!(holders.sites[0].stacks[0].stack[..], ["load", "main"]);
-        assert!(holders.has_stacks);
+        let again = stack(&mut tables, &["main", "retry", "load"]);
+        let events = [
+            event(16, 100, load),
+            event(32, 50, load),
+            event(48, 30, step),
+            event(64, 10, again),
+            event(80, 10, StackId(0)),
+        ];
+        let sites = sites(&events, &tables);
+        let seen: Vec<_> = sites.iter().map(|site| (site.site.as_str(), site.bytes, site.blocks)).collect();
+        assert_eq!(seen, [("load", 160, 3), ("step", 30, 1)]);
+        assert_eq!((sites[0].share, sites[0].stacks_omitted), (0.8, 0));
+        let stacks: Vec<_> = sites[0].stacks.iter().map(|stack| (&stack.stack[..], stack.bytes)).collect();
+        let expected = [vec!["load", "main"], vec!["load", "retry", "main"]]
+            .map(|frames| frames.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(stacks, [(&expected[0][..], 150), (&expected[1][..], 10)]);
     }
 
     #[test]
-    fn blocks_without_stacks_go_by_thread_stream_and_size() {
-        let event = |address, thread| Event { address, bytes: 1024, thread, stream: 1, ..Event::default() };
-        let holders = holders(&[event(16, 7), event(32, 7), event(48, 8)], &Tables::default());
-        let texts: Vec<_> = holders.nodes.iter().map(|node| node.text.as_str()).collect();
-        let (seven, eight) = ("thread 7", "thread 8");
-        assert_eq!(
-            texts,
-            [seven, "stream 0x1", "blocks of 1.00 KiB", eight, "stream 0x1", "blocks of 1.00 KiB"]
-        );
-        assert_eq!((holders.nodes[0].bytes, holders.nodes[2].blocks, holders.has_stacks), (2048, 2, false));
+    fn stacks_beyond_the_largest_are_counted() {
+        let mut tables = Tables::default();
+        let callers: Vec<String> = (0..MOST_STACKS + 3).map(|number| format!("caller{number}")).collect();
+        let mut events = Vec::new();
+        for (number, caller) in (1..).zip(&callers) {
+            events.push(event(number * 4096, number, stack(&mut tables, &[caller, "load"])));
+        }
+        let sites = sites(&events, &tables);
+        assert_eq!((sites.len(), sites[0].stacks.len(), sites[0].stacks_omitted), (1, MOST_STACKS, 3));
+        assert_eq!(sites[0].stacks[0].bytes, callers.len() as u64);
+        assert_eq!(sites[0].stacks.last().map(|stack| stack.bytes), Some(4));
     }
 
     #[test]
-    fn what_is_too_small_to_be_seen_is_counted() {
-        let event = |address, bytes, thread| Event { address, bytes, thread, ..Event::default() };
-        let holders = holders(&[event(16, 1 << 30, 7), event(32, 1, 8)], &Tables::default());
-        assert_eq!((holders.nodes.len(), holders.nodes_omitted), (3, 3));
+    fn blocks_without_stack_and_name_belong_to_no_site() {
+        assert_eq!(sites(&[event(16, 1024, StackId(0))], &Tables::default()), []);
     }
 }

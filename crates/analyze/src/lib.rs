@@ -44,7 +44,6 @@ pub mod overlay;
 pub mod paths;
 pub mod run;
 pub mod scopes;
-pub mod series;
 pub mod site;
 pub mod stats;
 pub mod usage;
@@ -62,7 +61,10 @@ pub use calls::folded_text;
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use course::{
     CourseFold, Courses, GroupCourse, Moment, Place, PlaceCourseFold, SpaceCourseFold, SpaceCourses,
+    SubjectCourse, SubjectCourseFold, Together,
 };
+/// Names by which `top` and `serve` know them.
+pub use course::{SubjectCourse as SampleSeries, SubjectCourseFold as SeriesFold};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
 };
@@ -70,7 +72,7 @@ pub use flame::{Direction, Flame, FlameNode, FlameOf, StackCounts};
 pub use fold::{End, Fold, Pass};
 pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
 pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
-pub use holders::{HolderNode, HolderSite, HolderStack, Holders, HoldersFold};
+pub use holders::{HolderSite, HolderStack, HoldersFold};
 pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
 pub use leaks::{Apart, ApartReason, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
@@ -91,7 +93,6 @@ pub use run::{
     ProcessNow, RunFold, RunMemory, RunNow,
 };
 pub use scopes::{ScopePaths, ScopeRoles};
-pub use series::{SampleSeries, SeriesFold};
 pub use site::SiteRules;
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};

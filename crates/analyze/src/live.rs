@@ -186,11 +186,6 @@ impl LiveSet {
         self.spaces[space as usize].space
     }
 
-    /// Number of spaces met so far; their indexes count up to it.
-    pub fn space_count(&self) -> usize {
-        self.spaces.len()
-    }
-
     /// The sums by tally.
     pub fn tallies(&self) -> &Tallies {
         &self.tallies

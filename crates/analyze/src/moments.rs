@@ -1,6 +1,6 @@
 //! The live blocks at many instants: what time travel is made of.
 //!
-//! A first pass knows where memory rose and fell ([`Usage`]); [`Cuts`] chooses instants from that, and a
+//! A first pass knows where memory rose and fell ([`Usage`](crate::Usage)); [`Cuts`] chooses instants from that, and a
 //! second pass, [`MomentsPass`], stops at each of them and looks at what is live. Blocks that are alike (same
 //! stack, scope, process, device) are one group, whose bytes are a step function over the instants; the
 //! largest blocks of every instant are listed one by one. What is shown at an instant equals what a

@@ -32,9 +32,9 @@ pub struct Narrow {
 }
 
 /// An instant, once the first event is known.
-pub(crate) fn resolve(instant: Instant, first_ns: i64) -> i64 {
+pub fn resolve(instant: Instant, first_ns: i64) -> i64 {
     match instant {
         Instant::At(time_ns) => time_ns,
-        Instant::AfterStart(after_ns) => first_ns.saturating_add(i64::try_from(after_ns).unwrap_or(i64::MAX)),
+        Instant::AfterStart(after_ns) => first_ns.saturating_add_unsigned(after_ns),
     }
 }

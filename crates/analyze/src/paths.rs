@@ -39,6 +39,16 @@ pub enum Step {
     Folded(u32),
 }
 
+impl Step {
+    /// What it is called where the number of frames does not matter.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Call(text) => text,
+            Self::Folded(_) => "…",
+        }
+    }
+}
+
 /// What steps are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathBy {

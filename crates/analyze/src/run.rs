@@ -23,7 +23,7 @@ mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
+use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, SubjectKind, SubjectRow, Tables};
 
 pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, Roll};
@@ -37,6 +37,14 @@ pub struct Mark {
     pub time_ns: i64,
     /// What it says.
     pub name: String,
+}
+
+impl Mark {
+    /// The mark that a row is, if it is one.
+    pub fn of(row: &ScopeRow, tables: &Tables) -> Option<Self> {
+        let name = || tables.string(row.name).to_owned();
+        (row.action == ScopeAction::Mark).then(|| Self { time_ns: row.time_ns, name: name() })
+    }
 }
 
 /// Folds samples into [`RunMemory`].

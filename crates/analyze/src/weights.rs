@@ -45,7 +45,7 @@ impl Weight {
         })
     }
 
-    fn block(block: &Block) -> Self {
+    pub(crate) fn block(block: &Block) -> Self {
         Self { bytes: block.bytes, blocks: 1 }
     }
 }

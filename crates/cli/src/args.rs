@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use floodmark_analyze::Narrow;
+use floodmark_analyze::{GroupBy, Narrow};
 use floodmark_convert::{Mode, OpenProps};
 use floodmark_event::units::{Date, Instant, parse_instant};
-use floodmark_event::{Kind, NO_DEVICE, ProcessId};
+use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId};
 
 use crate::commands;
 
@@ -233,6 +233,16 @@ impl From<JsonArgs> for OutputArgs {
     fn from(JsonArgs { json }: JsonArgs) -> Self {
         Self { json, rows: None }
     }
+}
+
+/// Ways to group blocks, by name.
+pub(crate) fn ways() -> PossibleValuesParser {
+    PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name))
+}
+
+/// Metrics, by name.
+pub(crate) fn metrics() -> PossibleValuesParser {
+    PossibleValuesParser::new(Metric::ALL.map(Metric::name))
 }
 
 fn kinds() -> PossibleValuesParser {

@@ -5,21 +5,21 @@ use std::path::Path;
 use anyhow::Result;
 use floodmark_analyze::diff::{Broken, Rule, RuleFigure};
 use floodmark_analyze::{
-    Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, Mark, Narrow, PathRules,
+    Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, Narrow, PathRules,
     RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
     Weights, WeightsFold,
 };
 use floodmark_convert::{OpenProps, Seen, open_samples};
-use floodmark_event::{Kind, ScopeAction, Tables};
+use floodmark_event::{Kind, Tables};
 use floodmark_store::{Trace, is_trace};
+use floodmark_view::usage::kinds_in_words;
 use floodmark_view::{Caveats, Compared, Loss, Side, plain};
 
 use crate::caveats::nothing_selected;
 use crate::error::hinted;
-use crate::pass::{fold_over, losses, open};
+use crate::pass::{fold_over, join_losses, losses, open, refuse_standard};
 use crate::printer::Printer;
-use crate::reporting::{each_row, holds};
-use crate::whole_file::is_stdout;
+use crate::reporting::{each_row, holds, mark};
 use crate::{run_memory, scopes};
 
 /// How to compare.
@@ -62,11 +62,8 @@ pub(crate) fn compare(
     props: &CompareProps<'_>,
     printer: &Printer,
 ) -> Result<Compared> {
-    if is_stdout(before) || is_stdout(after) {
-        return Err(hinted(
-            "a comparison looks at its inputs more than once, so it cannot read standard input",
-            "write it to a file first, or keep it as a trace with 'floodmark import'",
-        ));
+    for path in [before, after] {
+        refuse_standard(path, "a comparison looks at its inputs more than once")?;
     }
     let (first, second) = (gather(before, props, printer)?, gather(after, props, printer)?);
     let events = [&first.events, &second.events];
@@ -114,8 +111,7 @@ fn refuse_other_kinds(sides: &[&Gathered; 2], diff: &Diff, rules: &[Rule]) -> Re
         return Ok(());
     }
     let about = |side: &Gathered, kinds: &[Kind]| {
-        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
-        format!("{} is about {} memory", plain(&side.side.source), kinds.join(" and "))
+        format!("{} is about {} memory", plain(&side.side.source), kinds_in_words(kinds))
     };
     let [first, second] = sides;
     Err(hinted(
@@ -211,22 +207,14 @@ fn run(
     if is_trace(path) {
         let known = run_memory::of(&Trace::open(path)?, Some(0))?;
         return Ok(known.map(|(memory, losses_of)| {
-            lost.extend(
-                losses(&losses_of).into_iter().filter(|loss| !lost.contains(loss)).collect::<Vec<_>>(),
-            );
+            join_losses(lost, losses(&losses_of));
             memory
         }));
     }
     let name = path.display().to_string();
     let (mut marks, mut source) = (Vec::new(), open_samples(path, &props.open)?);
     each_row(source.as_mut(), &name, printer, |rows, tables| {
-        for row in rows {
-            if let Seen::Scope(row) = row
-                && row.action == ScopeAction::Mark
-            {
-                marks.push(Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() });
-            }
-        }
+        marks.extend(rows.iter().filter_map(|row| mark(row, tables)));
     })?;
     let mut fold = RunFold::new(&source.tables().subjects, marks);
     let (mut source, mut samples, mut count) = (open_samples(path, &props.open)?, Vec::new(), 0);

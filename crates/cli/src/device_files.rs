@@ -16,7 +16,7 @@ use floodmark_event::{EventBatch, ProcessId};
 use floodmark_store::{Error, Losses};
 
 use crate::error::hinted;
-use crate::whole_file::{Overwrite, Unfinished, is_special, refuse_existing};
+use crate::whole_file::{Overwrite, Unfinished, is_special, is_standard, refuse_existing};
 
 /// A log that is being written.
 struct Log {
@@ -91,7 +91,7 @@ impl DeviceFiles {
     }
 
     fn begin(&self, device: i32) -> Result<Log> {
-        if self.output == Path::new("-") {
+        if is_standard(&self.output) {
             if !self.logs.is_empty() {
                 return Err(hinted(
                     "standard output takes the log of one device, and these events are of several",

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_event::units::format_bytes;
-use floodmark_view::plain;
 use floodmark_view::plot::model::{Edge, Side};
+use floodmark_view::plot::scene::Scene;
 use floodmark_view::plot::{Figure, LegendPlace, Props, Shade, Size, arrange, html, pdf, svg, terminal};
 
 use crate::error::hinted;
@@ -77,8 +77,7 @@ impl DrawingArgs {
     }
 
     fn format(&self, output: &Path) -> Result<Format> {
-        let ending = output.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_lowercase();
-        let by_ending = match ending.as_str() {
+        let by_ending = match ending(output).as_str() {
             "svg" => Some(Format::Svg),
             "png" => Some(Format::Png),
             "pdf" => Some(Format::Pdf),
@@ -147,13 +146,9 @@ impl Picture {
         };
         let bytes = self.bytes(args.format(output)?)?;
         whole_file::fill(output, Overwrite::Yes, |out| Ok(out.write_all(&bytes)?))?;
-        if whole_file::is_stdout(output) {
-            return Ok(());
-        }
         let Size { width, height } = args.size;
-        let size = format_bytes(bytes.len() as u64);
-        let name = output.display().to_string();
-        printer.say(&format!("wrote {} ({width}x{height}, {size})", plain(&name)));
+        let like = format!("{width}x{height}, {}", format_bytes(bytes.len() as u64));
+        whole_file::say_written(output, &like, printer);
         Ok(())
     }
 
@@ -163,10 +158,24 @@ impl Picture {
             Format::Svg => Ok(svg::svg(&scene).into_bytes()),
             Format::Pdf => Ok(pdf::pdf(&scene)),
             Format::Html => Ok(html::html(&scene, self.figure.time).into_bytes()),
-            #[cfg(feature = "png")]
-            Format::Png => Ok(floodmark_view::plot::png::png(&scene)?),
-            #[cfg(not(feature = "png"))]
-            Format::Png => Err(hinted("this build cannot write PNG", "write .svg, .pdf or .html")),
+            Format::Png => png(&scene),
         }
     }
+}
+
+/// Pixels of a scene.
+#[cfg(feature = "png")]
+pub(crate) fn png(scene: &Scene) -> Result<Vec<u8>> {
+    Ok(floodmark_view::plot::png::png(scene)?)
+}
+
+/// Pixels are something that this build cannot make.
+#[cfg(not(feature = "png"))]
+pub(crate) fn png(_scene: &Scene) -> Result<Vec<u8>> {
+    Err(hinted("this build cannot write PNG", "write .svg, .pdf or .html"))
+}
+
+/// What a file's name ends in, in small letters.
+pub(crate) fn ending(path: &Path) -> String {
+    path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_lowercase()
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use floodmark_analyze::{
-    FlameOf, FrameChoice, Narrow, PathRules, SplitBy, Step, UsageStream, WatermarkFold, WatermarkOptions,
+    FlameOf, FrameChoice, Narrow, PathRules, SplitBy, UsageStream, WatermarkFold, WatermarkOptions,
     WeightRow, Weights, WeightsFold,
 };
 use floodmark_convert::{OpenProps, WeighedStack, folded, pprof, speedscope};
@@ -16,29 +16,23 @@ use floodmark_event::{EventBatch, Tables};
 use floodmark_view::usage::{CSV_HEADER, csv_line, kinds_text};
 use floodmark_view::{EventCsv, Loss, blocks, plain};
 
-use crate::pass::{each_batch, fold_over, losses, open, refuse_samples};
+use crate::pass::{each_batch, fold_input, losses, open};
 use crate::printer::Printer;
+use crate::reading::Show;
 use crate::select::Select;
-use crate::whole_file::{Overwrite, fill, is_stdout};
+use crate::whole_file::{Overwrite, fill, say_written};
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Product {
     /// Chrome's trace events, with every event or without.
-    Chrome(Shown),
+    Chrome(Show),
     Speedscope,
     Pprof,
     Folded(FlameOf),
     CsvEvents,
     CsvTimeline,
     CsvBlocks,
-}
-
-/// Whether something is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    No,
-    Yes,
 }
 
 /// From where to where, and which of it.
@@ -62,14 +56,13 @@ impl Exporter<'_> {
                 Product::Chrome(events) => chrome::write(self, events, &mut out),
                 Product::Speedscope | Product::Pprof | Product::Folded(_) => self.profile(product, &mut out),
                 Product::CsvEvents => self.events(&mut out),
-                Product::CsvTimeline => self.timeline(&mut out),
+                Product::CsvTimeline => {
+                    timeline(&mut out, self.input, &self.open, &self.narrow, self.printer)
+                }
                 Product::CsvBlocks => self.blocks(&mut out),
             }
         })?;
-        if !is_stdout(self.output) {
-            let name = self.output.display().to_string();
-            self.printer.say(&format!("wrote {} ({})", plain(&name), format_bytes(counting)));
-        }
+        say_written(self.output, &format_bytes(counting), self.printer);
         self.printer.lost(&lost);
         Ok(())
     }
@@ -80,12 +73,8 @@ impl Exporter<'_> {
     }
 
     fn profile(&self, product: Product, out: &mut dyn Write) -> Result<Vec<Loss>> {
-        let mut source = open(self.input, &self.open)?;
         let fold = WeightsFold::new(self.at, SplitBy::Nothing);
-        let (report, pass) = fold_over(source.as_mut(), &self.name(), &self.narrow, fold, self.printer)?;
-        if report.caveats.events_read == 0 {
-            refuse_samples(self.input)?;
-        }
+        let ((report, pass), source) = fold_input(self.input, &self.open, &self.narrow, fold, self.printer)?;
         let (weights, tables) = (report.result, source.tables());
         let stacks: Vec<WeighedStack> = weights.rows.iter().map(|row| weighed(row, tables)).collect();
         let what = if self.at.is_some() { "live at the time asked for" } else { "live at the peak" };
@@ -106,7 +95,7 @@ impl Exporter<'_> {
                     if value > 0 {
                         let path = rules.path(&row.origin, tables);
                         debug_assert_eq!(stack.stack, row.origin.stack, "both have one order");
-                        folded::write_line(out, path.iter().map(|step| plain(text(step))), value)?;
+                        folded::write_line(out, path.iter().map(|step| plain(step.text())), value)?;
                     }
                 }
             }
@@ -130,52 +119,43 @@ impl Exporter<'_> {
         Ok(losses(&source.losses()))
     }
 
-    fn timeline(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
-        let chosen = kinds_text(self.narrow.kinds.as_deref().unwrap_or(&[]));
-        let mut written = out.write_all(CSV_HEADER.as_bytes());
-        let sink = |kind, point| {
-            if written.is_ok() {
-                written = out.write_all(csv_line(kind, &chosen, point).as_bytes());
-            }
-        };
-        let mut source = open(self.input, &self.open)?;
-        let fold = UsageStream::new(&self.narrow, sink);
-        let (report, mut pass) = fold_over(source.as_mut(), &self.name(), &self.narrow, fold, self.printer)?;
-        if report.caveats.events_read == 0 {
-            refuse_samples(self.input)?;
-        }
-        pass.fold_mut().0.flush();
-        drop(pass);
-        written.context("writing the timeline")?;
-        Ok(report.losses)
-    }
-
     fn blocks(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
-        let mut source = open(self.input, &self.open)?;
         let fold = WatermarkFold::new(WatermarkOptions { at: self.at, ..WatermarkOptions::default() });
-        let (report, _) = fold_over(source.as_mut(), &self.name(), &self.narrow, fold, self.printer)?;
-        if report.caveats.events_read == 0 {
-            refuse_samples(self.input)?;
-        }
+        let ((report, _), _) = fold_input(self.input, &self.open, &self.narrow, fold, self.printer)?;
         out.write_all(blocks::csv(&report.result.blocks).as_bytes())?;
         Ok(report.losses)
     }
+}
+
+/// Writes every change of live bytes as CSV, as it is read.
+pub(crate) fn timeline(
+    out: &mut dyn Write,
+    input: &Path,
+    open: &OpenProps,
+    narrow: &Narrow,
+    printer: &Printer,
+) -> Result<Vec<Loss>> {
+    let chosen = kinds_text(narrow.kinds.as_deref().unwrap_or(&[]));
+    let mut written = out.write_all(CSV_HEADER.as_bytes());
+    let sink = |kind, point| {
+        if written.is_ok() {
+            written = out.write_all(csv_line(kind, &chosen, point).as_bytes());
+        }
+    };
+    let ((report, mut pass), _) = fold_input(input, open, narrow, UsageStream::new(narrow, sink), printer)?;
+    pass.fold_mut().0.flush();
+    drop(pass);
+    written.context("writing the timeline")?;
+    Ok(report.losses)
 }
 
 fn at_text(weights: &Weights) -> String {
     weights.marked_time_ns.map_or_else(String::new, |time_ns| format!(" ({})", format_time_ns(time_ns)))
 }
 
-fn text(step: &Step) -> &str {
-    match step {
-        Step::Call(text) => text,
-        Step::Folded(_) => "…",
-    }
-}
-
 fn weighed(row: &WeightRow, tables: &Tables) -> WeighedStack {
     let steps = if row.origin.stack.0 == 0 {
-        PathRules::default().path(&row.origin, tables).iter().map(|step| text(step).to_owned()).collect()
+        PathRules::default().path(&row.origin, tables).iter().map(|step| step.text().to_owned()).collect()
     } else {
         Vec::new()
     };

@@ -14,6 +14,7 @@ use floodmark_view::flame::{FlameChart, draw as drawing, page};
 use floodmark_view::plot::{Shade, label, pdf, svg};
 use floodmark_view::{Caveats, Report, plain};
 
+use crate::drawing::png;
 use crate::error::hinted;
 use crate::pass::{fold_over, losses, open};
 use crate::printer::Printer;
@@ -31,6 +32,30 @@ pub(crate) struct FlameProps {
     pub(crate) frames: FrameChoice,
     pub(crate) narrow: Narrow,
     pub(crate) open: OpenProps,
+}
+
+/// What is measured of allocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Of {
+    /// Bytes live at the peak
+    Peak,
+    /// Bytes live at the end
+    End,
+    /// All bytes ever allocated
+    Allocated,
+    /// Allocations
+    Count,
+}
+
+impl From<Of> for FlameOf {
+    fn from(of: Of) -> Self {
+        match of {
+            Of::Peak => Self::Marked,
+            Of::End => Self::End,
+            Of::Allocated => Self::Allocated,
+            Of::Count => Self::Count,
+        }
+    }
 }
 
 /// What a flame graph becomes.
@@ -75,7 +100,7 @@ pub(crate) struct Look<'a> {
 
 /// Reads events, or, where there are none, stack samples.
 pub(crate) fn gather(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Report<Flame>> {
-    let is_stdin = whole_file::is_stdout(path);
+    let is_stdin = whole_file::is_standard(path);
     let (has_events, has_samples) = if is_stdin { (true, false) } else { holds(path, &props.open)? };
     if has_events {
         let report = of_events(path, props, printer)?;
@@ -141,11 +166,9 @@ pub(crate) fn draw(report: &Report<Flame>, look: &Look<'_>, printer: &Printer) -
     } else {
         let (bytes, size) = bytes(&chart, look)?;
         whole_file::fill(look.output, look.overwrite, |out| Ok(out.write_all(&bytes)?))?;
-        if !whole_file::is_stdout(look.output) {
-            let name = look.output.display().to_string();
-            let size = size.map_or_else(String::new, |(w, h)| format!("{w}x{h}, "));
-            printer.say(&format!("wrote {} ({size}{})", plain(&name), format_bytes(bytes.len() as u64)));
-        }
+        let size = size.map_or_else(String::new, |(w, h)| format!("{w}x{h}, "));
+        let like = format!("{size}{}", format_bytes(bytes.len() as u64));
+        whole_file::say_written(look.output, &like, printer);
     }
     for doubt in report.caveats.sentences() {
         printer.say(&format!("note: {doubt}"));
@@ -163,7 +186,7 @@ fn fold_paths(look: &Look<'_>, flame: &Flame, printer: &Printer) -> Result<()> {
         })?;
         Ok(())
     })?;
-    if !whole_file::is_stdout(look.output) {
+    if !whole_file::is_standard(look.output) {
         let name = look.output.display().to_string();
         let paths = if count == 1 { "path" } else { "paths" };
         printer.say(&format!("wrote {count} {paths} to {}", plain(&name)));
@@ -182,10 +205,7 @@ fn bytes(chart: &FlameChart, look: &Look<'_>) -> Result<Sized> {
     let scene = drawing::scene(chart, look.width, shade);
     let bytes = match look.format {
         FlameFormat::Pdf => pdf::pdf(&scene),
-        #[cfg(feature = "png")]
-        FlameFormat::Png => floodmark_view::plot::png::png(&scene)?,
-        #[cfg(not(feature = "png"))]
-        FlameFormat::Png => return Err(hinted("this build cannot write PNG", "write .svg, .pdf or .html")),
+        FlameFormat::Png => png(&scene)?,
         FlameFormat::Svg | FlameFormat::Html | FlameFormat::Folded => svg::svg(&scene).into_bytes(),
     };
     Ok((bytes, Some(scene.size)))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use floodmark_convert::{
     Adopted, OpenProps, Opened, SampleSource, Seen, device_of, group_devices, open_any, recognize,
 };
@@ -13,9 +13,10 @@ use floodmark_store::{Losses, Overwrite, Run, TraceWriter, is_trace};
 use floodmark_view::{Imported, Report};
 
 use crate::error::hinted;
-use crate::pass::{each_batch, losses};
+use crate::pass::{each_batch, losses, opened};
 use crate::printer::Printer;
 use crate::progress::Bar;
+use crate::whole_file::is_standard;
 
 /// How to import.
 #[derive(Debug)]
@@ -42,9 +43,7 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
         }
         let process = numbers.of(group, &tables);
         let name = log.display().to_string();
-        let opened = open_any(log, &OpenProps { process, ..props.reading.clone() });
-        let opened =
-            if log == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }?;
+        let opened = opened(log, open_any(log, &OpenProps { process, ..props.reading.clone() }))?;
         let (source, seen) = match opened {
             Opened::Events(source) => (Some(source), None),
             Opened::Samples(seen) => (None, Some(seen)),
@@ -98,7 +97,7 @@ impl Numbers {
 
 /// Where the trace of a log goes unless the user says otherwise: beside the log.
 pub(crate) fn default_trace(log: &Path) -> Result<PathBuf> {
-    if log == Path::new("-") {
+    if is_standard(log) {
         return Err(hinted("standard input has no name to call the trace by", "add -o NAME.flood"));
     }
     let stem = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -18,20 +18,35 @@ use crate::caveats::CaveatsFold;
 use crate::error::hinted;
 use crate::printer::Printer;
 use crate::progress::Bar;
+use crate::whole_file::is_standard;
 
 /// Batches that are read ahead.
 const AHEAD: usize = 3;
 
 /// Opens a trace or a log.
 pub(crate) fn open(path: &Path, props: &OpenProps) -> Result<Box<dyn Source>> {
-    let opened = floodmark_convert::open(path, props);
-    if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
+    opened(path, floodmark_convert::open(path, props))
+}
+
+/// What was opened. A failure of standard input says so, because it names no file.
+pub(crate) fn opened<T>(path: &Path, opened: floodmark_store::Result<T>) -> Result<T> {
+    if is_standard(path) { opened.context("reading standard input") } else { Ok(opened?) }
+}
+
+/// Refuses standard input where `who` says that an input is read more than once.
+pub(crate) fn refuse_standard(path: &Path, who: &str) -> Result<()> {
+    if is_standard(path) {
+        return Err(hinted(
+            format!("{who}, so it cannot read standard input"),
+            "write it to a file first, or keep it as a trace with 'floodmark import'",
+        ));
+    }
+    Ok(())
 }
 
 /// Opens a trace or a log, with what it has beside its events.
 fn open_with_rows(path: &Path, props: &OpenProps) -> Result<EventsAndRows> {
-    let opened = floodmark_convert::open_events_and_rows(path, props);
-    if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }
+    opened(path, floodmark_convert::open_events_and_rows(path, props))
 }
 
 /// Which columns of a trace to read.
@@ -257,6 +272,31 @@ fn tell_rate(name: &str, printer: &Printer, bar: Bar, events: u64) {
         floodmark_view::plain(name),
         format_duration_ns(elapsed.as_nanos() as u64),
     ));
+}
+
+/// Runs a fold over all of an input; returns what was read too, for names. Refuses what has samples instead.
+pub(crate) fn fold_input<F: Fold>(
+    path: &Path,
+    props: &OpenProps,
+    narrow: &Narrow,
+    fold: F,
+    printer: &Printer,
+) -> Result<(Folded<F>, Box<dyn Source>)> {
+    let mut source = open(path, props)?;
+    let folded = fold_over(source.as_mut(), &path.display().to_string(), narrow, fold, printer)?;
+    if folded.0.caveats.events_read == 0 {
+        refuse_samples(path)?;
+    }
+    Ok((folded, source))
+}
+
+/// Adds losses that are not known yet: several halves of a trace tell of the same ones.
+pub(crate) fn join_losses(known: &mut Vec<Loss>, more: Vec<Loss>) {
+    for loss in more {
+        if !known.contains(&loss) {
+            known.push(loss);
+        }
+    }
 }
 
 /// Losses as views show them.

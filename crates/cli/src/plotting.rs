@@ -2,11 +2,12 @@
 
 mod align;
 mod events;
+mod parts;
 mod samples;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use floodmark_analyze::Narrow;
 use floodmark_convert::{OpenProps, Opened, open_any, open_samples};
@@ -16,6 +17,7 @@ use floodmark_view::Loss;
 use floodmark_view::plot::{Figure, Peak, Phase, Role, Series, Stack, TimeAxis, label};
 
 use crate::error::hinted;
+use crate::pass::opened;
 use crate::printer::Printer;
 use crate::reading::{Show, is_of_samples};
 
@@ -234,9 +236,7 @@ fn gather(path: &Path, props: &GatherProps, printer: &Printer) -> Result<Gathere
         }
         return Ok(one);
     }
-    let opened = open_any(path, &events::open_props(props));
-    let opened = if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }?;
-    match opened {
+    match opened(path, open_any(path, &events::open_props(props)))? {
         Opened::Events(source) => events::gather(source, path, props, printer),
         Opened::Samples(mut source) => samples::gather(source.as_mut(), None, props),
         Opened::Both(_, mut source) if matches!(props.per, Some(Per::Host | Per::Rank)) => {

@@ -18,9 +18,9 @@ use floodmark_event::{EventBatch, Kind, NO_DEVICE, ProcessId, Tables};
 use floodmark_store::{Source, Trace, is_trace};
 use floodmark_view::{EventsPart, Loss, Page};
 
-pub(crate) use self::folds::{EventFolds, RowFolds};
+pub(crate) use self::folds::{EventFolds, RowFolds, mark};
 use crate::error::hinted;
-use crate::pass::{losses, moments_over, read_ahead};
+use crate::pass::{join_losses, losses, moments_over, read_ahead};
 use crate::printer::Printer;
 use crate::progress::Bar;
 use crate::run_memory::{self, PROCESSES};
@@ -159,8 +159,7 @@ fn instants(
 /// Live bytes of every process, device and kind by itself, whichever had most first.
 fn places(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Vec<(String, Vec<UsagePoint>)>> {
     let (mut courses, source) = silently(path, narrow, props, PlaceCourseFold::new(PLACE_POINTS))?;
-    let most = |points: &[UsagePoint]| points.iter().map(|point| point.live_bytes).max().unwrap_or(0);
-    courses.sort_by_key(|course| std::cmp::Reverse(most(&course.points)));
+    courses.sort_by_key(|course| std::cmp::Reverse(course.peak.live_bytes));
     let several = courses.iter().any(|course| course.group.0 != courses[0].group.0);
     let name = |(process, device, kind): (ProcessId, i32, Kind)| {
         let mut words = vec![kind.name().to_owned()];
@@ -194,7 +193,7 @@ fn samples(page: &mut Page, path: &Path, props: &OpenProps, printer: &Printer) -
     let (mut marks, mut stacks, mut count) = (Vec::new(), 0, 0u64);
     let mut source = open_samples(path, props)?;
     each_row(source.as_mut(), &page.source, printer, |rows, tables| {
-        marks.extend(rows.iter().filter_map(|row| folds::mark(row, tables)));
+        marks.extend(rows.iter().filter_map(|row| mark(row, tables)));
         stacks += rows.iter().filter(|row| matches!(row, Seen::Stack(_))).count() as u64;
         count += rows.iter().filter(|row| !matches!(row, Seen::Scope(_) | Seen::Log(_))).count() as u64;
     })?;
@@ -211,11 +210,7 @@ fn samples(page: &mut Page, path: &Path, props: &OpenProps, printer: &Printer) -
 
 /// Both halves of a trace tell of the same losses.
 pub(crate) fn add_losses(page: &mut Page, losses: Vec<Loss>) {
-    for loss in losses {
-        if !page.losses.contains(&loss) {
-            page.losses.push(loss);
-        }
-    }
+    join_losses(&mut page.losses, losses);
 }
 
 /// A trace knows more of its run than samples tell.

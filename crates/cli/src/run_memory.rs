@@ -3,7 +3,7 @@
 use anyhow::Result;
 use floodmark_analyze::{Mark, PeakStack, ProcessMemory, RunFold, RunMemory};
 use floodmark_event::clock::Anchor;
-use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, StackSampleRow, SubjectKind};
+use floodmark_event::{Metric, SampleRow, ScopeRow, StackSampleRow, SubjectKind};
 use floodmark_sampler::{Outcome, PeakSource};
 use floodmark_store::{Losses, ScanProps, Trace};
 
@@ -49,10 +49,7 @@ fn marks(trace: &Trace) -> Result<Vec<Mark>> {
     let (mut rows, mut marks) = (Vec::new(), Vec::new());
     while scan.next(&mut rows)? {
         let tables = scan.tables();
-        let of_marks = rows.iter().filter(|row| row.action == ScopeAction::Mark);
-        marks.extend(
-            of_marks.map(|row| Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() }),
-        );
+        marks.extend(rows.iter().filter_map(|row| Mark::of(row, tables)));
     }
     Ok(marks)
 }

@@ -12,6 +12,7 @@ use floodmark_view::plain;
 use regex_lite::Regex;
 
 use crate::error::hinted;
+use crate::whole_file::is_standard;
 
 /// Names that are offered.
 const SUGGESTIONS: usize = 8;
@@ -20,7 +21,7 @@ const SUGGESTIONS: usize = 8;
 ///
 /// What can be read only once has none: its events are read afterwards.
 fn each(path: &Path, props: &OpenProps, mut visit: impl FnMut(&ScopeRow, &str)) -> Result<()> {
-    if path == Path::new("-") {
+    if is_standard(path) {
         return Ok(());
     }
     if is_trace(path) {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use floodmark_analyze::Narrow;
-use floodmark_event::units::Instant;
+use floodmark_analyze::narrow::resolve;
 use floodmark_event::{Event, EventBatch};
 
 /// Which events to pass on, and how many.
@@ -48,17 +48,13 @@ impl Select {
             list.is_none_or(|list| list.contains(value))
         }
         let first_ns = *self.first_ns.get_or_insert(event.time_ns);
-        let resolve = |instant: Instant| match instant {
-            Instant::At(time_ns) => time_ns,
-            Instant::AfterStart(ns) => first_ns.saturating_add_unsigned(ns),
-        };
         let narrow = &self.narrow;
         within(narrow.devices.as_ref(), &event.device)
             && within(narrow.processes.as_ref(), &event.process)
             && within(narrow.threads.as_ref(), &event.thread)
             && within(narrow.streams.as_ref(), &event.stream)
             && within(narrow.kinds.as_ref(), &event.kind)
-            && narrow.from_ns.is_none_or(|from| event.time_ns >= resolve(from))
-            && narrow.to_ns.is_none_or(|to| event.time_ns <= resolve(to))
+            && narrow.from_ns.is_none_or(|from| event.time_ns >= resolve(from, first_ns))
+            && narrow.to_ns.is_none_or(|to| event.time_ns <= resolve(to, first_ns))
     }
 }

@@ -21,6 +21,7 @@ use crate::pass::losses;
 use crate::printer::Printer;
 use crate::recording::{Place, Recording, anchor, filled_in, name_of_run};
 use crate::run_memory::{self, PROCESSES};
+use crate::whole_file::is_standard;
 use crate::words::quoted;
 
 /// Processes that a summary shows.
@@ -289,7 +290,7 @@ enum JsonFile {
 
 impl JsonFile {
     fn create(path: &Path) -> Result<Self> {
-        if path == Path::new("-") {
+        if is_standard(path) {
             return Ok(Self::Stdout);
         }
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;

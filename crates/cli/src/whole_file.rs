@@ -32,25 +32,29 @@ impl Overwrite {
 
 /// Refuses to replace a file that must stay.
 pub(crate) fn refuse_existing(path: &Path, overwrite: Overwrite) -> Result<()> {
-    if overwrite == Overwrite::No && !is_stdout(path) && path.exists() && !is_special(path) {
+    if overwrite == Overwrite::No && !is_standard(path) && path.exists() && !is_special(path) {
         return Err(Error::Exists { path: path.to_owned() }.into());
     }
     Ok(())
 }
 
-/// Whether a path stands for standard output.
-pub(crate) fn is_stdout(path: &Path) -> bool {
+/// Whether a path stands for standard input or output.
+pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
 /// Writes what is known as a whole, and says so.
 pub(crate) fn write(path: &Path, bytes: &[u8], overwrite: Overwrite, printer: &Printer) -> Result<()> {
     fill(path, overwrite, |out| Ok(out.write_all(bytes)?))?;
-    if !is_stdout(path) {
-        let name = path.display().to_string();
-        printer.say(&format!("wrote {} ({})", plain(&name), format_bytes(bytes.len() as u64)));
-    }
+    say_written(path, &format_bytes(bytes.len() as u64), printer);
     Ok(())
+}
+
+/// Says that a file was written, and what it is like.
+pub(crate) fn say_written(path: &Path, like: &str, printer: &Printer) {
+    if !is_standard(path) {
+        printer.say(&format!("wrote {} ({like})", plain(&path.display().to_string())));
+    }
 }
 
 /// Has `content` fill a file, which appears when that is done; gives back what `content` gives.
@@ -59,8 +63,8 @@ pub(crate) fn fill<T>(
     overwrite: Overwrite,
     content: impl FnOnce(&mut dyn Write) -> Result<T>,
 ) -> Result<T> {
-    let place = || if is_stdout(path) { "standard output".into() } else { path.display().to_string() };
-    if is_stdout(path) {
+    let place = || if is_standard(path) { "standard output".into() } else { path.display().to_string() };
+    if is_standard(path) {
         let mut out = BufWriter::new(io::stdout().lock());
         let filled = content(&mut out)?;
         out.flush().context("writing to standard output")?;

@@ -26,7 +26,7 @@ pub(crate) fn leak_table(blocks: &[LeakedBlock], omitted_blocks: u64, layout: &L
 }
 
 fn table(blocks: &[(&BlockInfo, Option<u64>)], omitted_blocks: u64, layout: &Layout) -> String {
-    let shown = &blocks[..layout.rows.unwrap_or(usize::MAX).min(blocks.len())];
+    let (shown, left) = layout.first(blocks);
     let clock = Clock::of(shown.iter().map(|(block, _)| block.time_ns));
     let mut table = Table::new([
         Column::text("address"),
@@ -76,7 +76,7 @@ fn table(blocks: &[(&BlockInfo, Option<u64>)], omitted_blocks: u64, layout: &Lay
         table.varies(10),
         any(&|block| block.site != NO_SITE),
     ]);
-    table.text(layout) + &omitted(omitted_blocks + (blocks.len() - shown.len()) as u64, layout)
+    table.text(layout) + &omitted(omitted_blocks + left, layout)
 }
 
 /// Blocks as CSV with a header; stacks are innermost first.

@@ -12,6 +12,7 @@ use crate::flame::relative;
 use crate::layout::{Layout, Lines, styled};
 use crate::report::{Caveats, Loss, View};
 use crate::table::{Cell, Column, Table, omitted, wrap_after};
+use crate::usage::kinds_in_words;
 
 /// One of the inputs.
 #[derive(Clone, Debug, Serialize)]
@@ -74,15 +75,12 @@ impl View for Compared {
 impl Compared {
     /// Says so where the sides are about different memory.
     fn kinds_differ(&self) -> Option<String> {
-        let names = |kinds: &[floodmark_event::Kind]| {
-            kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ")
-        };
         let (before, after) = (&self.diff.kinds_before, &self.diff.kinds_after);
         (before != after && !before.is_empty() && !after.is_empty()).then(|| {
             format!(
                 "the first is about {} memory and the second about {} memory; --kind chooses one for both",
-                names(before),
-                names(after)
+                kinds_in_words(before),
+                kinds_in_words(after)
             )
         })
     }
@@ -224,7 +222,7 @@ pub(crate) fn signed(change: i64) -> String {
 }
 
 fn group_table(diff: &Diff, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(diff.groups.len());
+    let (shown, left) = layout.first(&diff.groups);
     let mut table = Table::new([
         Column::long(diff.by.name()),
         Column::figure("before"),
@@ -233,7 +231,7 @@ fn group_table(diff: &Diff, layout: &Layout) -> String {
         Column::figure(""),
         Column::figure("blocks").rank(1),
     ]);
-    for group in &diff.groups[..shown] {
+    for group in shown {
         let style = match group.change_bytes {
             1.. => layout.palette.doubtful,
             ..0 => layout.palette.good,
@@ -252,7 +250,7 @@ fn group_table(diff: &Diff, layout: &Layout) -> String {
             )),
         ]);
     }
-    let mut text = table.text(layout) + &omitted((diff.groups.len() - shown) as u64, layout);
+    let mut text = table.text(layout) + &omitted(left, layout);
     if diff.groups_unchanged > 0 {
         let line = format!("  {} the same in both", counted(diff.groups_unchanged, "group"));
         text += &styled(layout.palette.faint, line);
@@ -262,7 +260,7 @@ fn group_table(diff: &Diff, layout: &Layout) -> String {
 }
 
 fn leak_table(leaks: &[LeakChange], layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(leaks.len());
+    let (shown, left) = layout.first(leaks);
     let mut table = Table::new([
         Column::long("site"),
         Column::figure("before"),
@@ -271,7 +269,7 @@ fn leak_table(leaks: &[LeakChange], layout: &Layout) -> String {
         Column::text("").rank(1),
         Column::text("verdict").rank(2),
     ]);
-    for leak in &leaks[..shown] {
+    for leak in shown {
         table.row([
             Cell::from(&leak.site),
             Cell::from(format_bytes(leak.before.bytes)),
@@ -281,7 +279,7 @@ fn leak_table(leaks: &[LeakChange], layout: &Layout) -> String {
             Cell::from(leak.verdict.name()),
         ]);
     }
-    table.text(layout) + &omitted((leaks.len() - shown) as u64, layout)
+    table.text(layout) + &omitted(left, layout)
 }
 
 #[cfg(test)]

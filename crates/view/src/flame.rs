@@ -19,6 +19,7 @@ use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 use crate::figures::{counted, percent};
 use crate::plain::plain;
 use crate::plot::label;
+use crate::usage::kinds_in_words;
 
 /// Rows that are drawn; deeper calls are left out and counted.
 const MOST_ROWS: usize = 256;
@@ -296,8 +297,10 @@ fn what(flame: &Flame) -> String {
 }
 
 fn caption(flame: &Flame) -> String {
-    let kinds: Vec<&str> = flame.kinds.iter().map(|kind| kind.name()).collect();
-    let kinds = if kinds.is_empty() { String::new() } else { format!(" of {} memory", kinds.join(" and ")) };
+    let kinds = match &flame.kinds[..] {
+        [] => String::new(),
+        kinds => format!(" of {} memory", kinds_in_words(kinds)),
+    };
     let at = flame.time_ns.map_or_else(String::new, |time_ns| format!(" at {}", format_time_ns(time_ns)));
     match flame.of {
         FlameOf::Marked | FlameOf::End => format!("{}{kinds}{at}", amount(flame.of, flame.total)),

@@ -237,10 +237,9 @@ fn answer(request: &RequestAnswer, ground: &GroundReport, layout: &Layout) -> St
         };
         text.line(wrap(&sentence, layout.width, 2));
         let mut table = Table::new([Column::text("from"), Column::text("to"), Column::figure("for")]);
-        let shown = layout.rows.unwrap_or(usize::MAX).min(request.longest_misfits.len());
         let mut spells = request.longest_misfits.clone();
         spells.sort_by_key(|spell| std::cmp::Reverse(spell.to_ns.abs_diff(spell.from_ns)));
-        spells.truncate(shown);
+        spells.truncate(layout.rows.unwrap_or(usize::MAX));
         spells.sort_by_key(|spell| spell.from_ns);
         for spell in &spells {
             table.row([
@@ -255,8 +254,8 @@ fn answer(request: &RequestAnswer, ground: &GroundReport, layout: &Layout) -> St
 }
 
 fn failures(result: &Fragmentation, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(result.failures.len());
-    let clock = Clock::of(result.failures[..shown].iter().map(|failure| failure.time_ns));
+    let (shown, left) = layout.first(&result.failures);
+    let clock = Clock::of(shown.iter().map(|failure| failure.time_ns));
     let mut table = Table::new([
         Column::text("time").rank(1),
         Column::figure("asked"),
@@ -265,7 +264,7 @@ fn failures(result: &Fragmentation, layout: &Layout) -> String {
         Column::text("cause"),
         Column::long("site"),
     ]);
-    for failure in &result.failures[..shown] {
+    for failure in shown {
         let palette = &layout.palette;
         let style = if failure.cause == FailureCause::Fragmentation { palette.bad } else { palette.doubtful };
         table.row([
@@ -277,7 +276,7 @@ fn failures(result: &Fragmentation, layout: &Layout) -> String {
             Cell::from(&failure.site),
         ]);
     }
-    let any_site = result.failures[..shown].iter().any(|failure| failure.site != NO_SITE);
+    let any_site = shown.iter().any(|failure| failure.site != NO_SITE);
     table.keep(&[true, true, true, true, true, any_site]);
     let mut text = Lines::default();
     let total = result.failures.len() as u64 + result.failures_omitted;
@@ -289,7 +288,7 @@ fn failures(result: &Fragmentation, layout: &Layout) -> String {
     );
     text.styled(layout.palette.title, cut(&title, layout.width));
     text.block(table.text(layout));
-    text.block(omitted(total - shown as u64, layout));
+    text.block(omitted(left + result.failures_omitted, layout));
     text.text()
 }
 
@@ -303,10 +302,10 @@ fn address_map(map: &AddressMap, grounds: &[GroundReport], layout: &Layout) -> S
     text.line(wrap("█ live, ▓ ▒ ░ live in part, · free", layout.width, 0));
     let mut segments: Vec<&MapSegment> = map.segments.iter().collect();
     segments.sort_by_key(|segment| (segment.ground, std::cmp::Reverse(segment.bytes), segment.address));
-    let shown = layout.rows.unwrap_or(usize::MAX).min(segments.len());
-    let mut shown_segments = segments[..shown].to_vec();
-    shown_segments.sort_by_key(|segment| (segment.ground, segment.address));
-    for segment in &shown_segments {
+    let (shown, left) = layout.first(&segments);
+    let mut shown = shown.to_vec();
+    shown.sort_by_key(|segment| (segment.ground, segment.address));
+    for segment in &shown {
         let address = format!("{:#x}", segment.address);
         let room = layout.width.saturating_sub(address.width() + 4).clamp(10, 120);
         let bar = cells(segment, room);
@@ -315,8 +314,8 @@ fn address_map(map: &AddressMap, grounds: &[GroundReport], layout: &Layout) -> S
     text.blank();
     let all_inferred = grounds.iter().all(|ground| ground.basis == Basis::Inferred);
     let title = if all_inferred { "region" } else { "segment" };
-    text.block(segment_table(title, &shown_segments, layout));
-    text.block(omitted((segments.len() - shown) as u64, layout));
+    text.block(segment_table(title, &shown, layout));
+    text.block(omitted(left, layout));
     if !map.largest_gaps.is_empty() {
         text.blank();
         text.styled(layout.palette.title, "Largest gaps");
@@ -375,7 +374,7 @@ fn segment_table(title: &str, segments: &[&MapSegment], layout: &Layout) -> Stri
 }
 
 fn gap_table(gaps: &[GapInfo], layout: &Layout) -> String {
-    let shown = &gaps[..layout.rows.unwrap_or(usize::MAX).min(gaps.len())];
+    let (shown, _) = layout.first(gaps);
     let mut table = Table::new([
         Column::text("gap"),
         Column::figure("bytes"),

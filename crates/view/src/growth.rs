@@ -42,7 +42,7 @@ impl View for Growth {
 }
 
 fn table(growth: &Growth, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(growth.sites.len());
+    let (shown, left) = layout.first(&growth.sites);
     let mut table = Table::new([
         Column::long("site"),
         Column::figure("process").rank(5),
@@ -75,12 +75,11 @@ fn table(growth: &Growth, layout: &Layout) -> String {
             Cell::from(format_bytes(site.last_bytes)),
         ]);
     };
-    growth.sites[..shown].iter().for_each(&mut row);
+    shown.iter().for_each(&mut row);
     growth.totals.iter().for_each(&mut row);
     let varies = table.varies(1);
     table.keep(&[true, varies]);
-    let hidden = growth.sites_omitted + (growth.sites.len() - shown) as u64;
-    table.text(layout) + &omitted(hidden, layout)
+    table.text(layout) + &omitted(growth.sites_omitted + left, layout)
 }
 
 /// Bytes with a sign; the least amounts count as none.

@@ -6,14 +6,14 @@
 //! document again when there is more to show ([`Page::json`]), lines between two instants in detail
 //! ([`Range::json`]), and what was live at any instant ([`Instants::json`]).
 //!
-//! Text of traces is untrusted: it passes through [`plain`](crate::plain), is escaped in JSON and in HTML
+//! Text of traces is untrusted: it passes through [`plain`](crate::plain()), is escaped in JSON and in HTML
 //! so that it cannot end an element, and the page's own policy allows no script but its own.
 
 mod build;
 #[cfg(test)]
 mod bundle;
 mod data;
-mod encode;
+pub(crate) mod encode;
 mod events;
 mod moments;
 mod output;
@@ -22,7 +22,7 @@ mod range;
 mod samples;
 
 use floodmark_analyze::{
-    Fragmentation, Holders, Leaks, Lifetimes, Mark, Moments, RunMemory, SampleSeries, Stats, Usage,
+    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Moments, RunMemory, Stats, SubjectCourse, Usage,
     UsagePoint, Watermark,
 };
 use floodmark_event::SubjectRow;
@@ -76,8 +76,8 @@ pub struct EventsPart {
     pub usage: Usage,
     /// The highest point.
     pub watermark: Watermark,
-    /// Who held it.
-    pub holders: Holders,
+    /// Who held it, most bytes first.
+    pub holders: Vec<HolderSite>,
     /// What never came back; none while that is not known yet.
     pub leaks: Option<Leaks>,
     /// How long blocks lived.
@@ -100,7 +100,7 @@ pub struct SamplesPart {
     /// What was observed.
     pub subjects: BTreeMap<u64, SubjectRow>,
     /// Lines over time.
-    pub series: Vec<SampleSeries>,
+    pub series: Vec<SubjectCourse>,
     /// Where phases begin.
     pub marks: Vec<Mark>,
     /// What the command wrote.

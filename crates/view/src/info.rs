@@ -234,7 +234,7 @@ fn subjects(subjects: &[SubjectInfo], layout: &Layout) -> String {
         .iter()
         .flat_map(|subject| subject.metrics.iter().map(move |metric| (subject, metric)))
         .collect();
-    let shown = layout.rows.unwrap_or(usize::MAX).min(rows.len());
+    let (shown, left) = layout.first(&rows);
     let mut table = Table::new([
         Column::text("kind"),
         Column::figure("number").rank(1),
@@ -245,7 +245,7 @@ fn subjects(subjects: &[SubjectInfo], layout: &Layout) -> String {
         Column::figure("highest"),
         Column::figure("last").rank(3),
     ]);
-    for (subject, metric) in &rows[..shown] {
+    for (subject, metric) in shown {
         let value = |value: u64| Cell::from(value_text(metric.metric, value));
         table.row([
             Cell::from(subject.kind),
@@ -262,7 +262,7 @@ fn subjects(subjects: &[SubjectInfo], layout: &Layout) -> String {
             value(metric.last),
         ]);
     }
-    table.text(layout) + &omitted((rows.len() - shown) as u64, layout)
+    table.text(layout) + &omitted(left, layout)
 }
 
 /// A value with its unit.
@@ -311,14 +311,14 @@ fn exit_status(status: i32) -> String {
 }
 
 fn processes(processes: &[ProcessInfo], layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(processes.len());
+    let (shown, left) = layout.first(processes);
     let mut table = Table::new([
         Column::figure("process"),
         Column::figure("pid"),
         Column::long("host").rank(1),
         Column::long("command"),
     ]);
-    for process in &processes[..shown] {
+    for process in shown {
         table.row([
             Cell::from(process.process.to_string()),
             Cell::from(process.pid.map_or_else(|| "-".into(), |pid| pid.to_string())),
@@ -326,27 +326,26 @@ fn processes(processes: &[ProcessInfo], layout: &Layout) -> String {
             Cell::from(process.command.as_deref().unwrap_or("-")),
         ]);
     }
-    table.text(layout) + &omitted((processes.len() - shown) as u64, layout)
+    table.text(layout) + &omitted(left, layout)
 }
 
 /// Messages that matter, and how many others there are.
 fn messages(messages: &[MessageInfo], layout: &Layout) -> String {
     let matters = |message: &&MessageInfo| message.level == "error" || message.level == "warning";
-    let shown: Vec<&MessageInfo> = messages.iter().filter(matters).collect();
-    let most = layout.rows.unwrap_or(usize::MAX).min(shown.len());
+    let listed: Vec<&MessageInfo> = messages.iter().filter(matters).collect();
+    let (shown, left) = layout.first(&listed);
     let mut text = Lines::default();
-    let others = messages.len() - shown.len();
     let told = format!(
         "{} of the tool that recorded, {} of them warnings or errors; 'floodmark read --samples' shows all",
         counted(messages.len() as u64, "message"),
-        format_count((messages.len() - others) as u64),
+        format_count(listed.len() as u64),
     );
     text.line(wrap(&told, layout.width, 2));
-    for message in &shown[..most] {
+    for message in shown {
         let lead = format!("  {:7}  ", message.level);
         text.line(wrap_after(&lead, 11, &plain(&message.text), layout.width));
     }
-    text.text() + &omitted((shown.len() - most) as u64, layout)
+    text.text() + &omitted(left, layout)
 }
 
 fn tables(tables: &[TableInfo], layout: &Layout) -> String {

@@ -16,6 +16,12 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// The first rows of a list, as many as a table may have, and how many are left.
+    pub(crate) fn first<'a, T>(&self, list: &'a [T]) -> (&'a [T], u64) {
+        let (first, rest) = list.split_at(self.rows.unwrap_or(usize::MAX).min(list.len()));
+        (first, rest.len() as u64)
+    }
+
     /// Columns for the longest bar beside a table.
     pub(crate) fn bar_width(&self) -> usize {
         (self.width / 5).clamp(8, 24)

@@ -70,7 +70,7 @@ fn headline(leaks: &Leaks) -> String {
 }
 
 fn sites(leaks: &Leaks, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(leaks.groups.len());
+    let (shown, left) = layout.first(&leaks.groups);
     let mut table = Table::new([
         Column::long("site"),
         Column::text("verdict").rank(1),
@@ -80,7 +80,7 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
         Column::text("why").rank(2),
         Column::figure("age").rank(4),
     ]);
-    for group in &leaks.groups[..shown] {
+    for group in shown {
         let verdict = match group.verdict {
             Verdict::Leak => layout.palette.bad,
             Verdict::Candidate => layout.palette.doubtful,
@@ -97,5 +97,5 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
             Cell::from(if oldest == youngest { oldest } else { format!("{youngest} to {oldest}") }),
         ]);
     }
-    table.text(layout) + &omitted((leaks.groups.len() - shown) as u64, layout)
+    table.text(layout) + &omitted(left, layout)
 }

@@ -4,7 +4,7 @@
 //! missing, and is what the two outputs are made of:
 //!
 //! - [`Report::text`] lays it out for a terminal of a given width. Text that comes from a trace passes
-//!   through [`plain`], so nothing recorded can move the cursor, change colors or reorder a line.
+//!   through [`plain()`], so nothing recorded can move the cursor, change colors or reorder a line.
 //! - [`document`] writes one report, or several, as a JSON document with a `schema`.
 //!
 //! [`html`] makes a page of its own that a browser shows.

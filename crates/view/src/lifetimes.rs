@@ -69,7 +69,7 @@ fn histogram(lifetimes: &Lifetimes, layout: &Layout) -> String {
 
 fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
     let churning: Vec<_> = lifetimes.sites.iter().filter(|site| site.churned_blocks > 0).collect();
-    let shown = layout.rows.unwrap_or(usize::MAX).min(churning.len());
+    let (shown, left) = layout.first(&churning);
     let mut table = Table::new([
         Column::long("site"),
         Column::figure("freed"),
@@ -80,7 +80,7 @@ fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
         Column::figure("share").rank(1),
         Column::figure("bytes churned").rank(2),
     ]);
-    for site in &churning[..shown] {
+    for site in shown {
         table.row([
             Cell::from(&site.site),
             Cell::from(format_count(site.ended_blocks)),
@@ -92,6 +92,5 @@ fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
             Cell::from(format_bytes(site.churned_bytes)),
         ]);
     }
-    let further = (churning.len() - shown) as u64 + lifetimes.sites_omitted;
-    table.text(layout) + &omitted(further, layout)
+    table.text(layout) + &omitted(left + lifetimes.sites_omitted, layout)
 }

@@ -299,7 +299,7 @@ fn peak_stack(stack: &PeakStack, layout: &Layout) -> String {
 
 fn process_table(memory: &RunMemory, layout: &Layout) -> String {
     let list = &memory.process_list;
-    let shown = layout.rows.unwrap_or(usize::MAX).min(list.len());
+    let (shown, left) = layout.first(list);
     let mut table = Table::new([
         Column::long("process"),
         Column::figure("pid"),
@@ -311,7 +311,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
         Column::text("ended").rank(4),
     ]);
     let bytes = |bytes: Option<u64>| Cell::from(bytes.map_or_else(|| "-".into(), format_bytes));
-    for process in &list[..shown] {
+    for process in shown {
         let about = if process.peak_is_exact { "" } else { "≥ " };
         table.row([
             Cell::from(&process.name),
@@ -330,7 +330,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
             Cell::from(process.wait_status.map_or_else(|| "-".into(), ending)),
         ]);
     }
-    let any = |has: fn(&ProcessMemory) -> bool| list[..shown].iter().any(has);
+    let any = |has: fn(&ProcessMemory) -> bool| shown.iter().any(has);
     table.keep(&[
         true,
         true,
@@ -341,8 +341,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
         any(|process| process.peak_gpu_bytes.is_some()),
         any(|process| process.wait_status.is_some_and(|status| status != 0)),
     ]);
-    let more = (list.len() - shown) as u64 + memory.processes_omitted;
-    table.text(layout) + &left_out(more, layout)
+    table.text(layout) + &left_out(left + memory.processes_omitted, layout)
 }
 
 /// The line that says how many rows are not shown; a summary has no option for more.

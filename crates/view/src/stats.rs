@@ -169,7 +169,7 @@ fn short_bytes(bytes: u64) -> String {
 }
 
 fn ledgers(stats: &Stats, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(stats.ledgers.len());
+    let (shown, left) = layout.first(&stats.ledgers);
     let mut table = Table::new([
         Column::figure("process"),
         Column::figure("device"),
@@ -181,7 +181,7 @@ fn ledgers(stats: &Stats, layout: &Layout) -> String {
         Column::figure("allocations").rank(1),
         Column::figure("failures").rank(3),
     ]);
-    for ledger in &stats.ledgers[..shown] {
+    for ledger in shown {
         table.row([
             Cell::from(ledger.process.to_string()),
             Cell::from(ledger.device.map_or_else(|| "-".into(), |device| device.to_string())),
@@ -206,6 +206,6 @@ fn ledgers(stats: &Stats, layout: &Layout) -> String {
     let mut text = Lines::default();
     text.styled(layout.palette.title, format!("By {}", named.join(", ")));
     text.block(table.text(layout));
-    text.block(omitted((stats.ledgers.len() - shown) as u64, layout));
+    text.block(omitted(left, layout));
     text.text()
 }

@@ -111,3 +111,8 @@ pub fn csv(usage: &Usage) -> String {
 pub fn kinds_text(kinds: &[Kind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join("+")
 }
+
+/// Names of kinds within a sentence.
+pub fn kinds_in_words(kinds: &[Kind]) -> String {
+    kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ")
+}

@@ -76,7 +76,7 @@ pub fn keep_informative(watermark: &mut Watermark) {
 }
 
 fn group_table(grouping: &Grouping, layout: &Layout) -> String {
-    let shown = layout.rows.unwrap_or(usize::MAX).min(grouping.groups.len());
+    let (shown, left) = layout.first(&grouping.groups);
     let key = match grouping.by {
         GroupBy::Size | GroupBy::Thread | GroupBy::Device => Column::figure(grouping.by.name()),
         by => Column::long(by.name()),
@@ -98,9 +98,9 @@ fn group_table(grouping: &Grouping, layout: &Layout) -> String {
             Cell::from(bar(group.bytes, most, layout.bar_width())).styled(layout.palette.bar),
         ]
     };
-    let rest = omitted((grouping.groups.len() - shown) as u64, layout);
+    let rest = omitted(left, layout);
     let mut table = Table::new(columns);
-    for group in &grouping.groups[..shown] {
+    for group in shown {
         table.row(row(group));
     }
     if grouping.by != GroupBy::Stack {
@@ -111,7 +111,7 @@ fn group_table(grouping: &Grouping, layout: &Layout) -> String {
     let mut lines = text.lines();
     let mut text = Lines::default();
     lines.next().into_iter().for_each(|titles| text.line(titles));
-    for (line, group) in lines.zip(&grouping.groups) {
+    for (line, group) in lines.zip(shown) {
         text.line(line);
         for frame in group.stack.iter().skip(1).take(FRAMES) {
             let frame = cut(&format!("    {}", plain(frame)), layout.width);

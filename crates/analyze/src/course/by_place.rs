@@ -8,6 +8,7 @@ use crate::change::{Block, Ending, Space};
 use crate::course::{CourseFold, GroupCourse, signed};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::usage::UsagePoint;
 
 /// Where memory is: process, device and kind.
 pub type Place = (ProcessId, i32, Kind);
@@ -16,7 +17,7 @@ pub type Place = (ProcessId, i32, Kind);
 #[derive(Clone, Debug)]
 pub struct PlaceCourseFold {
     spaces: BTreeMap<u32, Space>,
-    course: CourseFold<Place>,
+    course: CourseFold<Place, UsagePoint>,
 }
 
 impl PlaceCourseFold {

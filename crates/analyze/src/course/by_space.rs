@@ -60,10 +60,14 @@ impl Fold for SpaceCourseFold {
         let tallies = end.live.tallies();
         let fold = self.tallies[usize::from(tallies.main())].as_ref();
         let courses = fold.map_or_else(|| CourseFold::new(self.limit).finish(), |fold| fold.finish());
-        let Courses { groups, moments, end_ns } = courses;
-        let named = |GroupCourse { group, points }| GroupCourse { group: end.live.space(group), points };
+        let Courses { groups, moments, interval_ns, peak, end_ns } = courses;
+        let named = |GroupCourse { group, points, interval_ns, peak }| {
+            let group = end.live.space(group);
+            GroupCourse { group, points, interval_ns, peak }
+        };
         let groups = groups.into_iter().map(named).collect();
         let end_ns = end.live.end_ns().or(end_ns);
-        SpaceCourses { kinds: tallies.main_kinds(), courses: Courses { groups, moments, end_ns } }
+        let courses = Courses { groups, moments, interval_ns, peak, end_ns };
+        SpaceCourses { kinds: tallies.main_kinds(), courses }
     }
 }

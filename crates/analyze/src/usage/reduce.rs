@@ -50,14 +50,20 @@ impl Collapse {
 }
 
 /// What can be reduced: something that is a point, or has one.
-pub(crate) trait Timed: Clone {
+pub trait Timed: Clone {
     /// When, and how much.
     fn point(&self) -> UsagePoint;
+    /// The same at another instant.
+    #[must_use]
+    fn at(self, time_ns: i64) -> Self;
 }
 
 impl Timed for UsagePoint {
     fn point(&self) -> UsagePoint {
         *self
+    }
+    fn at(self, time_ns: i64) -> Self {
+        Self { time_ns, ..self }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Mark, RunFold, RunMemory, SeriesFold};
+use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectCourseFold};
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use proptest::prelude::*;
 
@@ -67,12 +67,12 @@ proptest! {
         let rows: Vec<SampleRow> = rows.iter().filter(is_possible).copied().collect();
         let marks: Vec<Mark> = marks.into_iter().map(|time_ns| Mark { time_ns, name: "m".into() }).collect();
 
-        let (mut run, mut series) = (RunFold::new(&subjects, marks.clone()), SeriesFold::new(&subjects, limit));
+        let (mut run, mut series) = (RunFold::new(&subjects, marks.clone()), SubjectCourseFold::new(&subjects, limit));
         run.update(&rows);
         series.update(&rows);
 
         let nobody = Subjects::new();
-        let (mut later, mut lines) = (RunFold::new(&nobody, Vec::new()), SeriesFold::new(&nobody, limit));
+        let (mut later, mut lines) = (RunFold::new(&nobody, Vec::new()), SubjectCourseFold::new(&nobody, limit));
         let (mut marks, mut last) = (marks.into_iter().peekable(), 0);
         for row in &rows {
             while let Some(mark) = marks.next_if(|mark| mark.time_ns <= row.time_ns) {
@@ -107,14 +107,23 @@ proptest! {
             .map(|(time_ns, value)| SampleRow { time_ns, subject: 1, metric: Metric::Rss, value })
             .collect();
         let to = from + width;
-        let mut window = SeriesFold::new(&subjects, 1000).within(from, to);
+        let mut window = SubjectCourseFold::new(&subjects, 1000).within(from, to);
         window.update(&rows);
-        let line = |fold: SeriesFold| fold.finish().into_iter().find(|line| line.subject == Some(1)).unwrap();
+        let line = |fold: SubjectCourseFold| fold.finish().into_iter().find(|line| line.subject == Some(1)).unwrap();
         let window = line(window);
         let found: Vec<(i64, u64)> = window.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect();
         let held = rows.iter().rfind(|row| row.time_ns < from).map(|row| (from, row.value));
-        let inside = rows.iter().filter(|row| (from..=to).contains(&row.time_ns)).map(|row| (row.time_ns, row.value));
-        let inside: Vec<(i64, u64)> = inside.collect();
+        let inside: Vec<(i64, u64)> = rows.iter()
+            .filter(|row| (from..=to).contains(&row.time_ns))
+            .map(|row| (row.time_ns, row.value))
+            .collect();
+        // Of an instant the highest value counts, and the last.
+        let inside: Vec<(i64, u64)> = inside.chunk_by(|one, next| one.0 == next.0)
+            .flat_map(|instant| {
+                let (highest, last) = (instant.iter().max().copied(), instant.last().copied());
+                highest.filter(|_| highest > last).into_iter().chain(last)
+            })
+            .collect();
         let starts_there = inside.first().is_some_and(|(time_ns, _)| *time_ns == from);
         let expected: Vec<(i64, u64)> = held.filter(|_| !starts_there).into_iter().chain(inside).collect();
         prop_assert_eq!(found, expected);

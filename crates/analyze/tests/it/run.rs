@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Mark, RunFold, RunMemory};
+use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectCourseFold};
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use proptest::prelude::*;
 
@@ -403,6 +403,17 @@ proptest! {
             .into_iter()
             .map(|(at, of, metric, value)| row(at, of, Metric::from_number(metric).unwrap(), value))
             .collect();
-        fold(&subjects, &marks.into_iter().map(|at| mark(at, "m")).collect::<Vec<_>>(), &rows);
+        let marks: Vec<Mark> = marks.into_iter().map(|at| mark(at, "m")).collect();
+        let run = fold(&subjects, &marks, &rows);
+        prop_assert!(run.first_time_ns <= run.last_time_ns);
+        prop_assert!(run.peak_seen_bytes <= run.peak_rss_bytes);
+        prop_assert!(run.process_list.iter().all(|process| process.rss_at_peak_bytes <= Some(run.peak_rss_bytes)));
+        let mut courses = SubjectCourseFold::new(&subjects, 16);
+        courses.update(&rows);
+        for course in courses.finish() {
+            let highest = course.points.iter().map(|point| point.live_bytes).max();
+            prop_assert_eq!(highest, Some(course.peak_bytes));
+            prop_assert!(course.points.len() <= 16 && course.points.is_sorted_by_key(|point| point.time_ns));
+        }
     }
 }

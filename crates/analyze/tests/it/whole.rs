@@ -70,7 +70,12 @@ proptest! {
             kind: Kind::Device,
             ..Event::default()
         }).collect();
-        fold(&events, &narrow, 3, folds());
+        let (stats, watermark, usage, leaks, lifetimes) = fold(&events, &narrow, 3, folds());
+        prop_assert!(stats.allocations + stats.frees + stats.failures <= events.len() as u64);
+        prop_assert!(stats.live_bytes <= stats.peak_bytes);
+        prop_assert_eq!((watermark.peak_bytes, usage.peak_bytes), (stats.peak_bytes, stats.peak_bytes));
+        prop_assert_eq!(watermark.reported_blocks, watermark.blocks.len() as u64);
+        prop_assert!(leaks.leaked_blocks <= stats.live_blocks && lifetimes.churned_blocks <= lifetimes.ended_blocks);
     }
 }
 

@@ -4,17 +4,16 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use floodmark_analyze::GroupBy;
 use floodmark_analyze::diff::Rule;
 use floodmark_view::{Compared, Report, diff};
 
-use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
+use crate::args::{NarrowArgs, OutputArgs, ReadingArgs, ways};
 use crate::comparing::{CompareProps, compare};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::whole_file::{Overwrite, is_stdout, refuse_existing, write};
+use crate::whole_file::{Overwrite, is_standard, refuse_existing, write};
 
 /// Compare two runs: what grew, what is new, what is gone
 ///
@@ -67,10 +66,6 @@ Figures of rules; growth is AFTER less BEFORE, and percentages are of BEFORE:
 
 Exit codes: 0 every rule holds, 1 a rule is broken, 2 it could not be compared";
 
-fn ways() -> PossibleValuesParser {
-    PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name))
-}
-
 fn parse_rule(text: &str) -> Result<Rule, String> {
     text.parse()
 }
@@ -79,7 +74,7 @@ impl DiffArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let overwrite = Overwrite::forced(self.force);
         if let Some(html) = &self.html {
-            if is_stdout(html) {
+            if is_standard(html) {
                 return Err(hinted("--html needs a file: standard output has the text", "write --html FILE"));
             }
             refuse_existing(html, overwrite)?;

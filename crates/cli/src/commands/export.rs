@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_analyze::FlameOf;
 use floodmark_convert::rmm::Dialect;
 use floodmark_event::units::{Instant, format_count, parse_instant};
 use floodmark_view::plain;
@@ -13,9 +12,11 @@ use crate::args::{NarrowArgs, ReadingArgs};
 use crate::device_files::DeviceFiles;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::exporting::{Exporter, Product, Shown};
+use crate::exporting::{Exporter, Product};
+use crate::flaming::Of;
 use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
+use crate::reading::Show;
 use crate::select::Select;
 use crate::whole_file::{Overwrite, refuse_existing};
 
@@ -85,34 +86,16 @@ enum Format {
     CsvBlocks,
 }
 
-/// What numbers of folded stacks are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Of {
-    /// Bytes live at the peak
-    Peak,
-    /// Bytes live at the end
-    End,
-    /// All bytes ever allocated
-    Allocated,
-    /// Allocations
-    Count,
-}
-
 impl ExportArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         self.refuse_what_does_not_fit()?;
         let product = match self.format {
             Format::Rmm => return self.rmm(Dialect::Rmm, printer),
             Format::RmmEpoch => return self.rmm(Dialect::RmmEpoch, printer),
-            Format::Chrome => Product::Chrome(if self.events { Shown::Yes } else { Shown::No }),
+            Format::Chrome => Product::Chrome(Show::from(self.events)),
             Format::Speedscope => Product::Speedscope,
             Format::Pprof => Product::Pprof,
-            Format::Folded => Product::Folded(match self.of.unwrap_or(Of::Peak) {
-                Of::Peak => FlameOf::Marked,
-                Of::End => FlameOf::End,
-                Of::Allocated => FlameOf::Allocated,
-                Of::Count => FlameOf::Count,
-            }),
+            Format::Folded => Product::Folded(self.of.unwrap_or(Of::Peak).into()),
             Format::CsvEvents => Product::CsvEvents,
             Format::CsvTimeline => Product::CsvTimeline,
             Format::CsvBlocks => Product::CsvBlocks,

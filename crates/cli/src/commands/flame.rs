@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_analyze::{Direction, FlameOf, FrameChoice, PathBy};
+use floodmark_analyze::{Direction, FrameChoice, PathBy};
 use floodmark_event::units::{Instant, parse_instant};
 use floodmark_view::flame::terminal::USUAL_LINES;
 
 use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
+use crate::drawing::ending;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::flaming::{FlameFormat, FlameProps, Look, draw, gather};
+use crate::flaming::{FlameFormat, FlameProps, Look, Of, draw, gather};
 use crate::printer::Printer;
 use crate::whole_file::{Overwrite, refuse_existing};
 
@@ -82,19 +83,6 @@ Examples:
   floodmark flame run.flood --by scope --at +12.5s
   floodmark flame run.flood -o peak.folded                 For flamegraph.pl and others";
 
-/// What widths are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Of {
-    /// Bytes live at the peak
-    Peak,
-    /// Bytes live at the end
-    End,
-    /// All bytes ever allocated
-    Allocated,
-    /// Allocations
-    Count,
-}
-
 /// What boxes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
@@ -115,12 +103,7 @@ impl FlameArgs {
             ));
         }
         Ok(FlameProps {
-            of: match self.of {
-                Of::Peak => FlameOf::Marked,
-                Of::End => FlameOf::End,
-                Of::Allocated => FlameOf::Allocated,
-                Of::Count => FlameOf::Count,
-            },
+            of: self.of.into(),
             at: self.at,
             by: match self.by {
                 By::Stack => PathBy::Stack,
@@ -160,8 +143,7 @@ impl FlameArgs {
     }
 
     fn format_of(&self, output: &Path) -> Result<FlameFormat> {
-        let ending = output.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_lowercase();
-        self.format.or_else(|| FlameFormat::of_ending(&ending)).ok_or_else(|| {
+        self.format.or_else(|| FlameFormat::of_ending(&ending(output))).ok_or_else(|| {
             hinted(
                 format!("'{}' does not tell what the picture should become", output.display()),
                 "end it in .svg, .png, .pdf, .html or .folded, or add --format svg",

@@ -1,7 +1,5 @@
 //! `floodmark fragmentation`
 
-use std::path::Path;
-
 use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::fragmentation::JOIN_BYTES;
@@ -15,6 +13,7 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
+use crate::whole_file::is_standard;
 
 /// Show how free memory is strewn among live blocks
 ///
@@ -116,7 +115,7 @@ impl FragmentationArgs {
         input: &InputArgs,
         printer: &Printer,
     ) -> Result<()> {
-        if input.inputs.iter().any(|path| path == Path::new("-")) {
+        if input.inputs.iter().any(|path| is_standard(path)) {
             return Err(hinted(
                 "standard input cannot be read twice, which --at peak and --at worst need",
                 "write it to a file, or name a time",

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use floodmark_convert::OpenProps;
 use floodmark_event::Metric;
 
-use crate::args::{NarrowArgs, ReadingArgs};
+use crate::args::{NarrowArgs, ReadingArgs, metrics};
 use crate::drawing::{DrawingArgs, Picture};
 use crate::exit::ExitStatus;
 use crate::plotting::{Align, Draw, GatherProps, Per, compose, parse_align};
@@ -94,8 +93,4 @@ impl PlotArgs {
         Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
         Ok(ExitStatus::Success)
     }
-}
-
-fn metrics() -> PossibleValuesParser {
-    PossibleValuesParser::new(Metric::ALL.map(Metric::name))
 }

@@ -1,20 +1,19 @@
 //! `floodmark read`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use floodmark_analyze::Narrow;
 use floodmark_convert::{OpenProps, Opened, SampleSource, open_any};
 use floodmark_event::Metric;
 use floodmark_store::{Source, is_trace};
 use floodmark_view::samples::Separate;
 
-use crate::args::{NarrowArgs, ReadingArgs};
+use crate::args::{NarrowArgs, ReadingArgs, metrics};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::open;
+use crate::pass::{open, opened};
 use crate::printer::Printer;
 use crate::reading::events::{EventForm, EventProps, follow_events, read_events};
 use crate::reading::{LayoutName, SampleForm, SampleProps, Show, ZoneArgs, is_of_samples, read_samples};
@@ -117,9 +116,8 @@ impl ReadArgs {
                 (true, false) => Ok(Content::Events(Some(open(path, props)?))),
             };
         }
-        let opened = open_any(path, props);
         let wants_samples = self.samples && !is_of_events;
-        match if path == Path::new("-") { opened.context("reading standard input") } else { Ok(opened?) }? {
+        match opened(path, open_any(path, props))? {
             Opened::Both(_, source) if wants_samples && !self.follow => Ok(Content::Samples(Some(source))),
             Opened::Events(_) | Opened::Both(..) if self.follow => {
                 Err(hinted("--follow needs a trace", "leave it out, or import the log first"))
@@ -169,8 +167,4 @@ enum Content {
     Events(Option<Box<dyn Source>>),
     /// Samples, of a trace or of a log that has been opened.
     Samples(Option<Box<dyn SampleSource>>),
-}
-
-fn metrics() -> PossibleValuesParser {
-    PossibleValuesParser::new(Metric::ALL.map(Metric::name))
 }

@@ -1,13 +1,13 @@
 //! `floodmark report`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::args::{NarrowArgs, ReadingArgs};
-use crate::error::hinted;
 use crate::exit::ExitStatus;
+use crate::pass::refuse_standard;
 use crate::printer::Printer;
 use crate::reporting;
 use crate::whole_file::{Overwrite, refuse_existing, write};
@@ -43,12 +43,7 @@ Examples:
 
 impl ReportArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        if self.input == Path::new("-") {
-            return Err(hinted(
-                "a report looks at its input more than once, so it cannot read standard input",
-                "write it to a file first, or keep it as a trace with 'floodmark import'",
-            ));
-        }
+        refuse_standard(&self.input, "a report looks at its input more than once")?;
         let output = self.output.clone().unwrap_or_else(|| self.input.with_file_name("report.html"));
         let overwrite = Overwrite::forced(self.force);
         refuse_existing(&output, overwrite)?;

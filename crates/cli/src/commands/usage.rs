@@ -1,22 +1,23 @@
 //! `floodmark usage`
 
-use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{Align, OverlayFold, OverlayOptions, UsageFold, UsageMode, UsageStream};
+use floodmark_analyze::{Align, OverlayFold, OverlayOptions, UsageFold, UsageMode};
 use floodmark_convert::OpenProps;
-use floodmark_view::usage::{CSV_HEADER, csv, csv_line, kinds_text};
+use floodmark_view::usage::csv;
 use floodmark_view::{Report, UsageBeside, overlay};
 
 use crate::args::{InputArgs, JsonArgs};
 use crate::device_samples::{of_log, of_trace, refuse_apart};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze_with, fold_over, open, refuse_samples};
+use crate::exporting::timeline;
+use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
 use crate::reading::ZoneArgs;
+use crate::whole_file::{Overwrite, fill};
 
 /// Show live bytes over time, as a chart or as data
 ///
@@ -125,29 +126,10 @@ impl UsageArgs {
     /// Writes changes as they are read, however many.
     fn every_change(&self, printer: &Printer) -> Result<ExitStatus> {
         let narrow = self.input.narrow.props();
-        let chosen = kinds_text(narrow.kinds.as_deref().unwrap_or(&[]));
-        let mut out = BufWriter::new(std::io::stdout().lock());
-        let mut written = out.write_all(CSV_HEADER.as_bytes());
-        let sink = |kind, point| {
-            if written.is_ok() {
-                written = out.write_all(csv_line(kind, &chosen, point).as_bytes());
-            }
-        };
-        let path = &self.input.inputs[0];
-        let props = OpenProps {
-            scan: Columns::Figures.props(&self.input.narrow.props()),
-            ..self.input.reading.props()
-        };
-        let mut source = open(path, &props)?;
-        let fold = UsageStream::new(&narrow, sink);
-        let (report, mut pass) =
-            fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
-        if report.caveats.events_read == 0 {
-            refuse_samples(path)?;
-        }
-        pass.fold_mut().0.flush();
-        drop(pass);
-        written.and_then(|()| out.flush()).context("writing to standard output")?;
+        let props = OpenProps { scan: Columns::Figures.props(&narrow), ..self.input.reading.props() };
+        fill(Path::new("-"), Overwrite::Yes, |out| {
+            timeline(out, &self.input.inputs[0], &props, &narrow, printer)
+        })?;
         Ok(ExitStatus::Success)
     }
 }

@@ -2,12 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use floodmark_analyze::{GroupBy, WatermarkFold, WatermarkOptions};
 use floodmark_event::units::{Instant, parse_instant};
 use floodmark_view::watermark::keep_informative;
 
-use crate::args::{InputArgs, OutputArgs};
+use crate::args::{InputArgs, OutputArgs, ways};
 use crate::exit::ExitStatus;
 use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
@@ -42,10 +41,6 @@ Examples:
 
 /// What to group by unless asked: the view shows those that say something.
 const DEFAULT_WAYS: [GroupBy; 4] = [GroupBy::Site, GroupBy::Thread, GroupBy::Stream, GroupBy::Size];
-
-fn ways() -> PossibleValuesParser {
-    PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name))
-}
 
 impl WatermarkArgs {
     fn props(&self) -> WatermarkOptions {

@@ -10,25 +10,22 @@ use floodmark_convert::{Seen, open_samples};
 use floodmark_event::{Metric, NO_DEVICE, ProcessId, SampleRow, SubjectKind, Tables};
 use floodmark_view::Loss;
 
-use super::{Exporter, Shown};
-use crate::error::hinted;
-use crate::pass::{each_batch, fold_over, losses, open};
+use super::Exporter;
+use crate::pass::{each_batch, fold_over, join_losses, losses, open, refuse_standard};
+use crate::reading::Show;
 use crate::reporting::{each_row, holds};
 use crate::select::Select;
-use crate::whole_file::is_stdout;
+use crate::whole_file::is_standard;
 
 /// Instants that are kept of every counter of live bytes; peaks are among them.
 const POINTS: usize = 20_000;
 
 /// Writes a trace.
-pub(super) fn write(exporter: &Exporter<'_>, events: Shown, out: &mut dyn Write) -> Result<Vec<Loss>> {
+pub(super) fn write(exporter: &Exporter<'_>, events: Show, out: &mut dyn Write) -> Result<Vec<Loss>> {
     let Exporter { input, open: props, narrow, printer, .. } = exporter;
-    let (has_events, has_rows) = if is_stdout(input) { (true, false) } else { holds(input, props)? };
-    if events == Shown::Yes && is_stdout(input) {
-        return Err(hinted(
-            "--events looks at its input twice, so it cannot read standard input",
-            "write it to a file first, or keep it as a trace with 'floodmark import'",
-        ));
+    let (has_events, has_rows) = if is_standard(input) { (true, false) } else { holds(input, props)? };
+    if events == Show::Yes {
+        refuse_standard(input, "--events looks at its input twice")?;
     }
     let mut lost: Vec<Loss> = Vec::new();
     let mut tables = Tables::default();
@@ -76,7 +73,7 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Shown, out: &mut dyn Write)
             }
         }
     }
-    if events == Shown::Yes && has_events {
+    if events == Show::Yes && has_events {
         let mut source = open(input, props)?;
         let mut select = Select::new(narrow.clone(), None);
         each_batch(source.as_mut(), &exporter.name(), printer, |batch, tables| {
@@ -90,11 +87,7 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Shown, out: &mut dyn Write)
         tables = source.tables().clone();
     }
     if has_rows {
-        for loss in rows(exporter, &mut writer, &mut named)? {
-            if !lost.contains(&loss) {
-                lost.push(loss);
-            }
-        }
+        join_losses(&mut lost, rows(exporter, &mut writer, &mut named)?);
     }
     let unmatched = writer.finish(&tables)?;
     if unmatched > 0 {

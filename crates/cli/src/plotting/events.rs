@@ -1,18 +1,17 @@
 //! Live bytes of allocations, by kind of memory or by process and device.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{Space, SpaceCourseFold, SpaceCourses, Usage, UsageFold, UsageMode, UsagePoint};
+use floodmark_analyze::{Space, SpaceCourseFold, SpaceCourses, Usage, UsageFold, UsageMode};
 use floodmark_convert::OpenProps;
 use floodmark_event::{NO_DEVICE, Tables};
 use floodmark_store::Source;
 use floodmark_view::Report;
-use floodmark_view::plot::{Layer, Peak, Point, Series, Stack, label};
+use floodmark_view::plot::{Layer, Peak, Series, Stack, label};
 use floodmark_view::usage::kinds_text;
 
-use super::samples::{few, part_lines};
+use super::parts::{few, part_lines, parts, points, total};
 use super::{GatherProps, Gathered, Per};
 use crate::error::hinted;
 use crate::pass::{Columns, fold_over};
@@ -47,10 +46,6 @@ pub(super) fn gather(
             Ok(of_spaces(&report, per, source.tables(), props))
         }
     }
-}
-
-fn points(points: &[UsagePoint]) -> Vec<Point> {
-    points.iter().map(|point| Point { time_ns: point.time_ns, bytes: point.live_bytes }).collect()
 }
 
 /// Kinds are never added up: each is a curve.
@@ -97,18 +92,10 @@ fn of_spaces(report: &Report<SpaceCourses>, per: Per, tables: &Tables, props: &G
     };
     let times_ns: Vec<i64> = courses.moments.iter().map(|moment| moment.total.time_ns).collect();
     // Of several resources of one device every instant is the sum.
-    let mut parts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for (at, group) in courses.groups.iter().enumerate() {
-        let sums =
-            parts.entry(space_name(&group.group, per, tables)).or_insert_with(|| vec![0; times_ns.len()]);
-        for (sum, moment) in sums.iter_mut().zip(&courses.moments) {
-            *sum = sum.saturating_add(moment.values.get(at).copied().unwrap_or(0));
-        }
-    }
+    let parts = parts(courses, |_, space| space_name(space, per, tables));
     let layers = parts.into_iter().map(|(name, values)| Layer { name, values }).collect();
     let (layers, remark) = few(layers);
-    let total = courses.moments.iter().map(|moment| moment.total).collect::<Vec<_>>();
-    let total = Series { name: "total".into(), points: points(&total), end_ns, ..Series::default() };
+    let total = total("total".into(), courses, end_ns);
     let stack = Stack { times_ns, layers, end_ns };
     let measure = format!("live bytes of {} memory", kinds_text(kinds));
     let (series, stack) =

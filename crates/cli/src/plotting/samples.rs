@@ -4,23 +4,21 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use floodmark_analyze::narrow::resolve;
 use floodmark_analyze::{CourseFold, Courses, UsagePoint};
 use floodmark_convert::{SampleSource, Seen};
 use floodmark_event::units::Instant;
 use floodmark_event::{Metric, OutputRow, SampleRow, ScopeAction, SubjectKind, SubjectRow, Tables};
 use floodmark_store::Trace;
-use floodmark_view::plot::{Layer, Peak, Point, Role, Series, Stack, label};
+use floodmark_view::plot::{Layer, Peak, Role, Series, Stack, label};
 
+use super::parts::{MOST_PARTS, SMALLEST, few, part_lines, parts, points, total};
 use super::{GatherProps, Gathered, Marked, Per};
 use crate::error::hinted;
 use crate::pass::losses;
 use crate::reading::Show;
 use crate::run_memory;
 
-/// Parts that are told apart; smaller ones are added up.
-const MOST_PARTS: usize = 8;
-/// What part of the largest one is too small to be seen, where there are many.
-const SMALLEST: u64 = 50;
 /// Lines of output, and stacks, that are kept.
 const MOST_MARKED: usize = 20_000;
 /// Frames that are kept of a stack.
@@ -61,7 +59,7 @@ struct Collector<'a> {
     props: &'a GatherProps,
     courses: BTreeMap<SubjectKind, BTreeMap<Metric, CourseFold<Part>>>,
     /// By kind of memory, where that is asked for.
-    sorts: CourseFold<Part>,
+    sorts: Option<CourseFold<Part>>,
     /// Processes by number and start: the first subject that stands for one, and the latest.
     processes: BTreeMap<(u64, Option<i64>), (u64, u64)>,
     /// Ranks of processes in an MPI job.
@@ -76,7 +74,7 @@ impl<'a> Collector<'a> {
         Self {
             props,
             courses: BTreeMap::new(),
-            sorts: CourseFold::new(props.points),
+            sorts: None,
             processes: BTreeMap::new(),
             ranks: BTreeMap::new(),
             first_ns: None,
@@ -86,10 +84,10 @@ impl<'a> Collector<'a> {
     }
 
     fn resolve(&self, instant: Option<Instant>) -> Option<i64> {
-        Some(match instant? {
-            Instant::At(time_ns) => time_ns,
-            Instant::AfterStart(ns) => self.first_ns?.saturating_add_unsigned(ns),
-        })
+        match instant? {
+            Instant::At(time_ns) => Some(time_ns),
+            after @ Instant::AfterStart(_) => Some(resolve(after, self.first_ns?)),
+        }
     }
 
     fn row(&mut self, row: &Seen, tables: &Tables) {
@@ -100,9 +98,7 @@ impl<'a> Collector<'a> {
         }
         let from_ns = self.resolve(self.props.narrow.from_ns);
         if let Seen::Sample(sample) = row {
-            // What was read before the window holds when it opens.
-            let time_ns = from_ns.map_or(time_ns, |from_ns| from_ns.max(time_ns));
-            self.sample(&SampleRow { time_ns, ..*sample }, tables);
+            self.sample(sample, from_ns.unwrap_or(i64::MIN), tables);
             return;
         }
         if from_ns.is_some_and(|from_ns| time_ns < from_ns) {
@@ -131,10 +127,11 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn sample(&mut self, row: &SampleRow, tables: &Tables) {
+    /// Takes a sample; those before `from_ns` tell what holds then.
+    fn sample(&mut self, row: &SampleRow, from_ns: i64, tables: &Tables) {
         let Some(subject) = tables.subjects.get(&row.subject) else { return };
         // A sweep may tell of a process that ended while it was made.
-        if subject.end_ns.is_some_and(|end_ns| end_ns < row.time_ns) {
+        if subject.end_ns.is_some_and(|end_ns| end_ns < row.time_ns.max(from_ns)) {
             return;
         }
         let part = (row.metric, self.same(subject));
@@ -142,12 +139,13 @@ impl<'a> Collector<'a> {
             self.ranks.insert(part.1, row.value);
         }
         let points = self.props.points;
+        let start = || CourseFold::new(points).within(from_ns, i64::MAX);
         let fold = if self.props.per == Some(Per::Kind) {
             let is_sort = SORTS.iter().any(|(metric, _)| *metric == row.metric);
             if !is_sort || subject.kind != SubjectKind::Process {
                 return;
             }
-            &mut self.sorts
+            self.sorts.get_or_insert_with(start)
         } else {
             let metrics = self.courses.entry(subject.kind).or_default();
             let is_wanted = self.props.metric == Some(row.metric)
@@ -156,7 +154,7 @@ impl<'a> Collector<'a> {
             if !is_wanted {
                 return;
             }
-            metrics.entry(row.metric).or_insert_with(|| CourseFold::new(points))
+            metrics.entry(row.metric).or_insert_with(start)
         };
         fold.set(&part, row.time_ns, row.value);
         if let Some(end_ns) = subject.end_ns {
@@ -263,7 +261,10 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let props = collector.props;
     let (courses, measure): (Courses<Part>, String) = match props.per {
         None => return totals(collector, tables, gathered),
-        Some(Per::Kind) => (collector.sorts.finish(), "resident memory by kind (RSS)".into()),
+        Some(Per::Kind) => {
+            let Some(fold) = &collector.sorts else { return };
+            (fold.finish(), "resident memory by kind (RSS)".into())
+        }
         Some(per) => {
             let (kind, metric) = match per {
                 Per::Device => (SubjectKind::Device, Metric::GpuUsed),
@@ -280,22 +281,15 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let Some(end_ns) = courses.end_ns else { return };
     gathered.measure = measure;
     let times_ns: Vec<i64> = courses.moments.iter().map(|moment| moment.total.time_ns).collect();
-    let mut parts: BTreeMap<(usize, String), Vec<u64>> = BTreeMap::new();
-    for (at, group) in courses.groups.iter().enumerate() {
-        let (metric, subject) = group.group;
-        let key = match SORTS.iter().position(|(sort, _)| *sort == metric) {
+    let parts =
+        parts(&courses, |at, (metric, subject)| match SORTS.iter().position(|(sort, _)| sort == metric) {
             Some(sort) if props.per == Some(Per::Kind) => (sort, SORTS[sort].1.to_owned()),
-            _ if props.per == Some(Per::Rank) => match collector.ranks.get(&subject) {
+            _ if props.per == Some(Per::Rank) => match collector.ranks.get(subject) {
                 Some(rank) => (*rank as usize, format!("rank {rank}")),
                 None => (usize::MAX, "processes without a rank".to_owned()),
             },
-            _ => (at, collector.name(subject, tables)),
-        };
-        let sums = parts.entry(key).or_insert_with(|| vec![0; times_ns.len()]);
-        for (sum, moment) in sums.iter_mut().zip(&courses.moments) {
-            *sum = sum.saturating_add(moment.values.get(at).copied().unwrap_or(0));
-        }
-    }
+            _ => (at, collector.name(*subject, tables)),
+        });
     let layers = parts.into_iter().map(|((_, name), values)| Layer { name, values }).collect();
     let (layers, remark) = few(layers);
     gathered.remarks.extend(remark);
@@ -313,7 +307,7 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
             .map(|group| {
                 let end_ns =
                     tables.subjects.get(&group.group.1).and_then(|subject| subject.end_ns).unwrap_or(end_ns);
-                let points = points(group.points.iter());
+                let points = points(&group.points);
                 Series { name: collector.name(group.group.1, tables), points, end_ns, ..Series::default() }
             })
             .collect();
@@ -369,7 +363,7 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
 
 /// The memory of every device that a source reports.
 pub(crate) fn device_series(source: &mut dyn SampleSource, props: &GatherProps) -> Result<Vec<Series>> {
-    let mut fold: CourseFold<u64> = CourseFold::new(props.points);
+    let mut fold: CourseFold<u64, UsagePoint> = CourseFold::new(props.points);
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
         for row in &rows {
@@ -385,52 +379,12 @@ pub(crate) fn device_series(source: &mut dyn SampleSource, props: &GatherProps) 
     let end_ns = courses.end_ns.unwrap_or(0);
     let series = |group: &floodmark_analyze::GroupCourse<u64>| Series {
         name: format!("nvidia-smi, {}", subject_name(group.group, source.tables())),
-        points: points(group.points.iter()),
+        points: points(&group.points),
         end_ns,
         role: Role::Beside,
         ..Series::default()
     };
     Ok(courses.groups.iter().map(series).collect())
-}
-
-fn points<'a>(points: impl Iterator<Item = &'a UsagePoint>) -> Vec<Point> {
-    points.map(|point| Point { time_ns: point.time_ns, bytes: point.live_bytes }).collect()
-}
-
-fn total<K>(name: String, courses: &Courses<K>, end_ns: i64) -> Series {
-    let points = points(courses.moments.iter().map(|moment| &moment.total));
-    Series { name, points, end_ns, ..Series::default() }
-}
-
-/// The parts of a stack, each as a line.
-pub(super) fn part_lines(stack: &Stack) -> Vec<Series> {
-    let line = |layer: &Layer| {
-        let points = stack.times_ns.iter().zip(&layer.values);
-        let points = points.map(|(time_ns, bytes)| Point { time_ns: *time_ns, bytes: *bytes }).collect();
-        Series { name: layer.name.clone(), points, end_ns: stack.end_ns, ..Series::default() }
-    };
-    stack.layers.iter().map(line).collect()
-}
-
-/// Adds up the smallest of many parts, and those too small to be seen.
-pub(super) fn few(mut layers: Vec<Layer>) -> (Vec<Layer>, Option<String>) {
-    if layers.len() <= MOST_PARTS {
-        return (layers, None);
-    }
-    let highest = |layer: &Layer| layer.values.iter().copied().max().unwrap_or(0);
-    layers.sort_by_key(|layer| Reverse(highest(layer)));
-    let least = layers.first().map_or(0, highest) / SMALLEST;
-    let kept = layers.iter().take(MOST_PARTS - 1).take_while(|layer| highest(layer) >= least).count();
-    let rest = layers.split_off(kept);
-    let mut sums = vec![0u64; rest.iter().map(|layer| layer.values.len()).max().unwrap_or(0)];
-    for layer in &rest {
-        for (sum, value) in sums.iter_mut().zip(&layer.values) {
-            *sum = sum.saturating_add(*value);
-        }
-    }
-    let remark = format!("the {} smallest parts are added up", rest.len());
-    layers.push(Layer { name: format!("{} others", rest.len()), values: sums });
-    (layers, Some(remark))
 }
 
 fn subject_name(subject: u64, tables: &Tables) -> String {

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
+use floodmark_analyze::narrow::resolve;
 use floodmark_convert::samples::{Extent, Level, Levels, Series};
 use floodmark_convert::{Format, Seen, recognize};
-use floodmark_event::units::Instant;
 use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
@@ -155,12 +155,9 @@ impl<'a> Lines<'a> {
     }
 
     fn is_within(&self, time_ns: i64) -> bool {
-        let resolve = |instant| match instant {
-            Instant::At(time_ns) => time_ns,
-            Instant::AfterStart(ns) => self.start_ns.unwrap_or(time_ns).saturating_add_unsigned(ns),
-        };
-        self.props.from.is_none_or(|from| time_ns >= resolve(from))
-            && self.props.to.is_none_or(|to| time_ns <= resolve(to))
+        let start_ns = self.start_ns.unwrap_or(time_ns);
+        self.props.from.is_none_or(|from| time_ns >= resolve(from, start_ns))
+            && self.props.to.is_none_or(|to| time_ns <= resolve(to, start_ns))
     }
 
     fn count(&mut self) {

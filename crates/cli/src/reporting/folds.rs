@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use floodmark_analyze::{
     Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
-    LifetimesFold, LifetimesOptions, Mark, Moments, Narrow, Pass, RunFold, RunMemory, ScopeRoles, SeriesFold,
-    StatsFold, UsageFold, UsageMode, WatermarkOptions,
+    LifetimesFold, LifetimesOptions, Mark, Moments, Narrow, Pass, RunFold, RunMemory, ScopeRoles, StatsFold,
+    SubjectCourseFold, UsageFold, UsageMode, WatermarkOptions,
 };
 use floodmark_convert::Seen;
 use floodmark_event::{EventBatch, ScopeAction, StackSampleRow, SubjectRow, Tables};
@@ -120,7 +120,7 @@ pub(crate) struct RowFolds {
     subjects: BTreeMap<u64, SubjectRow>,
     marks: Vec<Mark>,
     run: RunFold,
-    series: SeriesFold,
+    series: SubjectCourseFold,
     output: OutputLines,
     stacks: Taken,
     is_empty: bool,
@@ -134,7 +134,7 @@ impl RowFolds {
             subjects: subjects.clone(),
             run: RunFold::new(subjects, marks.clone()),
             marks,
-            series: SeriesFold::new(subjects, SAMPLE_POINTS),
+            series: SubjectCourseFold::new(subjects, SAMPLE_POINTS),
             output: OutputLines::default(),
             stacks: Taken::new(stacks),
             is_empty: true,
@@ -206,11 +206,9 @@ impl RowFolds {
 }
 
 /// The mark that a row is, if it is one.
-pub(super) fn mark(row: &Seen, tables: &Tables) -> Option<Mark> {
+pub(crate) fn mark(row: &Seen, tables: &Tables) -> Option<Mark> {
     match row {
-        Seen::Scope(row) if row.action == ScopeAction::Mark => {
-            Some(Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() })
-        }
+        Seen::Scope(row) => Mark::of(row, tables),
         _ => None,
     }
 }

@@ -10,6 +10,9 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
 
+use crate::plain::plain;
+use crate::plot::svg::escape;
+
 /// Encodes a column.
 pub(super) fn column(numbers: impl IntoIterator<Item = i64>) -> String {
     let mut bytes = Vec::new();
@@ -45,7 +48,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// JSON that can stand in a script element: nothing in it can end the element or begin a comment.
-pub(super) fn json(value: &impl Serialize) -> String {
+pub(crate) fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("the document has no keys that are not texts");
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -62,18 +65,7 @@ pub(super) fn json(value: &impl Serialize) -> String {
 
 /// Text as it stands in HTML, in attributes too.
 pub(super) fn text(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in crate::plain(text).chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
+    escape(&plain(text))
 }
 
 #[cfg(test)]

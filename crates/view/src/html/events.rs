@@ -59,7 +59,7 @@ fn summary(builder: &mut Builder, part: &EventsPart) {
     } else {
         builder.tell("No memory was allocated");
     }
-    if let Some(site) = part.holders.sites.first().filter(|site| site.site != NO_SITE) {
+    if let Some(site) = part.holders.first().filter(|site| site.site != NO_SITE) {
         builder.tell(&format!(
             "At that moment {} of it ({}) was held by {}",
             percent(site.share),
@@ -163,7 +163,7 @@ fn sites(builder: &mut Builder, part: &EventsPart) {
         ]),
         ..Table::default()
     };
-    for site in &part.holders.sites {
+    for site in &part.holders {
         let stacks = site.stacks.len() as u64 + site.stacks_omitted;
         let details = site.stacks.iter().map(|stack| Detail {
             text: format!("{} in {}", format_bytes(stack.bytes), counted(stack.blocks, "block")),

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use floodmark_analyze::{ProcessMemory, SampleSeries};
+use floodmark_analyze::{ProcessMemory, SubjectCourse};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use floodmark_event::{Metric, SubjectKind};
 
@@ -125,17 +125,17 @@ fn findings(builder: &mut Builder, part: &SamplesPart) {
 }
 
 /// Lines of one metric and kind of subject, highest first.
-fn lines(part: &SamplesPart, metric: Metric, kind: SubjectKind) -> Vec<&SampleSeries> {
-    let is_ours = |series: &&SampleSeries| {
+fn lines(part: &SamplesPart, metric: Metric, kind: SubjectKind) -> Vec<&SubjectCourse> {
+    let is_ours = |series: &&SubjectCourse| {
         let subject = series.subject.and_then(|subject| part.subjects.get(&subject));
         series.metric == metric && subject.is_some_and(|subject| subject.kind == kind)
     };
-    let mut lines: Vec<&SampleSeries> = part.series.iter().filter(is_ours).collect();
+    let mut lines: Vec<&SubjectCourse> = part.series.iter().filter(is_ours).collect();
     lines.sort_by_key(|series| Reverse(series.peak_bytes));
     lines
 }
 
-fn name(part: &SamplesPart, series: &SampleSeries) -> String {
+fn name(part: &SamplesPart, series: &SubjectCourse) -> String {
     let subject = series.subject.and_then(|subject| part.subjects.get(&subject));
     subject.map_or_else(String::new, |subject| match subject.kind {
         SubjectKind::Process => format!("{} {}", subject.name, subject.number),
@@ -146,7 +146,7 @@ fn name(part: &SamplesPart, series: &SampleSeries) -> String {
 }
 
 /// Puts lines into a chart; none if there is nothing to draw.
-fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SampleSeries)]) -> Option<usize> {
+fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SubjectCourse)]) -> Option<usize> {
     if drawn.is_empty() {
         return None;
     }
@@ -158,7 +158,7 @@ fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SampleSeries)]) -
 
 fn resident(builder: &mut Builder, part: &SamplesPart) {
     let sum = |metric| part.series.iter().find(|series| series.subject.is_none() && series.metric == metric);
-    let mut drawn: Vec<(String, &SampleSeries)> = Vec::new();
+    let mut drawn: Vec<(String, &SubjectCourse)> = Vec::new();
     drawn.extend(sum(Metric::Rss).map(|series| ("total (RSS)".to_owned(), series)));
     drawn.extend(sum(Metric::Pss).map(|series| ("shared memory counted once (PSS)".to_owned(), series)));
     let parts = [SubjectKind::Process, SubjectKind::Host].map(|kind| lines(part, Metric::Rss, kind));
@@ -185,8 +185,8 @@ fn device_chart(builder: &mut Builder, part: &SamplesPart) {
 
 /// Levels that an allocator states itself, and those of control groups.
 fn other_charts(builder: &mut Builder, part: &SamplesPart) {
-    let of = |metrics: &[Metric]| -> Vec<(String, &SampleSeries)> {
-        let is_drawn = |series: &&SampleSeries| series.subject.is_some() && metrics.contains(&series.metric);
+    let of = |metrics: &[Metric]| -> Vec<(String, &SubjectCourse)> {
+        let is_drawn = |series: &&SubjectCourse| series.subject.is_some() && metrics.contains(&series.metric);
         let named =
             |series| (format!("{} {}", name(part, series), series.metric.name().replace('_', " ")), series);
         part.series.iter().filter(is_drawn).take(LINES).map(named).collect()

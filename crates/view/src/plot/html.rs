@@ -5,6 +5,7 @@
 
 use serde_json::json;
 
+use crate::html::encode;
 use crate::plot::model::TimeAxis;
 use crate::plot::scene::Scene;
 use crate::plot::svg::{element, escape, hex};
@@ -28,8 +29,7 @@ pub fn html(scene: &Scene, axis: TimeAxis) -> String {
         "clock": axis == TimeAxis::Clock,
         "curves": curves,
     });
-    // Within a script nothing is escaped but what would end it.
-    let data = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    let data = encode::json(&data);
     let (title, paper) = (escape(&scene.title), hex(scene.paper));
     let is_dark = u32::from(scene.paper.0) + u32::from(scene.paper.1) + u32::from(scene.paper.2) < 384;
     let (ink, edge) = if is_dark { ("#e6eaee", "#4a5560") } else { ("#1c2228", "#b5bec7") };

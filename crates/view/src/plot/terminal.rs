@@ -9,6 +9,7 @@ use crate::chart::{area, spans};
 use crate::layout::{Layout, Lines, styled};
 use crate::plot::axis::instant;
 use crate::plot::model::{Figure, Point, Series};
+use crate::table::cut;
 
 /// Lines of an area by itself, and of one of several.
 const ALONE: usize = 12;
@@ -124,20 +125,4 @@ fn phases(figure: &Figure, layout: &Layout, text: &mut Lines) {
     if more > 0 {
         text.styled(layout.palette.faint, format!("  and {} more phases", format_count(more as u64)));
     }
-}
-
-/// Cuts a line to a number of columns.
-fn cut(line: &str, width: usize) -> String {
-    if line.width() <= width {
-        return line.to_owned();
-    }
-    let mut kept = String::new();
-    for c in line.chars() {
-        let longer = format!("{kept}{c}");
-        if longer.width() + 1 > width {
-            break;
-        }
-        kept = longer;
-    }
-    kept + "…"
 }
