@@ -113,12 +113,13 @@ impl UsageArgs {
         if self.exact {
             return self.every_change(printer);
         }
-        for Report { result, .. } in self.reports(printer)? {
+        for Report { result, losses, .. } in self.reports(printer)? {
             let text = match result.overlay.filter(|_| self.smi.is_some()) {
                 Some(overlay) => overlay::csv(&overlay),
                 None => csv(&result.usage),
             };
             printer.data(&text)?;
+            printer.lost(&losses);
         }
         Ok(ExitStatus::Success)
     }
@@ -127,9 +128,10 @@ impl UsageArgs {
     fn every_change(&self, printer: &Printer) -> Result<ExitStatus> {
         let narrow = self.input.narrow.props();
         let props = OpenProps { scan: Columns::Figures.props(&narrow), ..self.input.reading.props() };
-        fill(Path::new("-"), Overwrite::Yes, |out| {
+        let lost = fill(Path::new("-"), Overwrite::Yes, |out| {
             timeline(out, &self.input.inputs[0], &props, &narrow, printer)
         })?;
+        printer.lost(&lost);
         Ok(ExitStatus::Success)
     }
 }

@@ -56,8 +56,16 @@ fn lenient_reading_skips_and_counts() {
     let stats = test.run(&["stats", "malformed.csv", "--lenient", "--json"]).json();
     assert_eq!((&stats["allocations"], &stats["frees"]), (&json!(1), &json!(1)));
     assert_eq!(stats["losses"][0]["count"], 1);
-    let read = test.run(&["read", "malformed.csv", "--lenient"]);
-    assert!(read.stderr.starts_with("note: 1 was lost: "), "{}", read.stderr);
+    let tables: [&[&str]; 4] = [
+        &["read"],
+        &["usage", "--csv"],
+        &["usage", "--csv", "--exact"],
+        &["export", "--format", "csv-timeline", "-o", "-"],
+    ];
+    for table in tables {
+        let said = test.run(&[table, &["malformed.csv", "--lenient"]].concat()).stderr;
+        assert!(said.starts_with("note: 1 was lost: "), "{table:?}: {said}");
+    }
     assert_eq!(test.run(&["read", "malformed.csv", "--lenient", "-q"]).stderr, "");
 }
 
