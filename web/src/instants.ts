@@ -26,6 +26,9 @@ export interface Node {
   from: number;
 }
 
+/** What stands on top: the outermost callers, or who allocates with its callers below. */
+export type Top = "outermost" | "innermost";
+
 interface Trees {
   forest: Forest;
   parents: Float64Array;
@@ -34,6 +37,26 @@ interface Trees {
 }
 
 type Names = "first" | "after" | "groups" | "bytes" | "high" | "low" | "times" | "threads" | "streams" | "sites";
+
+function node(text: string, parent: Node | null): Node {
+  return { text, bytes: 0, before: 0, blocks: 0, size: 0, parent, children: [], depth: parent ? parent.depth + 1 : 0, from: 0 };
+}
+
+/** Whether a text stands for frames that say little. */
+export function isFolded(text: string): boolean {
+  return text.startsWith("… ");
+}
+
+/** Puts the widest first, one beside the other. */
+function place(node: Node): void {
+  node.children.sort((a, b) => b.size - a.size);
+  let from = node.from;
+  for (const child of node.children) {
+    child.from = from;
+    from += child.size;
+    place(child);
+  }
+}
 
 export class Instants {
   private constructor(
@@ -120,40 +143,61 @@ export class Instants {
   }
 
   /** Adds up a forest; `before` is what it is compared with. */
-  tree(way: number, now: Sums, before: Sums | null): Node {
-    const root: Node = { text: "all", bytes: 0, before: 0, blocks: 0, size: 0, parent: null, children: [], depth: 0, from: 0 };
+  tree(way: number, now: Sums, before: Sums | null, top: Top = "outermost"): Node {
+    const root = node("all", null);
     const trees = this.trees[way];
     if (!trees) return root;
-    const { parents, texts, leaves } = trees;
-    const nodes: Node[] = [];
-    for (let at = 0; at < parents.length; at++) {
-      const parent = nodes[(parents[at] ?? 0) - 1] ?? root;
-      const text = this.part.strings[texts[at] ?? -1] ?? "?";
-      nodes.push({ text, bytes: 0, before: 0, blocks: 0, size: 0, parent, children: [], depth: parent.depth + 1, from: 0 });
-    }
+    const { leaves } = trees;
+    const end = top === "outermost" ? this.outward(trees, root) : this.inward(trees, root);
     for (let group = 0; group < leaves.length; group++) {
       const [bytes, was] = [now.bytes[group] ?? 0, before?.bytes[group] ?? 0];
       const blocks = now.blocks[group] ?? 0;
       if (bytes === 0 && was === 0 && blocks === 0) continue;
-      for (let node: Node | null = nodes[(leaves[group] ?? 0) - 1] ?? root; node; node = node.parent) {
-        node.bytes += bytes;
-        node.before += was;
-        node.blocks += blocks;
-        node.size += Math.max(bytes, was);
+      for (let at: Node | null = end(group); at; at = at.parent) {
+        // The first that comes is the one that its parent learns of.
+        if (at.size === 0 && Math.max(bytes, was) > 0) at.parent?.children.push(at);
+        at.bytes += bytes;
+        at.before += was;
+        at.blocks += blocks;
+        at.size += Math.max(bytes, was);
       }
     }
-    for (const node of nodes) if (node.size > 0) node.parent?.children.push(node);
-    const place = (node: Node) => {
-      node.children.sort((a, b) => b.size - a.size);
-      let from = node.from;
-      for (const child of node.children) {
-        child.from = from;
-        from += child.size;
-        place(child);
-      }
-    };
     place(root);
     return root;
+  }
+
+  /** Where the path of a group ends if it begins with its outermost step. */
+  private outward({ parents, texts, leaves }: Trees, root: Node): (group: number) => Node {
+    const nodes: Node[] = [];
+    for (let at = 0; at < parents.length; at++) nodes.push(node(this.text(texts[at]), nodes[(parents[at] ?? 0) - 1] ?? root));
+    return (group) => nodes[(leaves[group] ?? 0) - 1] ?? root;
+  }
+
+  /** Where it ends if it begins with its innermost; folded frames of an allocator do not hide who asked it. */
+  private inward({ parents, texts, leaves }: Trees, root: Node): (group: number) => Node {
+    const below = new Map<Node, Map<string, Node>>();
+    return (group) => {
+      let at = root;
+      for (let step = leaves[group] ?? 0; step > 0; step = parents[step - 1] ?? 0) {
+        const text = this.text(texts[step - 1]);
+        if (at === root && isFolded(text) && (parents[step - 1] ?? 0) > 0) continue;
+        const known = below.get(at) ?? new Map<string, Node>();
+        below.set(at, known);
+        const next = known.get(text) ?? node(text, at);
+        known.set(text, next);
+        at = next;
+      }
+      return at;
+    };
+  }
+
+  /** Whether any path of a forest has more than one step. */
+  isDeep(way: number): boolean {
+    return this.trees[way]?.parents.some((parent) => parent > 0) ?? false;
+  }
+
+  private text(at: number | undefined): string {
+    return this.part.strings[at ?? -1] ?? "?";
   }
 
   /** What leads to a group, innermost first. */

@@ -5,8 +5,8 @@ import type { Host, Part } from "./host";
 import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
 import { bytes, change, count, exactSeconds, seconds } from "./format";
-import { Icicle, asTable } from "./icicle";
-import { Instants, type Node, type Sums } from "./instants";
+import { Icicle, type Reading, asTable } from "./icicle";
+import { Instants, type Node, type Sums, type Top } from "./instants";
 import { TableView, tableView } from "./table";
 
 const NS = 1e9;
@@ -29,7 +29,9 @@ export class Travel {
   private ways = make("select", { id: "way", "aria-label": "Group by" });
   private says = make("p", { class: "lead-in", id: "instant", "aria-live": "polite" });
   private asks = make("p", { class: "note" });
+  private turn = make("button", { type: "button", title: "Who allocates stands on top, its callers below" }, "Innermost on top");
   private way = "";
+  private top: Top = "outermost";
   private now: At;
   /** What it is compared with. */
   private before: At | null = null;
@@ -53,7 +55,7 @@ export class Travel {
     this.kept = origin === "kept" ? first : null;
     this.now = { instants: first, index: first.part.moments.peak ?? first.highest(-Infinity, Infinity) };
     const { root, sums } = this.added();
-    this.icicle = new Icicle(root, false);
+    this.icicle = new Icicle(root, this.reading, [this.ways, this.turn], () => undefined);
     this.holders = new TableView(data, this.heldTable(sums));
     this.blocks = new TableView(data, this.blockTable("now"));
     this.gone = new TableView(data, this.blockTable("gone"));
@@ -80,6 +82,10 @@ export class Travel {
     this.calls.addEventListener("toggle", () => this.fillCalls());
     this.ways.addEventListener("change", () => {
       this.way = this.ways.value;
+      this.show();
+    });
+    this.turn.addEventListener("click", () => {
+      this.top = this.top === "outermost" ? "innermost" : "outermost";
       this.show();
     });
     this.compareButton.addEventListener("click", () => {
@@ -127,7 +133,6 @@ export class Travel {
       kept ? button("Later", () => near(kept, 1)) : null,
       this.compareButton,
       button("Compare begin and end of view", () => this.compareView()),
-      this.ways,
     ];
     this.tools.replaceChildren(...tools.filter((tool) => tool !== null));
   }
@@ -200,12 +205,22 @@ export class Travel {
   private added(): { root: Node; sums: { now: Sums; before: Sums | null } } {
     const { instants, index } = this.now;
     const sums = { now: instants.held(index), before: this.before ? instants.held(this.before.index) : null };
-    return { root: instants.tree(Math.max(0, instants.ways.indexOf(this.way)), sums.now, sums.before), sums };
+    return { root: instants.tree(this.wayAt(), sums.now, sums.before, this.reading.top), sums };
+  }
+
+  private wayAt(): number {
+    return Math.max(0, this.now.instants.ways.indexOf(this.way));
+  }
+
+  /** A list of places has nothing to turn around. */
+  private get reading(): Reading {
+    const top = this.now.instants.isDeep(this.wayAt()) ? this.top : "outermost";
+    return { compares: this.before !== null, top };
   }
 
   private show(): void {
     const { root, sums } = this.added();
-    this.icicle.show(root, this.before !== null);
+    this.icicle.show(root, this.reading);
     this.holders.replace(this.heldTable(sums));
     this.blocks.replace(this.blockTable("now"));
     this.gone.replace(this.blockTable("gone"));
@@ -244,11 +259,13 @@ export class Travel {
       this.ways.replaceChildren(...ways.map((name) => make("option", { value: name }, `by ${name}`)));
     }
     this.ways.value = ways.includes(this.way) ? this.way : (ways[0] ?? "");
+    this.turn.hidden = !this.now.instants.isDeep(this.wayAt());
+    this.turn.setAttribute("aria-pressed", String(this.top === "innermost"));
   }
 
   private fillCalls(root = this.added().root): void {
     if (this.calls.open && this.calls.childElementCount === 1) {
-      this.calls.append(tableView(this.data, asTable(root, this.before !== null)));
+      this.calls.append(tableView(this.data, asTable(root, this.reading)));
     }
   }
 

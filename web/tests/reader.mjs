@@ -146,6 +146,14 @@ export async function pointAt(page, chart, share) {
   return page.locator(`${chart} .u-legend`).textContent();
 }
 
+/** Picks the instant at a share of the first timeline. */
+export async function pick(page, share, modifiers = []) {
+  await pointAt(page, "#chart-0", share);
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  await over.click({ position: { x: Math.min(width - 1, Math.max(1, width * share)), y: 40 }, modifiers });
+}
+
 /** All rows of a table that is on the page, each cell as text; bytes are exact. */
 export async function rowsOf(table) {
   const more = table.getByRole("button", { name: "Show more" });
