@@ -6,6 +6,7 @@ import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
 import { bytes, change, count, exactSeconds, seconds } from "./format";
 import { Icicle, type Reading, asTable } from "./icicle";
+import type { Instant, View } from "./link";
 import { Instants, type Node, type Sums, type Top } from "./instants";
 import { TableView, tableView } from "./table";
 
@@ -55,7 +56,7 @@ export class Travel {
     this.kept = origin === "kept" ? first : null;
     this.now = { instants: first, index: first.part.moments.peak ?? first.highest(-Infinity, Infinity) };
     const { root, sums } = this.added();
-    this.icicle = new Icicle(root, this.reading, [this.ways, this.turn], () => undefined);
+    this.icicle = new Icicle(root, this.reading, [this.ways, this.turn], () => cursor.change());
     this.holders = new TableView(data, this.heldTable(sums));
     this.blocks = new TableView(data, this.blockTable("now"));
     this.gone = new TableView(data, this.blockTable("gone"));
@@ -111,6 +112,36 @@ export class Travel {
   pick(time: number, pick: Pick): void {
     if (pick === "compare" && !this.before) this.before = this.now;
     void this.go(time);
+  }
+
+  /** What a reader has chosen. */
+  get view(): Omit<View, "span"> {
+    const { kept, now, before, top } = this;
+    const instant = (at: At): Instant => (at.instants === kept && at.index === kept.part.moments.peak ? "peak" : this.time(at));
+    const at = instant(now);
+    const by = this.wayAt() === 0 ? "" : this.way;
+    // A page opens at the peak.
+    return { at: at === "peak" && !before ? null : at, with: before && instant(before), by, top, find: this.icicle.wanted };
+  }
+
+  /** Shows what somebody chose before. */
+  async restore({ at, with: other, by, top, find }: View): Promise<void> {
+    [this.way, this.top, this.icicle.wanted] = [by, top, find];
+    const { kept, whole, data } = this;
+    const peak = kept?.part.moments.peak ?? null;
+    const isThere = (instant: Instant | null): instant is Instant =>
+      instant === "peak" ? peak !== null : instant !== null && instant <= data.span;
+    const time = (instant: Instant) => (instant === "peak" ? (kept?.times[peak ?? 0] ?? 0) : instant);
+    const wanted = isThere(at) ? at : "peak";
+    const before = isThere(other) ? other : null;
+    this.before = null;
+    if (!isThere(wanted)) this.show();
+    else if (whole) {
+      const found = (instant: Instant) => ({ instants: whole, index: instant === "peak" ? (peak ?? 0) : whole.index(instant) });
+      this.before = before === null ? null : found(before);
+      this.at(found(wanted));
+    } else if (kept && wanted === "peak" && before === null) this.jump(kept, peak ?? 0);
+    else await this.ask(before === null ? [time(wanted)] : [time(before), time(wanted)]);
   }
 
   /** The instants that answer for any time, if there are such; else the host does. */

@@ -11,7 +11,7 @@ use super::data::{
 };
 
 /// Largest page without data.
-const BUDGET: usize = 120_000;
+const BUDGET: usize = 150_000;
 
 #[derive(serde::Deserialize)]
 struct Bundle {
