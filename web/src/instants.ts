@@ -1,6 +1,6 @@
 // What was live at some instants: reads the columns, and adds up what groups held.
 
-import type { Forest } from "./data";
+import type { Forest, Moments } from "./data";
 import type { Part } from "./host";
 import { lastUpTo } from "./cursor";
 
@@ -36,6 +36,43 @@ interface Trees {
   leaves: Float64Array;
 }
 
+/** Sums that change at instants, by group and then by instant. */
+interface Steps {
+  moments: Float64Array;
+  bytes: Float64Array;
+  blocks: Float64Array;
+  /** Where the steps of each group begin, and behind the last where they end. */
+  starts: Float64Array;
+}
+
+async function stepped(part: Part, columns: Moments["steps"], count: number): Promise<Steps> {
+  const order = [columns.groups, columns.moments, columns.bytes, columns.blocks];
+  const [groups, moments, bytes, blocks] = (await Promise.all(order.map((column) => part.numbers(column)))) as [
+    Float64Array,
+    Float64Array,
+    Float64Array,
+    Float64Array,
+  ];
+  const starts = new Float64Array(count + 1);
+  for (const group of groups) starts[group + 1] = (starts[group + 1] ?? 0) + 1;
+  for (let group = 1; group < starts.length; group++) starts[group] = (starts[group] ?? 0) + (starts[group - 1] ?? 0);
+  return { moments, bytes, blocks, starts };
+}
+
+/** The sums of an instant. */
+function sumsAt({ moments, bytes, blocks, starts }: Steps, at: number): Sums {
+  const count = starts.length - 1;
+  const sums = { bytes: new Float64Array(count), blocks: new Float64Array(count) };
+  for (let group = 0; group < count; group++) {
+    const [start, end] = [starts[group] ?? 0, starts[group + 1] ?? 0];
+    const step = lastUpTo(moments.subarray(start, end), at);
+    if (step < 0) continue;
+    sums.bytes[group] = bytes[start + step] ?? 0;
+    sums.blocks[group] = blocks[start + step] ?? 0;
+  }
+  return sums;
+}
+
 type Names = "first" | "after" | "groups" | "bytes" | "high" | "low" | "times" | "threads" | "streams" | "sites";
 
 function node(text: string, parent: Node | null): Node {
@@ -64,7 +101,8 @@ export class Instants {
     readonly times: Float64Array,
     readonly bytes: Float64Array,
     readonly blocks: Float64Array,
-    private steps: { moments: Float64Array; bytes: Float64Array; blocks: Float64Array; starts: Float64Array },
+    private steps: Steps,
+    private arrivals: Steps | null,
     private trees: Trees[],
     private listed: Record<Names, Float64Array>,
   ) {}
@@ -79,29 +117,13 @@ export class Instants {
         return { forest, parents, texts, leaves } as Trees;
       }),
     );
-    const { steps } = moments;
-    const [groups, at, held, count] = (await Promise.all([steps.groups, steps.moments, steps.bytes, steps.blocks].map(read))) as [
-      Float64Array,
-      Float64Array,
-      Float64Array,
-      Float64Array,
-    ];
-    // Where the steps of each group begin, and behind the last where they end.
-    const starts = new Float64Array((trees[0]?.leaves.length ?? 0) + 1);
-    for (const group of groups) starts[group + 1] = (starts[group + 1] ?? 0) + 1;
-    for (let group = 1; group < starts.length; group++) starts[group] = (starts[group] ?? 0) + (starts[group - 1] ?? 0);
+    const groups = trees[0]?.leaves.length ?? 0;
+    const steps = await stepped(part, moments.steps, groups);
+    const arrivals = moments.came && (await stepped(part, moments.came, groups));
     const names = Object.keys(moments.listed) as Names[];
     const columns = await Promise.all(names.map((name) => read(moments.listed[name])));
     const listed = Object.fromEntries(names.map((name, at) => [name, columns[at]])) as Record<Names, Float64Array>;
-    return new Instants(
-      part,
-      times as Float64Array,
-      bytes as Float64Array,
-      blocks as Float64Array,
-      { moments: at, bytes: held, blocks: count, starts },
-      trees,
-      listed,
-    );
+    return new Instants(part, times as Float64Array, bytes as Float64Array, blocks as Float64Array, steps, arrivals, trees, listed);
   }
 
   /** The instant that tells of a time: the last one up to it, or the nearest where not all are kept. */
@@ -125,17 +147,24 @@ export class Instants {
 
   /** What groups held at an instant. */
   held(at: number): Sums {
-    const { moments, bytes, blocks, starts } = this.steps;
-    const count = starts.length - 1;
-    const sums = { bytes: new Float64Array(count), blocks: new Float64Array(count) };
-    for (let group = 0; group < count; group++) {
-      const [start, end] = [starts[group] ?? 0, starts[group + 1] ?? 0];
-      const step = lastUpTo(moments.subarray(start, end), at);
-      if (step < 0) continue;
-      sums.bytes[group] = bytes[start + step] ?? 0;
-      sums.blocks[group] = blocks[start + step] ?? 0;
-    }
-    return sums;
+    return sumsAt(this.steps, at);
+  }
+
+  /** What groups had allocated up to an instant; none if that is not known. */
+  came(at: number): Sums | null {
+    return this.arrivals && sumsAt(this.arrivals, at);
+  }
+
+  /** What groups are called in a forest. */
+  names(way: number): string[] {
+    const trees = this.trees[way];
+    if (!trees) return [];
+    const { parents, texts, leaves } = trees;
+    return Array.from(leaves, (leaf) => {
+      const steps: string[] = [];
+      for (let step = leaf; step > 0; step = parents[step - 1] ?? 0) steps.unshift(this.text(texts[step - 1]));
+      return steps.join(", ");
+    });
   }
 
   get ways(): string[] {

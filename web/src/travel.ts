@@ -5,12 +5,15 @@ import type { Host, Part } from "./host";
 import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
 import { bytes, change, count, exactSeconds, seconds } from "./format";
+import { Churn } from "./churn";
 import { Icicle, type Reading, asTable } from "./icicle";
 import type { Instant, View } from "./link";
 import { Instants, type Node, type Sums, type Top } from "./instants";
 import { TableView, tableView } from "./table";
 
 const NS = 1e9;
+
+const SPAN = "Compares begin and end of what is in sight, and says what was allocated and freed in between";
 
 /** An instant of some instants. */
 interface At {
@@ -44,6 +47,7 @@ export class Travel {
   private blockTitle = make("h3", {}, "Blocks");
   private gone: TableView;
   private goneBox = make("div", { id: "gone", hidden: true }, make("h3", {}, "Blocks that were live at A and are not at B"));
+  private churn: Churn;
   private asked = 0;
 
   constructor(
@@ -61,6 +65,7 @@ export class Travel {
     this.blocks = new TableView(data, this.blockTable("now"));
     this.gone = new TableView(data, this.blockTable("gone"));
     this.goneBox.append(this.gone.element);
+    this.churn = new Churn(data);
     this.element = section(
       "travel",
       "Time travel",
@@ -68,11 +73,13 @@ export class Travel {
       this.lead,
       this.tools,
       this.says,
+      this.churn.says,
       this.asks,
       this.icicle.element,
       this.calls,
       make("h3", {}, "Held by"),
       this.holders.element,
+      this.churn.element,
       this.blockTitle,
       this.blocks.element,
       this.goneBox,
@@ -163,7 +170,7 @@ export class Travel {
       kept ? button("Earlier", () => near(kept, -1)) : null,
       kept ? button("Later", () => near(kept, 1)) : null,
       this.compareButton,
-      button("Compare begin and end of view", () => this.compareView()),
+      make("button", { type: "button", title: SPAN, click: () => this.compareView() }, "Span in view"),
     ];
     this.tools.replaceChildren(...tools.filter((tool) => tool !== null));
   }
@@ -256,6 +263,7 @@ export class Travel {
     this.blocks.replace(this.blockTable("now"));
     this.gone.replace(this.blockTable("gone"));
     this.goneBox.hidden = this.before === null;
+    this.churn.show(this.now.instants, this.now.index, this.before?.index ?? null);
     while (this.calls.childElementCount > 1) this.calls.lastElementChild?.remove();
     this.fillCalls(root);
     this.tell();

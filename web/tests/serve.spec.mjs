@@ -254,7 +254,7 @@ testWithWriter("any instant of a trace that grows is what the command says of it
   expect(highest.reported_bytes).toBeGreaterThan(0);
   await agrees(page, highest);
   await expect(page.getByRole("button", { name: "At the peak" })).toHaveCount(0);
-  await settled(() => page.getByRole("button", { name: "Compare begin and end of view" }).click());
+  await settled(() => page.getByRole("button", { name: "Span in view" }).click());
   await expect(instant).toHaveText(/^From A at .*, to B at /);
   const times = new URL(asked.at(-1).url()).searchParams.get("at").split(",").map(Number);
   expect(times).toHaveLength(2);

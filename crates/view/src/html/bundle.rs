@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use super::data::{
-    CellKind, Chart, Detail, Document, Dot, Finding, Forest, Head, Map, MarkAt, Moments, Output, PeakAt,
-    SCHEMA, Series, Table, Weight,
+    Came, CellKind, Chart, Detail, Document, Dot, Finding, Forest, Head, Map, MarkAt, Moments, Output,
+    PeakAt, SCHEMA, Series, Table, Weight,
 };
 
 /// Largest page without data.
@@ -57,6 +57,7 @@ fn both_languages_name_the_same_fields() {
         moments: Some(Moments {
             forests: vec![Forest::default()],
             maps: vec![Map::default()],
+            came: Some(Came::default()),
             ..Moments::default()
         }),
         tables: vec![Table {
