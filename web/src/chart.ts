@@ -91,10 +91,14 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     const high = Math.min(all.max, max);
     if (high - low > 2e-9) plot.setScale("x", { min: low, max: high });
   };
+  const showAll = () => plot.setScale("x", all);
+  const unzoomed = props.cursor.onZoom(whole, (span) => (span ? zoom(span.from / NS, span.to / NS) : showAll()));
+  // All timelines of a page show the same part.
+  const zoomAll = (min: number, max: number) => props.cursor.zoom({ from: min * NS, to: max * NS });
   const scale = (factor: number, around?: number) => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     const center = around ?? (min + max) / 2;
-    zoom(center - (center - min) * factor, center + (max - center) * factor);
+    zoomAll(center - (center - min) * factor, center + (max - center) * factor);
   };
   const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
   const { peak } = chart;
@@ -110,13 +114,14 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const inSight = () => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     const isWhole = isAll({ min, max });
+    props.cursor.span = isWhole ? null : { from: min * NS, to: max * NS };
     if (isWhole) detail.leave();
     else detail.look({ from: min * NS, to: max * NS }, { from: all.min * NS, to: all.max * NS });
     return isWhole;
   };
   plot.hooks.setScale?.push((_, key) => key === "x" && inSight());
   tools.append(
-    button("Show all", () => plot.setScale("x", all)),
+    button("Show all", () => props.cursor.zoom(null)),
     button("Zoom in", () => scale(0.5)),
     button("Zoom out", () => scale(2)),
   );
@@ -124,14 +129,14 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     const around = () => {
       const at = (props.chart.peak ?? peak).time / NS;
       const width = (all.max - all.min) / 40;
-      zoom(at - width, at + width);
+      zoomAll(at - width, at + width);
     };
     tools.append(button("Zoom to the peak", around));
   }
   box.addEventListener("keydown", (event) => {
     const time = pointsAt(plot);
     if (event.key === "Enter" && time !== null) props.cursor.pick(time * NS, event.shiftKey ? "compare" : "look");
-    else keys(event, plot, times, scale, () => plot.setScale("x", all));
+    else keys(event, plot, times, scale, () => props.cursor.zoom(null));
   });
   if (chart.title === LIVE_BYTES) {
     props.cursor.summit = () => {
@@ -184,6 +189,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const end = () => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     unmarked();
+    unzoomed();
     uncolored();
     sizes.disconnect();
     plot.destroy();

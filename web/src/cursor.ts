@@ -5,13 +5,23 @@ type Listener = (time: number) => void;
 /** Whether an instant is looked at, or compared with the one that is. */
 export type Pick = "look" | "compare";
 
+/** Nanoseconds since the origin. */
+export interface Span {
+  from: number;
+  to: number;
+}
+
 export class Cursor {
   private listeners: Listener[] = [];
   private pickers: ((time: number, pick: Pick) => void)[] = [];
   private drawers = new Set<() => void>();
   private lookers: (() => void)[] = [];
-  /** What is in sight, in nanoseconds. */
-  view: { from: number; to: number } = { from: -Infinity, to: Infinity };
+  private changes: (() => void)[] = [];
+  private zooms = new Map<object, (span: Span | null) => void>();
+  /** What is in sight. */
+  view: Span = { from: -Infinity, to: Infinity };
+  /** The same, if it is not all. */
+  span: Span | null = null;
   /** When the timeline of live bytes is highest, as far as it is in sight; none if there is no such timeline. */
   summit: (() => number | null) | null = null;
   /** Instants that are marked in all timelines, with their letters. */
@@ -50,11 +60,33 @@ export class Cursor {
     if (from === this.view.from && to === this.view.to) return;
     this.view = { from, to };
     for (const draw of this.lookers) draw();
+    this.change();
+  }
+
+  /** Calls `zoom` when timelines are to show a part, or all, until what is returned is called. */
+  onZoom(timeline: object, zoom: (span: Span | null) => void): () => void {
+    this.zooms.set(timeline, zoom);
+    return () => this.zooms.delete(timeline);
+  }
+
+  /** Has all timelines show a part, or all. */
+  zoom(span: Span | null): void {
+    for (const zoom of this.zooms.values()) zoom(span);
+  }
+
+  /** Calls `listener` when something else is looked at. */
+  onChange(listener: () => void): void {
+    this.changes.push(listener);
+  }
+
+  change(): void {
+    for (const listener of this.changes) listener();
   }
 
   mark(picked: { time: number; letter: string }[]): void {
     this.picked = picked;
     for (const draw of this.drawers) draw();
+    this.change();
   }
 }
 

@@ -64,6 +64,8 @@ export interface Moments {
   forests: Forest[];
   /** What each group held from which instant on: by group, then by instant. */
   steps: { groups: Column; moments: Column; bytes: Column; blocks: Column };
+  /** What each group had allocated up to which instant: by group, then by instant; none if that is not known. */
+  came: { groups: Column; moments: Column; bytes: Column; blocks: Column } | null;
   listed: Listed;
   /** Most blocks that are listed of an instant; all if null. */
   limit: number | null;

@@ -3,10 +3,11 @@
 // Drawn on a canvas, because there may be twenty thousand calls. A table beside it says the same to
 // those who cannot see it.
 
-import type { Node } from "./instants";
+import { type Node, type Top, isFolded } from "./instants";
 import type { Table } from "./data";
 import { make, style } from "./dom";
 import { bytes, change, count, share } from "./format";
+import { type Matches, matches } from "./search";
 import { onColors } from "./theme";
 
 const ROW = 20;
@@ -21,13 +22,24 @@ interface Box {
   width: number;
 }
 
-/** The same as a table; callers before callees. */
-export function asTable(root: Node, compares: boolean): Table {
+/** How an icicle is to be read. */
+export interface Reading {
+  /** Whether two instants are compared. */
+  compares: boolean;
+  top: Top;
+}
+
+/** The same as a table, from the top down. */
+export function asTable(root: Node, { compares, top }: Reading): Table {
+  // From inside, the first level says what calls hold of their own.
+  const hasOwn = !compares && top === "outermost";
   const rows: Table["rows"] = [];
   const add = (node: Node) => {
     const own = node.bytes - node.children.reduce((sum, child) => sum + child.bytes, 0);
     if (node.depth > 0) {
-      const figures = compares ? [node.before, node.bytes, node.bytes - node.before] : [node.bytes, own, node.bytes / Math.max(1, root.bytes)];
+      const figures = compares
+        ? [node.before, node.bytes, node.bytes - node.before]
+        : [node.bytes, ...(hasOwn ? [own] : []), node.bytes / Math.max(1, root.bytes)];
       rows.push([node.depth, node.text, ...figures, node.blocks]);
     }
     node.children.forEach(add);
@@ -41,7 +53,7 @@ export function asTable(root: Node, compares: boolean): Table {
       ]
     : [
         { name: "bytes", kind: "bytes" },
-        { name: "of its own", kind: "bytes" },
+        ...(hasOwn ? [{ name: "of its own", kind: "bytes" as const }] : []),
         { name: "share", kind: "share" },
       ];
   return {
@@ -60,35 +72,63 @@ export class Icicle {
   readonly element: HTMLElement;
   private canvas = make("canvas", { tabindex: 0, role: "application" });
   private says = make("p", { class: "says", "aria-live": "polite" });
-  private crumbs = make("nav", { class: "crumbs", "aria-label": "Callers" });
+  private crumbs = make("nav", { class: "crumbs" });
+  private box = make("input", { type: "search", placeholder: "Search calls", "aria-label": "Search calls", "aria-describedby": "found" });
+  private found = make("p", { id: "found", role: "status", hidden: true });
+  private matches: Matches | null = null;
+  /** Which of the matches was entered last. */
+  private turn = -1;
   private boxes: Box[] = [];
   private focus: Node;
   private chosen: Node;
 
   constructor(
     private root: Node,
-    private compares: boolean,
+    private reading: Reading,
+    /** What else decides what is shown. */
+    tools: HTMLElement[],
+    /** Calls this when something else is searched for. */
+    private searched: () => void,
   ) {
     this.focus = this.chosen = root;
     const help = "Click a call to see it as wide as the page; click above it to come back. With the keyboard: arrows move, Enter goes in, Escape comes out.";
     this.canvas.setAttribute("aria-label", `Who held memory. ${help}`);
-    this.element = make("div", { class: "icicle" }, this.crumbs, this.canvas, this.says, make("p", { class: "note" }, help));
+    const bar = make("div", { class: "tools" }, ...tools, this.box);
+    this.element = make("div", { class: "icicle" }, bar, this.found, this.crumbs, this.canvas, this.says, make("p", { class: "note" }, help));
     this.canvas.addEventListener("mousemove", (event) => this.point(this.at(event)));
     this.canvas.addEventListener("click", (event) => {
       const node = this.at(event);
       if (node) this.enter(node);
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.box.addEventListener("input", () => {
+      this.search();
+      this.searched();
+    });
+    this.box.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.next(event.shiftKey ? -1 : 1);
+    });
     new ResizeObserver(() => this.draw()).observe(this.element);
     onColors(() => this.draw());
     this.enter(root);
   }
 
+  /** What is searched for; empty if nothing is. */
+  get wanted(): string {
+    return this.box.value;
+  }
+
+  set wanted(text: string) {
+    this.box.value = text;
+    this.search();
+  }
+
   /** Shows another instant; stays with the call that is looked at, if it is there too. */
-  show(root: Node, compares: boolean): void {
+  show(root: Node, reading: Reading): void {
     const path: string[] = [];
-    for (let at: Node | null = this.focus; at?.parent; at = at.parent) path.unshift(at.text);
-    this.compares = compares;
+    const isTurned = reading.top !== this.reading.top;
+    for (let at: Node | null = this.focus; at?.parent && !isTurned; at = at.parent) path.unshift(at.text);
+    this.reading = reading;
     this.root = root;
     let node = root;
     for (const text of path) {
@@ -96,7 +136,42 @@ export class Icicle {
       if (!next) break;
       node = next;
     }
+    this.crumbs.setAttribute("aria-label", reading.top === "outermost" ? "Callers" : "Called");
+    this.find();
     this.enter(node);
+  }
+
+  private search(): void {
+    this.find();
+    this.draw();
+  }
+
+  /** Finds what is searched for, and says how much of all it holds. */
+  private find(): void {
+    this.turn = -1;
+    this.matches = matches(this.root, this.wanted);
+    this.found.hidden = this.matches === null;
+    if (!this.matches) return;
+    this.found.textContent = this.matched(this.matches);
+    this.found.title = `${count(this.matches.bytes)} bytes`;
+  }
+
+  private matched({ nodes, bytes: held, before }: Matches): string {
+    if (nodes.size === 0) return "No call matches.";
+    const calls = nodes.size === 1 ? "1 call matches and holds" : `${count(nodes.size)} calls match and hold`;
+    const part = `${share(held / Math.max(1, this.root.bytes))} of all`;
+    const by = this.reading.compares ? ` at B, ${change(held - before)} since A` : "";
+    const more = nodes.size === 1 ? "Enter goes to it." : "Enter goes to them, one after the other.";
+    return `${calls} ${bytes(held)}, ${part}${by}. ${more}`;
+  }
+
+  /** Enters the next match, the largest first. */
+  private next(by: 1 | -1): void {
+    const { outer = [] } = this.matches ?? {};
+    if (outer.length === 0) return;
+    this.turn = this.turn < 0 && by < 0 ? outer.length - 1 : (this.turn + by + outer.length) % outer.length;
+    const node = outer[this.turn];
+    if (node) this.enter(node);
   }
 
   private enter(node: Node): void {
@@ -122,7 +197,7 @@ export class Icicle {
 
   private say(): void {
     const { text, bytes: size, before, blocks } = this.chosen;
-    const part = this.compares ? change(size - before) : `${share(size / Math.max(1, this.root.bytes))} of all`;
+    const part = this.reading.compares ? change(size - before) : `${share(size / Math.max(1, this.root.bytes))} of all`;
     this.says.textContent = `${text}: ${bytes(size)}, ${part}, ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
   }
 
@@ -167,9 +242,9 @@ export class Icicle {
   }
 
   private color(node: Node, lightness: string): string {
-    if (this.compares) return changed(node, lightness);
+    if (this.reading.compares) return changed(node, lightness);
     // Frames that say little are gray.
-    return node.text.startsWith("… ") ? `hsl(0 0% ${lightness})` : `hsl(${hue(node.text)} 55% ${lightness})`;
+    return isFolded(node.text) ? `hsl(0 0% ${lightness})` : `hsl(${hue(node.text)} 55% ${lightness})`;
   }
 
   private draw(): void {
@@ -189,22 +264,37 @@ export class Icicle {
     const [ink, edge, lightness, chosen] = ["--box-text", "--page", "--box-light", "--chosen"].map(style);
     for (const { node, x, y, width } of this.boxes) {
       const inner = Math.max(0.5, width - 1);
-      context.globalAlpha = node.depth < this.focus.depth ? 0.5 : 1;
+      const isMatch = this.matches?.nodes.has(node) ?? false;
+      const isDim = this.matches !== null && !isMatch;
+      context.globalAlpha = isDim ? 0.25 : node.depth < this.focus.depth ? 0.5 : 1;
       context.fillStyle = node === this.chosen ? (chosen ?? "") : this.color(node, lightness ?? "");
       context.fillRect(x, y, inner, ROW - 1);
       context.globalAlpha = 1;
+      // Not by strength of color alone.
+      if (isMatch) outline(context, { x, y, width: inner }, ink ?? "");
       if (inner > 24) {
-        context.fillStyle = node === this.chosen ? (edge ?? "") : (ink ?? "");
+        context.fillStyle = node === this.chosen && !isDim ? (edge ?? "") : (ink ?? "");
+        context.globalAlpha = isDim ? 0.7 : 1;
         context.save();
         context.beginPath();
         context.rect(x, y, inner - 3, ROW);
         context.clip();
         // Not by color alone: what changed says so.
-        const by = this.compares && node.bytes !== node.before ? `${change(node.bytes - node.before)} ` : "";
+        const by = this.reading.compares && node.bytes !== node.before ? `${change(node.bytes - node.before)} ` : "";
         context.fillText(label(by + node.text, inner), x + 4, y + ROW / 2);
         context.restore();
       }
     }
+  }
+}
+
+function outline(context: CanvasRenderingContext2D, { x, y, width }: Omit<Box, "node">, ink: string): void {
+  context.fillStyle = ink;
+  if (width <= 4) context.fillRect(x, y, width, ROW - 1);
+  else {
+    context.strokeStyle = ink;
+    context.lineWidth = 2;
+    context.strokeRect(x + 1, y + 1, width - 2, ROW - 3);
   }
 }
 

@@ -8,6 +8,7 @@ import { make } from "./dom";
 import { seconds } from "./format";
 import { mapSections } from "./addresses";
 import { Instants } from "./instants";
+import { Link, NOTHING, type View } from "./link";
 import { Live } from "./live";
 import { type OutputView, outputSection } from "./output";
 import { Server } from "./server";
@@ -39,6 +40,7 @@ class Page {
   private around: { above: HTMLElement[]; below: HTMLElement[] } = { above: [], below: [] };
   private told = "";
   private drawn: Promise<unknown> = Promise.resolve();
+  private link = new Link({ view: () => this.view(), restore: (view) => this.restore(view) }, this.cursor);
 
   constructor(page: HTMLElement, server: Server | null) {
     this.cursor.onPick((time, pick) => {
@@ -54,6 +56,23 @@ class Page {
       return version;
     });
     this.title.after(live.sign);
+  }
+
+  /** Shows a document for the first time, as its address asks for. */
+  async open(host: Host): Promise<void> {
+    await this.show(host);
+    await this.link.begin();
+  }
+
+  private view(): View {
+    return { ...NOTHING, ...this.travel?.view, span: this.cursor.span };
+  }
+
+  private async restore(view: View): Promise<void> {
+    if (view.span || this.cursor.span) this.cursor.zoom(view.span);
+    const { at } = view;
+    if (!this.travel && typeof at === "number" && at <= (this.latest?.data.span ?? 0)) await this.firstPick(at);
+    await this.travel?.restore(view);
   }
 
   /** Shows what there is now; what was shown before stays where it is. One after the other. */
@@ -196,7 +215,7 @@ function facts(data: Document): HTMLElement[] {
 const page = document.getElementById("page");
 if (page) {
   const server = Server.behind();
-  const shown = new Page(page, server).show(server?.first() ?? embedded);
+  const shown = new Page(page, server).open(server?.first() ?? embedded);
   shown.then(
     () => (document.documentElement.dataset.ready = "true"),
     (error: unknown) => {

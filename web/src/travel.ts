@@ -5,11 +5,15 @@ import type { Host, Part } from "./host";
 import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
 import { bytes, change, count, exactSeconds, seconds } from "./format";
-import { Icicle, asTable } from "./icicle";
-import { Instants, type Node, type Sums } from "./instants";
+import { Churn } from "./churn";
+import { Icicle, type Reading, asTable } from "./icicle";
+import type { Instant, View } from "./link";
+import { Instants, type Node, type Sums, type Top } from "./instants";
 import { TableView, tableView } from "./table";
 
 const NS = 1e9;
+
+const SPAN = "Compares begin and end of what is in sight, and says what was allocated and freed in between";
 
 /** An instant of some instants. */
 interface At {
@@ -29,7 +33,9 @@ export class Travel {
   private ways = make("select", { id: "way", "aria-label": "Group by" });
   private says = make("p", { class: "lead-in", id: "instant", "aria-live": "polite" });
   private asks = make("p", { class: "note" });
+  private turn = make("button", { type: "button", title: "Who allocates stands on top, its callers below" }, "Innermost on top");
   private way = "";
+  private top: Top = "outermost";
   private now: At;
   /** What it is compared with. */
   private before: At | null = null;
@@ -41,6 +47,7 @@ export class Travel {
   private blockTitle = make("h3", {}, "Blocks");
   private gone: TableView;
   private goneBox = make("div", { id: "gone", hidden: true }, make("h3", {}, "Blocks that were live at A and are not at B"));
+  private churn: Churn;
   private asked = 0;
 
   constructor(
@@ -53,11 +60,12 @@ export class Travel {
     this.kept = origin === "kept" ? first : null;
     this.now = { instants: first, index: first.part.moments.peak ?? first.highest(-Infinity, Infinity) };
     const { root, sums } = this.added();
-    this.icicle = new Icicle(root, false);
+    this.icicle = new Icicle(root, this.reading, [this.ways, this.turn], () => cursor.change());
     this.holders = new TableView(data, this.heldTable(sums));
     this.blocks = new TableView(data, this.blockTable("now"));
     this.gone = new TableView(data, this.blockTable("gone"));
     this.goneBox.append(this.gone.element);
+    this.churn = new Churn(data);
     this.element = section(
       "travel",
       "Time travel",
@@ -65,11 +73,13 @@ export class Travel {
       this.lead,
       this.tools,
       this.says,
+      this.churn.says,
       this.asks,
       this.icicle.element,
       this.calls,
       make("h3", {}, "Held by"),
       this.holders.element,
+      this.churn.element,
       this.blockTitle,
       this.blocks.element,
       this.goneBox,
@@ -80,6 +90,10 @@ export class Travel {
     this.calls.addEventListener("toggle", () => this.fillCalls());
     this.ways.addEventListener("change", () => {
       this.way = this.ways.value;
+      this.show();
+    });
+    this.turn.addEventListener("click", () => {
+      this.top = this.top === "outermost" ? "innermost" : "outermost";
       this.show();
     });
     this.compareButton.addEventListener("click", () => {
@@ -107,6 +121,36 @@ export class Travel {
     void this.go(time);
   }
 
+  /** What a reader has chosen. */
+  get view(): Omit<View, "span"> {
+    const { kept, now, before, top } = this;
+    const instant = (at: At): Instant => (at.instants === kept && at.index === kept.part.moments.peak ? "peak" : this.time(at));
+    const at = instant(now);
+    const by = this.wayAt() === 0 ? "" : this.way;
+    // A page opens at the peak.
+    return { at: at === "peak" && !before ? null : at, with: before && instant(before), by, top, find: this.icicle.wanted };
+  }
+
+  /** Shows what somebody chose before. */
+  async restore({ at, with: other, by, top, find }: View): Promise<void> {
+    [this.way, this.top, this.icicle.wanted] = [by, top, find];
+    const { kept, whole, data } = this;
+    const peak = kept?.part.moments.peak ?? null;
+    const isThere = (instant: Instant | null): instant is Instant =>
+      instant === "peak" ? peak !== null : instant !== null && instant <= data.span;
+    const time = (instant: Instant) => (instant === "peak" ? (kept?.times[peak ?? 0] ?? 0) : instant);
+    const wanted = isThere(at) ? at : "peak";
+    const before = isThere(other) ? other : null;
+    this.before = null;
+    if (!isThere(wanted)) this.show();
+    else if (whole) {
+      const found = (instant: Instant) => ({ instants: whole, index: instant === "peak" ? (peak ?? 0) : whole.index(instant) });
+      this.before = before === null ? null : found(before);
+      this.at(found(wanted));
+    } else if (kept && wanted === "peak" && before === null) this.jump(kept, peak ?? 0);
+    else await this.ask(before === null ? [time(wanted)] : [time(before), time(wanted)]);
+  }
+
   /** The instants that answer for any time, if there are such; else the host does. */
   private get whole(): Instants | null {
     return this.kept && (this.kept.part.moments.exact || !this.host.moments) ? this.kept : null;
@@ -126,8 +170,7 @@ export class Travel {
       kept ? button("Earlier", () => near(kept, -1)) : null,
       kept ? button("Later", () => near(kept, 1)) : null,
       this.compareButton,
-      button("Compare begin and end of view", () => this.compareView()),
-      this.ways,
+      make("button", { type: "button", title: SPAN, click: () => this.compareView() }, "Span in view"),
     ];
     this.tools.replaceChildren(...tools.filter((tool) => tool !== null));
   }
@@ -200,16 +243,27 @@ export class Travel {
   private added(): { root: Node; sums: { now: Sums; before: Sums | null } } {
     const { instants, index } = this.now;
     const sums = { now: instants.held(index), before: this.before ? instants.held(this.before.index) : null };
-    return { root: instants.tree(Math.max(0, instants.ways.indexOf(this.way)), sums.now, sums.before), sums };
+    return { root: instants.tree(this.wayAt(), sums.now, sums.before, this.reading.top), sums };
+  }
+
+  private wayAt(): number {
+    return Math.max(0, this.now.instants.ways.indexOf(this.way));
+  }
+
+  /** A list of places has nothing to turn around. */
+  private get reading(): Reading {
+    const top = this.now.instants.isDeep(this.wayAt()) ? this.top : "outermost";
+    return { compares: this.before !== null, top };
   }
 
   private show(): void {
     const { root, sums } = this.added();
-    this.icicle.show(root, this.before !== null);
+    this.icicle.show(root, this.reading);
     this.holders.replace(this.heldTable(sums));
     this.blocks.replace(this.blockTable("now"));
     this.gone.replace(this.blockTable("gone"));
     this.goneBox.hidden = this.before === null;
+    this.churn.show(this.now.instants, this.now.index, this.before?.index ?? null);
     while (this.calls.childElementCount > 1) this.calls.lastElementChild?.remove();
     this.fillCalls(root);
     this.tell();
@@ -244,11 +298,13 @@ export class Travel {
       this.ways.replaceChildren(...ways.map((name) => make("option", { value: name }, `by ${name}`)));
     }
     this.ways.value = ways.includes(this.way) ? this.way : (ways[0] ?? "");
+    this.turn.hidden = !this.now.instants.isDeep(this.wayAt());
+    this.turn.setAttribute("aria-pressed", String(this.top === "innermost"));
   }
 
   private fillCalls(root = this.added().root): void {
     if (this.calls.open && this.calls.childElementCount === 1) {
-      this.calls.append(tableView(this.data, asTable(root, this.before !== null)));
+      this.calls.append(tableView(this.data, asTable(root, this.reading)));
     }
   }
 

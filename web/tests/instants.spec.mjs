@@ -1,6 +1,6 @@
 // Time travel: what a page shows of an instant is what the command line says of it, block by block.
 
-import { expect, documentOf, fixture, looks, open, pointAt, rowsOf, test, waves } from "./reader.mjs";
+import { expect, documentOf, fixture, looks, open, pick, rowsOf, test, waves } from "./reader.mjs";
 
 const inputs = {
   "a log of RMM": (desk) => desk.write("rmm_log.dev0.csv", waves()),
@@ -8,14 +8,6 @@ const inputs = {
   "a snapshot of torch": () => fixture("torch/snapshot_torch2.11.pickle.gz"),
   "an export of Nsight Systems": () => fixture("nsys/small_2025.3.sqlite"),
 };
-
-/** Picks the instant at a share of the first timeline. */
-async function pick(page, share, modifiers = []) {
-  await pointAt(page, "#chart-0", share);
-  const over = page.locator("#chart-0 .u-over");
-  const { width } = await over.boundingBox();
-  await over.click({ position: { x: Math.min(width - 1, Math.max(1, width * share)), y: 40 }, modifiers });
-}
 
 /** What the command that the page names answers. */
 async function answer(page, desk, input) {

@@ -3,9 +3,11 @@
 // A page fails its test by any error or warning on the console, any dialog and any request beyond `reachable`.
 
 import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { test as base, expect } from "@playwright/test";
 
@@ -101,6 +103,20 @@ export const test = base.extend({
   },
 });
 
+/** Tests that serve inputs; what they started ends with them. */
+export const serving = (test) => test.extend({
+  serve: async ({ desk }, use) => {
+    const started = [];
+    await use(async (input, ...options) => {
+      const server = desk.start("serve", input, ...options);
+      started.push(server);
+      const [url] = await once(createInterface({ input: server.stdout }), "line");
+      return { url, server };
+    });
+    for (const child of started) child.kill("SIGKILL");
+  },
+});
+
 /** Opens a report and waits until it is drawn. */
 export async function open(page, file) {
   await page.goto(pathToFileURL(file).href);
@@ -144,6 +160,20 @@ export async function pointAt(page, chart, share) {
   const { width } = await over.boundingBox();
   await over.hover({ position: { x: Math.min(width - 1, Math.max(1, width * share)), y: 40 } });
   return page.locator(`${chart} .u-legend`).textContent();
+}
+
+/** What the legend says at a share of a timeline's width; twice, so that the pointer moves. */
+export async function legendAt(page, chart, share) {
+  await pointAt(page, chart, 0.5);
+  return pointAt(page, chart, share);
+}
+
+/** Picks the instant at a share of the first timeline. */
+export async function pick(page, share, modifiers = []) {
+  await pointAt(page, "#chart-0", share);
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  await over.click({ position: { x: Math.min(width - 1, Math.max(1, width * share)), y: 40 }, modifiers });
 }
 
 /** All rows of a table that is on the page, each cell as text; bytes are exact. */

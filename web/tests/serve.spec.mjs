@@ -1,21 +1,9 @@
 // Pages that a server hands out: they follow a recording, show single events, and are for nobody else.
 
 import { once } from "node:events";
-import { createInterface } from "node:readline";
-import { expect, rowsOf, test as base } from "./reader.mjs";
+import { expect, rowsOf, serving, test as base } from "./reader.mjs";
 
-/** Serves an input until the test ends. */
-const test = base.extend({
-  serve: async ({ desk }, use) => {
-    const started = [];
-    await use(async (input, ...options) => {
-      const server = desk.start("serve", input, ...options);
-      started.push(server);
-      const [url] = await once(createInterface({ input: server.stdout }), "line");
-      return { url, server };
-    });
-    for (const child of started) child.kill("SIGKILL");
-  },
+const test = serving(base).extend({
   /** Records a script until it ends, or the test does. */
   record: async ({ desk }, use) => {
     const started = [];
@@ -268,7 +256,7 @@ testWithWriter("any instant of a trace that grows is what the command says of it
   expect(highest.reported_bytes).toBeGreaterThan(0);
   await agrees(page, highest);
   await expect(page.getByRole("button", { name: "At the peak" })).toHaveCount(0);
-  await settled(() => page.getByRole("button", { name: "Compare begin and end of view" }).click());
+  await settled(() => page.getByRole("button", { name: "Span in view" }).click());
   await expect(instant).toHaveText(/^From A at .*, to B at /);
   const times = new URL(asked.at(-1).url()).searchParams.get("at").split(",").map(Number);
   expect(times).toHaveLength(2);

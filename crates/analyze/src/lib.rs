@@ -80,8 +80,8 @@ pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, Lifetim
 pub use live::{Counters, LiveSet};
 pub use merge::{Merge, SpaceMap};
 pub use moments::{
-    AddressBand, AddressCourse, Cuts, FunctionProfile, Held, HolderGroup, MomentAt, Moments, MomentsOptions,
-    MomentsPass, SeenBlock,
+    AddressBand, AddressCourse, Came, Cuts, FunctionProfile, Held, HolderGroup, MomentAt, Moments,
+    MomentsOptions, MomentsPass, SeenBlock,
 };
 pub use narrow::Narrow;
 pub use overlay::{

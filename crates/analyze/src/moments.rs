@@ -9,6 +9,7 @@
 //! Memory depends on the limits of [`MomentsOptions`], not on events: where instants differ too much, every
 //! other one is given up, but never the peak, and the result says that it is not exact.
 
+mod churn;
 mod cuts;
 mod groups;
 mod map;
@@ -29,6 +30,8 @@ use crate::paths::PathRules;
 use crate::scopes::ScopePaths;
 use crate::site::SiteRules;
 
+use self::churn::Arrivals;
+pub use self::churn::Came;
 pub use self::cuts::Cuts;
 use self::cuts::PeakCut;
 use self::groups::{Allocated, Groups, join_rest};
@@ -81,6 +84,8 @@ pub struct Moments {
     pub peak: Option<usize>,
     /// Who held memory, whoever held most first.
     pub groups: Vec<HolderGroup>,
+    /// Whether groups say what was allocated between instants; there may have been too much of it.
+    pub counts_arrivals: bool,
     /// What functions held and allocated, whoever held most first; none without stacks.
     pub functions: Vec<FunctionProfile>,
     /// Blocks that are listed, in order of age.
@@ -142,6 +147,7 @@ pub struct MomentsPass {
     moments: Vec<MomentAt>,
     allocated: Allocated,
     groups: Groups,
+    arrivals: Arrivals,
     listed: FxHashMap<u64, Listed>,
     map: MapRows,
 }
@@ -161,6 +167,7 @@ impl MomentsPass {
             moments: Vec::new(),
             allocated: Allocated::new(cuts.tally, options.scopes.clone()),
             groups: Groups::default(),
+            arrivals: Arrivals::default(),
             listed: FxHashMap::default(),
             map,
             options,
@@ -209,17 +216,32 @@ impl MomentsPass {
         while self.next < self.times.len() {
             self.take_next();
         }
-        let Self { live, groups, allocated, listed, moments, options, map, tally, exact, stride, .. } = self;
+        let Self {
+            live,
+            groups,
+            arrivals,
+            allocated,
+            listed,
+            moments,
+            options,
+            map,
+            tally,
+            exact,
+            stride,
+            ..
+        } = self;
         let end = End { live: &live, tables };
         let mut describe = Describe::new(&end, &options.sites);
         let mut seen: Vec<Listed> = listed.into_values().collect();
         seen.sort_unstable_by_key(|listed| listed.block.order);
-        let (mut groups, new_at) = groups.finish(&allocated);
+        let came = arrivals.finish();
+        let counts_arrivals = came.is_some();
+        let (mut groups, new_at) = groups.finish(&allocated, came.unwrap_or_default());
         let peak = moments.iter().position(|moment| moment.is_peak);
         let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
         let functions = functions(&groups, (peak, moments.len()), &rules, tables);
-        // Blocks that were never live at an instant say nothing here.
-        groups.retain(|group| !group.held.is_empty());
+        // Those that were neither live at an instant nor came after the first say nothing here.
+        groups.retain(|group| !group.held.is_empty() || group.came_later());
         let rest = join_rest(&mut groups, options.groups, moments.len());
         for group in &mut groups {
             allocated.describe(group, &rules, &options.scopes, &mut describe, &end);
@@ -243,6 +265,7 @@ impl MomentsPass {
             maps: map.finish(&end),
             moments,
             groups,
+            counts_arrivals,
             functions,
             blocks,
             blocks_limit: options.blocks,
@@ -306,6 +329,7 @@ impl MomentsPass {
         }
         let at = self.moments.len();
         self.groups.keep(at);
+        self.arrivals.keep(at, &mut self.allocated, self.options.changes);
         self.map.take(&moment, at, &self.live, &blocks);
         self.moments.push(moment);
         for (block, _) in &blocks {
@@ -350,6 +374,7 @@ impl MomentsPass {
         below.push(kept.len());
         self.moments = kept;
         self.groups.thin(&below);
+        self.arrivals.thin(&below);
         self.map.thin(&below);
         self.listed.retain(|_, listed| {
             let (first, after) = (below[listed.first], below[listed.last + 1]);

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use floodmark_event::{NO_DEVICE, StackId};
 use rustc_hash::FxHashMap;
 
+use super::churn::{self, Came};
 use crate::block::StackText;
 use crate::change::Block;
 use crate::describe::Describe;
@@ -34,6 +35,8 @@ pub struct HolderGroup {
     pub allocated_bytes: u64,
     /// What was held from which instant on; nothing before the first.
     pub held: Vec<Held>,
+    /// What was allocated up to which instant; empty if that is not known, or nothing came after the first.
+    pub came: Vec<Came>,
     pub(super) stack_id: StackId,
     /// What its blocks have in common; none for a group of groups.
     like: Option<u32>,
@@ -85,11 +88,32 @@ pub(super) struct Allocated {
     ids: FxHashMap<Likeness, u32>,
     likes: Vec<Likeness>,
     counts: Vec<(u64, u64)>,
+    /// Groups that allocated since the last instant.
+    fresh: Vec<u32>,
+    is_fresh: Vec<bool>,
 }
 
 impl Allocated {
     pub(super) fn new(tally: u8, scopes: ScopePaths) -> Self {
-        Self { tally, scopes, ids: FxHashMap::default(), likes: Vec::new(), counts: Vec::new() }
+        Self {
+            tally,
+            scopes,
+            ids: FxHashMap::default(),
+            likes: Vec::new(),
+            counts: Vec::new(),
+            fresh: Vec::new(),
+            is_fresh: Vec::new(),
+        }
+    }
+
+    /// Groups that allocated since this was called before, with what they have allocated in all.
+    pub(super) fn drain_fresh(&mut self) -> impl Iterator<Item = (usize, (u64, u64))> + '_ {
+        let (counts, is_fresh) = (&self.counts, &mut self.is_fresh);
+        self.fresh.drain(..).map(move |group| {
+            let at = group as usize;
+            is_fresh[at] = false;
+            (at, counts[at])
+        })
     }
 
     /// The group of a block.
@@ -97,10 +121,11 @@ impl Allocated {
     pub(super) fn group(&mut self, block: &Block) -> u32 {
         let scope = self.scopes.path(block.scope);
         let like = Likeness { origin: WeightOrigin::of(block), scope, space: block.space };
-        let (likes, counts) = (&mut self.likes, &mut self.counts);
+        let (likes, counts, is_fresh) = (&mut self.likes, &mut self.counts, &mut self.is_fresh);
         *self.ids.entry(like).or_insert_with(|| {
             likes.push(like);
             counts.push((0, 0));
+            is_fresh.push(false);
             likes.len() as u32 - 1
         })
     }
@@ -136,6 +161,9 @@ impl Fold for Allocated {
             let (allocations, bytes) = &mut self.counts[group as usize];
             *allocations += 1;
             *bytes = bytes.saturating_add(block.bytes);
+            if !std::mem::replace(&mut self.is_fresh[group as usize], true) {
+                self.fresh.push(group);
+            }
         }
     }
 
@@ -212,7 +240,11 @@ impl Groups {
     }
 
     /// The groups, whoever held most first and still without texts, and where each of the old numbers is now.
-    pub(super) fn finish(mut self, allocated: &Allocated) -> (Vec<HolderGroup>, Vec<u32>) {
+    pub(super) fn finish(
+        mut self,
+        allocated: &Allocated,
+        mut came: Vec<Vec<Came>>,
+    ) -> (Vec<HolderGroup>, Vec<u32>) {
         self.held.resize(allocated.likes.len(), Vec::new());
         let most = |held: &[Held]| held.iter().map(|held| held.bytes).max().unwrap_or(0);
         let mut order: Vec<u32> = (0..self.held.len() as u32).collect();
@@ -229,6 +261,7 @@ impl Groups {
                 allocations,
                 allocated_bytes,
                 held: std::mem::take(&mut self.held[at as usize]),
+                came: came.get_mut(at as usize).map(std::mem::take).unwrap_or_default(),
                 stack_id: allocated.likes[at as usize].origin.stack,
                 like: Some(at),
                 ..HolderGroup::default()
@@ -276,7 +309,7 @@ pub(super) fn join_rest(groups: &mut Vec<HolderGroup>, limit: usize, moments: us
     let mut sums = vec![(0u64, 0u64); moments];
     let site = format!("{} others", rest.len());
     let path = vec![Step::Call(site.clone())];
-    let mut joined = HolderGroup { path, site, ..HolderGroup::default() };
+    let mut joined = HolderGroup { path, site, came: churn::joined(&rest), ..HolderGroup::default() };
     for group in rest {
         joined.allocations += group.allocations;
         joined.allocated_bytes = joined.allocated_bytes.saturating_add(group.allocated_bytes);

@@ -130,6 +130,31 @@ proptest! {
     }
 
     #[test]
+    fn between_two_instants_came_what_was_allocated_there(
+        events in events(), changes in 0..60usize, limit in 1..9usize, rows in 1..20usize
+    ) {
+        let events = in_order(events);
+        let options = MomentsOptions { blocks: Some(1), changes, groups: limit, ..MomentsOptions::default() };
+        let moments = moments(&events, &Narrow::default(), rows, options);
+        let came = |at: usize| moments.groups.iter().map(|group| group.came_by(at))
+            .fold((0, 0), |sum, came| (sum.0 + came.blocks, sum.1 + came.bytes));
+        let allocated = |at: usize| events.iter()
+            .filter(|event| event.action == Action::Alloc && moments.kinds == [event.kind])
+            .filter(|event| event.time_ns <= moments.moments[at].time_ns)
+            .fold((0, 0), |sum, event| (sum.0 + 1, sum.1 + event.bytes));
+        // The peak may lie within an instant.
+        let all: Vec<usize> = (0..moments.moments.len()).filter(|at| moments.peak != Some(*at)).collect();
+        prop_assert!(moments.counts_arrivals || changes < events.len());
+        for (from, to) in all.iter().zip(all.iter().skip(1)).filter(|_| moments.counts_arrivals) {
+            let (was, is) = (came(*from), came(*to));
+            let (before, after) = (allocated(*from), allocated(*to));
+            prop_assert_eq!((is.0 - was.0, is.1 - was.1), (after.0 - before.0, after.1 - before.1), "{} {}", from, to);
+            let held = |at: usize| moments.moments[at].blocks;
+            prop_assert!(held(*from) + is.0 - was.0 >= held(*to), "nothing stays that did not come");
+        }
+    }
+
+    #[test]
     fn functions_hold_what_stacks_through_them_hold(events in events()) {
         let moments = moments(&events, &Narrow::default(), 7, MomentsOptions { blocks: None, ..MomentsOptions::default() });
         let tables = tables();

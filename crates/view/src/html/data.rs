@@ -134,6 +134,8 @@ pub(super) struct Moments {
     pub(super) peak: Option<usize>,
     pub(super) forests: Vec<Forest>,
     pub(super) steps: Steps,
+    /// What each group had allocated up to which instant; none if that is not known.
+    pub(super) came: Option<Came>,
     pub(super) listed: Listed,
     /// Most blocks that are listed of an instant; all if none.
     pub(super) limit: Option<usize>,
@@ -154,6 +156,15 @@ pub(super) struct Forest {
 /// What each group held from which instant on: by group, then by instant.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Steps {
+    pub(super) groups: Column,
+    pub(super) moments: Column,
+    pub(super) bytes: Column,
+    pub(super) blocks: Column,
+}
+
+/// What each group had allocated up to which instant: by group, then by instant.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Came {
     pub(super) groups: Column,
     pub(super) moments: Column,
     pub(super) bytes: Column,

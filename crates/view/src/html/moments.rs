@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use floodmark_analyze::paths::NO_SCOPE;
-use floodmark_analyze::{FunctionProfile, Held, HolderGroup, Moments, SeenBlock, Step, folded_text};
+use floodmark_analyze::{Came, FunctionProfile, Held, HolderGroup, Moments, SeenBlock, Step, folded_text};
 use floodmark_event::units::format_count;
 
 use super::build::{Builder, cut, heads};
@@ -47,6 +47,7 @@ pub(super) fn document(builder: &mut Builder, moments: &Moments) -> data::Moment
         peak: moments.peak,
         forests: forests(builder, moments),
         steps: steps(builder, moments),
+        came: moments.counts_arrivals.then(|| came(builder, moments)),
         listed: listed(builder, moments),
         limit: moments.blocks_limit,
         maps: maps(builder, moments),
@@ -186,6 +187,23 @@ fn steps(builder: &mut Builder, moments: &Moments) -> Steps {
         moments: builder.column(all.iter().map(|(_, held)| held.moment as i64)),
         bytes: builder.whole(all.iter().map(|(_, held)| held.bytes)),
         blocks: builder.whole(all.iter().map(|(_, held)| held.blocks)),
+    }
+}
+
+fn came(builder: &mut Builder, moments: &Moments) -> data::Came {
+    let count = moments.moments.len();
+    let all: Vec<(usize, &Came)> = moments
+        .groups
+        .iter()
+        .enumerate()
+        .flat_map(|(at, group)| group.came.iter().map(move |came| (at, came)))
+        .filter(|(_, came)| came.moment < count)
+        .collect();
+    data::Came {
+        groups: builder.column(all.iter().map(|(group, _)| *group as i64)),
+        moments: builder.column(all.iter().map(|(_, came)| came.moment as i64)),
+        bytes: builder.whole(all.iter().map(|(_, came)| came.bytes)),
+        blocks: builder.whole(all.iter().map(|(_, came)| came.blocks)),
     }
 }
 

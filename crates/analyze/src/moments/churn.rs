@@ -1,0 +1,118 @@
+//! What came between instants: allocations of each group, counted from the beginning, as steps over the instants.
+//!
+//! The difference between two instants is exact, whichever instants are kept: what came and went unseen
+//! between them is counted too. What went follows from what was held at both.
+
+use super::HolderGroup;
+use super::groups::Allocated;
+
+/// Allocations from the beginning up to an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Index of the instant.
+    pub moment: usize,
+    /// Allocations.
+    pub blocks: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+impl HolderGroup {
+    /// What was allocated from the beginning up to an instant.
+    pub fn came_by(&self, moment: usize) -> Came {
+        let after = self.came.partition_point(|came| came.moment <= moment);
+        after.checked_sub(1).map_or_else(Came::default, |at| self.came[at])
+    }
+
+    /// Whether it allocated after the first instant.
+    pub(super) fn came_later(&self) -> bool {
+        self.came.last().is_some_and(|last| last.moment > 0)
+    }
+}
+
+/// Counts by group and instant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arrivals {
+    came: Vec<Vec<Came>>,
+    steps: usize,
+    /// There were more than could be kept.
+    given_up: bool,
+}
+
+impl Arrivals {
+    /// Keeps the counts of an instant, unless there are more than `limit`.
+    pub(super) fn keep(&mut self, moment: usize, allocated: &mut Allocated, limit: usize) {
+        for (group, (blocks, bytes)) in allocated.drain_fresh() {
+            if self.given_up {
+                continue;
+            }
+            if group >= self.came.len() {
+                self.came.resize(group + 1, Vec::new());
+            }
+            self.steps += set(&mut self.came[group], Came { moment, blocks, bytes });
+        }
+        if self.steps > limit {
+            *self = Self { given_up: true, ..Self::default() };
+        }
+    }
+
+    /// Gives up instants: `below` says how many are kept before each.
+    pub(super) fn thin(&mut self, below: &[usize]) {
+        self.steps = 0;
+        for came in &mut self.came {
+            for step in std::mem::take(came) {
+                self.steps += set(came, Came { moment: below[step.moment], ..step });
+            }
+        }
+    }
+
+    /// The counts by group; none if they were given up.
+    pub(super) fn finish(mut self) -> Option<Vec<Vec<Came>>> {
+        // Of what came up to the first instant no difference speaks.
+        for came in &mut self.came {
+            if came.last().is_some_and(|last| last.moment == 0) {
+                came.clear();
+            }
+        }
+        (!self.given_up).then_some(self.came)
+    }
+}
+
+/// The counts of several groups as those of one.
+pub(super) fn joined(groups: &[HolderGroup]) -> Vec<Came> {
+    let mut more: Vec<Came> = Vec::new();
+    for group in groups {
+        let mut before = Came::default();
+        for came in &group.came {
+            more.push(Came {
+                blocks: came.blocks - before.blocks,
+                bytes: came.bytes - before.bytes,
+                ..*came
+            });
+            before = *came;
+        }
+    }
+    more.sort_by_key(|came| came.moment);
+    let mut sums = Vec::new();
+    let mut sum = Came::default();
+    for step in more {
+        let (blocks, bytes) = (sum.blocks + step.blocks, sum.bytes.saturating_add(step.bytes));
+        sum = Came { moment: step.moment, blocks, bytes };
+        set(&mut sums, sum);
+    }
+    sums
+}
+
+/// Sets a count from an instant on; by how many entries that grows.
+fn set(came: &mut Vec<Came>, step: Came) -> usize {
+    match came.last_mut() {
+        Some(last) if last.moment == step.moment => {
+            *last = step;
+            0
+        }
+        _ => {
+            came.push(step);
+            1
+        }
+    }
+}
