@@ -23,7 +23,7 @@ use crate::block::BlockInfo;
 use crate::change::Block;
 use crate::describe::{Describe, largest_first};
 use crate::fold::End;
-use crate::live::LiveSet;
+use crate::live::{KeptLive, LiveSet};
 use crate::narrow::Narrow;
 use crate::paths::PathRules;
 use crate::scopes::ScopePaths;
@@ -126,10 +126,21 @@ struct Listed {
     first: usize,
 }
 
+/// Who chose the instants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chosen {
+    /// [`Cuts`], from a whole trace: what was allocated over time is counted too.
+    Here,
+    /// Somebody who wants to know what was live then and nothing else. Whatever is found depends on live
+    /// blocks alone, and not on where reading began.
+    Elsewhere,
+}
+
 /// Looks at the live blocks at instants.
 #[derive(Debug)]
 pub struct MomentsPass {
     live: LiveSet,
+    chosen: Chosen,
     options: MomentsOptions,
     /// The sum that is looked at.
     tally: u8,
@@ -149,9 +160,40 @@ pub struct MomentsPass {
 impl MomentsPass {
     /// Starts over what `narrow` selects, which must be what the cuts were chosen from.
     pub fn new(narrow: &Narrow, cuts: Cuts, options: MomentsOptions) -> Self {
+        let allocated = Allocated::new(Some(cuts.tally), options.scopes.clone());
+        Self::start(LiveSet::new(narrow), allocated, Chosen::Here, cuts, options)
+    }
+
+    /// Starts with instants that somebody asks for; `tally` is the sum to look at. What was allocated over
+    /// time is not counted. With `kept` it goes on after the events that led to that, none of which may be
+    /// later than any of the instants or the window; but for its window `narrow` has to select what it
+    /// selected then.
+    pub fn at(
+        narrow: &Narrow,
+        tally: u8,
+        times: Vec<i64>,
+        options: MomentsOptions,
+        kept: Option<&KeptLive>,
+    ) -> Self {
+        let mut allocated = Allocated::new(None, options.scopes.clone());
+        let live = match kept {
+            None => LiveSet::new(narrow),
+            Some(kept) => LiveSet::resume(narrow, kept, &mut allocated),
+        };
+        Self::start(live, allocated, Chosen::Elsewhere, Cuts::at(tally, times), options)
+    }
+
+    fn start(
+        live: LiveSet,
+        allocated: Allocated,
+        chosen: Chosen,
+        cuts: Cuts,
+        options: MomentsOptions,
+    ) -> Self {
         let map = MapRows::new(&cuts);
         Self {
-            live: LiveSet::new(narrow),
+            live,
+            chosen,
             tally: cuts.tally,
             times: cuts.times,
             next: 0,
@@ -159,17 +201,12 @@ impl MomentsPass {
             exact: cuts.exact,
             stride: 1,
             moments: Vec::new(),
-            allocated: Allocated::new(cuts.tally, options.scopes.clone()),
+            allocated,
             groups: Groups::default(),
             listed: FxHashMap::default(),
             map,
             options,
         }
-    }
-
-    /// Starts with instants that somebody asks for; `tally` is the sum to look at.
-    pub fn at(narrow: &Narrow, tally: u8, times: Vec<i64>, options: MomentsOptions) -> Self {
-        Self::new(narrow, Cuts::at(tally, times), options)
     }
 
     /// Takes in more events.
@@ -209,7 +246,9 @@ impl MomentsPass {
         while self.next < self.times.len() {
             self.take_next();
         }
-        let Self { live, groups, allocated, listed, moments, options, map, tally, exact, stride, .. } = self;
+        let Self {
+            live, chosen, groups, allocated, listed, moments, options, map, tally, exact, stride, ..
+        } = self;
         let end = End { live: &live, tables };
         let mut describe = Describe::new(&end, &options.sites);
         let mut seen: Vec<Listed> = listed.into_values().collect();
@@ -217,7 +256,10 @@ impl MomentsPass {
         let (mut groups, new_at) = groups.finish(&allocated);
         let peak = moments.iter().position(|moment| moment.is_peak);
         let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
-        let functions = functions(&groups, (peak, moments.len()), &rules, tables);
+        let functions = match chosen {
+            Chosen::Here => functions(&groups, (peak, moments.len()), &rules, tables),
+            Chosen::Elsewhere => Vec::new(),
+        };
         // Blocks that were never live at an instant say nothing here.
         groups.retain(|group| !group.held.is_empty());
         let rest = join_rest(&mut groups, options.groups, moments.len());
@@ -292,8 +334,12 @@ impl MomentsPass {
         // A clock may go back; instants do not.
         let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
         let mut moment = MomentAt { time_ns, order: self.live.order(), is_peak, ..MomentAt::default() };
-        let mut blocks: Vec<(&Block, u32)> = Vec::new();
-        for block in self.live.blocks().filter(|block| block.tally == self.tally) {
+        let mut live: Vec<&Block> = self.live.blocks().filter(|block| block.tally == self.tally).collect();
+        if self.chosen == Chosen::Elsewhere {
+            live.sort_unstable_by_key(|block| block.order);
+        }
+        let mut blocks: Vec<(&Block, u32)> = Vec::with_capacity(live.len());
+        for block in live {
             let group = self.allocated.group(block);
             self.groups.add(group, block.bytes);
             moment.bytes = moment.bytes.saturating_add(block.bytes);

@@ -46,7 +46,7 @@ pub use identity::Identity;
 pub use looks::Looks;
 pub use manifest::{Manifest, Run};
 pub use rows::Row;
-pub use scan::{Scan, ScanProps};
+pub use scan::{Scan, ScanPosition, ScanProps};
 pub use scopes::ScopeSpan;
 pub use seal::{Sealer, SealerThread};
 pub use source::{Gap, Losses, Progress, Source};

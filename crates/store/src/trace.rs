@@ -15,7 +15,7 @@ use crate::parts::PartsWriter;
 use crate::registry::{Definitions, Needs, Registry};
 use crate::rows::Row;
 use crate::scan::batch::Batch;
-use crate::scan::{Scan, ScanProps};
+use crate::scan::{Scan, ScanPosition, ScanProps};
 use crate::seal::{self, Sealer};
 use crate::source::Losses;
 use crate::table::Table;
@@ -104,6 +104,22 @@ impl Trace {
         self.batches(props)
     }
 
+    /// Reads events from where another scan stood, which must have been one of this trace. None if what
+    /// came since does not all belong behind that, if parts are not what they were, or if `props` does not
+    /// want all rows.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn scan_from(&self, props: &ScanProps, position: &ScanPosition) -> Result<Option<Scan>> {
+        if !props.wants_all_rows() {
+            return Ok(None);
+        }
+        let Look { manifest, registry, tail } = self.look(Needs::Everything, None, Some(Table::Event))?;
+        let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), Some(position));
+        let Some(mut scan) = scan else { return Ok(None) };
+        Ok(scan.tail_fits()?.then_some(scan))
+    }
+
     /// Reads the rows of another table, which the type of row says: [`SampleRow`], [`OutputRow`],
     /// [`StackSampleRow`], [`LogRow`] or [`ScopeRow`].
     ///
@@ -129,7 +145,8 @@ impl Trace {
 
     pub(crate) fn batches<B: Batch>(&self, props: &ScanProps) -> Result<Scan<B>> {
         let Look { manifest, registry, tail } = self.look(B::NEEDS, props.from_ns, Some(B::TABLE))?;
-        Ok(Scan::new(&self.path, &manifest, registry, tail, props.clone()))
+        let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), None);
+        Ok(scan.expect("the beginning always fits"))
     }
 
     /// Looks at everything at one moment. Of the tail it may leave out what came before `from_ns` and

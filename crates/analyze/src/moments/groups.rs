@@ -80,7 +80,8 @@ struct Likeness {
 /// Counts allocations by group.
 #[derive(Clone, Debug)]
 pub(super) struct Allocated {
-    tally: u8,
+    /// The sum that is looked at; none if nothing is counted.
+    tally: Option<u8>,
     scopes: ScopePaths,
     ids: FxHashMap<Likeness, u32>,
     likes: Vec<Likeness>,
@@ -88,7 +89,7 @@ pub(super) struct Allocated {
 }
 
 impl Allocated {
-    pub(super) fn new(tally: u8, scopes: ScopePaths) -> Self {
+    pub(super) fn new(tally: Option<u8>, scopes: ScopePaths) -> Self {
         Self { tally, scopes, ids: FxHashMap::default(), likes: Vec::new(), counts: Vec::new() }
     }
 
@@ -131,7 +132,7 @@ impl Fold for Allocated {
 
     #[inline]
     fn alloc(&mut self, block: &Block, _level: &Level) {
-        if block.tally == self.tally {
+        if Some(block.tally) == self.tally {
             let group = self.group(block);
             let (allocations, bytes) = &mut self.counts[group as usize];
             *allocations += 1;

@@ -118,7 +118,7 @@ pub(super) fn moments(
         scopes: scopes::paths(path, props)?,
         ..MomentsOptions::default()
     };
-    let mut pass = MomentsPass::at(narrow, tally, times, options);
+    let mut pass = MomentsPass::at(narrow, tally, times, options, None);
     let scan = ScanProps { to_ns, ..Columns::All.props(narrow) };
     let mut source = floodmark_convert::open(path, &OpenProps { scan, ..props.clone() })?;
     let mut batch = EventBatch::new();
