@@ -45,6 +45,7 @@ pub use follow::{Follow, Step};
 pub use identity::Identity;
 pub use looks::Looks;
 pub use manifest::{Manifest, Run};
+pub use merge::EventChunks;
 pub use rows::Row;
 pub use scan::{Scan, ScanPosition, ScanProps};
 pub use scopes::ScopeSpan;

@@ -13,6 +13,7 @@ mod part_run;
 mod position;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use floodmark_event::{EventBatch, ProcessId, Tables};
 use parquet::file::metadata::RowGroupMetaData;
@@ -24,7 +25,7 @@ pub use self::position::ScanPosition;
 use self::position::Standing;
 use crate::error::Result;
 use crate::manifest::{Manifest, Part};
-use crate::merge::{TailMerge, TailRows};
+use crate::merge::{EventChunks, TailMerge, TailRows};
 use crate::registry::Registry;
 use crate::rows::Row;
 use crate::source::{Losses, Progress, Source};
@@ -46,6 +47,9 @@ pub struct ScanProps {
     pub from_ns: Option<i64>,
     /// Only rows up to this time.
     pub to_ns: Option<i64>,
+    /// What somebody who read all events found out ([`Scan::event_chunks`]): other tables are not looked for
+    /// there.
+    pub event_chunks: Option<Arc<EventChunks>>,
 }
 
 impl ScanProps {
@@ -125,6 +129,7 @@ pub struct Scan<B = EventBatch> {
     tally: Tally,
     total: u64,
     standing: Standing,
+    event_chunks: EventChunks,
 }
 
 impl<B: Batch> Scan<B> {
@@ -174,7 +179,8 @@ impl<B: Batch> Scan<B> {
             runs.push(run(rows, None, PartRow::default(), i64::MIN, false));
         }
         let tally = Tally { done: 0, unknown: 0 };
-        Some(Self { runs, registry, props, losses: manifest.all_losses(), tally, total, standing })
+        let (losses, event_chunks) = (manifest.all_losses(), EventChunks::default());
+        Some(Self { runs, registry, props, losses, tally, total, standing, event_chunks })
     }
 
     /// Reads the next batch of a run into its own batch; removes the run at its end.
@@ -195,8 +201,9 @@ impl<B: Batch> Scan<B> {
             }
         };
         if !filled {
-            if let Rows::Tail(tail) = &run.rows {
+            if let Rows::Tail(tail) = &mut run.rows {
                 self.losses.extend(&tail.0.losses);
+                self.event_chunks = tail.0.event_chunks();
             }
             self.standing.end(run.of);
             self.runs.remove(index);
@@ -270,6 +277,13 @@ impl<B: Batch> Scan<B> {
 
     fn rows_read(&self) -> Progress {
         Progress { done: self.tally.done, total: Some(self.total) }
+    }
+}
+
+impl Scan {
+    /// Which chunks of the tail hold nothing but events. Known at the end.
+    pub fn event_chunks(&self) -> &EventChunks {
+        &self.event_chunks
     }
 }
 

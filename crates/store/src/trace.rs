@@ -9,7 +9,7 @@ use floodmark_event::{EventBatch, SubjectRow, Tables};
 
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
-use crate::merge::TailMerge;
+use crate::merge::{TailMerge, TailWanted};
 use crate::part;
 use crate::parts::PartsWriter;
 use crate::registry::{Definitions, Needs, Registry};
@@ -114,7 +114,8 @@ impl Trace {
         if !props.wants_all_rows() {
             return Ok(None);
         }
-        let Look { manifest, registry, tail } = self.look(Needs::Everything, None, Some(Table::Event))?;
+        let wanted = TailWanted { only: Some(Table::Event), ..TailWanted::default() };
+        let Look { manifest, registry, tail } = self.look(Needs::Everything, &wanted)?;
         let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), Some(position));
         let Some(mut scan) = scan else { return Ok(None) };
         Ok(scan.tail_fits()?.then_some(scan))
@@ -140,18 +141,23 @@ impl Trace {
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn subjects(&self) -> Result<BTreeMap<u64, SubjectRow>> {
-        Ok(self.look(Needs::Names, None, Some(Table::Subject))?.registry.tables.subjects)
+        let wanted = TailWanted { only: Some(Table::Subject), ..TailWanted::default() };
+        Ok(self.look(Needs::Names, &wanted)?.registry.tables.subjects)
     }
 
     pub(crate) fn batches<B: Batch>(&self, props: &ScanProps) -> Result<Scan<B>> {
-        let Look { manifest, registry, tail } = self.look(B::NEEDS, props.from_ns, Some(B::TABLE))?;
+        let wanted = TailWanted {
+            from_ns: props.from_ns,
+            only: Some(B::TABLE),
+            event_chunks: props.event_chunks.clone(),
+        };
+        let Look { manifest, registry, tail } = self.look(B::NEEDS, &wanted)?;
         let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), None);
         Ok(scan.expect("the beginning always fits"))
     }
 
-    /// Looks at everything at one moment. Of the tail it may leave out what came before `from_ns` and
-    /// leaves out other tables than `only`.
-    fn look(&self, needs: Needs, from_ns: Option<i64>, only: Option<Table>) -> Result<Look> {
+    /// Looks at everything at one moment. Of the tail it may leave out what is not wanted.
+    fn look(&self, needs: Needs, wanted: &TailWanted) -> Result<Look> {
         if !self.live {
             let registry = Registry::load(&self.path, &self.manifest, needs)?;
             return Ok(Look { manifest: self.manifest.clone(), registry, tail: None });
@@ -178,7 +184,7 @@ impl Trace {
                 }
                 other => other?,
             };
-            let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, from_ns, only));
+            let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, wanted));
             return Ok(Look { manifest, registry, tail });
         }
     }

@@ -115,7 +115,7 @@ impl Standing {
 impl ScanProps {
     /// Whether all rows are wanted.
     pub(crate) fn wants_all_rows(&self) -> bool {
-        let Self { columns: _, processes, subjects: _, from_ns, to_ns } = self;
+        let Self { columns: _, processes, subjects: _, from_ns, to_ns, event_chunks: _ } = self;
         processes.is_none() && from_ns.is_none() && to_ns.is_none()
     }
 }
