@@ -8,7 +8,7 @@ use floodmark_event::{EventBatch, Tables};
 
 use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
 use crate::level::Level;
-use crate::live::LiveSet;
+use crate::live::{KeptLive, LiveSet};
 use crate::narrow::Narrow;
 
 /// What a fold may look at when it gives its result.
@@ -59,6 +59,12 @@ impl<F: Fold> Pass<F> {
     /// Starts a pass of `fold` (or a tuple of folds) over what `narrow` selects.
     pub fn new(narrow: &Narrow, fold: F) -> Self {
         Self { live: LiveSet::new(narrow), fold }
+    }
+
+    /// Goes on after the events that led to `kept`. But for its window `narrow` has to select what it
+    /// selected then, and none of those events may lie in the window.
+    pub fn resume(narrow: &Narrow, mut fold: F, kept: &KeptLive) -> Self {
+        Self { live: LiveSet::resume(narrow, kept, &mut fold), fold }
     }
 
     /// Takes in more events.

@@ -77,7 +77,7 @@ pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
 pub use leaks::{Apart, ApartReason, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
-pub use live::{Counters, LiveSet};
+pub use live::{Counters, KeptLive, LiveSet, Tracker};
 pub use merge::{Merge, SpaceMap};
 pub use moments::{
     AddressBand, AddressCourse, Came, Cuts, FunctionProfile, Held, HolderGroup, MomentAt, Moments,

@@ -10,6 +10,7 @@
 //! - The window is a run of rows: from the first at or after its start to the last before the first
 //!   row after its end. Before it blocks are tracked and nothing is counted.
 
+mod kept;
 mod rows;
 mod select;
 mod slab;
@@ -29,6 +30,8 @@ use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
 use crate::merge::SpaceMap;
 use crate::narrow::{Narrow, resolve};
+
+pub use self::kept::{KeptLive, Tracker};
 
 /// What was counted of all selected events, whatever their kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use crate::block::BlockInfo;
 use crate::change::Block;
 use crate::describe::{Describe, largest_first};
 use crate::fold::End;
-use crate::live::LiveSet;
+use crate::live::{KeptLive, LiveSet};
 use crate::narrow::Narrow;
 use crate::paths::PathRules;
 use crate::scopes::ScopePaths;
@@ -131,10 +131,21 @@ struct Listed {
     first: usize,
 }
 
+/// Who chose the instants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chosen {
+    /// [`Cuts`], from a whole trace: what was allocated over time is counted too.
+    Here,
+    /// Somebody who wants to know what was live then, and what came in between. Whatever is found does not
+    /// depend on where reading began or ended.
+    Elsewhere,
+}
+
 /// Looks at the live blocks at instants.
 #[derive(Debug)]
 pub struct MomentsPass {
     live: LiveSet,
+    chosen: Chosen,
     options: MomentsOptions,
     /// The sum that is looked at.
     tally: u8,
@@ -155,9 +166,40 @@ pub struct MomentsPass {
 impl MomentsPass {
     /// Starts over what `narrow` selects, which must be what the cuts were chosen from.
     pub fn new(narrow: &Narrow, cuts: Cuts, options: MomentsOptions) -> Self {
+        let allocated = Allocated::new(Some(cuts.tally), options.scopes.clone());
+        Self::start(LiveSet::new(narrow), allocated, Chosen::Here, cuts, options)
+    }
+
+    /// Starts with instants that somebody asks for; `tally` is the sum to look at. What was allocated before
+    /// the first and after the last of them is not counted. With `kept` it goes on after the events that led to that, none of which may be
+    /// later than any of the instants or the window; but for its window `narrow` has to select what it
+    /// selected then.
+    pub fn at(
+        narrow: &Narrow,
+        tally: u8,
+        times: Vec<i64>,
+        options: MomentsOptions,
+        kept: Option<&KeptLive>,
+    ) -> Self {
+        let mut allocated = Allocated::new(None, options.scopes.clone());
+        let live = match kept {
+            None => LiveSet::new(narrow),
+            Some(kept) => LiveSet::resume(narrow, kept, &mut allocated),
+        };
+        Self::start(live, allocated, Chosen::Elsewhere, Cuts::at(tally, times), options)
+    }
+
+    fn start(
+        live: LiveSet,
+        allocated: Allocated,
+        chosen: Chosen,
+        cuts: Cuts,
+        options: MomentsOptions,
+    ) -> Self {
         let map = MapRows::new(&cuts);
         Self {
-            live: LiveSet::new(narrow),
+            live,
+            chosen,
             tally: cuts.tally,
             times: cuts.times,
             next: 0,
@@ -165,18 +207,13 @@ impl MomentsPass {
             exact: cuts.exact,
             stride: 1,
             moments: Vec::new(),
-            allocated: Allocated::new(cuts.tally, options.scopes.clone()),
+            allocated,
             groups: Groups::default(),
             arrivals: Arrivals::default(),
             listed: FxHashMap::default(),
             map,
             options,
         }
-    }
-
-    /// Starts with instants that somebody asks for; `tally` is the sum to look at.
-    pub fn at(narrow: &Narrow, tally: u8, times: Vec<i64>, options: MomentsOptions) -> Self {
-        Self::new(narrow, Cuts::at(tally, times), options)
     }
 
     /// Takes in more events.
@@ -218,6 +255,7 @@ impl MomentsPass {
         }
         let Self {
             live,
+            chosen,
             groups,
             arrivals,
             allocated,
@@ -239,7 +277,10 @@ impl MomentsPass {
         let (mut groups, new_at) = groups.finish(&allocated, came.unwrap_or_default());
         let peak = moments.iter().position(|moment| moment.is_peak);
         let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
-        let functions = functions(&groups, (peak, moments.len()), &rules, tables);
+        let functions = match chosen {
+            Chosen::Here => functions(&groups, (peak, moments.len()), &rules, tables),
+            Chosen::Elsewhere => Vec::new(),
+        };
         // Those that were neither live at an instant nor came after the first say nothing here.
         groups.retain(|group| !group.held.is_empty() || group.came_later());
         let rest = join_rest(&mut groups, options.groups, moments.len());
@@ -315,8 +356,12 @@ impl MomentsPass {
         // A clock may go back; instants do not.
         let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
         let mut moment = MomentAt { time_ns, order: self.live.order(), is_peak, ..MomentAt::default() };
-        let mut blocks: Vec<(&Block, u32)> = Vec::new();
-        for block in self.live.blocks().filter(|block| block.tally == self.tally) {
+        let mut live: Vec<&Block> = self.live.blocks().filter(|block| block.tally == self.tally).collect();
+        if self.chosen == Chosen::Elsewhere {
+            live.sort_unstable_by_key(|block| block.order);
+        }
+        let mut blocks: Vec<(&Block, u32)> = Vec::with_capacity(live.len());
+        for block in live {
             let group = self.allocated.group(block);
             self.groups.add(group, block.bytes);
             moment.bytes = moment.bytes.saturating_add(block.bytes);
@@ -330,6 +375,9 @@ impl MomentsPass {
         let at = self.moments.len();
         self.groups.keep(at);
         self.arrivals.keep(at, &mut self.allocated, self.options.changes);
+        if self.chosen == Chosen::Elsewhere {
+            self.allocated.count((!self.is_done()).then_some(self.tally));
+        }
         self.map.take(&moment, at, &self.live, &blocks);
         self.moments.push(moment);
         for (block, _) in &blocks {

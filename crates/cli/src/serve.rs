@@ -3,6 +3,7 @@
 //! One thread serves (`routes`, behind the `gate`), another computes (`worker`), one thing at a time.
 //! Nothing that is served can change anything.
 
+mod checkpoints;
 mod gate;
 mod growing;
 mod listen;

@@ -39,7 +39,7 @@ pub use open::{
     EventsAndRows, Halves, OpenProps, Opened, open, open_any, open_events_and_rows, open_input, open_samples,
 };
 pub use recognize::{Format, recognize};
-pub use samples::{Adopted, Following, SampleSource, Seen, follow};
+pub use samples::{Adopted, Following, PlacedEvents, SampleSource, Seen, follow};
 pub use weighed::WeighedStack;
 
 /// What to do about a part of a file that cannot be read.

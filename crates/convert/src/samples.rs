@@ -7,6 +7,7 @@ mod adopt;
 mod follow;
 mod levels;
 mod merged;
+mod placed;
 mod trace;
 
 use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
@@ -15,6 +16,7 @@ use floodmark_store::{Losses, Progress, Result};
 pub use adopt::Adopted;
 pub use follow::{Following, follow};
 pub use levels::{Extent, Level, Levels, Series, Survey};
+pub use placed::PlacedEvents;
 pub(crate) use trace::open as open_trace;
 
 /// A row of any table that is read row by row.

@@ -5,7 +5,8 @@
 //! the order in which they were recorded, even where their times do not grow.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Frame;
@@ -68,6 +69,19 @@ impl TailRows {
     }
 }
 
+/// Chunks that hold nothing but events, by process and lane.
+///
+/// Whoever has read all events knows; who reads other tables then need not decode them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventChunks(BTreeMap<(String, u32), BTreeSet<u64>>);
+
+impl EventChunks {
+    /// Whether none are known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// A decoded record waiting for its turn.
 #[derive(Clone, Debug)]
 enum Item {
@@ -94,7 +108,13 @@ impl Item {
 /// Reads one lane.
 struct Lane {
     process: ProcessId,
+    /// Name of the process's files.
+    stem: String,
     number: u32,
+    /// Chunks that need not be read.
+    passed_over: BTreeSet<u64>,
+    /// Chunks that had nothing but events.
+    of_events: BTreeSet<u64>,
     utc_offset_ns: i64,
     chunks: std::vec::IntoIter<ChunkRef>,
     current: Option<Current>,
@@ -115,6 +135,19 @@ struct Current {
     skip: u64,
     /// Whether its thread is done with it.
     complete: bool,
+    /// Whether it had nothing but events so far.
+    has_only_events: bool,
+}
+
+/// What is wanted of a tail.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TailWanted {
+    /// Not what came before.
+    pub(crate) from_ns: Option<i64>,
+    /// No other tables.
+    pub(crate) only: Option<Table>,
+    /// Not these chunks, unless it is events that are wanted.
+    pub(crate) event_chunks: Option<Arc<EventChunks>>,
 }
 
 /// Merges what [`TailSnapshot`] found.
@@ -131,15 +164,15 @@ pub(crate) struct TailMerge {
 
 impl TailMerge {
     /// Takes over a snapshot whose processes the manifest knows (see [`TailSnapshot::adopt`]), and
-    /// adds what it defines to `registry`. With `from_ns` it may leave out what came before, with
-    /// `only` it leaves out other tables.
+    /// adds what it defines to `registry`. What is not wanted it may leave out.
     pub(crate) fn new(
         snapshot: TailSnapshot,
         manifest: &Manifest,
         registry: &mut Registry,
-        from_ns: Option<i64>,
-        only: Option<Table>,
+        wanted: &TailWanted,
     ) -> Self {
+        let TailWanted { from_ns, only, ref event_chunks } = *wanted;
+        let event_chunks = event_chunks.as_deref().filter(|_| only.is_some_and(|only| only != Table::Event));
         let mut merge = Self {
             lanes: Vec::new(),
             heap: BinaryHeap::new(),
@@ -168,9 +201,13 @@ impl TailMerge {
                 {
                     position = Position { sequence: first.sequence, records: 0 };
                 }
+                let key = (stem.clone(), lane);
                 merge.lanes.push(Lane {
                     process: ProcessId(entry.id),
                     number: lane,
+                    passed_over: event_chunks.and_then(|of| of.0.get(&key).cloned()).unwrap_or_default(),
+                    of_events: BTreeSet::new(),
+                    stem: key.0,
                     utc_offset_ns,
                     chunks: chunks.into_iter(),
                     current: None,
@@ -214,6 +251,14 @@ impl TailMerge {
         rows.rows > 0
     }
 
+    /// Chunks that had nothing but events, as far as they have been read to their end.
+    pub(crate) fn event_chunks(&mut self) -> EventChunks {
+        let lanes = self.lanes.iter_mut().filter(|lane| !lane.of_events.is_empty());
+        let chunks =
+            |lane: &mut Lane| ((lane.stem.clone(), lane.number), std::mem::take(&mut lane.of_events));
+        EventChunks(lanes.map(chunks).collect())
+    }
+
     /// Up to where each lane has been read, by process and lane. Only meaningful at the end.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (ProcessId, u32, Position)> + '_ {
         self.lanes.iter().map(|lane| (lane.process, lane.number, lane.position))
@@ -236,6 +281,7 @@ impl Lane {
                 Ok(Some(_)) if current.skip > 0 => current.skip -= 1,
                 Ok(Some(record)) => {
                     self.position.records += 1;
+                    current.has_only_events &= matches!(record, Record::Event(_));
                     if let Some(taken) = take(self.process, self.utc_offset_ns, record) {
                         return Some(taken);
                     }
@@ -245,6 +291,8 @@ impl Lane {
                 end => {
                     if end.is_err() {
                         losses.add(1, DAMAGED);
+                    } else if current.has_only_events {
+                        self.of_events.insert(self.position.sequence);
                     }
                     self.pass_chunk();
                 }
@@ -264,9 +312,14 @@ impl Lane {
                 losses.add(chunk.sequence - self.position.sequence, MISSING);
                 self.position = Position { sequence: chunk.sequence, records: 0 };
             }
+            if self.passed_over.contains(&chunk.sequence) {
+                self.pass_chunk();
+                continue;
+            }
             let (complete, skip) = (chunk.complete, self.position.records);
             if let Some((base_time_ns, payload)) = chunk.load() {
-                return Some(Current { payload, decoder: Decoder::new(base_time_ns), skip, complete });
+                let decoder = Decoder::new(base_time_ns);
+                return Some(Current { payload, decoder, skip, complete, has_only_events: true });
             }
             losses.add(1, DAMAGED);
             self.pass_chunk();

@@ -10,18 +10,22 @@
 
 pub(crate) mod batch;
 mod part_run;
+mod position;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use floodmark_event::{EventBatch, ProcessId, Tables};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use self::batch::Batch;
-use self::part_run::{PartRun, Tally};
+use self::part_run::{PartRow, PartRun, Tally};
+pub use self::position::ScanPosition;
+use self::position::Standing;
 use crate::error::Result;
 use crate::manifest::{Manifest, Part};
-use crate::merge::{TailMerge, TailRows};
+use crate::merge::{EventChunks, TailMerge, TailRows};
 use crate::registry::Registry;
 use crate::rows::Row;
 use crate::source::{Losses, Progress, Source};
@@ -43,6 +47,9 @@ pub struct ScanProps {
     pub from_ns: Option<i64>,
     /// Only rows up to this time.
     pub to_ns: Option<i64>,
+    /// What somebody who read all events found out ([`Scan::event_chunks`]): other tables are not looked for
+    /// there.
+    pub event_chunks: Option<Arc<EventChunks>>,
 }
 
 impl ScanProps {
@@ -92,8 +99,12 @@ enum Rows {
 
 struct Run<B> {
     rows: Rows,
+    /// Which of the runs of parts it is; none for the tail.
+    of: Option<usize>,
     batch: B,
     at: usize,
+    /// The row of its parts that is handed out next.
+    next: PartRow,
     /// Time at which the next row sorts: never less than that of an earlier row of the run.
     time_ns: i64,
     started: bool,
@@ -102,6 +113,7 @@ struct Run<B> {
 impl<B: Batch> Run<B> {
     fn advance(&mut self) {
         self.at += 1;
+        self.next.row += 1;
         if self.at < self.batch.len() {
             self.time_ns = self.time_ns.max(self.batch.time_ns(self.at));
         }
@@ -116,16 +128,19 @@ pub struct Scan<B = EventBatch> {
     losses: Losses,
     tally: Tally,
     total: u64,
+    standing: Standing,
+    event_chunks: EventChunks,
 }
 
 impl<B: Batch> Scan<B> {
+    /// Reads from the beginning, or from a position; none if that does not fit.
     pub(crate) fn new(
         trace: &Path,
         manifest: &Manifest,
-        registry: Registry,
-        tail: Option<TailMerge>,
+        (registry, tail): (Registry, Option<TailMerge>),
         props: ScanProps,
-    ) -> Self {
+        from: Option<&ScanPosition>,
+    ) -> Option<Self> {
         let mut runs: Vec<Run<B>> = Vec::new();
         let mut orders: Vec<(u32, Vec<&Part>)> = Vec::new();
         let parts = manifest.parts_of(B::TABLE.name());
@@ -137,18 +152,35 @@ impl<B: Batch> Scan<B> {
         }
         let rows = orders.iter().flat_map(|(_, parts)| parts).map(|part| part.rows);
         let total = rows.fold(0u64, u64::saturating_add);
-        let run = |rows, time_ns| Run { rows, batch: B::default(), at: 0, time_ns, started: false };
-        for (_, parts) in orders {
+        let standing = Standing::new(&orders, from)?;
+        let run = |rows, of, next, time_ns, started| Run {
+            rows,
+            of,
+            batch: B::default(),
+            at: 0,
+            next,
+            time_ns,
+            started,
+        };
+        for (of, (order, parts)) in orders.into_iter().enumerate() {
             // Rows of an import may come before its first row in time, but are read after it.
             let earliest = parts.iter().map(|part| part.min_time_ns).min().unwrap_or(i64::MIN);
+            let stand = from.and_then(|from| from.stand(order));
+            if stand.is_some_and(|stand| stand.ended) {
+                continue;
+            }
+            let (next, sorts_ns, started) =
+                stand.map_or((PartRow::default(), earliest, false), |s| (s.next, s.sorts_ns, s.started));
             let parts = parts.iter().map(|part| part.path(trace)).collect();
-            runs.push(run(Rows::Parts(PartRun::new(parts)), earliest));
+            runs.push(run(Rows::Parts(PartRun::new(parts, next)), Some(of), next, sorts_ns, started));
         }
         if let Some(tail) = tail {
-            runs.push(run(Rows::Tail(Box::new((tail, TailRows::default()))), i64::MIN));
+            let rows = Rows::Tail(Box::new((tail, TailRows::default())));
+            runs.push(run(rows, None, PartRow::default(), i64::MIN, false));
         }
         let tally = Tally { done: 0, unknown: 0 };
-        Self { runs, registry, props, losses: manifest.all_losses(), tally, total }
+        let (losses, event_chunks) = (manifest.all_losses(), EventChunks::default());
+        Some(Self { runs, registry, props, losses, tally, total, standing, event_chunks })
     }
 
     /// Reads the next batch of a run into its own batch; removes the run at its end.
@@ -156,7 +188,10 @@ impl<B: Batch> Scan<B> {
         let run = &mut self.runs[index];
         let filled = match &mut run.rows {
             Rows::Parts(parts) => {
-                parts.next(&mut run.batch, &mut self.registry, &self.props, &mut self.tally)?
+                let filled = parts.next(&mut run.batch, &mut self.registry, &self.props, &mut self.tally)?;
+                let PartRow { part, row } = parts.next_row();
+                run.next = PartRow { part, row: row.saturating_sub(run.batch.len() as u64) };
+                filled
             }
             Rows::Tail(tail) => {
                 let (tail, rows) = tail.as_mut();
@@ -166,9 +201,11 @@ impl<B: Batch> Scan<B> {
             }
         };
         if !filled {
-            if let Rows::Tail(tail) = &run.rows {
+            if let Rows::Tail(tail) = &mut run.rows {
                 self.losses.extend(&tail.0.losses);
+                self.event_chunks = tail.0.event_chunks();
             }
+            self.standing.end(run.of);
             self.runs.remove(index);
             return Ok(false);
         }
@@ -196,16 +233,20 @@ impl<B: Batch> Scan<B> {
             let until = others.map(|(index, run)| (run.time_ns, index)).min();
             let comes_first = |time_ns| until.is_none_or(|until| (time_ns, first) < until);
             let run = &mut self.runs[first];
-            if run.at == 0 && (until.is_none() || comes_first(run.batch.latest_ns())) {
-                std::mem::swap(out, &mut run.batch);
-                if until.is_some() {
-                    run.time_ns = run.time_ns.max(out.latest_ns());
+            if run.at == 0 {
+                let latest_ns = run.batch.latest_ns();
+                if comes_first(latest_ns) {
+                    std::mem::swap(out, &mut run.batch);
+                    run.time_ns = run.time_ns.max(latest_ns);
+                    run.next.row += out.len() as u64;
+                    run.batch.clear();
+                    self.standing.hand_out(run.of, out.len(), run.time_ns);
+                    return Ok(true);
                 }
-                run.batch.clear();
-                return Ok(true);
             }
             while run.at < run.batch.len() && comes_first(run.time_ns) && out.len() < B::ROWS {
                 out.push_from(&run.batch, run.at);
+                self.standing.hand_out(run.of, 1, run.time_ns);
                 run.advance();
             }
         }
@@ -236,6 +277,13 @@ impl<B: Batch> Scan<B> {
 
     fn rows_read(&self) -> Progress {
         Progress { done: self.tally.done, total: Some(self.total) }
+    }
+}
+
+impl Scan {
+    /// Which chunks of the tail hold nothing but events. Known at the end.
+    pub fn event_chunks(&self) -> &EventChunks {
+        &self.event_chunks
     }
 }
 

@@ -20,7 +20,7 @@ use floodmark_event::tail::segment::Frame;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part, Run};
-use crate::merge::{TailMerge, TailRows};
+use crate::merge::{TailMerge, TailRows, TailWanted};
 use crate::parts::PartsWriter;
 use crate::registry::{Needs, Registry};
 use crate::signals;
@@ -245,7 +245,7 @@ impl Sealer {
     }
 
     fn write_parts(&mut self, snapshot: TailSnapshot, manifest: &mut Manifest) -> Result<Vec<Part>> {
-        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, None, None);
+        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, &TailWanted::default());
         self.registry.set_processes(manifest);
         let mut writer = PartsWriter::new(&self.trace, manifest);
         let mut rows = TailRows::default();

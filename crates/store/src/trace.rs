@@ -9,13 +9,13 @@ use floodmark_event::{EventBatch, SubjectRow, Tables};
 
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
-use crate::merge::TailMerge;
+use crate::merge::{TailMerge, TailWanted};
 use crate::part;
 use crate::parts::PartsWriter;
 use crate::registry::{Definitions, Needs, Registry};
 use crate::rows::Row;
 use crate::scan::batch::Batch;
-use crate::scan::{Scan, ScanProps};
+use crate::scan::{Scan, ScanPosition, ScanProps};
 use crate::seal::{self, Sealer};
 use crate::source::Losses;
 use crate::table::Table;
@@ -104,6 +104,23 @@ impl Trace {
         self.batches(props)
     }
 
+    /// Reads events from where another scan stood, which must have been one of this trace. None if what
+    /// came since does not all belong behind that, if parts are not what they were, or if `props` does not
+    /// want all rows.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn scan_from(&self, props: &ScanProps, position: &ScanPosition) -> Result<Option<Scan>> {
+        if !props.wants_all_rows() {
+            return Ok(None);
+        }
+        let wanted = TailWanted { only: Some(Table::Event), ..TailWanted::default() };
+        let Look { manifest, registry, tail } = self.look(Needs::Everything, &wanted)?;
+        let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), Some(position));
+        let Some(mut scan) = scan else { return Ok(None) };
+        Ok(scan.tail_fits()?.then_some(scan))
+    }
+
     /// Reads the rows of another table, which the type of row says: [`SampleRow`], [`OutputRow`],
     /// [`StackSampleRow`], [`LogRow`] or [`ScopeRow`].
     ///
@@ -124,17 +141,23 @@ impl Trace {
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn subjects(&self) -> Result<BTreeMap<u64, SubjectRow>> {
-        Ok(self.look(Needs::Names, None, Some(Table::Subject))?.registry.tables.subjects)
+        let wanted = TailWanted { only: Some(Table::Subject), ..TailWanted::default() };
+        Ok(self.look(Needs::Names, &wanted)?.registry.tables.subjects)
     }
 
     pub(crate) fn batches<B: Batch>(&self, props: &ScanProps) -> Result<Scan<B>> {
-        let Look { manifest, registry, tail } = self.look(B::NEEDS, props.from_ns, Some(B::TABLE))?;
-        Ok(Scan::new(&self.path, &manifest, registry, tail, props.clone()))
+        let wanted = TailWanted {
+            from_ns: props.from_ns,
+            only: Some(B::TABLE),
+            event_chunks: props.event_chunks.clone(),
+        };
+        let Look { manifest, registry, tail } = self.look(B::NEEDS, &wanted)?;
+        let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), None);
+        Ok(scan.expect("the beginning always fits"))
     }
 
-    /// Looks at everything at one moment. Of the tail it may leave out what came before `from_ns` and
-    /// leaves out other tables than `only`.
-    fn look(&self, needs: Needs, from_ns: Option<i64>, only: Option<Table>) -> Result<Look> {
+    /// Looks at everything at one moment. Of the tail it may leave out what is not wanted.
+    fn look(&self, needs: Needs, wanted: &TailWanted) -> Result<Look> {
         if !self.live {
             let registry = Registry::load(&self.path, &self.manifest, needs)?;
             return Ok(Look { manifest: self.manifest.clone(), registry, tail: None });
@@ -161,7 +184,7 @@ impl Trace {
                 }
                 other => other?,
             };
-            let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, from_ns, only));
+            let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, wanted));
             return Ok(Look { manifest, registry, tail });
         }
     }

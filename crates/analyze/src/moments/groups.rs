@@ -29,7 +29,7 @@ pub struct HolderGroup {
     pub scope: Vec<String>,
     /// Where the memory is: process, device, resource, outermost first.
     pub place: Vec<String>,
-    /// Allocations over the whole time.
+    /// Allocations over the whole time; between the first and the last of instants that were asked for.
     pub allocations: u64,
     /// Bytes of those.
     pub allocated_bytes: u64,
@@ -83,7 +83,8 @@ struct Likeness {
 /// Counts allocations by group.
 #[derive(Clone, Debug)]
 pub(super) struct Allocated {
-    tally: u8,
+    /// The sum that is looked at; none if nothing is counted.
+    tally: Option<u8>,
     scopes: ScopePaths,
     ids: FxHashMap<Likeness, u32>,
     likes: Vec<Likeness>,
@@ -94,7 +95,7 @@ pub(super) struct Allocated {
 }
 
 impl Allocated {
-    pub(super) fn new(tally: u8, scopes: ScopePaths) -> Self {
+    pub(super) fn new(tally: Option<u8>, scopes: ScopePaths) -> Self {
         Self {
             tally,
             scopes,
@@ -104,6 +105,11 @@ impl Allocated {
             fresh: Vec::new(),
             is_fresh: Vec::new(),
         }
+    }
+
+    /// Counts this sum from now on; none, nothing.
+    pub(super) fn count(&mut self, tally: Option<u8>) {
+        self.tally = tally;
     }
 
     /// Groups that allocated since this was called before, with what they have allocated in all.
@@ -156,7 +162,7 @@ impl Fold for Allocated {
 
     #[inline]
     fn alloc(&mut self, block: &Block, _level: &Level) {
-        if block.tally == self.tally {
+        if Some(block.tally) == self.tally {
             let group = self.group(block);
             let (allocations, bytes) = &mut self.counts[group as usize];
             *allocations += 1;

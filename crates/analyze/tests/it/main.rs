@@ -12,6 +12,7 @@ mod moments;
 mod overlay;
 mod parts;
 mod random;
+mod resume;
 mod run;
 mod timeline;
 mod weights;

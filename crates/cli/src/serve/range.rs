@@ -1,20 +1,21 @@
 //! Lines between two instants and blocks of any instant in full detail, read anew: what was live then is
-//! known only to who has read all before.
+//! known only to who has read all before, or starts from a checkpoint.
 
 use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{
-    Moments, MomentsOptions, MomentsPass, Narrow, Pass, SeriesFold, Usage, UsageFold, UsageMode,
+    KeptLive, Moments, MomentsOptions, MomentsPass, Narrow, Pass, ScopePaths, SeriesFold, Usage, UsageFold,
+    UsageMode,
 };
 use floodmark_convert::{OpenProps, Seen, open_samples};
-use floodmark_event::EventBatch;
 use floodmark_event::units::Instant;
-use floodmark_store::{ScanProps, is_trace};
+use floodmark_event::{EventBatch, Tables};
+use floodmark_store::{Source, is_trace};
 use floodmark_view::SamplesPart;
 
+use super::checkpoints::{Checkpoints, Started};
 use crate::pass::Columns;
-use crate::scopes;
 
 /// Blocks that are listed of an instant.
 const BLOCKS: usize = 1000;
@@ -47,31 +48,83 @@ impl RangeQuery {
 /// Whether somebody still waits for the answer.
 pub(super) type StillWanted<'a> = &'a dyn Fn() -> bool;
 
+/// What to look at.
+pub(super) struct Looked<'a> {
+    pub(super) path: &'a Path,
+    pub(super) narrow: &'a Narrow,
+    pub(super) open: &'a OpenProps,
+    pub(super) checkpoints: &'a mut Checkpoints,
+}
+
+/// Events from where they are needed, or all of them.
+enum Events<'a> {
+    Placed(Box<Started<'a>>),
+    Whole(Box<dyn Source>),
+}
+
+impl<'a> Events<'a> {
+    /// Has all events at `from_ns` and later, or after `end`; none if nobody wants them any more.
+    fn from(
+        looked: Looked<'a>,
+        columns: Columns,
+        (from_ns, end): (i64, Option<Instant>),
+        wanted: StillWanted<'_>,
+    ) -> Result<Option<Self>> {
+        let scan = columns.props(looked.narrow);
+        if is_trace(looked.path) {
+            let started = looked.checkpoints.start(from_ns, end, &scan, wanted)?;
+            return Ok(started.map(|started| Self::Placed(Box::new(started))));
+        }
+        let props = OpenProps { scan, ..looked.open.clone() };
+        Ok(Some(Self::Whole(floodmark_convert::open(looked.path, &props)?)))
+    }
+
+    /// What was live before the first of them.
+    fn kept(&self) -> Option<&KeptLive> {
+        match self {
+            Self::Placed(started) => started.kept,
+            Self::Whole(_) => None,
+        }
+    }
+
+    fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
+        Ok(match self {
+            Self::Placed(started) => started.events.next(batch, started.tables)?,
+            Self::Whole(source) => source.next(batch)?,
+        })
+    }
+
+    fn tables(&self) -> &Tables {
+        match self {
+            Self::Placed(started) => started.tables,
+            Self::Whole(source) => source.tables(),
+        }
+    }
+}
+
 /// Live bytes within a window; none if nobody wants it any more.
-pub(super) fn usage(
-    path: &Path,
-    narrow: &Narrow,
-    props: &OpenProps,
-    window: Window,
-    wanted: StillWanted<'_>,
-) -> Result<Option<Usage>> {
+pub(super) fn usage(looked: Looked<'_>, window: Window, wanted: StillWanted<'_>) -> Result<Option<Usage>> {
     let narrow = Narrow {
         from_ns: Some(Instant::At(window.from_ns)),
         to_ns: Some(Instant::At(window.to_ns)),
-        ..narrow.clone()
+        ..looked.narrow.clone()
     };
-    let to_ns = is_trace(path).then_some(window.to_ns);
-    let scan = ScanProps { to_ns, ..Columns::Figures.props(&narrow) };
-    let mut source = floodmark_convert::open(path, &OpenProps { scan, ..props.clone() })?;
-    let mut pass = Pass::new(&narrow, UsageFold::new(UsageMode::Reduced(window.points)));
+    let Some(mut events) = Events::from(looked, Columns::Figures, (window.from_ns, None), wanted)? else {
+        return Ok(None);
+    };
+    let fold = UsageFold::new(UsageMode::Reduced(window.points));
+    let mut pass = match events.kept() {
+        None => Pass::new(&narrow, fold),
+        Some(kept) => Pass::resume(&narrow, fold, kept),
+    };
     let mut batch = EventBatch::new();
-    while !pass.is_past_window() && source.next(&mut batch)? {
+    while !pass.is_past_window() && events.next(&mut batch)? {
         if !wanted() {
             return Ok(None);
         }
         pass.update(&batch);
     }
-    Ok(Some(pass.finish(source.tables())))
+    Ok(Some(pass.finish(events.tables())))
 }
 
 /// Lines of samples within a window; none if nobody wants them any more.
@@ -106,27 +159,24 @@ pub(super) fn samples(
 
 /// What was live at instants, of one sum; none if nobody wants it any more.
 pub(super) fn moments(
-    path: &Path,
-    narrow: &Narrow,
-    props: &OpenProps,
+    looked: Looked<'_>,
     (tally, times): (u8, Vec<i64>),
+    scopes: ScopePaths,
     wanted: StillWanted<'_>,
 ) -> Result<Option<Moments>> {
-    let to_ns = times.iter().max().copied().filter(|_| is_trace(path));
-    let options = MomentsOptions {
-        blocks: Some(BLOCKS),
-        scopes: scopes::paths(path, props)?,
-        ..MomentsOptions::default()
-    };
-    let mut pass = MomentsPass::at(narrow, tally, times, options);
-    let scan = ScanProps { to_ns, ..Columns::All.props(narrow) };
-    let mut source = floodmark_convert::open(path, &OpenProps { scan, ..props.clone() })?;
+    let options = MomentsOptions { blocks: Some(BLOCKS), scopes, ..MomentsOptions::default() };
+    let narrow = looked.narrow.clone();
+    let from_ns = times.iter().min().map_or(i64::MIN, |first_ns| first_ns.saturating_add(1));
+    // Nothing that is live changes after the window.
+    let from = (from_ns, narrow.to_ns);
+    let Some(mut events) = Events::from(looked, Columns::All, from, wanted)? else { return Ok(None) };
+    let mut pass = MomentsPass::at(&narrow, tally, times, options, events.kept());
     let mut batch = EventBatch::new();
-    while !pass.is_done() && source.next(&mut batch)? {
+    while !pass.is_done() && events.next(&mut batch)? {
         if !wanted() {
             return Ok(None);
         }
         pass.update(&batch);
     }
-    Ok(Some(pass.finish(source.tables())))
+    Ok(Some(pass.finish(events.tables())))
 }

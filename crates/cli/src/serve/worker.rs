@@ -20,12 +20,13 @@ use floodmark_view::html::{Instants, Range};
 use floodmark_view::{Hosting, Page};
 use tokio::sync::{oneshot, watch};
 
+use super::checkpoints::Checkpoints;
 use super::growing::{Came, Growing};
-use super::range::{self, RangeQuery};
+use super::range::{self, Looked, RangeQuery};
 use crate::error::{causes, hint};
 use crate::printer::Printer;
 use crate::progress::Bar;
-use crate::reporting;
+use crate::{reporting, scopes};
 
 /// Questions that wait; more are turned away.
 const WAITING: usize = 32;
@@ -186,6 +187,7 @@ pub(super) struct Worker {
     narrow: Narrow,
     open: OpenProps,
     content: Content,
+    checkpoints: Checkpoints,
     questions: Receiver<Question>,
     /// Close looks that wait, the newest last.
     looks: Vec<Question>,
@@ -233,6 +235,7 @@ impl Worker {
         let policy = Page { hosting: Hosting::Server { version: 1 }, ..Page::default() }.policy();
         let asks = Asks { questions: sender, progress: Arc::clone(&progress), policy };
         let mut worker = Self {
+            checkpoints: Checkpoints::new(&input, &narrow),
             input,
             identity,
             narrow,
@@ -266,11 +269,13 @@ impl Worker {
             self.take(more);
             self.look_closely();
             self.read_on();
+            self.checkpoints.turn();
         }
     }
 
     fn pause(&self) -> Duration {
         match self.content {
+            _ if self.checkpoints.is_walking() => Duration::ZERO,
             Content::Growing(_) => Following::PAUSE,
             Content::Complete(_) => Duration::from_hours(1),
         }
@@ -338,7 +343,7 @@ impl Worker {
         let window = query.since(origin_ns);
         let mut found = Range { origin_ns, ..Range::default() };
         if tally.is_some() {
-            found.usage = range::usage(&self.input, &self.narrow, &self.open, window, wanted)?;
+            found.usage = range::usage(self.looked(), window, wanted)?;
         }
         if has_samples && wanted() {
             found.samples = range::samples(&self.input, &self.open, window, wanted)?;
@@ -351,8 +356,14 @@ impl Worker {
         let origin_ns = shown.origin_ns;
         let tally = shown.tally.ok_or(NoEvents)?;
         let times = times.iter().map(|time| origin_ns.saturating_add(*time)).collect();
-        let found = range::moments(&self.input, &self.narrow, &self.open, (tally, times), wanted)?;
+        let scopes = scopes::paths(&self.input, &self.open)?;
+        let found = range::moments(self.looked(), (tally, times), scopes, wanted)?;
         Ok(found.map(|moments| Instants { origin_ns, moments }.json().into()))
+    }
+
+    fn looked(&mut self) -> Looked<'_> {
+        let Self { input, narrow, open, checkpoints, .. } = self;
+        Looked { path: input, narrow, open, checkpoints }
     }
 
     fn html(&mut self) -> Result<Bytes> {

@@ -3,7 +3,7 @@
 //! Every source numbers its strings, frames and stacks itself. Whoever brings sources together, or reads
 //! a table of a trace that keeps its own registry, translates.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use floodmark_event::tables::{Frame, Thread};
 use floodmark_event::{Column, EventBatch, ProcessId, StackId, StringId, Tables};
@@ -13,8 +13,27 @@ use super::Seen;
 /// Stacks and texts of one source that have an id in the tables they were brought to.
 #[derive(Clone, Debug, Default)]
 pub struct Adopted {
-    stacks: HashMap<StackId, StackId>,
-    texts: HashMap<StringId, StringId>,
+    stacks: NewIds,
+    texts: NewIds,
+}
+
+/// New ids by old ones, which are dense: this is asked for every event.
+#[derive(Clone, Debug, Default)]
+struct NewIds(Vec<Option<u32>>);
+
+impl NewIds {
+    #[inline]
+    fn of(&self, id: u32) -> Option<u32> {
+        self.0.get(id as usize).copied().flatten()
+    }
+
+    fn set(&mut self, id: u32, new: u32) {
+        let at = id as usize;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, None);
+        }
+        self.0[at] = Some(new);
+    }
 }
 
 impl Adopted {
@@ -75,7 +94,15 @@ impl Adopted {
     }
 
     fn text(&mut self, id: StringId, from: &Tables, to: &mut Tables) -> StringId {
-        *self.texts.entry(id).or_insert_with(|| string(id, from, to))
+        if let Some(new) = self.texts.of(id.0) {
+            return StringId(new);
+        }
+        let new = string(id, from, to);
+        // An id that means nothing may be any number.
+        if (id.0 as usize) < from.counts().0 {
+            self.texts.set(id.0, new.0);
+        }
+        new
     }
 
     /// Translates a stack.
@@ -85,8 +112,8 @@ impl Adopted {
         let mut at = stack;
         let mut id = StackId(0);
         while let Some((parent, frame)) = from.stack(at) {
-            if let Some(known) = self.stacks.get(&at) {
-                id = *known;
+            if let Some(known) = self.stacks.of(at.0) {
+                id = StackId(known);
                 break;
             }
             new.push((at, frame));
@@ -98,7 +125,7 @@ impl Adopted {
             let [function, file, module] = [function, file, module].map(|id| string(id, from, to));
             let frame = to.intern_frame(Frame { function, file, line, module, address });
             id = to.intern_stack(id, frame);
-            self.stacks.insert(of, id);
+            self.stacks.set(of.0, id.0);
         }
         id
     }

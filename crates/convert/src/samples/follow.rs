@@ -1,10 +1,13 @@
 //! The events and rows of a growing trace, as they come.
 //!
 //! All tables are read in the same looks at the trace, so what comes of one look is later than what came
-//! of the looks before, events and rows alike. Ids are good for a look only; they are given new ones in
+//! of the looks before, events and rows alike. Of one look events come first: a long tail has hardly
+//! anything else, whoever follows sees something at once, and other tables need not be looked for where it
+//! has nothing but events. Ids are good for a look only; they are given new ones in
 //! tables that only grow, so a fold can go on from look to look.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use floodmark_event::{EventBatch, Tables};
@@ -36,12 +39,16 @@ pub struct Following {
 }
 
 /// What one look at the trace has to offer.
-struct Look {
-    events: Option<Events>,
-    rows: TraceRows,
+enum Look {
+    Events(Box<Events>),
+    /// Rows, and what was missing among the events before.
+    Rows(Box<TraceRows>, Losses),
 }
 
 struct Events {
+    /// For the rows.
+    trace: Trace,
+    props: ScanProps,
     scan: Scan,
     adopted: Adopted,
 }
@@ -81,7 +88,7 @@ impl Following {
         self.look.as_ref().map_or_else(|| self.losses.clone(), Look::losses)
     }
 
-    /// Replaces `events` and `rows` by the next ones, each in order; one of them may be empty. Nothing
+    /// Replaces `events` and `rows` by the next ones, each in order; one of them is empty. Nothing
     /// that comes after [`Step::Waiting`] is earlier than what came before it.
     ///
     /// # Errors
@@ -93,18 +100,19 @@ impl Following {
             Some(look) => look,
             None => {
                 let Some((trace, new)) = self.looks.again()? else { return Ok(Step::Ended) };
-                Look::open(&trace, &new, self.wanted, &mut self.tables)?
+                Look::open(trace, new, self.wanted, &mut self.tables)?
             }
         };
-        look.next_events(events, &mut self.tables)?;
-        look.rows.next(rows, &mut self.tables)?;
+        let is_more = look.next(events, rows, &mut self.tables)?;
         self.events += events.len() as u64;
-        if !events.is_empty() || !rows.is_empty() {
+        if is_more {
             self.look = Some(look);
             return Ok(Step::Events);
         }
         self.losses = look.losses();
-        self.rows.add(look.rows.counts());
+        if let Look::Rows(read, _) = look {
+            self.rows.add(read.counts());
+        }
         if !self.looks.is_last() {
             return Ok(Step::Waiting);
         }
@@ -117,33 +125,42 @@ impl Following {
 }
 
 impl Look {
-    fn open(trace: &Trace, props: &ScanProps, wanted: Wanted, tables: &mut Tables) -> Result<Self> {
-        let events = match wanted {
-            Wanted::Rows => None,
-            Wanted::EventsAndRows => {
-                let scan = trace.scan(props)?;
-                Adopted::names(scan.tables(), tables);
-                Some(Events { scan, adopted: Adopted::default() })
-            }
-        };
-        Ok(Self { events, rows: TraceRows::open(trace, props, tables)? })
+    fn open(trace: Trace, props: ScanProps, wanted: Wanted, tables: &mut Tables) -> Result<Self> {
+        if wanted == Wanted::Rows {
+            return Ok(Self::Rows(Box::new(TraceRows::open(&trace, &props, tables)?), Losses::default()));
+        }
+        let scan = trace.scan(&props)?;
+        Adopted::names(scan.tables(), tables);
+        Ok(Self::Events(Box::new(Events { trace, props, scan, adopted: Adopted::default() })))
     }
 
-    /// Replaces `events` by the next ones, if there are any.
-    fn next_events(&mut self, events: &mut EventBatch, tables: &mut Tables) -> Result<()> {
-        let Some(Events { scan, adopted }) = &mut self.events else { return Ok(()) };
-        if scan.next(events)? {
-            adopted.events(events, scan.tables(), tables);
+    /// Replaces `events` or, after the last of them, `rows` by the next ones; `false` at the end.
+    fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Seen>, tables: &mut Tables) -> Result<bool> {
+        if let Self::Events(read) = self {
+            if read.scan.next(events)? {
+                read.adopted.events(events, read.scan.tables(), tables);
+                return Ok(true);
+            }
+            let event_chunks = Some(Arc::new(read.scan.event_chunks().clone()));
+            let props = ScanProps { event_chunks, ..read.props.clone() };
+            let opened = TraceRows::open(&read.trace, &props, tables)?;
+            *self = Self::Rows(Box::new(opened), read.scan.losses());
         }
-        Ok(())
+        match self {
+            Self::Rows(read, _) => read.next(rows, tables),
+            Self::Events(_) => Ok(false),
+        }
     }
 
     fn losses(&self) -> Losses {
-        let mut losses = self.rows.losses();
-        if let Some(events) = &self.events {
-            join(&mut losses, &events.scan.losses());
+        match self {
+            Self::Events(read) => read.scan.losses(),
+            Self::Rows(read, of_events) => {
+                let mut losses = read.losses();
+                join(&mut losses, of_events);
+                losses
+            }
         }
-        losses
     }
 }
 

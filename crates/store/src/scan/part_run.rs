@@ -19,6 +19,17 @@ use crate::registry::Registry;
 pub(super) struct PartRun {
     parts: VecDeque<PathBuf>,
     reader: Option<PartReader>,
+    /// What has been read.
+    read: PartRow,
+}
+
+/// A row of parts that follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PartRow {
+    /// Index of the part.
+    pub(super) part: usize,
+    /// Rows of that part that are before it.
+    pub(super) row: u64,
 }
 
 /// An open part.
@@ -74,11 +85,21 @@ fn constant(groups: &[&RowGroupMetaData], column: usize) -> Option<Constant> {
 }
 
 impl PartReader {
-    fn open<B: Batch>(path: &Path, props: &ScanProps) -> Result<Self> {
+    /// Opens a part behind its first `rows` rows, which there can be only if all rows are wanted.
+    fn open<B: Batch>(path: &Path, props: &ScanProps, rows: u64) -> Result<Self> {
+        let mut skip = rows;
         let builder: ParquetRecordBatchReaderBuilder<File> = part::open(path)?;
         let metadata = builder.metadata().clone();
-        let groups: Vec<(usize, &RowGroupMetaData)> =
+        let mut groups: Vec<(usize, &RowGroupMetaData)> =
             metadata.row_groups().iter().enumerate().filter(|(_, group)| props.wants_group(group)).collect();
+        let is_before = |(_, group): &&(usize, &RowGroupMetaData)| {
+            let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+            let is_before = skip >= rows;
+            skip -= if is_before { rows } else { 0 };
+            is_before
+        };
+        let before = groups.iter().take_while(is_before).count();
+        groups.drain(..before);
         let (indexes, groups): (Vec<usize>, Vec<&RowGroupMetaData>) = groups.into_iter().unzip();
         let mut decoded = Vec::new();
         let mut constants = Vec::new();
@@ -97,7 +118,10 @@ impl PartReader {
             [] => ProjectionMask::all(),
             _ => ProjectionMask::columns(builder.parquet_schema(), decoded),
         };
-        let rows = builder.with_projection(mask).with_row_groups(indexes).with_batch_size(B::ROWS).build();
+        let rows = builder.with_projection(mask).with_row_groups(indexes).with_batch_size(B::ROWS);
+        let rows =
+            if skip > 0 { rows.with_offset(usize::try_from(skip).unwrap_or(usize::MAX)) } else { rows };
+        let rows = rows.build();
         let rows = rows.map_err(|error| Error::Corrupt { path: path.to_owned(), what: error.to_string() })?;
         Ok(Self { path: path.to_owned(), rows, constants })
     }
@@ -112,8 +136,15 @@ pub(super) struct Tally {
 }
 
 impl PartRun {
-    pub(super) fn new(parts: VecDeque<PathBuf>) -> Self {
-        Self { parts, reader: None }
+    /// Reads `parts` from a row on; see [`PartReader::open`].
+    pub(super) fn new(mut parts: VecDeque<PathBuf>, from: PartRow) -> Self {
+        parts.drain(..from.part.min(parts.len()));
+        Self { parts, reader: None, read: from }
+    }
+
+    /// The row that comes next.
+    pub(super) fn next_row(&self) -> PartRow {
+        self.read
     }
 
     pub(super) fn next<B: Batch>(
@@ -129,12 +160,13 @@ impl PartRun {
                     batch.clear();
                     return Ok(false);
                 };
-                self.reader = Some(PartReader::open::<B>(path, props)?);
+                self.reader = Some(PartReader::open::<B>(path, props, self.read.row)?);
             }
             let reader = self.reader.as_mut().expect("opened above");
             let corrupt = |what: String| Error::Corrupt { path: reader.path.clone(), what };
             match reader.rows.next() {
                 Some(Ok(records)) => {
+                    self.read.row += records.num_rows() as u64;
                     tally.done += records.num_rows() as u64;
                     let unknown = batch.read(records, &reader.constants, registry);
                     tally.unknown += unknown
@@ -145,6 +177,7 @@ impl PartRun {
                 None => {
                     self.reader = None;
                     self.parts.pop_front();
+                    self.read = PartRow { part: self.read.part + 1, row: 0 };
                 }
             }
         }

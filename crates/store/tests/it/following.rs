@@ -130,3 +130,55 @@ fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
     assert!(error.to_string().contains("replaced by another recording"), "{error}");
     second.stop();
 }
+
+#[test]
+fn tables_are_not_looked_for_where_there_are_only_events_and_nothing_is_missed() {
+    let _turn = recording();
+    let folder = Folder::new("event-chunks");
+    let path = folder.join("a.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let record = |thread: u64| {
+        for number in 0..60_000u64 {
+            tail::alloc((thread << 32) + number + 1, number, &Place::default(), StackId(0));
+            // The first thread has samples all the time, the second at one place, the third none.
+            if (thread == 0 && number % 100 == 0) || (thread == 1 && number == 30_000) {
+                tail::sample(SubjectId(1), Metric::Rss, number, When::Now);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || record(thread))).collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("records"));
+    });
+    let trace = Trace::open(&path).expect("opens");
+    assert!(trace.is_live());
+    let mut scan = trace.scan(&ScanProps::default()).expect("scans");
+    let (mut batch, mut events) = (EventBatch::new(), 0);
+    while scan.next(&mut batch).expect("reads") {
+        events += batch.len();
+    }
+    assert_eq!(events, 180_000);
+    let rows = |props: &ScanProps| {
+        let mut scan = trace.rows::<SampleRow>(props).expect("scans");
+        let (mut rows, mut all) = (Vec::new(), Vec::new());
+        while scan.next(&mut rows).expect("reads") {
+            all.append(&mut rows);
+        }
+        assert!(scan.losses().is_empty(), "{:?}", scan.losses());
+        all
+    };
+    let chunks = scan.event_chunks().clone();
+    assert!(!chunks.is_empty());
+    let all = rows(&ScanProps::default());
+    assert_eq!(all.len(), 601);
+    let event_chunks = Some(std::sync::Arc::new(chunks));
+    assert_eq!(rows(&ScanProps { event_chunks: event_chunks.clone(), ..ScanProps::default() }), all);
+    // Of events themselves nothing is left out.
+    let mut scan = trace.scan(&ScanProps { event_chunks, ..ScanProps::default() }).expect("scans");
+    let mut again = 0;
+    while scan.next(&mut batch).expect("reads") {
+        again += batch.len();
+    }
+    assert_eq!(again, events);
+    recorder.stop();
+}

@@ -4,6 +4,7 @@ mod following;
 mod observing;
 mod reading;
 mod repairing;
+mod resuming;
 mod seeds;
 mod sizes;
 mod traces;
