@@ -70,13 +70,14 @@ impl<'a> Events<'a> {
         (from_ns, end): (i64, Option<Instant>),
         wanted: StillWanted<'_>,
     ) -> Result<Option<Self>> {
-        let scan = columns.props(looked.narrow);
-        if is_trace(looked.path) {
-            let started = looked.checkpoints.start(from_ns, end, &scan, wanted)?;
+        let Looked { path, narrow, open, checkpoints } = looked;
+        let scan = columns.props(narrow);
+        if is_trace(path) {
+            let started = checkpoints.start(from_ns, end, &scan, wanted)?;
             return Ok(started.map(|started| Self::Placed(Box::new(started))));
         }
-        let props = OpenProps { scan, ..looked.open.clone() };
-        Ok(Some(Self::Whole(floodmark_convert::open(looked.path, &props)?)))
+        let props = OpenProps { scan, ..open.clone() };
+        Ok(Some(Self::Whole(floodmark_convert::open(path, &props)?)))
     }
 
     /// What was live before the first of them.

@@ -246,3 +246,29 @@ fn a_finished_trace_is_read_in_one_look_with_its_losses() {
     assert_eq!(following.losses(), losses);
     std::fs::remove_dir_all(folder).expect("it was there");
 }
+
+#[test]
+fn of_one_look_events_come_first_so_that_there_is_something_to_show_at_once() {
+    let _turn = recording();
+    let path = scratch("events-first").join("a.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    for number in 1..=30_000u64 {
+        tail::alloc(number << 8, 256, &Place::default(), StackId(0));
+        if number % 10_000 == 1 {
+            tail::sample(SubjectId(1), Metric::Rss, number, When::Now);
+        }
+    }
+    recorder.stop();
+    let mut following = Following::open(&path, &ScanProps::default()).expect("follows");
+    let (mut events, mut rows) = (EventBatch::new(), Vec::new());
+    assert_eq!(following.next(&mut events, &mut rows).expect("reads"), Step::Events);
+    assert!(!events.is_empty() && events.len() < 30_000 && rows.is_empty(), "a batch of events alone");
+    let (mut all_events, mut all_rows) = (events.len(), 0);
+    while following.next(&mut events, &mut rows).expect("reads") == Step::Events {
+        assert!(events.is_empty() || all_rows == 0, "an event after a row");
+        all_events += events.len();
+        all_rows += rows.len();
+    }
+    assert_eq!((all_events, all_rows), (30_000, 3));
+    assert!(following.losses().is_empty(), "{:?}", following.losses());
+}

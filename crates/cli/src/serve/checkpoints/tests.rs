@@ -34,9 +34,16 @@ impl Drop for Folder {
 /// As many checkpoints as there can be: batches of merged runs are short.
 const DENSE: Limits = Limits { every: 1, bytes: 1 << 20, count: 64 };
 
-fn looked<'a>(checkpoints: &'a mut Checkpoints, narrow: &'a Narrow, open: &'a OpenProps) -> Looked<'a> {
-    let path = Box::leak(checkpoints.path.clone().into_boxed_path());
-    Looked { path, narrow, open, checkpoints }
+fn usage(checkpoints: &mut Checkpoints, window: Window, wanted: StillWanted<'_>) -> Option<Usage> {
+    let (path, narrow) = (checkpoints.path.clone(), checkpoints.narrow.clone());
+    let looked = Looked { path: &path, narrow: &narrow, open: &OpenProps::default(), checkpoints };
+    range::usage(looked, window, wanted).unwrap()
+}
+
+fn moments(checkpoints: &mut Checkpoints, times: &[i64]) -> Option<Moments> {
+    let (path, narrow) = (checkpoints.path.clone(), checkpoints.narrow.clone());
+    let looked = Looked { path: &path, narrow: &narrow, open: &OpenProps::default(), checkpoints };
+    range::moments(looked, (tally(&narrow), times.to_vec()), ScopePaths::default(), &|| true).unwrap()
 }
 
 /// Reads all events from the beginning, plainly.
@@ -70,18 +77,14 @@ fn plain_moments(path: &Path, narrow: &Narrow, times: &[i64]) -> Moments {
 }
 
 /// Compares looks at ranges and instants with plain reading.
-fn compare(checkpoints: &mut Checkpoints, narrow: &Narrow, looks: &[(i64, i64)]) {
-    let (path, open) = (checkpoints.path.clone(), OpenProps::default());
+fn compare(checkpoints: &mut Checkpoints, looks: &[(i64, i64)]) {
+    let (path, narrow) = (checkpoints.path.clone(), checkpoints.narrow.clone());
     for (from_ns, length) in looks {
         let window = Window { from_ns: *from_ns, to_ns: from_ns + length, points: 64 };
-        let found = range::usage(looked(checkpoints, narrow, &open), window, &|| true).unwrap();
-        assert_eq!(found, Some(plain_usage(&path, narrow, window)), "{window:?}");
-        let times = vec![*from_ns, from_ns + length];
-        let asked = (tally(narrow), times.clone());
-        let found =
-            range::moments(looked(checkpoints, narrow, &open), asked, ScopePaths::default(), &|| true);
-        let found = found.unwrap();
-        assert_eq!(found, Some(plain_moments(&path, narrow, &times)), "{times:?}");
+        let found = usage(checkpoints, window, &|| true);
+        assert_eq!(found, Some(plain_usage(&path, &narrow, window)), "{window:?}");
+        let times = [*from_ns, from_ns + length];
+        assert_eq!(moments(checkpoints, &times), Some(plain_moments(&path, &narrow, &times)), "{times:?}");
     }
 }
 
@@ -105,7 +108,9 @@ fn write(path: &Path, sequences: &[Vec<Event>]) {
             writer.next_sequence().unwrap();
         }
         let mut batch = EventBatch::new();
-        events.iter().for_each(|event| batch.push(event));
+        for event in events {
+            batch.push(event);
+        }
         writer.write(&batch, &tables()).unwrap();
     }
     writer.finish(&tables(), &Losses::default()).unwrap();
@@ -188,12 +193,12 @@ proptest! {
         write(&path, &sequences);
         let mut checkpoints = Checkpoints::limited(&path, &narrow, Limits { count, ..DENSE });
         // Once while the walk is at its beginning, once when it is over.
-        compare(&mut checkpoints, &narrow, &looks[..2]);
+        compare(&mut checkpoints, &looks[..2]);
         while checkpoints.is_walking() {
             checkpoints.turn();
         }
         prop_assert!(checkpoints.kept.len() <= count);
-        compare(&mut checkpoints, &narrow, &looks);
+        compare(&mut checkpoints, &looks);
     }
 }
 
@@ -222,7 +227,7 @@ fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
         assert_eq!(times.len() as u64, (round + 1) * 12_000);
         let at = |share: usize| times[(times.len() - 1) * share / 100];
         let looks = [10, 45, 70, 99].map(|share| (at(share), at(100) - at(95)));
-        compare(&mut checkpoints, &narrow, &looks);
+        compare(&mut checkpoints, &looks);
         if round != 1 {
             sealer.seal().unwrap();
         }
@@ -232,7 +237,7 @@ fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
     sealer.finish().unwrap();
     let mut last = 0;
     each_batch(&path, |batch| last = batch.time_ns.at(batch.len() - 1));
-    compare(&mut checkpoints, &narrow, &[(last - 1000, 1000)]);
+    compare(&mut checkpoints, &[(last - 1000, 1000)]);
 }
 
 #[test]
@@ -247,12 +252,11 @@ fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
         ..Event::default()
     };
     write(&path, &[(1..=40_000).map(event).collect()]);
-    let (narrow, open) = (Narrow::default(), OpenProps::default());
-    let mut checkpoints = Checkpoints::limited(&path, &narrow, DENSE);
+    let mut checkpoints = Checkpoints::limited(&path, &Narrow::default(), DENSE);
     let window = Window { from_ns: 39_000, to_ns: 39_500, points: 64 };
-    let found = range::usage(looked(&mut checkpoints, &narrow, &open), window, &|| false).unwrap();
+    let found = usage(&mut checkpoints, window, &|| false);
     assert_eq!((found, checkpoints.walked), (None, 8192), "a batch and no more");
-    let found = range::usage(looked(&mut checkpoints, &narrow, &open), window, &|| true).unwrap();
+    let found = usage(&mut checkpoints, window, &|| true);
     assert_eq!(found.map(|usage| usage.live_bytes), Some(39_500));
 }
 
@@ -278,5 +282,5 @@ fn checkpoints_take_no_more_memory_than_they_may() {
     assert!(taken <= bytes && !checkpoints.kept.is_empty(), "{taken}");
     let largest = checkpoints.kept.iter().map(|kept| kept.live.size_bytes()).max();
     assert!(largest.is_some_and(|largest| largest <= bytes / 2), "{largest:?}");
-    compare(&mut checkpoints, &narrow, &[(150_000, 10)]);
+    compare(&mut checkpoints, &[(150_000, 10)]);
 }
