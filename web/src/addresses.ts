@@ -123,7 +123,7 @@ class MapView {
   private say(): void {
     const part = (this.taken[this.column * this.map.cells + this.row] ?? 0) / 255;
     const when = seconds((this.times[this.column] ?? 0) / NS, this.data.span / NS);
-    this.says.textContent = `${when}, ${bytes(this.map.cell)} at ${this.address(this.row)}: ${share(part)} taken`;
+    this.says.textContent = `${when}: ${share(part)} of ${bytes(this.map.cell)} from ${this.address(this.row)} on is taken`;
   }
 
   private draw(): void {
@@ -138,28 +138,43 @@ class MapView {
     context.scale(ratio, ratio);
     context.fillStyle = style("--card");
     context.fillRect(this.left, 0, width - this.left, HEIGHT);
-    const { cells } = this.map;
-    const tall = HEIGHT / cells;
+    const tall = HEIGHT / this.map.cells;
     context.fillStyle = style("--series-0");
-    this.times.forEach((time, column) => {
-      // Whole pixels, so that nothing shines through between neighbors.
-      const from = Math.floor(this.x(time));
-      const to = Math.ceil(this.x(this.times[column + 1] ?? this.data.span));
-      if (to <= this.left || from >= width) return;
-      for (let cell = 0; cell < cells; cell++) {
-        const part = (this.taken[column * cells + cell] ?? 0) / 255;
-        if (part === 0) continue;
-        context.globalAlpha = 0.15 + 0.85 * part;
-        const top = Math.floor(HEIGHT - (cell + 1) * tall);
-        context.fillRect(from, top, Math.max(1, to - from), Math.floor(HEIGHT - cell * tall) - top);
-      }
-    });
+    this.drawTaken(context, Math.max(0, width - this.left), tall);
     context.globalAlpha = 1;
     this.drawBands(context, width, tall);
     context.fillStyle = style("--link");
     const { from, to } = this.view;
     for (const { time } of this.cursor.picked) {
       if (time >= from && time <= to) context.fillRect(this.x(time) - 0.5, 0, 1, HEIGHT);
+    }
+  }
+
+  /** Every pixel shows the most that was taken while it lasts, so that nothing short is lost. */
+  private drawTaken(context: CanvasRenderingContext2D, width: number, tall: number): void {
+    const { cells } = this.map;
+    const most = new Uint8Array(cells * width);
+    this.times.forEach((time, column) => {
+      const from = Math.min(width - 1, Math.floor(this.x(time) - this.left));
+      const to = Math.min(width, Math.max(from + 1, Math.ceil(this.x(this.times[column + 1] ?? this.data.span) - this.left)));
+      if (time > this.view.to || (this.times[column + 1] ?? Infinity) < this.view.from) return;
+      for (let cell = 0; cell < cells; cell++) {
+        const part = this.taken[column * cells + cell] ?? 0;
+        for (let x = from; x < to && part > 0; x++) most[cell * width + x] = Math.max(most[cell * width + x] ?? 0, part);
+      }
+    });
+    for (let cell = 0; cell < cells; cell++) {
+      const row = most.subarray(cell * width, (cell + 1) * width);
+      // Whole pixels, so that nothing shines through between neighbors.
+      const top = Math.floor(HEIGHT - (cell + 1) * tall);
+      const bottom = Math.floor(HEIGHT - cell * tall);
+      for (let from = 0, x = 1; x <= width; x++) {
+        if (x < width && row[x] === row[from]) continue;
+        const part = (row[from] ?? 0) / 255;
+        context.globalAlpha = 0.15 + 0.85 * part;
+        if (part > 0) context.fillRect(this.left + from, top, x - from, bottom - top);
+        from = x;
+      }
     }
   }
 

@@ -23,6 +23,8 @@ export interface ChartProps {
   chart: Chart;
   id: string;
   cursor: Cursor;
+  /** Where all timelines of the page begin, in nanoseconds. */
+  begin: number;
   /** Dots to draw, and what to do when one is chosen. */
   dots: Dot[];
   choose: (dot: Dot) => void;
@@ -67,7 +69,9 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     : "";
   const help = `Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
   const tools = make("div", { class: "tools" });
-  const note = make("p", { class: "note" }, `${chart.note} ${help}`);
+  // Once is enough for those who read all of the page.
+  const told = (how: string) => (chart === data.charts[0] ? `${how} ${help}` : how);
+  const note = make("p", { class: "note" }, told(chart.note));
   const whole = section(id, chart.title, "", box, tools, note);
   if (times.length === 0) {
     box.append(make("p", {}, "There is nothing to draw."));
@@ -75,7 +79,8 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     return { element: whole, update, replace: (other) => standIn(whole, other), end: () => null };
   }
   const last = Math.max(data.span / NS, times[times.length - 1] as number);
-  const all: Scope = { min: Math.min(0, times[0] as number), max: last > 0 ? last : 1e-6 };
+  const first = Math.min(props.begin / NS, times[0] as number);
+  const all: Scope = { min: first, max: last > first ? last : first + 1e-6 };
   const top = highest(props, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
@@ -83,9 +88,8 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     [times, ...aligned.values] as uPlot.AlignedData,
     box,
   );
-  // At first and after a double click a timeline is as long as its points.
-  const isFitted = ({ min, max }: Scope) => min === times[0] && max === times[times.length - 1];
-  const isAll = (part: Scope) => isFitted(part) || (part.min <= all.min && part.max >= all.max);
+  plot.setScale("x", all);
+  const isAll = (part: Scope) => part.min <= all.min && part.max >= all.max;
   const zoom = (min: number, max: number) => {
     const low = Math.max(all.min, min);
     const high = Math.min(all.max, max);
@@ -109,7 +113,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     now.values.forEach((list, at) => refill(aligned.values[at] ?? [], list));
     plot.setData([times, ...aligned.values] as uPlot.AlignedData, false);
     plot.setScale("x", { min, max });
-    note.textContent = `${how} ${help}`;
+    note.textContent = told(how);
   });
   const inSight = () => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
@@ -277,6 +281,7 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       points: { show: false },
       // All timelines of a page move together.
       sync: { key: "floodmark", scales: ["x", null] },
+      bind: { dblclick: () => () => (props.cursor.zoom(null), null) },
       // A value holds until the next, so the one before the cursor counts, not the nearest.
       dataIdx: (_, __, ___, time) => Math.max(0, lastUpTo(times, time)),
     },
@@ -289,7 +294,7 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       y: { range: () => [0, top(...sight) * 1.14] },
     },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: 80 },
+      { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: (plot) => (plot.width < 500 ? 56 : 80) },
       { ...axis, values: (_, ticks) => ticks.map(shortBytes), size: 76, splits: (_, __, low, high) => byteTicks(low, high) },
     ],
     series: [
@@ -396,35 +401,34 @@ function overlay(props: ChartProps): uPlot.Plugin {
     ctx.lineWidth = ratio;
     ctx.setLineDash([4 * ratio, 3 * ratio]);
     ctx.strokeStyle = ctx.fillStyle = style("--mark");
-    let free = -Infinity;
-    for (const mark of data.marks) {
-      const x = plot.valToPos(mark.time / NS, "x", true);
-      if (x < left || x > left + width) continue;
+    const line = (x: number) => {
       ctx.beginPath();
       ctx.moveTo(x, top);
       ctx.lineTo(x, top + height);
       ctx.stroke();
-      if (x > free) {
-        const text = mark.name.length > 24 ? `${mark.name.slice(0, 23)}…` : mark.name;
-        const wide = ctx.measureText(text).width + 6 * ratio;
-        const isLast = x + wide > left + width;
-        // At the right end a name stands before its line, if there is room.
-        if (!isLast) ctx.fillText(text, x + 3 * ratio, top + 12 * ratio);
-        else if (x - wide > free) ctx.fillText(text, x - wide + 3 * ratio, top + 12 * ratio);
-        free = x + Math.max(MARK_GAP * ratio, wide);
-      }
+    };
+    const isSeen = (x: number) => x >= left && x <= left + width;
+    const marks = data.marks.map(({ time, name }) => ({ name, x: plot.valToPos(time / NS, "x", true) })).filter(({ x }) => isSeen(x));
+    for (const { x } of marks) line(x);
+    let free = -Infinity;
+    for (const { name, x } of marks) {
+      if (x <= free) continue;
+      const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
+      const wide = ctx.measureText(text).width + 6 * ratio;
+      const isLast = x + wide > left + width;
+      // At the right end a name stands before its line, if there is room.
+      if (!isLast) write(ctx, text, x + 3 * ratio, top + 12 * ratio);
+      else if (x - wide > free) write(ctx, text, x - wide + 3 * ratio, top + 12 * ratio);
+      free = x + Math.max(MARK_GAP * ratio, wide);
     }
     ctx.setLineDash([]);
     ctx.strokeStyle = ctx.fillStyle = style("--link");
     for (const { time, letter } of cursor.picked) {
       const x = plot.valToPos(time / NS, "x", true);
-      if (x < left || x > left + width) continue;
-      ctx.beginPath();
-      ctx.moveTo(x, top);
-      ctx.lineTo(x, top + height);
-      ctx.stroke();
+      if (!isSeen(x)) continue;
+      line(x);
       const room = ctx.measureText(letter).width + 6 * ratio;
-      ctx.fillText(letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
+      write(ctx, letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
     }
     if (chart.peak) {
       const x = plot.valToPos(chart.peak.time / NS, "x", true);
@@ -435,11 +439,23 @@ function overlay(props: ChartProps): uPlot.Plugin {
       ctx.fill();
       const text = `peak ${bytes(chart.peak.bytes)}`;
       const room = ctx.measureText(text).width + 8 * ratio;
-      ctx.fillText(text, x + room > left + width ? x - room : x + 8 * ratio, y - 6 * ratio);
+      write(ctx, text, x + room > left + width ? x - room : x + 8 * ratio, y - 6 * ratio);
     }
     ctx.restore();
   };
   return { hooks: { draw } };
+}
+
+/** Text that lines do not cross out. */
+function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number): void {
+  ctx.save();
+  ctx.setLineDash([]);
+  ctx.lineJoin = "round";
+  ctx.lineWidth = 3 * uPlot.pxRatio;
+  ctx.strokeStyle = style("--page");
+  ctx.strokeText(text, x, y);
+  ctx.restore();
+  ctx.fillText(text, x, y);
 }
 
 /** Stacks that were taken: buttons over the line, so that a keyboard reaches them too. */

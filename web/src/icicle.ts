@@ -307,7 +307,12 @@ function changed(node: Node, lightness: string): string {
 /** As much of a frame as fits; canvas text this small is about seven pixels a letter. */
 function label(text: string, width: number): string {
   const most = Math.floor(width / 7.2) - 1;
-  return text.length <= most ? text : `${text.slice(0, Math.max(0, most - 1))}…`;
+  if (text.length <= most) return text;
+  if (isFolded(text)) return "…";
+  // The end of a path says more than its folders, and the name of a function more than all of it.
+  const shorter = [text.replace(/([([])[^()[\]]*\/([^()[\]/]+[)\]])$/, "$1…/$2"), text.replace(/ [([][^()[\]]*[)\]]$/, "")];
+  const fits = shorter.find(({ length }) => length <= most);
+  return fits ?? `${text.slice(0, Math.max(0, most - 1))}…`;
 }
 
 /** The same color for the same function, whatever its line. */

@@ -106,13 +106,14 @@ class Page {
 
   private async timelines(host: Host, data: Document): Promise<HTMLElement[]> {
     const sections: HTMLElement[] = [];
+    const begin = await earliest(host, data);
     for (const [at, chart] of data.charts.entries()) {
       const id = `chart-${at}`;
       const dots = chart.dots ? data.dots : [];
       let view = this.charts.get(id);
       if (!view || !(await view.update({ host, data, chart, dots }))) {
         const choose = (dot: Dot) => this.choose(data, dot);
-        const next = await chartSection({ host, data, chart, id, cursor: this.cursor, dots, choose });
+        const next = await chartSection({ host, data, chart, id, begin, cursor: this.cursor, dots, choose });
         if (view) next.replace(view);
         view = next;
       }
@@ -195,6 +196,14 @@ class Page {
     this.list.dataset.names = names;
     this.list.replaceChildren(...links.map((section) => make("a", { href: `#${section.id}` }, section.querySelector("h2")?.textContent ?? section.id)));
   }
+}
+
+/** The first instant that any timeline knows something of. */
+async function earliest(host: Host, { charts, marks }: Document): Promise<number> {
+  const columns = charts.flatMap(({ series }) => series.map(({ times }) => times)).filter(({ length }) => length > 0);
+  const firsts = await Promise.all(columns.map(async (times) => (await host.numbers(times))[0] ?? 0));
+  const all = [...firsts, ...marks.map(({ time }) => time)];
+  return all.reduce((first, time) => Math.min(first, time), all[0] ?? 0);
 }
 
 function facts(data: Document): HTMLElement[] {

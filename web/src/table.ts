@@ -149,7 +149,8 @@ export class TableView {
         const button = make("button", { type: "button", class: "open", "aria-expanded": "false" }, clamped(text));
         button.addEventListener("click", () => this.toggle(row, button, details));
         place.append(button);
-      } else place.append(kind === "code" ? clamped(text) : text);
+      } else if (kind === "code") place.append(clamped(text));
+      else place.append(kind === "text" && text.length > 24 ? make("span", { class: "long" }, text) : text);
       if (kind === "share" && typeof value === "number") {
         const bar = make("span", { class: "bar", "aria-hidden": "true" });
         bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;

@@ -85,7 +85,7 @@ test("the map of addresses picks the instant that is clicked", async ({ page, de
   const map = page.locator("#addresses-0 canvas");
   await map.scrollIntoViewIfNeeded();
   await map.click({ position: { x: 500, y: 100 } });
-  await expect(page.locator("#addresses-0 .says")).toHaveText(/^\+.* at 0x[0-9a-f]+: .* taken$/);
+  await expect(page.locator("#addresses-0 .says")).toHaveText(/^\+.* s: .* of .* from 0x[0-9a-f]+ on is taken$/);
   await agrees(page, desk, input);
   await map.focus();
   await page.keyboard.press("ArrowLeft");

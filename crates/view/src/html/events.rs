@@ -117,7 +117,7 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
         builder.find(
             Weight::Note,
             format!(
-                "{} memory is not included in the figures: peak {}, {} live at the end.",
+                "The figures do not include {} memory: peak {}, {} live at the end.",
                 other.kind.name(),
                 format_bytes(other.peak_bytes),
                 format_bytes(other.live_bytes)
