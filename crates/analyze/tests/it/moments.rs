@@ -75,6 +75,35 @@ fn agree(moments: &Moments, events: &[Event], narrow: &Narrow) {
     }
 }
 
+/// Asserts that groups tell what was allocated between any instant and the next.
+fn tells_arrivals(moments: &Moments, events: &[Event]) -> Result<(), TestCaseError> {
+    let came = |at: usize| {
+        let groups = moments.groups.iter().map(|group| group.came_by(at));
+        groups.fold((0, 0), |sum, came| (sum.0 + came.blocks, sum.1 + came.bytes))
+    };
+    let allocated = |at: usize| {
+        let counts = |event: &&Event| event.action == Action::Alloc && moments.kinds == [event.kind];
+        let there = events.iter().filter(counts).filter(|event| event.time_ns <= moments.moments[at].time_ns);
+        there.fold((0, 0), |sum, event| (sum.0 + 1, sum.1 + event.bytes))
+    };
+    // The peak may lie within an instant.
+    let all: Vec<usize> = (0..moments.moments.len()).filter(|at| moments.peak != Some(*at)).collect();
+    for (from, to) in all.iter().zip(all.iter().skip(1)) {
+        let (was, is) = (came(*from), came(*to));
+        let (before, after) = (allocated(*from), allocated(*to));
+        prop_assert_eq!(
+            (is.0 - was.0, is.1 - was.1),
+            (after.0 - before.0, after.1 - before.1),
+            "{} {}",
+            from,
+            to
+        );
+        let held = |at: usize| moments.moments[at].blocks;
+        prop_assert!(held(*from) + is.0 - was.0 >= held(*to), "nothing stays that did not come");
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn every_instant_is_what_a_watermark_there_says(events in events(), narrow in narrow(), rows in 1..20usize) {
@@ -136,22 +165,23 @@ proptest! {
         let events = in_order(events);
         let options = MomentsOptions { blocks: Some(1), changes, groups: limit, ..MomentsOptions::default() };
         let moments = moments(&events, &Narrow::default(), rows, options);
-        let came = |at: usize| moments.groups.iter().map(|group| group.came_by(at))
-            .fold((0, 0), |sum, came| (sum.0 + came.blocks, sum.1 + came.bytes));
-        let allocated = |at: usize| events.iter()
-            .filter(|event| event.action == Action::Alloc && moments.kinds == [event.kind])
-            .filter(|event| event.time_ns <= moments.moments[at].time_ns)
-            .fold((0, 0), |sum, event| (sum.0 + 1, sum.1 + event.bytes));
-        // The peak may lie within an instant.
-        let all: Vec<usize> = (0..moments.moments.len()).filter(|at| moments.peak != Some(*at)).collect();
         prop_assert!(moments.counts_arrivals || changes < events.len());
-        for (from, to) in all.iter().zip(all.iter().skip(1)).filter(|_| moments.counts_arrivals) {
-            let (was, is) = (came(*from), came(*to));
-            let (before, after) = (allocated(*from), allocated(*to));
-            prop_assert_eq!((is.0 - was.0, is.1 - was.1), (after.0 - before.0, after.1 - before.1), "{} {}", from, to);
-            let held = |at: usize| moments.moments[at].blocks;
-            prop_assert!(held(*from) + is.0 - was.0 >= held(*to), "nothing stays that did not come");
+        if moments.counts_arrivals {
+            tells_arrivals(&moments, &events)?;
         }
+    }
+
+    #[test]
+    fn between_two_instants_that_are_asked_for_came_what_was_allocated_there(
+        events in events(), mut times in proptest::collection::vec(990i64..2200, 2..5), tally in 0..3u8
+    ) {
+        let events = in_order(events);
+        times.sort_unstable();
+        let mut pass = MomentsPass::at(&Narrow::default(), tally, times, MomentsOptions::default(), None);
+        pass.update(&batch(&events));
+        let moments = pass.finish(&tables());
+        prop_assert!(moments.counts_arrivals);
+        tells_arrivals(&moments, &events)?;
     }
 
     #[test]
