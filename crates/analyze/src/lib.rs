@@ -63,8 +63,6 @@ pub use course::{
     CourseFold, Courses, GroupCourse, Moment, Place, PlaceCourseFold, SpaceCourseFold, SpaceCourses,
     SubjectCourse, SubjectCourseFold, Together,
 };
-/// Names by which `top` and `serve` know them.
-pub use course::{SubjectCourse as SampleSeries, SubjectCourseFold as SeriesFold};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
 };

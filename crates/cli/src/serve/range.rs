@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{
-    KeptLive, Moments, MomentsOptions, MomentsPass, Narrow, Pass, ScopePaths, SeriesFold, Usage, UsageFold,
-    UsageMode,
+    KeptLive, Moments, MomentsOptions, MomentsPass, Narrow, Pass, ScopePaths, SubjectCourseFold, Usage,
+    UsageFold, UsageMode,
 };
 use floodmark_convert::{OpenProps, Seen, open_samples};
 use floodmark_event::units::Instant;
@@ -137,7 +137,7 @@ pub(super) fn samples(
 ) -> Result<Option<SamplesPart>> {
     let mut source = open_samples(path, props)?;
     let mut subjects = source.tables().subjects.clone();
-    let mut series = SeriesFold::new(&subjects, window.points).within(window.from_ns, window.to_ns);
+    let mut series = SubjectCourseFold::new(&subjects, window.points).within(window.from_ns, window.to_ns);
     let (mut rows, mut samples) = (Vec::new(), Vec::new());
     // To the end, because it is the highest of all lines that are drawn.
     while source.next(&mut rows)? {

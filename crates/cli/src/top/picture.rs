@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    DeviceNow, GroupBy, Mark, Narrow, Pass, ProcessNow, RunFold, SampleSeries, SeriesFold, Usage, UsageFold,
-    UsageMode, Watermark, WatermarkFold, WatermarkOptions,
+    DeviceNow, GroupBy, Mark, Narrow, Pass, ProcessNow, RunFold, SubjectCourse, SubjectCourseFold, Usage,
+    UsageFold, UsageMode, Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_convert::Seen;
 use floodmark_event::units::Instant;
@@ -83,7 +83,7 @@ pub(crate) struct Phase {
 /// Gathers what comes.
 pub(crate) struct Gather {
     run: RunFold,
-    series: SeriesFold,
+    series: SubjectCourseFold,
     pass: Pass<(UsageFold, WatermarkFold, WatermarkFold)>,
     marks: Vec<Mark>,
     output: Tail,
@@ -109,7 +109,7 @@ impl Gather {
         );
         Self {
             run: RunFold::new(&BTreeMap::default(), Vec::new()),
-            series: SeriesFold::new(&BTreeMap::default(), POINTS),
+            series: SubjectCourseFold::new(&BTreeMap::default(), POINTS),
             pass: Pass::new(&Narrow::default(), folds),
             marks: Vec::new(),
             output: Tail::default(),
@@ -210,8 +210,8 @@ impl Gather {
 /// Name of the line of all processes.
 pub(crate) const TOTAL: &str = "resident memory";
 
-fn sampled(series: &[SampleSeries], tables: &Tables) -> Vec<Line> {
-    let line = |name: String, one: &SampleSeries| Line {
+fn sampled(series: &[SubjectCourse], tables: &Tables) -> Vec<Line> {
+    let line = |name: String, one: &SubjectCourse| Line {
         name,
         points: one.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect(),
         peak_bytes: one.peak_bytes,
