@@ -57,7 +57,9 @@ function stayed(instants: Instants, from: number, to: number): Amount | null {
   return { blocks: rows.length, bytes: rows.reduce((sum, row) => sum + instants.block(row).bytes, 0) };
 }
 
-const blocks = (number: number) => `${count(number)} ${number === 1 ? "block" : "blocks"}`;
+function amount({ bytes: size, blocks }: Amount): string {
+  return blocks === 0 ? "nothing" : `${count(blocks)} ${blocks === 1 ? "block" : "blocks"} of ${bytes(size)}`;
+}
 
 export class Churn {
   readonly says = make("p", { id: "churned", "aria-live": "polite", hidden: true });
@@ -93,8 +95,8 @@ export class Churn {
     };
     const [came, went] = [sum("allocated"), sum("freed")];
     const stays = stayed(instants, from, to);
-    const rest = stays ? `; ${blocks(stays.blocks)} of ${bytes(stays.bytes)} came and stayed` : "";
-    this.says.textContent = `In between ${blocks(came.blocks)} of ${bytes(came.bytes)} ${came.blocks === 1 ? "was" : "were"} allocated and ${blocks(went.blocks)} of ${bytes(went.bytes)} freed${rest}.`;
+    const rest = stays ? `; ${amount(stays)} came and stayed` : "";
+    this.says.textContent = `In between ${amount(came)} ${came.blocks > 1 ? "were" : "was"} allocated and ${amount(went)} freed${rest}.`;
     this.element.hidden = traffic.length === 0;
     this.table.replace(tableOf(traffic, instants.ways.includes("site") ? "site" : (instants.ways[0] ?? "who")));
   }

@@ -91,7 +91,7 @@ class Page {
     this.around = { above: above.filter((section) => section !== null), below: this.tablesOf(data) };
     this.arrange();
     const whole = host.lines ? "It is served by this machine and asks nothing of any other." : "This file is complete in itself and asks nothing of any network.";
-    this.foot.textContent = `Made by ${data.program}. ${whole}`;
+    this.foot.textContent = `Made by ${data.program}. ${whole} Its address follows what you look at: who opens it sees the same.`;
   }
 
   private tell(data: Document): void {

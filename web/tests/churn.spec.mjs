@@ -1,5 +1,6 @@
 // Spans: what a page says was allocated and freed in a span is what the command counts there.
 
+import { readFileSync } from "node:fs";
 import { expect, documentOf, fixture, looks, open, pick, rowsOf, serving, test as base, waves } from "./reader.mjs";
 
 const test = serving(base);
@@ -50,7 +51,7 @@ const number = (text) => Number(text.replace(/\D/g, ""));
 async function shown(page) {
   const rows = (await page.locator("#between:visible").count()) ? await rowsOf(page.locator("#between")) : [];
   const sum = (column) => rows.reduce((sum, row) => sum + number(row[column]), 0);
-  const [, came, went] = /^In between ([\d,]+) blocks? .* allocated and ([\d,]+) blocks? /.exec(await page.locator("#churned").textContent());
+  const [, came, went] = /^In between (nothing|[\d,]+ block).* (?:was|were) allocated and (nothing|[\d,]+ block).* freed/.exec(await page.locator("#churned").textContent());
   expect([number(came), number(went)]).toEqual([sum(2), sum(4)]);
   return { allocated: [sum(2), sum(1)], freed: [sum(4), sum(3)] };
 }
@@ -86,6 +87,17 @@ test("what came and stayed is what is live at B and was not at A", async ({ page
   await page.getByRole("button", { name: "Stop comparing" }).click();
   await expect(page.locator("#churned")).toBeHidden();
   await expect(page.locator("#between")).toBeHidden();
+});
+
+test("a report without counts says what it cannot tell", async ({ page, desk }) => {
+  const whole = readFileSync(desk.report(NSYS), "utf8");
+  const without = whole.replace(/"came":\{("\w+":\{[^{}]*\},?)+\}/, '"came":null');
+  expect(without).not.toBe(whole);
+  await open(page, desk.write("without.html", without));
+  await page.getByRole("button", { name: "Span in view" }).click();
+  await expect(page.locator("#churned")).toHaveText(/is not kept here.*'floodmark serve' tells\.$/);
+  await expect(page.locator("#between")).toBeHidden();
+  await expect(page.locator("#live tbody tr")).toHaveCount(4);
 });
 
 test("how a span looks", async ({ page, desk }) => {

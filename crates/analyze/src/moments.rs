@@ -46,7 +46,8 @@ use self::profile::functions;
 pub struct MomentsOptions {
     /// Blocks that are listed of an instant, the largest ones; all if none.
     pub blocks: Option<usize>,
-    /// Changes of groups and listed blocks, beyond which instants are given up.
+    /// Changes of groups and listed blocks, beyond which instants are given up; and counts of allocations
+    /// between instants, beyond which those are.
     pub changes: usize,
     /// Groups that are told apart, those that held most; the rest is one.
     pub groups: usize,
