@@ -148,7 +148,9 @@ fn tables_are_not_looked_for_where_there_are_only_events_and_nothing_is_missed()
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || record(thread))).collect();
-        threads.into_iter().for_each(|thread| thread.join().expect("records"));
+        for thread in threads {
+            thread.join().expect("records");
+        }
     });
     let trace = Trace::open(&path).expect("opens");
     assert!(trace.is_live());
