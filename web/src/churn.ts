@@ -65,19 +65,20 @@ export class Churn {
   readonly says = make("p", { id: "churned", "aria-live": "polite", hidden: true });
   readonly element: HTMLElement;
   private table: TableView;
+  private title = make("h3");
 
   constructor(data: Document) {
     this.table = new TableView(data, tableOf([], "site"));
     this.element = make(
       "div",
       { id: "between", hidden: true },
-      make("h3", {}, "Allocated and freed between A and B"),
+      this.title,
       make("p", { class: "note" }, "After the earlier instant, up to and with the later one. Blocks whose address was allocated again count as freed."),
       this.table.element,
     );
   }
 
-  /** Shows what came and went between two instants; nothing if there is one only. */
+  /** Shows what came and went between B and A, whichever is earlier; nothing if there is no A. */
   show(instants: Instants, one: number, other: number | null): void {
     this.says.hidden = other === null;
     this.element.hidden = true;
@@ -97,6 +98,7 @@ export class Churn {
     const stays = stayed(instants, from, to);
     const rest = stays ? `; ${amount(stays)} came and stayed` : "";
     this.says.textContent = `In between ${amount(came)} ${came.blocks > 1 ? "were" : "was"} allocated and ${amount(went)} freed${rest}.`;
+    this.title.textContent = `Allocated and freed from ${other <= one ? "A to B" : "B to A"}`;
     this.element.hidden = traffic.length === 0;
     this.table.replace(tableOf(traffic, instants.ways.includes("site") ? "site" : (instants.ways[0] ?? "who")));
   }
