@@ -8,6 +8,7 @@
 //! allocator holds, what was there before recording began, and what ended with its context.
 
 use floodmark_event::Kind;
+use floodmark_event::units::format_count;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
@@ -312,8 +313,10 @@ fn reason(group: &LeakGroup) -> String {
     match (group.site == NO_SITE, group.freed_blocks, group.allocated_blocks) {
         (true, ..) => "where it was allocated is not known".into(),
         (_, 0, 1) => "its site allocated nothing else".into(),
-        (_, 0, all) => format!("its site freed none of {all} {blocks}"),
-        (_, freed, all) => format!("its site freed {freed} of {all} {blocks}"),
+        (_, 0, all) => format!("its site freed none of {} {blocks}", format_count(all)),
+        (_, freed, all) => {
+            format!("its site freed {} of {} {blocks}", format_count(freed), format_count(all))
+        }
     }
 }
 
