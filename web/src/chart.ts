@@ -282,8 +282,11 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       // All timelines of a page move together.
       sync: { key: "floodmark", scales: ["x", null] },
       bind: { dblclick: () => () => (props.cursor.zoom(null), null) },
-      // A value holds until the next, so the one before the cursor counts, not the nearest.
-      dataIdx: (_, __, ___, time) => Math.max(0, lastUpTo(times, time)),
+      // A value holds until the next, so the one before the cursor counts, not the nearest; before the first there is none.
+      dataIdx: (_, __, ___, time) => {
+        const at = lastUpTo(times, time);
+        return at < 0 ? null : at;
+      },
     },
     scales: {
       x: {
@@ -321,7 +324,10 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       setCursor: [
         (plot) => {
           const time = pointsAt(plot);
-          if (time !== null) props.cursor.move(time * NS);
+          if (time === null) return;
+          // A legend is written anew for another value only; the time is another wherever one points.
+          plot.setLegend({}, false);
+          props.cursor.move(time * NS);
         },
       ],
     },

@@ -79,6 +79,17 @@ for (const [what, input] of Object.entries(inputs)) {
   });
 }
 
+test("the legend says when, where a line is flat too", async ({ page, desk }) => {
+  const line = (second, block) => `1,10:00:${second}.000000,allocate,0x${block}00,4096,0x0\n`;
+  const log = `Thread,Time,Action,Pointer,Size,Stream\n${line("00", 1)}${line("10", 2)}`;
+  await open(page, desk.report(desk.write("flat.csv", log)));
+  for (const share of [0.2, 0.5, 0.8]) {
+    const says = await pointAt(page, "#chart-0", share);
+    expect(Math.abs(Number(/\+([\d.]+) s/.exec(says)[1]) - 10 * share), says).toBeLessThan(0.1);
+    expect(says).toContain("4.00 KiB");
+  }
+});
+
 test("a block opens to its stack and closes again", async ({ page, desk }) => {
   await open(page, desk.report(TORCH));
   const block = page.locator("#live .open").first();
