@@ -59,6 +59,8 @@ function load({ host, chart }: ChartProps): Promise<Steps[]> {
 export async function chartSection(props: ChartProps): Promise<ChartView> {
   const { chart, data, id } = props;
   const lines = await load(props);
+  // What other timelines show; this one says that all is in sight as soon as it is drawn.
+  const { span } = props.cursor;
   const aligned = align(lines);
   // Whoever looks at these sees what is drawn now: they are filled anew.
   const times = aligned.times.map((time) => time / NS);
@@ -178,7 +180,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     });
   });
   const update: ChartView["update"] = async (next) => {
-    const names = ({ series }: Chart) => series.map(({ name }) => name).join("\n");
+    const names = ({ title, series }: Chart) => [title, ...series.map(({ name }) => name)].join("\n");
     if (names(next.chart) !== names(props.chart)) return false;
     Object.assign(props, next);
     const base = await load(props);
@@ -204,6 +206,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     const seen = standIn(whole, other);
     if (seen) zoom(seen.min, seen.max);
   };
+  if (span) zoom(span.from / NS, span.to / NS);
   return { element: whole, update, replace, end };
 }
 
