@@ -439,8 +439,9 @@ function overlay(props: ChartProps): uPlot.Plugin {
       const room = ctx.measureText(letter).width + 6 * ratio;
       write(ctx, letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
     }
-    if (chart.peak) {
-      const x = plot.valToPos(chart.peak.time / NS, "x", true);
+    const x = chart.peak ? plot.valToPos(chart.peak.time / NS, "x", true) : NaN;
+    // Its name would stand in sight where the peak itself does not.
+    if (chart.peak && isSeen(x)) {
       const y = plot.valToPos(chart.peak.bytes, "y", true);
       ctx.fillStyle = ctx.strokeStyle = style("--bad");
       ctx.beginPath();
