@@ -230,6 +230,21 @@ test("any instant is what the command says of it", async ({ page, desk, serve })
   await agrees(page, desk.json("watermark", input, "--at", `+${at}ns`));
 });
 
+test("an instant is given up when another one is picked", async ({ page, desk, serve }) => {
+  await openAt(page, (await serve(desk.write("picks.csv", many(60_000)))).url);
+  // The first answer never comes.
+  await page.route(/api\/moment/, () => undefined, { times: 1 });
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  const pick = (share) => over.click({ position: { x: Math.round(width * share), y: 60 } });
+  const givenUp = page.waitForEvent("requestfailed", (request) => request.url().includes("/api/moment"));
+  await pick(0.3);
+  await expect(page.locator("#instant")).toHaveText("Looking …");
+  await pick(0.6);
+  await givenUp;
+  await expect(page.locator("#instant")).toHaveText(/^At /);
+});
+
 /** Asserts that a page shows exactly the blocks that the command told of. */
 async function agrees(page, told) {
   const shown = (await rowsOf(page.locator("#live"))).map(([bytes, address]) => `${address} ${bytes}`);
