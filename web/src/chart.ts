@@ -59,6 +59,8 @@ function load({ host, chart }: ChartProps): Promise<Steps[]> {
 export async function chartSection(props: ChartProps): Promise<ChartView> {
   const { chart, data, id } = props;
   const lines = await load(props);
+  // What other timelines show; this one says that all is in sight as soon as it is drawn.
+  const { span } = props.cursor;
   const aligned = align(lines);
   // Whoever looks at these sees what is drawn now: they are filled anew.
   const times = aligned.times.map((time) => time / NS);
@@ -178,7 +180,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     });
   });
   const update: ChartView["update"] = async (next) => {
-    const names = ({ series }: Chart) => series.map(({ name }) => name).join("\n");
+    const names = ({ title, series }: Chart) => [title, ...series.map(({ name }) => name)].join("\n");
     if (names(next.chart) !== names(props.chart)) return false;
     Object.assign(props, next);
     const base = await load(props);
@@ -204,6 +206,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     const seen = standIn(whole, other);
     if (seen) zoom(seen.min, seen.max);
   };
+  if (span) zoom(span.from / NS, span.to / NS);
   return { element: whole, update, replace, end };
 }
 
@@ -282,8 +285,11 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       // All timelines of a page move together.
       sync: { key: "floodmark", scales: ["x", null] },
       bind: { dblclick: () => () => (props.cursor.zoom(null), null) },
-      // A value holds until the next, so the one before the cursor counts, not the nearest.
-      dataIdx: (_, __, ___, time) => Math.max(0, lastUpTo(times, time)),
+      // A value holds until the next, so the one before the cursor counts, not the nearest; before the first there is none.
+      dataIdx: (_, __, ___, time) => {
+        const at = lastUpTo(times, time);
+        return at < 0 ? null : at;
+      },
     },
     scales: {
       x: {
@@ -321,7 +327,10 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
       setCursor: [
         (plot) => {
           const time = pointsAt(plot);
-          if (time !== null) props.cursor.move(time * NS);
+          if (time === null) return;
+          // A legend is written anew for another value only; the time is another wherever one points.
+          plot.setLegend({}, false);
+          props.cursor.move(time * NS);
         },
       ],
     },
@@ -430,8 +439,9 @@ function overlay(props: ChartProps): uPlot.Plugin {
       const room = ctx.measureText(letter).width + 6 * ratio;
       write(ctx, letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
     }
-    if (chart.peak) {
-      const x = plot.valToPos(chart.peak.time / NS, "x", true);
+    const x = chart.peak ? plot.valToPos(chart.peak.time / NS, "x", true) : NaN;
+    // Its name would stand in sight where the peak itself does not.
+    if (chart.peak && isSeen(x)) {
       const y = plot.valToPos(chart.peak.bytes, "y", true);
       ctx.fillStyle = ctx.strokeStyle = style("--bad");
       ctx.beginPath();

@@ -27,6 +27,8 @@ interface Look {
 export class Server {
   /** What is being asked for, by its address; charts that show the same ask once. */
   private looks = new Map<string, Look>();
+  /** Gives up the instants that were asked for last. */
+  private picked: AbortController | null = null;
 
   private constructor(
     private token: string,
@@ -79,8 +81,11 @@ export class Server {
     };
   }
 
+  /** Whoever picks another instant waits for the one before no longer. */
   private async moments(times: number[]): Promise<Part> {
-    const sent = (await this.ask(`api/moment?at=${times.join()}`)) as { moments: Moments; strings: string[]; columns: string[] };
+    this.picked?.abort();
+    this.picked = new AbortController();
+    const sent = (await this.ask(`api/moment?at=${times.join()}`, this.picked.signal)) as { moments: Moments; strings: string[]; columns: string[] };
     return { moments: sent.moments, strings: sent.strings, numbers: fromColumns(sent.columns) };
   }
 

@@ -1,5 +1,6 @@
 // Reports of allocations: tables, the icicle and the timeline do what they say.
 
+import { pathToFileURL } from "node:url";
 import { documentOf, expect, fixture, open, pointAt, test, waves } from "./reader.mjs";
 
 const TORCH = fixture("torch/snapshot_torch2.11.pickle.gz");
@@ -78,6 +79,47 @@ for (const [what, input] of Object.entries(inputs)) {
     });
   });
 }
+
+test("the legend says when, where a line is flat too", async ({ page, desk }) => {
+  const line = (second, block) => `1,10:00:${second}.000000,allocate,0x${block}00,4096,0x0\n`;
+  const log = `Thread,Time,Action,Pointer,Size,Stream\n${line("00", 1)}${line("10", 2)}`;
+  await open(page, desk.report(desk.write("flat.csv", log)));
+  for (const share of [0.2, 0.5, 0.8]) {
+    const says = await pointAt(page, "#chart-0", share);
+    expect(Math.abs(Number(/\+([\d.]+) s/.exec(says)[1]) - 10 * share), says).toBeLessThan(0.1);
+    expect(says).toContain("4.00 KiB");
+  }
+});
+
+test("the name of a peak is there only where the peak is in sight", async ({ page, desk }) => {
+  const line = (at, action, block) => `1,10:00:${String(Math.floor(at / 10)).padStart(2, "0")}.${at % 10}00000,${action},0x${(block + 1).toString(16)}000,4096,0x0\n`;
+  const rise = Array.from({ length: 100 }, (_, at) => line(at, "allocate", at));
+  const fall = Array.from({ length: 100 }, (_, at) => line(100 + at, "free", at));
+  const file = desk.report(desk.write("summit.csv", `Thread,Time,Action,Pointer,Size,Stream\n${[...rise, ...fall].join("")}`));
+  await open(page, file);
+  const { time } = (await documentOf(page)).charts[0].peak;
+  /** Pixels of the timeline in the color that only the peak has. */
+  const drawn = () =>
+    page.locator("#chart-0 canvas").evaluate((canvas) => {
+      const probe = document.body.appendChild(document.createElement("i"));
+      probe.style.color = "var(--bad)";
+      const wanted = getComputedStyle(probe).color.match(/\d+/g).slice(0, 3).map(Number);
+      probe.remove();
+      // A copy, because a browser warns of canvases that are read more than once.
+      const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(canvas, 0, 0);
+      const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+      let count = 0;
+      for (let at = 0; at < data.length; at += 4) count += wanted.every((part, by) => Math.abs(part - data[at + by]) < 16) ? 1 : 0;
+      return count;
+    });
+  expect(await drawn()).toBeGreaterThan(20);
+  // It is a little to the right of what is in sight: about forty pixels.
+  const end = (time / 1e9) * 0.965;
+  await page.goto(`${pathToFileURL(file).href}#from=0&to=${end.toFixed(9)}`);
+  await expect.poll(async () => Number(/\+([\d.]+) s/.exec(await pointAt(page, "#chart-0", 1))[1])).toBeLessThan(end + 0.1);
+  expect(await drawn()).toBe(0);
+});
 
 test("a block opens to its stack and closes again", async ({ page, desk }) => {
   await open(page, desk.report(TORCH));

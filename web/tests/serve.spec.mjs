@@ -150,6 +150,31 @@ test("a timeline with more lines than before shows what was in sight", async ({ 
   for (const end of [0, 1]) expect(Math.abs(after[end] - seen[end])).toBeLessThan(0.05);
 });
 
+test("a timeline that comes later shows the part that is in sight, and says nothing of what was before it", async ({ page, desk, serve, record }) => {
+  const { trace } = await record("late", GROWS);
+  await openAt(page, (await serve(trace)).url);
+  const title = page.locator("#chart-0 h2");
+  await expect(title).toHaveText("Resident memory");
+  // Enough to zoom into.
+  await expect(page.locator("#serving")).toHaveText(/^live, [1-9]/);
+  await page.locator("#chart-0").getByRole("button", { name: "Zoom in" }).click();
+  await page.locator("#chart-0").getByRole("button", { name: "Zoom in" }).click();
+  await expect.poll(() => new URL(page.url()).hash).toMatch(/^#from=[\d.]+&to=[\d.]+$/);
+  const seen = await view(page, "#chart-0");
+  // Allocations are recorded only now.
+  const [status] = await once(desk.startOther("floodmark-writer", trace, "2", "2000"), "exit");
+  expect(status).toBe(0);
+  await expect(title).toHaveText("Live bytes");
+  const resident = page.locator("section", { has: page.getByRole("heading", { name: "Resident memory" }) });
+  for (const chart of ["#chart-0", `#${await resident.getAttribute("id")}`]) {
+    const now = await view(page, chart);
+    for (const end of [0, 1]) expect(Math.abs(now[end] - seen[end]), chart).toBeLessThan(0.05);
+  }
+  await page.locator("#chart-0 .u-over").hover({ position: { x: 200, y: 60 } });
+  await expect(page.locator("#chart-0 .u-legend .u-series", { hasText: "device" })).toHaveText(/^device-$/);
+  expect(new URL(page.url()).hash).toMatch(/^#from=[\d.]+&to=[\d.]+$/);
+});
+
 test("a served page of hostile text is inert", async ({ page, serve, record }) => {
   const says = "</script><script>alert(1)</script><img src=x onerror=alert(2)>";
   const script = `import time\nprint("step 3 ${says}\\x1b[31m\\x00\\u202e", flush=True)\ntime.sleep(20)`;
@@ -203,6 +228,21 @@ test("any instant is what the command says of it", async ({ page, desk, serve })
   const at = Number(new URL((await answer).url()).searchParams.get("at"));
   await expect(page.locator("#instant")).not.toHaveText("Looking …");
   await agrees(page, desk.json("watermark", input, "--at", `+${at}ns`));
+});
+
+test("an instant is given up when another one is picked", async ({ page, desk, serve }) => {
+  await openAt(page, (await serve(desk.write("picks.csv", many(60_000)))).url);
+  // The first answer never comes.
+  await page.route(/api\/moment/, () => undefined, { times: 1 });
+  const over = page.locator("#chart-0 .u-over");
+  const { width } = await over.boundingBox();
+  const pick = (share) => over.click({ position: { x: Math.round(width * share), y: 60 } });
+  const givenUp = page.waitForEvent("requestfailed", (request) => request.url().includes("/api/moment"));
+  await pick(0.3);
+  await expect(page.locator("#instant")).toHaveText("Looking …");
+  await pick(0.6);
+  await givenUp;
+  await expect(page.locator("#instant")).toHaveText(/^At /);
 });
 
 /** Asserts that a page shows exactly the blocks that the command told of. */

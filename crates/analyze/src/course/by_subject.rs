@@ -3,7 +3,7 @@
 //! A process that replaces its program becomes another subject and stays one line. Of what is added up (jobs,
 //! else processes, else hosts, as in [`RunFold`](crate::RunFold)) there is one line more for the sum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 
@@ -108,7 +108,8 @@ impl SubjectCourseFold {
         let end = |line: &Line| subjects.get(&line.last)?.end_ns.map(|end_ns| (end_ns, *line));
         let last = self.lines.iter().filter(|(subject, line)| **subject == line.last);
         let mut ends: Vec<(i64, Line)> = last.filter_map(|(_, line)| end(line)).collect();
-        let passed = &self.ends[..self.ended];
+        // Builds start tens of thousands of processes, and this is learned again whenever one comes or goes.
+        let passed: BTreeSet<(i64, Line)> = self.ends[..self.ended].iter().copied().collect();
         ends.retain(|end| !passed.contains(end));
         ends.sort_unstable();
         self.ends.truncate(self.ended);
