@@ -115,15 +115,15 @@ test("a link to a section leads there, alone and with a view", async ({ page, de
   const url = pathToFileURL(desk.report(NSYS)).href;
   const top = () => page.locator("#functions").evaluate((section) => section.getBoundingClientRect().top);
   await openAt(page, `${url}#functions`);
-  expect(Math.abs(await top())).toBeLessThan(40);
+  await expect.poll(async () => Math.abs(await top())).toBeLessThan(40);
   await openAt(page, url);
   await pick(page, 0.4);
   await addressOf(page, /^#at=/);
   const picked = await page.locator("#instant").textContent();
   await page.locator(".contents a", { hasText: "Functions" }).click();
-  expect(Math.abs(await top())).toBeLessThan(40);
+  await expect.poll(async () => Math.abs(await top())).toBeLessThan(40);
   await openAt(page, await addressOf(page, /^#functions&at=/));
-  expect(Math.abs(await top())).toBeLessThan(40);
+  await expect.poll(async () => Math.abs(await top())).toBeLessThan(40);
   await expect(page.locator("#instant")).toHaveText(picked);
 });
 

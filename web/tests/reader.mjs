@@ -178,6 +178,8 @@ export async function pick(page, share, modifiers = []) {
 
 /** All rows of a table that is on the page, each cell as text; bytes are exact. */
 export async function rowsOf(table) {
+  // Some are made when they are opened only.
+  await table.locator("tbody").waitFor({ state: "attached" });
   const more = table.getByRole("button", { name: "Show more" });
   while ((await more.count()) > 0) await more.click();
   return table.locator("tbody").evaluate((body) =>
