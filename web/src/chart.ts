@@ -35,10 +35,8 @@ export interface ChartView {
   element: HTMLElement;
   /** Shows what there is now; `false` if it takes another timeline. */
   update(next: Pick<ChartProps, "host" | "data" | "chart" | "dots">): Promise<boolean>;
-  /** Stands where another stood, and shows what that one showed. */
-  replace(other: ChartView): void;
-  /** Listens no more, and says what part was in sight; none if it was all. */
-  end(): Scope | null;
+  /** Listens no more. */
+  end(): void;
 }
 
 /** Seconds since the origin. */
@@ -78,7 +76,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   if (times.length === 0) {
     box.append(make("p", {}, "There is nothing to draw."));
     const update: ChartView["update"] = async ({ chart }) => chart.series.every(({ times }) => times.length === 0);
-    return { element: whole, update, replace: (other) => standIn(whole, other), end: () => null };
+    return { element: whole, update, end: () => undefined };
   }
   const last = Math.max(data.span / NS, times[times.length - 1] as number);
   const first = Math.min(props.begin / NS, times[0] as number);
@@ -193,31 +191,24 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     return true;
   };
   const end = () => {
-    const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     unmarked();
     unzoomed();
     uncolored();
     sizes.disconnect();
     plot.destroy();
     detail.end();
-    return isAll({ min, max }) ? null : { min, max };
-  };
-  const replace: ChartView["replace"] = (other) => {
-    const seen = standIn(whole, other);
-    if (seen) zoom(seen.min, seen.max);
   };
   if (span) zoom(span.from / NS, span.to / NS);
-  return { element: whole, update, replace, end };
+  return { element: whole, update, end };
 }
 
-/** Puts a timeline where another was, with what had the focus there, and says what was in sight. */
-function standIn(whole: HTMLElement, other: ChartView): Scope | null {
-  const parts = (element: HTMLElement) => [...element.querySelectorAll<HTMLElement>(".u-over, .tools button")];
-  const focused = parts(other.element).findIndex((part) => part === document.activeElement);
-  const seen = other.end();
-  other.element.replaceWith(whole);
-  parts(whole)[focused]?.focus({ preventScroll: true });
-  return seen;
+/** Puts a timeline where another was, with what had the focus there. */
+export function replaceChart(old: ChartView, next: ChartView): void {
+  const parts = ({ element }: ChartView) => [...element.querySelectorAll<HTMLElement>(".u-over, .tools button")];
+  const focused = parts(old).findIndex((part) => part === document.activeElement);
+  old.end();
+  old.element.replaceWith(next.element);
+  parts(next)[focused]?.focus({ preventScroll: true });
 }
 
 function refill<T>(list: T[], by: T[]): void {

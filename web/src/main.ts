@@ -2,7 +2,7 @@
 
 import type { Document, Dot } from "./data";
 import { type Host, embedded } from "./host";
-import { type ChartView, LIVE_BYTES, chartSection } from "./chart";
+import { type ChartView, LIVE_BYTES, chartSection, replaceChart } from "./chart";
 import { Cursor } from "./cursor";
 import { make } from "./dom";
 import { seconds } from "./format";
@@ -114,7 +114,7 @@ class Page {
       if (!view || !(await view.update({ host, data, chart, dots }))) {
         const choose = (dot: Dot) => this.choose(data, dot);
         const next = await chartSection({ host, data, chart, id, begin, cursor: this.cursor, dots, choose });
-        if (view) next.replace(view);
+        if (view) replaceChart(view, next);
         view = next;
       }
       this.charts.set(id, view);

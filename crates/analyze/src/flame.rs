@@ -259,18 +259,7 @@ mod tests {
         let stack = tables.intern_stack(StackId(0), frame);
         let mut counts = StackCounts::default();
         for (id, number, name) in [(1, 71, "python3"), (2, 72, "python3"), (3, 73, "sh")] {
-            let row = SubjectRow {
-                subject: id,
-                kind: SubjectKind::Process,
-                number,
-                start_ns: None,
-                parent: 0,
-                name: name.to_owned(),
-                detail: String::new(),
-                end_ns: None,
-                wait_status: None,
-                peak_rss_bytes: None,
-            };
+            let row = SubjectRow::new(id, SubjectKind::Process, number, name);
             tables.subjects.insert(id, row);
             let reason = StackReason::ALL[0];
             counts.add(&StackSampleRow { time_ns: 0, subject: id, thread: 1, stack, reason, pause_ns: 0 });

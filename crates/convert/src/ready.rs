@@ -35,18 +35,7 @@ impl Ready {
 
     /// Adds a subject of which little is known.
     pub(crate) fn subject(&mut self, subject: u64, kind: SubjectKind, number: u64, name: &str) {
-        let row = SubjectRow {
-            subject,
-            kind,
-            number,
-            start_ns: None,
-            parent: 0,
-            name: name.to_owned(),
-            detail: String::new(),
-            end_ns: None,
-            wait_status: None,
-            peak_rss_bytes: None,
-        };
+        let row = SubjectRow::new(subject, kind, number, name);
         self.row_tables.subjects.insert(subject, row);
     }
 

@@ -80,16 +80,10 @@ impl Out {
         let Subject { kind, number: own, start_ns, parent: SubjectId(parent), name, detail } = subject;
         let parent = if parent == 0 { 0 } else { self.numbered(u64::from(parent)) };
         let row = SubjectRow {
-            subject: number,
-            kind,
-            number: own,
             start_ns: (start_ns != 0).then_some(start_ns),
             parent,
-            name,
             detail,
-            end_ns: None,
-            wait_status: None,
-            peak_rss_bytes: None,
+            ..SubjectRow::new(number, kind, own, name)
         };
         self.tables.subjects.insert(number, row);
         number

@@ -39,6 +39,24 @@ pub struct SubjectRow {
     pub peak_rss_bytes: Option<u64>,
 }
 
+impl SubjectRow {
+    /// A subject of which no more is known.
+    pub fn new(subject: u64, kind: SubjectKind, number: u64, name: impl Into<String>) -> Self {
+        Self {
+            subject,
+            kind,
+            number,
+            start_ns: None,
+            parent: 0,
+            name: name.into(),
+            detail: String::new(),
+            end_ns: None,
+            wait_status: None,
+            peak_rss_bytes: None,
+        }
+    }
+}
+
 /// A value that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleRow {

@@ -358,16 +358,10 @@ impl Lane {
                         registry.tables.string(id).to_owned()
                     };
                     let subject = SubjectRow {
-                        subject: key(process, id.0),
-                        kind: entry.kind,
-                        number: entry.number,
                         start_ns: Some(entry.start_ns).filter(|start| *start != 0),
                         parent: key_or_none(process, entry.parent.0),
-                        name: text(entry.name),
                         detail: text(entry.detail),
-                        end_ns: None,
-                        wait_status: None,
-                        peak_rss_bytes: None,
+                        ..SubjectRow::new(key(process, id.0), entry.kind, entry.number, text(entry.name))
                     };
                     registry.tables.subjects.insert(subject.subject, subject);
                     definitions.has_subjects = true;

@@ -182,18 +182,7 @@ mod tests {
     use super::*;
 
     fn subject(subject: u64, end_ns: Option<i64>) -> (u64, SubjectRow) {
-        let row = SubjectRow {
-            subject,
-            kind: SubjectKind::Process,
-            number: subject,
-            start_ns: None,
-            parent: 0,
-            name: String::new(),
-            detail: String::new(),
-            end_ns,
-            wait_status: None,
-            peak_rss_bytes: None,
-        };
+        let row = SubjectRow { end_ns, ..SubjectRow::new(subject, SubjectKind::Process, subject, "") };
         (subject, row)
     }
 

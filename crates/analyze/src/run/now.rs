@@ -110,16 +110,9 @@ mod tests {
 
     fn subject(subject: u64, kind: SubjectKind, end_ns: Option<i64>) -> (u64, SubjectRow) {
         let row = SubjectRow {
-            subject,
-            kind,
-            number: subject % 10,
             start_ns: Some(1),
-            parent: 0,
-            name: format!("program {subject}"),
-            detail: String::new(),
             end_ns,
-            wait_status: None,
-            peak_rss_bytes: None,
+            ..SubjectRow::new(subject, kind, subject % 10, format!("program {subject}"))
         };
         (subject, row)
     }

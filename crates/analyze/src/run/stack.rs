@@ -184,16 +184,8 @@ mod tests {
 
     fn subjects() -> BTreeMap<u64, SubjectRow> {
         let process = |subject: u64, name: &str| SubjectRow {
-            subject,
-            kind: SubjectKind::Process,
-            number: subject * 10,
             start_ns: Some(subject as i64),
-            parent: 0,
-            name: name.into(),
-            detail: String::new(),
-            end_ns: None,
-            wait_status: None,
-            peak_rss_bytes: None,
+            ..SubjectRow::new(subject, SubjectKind::Process, subject * 10, name)
         };
         [(1, process(1, "large")), (2, process(2, "grows"))].into()
     }

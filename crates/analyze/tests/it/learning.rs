@@ -11,16 +11,9 @@ type Subjects = BTreeMap<u64, SubjectRow>;
 
 fn subject(subject: u64, number: u64, end_ns: Option<i64>) -> SubjectRow {
     SubjectRow {
-        subject,
-        kind: SubjectKind::Process,
-        number,
         start_ns: Some(1),
-        parent: 0,
-        name: format!("program{subject}"),
-        detail: String::new(),
         end_ns,
-        wait_status: None,
-        peak_rss_bytes: None,
+        ..SubjectRow::new(subject, SubjectKind::Process, number, format!("program{subject}"))
     }
 }
 

@@ -10,16 +10,9 @@ const MIB: u64 = 1 << 20;
 
 fn subject(subject: u64, kind: SubjectKind, number: u64, start_ns: i64) -> SubjectRow {
     SubjectRow {
-        subject,
-        kind,
-        number,
         start_ns: (start_ns != 0).then_some(start_ns),
-        parent: 0,
-        name: format!("program{subject}"),
         detail: format!("program{subject} --run"),
-        end_ns: None,
-        wait_status: None,
-        peak_rss_bytes: None,
+        ..SubjectRow::new(subject, kind, number, format!("program{subject}"))
     }
 }
 

@@ -48,16 +48,9 @@ fn press(picture: &Picture, state: &mut State, keys: &[KeyCode]) {
 
 fn subject(tables: &mut Tables, subject: u64, kind: SubjectKind, number: u64, name: &str, detail: &str) {
     let row = SubjectRow {
-        subject,
-        kind,
-        number,
         start_ns: Some(START + number as i64),
-        parent: 0,
-        name: name.into(),
         detail: detail.into(),
-        end_ns: None,
-        wait_status: None,
-        peak_rss_bytes: None,
+        ..SubjectRow::new(subject, kind, number, name)
     };
     tables.subjects.insert(subject, row);
 }

@@ -203,18 +203,7 @@ struct Loading<'a> {
 impl Loading<'_> {
     fn subject(&mut self, kind: SubjectKind, number: u64, name: String, detail: String) -> u64 {
         let subject = u64::from(self.first.0) << 32 | (self.tables.subjects.len() as u64 + 1);
-        let row = SubjectRow {
-            subject,
-            kind,
-            number,
-            start_ns: None,
-            parent: 0,
-            name,
-            detail,
-            end_ns: None,
-            wait_status: None,
-            peak_rss_bytes: None,
-        };
+        let row = SubjectRow { detail, ..SubjectRow::new(subject, kind, number, name) };
         self.tables.subjects.insert(subject, row);
         subject
     }

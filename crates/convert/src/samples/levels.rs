@@ -195,18 +195,7 @@ mod tests {
     fn tables(kinds: &[SubjectKind]) -> Tables {
         let mut tables = Tables::default();
         for (subject, kind) in (1..).zip(kinds) {
-            let row = SubjectRow {
-                subject,
-                kind: *kind,
-                number: 0,
-                start_ns: None,
-                parent: 0,
-                name: String::new(),
-                detail: String::new(),
-                end_ns: None,
-                wait_status: None,
-                peak_rss_bytes: None,
-            };
+            let row = SubjectRow::new(subject, *kind, 0, "");
             tables.subjects.insert(subject, row);
         }
         tables

@@ -32,18 +32,12 @@ impl SnapshotRows {
         for (at, place) in snapshot.places.iter().enumerate() {
             let subject = subject_of(&snapshot, at);
             let is_host = place.device == NO_DEVICE;
-            let row = SubjectRow {
+            let row = SubjectRow::new(
                 subject,
-                kind: if is_host { SubjectKind::Host } else { SubjectKind::Device },
-                number: if is_host { 0 } else { place.device as u64 },
-                start_ns: None,
-                parent: 0,
-                name: snapshot.tables.string(place.blocks).to_owned(),
-                detail: String::new(),
-                end_ns: None,
-                wait_status: None,
-                peak_rss_bytes: None,
-            };
+                if is_host { SubjectKind::Host } else { SubjectKind::Device },
+                if is_host { 0 } else { place.device as u64 },
+                snapshot.tables.string(place.blocks),
+            );
             tables.subjects.insert(subject, row);
         }
         Self { snapshot, tables, rows: None, losses: Losses::default() }

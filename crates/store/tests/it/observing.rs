@@ -210,16 +210,13 @@ fn a_subject_is_one_row_however_late_it_ends() {
     let end = SubjectEnd { wait_status: Some(9), peak_rss_bytes: Some(1 << 30) };
     tail::subject_ended(child, end, When::At(777));
     let expected = SubjectRow {
-        subject: FIRST + 2,
-        kind: SubjectKind::Process,
-        number: 11,
         start_ns: Some(5_011),
         parent: FIRST + 1,
-        name: "worker".into(),
         detail: "worker --number 11".into(),
         end_ns: Some(777 + offset_ns),
         wait_status: Some(9),
         peak_rss_bytes: Some(1 << 30),
+        ..SubjectRow::new(FIRST + 2, SubjectKind::Process, 11, "worker")
     };
     assert_eq!(read()[&(FIRST + 2)], expected, "defined in a part, ended in the tail");
     // A later subject with a name that was sealed long ago.
@@ -300,16 +297,8 @@ fn every_table_can_be_written_and_read_without_a_recording() {
     let path = folder.join("a.flood");
     let mut tables = tables();
     let subject = SubjectRow {
-        subject: 7,
-        kind: SubjectKind::Cgroup,
-        number: 0,
-        start_ns: None,
-        parent: 0,
-        name: "job".into(),
         detail: "/sys/fs/cgroup/job".into(),
-        end_ns: None,
-        wait_status: None,
-        peak_rss_bytes: None,
+        ..SubjectRow::new(7, SubjectKind::Cgroup, 0, "job")
     };
     tables.subjects.insert(7, subject.clone());
     let sample = |time_ns, value| SampleRow { time_ns, subject: 7, metric: Metric::CgroupUsage, value };

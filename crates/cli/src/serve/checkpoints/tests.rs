@@ -240,18 +240,22 @@ fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
     compare(&mut checkpoints, &[(last - 1000, 1000)]);
 }
 
-#[test]
-fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
-    let folder = Folder::new("dropped");
-    let path = folder.0.join("a.flood");
-    let event = |number: u64| Event {
+/// A byte that stays, at the instant of its number.
+fn allocation(number: u64) -> Event {
+    Event {
         time_ns: number as i64,
         action: Action::Alloc,
         address: number << 8,
         bytes: 1,
         ..Event::default()
-    };
-    write(&path, &[(1..=40_000).map(event).collect()]);
+    }
+}
+
+#[test]
+fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
+    let folder = Folder::new("dropped");
+    let path = folder.0.join("a.flood");
+    write(&path, &[(1..=40_000).map(allocation).collect()]);
     let mut checkpoints = Checkpoints::limited(&path, &Narrow::default(), DENSE);
     let window = Window { from_ns: 39_000, to_ns: 39_500, points: 64 };
     let found = usage(&mut checkpoints, window, &|| false);
@@ -264,14 +268,7 @@ fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
 fn checkpoints_take_no_more_memory_than_they_may() {
     let folder = Folder::new("memory");
     let path = folder.0.join("a.flood");
-    let event = |number: u64| Event {
-        time_ns: number as i64,
-        action: Action::Alloc,
-        address: number << 8,
-        bytes: 1,
-        ..Event::default()
-    };
-    write(&path, &[(1..=200_000).map(event).collect()]);
+    write(&path, &[(1..=200_000).map(allocation).collect()]);
     let narrow = Narrow::default();
     let bytes = 16 << 20;
     let mut checkpoints = Checkpoints::limited(&path, &narrow, Limits { bytes, ..DENSE });
