@@ -1,14 +1,14 @@
 //! `floodmark serve`
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::args::{NarrowArgs, ReadingArgs};
-use crate::error::hinted;
 use crate::exit::ExitStatus;
+use crate::pass::refuse_standard;
 use crate::printer::Printer;
 use crate::serve::{self, Browser, ServeProps};
 
@@ -46,12 +46,7 @@ Examples:
 
 impl ServeArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        if self.input == Path::new("-") {
-            return Err(hinted(
-                "a page looks at its input more than once, so it cannot read standard input",
-                "write it to a file first, or keep it as a trace with 'floodmark import'",
-            ));
-        }
+        refuse_standard(&self.input, "a page looks at its input more than once")?;
         let props = ServeProps {
             input: self.input.clone(),
             narrow: self.narrow.props(),
