@@ -4,9 +4,9 @@
 
 #![no_main]
 
-use floodmark_event::tail::reader::RingReader;
-use floodmark_event::tail::record::{Decoder, Record};
-use floodmark_event::tail::segment;
+use floodmark_tail::reader::RingReader;
+use floodmark_tail::record::{Decoder, Record};
+use floodmark_tail::segment;
 use libfuzzer_sys::fuzz_target;
 
 fn decode(base_time_ns: u64, payload: &[u8]) -> Vec<Record<'_>> {

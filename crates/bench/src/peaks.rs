@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use floodmark_event::clock::Anchor;
 use floodmark_event::{Metric, SampleRow};
 use floodmark_store::{ScanProps, Trace};
+use floodmark_tail::clock::Anchor;
 
 use crate::measure::{self, Samples};
 
@@ -198,7 +198,7 @@ impl Bench<'_> {
         ]);
         command.arg(&log).arg(self.words().join(" "));
         let begin = Anchor::now();
-        let begin_ns = begin.utc_ns(floodmark_event::clock::monotonic_ns());
+        let begin_ns = begin.utc_ns(floodmark_tail::clock::monotonic_ns());
         let usage = measure::run(&mut command)?;
         // seconds-since-its-own-start cpu mebibytes virtual: the start is not in the log, so the best
         // alignment over the first second is taken, in its favor.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Kind, StackId, StringId};
 use floodmark_store::{Run, SealerThread};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 
 use crate::measure::{Samples, thread_cpu_ns};
 
@@ -109,7 +109,7 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
             std::hint::black_box((is_alloc, address, size));
         })),
         Way::Clock => Ok(loops(threads, events, shape, |_, _, _, _| {
-            std::hint::black_box(floodmark_event::clock::monotonic_ns());
+            std::hint::black_box(floodmark_tail::clock::monotonic_ns());
         })),
         Way::Recorded | Way::Sealed => {
             let recorder = Recorder::start(RecordProps::new(&trace)).context("starting to record")?;
@@ -132,7 +132,7 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
             let file = File::create(folder.join("recorder.csv"))?;
             let log = Mutex::new(BufWriter::with_capacity(64 * 1024, file));
             Ok(loops(threads, events, shape, |is_alloc, address, size, place| {
-                let now = floodmark_event::clock::monotonic_ns();
+                let now = floodmark_tail::clock::monotonic_ns();
                 let (seconds, micros) = (now / 1_000_000_000 % 86_400, now / 1000 % 1_000_000);
                 let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
                 let action = if is_alloc { "allocate" } else { "free" };

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use floodmark_event::tail::{RecordProps, Recorder};
 use floodmark_resource::{
     ALIGNMENT, Address, Arena, ArenaProps, Blocking, Cuda, CudaAsync, CudaDevice, CudaMemory, CudaStream,
     Logging, Pool, PoolProps, Resource, Simulated, SimulatedStream, Statistics, Stream, Tracking,
 };
 use floodmark_store::{Run, SealerThread};
+use floodmark_tail::{RecordProps, Recorder};
 use floodmark_testkit::Random;
 
 use crate::measure::Samples;
@@ -218,7 +218,7 @@ fn clock() -> String {
     for _ in 0..9 {
         let begin = Instant::now();
         for _ in 0..100_000 {
-            std::hint::black_box(floodmark_event::clock::monotonic_ns());
+            std::hint::black_box(floodmark_tail::clock::monotonic_ns());
         }
         samples.push(begin.elapsed().as_nanos() as f64 / 100_000.0);
     }

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{StackReason, SubjectId};
 use floodmark_sampler::stacks::{StackTarget, TakenStack, Tool};
 use floodmark_sampler::{StackMethod, StackProps, StackTaker};
+use floodmark_tail::clock::monotonic_ns;
 
 /// What to measure.
 #[derive(Args)]

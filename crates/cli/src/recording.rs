@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use floodmark_event::clock::Anchor;
-use floodmark_event::tail::{RecordProps, Recorder};
 use floodmark_sampler::{Exit, Outcome, own_rank};
 use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
+use floodmark_tail::clock::Anchor;
+use floodmark_tail::{RecordProps, Recorder};
 use floodmark_view::plain;
 
 use crate::env::{EnvVars, value};

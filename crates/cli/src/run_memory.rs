@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use floodmark_analyze::{Mark, PeakStack, ProcessMemory, RunFold, RunMemory};
-use floodmark_event::clock::Anchor;
 use floodmark_event::{Metric, SampleRow, ScopeRow, StackSampleRow, SubjectKind};
 use floodmark_sampler::{Outcome, PeakSource};
 use floodmark_store::{Losses, ScanProps, Trace};
+use floodmark_tail::clock::Anchor;
 
 /// Processes that are listed for programs.
 pub(crate) const PROCESSES: usize = 1000;

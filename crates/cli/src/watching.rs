@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use floodmark_event::clock::Anchor;
 use floodmark_event::units::{format_count, format_duration_ns, parse_duration_ns};
 use floodmark_sampler::{
     Exit, Launch, Marks, Observer, Outcome, Pace, PeakMode, RecordedStacks, StackProps, StackReport,
     StackTaker, TailSink, WatchProps, attach, run,
 };
 use floodmark_store::{Losses, Manifest, Trace};
+use floodmark_tail::clock::Anchor;
 use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
 
 use crate::exit::ExitStatus;

@@ -1,20 +1,15 @@
-//! Floodmark's vocabulary and its live tail.
+//! Floodmark's vocabulary: ids, rows, batches of events, the tables that ids point to, and units.
 //!
-//! Everything that records or reads memory events shares the types in this crate, and everything
-//! that records does it through [`tail`]. The crate is linked into other people's processes, so it
-//! depends on `libc` alone, allocates nothing and takes no shared lock on the recording path, never
-//! panics there and never prints.
+//! Every other crate shares these types. Nothing here does I/O or calls the operating system.
 //!
-//! What does *not* live here: files of a trace other than its live tail (`floodmark-store`), foreign
+//! What does *not* live here: recording (`floodmark-tail`), traces on disk (`floodmark-store`), foreign
 //! formats (`floodmark-convert`) and anything that interprets events (`floodmark-analyze`).
 
 pub mod batch;
-pub mod clock;
 pub mod event;
 pub mod rows;
 pub mod sample;
 pub mod tables;
-pub mod tail;
 pub mod text;
 pub mod units;
 

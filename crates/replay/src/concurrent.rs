@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_resource::thread;
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::error::{Error, Result};
 use crate::pace::Pacer;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use floodmark_event::clock::monotonic_ns;
+use floodmark_tail::clock::monotonic_ns;
 
 /// A sleep may end this much late, so the rest is waited for awake.
 const AWAKE_NS: u64 = 100_000;

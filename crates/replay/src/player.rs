@@ -6,8 +6,8 @@
 
 use std::ops::{ControlFlow, Range};
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_resource::{ALIGNMENT, Address, Result, Stream, thread};
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::pace::Pacer;
 use crate::script::{Act, Script, Step};

@@ -3,7 +3,7 @@
 //! Times are taken around every call, from a clock whose own cost is measured and taken off. Looking at
 //! the room would disturb them, so it has a play of its own, and every play an instance of its own.
 
-use floodmark_event::clock::monotonic_ns;
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::concurrent::{Ensemble, Parts};
 use crate::error::Result;

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_resource::AllocError;
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::histogram::Histogram;
 use crate::script::{Act, Script};

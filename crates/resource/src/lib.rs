@@ -17,7 +17,6 @@
 //! | [`debug_log`] | what resources tell while they work |
 //! | [`buffer`], [`copier`] | memory that goes back by itself, and who copies it |
 //! | `backend` | host, simulated and CUDA memory |
-//! | [`stacks`] | call stacks of this process |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and
 //! playing them (`floodmark-replay`).
@@ -38,7 +37,7 @@ mod process;
 mod reserve;
 pub mod resource;
 mod spin;
-pub mod stacks;
+
 mod steps;
 pub mod stream;
 pub mod thread;

@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use floodmark_event::OutputStream;
-use floodmark_event::clock::monotonic_ns;
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::marks::{Lines, Marks};
 use crate::outcome::Note;

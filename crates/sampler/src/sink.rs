@@ -4,10 +4,11 @@
 //! otherwise once a second. Output is told by threads of their own, so calls may come slightly out of
 //! the order of their times.
 
-use floodmark_event::clock::When;
-use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId, tail};
+use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId};
+use floodmark_tail as tail;
+use floodmark_tail::clock::When;
 
-/// Takes what is seen. Times are monotonic nanoseconds, as [`floodmark_event::clock::monotonic_ns`]
+/// Takes what is seen. Times are monotonic nanoseconds, as [`floodmark_tail::clock::monotonic_ns`]
 /// gives them.
 pub trait Sink: Send {
     /// Something to observe appeared; the number returned stands for it in all that follows.

@@ -31,8 +31,8 @@ mod worker;
 
 use std::sync::Arc;
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{StackReason, SubjectId};
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::error::Result;
 use crate::observer::{Observer, Sweep};

@@ -13,7 +13,7 @@ pub(crate) mod walk;
 use std::collections::HashMap;
 
 use floodmark_event::SubjectId;
-use floodmark_event::clock::{Anchor, monotonic_ns};
+use floodmark_tail::clock::{Anchor, monotonic_ns};
 
 use crate::metrics::memory::ProcessMemory;
 use crate::metrics::told::Told;

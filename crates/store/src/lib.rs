@@ -2,7 +2,7 @@
 //!
 //! `NAME.flood/` holds ordinary Parquet files, one folder per table, and a manifest that lists them;
 //! FORMAT.md in the repository is normative. A trace that is being recorded has a live tail in
-//! `segments/` (see `floodmark_event::tail`), which a [`Sealer`] moves into parts and which
+//! `segments/` (see `floodmark_tail`), which a [`Sealer`] moves into parts and which
 //! [`Trace::scan`] reads along with them.
 //!
 //! | module | what lives there |

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use floodmark_event::EventBatch;
-use floodmark_event::clock::Anchor;
+use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
 use crate::identity::Identity;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::record::{Decoder, Record};
 use floodmark_event::{
     Action, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
     StackSampleRow, StringId, SubjectRow,
 };
+use floodmark_tail::record::{Decoder, Record};
 
 use crate::manifest::{Manifest, Position};
 use crate::registry::{Definitions, Registry, key};

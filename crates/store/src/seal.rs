@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use floodmark_event::tail::reader::{Life, RingReader};
-use floodmark_event::tail::segment::Frame;
+use floodmark_tail::reader::{Life, RingReader};
+use floodmark_tail::segment::Frame;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part, Run};

@@ -12,8 +12,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use floodmark_event::tail::reader::{Life, RingProcess, RingReader, is_maker_gone};
-use floodmark_event::tail::segment::{FRAME_HEAD_BYTES, Frame};
+use floodmark_tail::reader::{Life, RingProcess, RingReader, is_maker_gone};
+use floodmark_tail::segment::{FRAME_HEAD_BYTES, Frame};
 
 use crate::error::{Error, Result};
 use crate::manifest::{Clock, Manifest, Position, ProcessEntry};

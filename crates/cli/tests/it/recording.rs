@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Kind, StackId};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 use serde_json::json;
 
 use crate::cli_test::CliTest;

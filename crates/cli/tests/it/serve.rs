@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Kind, StackId};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 use serde_json::Value;
 
 use crate::cli_test::CliTest;

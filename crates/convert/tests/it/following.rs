@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use floodmark_convert::{Following, Seen};
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
 use floodmark_event::{
     Event, EventBatch, Kind, Metric, OutputStream, StackId, Subject, SubjectId, SubjectKind, Tables,
 };
 use floodmark_store::{Follow, Overwrite, Run, ScanProps, Sealer, Step, TraceWriter};
+use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 
 use crate::sample_traces::scratch;
 

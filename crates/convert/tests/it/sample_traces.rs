@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use floodmark_convert::{Adopted, OpenProps, SampleSource, Seen, follow, open_samples};
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, RecordProps, Recorder, When};
 use floodmark_event::{
     Metric, OutputStream, ProcessId, StackId, StackReason, StackSeen, Subject, SubjectId, SubjectKind, Tables,
 };
 use floodmark_store::{Overwrite, Run, ScanProps, Sealer, TraceWriter};
+use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::{self as tail, RecordProps, Recorder, When};
 
 use crate::following::recording;
 use crate::sample_logs::{Reading, all, drain, fixture};

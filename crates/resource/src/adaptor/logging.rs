@@ -3,15 +3,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use floodmark_event::tail::{self, Place};
 use floodmark_event::{Kind, StackId, StringId};
+use floodmark_tail::{self as tail, Place};
 
 use crate::adaptor::delegate;
 use crate::error::Result;
 use crate::resource::{Address, Resource};
 use crate::stream::Stream;
 
-/// Records what goes through it, while the process records (`floodmark_event::tail`).
+/// Records what goes through it, while the process records (`floodmark_tail`).
 ///
 /// An allocation is recorded after the upstream served it, a free before the upstream gets the block
 /// back, so a block that is used again never looks allocated twice. A failure is an event of its own.

@@ -17,8 +17,8 @@ pub use state::TrackingState;
 use crate::adaptor::delegate;
 use crate::error::{Holder, Result};
 use crate::resource::{Address, Resource};
-use crate::stacks::{Stack, registers};
 use crate::stream::Stream;
+use floodmark_stacks::{Stack, registers};
 
 /// Whether call stacks are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

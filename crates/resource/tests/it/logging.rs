@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Action, EventBatch, Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
 use floodmark_resource::{
     Address, Callback, Host, Limiting, Logging, Memory, Resource, Simulated, Statistics, Stream,
 };
 use floodmark_store::{Run, ScanProps, SealerThread, Source as _, Trace};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 
 use crate::blocks::{Block, give, take, take_on, try_take};
 use crate::folder::Folder;

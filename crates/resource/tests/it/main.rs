@@ -73,7 +73,6 @@ mod log_file;
 mod logging;
 mod matrix;
 mod pool;
-mod stacks;
 mod statistics;
 mod statistics_oracle;
 mod statistics_scopes;

@@ -14,7 +14,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use floodmark_event::clock::monotonic_ns;
+use floodmark_tail::clock::monotonic_ns;
 
 use super::nvml::{Device, Missing, Nvml};
 use crate::sys::bell::Bell;

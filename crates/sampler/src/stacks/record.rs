@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use floodmark_event::clock::When;
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{intern, intern_frame, intern_stack, stack_sample};
 use floodmark_event::{StackId, StackSeen};
+use floodmark_tail::clock::When;
+use floodmark_tail::{intern, intern_frame, intern_stack, stack_sample};
 
 use super::{NamedFrame, StackSink, TakenStack};
 

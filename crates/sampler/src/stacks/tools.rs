@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use floodmark_event::StackReason;
-use floodmark_event::clock::monotonic_ns;
+use floodmark_tail::clock::monotonic_ns;
 
 use super::native::tracer_of;
 use super::{End, StackReport, StackTarget, TakenStack};

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
-use floodmark_event::clock::monotonic_ns;
+use floodmark_tail::clock::monotonic_ns;
 
 use super::maps::Maps;
 use super::python::{PythonThread, Pythons};

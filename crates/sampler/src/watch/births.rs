@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{Metric, SubjectId};
+use floodmark_tail::clock::monotonic_ns;
 
 use super::recorder::{Origin, Recorder, Stir};
 use crate::procfs::Life;

@@ -1,7 +1,7 @@
 //! Processes that go: how they ended, and what the kernel had to say of them.
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{Metric, SubjectEnd, SubjectId};
+use floodmark_tail::clock::monotonic_ns;
 
 use super::recorder::{Origin, Recorder};
 use crate::outcome::{PeakSource, ProcessPeak};

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
+use floodmark_tail::clock::monotonic_ns;
 
 use super::job::Job;
 use super::processes::Held;

@@ -95,7 +95,7 @@ impl Recorder<'_> {
             processes: &self.held.sweeps,
         });
         let cost_ns = thread_cpu_ns().saturating_sub(cpu_before);
-        self.pacer.end(floodmark_event::clock::monotonic_ns(), motion, cost_ns);
+        self.pacer.end(floodmark_tail::clock::monotonic_ns(), motion, cost_ns);
     }
 
     fn collect_totals(&mut self, now_ns: u64) {

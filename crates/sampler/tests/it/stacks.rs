@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{StackReason, SubjectId};
 use floodmark_sampler::stacks::{End, StackTarget, TakenStack};
 use floodmark_sampler::{StackMethod, StackProps, StackReport, StackTaker};
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::programs::Folder;
 

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use floodmark_event::clock::monotonic_ns;
 use floodmark_event::{StackReason, SubjectId};
 use floodmark_sampler::stacks::StackTarget;
 use floodmark_sampler::{StackMethod, StackProps, StackTaker};
+use floodmark_tail::clock::monotonic_ns;
 
 use crate::programs::Folder;
 use crate::stacks::{Ready, assert_towers, compile, functions, take};

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::sync::Arc;
 
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::reader::RingReader;
-use floodmark_event::tail::record::{Decoder, Record};
-use floodmark_event::tail::{RecordProps, Recorder};
 use floodmark_event::{StackReason, SubjectId};
 use floodmark_sampler::stacks::{End, NamedFrame, TakenStack};
 use floodmark_sampler::{RecordedStacks, StackSink as _};
+use floodmark_tail::reader::RingReader;
+use floodmark_tail::record::{Decoder, Record};
+use floodmark_tail::{RecordProps, Recorder};
 
 use crate::programs::Folder;
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
 use floodmark_event::{
     EventBatch, Kind, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
     StackReason, StackSampleRow, StackSeen, StringId, Subject, SubjectEnd, SubjectId, SubjectKind,
@@ -11,6 +10,7 @@ use floodmark_event::{
 };
 use floodmark_store::manifest::FORMAT_VERSION;
 use floodmark_store::{Losses, Overwrite, Run, ScanProps, Trace, TraceWriter};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 
 use crate::traces::{Folder, event, meaning, read, rows, tables};
 

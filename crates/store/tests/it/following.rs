@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use floodmark_event::clock::monotonic_ns;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
 use floodmark_event::{EventBatch, Metric, SampleRow, StackId, SubjectId};
 use floodmark_store::{Error, Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace};
+use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 
 use crate::traces::{Folder, recording};
 

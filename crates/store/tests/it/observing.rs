@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, RecordProps, Recorder, When};
 use floodmark_event::{
     Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeRow, StackId, StackReason, StackSampleRow,
     StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind, SubjectRow, Tables,
 };
 use floodmark_store::{Losses, Overwrite, Run, ScanProps, Sealer, Table, Trace, TraceWriter, repair};
+use floodmark_tail::{self as tail, RecordProps, Recorder, When};
 use proptest::prelude::*;
 
 use crate::traces::{Folder, recording, rows, tables};
@@ -140,7 +140,7 @@ proptest! {
         sealer.seal().expect("seals");
         let (offset_ns, stacks) = (offset_ns(&path), stacks());
         let mut expected = Expected::default();
-        let mut time_ns = floodmark_event::clock::monotonic_ns();
+        let mut time_ns = floodmark_tail::clock::monotonic_ns();
         for ((index, call), step) in (0..).zip(&calls).zip(steps) {
             time_ns += step;
             expected.call(call, index, time_ns, offset_ns, &stacks);
@@ -239,7 +239,7 @@ fn times_that_go_back_are_kept_and_rows_stay_in_the_order_of_recording() {
     let folder = Folder::new("back");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
-    let now = floodmark_event::clock::monotonic_ns();
+    let now = floodmark_tail::clock::monotonic_ns();
     let times = [now, now + 500, now + 100, now + 100, now + 700, now];
     for (value, time) in (0..).zip(times) {
         tail::sample(SubjectId(1), Metric::Live, value, When::At(time));
@@ -468,7 +468,7 @@ fn observer() {
         (0..SWEEP).map(|number| tail::subject(&process(number, SubjectId(0)))).collect();
     let stack = stacks()[2];
     for sweep in 0.. {
-        let when = When::At(floodmark_event::clock::monotonic_ns());
+        let when = When::At(floodmark_tail::clock::monotonic_ns());
         for id in &ids {
             tail::samples(*id, &[(Metric::Rss, sweep * 4096), (Metric::Threads, 3)], when);
         }

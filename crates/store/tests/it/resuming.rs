@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use floodmark_event::batch::BATCH_ROWS;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Event, EventBatch, StackId};
 use floodmark_store::{Run, Scan, ScanPosition, ScanProps, Sealer, Source as _, Trace};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 use proptest::prelude::*;
 
 use crate::traces::{Folder, event, meaning, recording, tables, write};

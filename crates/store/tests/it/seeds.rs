@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use floodmark_event::tail::reader::RingReader;
-use floodmark_event::tail::record::{Decoder, Record};
-use floodmark_event::tail::segment;
 use floodmark_store::Manifest;
+use floodmark_tail::reader::RingReader;
+use floodmark_tail::record::{Decoder, Record};
+use floodmark_tail::segment;
 
 /// Calls `each` with every seed of a fuzzer.
 fn seeds(target: &str, mut each: impl FnMut(&str, &[u8])) {

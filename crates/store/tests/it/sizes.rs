@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use floodmark_event::clock::monotonic_ns;
-use floodmark_event::tail::reader::RingReader;
-use floodmark_event::tail::segment;
-use floodmark_event::tail::{self, RecordProps, Recorder, When};
 use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
 use floodmark_store::{Table, Trace};
+use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::reader::RingReader;
+use floodmark_tail::segment;
+use floodmark_tail::{self as tail, RecordProps, Recorder, When};
 
 use crate::traces::{Folder, recording};
 

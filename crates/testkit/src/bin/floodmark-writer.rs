@@ -12,9 +12,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Kind, StackId};
 use floodmark_store::{Run, SealerThread};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 use floodmark_testkit::torture::{ACK_EVENTS, event_of};
 
 static OUTPUT: Mutex<()> = Mutex::new(());

@@ -5,9 +5,9 @@ use floodmark_analyze::{
 };
 use floodmark_convert::OpenProps;
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder};
 use floodmark_event::{Action, Event, Kind, ProcessId, StackId, StringId};
 use floodmark_store::{Losses, Overwrite, Run, Sealer, Source as _, TraceWriter};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 use proptest::prelude::*;
 
 use super::super::range::{self, Looked, Window};

@@ -8,8 +8,8 @@
 //! was given up last is used next, since it is still in the processor's cache.
 
 use crate::spin::{Spin, SpinGuard};
-use crate::stacks::Stack;
 use crate::stream::Stream;
+use floodmark_stacks::Stack;
 
 const SHARDS: usize = 256;
 /// Neighbours are blocks in the same piece of so many bytes (as a power of two). Larger pieces keep

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use floodmark_event::clock::{Anchor, monotonic_ns};
 use floodmark_event::units::format_bytes;
+use floodmark_tail::clock::{Anchor, monotonic_ns};
 
 use super::blocks::{Blocks, Details};
 use super::sequence::Sequence;
 use super::{Block, StackCapture, TrackingProps};
 use crate::error::{AllocError, Holder};
 use crate::resource::Address;
-use crate::stacks::{Detail, Names, Registers, Stack};
 use crate::stream::Stream;
 use crate::thread;
+use floodmark_stacks::{Detail, Names, Registers, Stack};
 
 /// How many holders an error names.
 const HOLDERS_IN_ERRORS: usize = 5;

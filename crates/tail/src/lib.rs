@@ -1,4 +1,7 @@
-//! The live tail: how events leave a process without waiting for anything.
+//! The live tail of a trace: how events leave a process without waiting for anything.
+//!
+//! This crate is linked into other people's processes. It depends on `libc` and the vocabulary alone; the
+//! recording path allocates nothing, takes no shared lock, never panics and never prints.
 //!
 //! Each thread has a *lane*: a few chunks of shared memory that it alone writes. An event exists
 //! once its chunk's commit word covers it. Chunks live in a *ring* file in shared memory, so what
@@ -25,6 +28,7 @@
 //! | [`segment`] | files of chunks that left the ring |
 //! | [`reader`] | reading rings and segments, of a live process or a dead one |
 
+pub mod clock;
 mod intern;
 mod lane;
 mod observe;
@@ -36,7 +40,7 @@ pub mod segment;
 mod session;
 mod values;
 
-pub use crate::clock::When;
+pub use clock::When;
 pub use observe::{output, sample, samples, stack_sample, subject, subject_ended};
 pub use record::Place;
 pub use recorder::{RecordProps, Recorder, StartError, alloc, enter_scope, exit_scope, failure, free, mark};

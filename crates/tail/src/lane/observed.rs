@@ -5,11 +5,11 @@
 
 use super::{Lane, Surroundings};
 use crate::clock::When;
-use crate::sample::{Metric, OutputStream, StackSeen, SubjectId};
-use crate::tail::intern::reserve;
-use crate::tail::record::{NumbersPayload, RecordType};
-use crate::tail::ring::{CHUNK_PAYLOAD_BYTES, LossReason};
-use crate::tail::values::{MAX_SHORT_BYTES, Seen, ShortRecord, Slots, zigzag};
+use crate::intern::reserve;
+use crate::record::{NumbersPayload, RecordType};
+use crate::ring::{CHUNK_PAYLOAD_BYTES, LossReason};
+use crate::values::{MAX_SHORT_BYTES, Seen, ShortRecord, Slots, zigzag};
+use floodmark_event::sample::{Metric, OutputStream, StackSeen, SubjectId};
 
 /// Output shorter than this is not divided to fill up a chunk.
 const MIN_PIECE_BYTES: usize = 1024;

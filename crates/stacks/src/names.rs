@@ -39,7 +39,7 @@ pub struct FrameName {
 
 /// How much to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detail {
+pub enum Detail {
     /// What functions are called.
     Functions,
     /// Lines too, and what was inlined; takes much longer in large programs.
@@ -87,10 +87,11 @@ impl fmt::Display for FrameName {
 
 /// Names of the frames of some stacks, looked up together.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<u64, Arc<[FrameName]>>);
+pub struct Names(HashMap<u64, Arc<[FrameName]>>);
 
 impl Names {
-    pub(crate) fn of(stacks: impl IntoIterator<Item = Stack>, detail: Detail) -> Self {
+    /// Looks up the frames of `stacks`.
+    pub fn of(stacks: impl IntoIterator<Item = Stack>, detail: Detail) -> Self {
         static KNOWN: [Mutex<Option<(Loads, Names)>>; 2] = [const { Mutex::new(None) }; 2];
         let mut known = KNOWN[detail as usize].lock().unwrap_or_else(PoisonError::into_inner);
         let loads = Loads::now();
@@ -111,12 +112,12 @@ impl Names {
     }
 
     /// The frames of a stack, innermost first; a function that was inlined is a frame too.
-    pub(crate) fn frames(&self, stack: Stack) -> impl Iterator<Item = &FrameName> {
+    pub fn frames(&self, stack: Stack) -> impl Iterator<Item = &FrameName> {
         stack.frames().iter().filter_map(|frame| self.0.get(frame)).flat_map(|names| names.iter())
     }
 
     /// The innermost functions of a stack that are somebody's own, in one line.
-    pub(crate) fn line(&self, stack: Stack) -> String {
+    pub fn line(&self, stack: Stack) -> String {
         let mut functions: Vec<String> = self
             .frames(stack)
             .filter(|name| !name.inlined && !name.is_passed_over())

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::record::{MAX_PAYLOAD_BYTES, NumbersPayload, RecordType, SubjectEntry, TextPayload};
 use super::values::zigzag;
-use crate::event::StackId;
-use crate::tables::Frame;
+use floodmark_event::event::StackId;
+use floodmark_event::tables::Frame;
 
 const MAX_STRINGS: usize = 1 << 19;
 const MAX_FRAMES: usize = 1 << 19;

@@ -19,15 +19,19 @@ use super::{MAX_FRAMES, system};
 
 /// What a walk starts from: the registers of a function that does not return before the walk is over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Registers {
-    pub(crate) instruction: u64,
-    pub(crate) stack: u64,
-    pub(crate) base: u64,
+pub struct Registers {
+    /// Instruction pointer.
+    pub instruction: u64,
+    /// Stack pointer.
+    pub stack: u64,
+    /// Frame pointer, if the function keeps one.
+    pub base: u64,
 }
 
 /// The [`Registers`] of the function that this is written in, whose callers are to be found.
 ///
 /// A macro, since a function that is not inlined would give its own.
+#[macro_export]
 macro_rules! registers {
     () => {{
         #[cfg(target_arch = "x86_64")]
@@ -45,17 +49,16 @@ macro_rules! registers {
                     options(nomem, nostack, preserves_flags)
                 );
             }
-            $crate::stacks::Registers { instruction, stack, base }
+            $crate::Registers { instruction, stack, base }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
             let here = 0_u8;
             let stack = (&raw const here).addr() as u64;
-            $crate::stacks::Registers { instruction: 0, stack, base: 0 }
+            $crate::Registers { instruction: 0, stack, base: 0 }
         }
     }};
 }
-pub(crate) use registers;
 
 /// Lines of rules: 64 KiB, of which a thread touches what it needs.
 const LINES: usize = 1024;

@@ -22,11 +22,11 @@ mod walk;
 use std::num::NonZeroU32;
 
 pub use names::FrameName;
-pub(crate) use names::{Detail, Names};
+pub use names::{Detail, Names};
 pub use recorded::recorded_stack;
 pub use table::StackTable;
+pub use walk::Registers;
 use walk::with_walker;
-pub(crate) use walk::{Registers, registers};
 
 /// The most frames of a stack that are found; what is further out is cut.
 pub const MAX_FRAMES: usize = 64;
@@ -60,7 +60,7 @@ impl Stack {
 
     /// The stack of the callers of the function with these registers.
     #[inline]
-    pub(crate) fn above(registers: Registers) -> Option<Self> {
+    pub fn above(registers: Registers) -> Option<Self> {
         with_walker(|walker| {
             let found = walker.walk(registers);
             walker.known.intern(&walker.frames[..found.count], found.hash)

@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::StackId;
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::reader::RingReader;
-use floodmark_event::tail::record::{Decoder, Record};
-use floodmark_event::tail::{RecordProps, Recorder, intern, intern_frame, intern_stack};
-use floodmark_resource::stacks::{FrameName, Stack, recorded_stack};
+use floodmark_stacks::{FrameName, Stack, recorded_stack};
+use floodmark_tail::reader::RingReader;
+use floodmark_tail::record::{Decoder, Record};
+use floodmark_tail::{RecordProps, Recorder, intern, intern_frame, intern_stack};
 
 use super::recurse;
 

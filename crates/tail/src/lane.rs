@@ -24,7 +24,7 @@ use super::ring::{
 use super::segment::{self, Frame};
 use super::values::Slots;
 use crate::clock;
-use crate::event::{Action, Kind, StackId, StringId};
+use floodmark_event::event::{Action, Kind, StackId, StringId};
 
 /// Most chunks one lane keeps: what a burst may hold before it goes to disk.
 const MAX_LANE_CHUNKS: usize = 8;

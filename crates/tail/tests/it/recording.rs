@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder, StartError};
 use floodmark_event::{Action, Event, Kind, StackId, StringId, UNKNOWN_BYTES};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, StartError};
 
 use crate::tailing::{Place as Folder, Tail};
 

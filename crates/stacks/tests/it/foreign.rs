@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use floodmark_resource::stacks::{MAX_FRAMES, Stack, capture};
+use floodmark_stacks::{MAX_FRAMES, Stack, capture};
 
 use super::{agree, assert_in_order, functions};
 
@@ -237,7 +237,7 @@ fn exported_functions_have_the_name_of_their_file() {
     // SAFETY: two elements of one byte.
     unsafe { libc::qsort(elements.as_mut_ptr().cast(), 2, 1, Some(compare)) };
     let names = STACK.lock().unwrap().unwrap().names();
-    let library = |name: &floodmark_resource::stacks::FrameName| {
+    let library = |name: &floodmark_stacks::FrameName| {
         name.module.as_ref().is_some_and(|module| module.to_string_lossy().contains("libc.so"))
     };
     let sorting = names.iter().find(|name| library(name)).unwrap();

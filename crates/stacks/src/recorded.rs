@@ -5,12 +5,13 @@
 #![expect(unsafe_code, reason = "reads the registers a walk starts from")]
 
 use floodmark_event::tables::Frame;
-use floodmark_event::tail::{intern, intern_frame, intern_stack, is_recording, recording};
 use floodmark_event::{StackId, StringId};
+use floodmark_tail::{intern, intern_frame, intern_stack, is_recording, recording};
 
 use super::Stack;
 use super::loader::{Loads, NamedModule, find_named, named_modules};
-use super::walk::{registers, with_walker};
+use super::walk::with_walker;
+use crate::registers;
 
 /// The stack of the function that calls this one, for an event of the recording; none (0) while nothing
 /// is recorded.

@@ -27,8 +27,8 @@ mod observed;
 
 use self::observed::Observed;
 use super::values::Slots;
-use crate::event::{Action, Event, Kind, NO_DEVICE, StackId, StringId, UNKNOWN_BYTES};
-use crate::sample::{Metric, OutputStream, StackSeen, SubjectEnd, SubjectId, SubjectKind};
+use floodmark_event::event::{Action, Event, Kind, NO_DEVICE, StackId, StringId, UNKNOWN_BYTES};
+use floodmark_event::sample::{Metric, OutputStream, StackSeen, SubjectEnd, SubjectId, SubjectKind};
 
 /// Most bytes an event can take, with the slack its unconditional 8-byte stores need.
 pub const MAX_EVENT_BYTES: usize = 48;
@@ -52,7 +52,7 @@ pub struct Place {
     pub kind: Kind,
     /// Stream; 0 for the default stream or none.
     pub stream: u64,
-    /// Resource that serves it, from [`intern`](crate::tail::intern).
+    /// Resource that serves it, from [`intern`](crate::intern).
     pub resource: StringId,
 }
 
@@ -272,7 +272,7 @@ pub enum Record<'a> {
         /// Its id in the process.
         id: u32,
         /// The frame, with ids of the process.
-        frame: crate::tables::Frame,
+        frame: floodmark_event::tables::Frame,
     },
     /// A stack got its id.
     Stack {
@@ -448,7 +448,7 @@ impl Decoder {
         };
         Ok(Event {
             time_ns: self.previous.time_ns as i64,
-            process: crate::event::ProcessId(0),
+            process: floodmark_event::event::ProcessId(0),
             thread: self.thread,
             action,
             address: self.previous.address,
@@ -519,7 +519,7 @@ impl Decoder {
             }
             8 => {
                 let id = number()? as u32;
-                let frame = crate::tables::Frame {
+                let frame = floodmark_event::tables::Frame {
                     function: StringId(number()? as u32),
                     file: StringId(number()? as u32),
                     line: number()? as u32,

@@ -1,11 +1,11 @@
 //! What samplers record comes out as it went in: subjects, samples, output, stacks.
 #![expect(unsafe_code, reason = "forks, as the programs we record do")]
 
-use floodmark_event::clock::monotonic_ns;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
 use floodmark_event::{
     Metric, OutputStream, StackId, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind,
 };
+use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 use proptest::prelude::*;
 
 use crate::tailing::{Observed, Place as Folder, Tail};

@@ -5,7 +5,7 @@
 //! starts empty in every chunk; an entry is where subject and metric put it, and another one with the
 //! same place replaces it; what is not in the table had the value 0.
 
-use crate::sample::{Metric, SubjectId};
+use floodmark_event::sample::{Metric, SubjectId};
 
 const SLOTS: usize = 4096;
 /// What differences are divided by, by the lowest two bits of a metric's number.

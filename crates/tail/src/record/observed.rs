@@ -1,9 +1,9 @@
 //! Decoding what samplers record: subjects, samples, output, stacks.
 
 use super::{Damage, Decoder, Fields, Record, RecordType, SubjectEntry};
-use crate::event::{StackId, StringId};
-use crate::sample::{OutputStream, StackReason, StackSeen, SubjectEnd, SubjectId, SubjectKind};
-use crate::tail::values::{self, Seen, unzigzag};
+use crate::values::{self, Seen, unzigzag};
+use floodmark_event::event::{StackId, StringId};
+use floodmark_event::sample::{OutputStream, StackReason, StackSeen, SubjectEnd, SubjectId, SubjectKind};
 
 /// What a payload turned out to be.
 pub(super) enum Observed<'a> {

@@ -1,10 +1,10 @@
 //! Whatever is cut off or zeroed, a reader gets a prefix of each chunk and never panics.
 
-use floodmark_event::tail::reader::RingReader;
-use floodmark_event::tail::record::{Decoder, Record};
-use floodmark_event::tail::segment;
-use floodmark_event::tail::{self, Place, RecordProps, Recorder, When};
 use floodmark_event::{Metric, OutputStream, StackId, StackReason, StackSeen, SubjectId};
+use floodmark_tail::reader::RingReader;
+use floodmark_tail::record::{Decoder, Record};
+use floodmark_tail::segment;
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 use proptest::prelude::*;
 
 use crate::tailing::Place as Folder;

@@ -10,7 +10,7 @@ use super::record::{NumbersPayload, RecordType, SubjectEntry};
 use super::recorder::{Current, define, intern, with_lane};
 use super::values::zigzag;
 use crate::clock::When;
-use crate::sample::{Metric, OutputStream, StackSeen, Subject, SubjectEnd, SubjectId};
+use floodmark_event::sample::{Metric, OutputStream, StackSeen, Subject, SubjectEnd, SubjectId};
 
 /// Returns a new id for something that is to be observed; 0 while nothing is recorded.
 ///

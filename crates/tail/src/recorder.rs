@@ -20,8 +20,8 @@ use super::record::{NumbersPayload, Place, RecordType};
 use super::ring::{LossReason, Ring};
 use super::session::{GENERATION, MAX_LANES, OFF, Session, current_pid};
 use crate::clock::monotonic_ns;
-use crate::event::{Action, StackId, StringId};
-use crate::tables::Frame;
+use floodmark_event::event::{Action, StackId, StringId};
+use floodmark_event::tables::Frame;
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 /// Pid of the process that is making a session: a forked child inherits its parent's, which it can
@@ -151,7 +151,7 @@ pub fn alloc(address: u64, bytes: u64, place: &Place, stack: StackId) {
 
 /// Records that a block ends. Call it before the memory is given back.
 ///
-/// `bytes` is what the caller of the free says, or [`UNKNOWN_BYTES`](crate::UNKNOWN_BYTES).
+/// `bytes` is what the caller of the free says, or [`UNKNOWN_BYTES`](floodmark_event::UNKNOWN_BYTES).
 #[inline]
 pub fn free(address: u64, bytes: u64, place: &Place) {
     event(Action::Free, address, bytes, place, StackId(0));

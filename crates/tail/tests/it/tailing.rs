@@ -5,10 +5,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use floodmark_event::tail::reader::{RingProcess, RingReader};
-use floodmark_event::tail::record::{Decoder, Record, SubjectEntry};
-use floodmark_event::tail::segment;
 use floodmark_event::{Event, Metric, OutputStream, StackSeen, SubjectEnd, SubjectId};
+use floodmark_tail::reader::{RingProcess, RingReader};
+use floodmark_tail::record::{Decoder, Record, SubjectEntry};
+use floodmark_tail::segment;
 
 /// There is one recording per process, so tests of this binary take turns.
 static TURN: Mutex<()> = Mutex::new(());

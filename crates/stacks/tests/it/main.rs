@@ -7,7 +7,7 @@ mod recorded;
 use std::ffi::c_void;
 use std::hint::black_box;
 
-use floodmark_resource::stacks::{MAX_FRAMES, Stack, StackTable, capture};
+use floodmark_stacks::{MAX_FRAMES, Stack, StackTable, capture};
 
 unsafe extern "C" {
     fn _Unwind_Backtrace(
