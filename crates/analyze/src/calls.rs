@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
+use crate::origins::Totals;
 use crate::paths::Step;
-use crate::weights::Weight;
 
 /// Stands for no parent, and for the text of folded frames.
 const NONE: u32 = u32::MAX;
@@ -32,8 +32,8 @@ struct Node<const N: usize> {
     text: u32,
     /// Fewest and most frames of a folded run.
     frames: (u32, u32),
-    weights: [Weight; N],
-    own: [Weight; N],
+    weights: [Totals; N],
+    own: [Totals; N],
 }
 
 /// A node of a tree that is complete.
@@ -42,8 +42,8 @@ pub(crate) struct CallNode<const N: usize> {
     pub(crate) parent: Option<u32>,
     pub(crate) text: String,
     pub(crate) is_folded: bool,
-    pub(crate) weights: [Weight; N],
-    pub(crate) own: [Weight; N],
+    pub(crate) weights: [Totals; N],
+    pub(crate) own: [Totals; N],
 }
 
 impl<const N: usize> Default for CallTree<N> {
@@ -59,7 +59,7 @@ impl<const N: usize> Default for CallTree<N> {
 
 impl<const N: usize> CallTree<N> {
     /// Adds what a path holds.
-    pub(crate) fn add<'a>(&mut self, path: impl IntoIterator<Item = &'a Step>, weights: [Weight; N]) {
+    pub(crate) fn add<'a>(&mut self, path: impl IntoIterator<Item = &'a Step>, weights: [Totals; N]) {
         let mut at = NONE;
         for step in path {
             let (text, frames) = match step {
@@ -72,8 +72,8 @@ impl<const N: usize> CallTree<N> {
                     parent: at,
                     text,
                     frames: (frames, frames),
-                    weights: [Weight::default(); N],
-                    own: [Weight::default(); N],
+                    weights: [Totals::default(); N],
+                    own: [Totals::default(); N],
                 });
                 nodes.len() as u32 - 1
             });
@@ -102,7 +102,7 @@ impl<const N: usize> CallTree<N> {
     }
 
     /// The nodes, depth first; of siblings that with the highest `rank` first.
-    pub(crate) fn finish(self, rank: impl Fn(&[Weight; N]) -> u64) -> Vec<CallNode<N>> {
+    pub(crate) fn finish(self, rank: impl Fn(&[Totals; N]) -> u64) -> Vec<CallNode<N>> {
         let mut children: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         let mut roots = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn children_follow_their_parent_heaviest_first_and_runs_of_any_length_are_one() {
         let call = |text: &str| Step::Call(text.to_owned());
-        let weight = |bytes| [Weight { bytes, blocks: 1 }];
+        let weight = |bytes| [Totals { bytes, blocks: 1 }];
         let mut tree = CallTree::<1>::default();
         tree.add(&[call("main"), Step::Folded(2), call("small")], weight(1));
         tree.add(&[call("main"), Step::Folded(5), call("large")], weight(9));

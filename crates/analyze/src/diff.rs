@@ -14,11 +14,11 @@ use serde::{Serialize, Serializer};
 use crate::block::{Group, GroupBy};
 use crate::calls::CallTree;
 use crate::leaks::{Leaks, Verdict};
+use crate::origins::{OriginTotals, Totals};
 use crate::paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 use crate::run::RunMemory;
 use crate::stats::Stats;
 use crate::watermark::Watermark;
-use crate::weights::{Weight, Weights};
 
 pub use rule::{Broken, Rule, RuleError, RuleFigure, Threshold};
 
@@ -35,10 +35,10 @@ pub struct DiffSide {
 #[derive(Clone, Debug, Default)]
 pub struct DiffEvents {
     stats: Stats,
-    groups: Vec<(String, Weight)>,
-    leaked: Weight,
-    leaks: Vec<(String, Weight, Verdict)>,
-    paths: Vec<(Vec<Step>, Weight)>,
+    groups: Vec<(String, Totals)>,
+    leaked: Totals,
+    leaks: Vec<(String, Totals, Verdict)>,
+    paths: Vec<(Vec<Step>, Totals)>,
 }
 
 /// Results of one pass over one side.
@@ -47,7 +47,7 @@ pub struct DiffParts<'a> {
     /// Statistics.
     pub stats: &'a Stats,
     /// What origins held; split by scope if blocks are grouped so.
-    pub weights: &'a Weights,
+    pub weights: &'a OriginTotals,
     /// The watermark with its groups.
     pub watermark: &'a Watermark,
     /// The leaks.
@@ -68,7 +68,7 @@ impl DiffEvents {
             ..rules.clone()
         };
         let marked = || weights.rows.iter().filter(|row| row.marked.blocks > 0);
-        let of_rows = |rules: &PathRules| -> Vec<(Vec<Step>, Weight)> {
+        let of_rows = |rules: &PathRules| -> Vec<(Vec<Step>, Totals)> {
             marked().map(|row| (rules.path(&row.origin, tables), row.marked)).collect()
         };
         let groups = match by {
@@ -94,12 +94,12 @@ impl DiffEvents {
         Self {
             stats: stats.clone(),
             groups,
-            leaked: Weight { bytes: leaks.leaked_bytes, blocks: leaks.leaked_blocks },
+            leaked: Totals { bytes: leaks.leaked_bytes, blocks: leaks.leaked_blocks },
             leaks: leaks
                 .groups
                 .iter()
                 .map(|group| {
-                    let weight = Weight { bytes: group.bytes, blocks: group.blocks };
+                    let weight = Totals { bytes: group.bytes, blocks: group.blocks };
                     (group.site.clone(), weight, group.verdict)
                 })
                 .collect(),
@@ -108,8 +108,8 @@ impl DiffEvents {
     }
 }
 
-fn of_group(group: &Group) -> (String, Weight) {
-    (group.key.clone(), Weight { bytes: group.bytes, blocks: group.blocks })
+fn of_group(group: &Group) -> (String, Totals) {
+    (group.key.clone(), Totals { bytes: group.bytes, blocks: group.blocks })
 }
 
 /// A stack in one line, innermost first, without what is folded.
@@ -247,7 +247,7 @@ impl Presence {
         }
     }
 
-    fn of(before: Weight, after: Weight) -> Self {
+    fn of(before: Totals, after: Totals) -> Self {
         match (before.blocks, after.blocks) {
             (0, 1..) => Self::New,
             (1.., 0) => Self::Gone,
@@ -272,9 +272,9 @@ pub struct GroupChange {
     /// On which sides they are.
     pub presence: Presence,
     /// Held at the peak of the first.
-    pub before: Weight,
+    pub before: Totals,
     /// Held at the peak of the second.
-    pub after: Weight,
+    pub after: Totals,
     /// By how many bytes they grew.
     pub change_bytes: i64,
 }
@@ -289,9 +289,9 @@ pub struct LeakChange {
     /// How sure it is that it leaks.
     pub verdict: Verdict,
     /// Live at the end of the first.
-    pub before: Weight,
+    pub before: Totals,
     /// Live at the end of the second.
-    pub after: Weight,
+    pub after: Totals,
     /// By how many bytes it grew.
     pub change_bytes: i64,
 }
@@ -306,9 +306,9 @@ pub struct DiffNode {
     /// Whether it stands for frames that say little.
     pub is_folded: bool,
     /// Held at the peak of the first.
-    pub before: Weight,
+    pub before: Totals,
     /// Held at the peak of the second.
-    pub after: Weight,
+    pub after: Totals,
     /// The more of both, added up over the paths below: how wide it is drawn.
     pub most_bytes: u64,
 }
@@ -403,7 +403,7 @@ fn groups(first: &DiffEvents, second: &DiffEvents, by: GroupBy) -> (Vec<GroupCha
 }
 
 fn leaks(first: &DiffEvents, second: &DiffEvents) -> Vec<LeakChange> {
-    let weights = |side: &DiffEvents| -> Vec<(String, Weight)> {
+    let weights = |side: &DiffEvents| -> Vec<(String, Totals)> {
         side.leaks.iter().map(|(site, weight, _)| (site.clone(), *weight)).collect()
     };
     let pairs = pairing::pair(&weights(first), &weights(second), GroupBy::Site);
@@ -430,10 +430,10 @@ fn leaks(first: &DiffEvents, second: &DiffEvents) -> Vec<LeakChange> {
 fn nodes(first: &DiffEvents, second: &DiffEvents) -> Vec<DiffNode> {
     let mut tree = CallTree::<2>::default();
     for (path, weight) in &first.paths {
-        tree.add(path, [*weight, Weight::default()]);
+        tree.add(path, [*weight, Totals::default()]);
     }
     for (path, weight) in &second.paths {
-        tree.add(path, [Weight::default(), *weight]);
+        tree.add(path, [Totals::default(), *weight]);
     }
     let nodes = tree.finish(|[before, after]| before.bytes.max(after.bytes));
     let mut most: Vec<u64> = nodes.iter().map(|node| node.own[0].bytes.max(node.own[1].bytes)).collect();

@@ -1,6 +1,6 @@
 //! Flame graphs: calls, and what was held, left or allocated below each; or how often each was seen.
 //!
-//! Made of [`Weights`] or of stack samples, which share everything but their unit.
+//! Made of [`OriginTotals`] or of stack samples, which share everything but their unit.
 
 use floodmark_event::{Kind, StackId, StackSampleRow, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 
 use crate::block::KindSummary;
 use crate::calls::CallTree;
+use crate::origins::{BlockOrigin, OriginRow, OriginTotals, Totals};
 use crate::paths::{PathRules, Step};
-use crate::weights::{Weight, WeightOrigin, WeightRow, Weights};
 
 /// What a flame graph measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,17 +40,17 @@ impl FlameOf {
     }
 
     /// What this measures of an origin.
-    pub fn weight(self, row: &WeightRow) -> Weight {
+    pub fn weight(self, row: &OriginRow) -> Totals {
         match self {
             Self::Marked => row.marked,
             Self::End => row.end,
             Self::Allocated | Self::Count => row.allocated,
-            Self::Samples => Weight::default(),
+            Self::Samples => Totals::default(),
         }
     }
 
     /// The figure that decides how wide a call is.
-    pub fn value(self, weight: Weight) -> u64 {
+    pub fn value(self, weight: Totals) -> u64 {
         match self {
             Self::Marked | Self::End | Self::Allocated => weight.bytes,
             Self::Count | Self::Samples => weight.blocks,
@@ -87,7 +87,7 @@ pub struct Flame {
     /// The instant, if one was asked for instead of the peak.
     pub at_ns: Option<i64>,
     /// All of it.
-    pub total: Weight,
+    pub total: Totals,
     /// Whether there are stacks.
     pub has_stacks: bool,
     /// The calls, depth first, a parent before its children, the heaviest of those first.
@@ -106,15 +106,15 @@ pub struct FlameNode {
     /// Whether it stands for frames that say little.
     pub is_folded: bool,
     /// What is below it, its own included.
-    pub weight: Weight,
+    pub weight: Totals,
     /// Its own.
-    pub own: Weight,
+    pub own: Totals,
 }
 
 impl Flame {
     /// Makes a flame graph of what was weighed.
     pub fn of_weights(
-        weights: &Weights,
+        weights: &OriginTotals,
         tables: &Tables,
         rules: &PathRules,
         of: FlameOf,
@@ -139,8 +139,8 @@ impl Flame {
         }
     }
 
-    fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Weight)>, of: FlameOf) -> Self {
-        let (mut tree, mut total) = (CallTree::<1>::default(), Weight::default());
+    fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Totals)>, of: FlameOf) -> Self {
+        let (mut tree, mut total) = (CallTree::<1>::default(), Totals::default());
         for (path, weight) in paths {
             total.add(weight);
             tree.add(&path, [weight]);
@@ -233,12 +233,12 @@ impl StackCounts {
         let mut counts: Vec<_> = self.counts.iter().collect();
         counts.sort_unstable();
         let paths = counts.into_iter().map(|((subject, stack), count)| {
-            let origin = WeightOrigin { stack: *stack, ..WeightOrigin::default() };
+            let origin = BlockOrigin { stack: *stack, ..BlockOrigin::default() };
             let mut path = oriented(rules.path(&origin, tables), direction);
             if processes.len() > 1 {
                 path.insert(0, Step::Call(name(subject)));
             }
-            (path, Weight { bytes: 0, blocks: *count })
+            (path, Totals { bytes: 0, blocks: *count })
         });
         Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Samples) }
     }

@@ -9,7 +9,7 @@ use floodmark_event::{EventBatch, Tables};
 use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
 use crate::level::Level;
 use crate::live::{KeptLive, LiveSet};
-use crate::narrow::Narrow;
+use floodmark_event::filter::Filter;
 
 /// What a fold may look at when it gives its result.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +57,14 @@ pub struct Pass<F> {
 
 impl<F: Fold> Pass<F> {
     /// Starts a pass of `fold` (or a tuple of folds) over what `narrow` selects.
-    pub fn new(narrow: &Narrow, fold: F) -> Self {
-        Self { live: LiveSet::new(narrow), fold }
+    pub fn new(filter: &Filter, fold: F) -> Self {
+        Self { live: LiveSet::new(filter), fold }
     }
 
     /// Goes on after the events that led to `kept`. But for its window `narrow` has to select what it
     /// selected then, and none of those events may lie in the window.
-    pub fn resume(narrow: &Narrow, mut fold: F, kept: &KeptLive) -> Self {
-        Self { live: LiveSet::resume(narrow, kept, &mut fold), fold }
+    pub fn resume(filter: &Filter, mut fold: F, kept: &KeptLive) -> Self {
+        Self { live: LiveSet::resume(filter, kept, &mut fold), fold }
     }
 
     /// Takes in more events.

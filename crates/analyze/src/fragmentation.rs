@@ -35,8 +35,8 @@ pub use crate::fragmentation::result::{
     Occupancy, RequestAnswer, Spell,
 };
 use crate::level::Level;
-use crate::narrow::resolve;
 use crate::site::SiteRules;
+use floodmark_event::filter::resolve;
 
 /// Holes up to this size count as padding: a page of device memory, which is the least that a driver
 /// hands out, so nothing else of any size fits in between.

@@ -27,8 +27,8 @@ use crate::describe::{Describe, Origin};
 use crate::fold::{End, Fold};
 use crate::growth::fit::{Line, Sums};
 use crate::level::Level;
-use crate::narrow::resolve;
 use crate::site::SiteRules;
+use floodmark_event::filter::resolve;
 
 /// How to look for growth.
 #[derive(Clone, Debug, Default)]

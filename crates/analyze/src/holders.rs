@@ -13,8 +13,8 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, Origin, share};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::origins::Totals;
 use crate::watermark::{Watermark, WatermarkFold, WatermarkOptions};
-use crate::weights::Weight;
 
 /// Most stacks that are kept of a site.
 const MOST_STACKS: usize = 20;
@@ -60,10 +60,10 @@ impl HoldersFold {
     }
 
     /// What every origin held, most first.
-    fn sums(&self, end: &End<'_>) -> Vec<(Origin, Weight)> {
-        let mut sums: FxHashMap<Origin, Weight> = FxHashMap::default();
+    fn sums(&self, end: &End<'_>) -> Vec<(Origin, Totals)> {
+        let mut sums: FxHashMap<Origin, Totals> = FxHashMap::default();
         for block in self.watermark.marked(end.live.tallies().main(), end) {
-            sums.entry(Origin::of(block)).or_default().add(Weight::block(block));
+            sums.entry(Origin::of(block)).or_default().add(Totals::block(block));
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_unstable_by_key(|(origin, sum)| (Reverse(*sum), origin.stack, origin.name));
@@ -79,7 +79,7 @@ impl HoldersFold {
             let site = sites.entry(id).or_insert_with(|| HolderSite::new(describe.site(id)));
             site.add(origin.stack, *sum, end);
         }
-        let total = Weight::sum(sums.iter().map(|(_, sum)| *sum));
+        let total = Totals::sum(sums.iter().map(|(_, sum)| *sum));
         let mut sites: Vec<HolderSite> = sites.into_values().collect();
         for site in &mut sites {
             site.share = share(site.bytes, total.bytes);
@@ -96,7 +96,7 @@ impl HolderSite {
     }
 
     /// Sums come in the order of their bytes, so the first stacks are the largest.
-    fn add(&mut self, stack: StackId, Weight { bytes, blocks }: Weight, end: &End<'_>) {
+    fn add(&mut self, stack: StackId, Totals { bytes, blocks }: Totals, end: &End<'_>) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.blocks += blocks;
         if stack.0 == 0 {
@@ -142,7 +142,8 @@ mod tests {
     use floodmark_event::{Event, EventBatch, Tables};
 
     use super::*;
-    use crate::{Narrow, Pass};
+    use crate::Pass;
+    use floodmark_event::Filter;
 
     fn stack(tables: &mut Tables, functions: &[&str]) -> StackId {
         functions.iter().fold(StackId(0), |parent, function| {
@@ -157,7 +158,7 @@ mod tests {
         for event in events {
             batch.push(event);
         }
-        let mut pass = Pass::new(&Narrow::default(), HoldersFold::default());
+        let mut pass = Pass::new(&Filter::default(), HoldersFold::default());
         pass.update(&batch);
         pass.finish(tables).1
     }

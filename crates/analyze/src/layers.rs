@@ -311,7 +311,8 @@ mod tests {
     use floodmark_event::{Action, Event, EventBatch, Tables};
 
     use super::*;
-    use crate::{Narrow, Pass};
+    use crate::Pass;
+    use floodmark_event::Filter;
 
     #[test]
     fn what_is_held_is_compared_with_blocks_of_its_own_resource_and_device() {
@@ -333,7 +334,7 @@ mod tests {
             let event = Event { time_ns, action, address, bytes, device, kind, resource, ..Event::default() };
             batch.push(&event);
         }
-        let mut pass = Pass::new(&Narrow::default(), LayersFold::default());
+        let mut pass = Pass::new(&Filter::default(), LayersFold::default());
         pass.update(&batch);
         let layers = pass.finish(&tables);
         let of = |layer: &Layer| {
@@ -361,7 +362,7 @@ mod tests {
             batch.push(&Event { kind: Kind::Reserved, resource: floodmark_event::StringId(1), ..event });
             batch.push(&Event { kind: Kind::Device, bytes: 4, ..event });
         }
-        let mut pass = Pass::new(&Narrow::default(), LayersFold::default());
+        let mut pass = Pass::new(&Filter::default(), LayersFold::default());
         pass.update(&batch);
         let layers = pass.finish(&Tables::default());
         assert_eq!(layers.len(), 100);

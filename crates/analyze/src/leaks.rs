@@ -57,14 +57,14 @@ pub struct Leaks {
     /// Bytes of all static blocks, listed or not.
     pub static_bytes: u64,
     /// Blocks that are no leaks, by why not. Static ones are here too.
-    pub apart: Vec<Apart>,
+    pub apart: Vec<Excluded>,
     /// Kinds that are not covered.
     pub others: Vec<KindSummary>,
 }
 
 /// Why blocks are no leaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApartReason {
+pub enum ExcludeReason {
     /// Variables of a module.
     Static,
     /// Segments that an allocator holds.
@@ -75,7 +75,7 @@ pub enum ApartReason {
     Teardown,
 }
 
-impl ApartReason {
+impl ExcludeReason {
     /// The word for it in JSON.
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl ApartReason {
     }
 }
 
-impl Serialize for ApartReason {
+impl Serialize for ExcludeReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
@@ -109,9 +109,9 @@ impl Serialize for ApartReason {
 
 /// Blocks that are no leaks for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Apart {
+pub struct Excluded {
     /// The reason.
-    pub reason: ApartReason,
+    pub reason: ExcludeReason,
     /// The same in words.
     pub why: &'static str,
     /// How many blocks.
@@ -277,12 +277,12 @@ impl LeaksFold {
     /// Describes blocks that are no leaks; none if there are no such blocks.
     fn apart(
         &self,
-        reason: ApartReason,
+        reason: ExcludeReason,
         blocks: &[&Block],
         end_ns: i64,
         describe: &mut Describe<'_>,
-    ) -> Option<Apart> {
-        (!blocks.is_empty()).then(|| Apart {
+    ) -> Option<Excluded> {
+        (!blocks.is_empty()).then(|| Excluded {
             reason,
             why: reason.why(),
             blocks: blocks.len() as u64,
@@ -293,11 +293,11 @@ impl LeaksFold {
     }
 
     /// Blocks of a tally that ended with their context, largest first.
-    fn torn_down(&self, tally: u8, describe: &mut Describe<'_>) -> Option<Apart> {
+    fn torn_down(&self, tally: u8, describe: &mut Describe<'_>) -> Option<Excluded> {
         let own = || self.torn_down.iter().filter(|(block, _)| block.tally == tally);
         let mut blocks: Vec<&Block> = own().map(|(block, _)| block).collect();
         sort_largest_first(&mut blocks);
-        let mut apart = self.apart(ApartReason::Teardown, &blocks, 0, describe)?;
+        let mut apart = self.apart(ExcludeReason::Teardown, &blocks, 0, describe)?;
         // Each ended at an instant of its own.
         let ends: FxHashMap<u64, i64> = own().map(|(block, end_ns)| (block.order, *end_ns)).collect();
         for (listed, block) in apart.listed.iter_mut().zip(&blocks) {
@@ -371,9 +371,9 @@ impl Fold for LeaksFold {
         let mut describe = Describe::new(end, &self.options.sites);
         let blocks = self.list(&others, end_ns, &mut describe);
         let apart = [
-            self.apart(ApartReason::Static, &statics, end_ns, &mut describe),
-            self.apart(ApartReason::Reserved, &reserved, end_ns, &mut describe),
-            self.apart(ApartReason::BeforeCapture, &before, end_ns, &mut describe),
+            self.apart(ExcludeReason::Static, &statics, end_ns, &mut describe),
+            self.apart(ExcludeReason::Reserved, &reserved, end_ns, &mut describe),
+            self.apart(ExcludeReason::BeforeCapture, &before, end_ns, &mut describe),
             self.torn_down(main, &mut describe),
         ];
         Leaks {

@@ -4,13 +4,13 @@
 //! analysis is a [`Fold`] over the changes that stage reports, and several folds share one pass:
 //!
 //! ```
-//! use floodmark_analyze::{Narrow, Pass, StatsFold, WatermarkFold, WatermarkOptions};
+//! use floodmark_analyze::{Filter, Pass, StatsFold, WatermarkFold, WatermarkOptions};
 //! use floodmark_event::{Event, EventBatch, Tables};
 //!
 //! let mut batch = EventBatch::new();
 //! batch.push(&Event { address: 0x1000, bytes: 64, time_ns: 5, ..Event::default() });
 //! let folds = (StatsFold::default(), WatermarkFold::new(WatermarkOptions::default()));
-//! let mut pass = Pass::new(&Narrow::default(), folds);
+//! let mut pass = Pass::new(&Filter::default(), folds);
 //! pass.update(&batch);
 //! let (stats, watermark) = pass.finish(&Tables::default());
 //! assert_eq!((stats.peak_bytes, watermark.blocks.len()), (64, 1));
@@ -25,7 +25,6 @@
 
 pub mod block;
 pub mod change;
-pub mod course;
 pub mod diff;
 pub mod flame;
 pub mod fold;
@@ -38,17 +37,17 @@ pub mod level;
 pub mod lifetimes;
 pub mod live;
 pub mod merge;
-pub mod moments;
-pub mod narrow;
+pub mod origins;
 pub mod overlay;
 pub mod paths;
 pub mod run;
 pub mod scopes;
+pub mod series;
 pub mod site;
+pub mod snapshots;
 pub mod stats;
 pub mod usage;
 pub mod watermark;
-pub mod weights;
 
 mod calls;
 mod describe;
@@ -59,10 +58,6 @@ mod sizes;
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use calls::folded_text;
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
-pub use course::{
-    CourseFold, Courses, GroupCourse, Moment, Place, PlaceCourseFold, SpaceCourseFold, SpaceCourses,
-    SubjectCourse, SubjectCourseFold, Together,
-};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
 };
@@ -72,16 +67,12 @@ pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, 
 pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
 pub use holders::{HolderSite, HolderStack, HoldersFold};
 pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
-pub use leaks::{Apart, ApartReason, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
+pub use leaks::{ExcludeReason, Excluded, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, KeptLive, LiveSet, Tracker};
 pub use merge::{Merge, SpaceMap};
-pub use moments::{
-    AddressBand, AddressCourse, Came, Cuts, FunctionProfile, Held, HolderGroup, MomentAt, Moments,
-    MomentsOptions, MomentsPass, SeenBlock,
-};
-pub use narrow::Narrow;
+pub use origins::{BlockOrigin, FallbackOrigin, OriginRow, OriginTotals, OriginTotalsFold, SplitBy, Totals};
 pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
 };
@@ -91,8 +82,15 @@ pub use run::{
     ProcessNow, RunFold, RunMemory, RunNow,
 };
 pub use scopes::{ScopePaths, ScopeRoles};
+pub use series::{
+    DomainSeriesFold, GroupSeries, Place, SeriesFold, SeriesPoint, SeriesSet, SpaceSeries, SpaceSeriesFold,
+    StackedPoint, SubjectSeries, SubjectSeriesFold,
+};
 pub use site::SiteRules;
+pub use snapshots::{
+    AddressBand, AddressSeries, CumulativeAllocations, Cuts, FunctionProfile, Held, HolderGroup, SeenBlock,
+    Snapshot, SnapshotOptions, SnapshotPass, Snapshots,
+};
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};
-pub use weights::{Otherwise, SplitBy, Weight, WeightOrigin, WeightRow, Weights, WeightsFold};

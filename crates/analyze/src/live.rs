@@ -29,7 +29,7 @@ use crate::live::select::{Select, UNSELECTED};
 use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
 use crate::merge::SpaceMap;
-use crate::narrow::{Narrow, resolve};
+use floodmark_event::filter::{Filter, resolve};
 
 pub use self::kept::{KeptLive, Tracker};
 
@@ -100,8 +100,8 @@ const AHEAD: usize = 32;
 
 impl LiveSet {
     /// Returns an empty set that looks at what `narrow` selects.
-    pub fn new(narrow: &Narrow) -> Self {
-        let select = Select::new(narrow);
+    pub fn new(filter: &Filter) -> Self {
+        let select = Select::new(filter);
         Self {
             tallies: Tallies::new(select.kinds.clone()),
             select,

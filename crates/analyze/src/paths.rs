@@ -11,9 +11,9 @@ use floodmark_event::tables::Frame;
 use floodmark_event::units::format_bytes;
 use floodmark_event::{StackId, Tables};
 
+use crate::origins::{BlockOrigin, FallbackOrigin};
 use crate::scopes::ScopePaths;
 use crate::site::{NO_SITE, SiteRules};
-use crate::weights::{Otherwise, WeightOrigin};
 
 /// What stands for the scope of blocks that have none.
 pub const NO_SCOPE: &str = "(no scope)";
@@ -99,7 +99,7 @@ pub struct PathRules {
 
 impl PathRules {
     /// The steps that lead to blocks of an origin, outermost first; never none.
-    pub fn path(&self, origin: &WeightOrigin, tables: &Tables) -> Vec<Step> {
+    pub fn path(&self, origin: &BlockOrigin, tables: &Tables) -> Vec<Step> {
         let site = || Step::Call(self.site(origin, tables));
         match self.by {
             PathBy::Site => vec![site()],
@@ -127,7 +127,7 @@ impl PathRules {
     }
 
     /// The place in the program that an origin is.
-    pub fn site(&self, origin: &WeightOrigin, tables: &Tables) -> String {
+    pub fn site(&self, origin: &BlockOrigin, tables: &Tables) -> String {
         match self.sites.frame_of(origin.stack, tables) {
             Some(frame) => self.text(&frame, tables),
             None => self.sites.site(origin.stack, origin.name, tables),
@@ -152,8 +152,8 @@ impl PathRules {
         fold(texts.zip(little))
     }
 
-    fn without_origin(&self, otherwise: &Otherwise) -> Vec<Step> {
-        let Otherwise { thread, stream, at_most_bytes } = otherwise;
+    fn without_origin(&self, otherwise: &FallbackOrigin) -> Vec<Step> {
+        let FallbackOrigin { thread, stream, at_most_bytes } = otherwise;
         let size = match at_most_bytes {
             0 | 1 => format!("blocks of {}", format_bytes(*at_most_bytes)),
             most => format!("blocks up to {}", format_bytes(*most)),
@@ -307,8 +307,8 @@ mod tests {
     fn blocks_of_nowhere_last_by_their_size_alone() {
         let tables = Tables::default();
         let path = |exactness, at_most_bytes| {
-            let otherwise = Some(Otherwise { thread: 7, stream: 0x10, at_most_bytes });
-            let origin = WeightOrigin { otherwise, ..WeightOrigin::default() };
+            let otherwise = Some(FallbackOrigin { thread: 7, stream: 0x10, at_most_bytes });
+            let origin = BlockOrigin { otherwise, ..BlockOrigin::default() };
             PathRules { exactness, ..PathRules::default() }.path(&origin, &tables)
         };
         let (thread, stream, size) = (call("thread 7"), call("stream 0x10"), call("blocks up to 1.00 KiB"));

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::change::{Block, Ending};
 use crate::fold::{End, Fold};
 use crate::level::Level;
-use crate::narrow::Narrow;
 use crate::usage::reduce::{Collapse, Reducer};
+use floodmark_event::filter::Filter;
 
 /// How many points to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,8 +221,8 @@ pub struct UsageStream<S> {
 
 impl<S: FnMut(Option<Kind>, UsagePoint)> UsageStream<S> {
     /// Starts a timeline that goes to `sink`; `narrow` is that of the pass.
-    pub fn new(narrow: &Narrow, sink: S) -> Self {
-        Self { sink, summed: narrow.kinds.is_some(), collapses: Default::default() }
+    pub fn new(filter: &Filter, sink: S) -> Self {
+        Self { sink, summed: filter.kinds.is_some(), collapses: Default::default() }
     }
 
     /// Hands over the last points, which are held back in case more changes share their instant.

@@ -14,8 +14,8 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
-use crate::narrow::resolve;
 use crate::site::SiteRules;
+use floodmark_event::filter::resolve;
 
 /// How to report a watermark.
 #[derive(Clone, Debug, Default)]

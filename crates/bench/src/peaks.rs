@@ -76,7 +76,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
 }
 
 /// What a watcher saw and used.
-struct Seen {
+struct Row {
     /// When, in nanoseconds since 1970, and bytes.
     samples: Vec<(i64, u64)>,
     /// Marks of the kernel, in the same form, where they were reset with every sweep.
@@ -111,7 +111,7 @@ impl Bench<'_> {
         [saw, PEAKS.to_string(), HOLD_S.to_string(), GAP_S.to_string(), truth, own]
     }
 
-    fn row(&self, name: &str, repeat: usize, watch: impl Fn() -> Result<Seen>) -> Result<()> {
+    fn row(&self, name: &str, repeat: usize, watch: impl Fn() -> Result<Row>) -> Result<()> {
         let [mut peaks, mut highest, mut rate, mut cpu] = std::array::from_fn(|_| Samples::default());
         for _ in 0..repeat {
             let seen = watch().with_context(|| name.to_owned())?;
@@ -140,7 +140,7 @@ impl Bench<'_> {
         times.collect()
     }
 
-    fn floodmark(&self, options: &[&str]) -> Result<Seen> {
+    fn floodmark(&self, options: &[&str]) -> Result<Row> {
         let trace = self.folder.join("saw.flood");
         let _ = fs::remove_dir_all(&trace);
         let mut command = Command::new(&self.props.floodmark);
@@ -164,10 +164,10 @@ impl Bench<'_> {
         if !options.contains(&"--exact-peaks") {
             marks.clear(); // they only ever rise, and say nothing about single peaks
         }
-        Ok(Seen { samples, marks, highest_bytes, readings, wall_s: usage.wall_s, cpu_s: usage.cpu_s })
+        Ok(Row { samples, marks, highest_bytes, readings, wall_s: usage.wall_s, cpu_s: usage.cpu_s })
     }
 
-    fn mprof(&self, python: &Path) -> Result<Seen> {
+    fn mprof(&self, python: &Path) -> Result<Row> {
         let log = self.folder.join("saw.dat");
         // It would add to what is there.
         let _ = fs::remove_file(&log);
@@ -181,10 +181,10 @@ impl Bench<'_> {
             let (mebibytes, seconds): (f64, f64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             Some(((seconds * 1e9) as i64, (mebibytes * f64::from(1 << 20)) as u64))
         });
-        Ok(Seen::of(samples.collect(), usage))
+        Ok(Row::of(samples.collect(), usage))
     }
 
-    fn psrecord(&self, python: &Path) -> Result<Seen> {
+    fn psrecord(&self, python: &Path) -> Result<Row> {
         let log = self.folder.join("saw.psrecord");
         let mut command = Command::new(python);
         // Its module has no way in of its own.
@@ -217,10 +217,10 @@ impl Bench<'_> {
             samples.iter().map(|(time, bytes)| (time + shift, *bytes)).collect()
         };
         let best = (0..1_000).map(|shift| shifted(shift * 1_000_000)).max_by_key(|samples| {
-            let seen = Seen::of(samples.clone(), usage);
+            let seen = Row::of(samples.clone(), usage);
             truth.iter().filter(|hold| seen.has(**hold)).count()
         });
-        Ok(Seen::of(best.unwrap_or_default(), usage))
+        Ok(Row::of(best.unwrap_or_default(), usage))
     }
 }
 
@@ -230,7 +230,7 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
     rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
-impl Seen {
+impl Row {
     fn of(samples: Vec<(i64, u64)>, usage: measure::Usage) -> Self {
         let highest_bytes = samples.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         let readings = samples.len() as u64;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use floodmark_analyze::{GroupBy, Narrow};
+use floodmark_analyze::GroupBy;
 use floodmark_convert::{Mode, OpenProps};
+use floodmark_event::Filter;
 use floodmark_event::units::{Date, Instant, parse_instant};
 use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId};
 
@@ -108,7 +109,7 @@ pub(crate) struct InputArgs {
     pub(crate) inputs: Vec<PathBuf>,
     /// Which events to look at
     #[command(flatten)]
-    pub(crate) narrow: NarrowArgs,
+    pub(crate) filter: FilterArgs,
     /// How to read them
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
@@ -137,7 +138,7 @@ impl ReadingArgs {
 /// Which events to look at.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Narrowing (lists are separated by commas)")]
-pub(crate) struct NarrowArgs {
+pub(crate) struct FilterArgs {
     /// Look at these devices only ('none' for events of no device)
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_device)]
     device: Vec<i32>,
@@ -161,7 +162,7 @@ pub(crate) struct NarrowArgs {
     to: Option<Instant>,
 }
 
-impl NarrowArgs {
+impl FilterArgs {
     /// Whether blocks are chosen by who allocated them.
     pub(crate) fn is_by_origin(&self) -> bool {
         !self.thread.is_empty() || !self.stream.is_empty()
@@ -175,13 +176,13 @@ impl NarrowArgs {
     }
 
     /// The same for analyses.
-    pub(crate) fn props(&self) -> Narrow {
+    pub(crate) fn props(&self) -> Filter {
         fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
             (!list.is_empty()).then(|| list.to_vec())
         }
         let kinds: Vec<Kind> = self.kind.iter().filter_map(|name| Kind::from_name(name)).collect();
         let processes: Vec<ProcessId> = self.process.iter().copied().map(ProcessId).collect();
-        Narrow {
+        Filter {
             devices: some(&self.device),
             processes: some(&processes),
             threads: some(&self.thread),

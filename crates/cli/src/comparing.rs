@@ -5,11 +5,13 @@ use std::path::Path;
 use anyhow::Result;
 use floodmark_analyze::diff::{Broken, Rule, RuleFigure};
 use floodmark_analyze::{
-    Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, Narrow, PathRules,
-    RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
-    Weights, WeightsFold,
+    Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, OriginTotals,
+    OriginTotalsFold, PathRules, RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark,
+    WatermarkFold, WatermarkOptions,
 };
-use floodmark_convert::{OpenProps, Seen, open_samples};
+use floodmark_convert::{OpenProps, open_samples};
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::{Kind, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::usage::kinds_in_words;
@@ -28,7 +30,7 @@ pub(crate) struct CompareProps<'a> {
     /// By what to group; none for what says most.
     pub(crate) by: Option<GroupBy>,
     pub(crate) rules: &'a [Rule],
-    pub(crate) narrow: Narrow,
+    pub(crate) filter: Filter,
     pub(crate) open: OpenProps,
 }
 
@@ -48,7 +50,7 @@ struct Gathered {
 
 struct Events {
     stats: Stats,
-    weights: Weights,
+    weights: OriginTotals,
     watermark: Watermark,
     leaks: Leaks,
     tables: Tables,
@@ -179,12 +181,12 @@ fn read_events(
         LeaksOptions { limit: Some(0), scopes: scopes::roles(path, &props.open)?, ..LeaksOptions::default() };
     let folds = (
         StatsFold::default(),
-        WeightsFold::new(None, split),
+        OriginTotalsFold::new(None, split),
         WatermarkFold::new(watermark),
         LeaksFold::new(leaks),
     );
     let mut source = open(path, &props.open)?;
-    let (report, _) = fold_over(source.as_mut(), &gathered.side.source, &props.narrow, folds, printer)?;
+    let (report, _) = fold_over(source.as_mut(), &gathered.side.source, &props.filter, folds, printer)?;
     gathered.side.losses = report.losses;
     // Of a trace that has no events at all there may be samples.
     if report.caveats.events_read > 0 || !is_trace(path) {
@@ -221,7 +223,7 @@ fn run(
     each_row(source.as_mut(), &name, printer, |rows, _| {
         samples.clear();
         samples.extend(rows.iter().filter_map(|row| match row {
-            Seen::Sample(row) => Some(*row),
+            Row::Sample(row) => Some(*row),
             _ => None,
         }));
         count += samples.len();

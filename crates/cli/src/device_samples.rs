@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{DeviceSample, Overlay};
-use floodmark_convert::{OpenProps, Seen, open_samples};
+use floodmark_convert::{OpenProps, open_samples};
+use floodmark_event::Row;
 use floodmark_event::units::format_time_ns;
 use floodmark_event::{Metric, SubjectKind, Tables};
 use floodmark_store::{Trace, is_trace};
@@ -39,7 +40,7 @@ fn read(path: &Path, props: &OpenProps) -> Result<Vec<DeviceSample>> {
     let (mut rows, mut samples) = (Vec::new(), Vec::new());
     while source.next(&mut rows)? {
         for row in &rows {
-            if let Seen::Sample(row) = row
+            if let Row::Sample(row) = row
                 && row.metric == Metric::GpuUsed
                 && let Some(device) = device(row.subject, source.tables())
             {

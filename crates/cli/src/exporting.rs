@@ -7,10 +7,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use floodmark_analyze::{
-    FlameOf, FrameChoice, Narrow, PathRules, SplitBy, UsageStream, WatermarkFold, WatermarkOptions,
-    WeightRow, Weights, WeightsFold,
+    FlameOf, FrameChoice, OriginRow, OriginTotals, OriginTotalsFold, PathRules, SplitBy, UsageStream,
+    WatermarkFold, WatermarkOptions,
 };
-use floodmark_convert::{OpenProps, WeighedStack, folded, pprof, speedscope};
+use floodmark_convert::{OpenProps, StackTotals, folded, pprof, speedscope};
+use floodmark_event::Filter;
 use floodmark_event::units::{Instant, format_bytes, format_time_ns};
 use floodmark_event::{EventBatch, Tables};
 use floodmark_view::usage::{CSV_HEADER, csv_line, kinds_text};
@@ -41,7 +42,7 @@ pub(crate) struct Exporter<'a> {
     pub(crate) output: &'a Path,
     pub(crate) overwrite: Overwrite,
     pub(crate) at: Option<Instant>,
-    pub(crate) narrow: Narrow,
+    pub(crate) filter: Filter,
     pub(crate) open: OpenProps,
     pub(crate) printer: &'a Printer,
 }
@@ -57,7 +58,7 @@ impl Exporter<'_> {
                 Product::Speedscope | Product::Pprof | Product::Folded(_) => self.profile(product, &mut out),
                 Product::CsvEvents => self.events(&mut out),
                 Product::CsvTimeline => {
-                    timeline(&mut out, self.input, &self.open, &self.narrow, self.printer)
+                    timeline(&mut out, self.input, &self.open, &self.filter, self.printer)
                 }
                 Product::CsvBlocks => self.blocks(&mut out),
             }
@@ -73,10 +74,10 @@ impl Exporter<'_> {
     }
 
     fn profile(&self, product: Product, out: &mut dyn Write) -> Result<Vec<Loss>> {
-        let fold = WeightsFold::new(self.at, SplitBy::Nothing);
-        let ((report, pass), source) = fold_input(self.input, &self.open, &self.narrow, fold, self.printer)?;
+        let fold = OriginTotalsFold::new(self.at, SplitBy::Nothing);
+        let ((report, pass), source) = fold_input(self.input, &self.open, &self.filter, fold, self.printer)?;
         let (weights, tables) = (report.result, source.tables());
-        let stacks: Vec<WeighedStack> = weights.rows.iter().map(|row| weighed(row, tables)).collect();
+        let stacks: Vec<StackTotals> = weights.rows.iter().map(|row| weighed(row, tables)).collect();
         let what = if self.at.is_some() { "live at the time asked for" } else { "live at the peak" };
         match product {
             Product::Pprof => {
@@ -110,7 +111,7 @@ impl Exporter<'_> {
 
     fn events(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
         let mut source = open(self.input, &self.open)?;
-        let mut select = Select::new(self.narrow.clone(), None);
+        let mut select = Select::new(self.filter.clone(), None);
         let mut csv = EventCsv::default();
         out.write_all(csv.text(&EventBatch::new(), &Tables::default()).as_bytes())?;
         each_batch(source.as_mut(), &self.name(), self.printer, |batch, tables| {
@@ -121,7 +122,7 @@ impl Exporter<'_> {
 
     fn blocks(&self, out: &mut dyn Write) -> Result<Vec<Loss>> {
         let fold = WatermarkFold::new(WatermarkOptions { at: self.at, ..WatermarkOptions::default() });
-        let ((report, _), _) = fold_input(self.input, &self.open, &self.narrow, fold, self.printer)?;
+        let ((report, _), _) = fold_input(self.input, &self.open, &self.filter, fold, self.printer)?;
         out.write_all(blocks::csv(&report.result.blocks).as_bytes())?;
         Ok(report.losses)
     }
@@ -132,35 +133,35 @@ pub(crate) fn timeline(
     out: &mut dyn Write,
     input: &Path,
     open: &OpenProps,
-    narrow: &Narrow,
+    filter: &Filter,
     printer: &Printer,
 ) -> Result<Vec<Loss>> {
-    let chosen = kinds_text(narrow.kinds.as_deref().unwrap_or(&[]));
+    let chosen = kinds_text(filter.kinds.as_deref().unwrap_or(&[]));
     let mut written = out.write_all(CSV_HEADER.as_bytes());
     let sink = |kind, point| {
         if written.is_ok() {
             written = out.write_all(csv_line(kind, &chosen, point).as_bytes());
         }
     };
-    let ((report, mut pass), _) = fold_input(input, open, narrow, UsageStream::new(narrow, sink), printer)?;
+    let ((report, mut pass), _) = fold_input(input, open, filter, UsageStream::new(filter, sink), printer)?;
     pass.fold_mut().0.flush();
     drop(pass);
     written.context("writing the timeline")?;
     Ok(report.losses)
 }
 
-fn at_text(weights: &Weights) -> String {
+fn at_text(weights: &OriginTotals) -> String {
     weights.marked_time_ns.map_or_else(String::new, |time_ns| format!(" ({})", format_time_ns(time_ns)))
 }
 
-fn weighed(row: &WeightRow, tables: &Tables) -> WeighedStack {
+fn weighed(row: &OriginRow, tables: &Tables) -> StackTotals {
     let steps = if row.origin.stack.0 == 0 {
         PathRules::default().path(&row.origin, tables).iter().map(|step| step.text().to_owned()).collect()
     } else {
         Vec::new()
     };
-    let both = |weight: floodmark_analyze::Weight| [weight.bytes, weight.blocks];
-    WeighedStack {
+    let both = |weight: floodmark_analyze::Totals| [weight.bytes, weight.blocks];
+    StackTotals {
         stack: row.origin.stack,
         steps,
         held: both(row.marked),

@@ -5,10 +5,12 @@ use std::path::Path;
 use anyhow::Result;
 use clap::ValueEnum;
 use floodmark_analyze::{
-    Direction, Flame, FlameOf, FrameChoice, Narrow, PathBy, PathRules, ScopePaths, SplitBy, StackCounts,
-    WeightsFold,
+    Direction, Flame, FlameOf, FrameChoice, OriginTotalsFold, PathBy, PathRules, ScopePaths, SplitBy,
+    StackCounts,
 };
-use floodmark_convert::{OpenProps, Seen, folded, open_samples};
+use floodmark_convert::{OpenProps, folded, open_samples};
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::units::{Instant, format_bytes};
 use floodmark_view::flame::{FlameChart, draw as drawing, page};
 use floodmark_view::plot::{Shade, label, pdf, svg};
@@ -30,7 +32,7 @@ pub(crate) struct FlameProps {
     pub(crate) by: PathBy,
     pub(crate) direction: Direction,
     pub(crate) frames: FrameChoice,
-    pub(crate) narrow: Narrow,
+    pub(crate) filter: Filter,
     pub(crate) open: OpenProps,
 }
 
@@ -122,8 +124,8 @@ fn of_events(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Repor
     let split = if props.by == PathBy::Scope { SplitBy::Scope } else { SplitBy::Nothing };
     let source_name = path.display().to_string();
     let mut source = open(path, &props.open)?;
-    let fold = WeightsFold::new(props.at, split);
-    let (report, _) = fold_over(source.as_mut(), &source_name, &props.narrow, fold, printer)?;
+    let fold = OriginTotalsFold::new(props.at, split);
+    let (report, _) = fold_over(source.as_mut(), &source_name, &props.filter, fold, printer)?;
     let flame = Flame::of_weights(&report.result, source.tables(), &rules, props.of, props.direction);
     Ok(Report { source: source_name, losses: report.losses, caveats: report.caveats, result: flame })
 }
@@ -134,7 +136,7 @@ fn of_samples(path: &Path, props: &FlameProps, printer: &Printer) -> Result<Repo
     let mut counts = StackCounts::default();
     each_row(source.as_mut(), &source_name, printer, |rows, _| {
         for row in rows {
-            if let Seen::Stack(row) = row {
+            if let Row::Stack(row) = row {
                 counts.add(row);
             }
         }

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use floodmark_convert::{
-    Adopted, OpenProps, Opened, SampleSource, Seen, device_of, group_devices, open_any, recognize,
-};
+use floodmark_convert::{OpenProps, Opened, device_of, group_devices, open_any, recognize};
+use floodmark_event::Row;
 use floodmark_event::{LogRow, OutputRow, ProcessId, SampleRow, ScopeRow, StackId, StackSampleRow, Tables};
+use floodmark_store::{IdMap, RowSource};
 use floodmark_store::{Losses, Overwrite, Run, TraceWriter, is_trace};
 use floodmark_view::{Imported, Report};
 
@@ -50,20 +50,20 @@ pub(crate) fn import(logs: &[PathBuf], props: &ImportProps, printer: &Printer) -
             Opened::Both(source, seen) => (Some(source), Some(seen)),
         };
         if let Some(mut source) = source {
-            let mut adopted = Adopted::default();
+            let mut ids = IdMap::default();
             each_batch(source.as_mut(), &name, printer, |batch, own| {
                 events += batch.len() as u64;
                 if batch.stack.same() == Some(StackId(0)) {
                     writer.write(batch, own)?;
                 } else {
                     let mut batch = batch.clone();
-                    adopted.batch(&mut batch, own, &mut tables);
+                    ids.remap_stacks(&mut batch, own, &mut tables);
                     writer.write(&batch, own)?;
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
             lost.extend(&source.losses());
-            Adopted::names(source.tables(), &mut tables);
+            IdMap::merge_names(source.tables(), &mut tables);
         }
         if let Some(mut seen) = seen {
             samples += import_samples(seen.as_mut(), &name, &mut writer, &mut tables, printer)?;
@@ -143,25 +143,25 @@ struct Sorted {
 
 /// Writes all rows of `source`; returns how many samples there were.
 fn import_samples(
-    source: &mut dyn SampleSource,
+    source: &mut dyn RowSource,
     name: &str,
     writer: &mut TraceWriter,
     tables: &mut Tables,
     printer: &Printer,
 ) -> Result<u64> {
     let mut bar = Bar::new(name, printer);
-    let (mut rows, mut adopted, mut samples) = (Vec::new(), Adopted::default(), 0);
+    let (mut rows, mut ids, mut samples) = (Vec::new(), IdMap::default(), 0);
     while source.next(&mut rows)? {
         bar.update(source.progress());
         let mut sorted = Sorted::default();
         for mut row in rows.drain(..) {
-            adopted.row(&mut row, source.tables(), tables);
+            ids.remap_row(&mut row, source.tables(), tables);
             match row {
-                Seen::Scope(row) => sorted.scopes.push(row),
-                Seen::Sample(row) => sorted.samples.push(row),
-                Seen::Output(row) => sorted.output.push(row),
-                Seen::Stack(row) => sorted.stacks.push(row),
-                Seen::Log(row) => sorted.logs.push(row),
+                Row::Scope(row) => sorted.scopes.push(row),
+                Row::Sample(row) => sorted.samples.push(row),
+                Row::Output(row) => sorted.output.push(row),
+                Row::Stack(row) => sorted.stacks.push(row),
+                Row::Log(row) => sorted.logs.push(row),
             }
         }
         samples += sorted.samples.len() as u64;
@@ -171,7 +171,7 @@ fn import_samples(
         writer.write_rows(&sorted.stacks, tables)?;
         writer.write_rows(&sorted.logs, tables)?;
     }
-    Adopted::names(source.tables(), tables);
+    IdMap::merge_names(source.tables(), tables);
     Ok(samples)
 }
 

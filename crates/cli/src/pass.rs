@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use anyhow::{Context as _, Result};
-use floodmark_analyze::{Fold, Layer, Moments, MomentsPass, Narrow, Pass, WholeBlocksFold};
-use floodmark_convert::{EventsAndRows, OpenProps, SampleSource, Seen};
+use floodmark_analyze::{Fold, Layer, Pass, SnapshotPass, Snapshots, WholeBlocksFold};
+use floodmark_convert::{EventsAndRows, OpenProps};
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::units::{format_count, format_duration_ns};
 use floodmark_event::{EventBatch, Tables};
+use floodmark_store::RowSource;
 use floodmark_store::columns::EVENT_COLUMNS;
 use floodmark_store::{Losses, ScanProps, Source, Trace, is_trace};
 use floodmark_view::{Caveats, Loss, Report};
@@ -62,10 +65,10 @@ impl Columns {
     /// The same for whoever scans.
     ///
     /// What is narrowed by has to be read whatever it says.
-    pub(crate) fn props(self, narrow: &Narrow) -> ScanProps {
+    pub(crate) fn props(self, filter: &Filter) -> ScanProps {
         let who = ["stream", "stack", "scope", "name"];
         let wanted =
-            |column: &&str| !who.contains(column) || (*column == "stream" && narrow.streams.is_some());
+            |column: &&str| !who.contains(column) || (*column == "stream" && filter.streams.is_some());
         let figures = EVENT_COLUMNS.into_iter().filter(wanted);
         ScanProps { columns: (self == Self::Figures).then(|| figures.collect()), ..ScanProps::default() }
     }
@@ -93,7 +96,7 @@ pub(crate) fn analyze_with<F: Fold>(
 }
 
 /// A report, where it comes from, and what was seen beside the events there.
-pub(crate) type WithRows<T> = (Report<T>, PathBuf, Option<Box<dyn SampleSource>>);
+pub(crate) type WithRows<T> = (Report<T>, PathBuf, Option<Box<dyn RowSource>>);
 
 /// As [`analyze_with`], and keeps what a log has beside its events.
 pub(crate) fn analyze_with_rows<F: Fold>(
@@ -102,15 +105,15 @@ pub(crate) fn analyze_with_rows<F: Fold>(
     printer: &Printer,
     fold: impl Fn(&Path, &OpenProps) -> Result<F>,
 ) -> Result<Vec<WithRows<F::Output>>> {
-    let narrow = args.narrow.props();
-    let props = OpenProps { scan: columns.props(&narrow), ..args.reading.props() };
+    let filter = args.filter.props();
+    let props = OpenProps { scan: columns.props(&filter), ..args.reading.props() };
     args.inputs
         .iter()
         .map(|path| {
             let fold = fold(path, &props)?;
             let (mut source, rows) = open_with_rows(path, &props)?;
             let (report, _) =
-                fold_over(source.as_mut(), &path.display().to_string(), &narrow, fold, printer)?;
+                fold_over(source.as_mut(), &path.display().to_string(), &filter, fold, printer)?;
             if report.caveats.events_read == 0 {
                 refuse_samples(path)?;
             }
@@ -123,7 +126,7 @@ pub(crate) fn analyze_with_rows<F: Fold>(
 pub(crate) fn add_whole_blocks(
     layers: &mut [Layer],
     path: &Path,
-    rows: Option<Box<dyn SampleSource>>,
+    rows: Option<Box<dyn RowSource>>,
 ) -> Result<()> {
     let rows = match rows {
         Some(rows) => Some(rows),
@@ -136,7 +139,7 @@ pub(crate) fn add_whole_blocks(
     let (mut fold, mut rows) = (WholeBlocksFold::default(), Vec::new());
     while source.next(&mut rows)? {
         for row in &rows {
-            if let Seen::Sample(row) = row {
+            if let Row::Sample(row) = row {
                 fold.sample(row);
             }
         }
@@ -164,11 +167,11 @@ pub(crate) type Folded<F> = (Report<<F as Fold>::Output>, Pass<(F, CaveatsFold)>
 pub(crate) fn fold_over<F: Fold>(
     source: &mut dyn Source,
     name: &str,
-    narrow: &Narrow,
+    filter: &Filter,
     fold: F,
     printer: &Printer,
 ) -> Result<Folded<F>> {
-    let mut pass = Pass::new(narrow, (fold, CaveatsFold::default()));
+    let mut pass = Pass::new(filter, (fold, CaveatsFold::default()));
     let mut events_read = 0;
     read_ahead(source, name, printer, |batch| {
         events_read += batch.len() as u64;
@@ -187,9 +190,9 @@ pub(crate) fn fold_over<F: Fold>(
 pub(crate) fn moments_over(
     source: &mut dyn Source,
     name: &str,
-    mut pass: MomentsPass,
+    mut pass: SnapshotPass,
     printer: &Printer,
-) -> Result<Moments> {
+) -> Result<Snapshots> {
     read_ahead(source, name, printer, |batch| {
         pass.update(batch);
         ControlFlow::Continue(())
@@ -278,12 +281,12 @@ fn tell_rate(name: &str, printer: &Printer, bar: Bar, events: u64) {
 pub(crate) fn fold_input<F: Fold>(
     path: &Path,
     props: &OpenProps,
-    narrow: &Narrow,
+    filter: &Filter,
     fold: F,
     printer: &Printer,
 ) -> Result<(Folded<F>, Box<dyn Source>)> {
     let mut source = open(path, props)?;
-    let folded = fold_over(source.as_mut(), &path.display().to_string(), narrow, fold, printer)?;
+    let folded = fold_over(source.as_mut(), &path.display().to_string(), filter, fold, printer)?;
     if folded.0.caveats.events_read == 0 {
         refuse_samples(path)?;
     }

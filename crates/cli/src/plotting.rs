@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use floodmark_analyze::Narrow;
 use floodmark_convert::{OpenProps, Opened, open_any, open_samples};
+use floodmark_event::Filter;
 use floodmark_event::Metric;
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::Loss;
@@ -55,7 +55,7 @@ pub(crate) enum Draw {
 #[derive(Clone, Debug)]
 pub(crate) struct GatherProps {
     pub(crate) open: OpenProps,
-    pub(crate) narrow: Narrow,
+    pub(crate) filter: Filter,
     pub(crate) per: Option<Per>,
     pub(crate) draw: Option<Draw>,
     pub(crate) metric: Option<Metric>,

@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_convert::samples::{Extent, Survey};
-use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, follow, open_input, open_samples};
+use floodmark_convert::levels::{Extent, Survey};
+use floodmark_convert::{OpenProps, Opened, open_input, open_samples};
+use floodmark_event::Row;
 use floodmark_event::units::Instant;
 use floodmark_event::{Metric, SubjectKind};
+use floodmark_store::{RowSource, follow_rows};
 use floodmark_store::{Table, Trace, is_trace};
 use floodmark_view::samples::Separate;
 
@@ -106,14 +108,15 @@ pub(crate) struct SampleProps {
 /// opened.
 pub(crate) fn read_samples(
     path: &Path,
-    opened: Option<Box<dyn SampleSource>>,
+    opened: Option<Box<dyn RowSource>>,
     open: &OpenProps,
     props: &SampleProps,
     printer: &Printer,
 ) -> Result<()> {
     let is_file = is_trace(path) || file_bytes(path).is_some();
     if props.follow == Show::Yes && is_file {
-        let mut source = if is_trace(path) { follow(path, &open.scan)? } else { follow_log(path, open)? };
+        let mut source =
+            if is_trace(path) { follow_rows(path, &open.scan)? } else { follow_log(path, open)? };
         return show(source.as_mut(), path, None, props, printer);
     }
     let needs_survey = is_file && matches!(props.form, SampleForm::Text(_));
@@ -141,7 +144,7 @@ fn survey(path: &Path, open: &OpenProps, metric: Option<Metric>) -> Result<Optio
     // What is wrong is told when it is shown.
     while let Ok(true) = source.next(&mut rows) {
         for row in &rows {
-            if let Seen::Sample(row) = row {
+            if let Row::Sample(row) = row {
                 survey.add(row, source.tables());
             }
         }
@@ -157,7 +160,7 @@ fn survey(path: &Path, open: &OpenProps, metric: Option<Metric>) -> Result<Optio
 }
 
 fn show(
-    source: &mut dyn SampleSource,
+    source: &mut dyn RowSource,
     path: &Path,
     extent: Option<Extent>,
     props: &SampleProps,
@@ -180,7 +183,7 @@ fn show(
 }
 
 /// Follows a log that somebody still writes.
-fn follow_log(path: &Path, open: &OpenProps) -> Result<Box<dyn SampleSource>> {
+fn follow_log(path: &Path, open: &OpenProps) -> Result<Box<dyn RowSource>> {
     let file = File::open(path).map_err(floodmark_store::Error::io("opening", path))?;
     match open_input(Box::new(Growing(file)), path, open)? {
         Opened::Samples(source) | Opened::Both(_, source) => Ok(source),

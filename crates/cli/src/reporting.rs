@@ -9,12 +9,15 @@ use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{
-    Fold, Fragmentation, MomentsOptions, MomentsPass, Narrow, Pass, PlaceCourseFold, RunFold, RunMemory,
+    DomainSeriesFold, Fold, Fragmentation, Pass, RunFold, RunMemory, SnapshotOptions, SnapshotPass,
     UsagePoint,
 };
-use floodmark_convert::{OpenProps, Opened, SampleSource, Seen, open_any, open_samples};
+use floodmark_convert::{OpenProps, Opened, open_any, open_samples};
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{EventBatch, Kind, NO_DEVICE, ProcessId, Tables};
+use floodmark_store::RowSource;
 use floodmark_store::{Source, Trace, is_trace};
 use floodmark_view::{EventsPart, Loss, Page};
 
@@ -30,12 +33,12 @@ use crate::{scopes, trace_info};
 const PLACE_POINTS: usize = 4000;
 
 /// Reads all that a report shows.
-pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Printer) -> Result<Page> {
-    let narrowed = narrowing(narrow);
+pub(crate) fn page(path: &Path, filter: &Filter, props: &OpenProps, printer: &Printer) -> Result<Page> {
+    let narrowed = narrowing(filter);
     let mut page = Page { source: path.display().to_string(), narrowed, ..Page::default() };
     let (has_events, has_samples) = holds(path, props)?;
     if has_events {
-        events(&mut page, path, narrow, props, printer)?;
+        events(&mut page, path, filter, props, printer)?;
     }
     if has_samples {
         samples(&mut page, path, props, printer)?;
@@ -53,7 +56,7 @@ pub(crate) fn page(path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Pr
 }
 
 /// The options that narrow so.
-fn narrowing(narrow: &Narrow) -> String {
+fn narrowing(filter: &Filter) -> String {
     fn list<T>(name: &str, values: Option<&Vec<T>>, text: impl Fn(&T) -> String) -> Option<String> {
         let texts: Vec<String> = values?.iter().map(text).collect();
         Some(format!("--{name} {}", texts.join(",")))
@@ -67,13 +70,13 @@ fn narrowing(narrow: &Narrow) -> String {
     };
     let device = |device: &i32| if *device == NO_DEVICE { "none".into() } else { device.to_string() };
     let options = [
-        list("device", narrow.devices.as_ref(), device),
-        list("process", narrow.processes.as_ref(), |process| process.0.to_string()),
-        list("thread", narrow.threads.as_ref(), u64::to_string),
-        list("stream", narrow.streams.as_ref(), |stream| format!("{stream:#x}")),
-        list("kind", narrow.kinds.as_ref(), |kind| kind.name().to_owned()),
-        instant("from", narrow.from_ns),
-        instant("to", narrow.to_ns),
+        list("device", filter.devices.as_ref(), device),
+        list("process", filter.processes.as_ref(), |process| process.0.to_string()),
+        list("thread", filter.threads.as_ref(), u64::to_string),
+        list("stream", filter.streams.as_ref(), |stream| format!("{stream:#x}")),
+        list("kind", filter.kinds.as_ref(), |kind| kind.name().to_owned()),
+        instant("from", filter.from_ns),
+        instant("to", filter.to_ns),
     ];
     options.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
@@ -90,11 +93,11 @@ pub(crate) fn holds(path: &Path, props: &OpenProps) -> Result<(bool, bool)> {
     })
 }
 
-fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, printer: &Printer) -> Result<()> {
+fn events(page: &mut Page, path: &Path, filter: &Filter, props: &OpenProps, printer: &Printer) -> Result<()> {
     std::thread::scope(|scope| {
-        let look = || gaps(path, narrow, props);
+        let look = || gaps(path, filter, props);
         let gaps = std::thread::Builder::new().name("floodmark-gaps".into()).spawn_scoped(scope, look)?;
-        let part = instants(page, path, narrow, props, printer)?;
+        let part = instants(page, path, filter, props, printer)?;
         let found = gaps.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         page.events = part.map(|part| EventsPart { fragmentation: found, ..part });
         Ok(())
@@ -102,18 +105,18 @@ fn events(page: &mut Page, path: &Path, narrow: &Narrow, props: &OpenProps, prin
 }
 
 /// Looks at gaps between blocks, which takes as long as all else.
-fn gaps(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Fragmentation> {
-    Ok(silently(path, narrow, props, folds::gaps())?.0)
+fn gaps(path: &Path, filter: &Filter, props: &OpenProps) -> Result<Fragmentation> {
+    Ok(silently(path, filter, props, folds::gaps())?.0)
 }
 
 /// Runs a fold over all of an input beside others that say how far they are; returns what was read, for names.
 fn silently<F: Fold>(
     path: &Path,
-    narrow: &Narrow,
+    filter: &Filter,
     props: &OpenProps,
     fold: F,
 ) -> Result<(F::Output, Box<dyn Source>)> {
-    let mut pass = Pass::new(narrow, fold);
+    let mut pass = Pass::new(filter, fold);
     let mut source = floodmark_convert::open(path, props)?;
     let mut batch = EventBatch::new();
     while !pass.is_past_window() && source.next(&mut batch)? {
@@ -126,11 +129,11 @@ fn silently<F: Fold>(
 fn instants(
     page: &mut Page,
     path: &Path,
-    narrow: &Narrow,
+    filter: &Filter,
     props: &OpenProps,
     printer: &Printer,
 ) -> Result<Option<EventsPart>> {
-    let mut folds = EventFolds::without_gaps(narrow, scopes::roles(path, props)?);
+    let mut folds = EventFolds::without_gaps(filter, scopes::roles(path, props)?);
     let mut source = floodmark_convert::open(path, props)?;
     read_ahead(source.as_mut(), &page.source, printer, |batch| {
         folds.update(batch);
@@ -143,22 +146,23 @@ fn instants(
     let mut part = folds.finish(source.tables());
     let cuts = folds.cuts(&part);
     drop(folds);
-    let blocks = if cuts.has_few_blocks() { None } else { MomentsOptions::default().blocks };
-    let options = MomentsOptions { blocks, scopes: scopes::paths(path, props)?, ..MomentsOptions::default() };
+    let blocks = if cuts.has_few_blocks() { None } else { SnapshotOptions::default().blocks };
+    let options =
+        SnapshotOptions { blocks, scopes: scopes::paths(path, props)?, ..SnapshotOptions::default() };
     let mut source = floodmark_convert::open(path, props)?;
-    let second = MomentsPass::new(narrow, cuts, options);
+    let second = SnapshotPass::new(filter, cuts, options);
     part.moments = moments_over(source.as_mut(), &page.source, second, printer)?;
     let mut ledgers = part.stats.ledgers.iter().map(|ledger| (ledger.process, ledger.device));
     let first = ledgers.next();
     if ledgers.any(|place| Some(place) != first) {
-        part.places = places(path, narrow, props)?;
+        part.places = places(path, filter, props)?;
     }
     Ok(Some(part))
 }
 
 /// Live bytes of every process, device and kind by itself, whichever had most first.
-fn places(path: &Path, narrow: &Narrow, props: &OpenProps) -> Result<Vec<(String, Vec<UsagePoint>)>> {
-    let (mut courses, source) = silently(path, narrow, props, PlaceCourseFold::new(PLACE_POINTS))?;
+fn places(path: &Path, filter: &Filter, props: &OpenProps) -> Result<Vec<(String, Vec<UsagePoint>)>> {
+    let (mut courses, source) = silently(path, filter, props, DomainSeriesFold::new(PLACE_POINTS))?;
     courses.sort_by_key(|course| std::cmp::Reverse(course.peak.live_bytes));
     let several = courses.iter().any(|course| course.group.0 != courses[0].group.0);
     let name = |(process, device, kind): (ProcessId, i32, Kind)| {
@@ -194,8 +198,8 @@ fn samples(page: &mut Page, path: &Path, props: &OpenProps, printer: &Printer) -
     let mut source = open_samples(path, props)?;
     each_row(source.as_mut(), &page.source, printer, |rows, tables| {
         marks.extend(rows.iter().filter_map(|row| mark(row, tables)));
-        stacks += rows.iter().filter(|row| matches!(row, Seen::Stack(_))).count() as u64;
-        count += rows.iter().filter(|row| !matches!(row, Seen::Scope(_) | Seen::Log(_))).count() as u64;
+        stacks += rows.iter().filter(|row| matches!(row, Row::Stack(_))).count() as u64;
+        count += rows.iter().filter(|row| !matches!(row, Row::Scope(_) | Row::Log(_))).count() as u64;
     })?;
     if count == 0 && marks.is_empty() {
         return Ok(());
@@ -220,10 +224,10 @@ fn memory(path: &Path, run: &RunFold) -> Result<RunMemory> {
 }
 
 pub(crate) fn each_row(
-    source: &mut dyn SampleSource,
+    source: &mut dyn RowSource,
     name: &str,
     printer: &Printer,
-    mut visit: impl FnMut(&[Seen], &Tables),
+    mut visit: impl FnMut(&[Row], &Tables),
 ) -> Result<()> {
     let mut bar = Bar::new(name, printer);
     let mut rows = Vec::new();

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{ScopePaths, ScopeRoles};
-use floodmark_convert::{OpenProps, Opened, Seen, open_any};
+use floodmark_convert::{OpenProps, Opened, open_any};
+use floodmark_event::Row;
 use floodmark_event::{ProcessId, ScopeAction, ScopeRow};
 use floodmark_store::{ScanProps, Trace, is_trace};
 use floodmark_view::plain;
@@ -39,7 +40,7 @@ fn each(path: &Path, props: &OpenProps, mut visit: impl FnMut(&ScopeRow, &str)) 
     let mut rows = Vec::new();
     while seen.next(&mut rows)? {
         for row in &rows {
-            if let Seen::Scope(row) = row {
+            if let Row::Scope(row) = row {
                 visit(row, seen.tables().string(row.name));
             }
         }

@@ -5,22 +5,22 @@
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use floodmark_analyze::Narrow;
-use floodmark_analyze::narrow::resolve;
+use floodmark_event::Filter;
+use floodmark_event::filter::resolve;
 use floodmark_event::{Event, EventBatch};
 
 /// Which events to pass on, and how many.
 #[derive(Clone, Debug)]
 pub(crate) struct Select {
-    narrow: Narrow,
+    filter: Filter,
     first_ns: Option<i64>,
     left: Option<usize>,
 }
 
 impl Select {
     /// Passes on what `narrow` asks for, but at most `limit` events.
-    pub(crate) fn new(narrow: Narrow, limit: Option<usize>) -> Self {
-        Self { narrow, first_ns: None, left: limit }
+    pub(crate) fn new(filter: Filter, limit: Option<usize>) -> Self {
+        Self { filter, first_ns: None, left: limit }
     }
 
     /// Calls `visit` with the selected events of `batch`; breaks when the limit is reached.
@@ -29,7 +29,7 @@ impl Select {
         batch: &EventBatch,
         visit: impl FnOnce(&EventBatch) -> Result<()>,
     ) -> Result<ControlFlow<()>> {
-        if self.narrow == Narrow::default() && self.left.is_none() {
+        if self.filter == Filter::default() && self.left.is_none() {
             visit(batch)?;
             return Ok(ControlFlow::Continue(()));
         }
@@ -48,13 +48,13 @@ impl Select {
             list.is_none_or(|list| list.contains(value))
         }
         let first_ns = *self.first_ns.get_or_insert(event.time_ns);
-        let narrow = &self.narrow;
-        within(narrow.devices.as_ref(), &event.device)
-            && within(narrow.processes.as_ref(), &event.process)
-            && within(narrow.threads.as_ref(), &event.thread)
-            && within(narrow.streams.as_ref(), &event.stream)
-            && within(narrow.kinds.as_ref(), &event.kind)
-            && narrow.from_ns.is_none_or(|from| event.time_ns >= resolve(from, first_ns))
-            && narrow.to_ns.is_none_or(|to| event.time_ns <= resolve(to, first_ns))
+        let filter = &self.filter;
+        within(filter.devices.as_ref(), &event.device)
+            && within(filter.processes.as_ref(), &event.process)
+            && within(filter.threads.as_ref(), &event.thread)
+            && within(filter.streams.as_ref(), &event.stream)
+            && within(filter.kinds.as_ref(), &event.kind)
+            && filter.from_ns.is_none_or(|from| event.time_ns >= resolve(from, first_ns))
+            && filter.to_ns.is_none_or(|to| event.time_ns <= resolve(to, first_ns))
     }
 }

@@ -25,8 +25,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use floodmark_analyze::Narrow;
 use floodmark_convert::OpenProps;
+use floodmark_event::Filter;
 use floodmark_view::plain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +47,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// What to serve, and where.
 pub(crate) struct ServeProps {
     pub(crate) input: PathBuf,
-    pub(crate) narrow: Narrow,
+    pub(crate) filter: Filter,
     pub(crate) open: OpenProps,
     pub(crate) address: SocketAddr,
     pub(crate) browser: Browser,
@@ -66,7 +66,7 @@ pub(crate) enum Browser {
 pub(crate) fn serve(props: ServeProps, printer: &Printer) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("starting a server")?;
-    let ServeProps { input, narrow, open, address, browser } = props;
+    let ServeProps { input, filter, open, address, browser } = props;
     // A port that is taken is better known before hours of reading than after.
     let listener =
         runtime.block_on(TcpListener::bind(address)).map_err(|error| cannot_bind(address, &error))?;
@@ -75,7 +75,7 @@ pub(crate) fn serve(props: ServeProps, printer: &Printer) -> Result<()> {
     let host = machine_name();
     let url = url(local, host.as_deref(), &token);
     let source = input.display().to_string();
-    let Started { thread: worker, asks, broken } = Worker::start(input, narrow, open, printer)?;
+    let Started { thread: worker, asks, broken } = Worker::start(input, filter, open, printer)?;
     let gate = Gate::new(token, local.ip(), host);
     let app = Arc::new(App::new(gate, asks));
     printer.data(&format!("{url}\n"))?;

@@ -24,8 +24,8 @@ use floodmark_store::{Error, Result};
 
 use crate::open::Halves;
 use crate::ready::Ready;
-use crate::samples::Seen;
 use crate::{Mode, OpenProps};
+use floodmark_event::Row;
 
 use json::{Memory, Range, Trace};
 
@@ -143,7 +143,7 @@ impl Making<'_> {
         for (metric, value) in [(Metric::Live, memory.live), (Metric::Reserved, memory.reserved)] {
             if let Some(value) = value {
                 let subject = self.subject(device);
-                self.ready.rows.push(Seen::Sample(SampleRow { time_ns, subject, metric, value }));
+                self.ready.rows.push(Row::Sample(SampleRow { time_ns, subject, metric, value }));
             }
         }
     }
@@ -168,7 +168,7 @@ impl Making<'_> {
             ] {
                 let time_ns = self.base_ns.saturating_add(time_ns);
                 let row = ScopeRow { time_ns, process, thread, action, scope, parent, name };
-                self.ready.rows.push(Seen::Scope(row));
+                self.ready.rows.push(Row::Scope(row));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Foreign formats in and out: one module per format.
 //!
 //! [`open`] takes any file, recognizes it by its content and returns a [`Source`] of events like any
-//! other, or a [`SampleSource`] of what was seen from outside; nothing downstream asks where events or
+//! other, or a [`RowSource`](floodmark_store::RowSource) of what was seen from outside; nothing downstream asks where events or
 //! samples came from. A format that can be written has a writer in its module.
 //!
 //! What does *not* live here: traces of our own (`floodmark-store`) and anything that interprets events
@@ -15,6 +15,7 @@ pub mod folded;
 mod gunzip;
 mod json_text;
 pub mod kineto;
+pub mod levels;
 pub mod memory_logger;
 pub mod mprof;
 pub mod nsys;
@@ -28,7 +29,6 @@ mod ready;
 mod recognize;
 mod records;
 pub mod rmm;
-pub mod samples;
 pub mod smi;
 pub mod speedscope;
 pub mod torch;
@@ -39,8 +39,7 @@ pub use open::{
     EventsAndRows, Halves, OpenProps, Opened, open, open_any, open_events_and_rows, open_input, open_samples,
 };
 pub use recognize::{Format, recognize};
-pub use samples::{Adopted, Following, PlacedEvents, SampleSource, Seen, follow};
-pub use weighed::WeighedStack;
+pub use weighed::StackTotals;
 
 /// What to do about a part of a file that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,13 +31,14 @@ use floodmark_event::{
     Metric, OutputRow, OutputStream, StackId, StackReason, StackSampleRow, SubjectId, SubjectKind, Tables,
 };
 
-use self::fields::{Fields, Row};
+use self::fields::{Fields, LogLine};
 use self::frames::Thread;
 use crate::OpenProps;
 use crate::numbers::{seconds_ns, text, whole};
 use crate::quote::quoted;
 use crate::records::{LogReader, Out, subject};
-use crate::samples::{SampleSource, Seen};
+use floodmark_event::Row;
+use floodmark_store::RowSource;
 
 /// What is told of frames that had arguments.
 const ARGUMENTS: &str = "arguments of functions in stacks are not kept";
@@ -45,7 +46,7 @@ const ARGUMENTS: &str = "arguments of functions in stacks are not kept";
 const NO_ANSWER: &[u8] = b"True";
 
 /// Opens a log; `path` is what messages call it.
-pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn SampleSource + 'a> {
+pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn RowSource + 'a> {
     Box::new(reader(input, path, props))
 }
 
@@ -100,7 +101,7 @@ fn parse_kib(name: &str, field: &[u8]) -> Result<u64, String> {
         .ok_or_else(|| format!("{name} is {}, not a whole number of KiB", quoted(field)))
 }
 
-impl Row {
+impl LogLine {
     /// Puts the rows of the tables that a row of the log stands for.
     fn put(&self, subjects: &mut Subjects, out: &mut Out) -> Result<(), String> {
         let time_ns = parse_time(&self.fields[0])?;
@@ -121,7 +122,7 @@ impl Row {
                 out.losses.add(with_arguments, ARGUMENTS);
             }
             let stack = intern(&thread, &mut out.tables);
-            out.rows.push(Seen::Stack(StackSampleRow {
+            out.rows.push(Row::Stack(StackSampleRow {
                 time_ns,
                 subject: host,
                 thread: thread.number,
@@ -137,7 +138,7 @@ impl Row {
 fn put_output(time_ns: i64, bytes: Vec<u8>, out: &mut Out) {
     if !bytes.is_empty() {
         let (process, stream) = (out.process, OutputStream::Stdout);
-        out.rows.push(Seen::Output(OutputRow { time_ns, process, stream, bytes }));
+        out.rows.push(Row::Output(OutputRow { time_ns, process, stream, bytes }));
     }
 }
 

@@ -26,11 +26,12 @@ use floodmark_store::{Error, Result};
 use crate::numbers::{mib, seconds_ns, whole};
 use crate::quote::quoted;
 use crate::records::{Lines, LogReader, Out, ParseLine, subject};
-use crate::samples::{SampleSource, Seen};
 use crate::{Mode, OpenProps};
+use floodmark_event::Row;
+use floodmark_store::RowSource;
 
 /// Opens a file of `mprof`; `path` is what messages call it. Functions come last.
-pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn SampleSource + 'a> {
+pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn RowSource + 'a> {
     Box::new(reader(input, path, props))
 }
 
@@ -96,13 +97,13 @@ fn parse_call(rest: &str) -> std::result::Result<Call, String> {
 }
 
 /// Scopes of calls, in the order of their times.
-fn scopes(mut calls: Vec<Call>, out: &mut Out) -> Vec<Seen> {
+fn scopes(mut calls: Vec<Call>, out: &mut Out) -> Vec<Row> {
     calls.sort_by_key(|call| (call.start_ns, std::cmp::Reverse(call.end_ns)));
     let mut rows = Vec::with_capacity(calls.len() * 2);
     // Calls that have not ended: number and end.
     let mut open: Vec<(u64, i64)> = Vec::new();
     let row = |time_ns, action, scope, parent, name, process: ProcessId| {
-        Seen::Scope(ScopeRow { time_ns, process, thread: 0, action, scope, parent, name })
+        Row::Scope(ScopeRow { time_ns, process, thread: 0, action, scope, parent, name })
     };
     let none = floodmark_event::StringId(0);
     for (at, call) in calls.iter().enumerate() {
@@ -153,7 +154,7 @@ enum Calls {
     /// They are gathered on the way.
     Unknown(Vec<Call>),
     /// Their scopes, the earliest last.
-    Known(Vec<Seen>),
+    Known(Vec<Row>),
 }
 
 /// Parses lines.

@@ -8,8 +8,8 @@ use floodmark_event::units::Date;
 use floodmark_store::{Error, Result, ScanProps, Source, Trace};
 
 use crate::recognize::{Candidate, Known};
-use crate::samples::{self, SampleSource};
 use crate::{Mode, kineto, memory_logger, mprof, pprof, psrecord, rmm, smi, torch};
+use floodmark_store::RowSource;
 
 /// How to read a file, whatever its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,22 +46,22 @@ pub enum Opened {
     /// Allocations and frees.
     Events(Box<dyn Source>),
     /// What was seen from outside.
-    Samples(Box<dyn SampleSource>),
+    Samples(Box<dyn RowSource>),
     /// Allocations and frees, and what was seen beside them: scopes, levels, messages.
-    Both(Box<dyn Source>, Box<dyn SampleSource>),
+    Both(Box<dyn Source>, Box<dyn RowSource>),
 }
 
 /// The events of a file, and what was seen beside them.
-pub type Halves = (Box<dyn Source>, Box<dyn SampleSource>);
+pub type Halves = (Box<dyn Source>, Box<dyn RowSource>);
 
 /// The events of a file, and what was seen beside them if there is anything.
-pub type EventsAndRows = (Box<dyn Source>, Option<Box<dyn SampleSource>>);
+pub type EventsAndRows = (Box<dyn Source>, Option<Box<dyn RowSource>>);
 
 /// How a format is opened.
 #[derive(Clone, Copy)]
 pub(crate) enum Opener {
     Events(fn(Candidate, &OpenProps) -> Result<Box<dyn Source>>),
-    Samples(fn(Candidate, &OpenProps) -> Result<Box<dyn SampleSource>>),
+    Samples(fn(Candidate, &OpenProps) -> Result<Box<dyn RowSource>>),
     /// A format that holds both, whose halves are read apart.
     Both(fn(Candidate, &OpenProps) -> Result<Halves>),
     /// A trace can hold both; its events are opened unless its samples are asked for.
@@ -97,11 +97,11 @@ pub fn open_events_and_rows(path: &Path, props: &OpenProps) -> Result<EventsAndR
 ///
 /// # Errors
 /// As those of [`open`].
-pub fn open_samples(path: &Path, props: &OpenProps) -> Result<Box<dyn SampleSource>> {
+pub fn open_samples(path: &Path, props: &OpenProps) -> Result<Box<dyn RowSource>> {
     let candidate = candidate(path)?;
     let known = candidate.recognize()?;
     if matches!(known.opener, Opener::Trace) {
-        return samples::open_trace(&Trace::open(path)?, &props.scan);
+        return Trace::open(path)?.all_rows(&props.scan);
     }
     match open_known(known, candidate, props)? {
         Opened::Samples(source) | Opened::Both(_, source) => Ok(source),
@@ -155,21 +155,21 @@ pub(crate) fn open_rmm_csv(candidate: Candidate, props: &OpenProps) -> Result<Bo
 }
 
 /// Opens a log of `memory_logger`.
-pub(crate) fn open_memory_logger(candidate: Candidate, props: &OpenProps) -> Box<dyn SampleSource> {
+pub(crate) fn open_memory_logger(candidate: Candidate, props: &OpenProps) -> Box<dyn RowSource> {
     let (path, total_bytes) = (candidate.path, candidate.total_bytes);
     let reader = memory_logger::reader(candidate.into_input(), path, props);
     Box::new(reader.with_total_bytes(total_bytes))
 }
 
 /// Opens what `nvidia-smi` printed.
-pub(crate) fn open_smi(candidate: Candidate, props: &OpenProps) -> Box<dyn SampleSource> {
+pub(crate) fn open_smi(candidate: Candidate, props: &OpenProps) -> Box<dyn RowSource> {
     let (path, total_bytes) = (candidate.path, candidate.total_bytes);
     let reader = smi::reader(candidate.into_input(), path, props);
     Box::new(reader.with_total_bytes(total_bytes))
 }
 
 /// Opens a file of `mprof`, whose functions are read beforehand where it is a file.
-pub(crate) fn open_mprof(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn SampleSource>> {
+pub(crate) fn open_mprof(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn RowSource>> {
     let (path, total_bytes) = (candidate.path, candidate.total_bytes);
     let input = candidate.into_input();
     let reader = if total_bytes.is_some() {
@@ -181,7 +181,7 @@ pub(crate) fn open_mprof(candidate: Candidate, props: &OpenProps) -> Result<Box<
 }
 
 /// Opens a log of `psrecord`.
-pub(crate) fn open_psrecord(candidate: Candidate, props: &OpenProps) -> Box<dyn SampleSource> {
+pub(crate) fn open_psrecord(candidate: Candidate, props: &OpenProps) -> Box<dyn RowSource> {
     let (path, total_bytes) = (candidate.path, candidate.total_bytes);
     let reader = psrecord::reader(candidate.into_input(), path, props);
     Box::new(reader.with_total_bytes(total_bytes))

@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 use crate::open::Halves;
 use crate::quote::quoted;
 use crate::ready::Ready;
-use crate::samples::Seen;
 use crate::{Mode, OpenProps};
+use floodmark_event::Row;
 
 use wire::{Fields, Wire};
 pub use writer::{ProfileProps, write};
@@ -289,7 +289,7 @@ impl Making<'_> {
         let name = self.ready.row_tables.intern(BEFORE_CAPTURE);
         for (action, name) in [(ScopeAction::Enter, name), (ScopeAction::Exit, StringId(0))] {
             let row = ScopeRow { time_ns, process, thread: 0, action, scope, parent: 0, name };
-            self.ready.rows.push(Seen::Scope(row));
+            self.ready.rows.push(Row::Scope(row));
         }
     }
 }

@@ -19,10 +19,10 @@ use crate::OpenProps;
 use crate::numbers::{float_seconds_ns, mib, whole};
 use crate::quote::quoted;
 use crate::records::{Lines, LogReader, Out, ParseLine, subject};
-use crate::samples::SampleSource;
+use floodmark_store::RowSource;
 
 /// Opens a log; `path` is what messages call it.
-pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn SampleSource + 'a> {
+pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn RowSource + 'a> {
     Box::new(reader(input, path, props))
 }
 

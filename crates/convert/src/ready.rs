@@ -9,14 +9,15 @@ use floodmark_store::{Losses, Progress, Result, Source};
 
 use crate::OpenProps;
 use crate::open::Halves;
-use crate::samples::{SampleSource, Seen};
+use floodmark_event::Row;
+use floodmark_store::RowSource;
 
 /// What was read of a file.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) events: Vec<Event>,
     pub(crate) tables: Tables,
-    pub(crate) rows: Vec<Seen>,
+    pub(crate) rows: Vec<Row>,
     pub(crate) row_tables: Tables,
     pub(crate) losses: Losses,
 }
@@ -42,7 +43,7 @@ impl Ready {
     /// Sorts by time and hands out.
     pub(crate) fn halves(mut self) -> Halves {
         self.events.sort_by_key(|event| event.time_ns);
-        self.rows.sort_by_key(Seen::time_ns);
+        self.rows.sort_by_key(Row::time_ns);
         let Self { events, tables, mut rows, row_tables, losses } = self;
         rows.reverse();
         (
@@ -85,16 +86,16 @@ impl Source for ReadyEvents {
 
 struct ReadyRows {
     /// The latest first.
-    rows: Vec<Seen>,
+    rows: Vec<Row>,
     tables: Tables,
 }
 
-impl SampleSource for ReadyRows {
+impl RowSource for ReadyRows {
     fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
+    fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         rows.clear();
         let rest = self.rows.len().saturating_sub(BATCH_ROWS);
         rows.extend(self.rows.drain(rest..).rev());

@@ -11,8 +11,9 @@ use floodmark_event::tables::Process;
 use floodmark_event::{Metric, ProcessId, SampleRow, Subject, SubjectId, SubjectKind, SubjectRow, Tables};
 use floodmark_store::{Error, Losses, Progress, Result};
 
-use crate::samples::{SampleSource, Seen};
 use crate::{Mode, OpenProps};
+use floodmark_event::Row;
+use floodmark_store::RowSource;
 
 /// How much is read at a time. The fuzzer has small limits, so that it is fast and meets them.
 const BLOCK_BYTES: usize = if cfg!(fuzzing) { 512 } else { 64 << 10 };
@@ -30,7 +31,7 @@ pub(crate) trait Parse: Send {
 /// Where a format puts what it has read.
 #[derive(Debug)]
 pub(crate) struct Out {
-    pub(crate) rows: Vec<Seen>,
+    pub(crate) rows: Vec<Row>,
     pub(crate) tables: Tables,
     pub(crate) losses: Losses,
     /// Process that stands for whoever wrote the log.
@@ -102,7 +103,7 @@ impl Out {
     }
 
     pub(crate) fn sample(&mut self, time_ns: i64, subject: u64, metric: Metric, value: u64) {
-        self.rows.push(Seen::Sample(SampleRow { time_ns, subject, metric, value }));
+        self.rows.push(Row::Sample(SampleRow { time_ns, subject, metric, value }));
     }
 }
 
@@ -178,12 +179,12 @@ impl<R: Read, P: Parse> LogReader<R, P> {
     }
 }
 
-impl<R: Read + Send, P: Parse> SampleSource for LogReader<R, P> {
+impl<R: Read + Send, P: Parse> RowSource for LogReader<R, P> {
     fn tables(&self) -> &Tables {
         &self.out.tables
     }
 
-    fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
+    fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         rows.clear();
         if let Some(error) = self.error.take() {
             return Err(error);

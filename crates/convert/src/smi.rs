@@ -36,10 +36,10 @@ use crate::OpenProps;
 use crate::quote::quoted;
 use crate::records::{Lines, LogReader, Out, ParseLine};
 use crate::rmm::Days;
-use crate::samples::SampleSource;
+use floodmark_store::RowSource;
 
 /// Opens what `nvidia-smi` printed; `path` is what messages call it.
-pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn SampleSource + 'a> {
+pub fn open<'a>(input: impl Read + Send + 'a, path: &Path, props: &OpenProps) -> Box<dyn RowSource + 'a> {
     Box::new(reader(input, path, props))
 }
 

@@ -8,7 +8,7 @@ use floodmark_event::Tables;
 use rustc_hash::FxHashMap;
 
 use crate::json_text::json_string;
-use crate::weighed::{Entry, WeighedStack};
+use crate::weighed::{Entry, StackTotals};
 
 /// What the file and its first profile are called.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub struct Names<'a> {
 }
 
 /// What a profile takes of a stack.
-type Weigh = fn(&WeighedStack) -> u64;
+type Weigh = fn(&StackTotals) -> u64;
 
 /// Writes the profiles.
 ///
@@ -29,7 +29,7 @@ type Weigh = fn(&WeighedStack) -> u64;
 pub fn write(
     out: &mut dyn Write,
     names: Names<'_>,
-    stacks: &[WeighedStack],
+    stacks: &[StackTotals],
     tables: &Tables,
 ) -> io::Result<()> {
     let mut frames = FxHashMap::default();

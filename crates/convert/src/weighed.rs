@@ -5,7 +5,7 @@ use floodmark_event::{StackId, Tables};
 
 /// What a stack holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WeighedStack {
+pub struct StackTotals {
     /// The stack.
     pub stack: StackId,
     /// What stands for the frames of blocks without a stack, outermost first.
@@ -25,7 +25,7 @@ pub(crate) enum Entry<'a> {
     Step(&'a str),
 }
 
-impl WeighedStack {
+impl StackTotals {
     /// The entries of the path, outermost first; `buffer` is reused.
     pub(crate) fn path<'a>(&'a self, tables: &Tables, buffer: &mut Vec<Entry<'a>>) {
         buffer.clear();

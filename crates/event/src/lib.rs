@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod event;
+pub mod filter;
 pub mod rows;
 pub mod sample;
 pub mod tables;
@@ -15,9 +16,10 @@ pub mod units;
 
 pub use batch::{Column, EventBatch};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
+pub use filter::Filter;
 pub use rows::{
-    BEFORE_CAPTURE, CONTEXT_TEARDOWN, LogRow, OutputRow, SampleRow, ScopeAction, ScopeRow, StackSampleRow,
-    SubjectRow,
+    BEFORE_CAPTURE, CONTEXT_TEARDOWN, LogRow, OutputRow, Row, SampleRow, ScopeAction, ScopeRow,
+    StackSampleRow, SubjectRow,
 };
 pub use sample::{
     LogLevel, Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind,

@@ -164,3 +164,31 @@ pub struct ScopeRow {
     /// Name of one that is entered, or what a mark says.
     pub name: StringId,
 }
+
+/// A row of any table that is read row by row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// A scope was entered or left, or a mark was set.
+    Scope(ScopeRow),
+    /// A metric of a subject was sampled.
+    Sample(SampleRow),
+    /// A command wrote output.
+    Output(OutputRow),
+    /// A thread's stack was sampled.
+    Stack(StackSampleRow),
+    /// The recording tool logged a message.
+    Log(LogRow),
+}
+
+impl Row {
+    /// Nanoseconds since the Unix epoch.
+    pub fn time_ns(&self) -> i64 {
+        match self {
+            Self::Scope(row) => row.time_ns,
+            Self::Sample(row) => row.time_ns,
+            Self::Output(row) => row.time_ns,
+            Self::Stack(row) => row.time_ns,
+            Self::Log(row) => row.time_ns,
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Events, or rows of another table, of a growing trace, as they come.
 //!
-//! A follower reads what a look at the trace has to offer, and looks again; see [`Looks`].
+//! A follower reads what a look at the trace has to offer, and looks again; see [`GrowthPoller`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use floodmark_event::{EventBatch, Tables};
 
 use crate::error::Result;
-use crate::looks::Looks;
-use crate::rows::Row;
+use crate::poller::GrowthPoller;
+use crate::rows::TableRow;
 use crate::scan::batch::Batch;
 use crate::scan::{Scan, ScanProps};
 use crate::source::Losses;
@@ -27,7 +27,7 @@ pub enum Step {
 
 /// Reads a growing trace: its events, unless another table is named.
 pub struct Follow<B = EventBatch> {
-    looks: Looks,
+    looks: GrowthPoller,
     scan: Option<Scan<B>>,
     tables: Tables,
     rows: u64,
@@ -36,7 +36,7 @@ pub struct Follow<B = EventBatch> {
 
 impl Follow {
     /// How long to wait before looking again.
-    pub const PAUSE: Duration = Looks::PAUSE;
+    pub const PAUSE: Duration = GrowthPoller::PAUSE;
 
     /// Follows the events of the trace at `path` from the first one on.
     ///
@@ -65,7 +65,7 @@ impl Follow {
     }
 }
 
-impl<T: Row> Follow<Vec<T>> {
+impl<T: TableRow> Follow<Vec<T>> {
     /// Follows the rows of another table of the trace at `path`, which the type of row says.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl<T: Row> Follow<Vec<T>> {
         Self::start(path, props)
     }
 
-    /// Has rows held back for so long after their time; see [`Looks::settling`].
+    /// Has rows held back for so long after their time; see [`GrowthPoller::settling`].
     #[must_use]
     pub fn settling(self, settle: Duration) -> Self {
         Self { looks: self.looks.settling(settle), ..self }
@@ -101,7 +101,7 @@ impl<T: Row> Follow<Vec<T>> {
 
 impl<B: Batch> Follow<B> {
     fn start(path: &Path, props: ScanProps) -> Result<Self> {
-        let looks = Looks::open(path, props)?;
+        let looks = GrowthPoller::open(path, props)?;
         Ok(Self { looks, scan: None, tables: Tables::default(), rows: 0, losses: Losses::default() })
     }
 

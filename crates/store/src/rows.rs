@@ -24,9 +24,9 @@ use crate::table::Table;
 
 /// A row of a table that is read and written row by row: [`ScopeRow`], [`SampleRow`], [`OutputRow`],
 /// [`StackSampleRow`], [`LogRow`].
-pub trait Row: Columns {}
+pub trait TableRow: Columns {}
 
-impl<T: Columns> Row for T {}
+impl<T: Columns> TableRow for T {}
 
 /// Gives stacks in memory their ids at rest.
 pub(crate) type StackKey<'a> = &'a dyn Fn(StackId) -> u64;

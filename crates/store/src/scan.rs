@@ -9,8 +9,8 @@
 //! as vectors of rows.
 
 pub(crate) mod batch;
+mod cursor;
 mod part_run;
-mod position;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use self::batch::Batch;
+pub use self::cursor::ScanCursor;
+use self::cursor::ScanPlan;
 use self::part_run::{PartRow, PartRun, Tally};
-pub use self::position::ScanPosition;
-use self::position::Standing;
 use crate::error::Result;
 use crate::manifest::{Manifest, Part};
 use crate::merge::{EventChunks, TailMerge, TailRows};
 use crate::registry::Registry;
-use crate::rows::Row;
+use crate::rows::TableRow;
 use crate::source::{Losses, Progress, Source};
 
 /// Reason for rows that a later version wrote.
@@ -128,7 +128,7 @@ pub struct Scan<B = EventBatch> {
     losses: Losses,
     tally: Tally,
     total: u64,
-    standing: Standing,
+    standing: ScanPlan,
     event_chunks: EventChunks,
 }
 
@@ -139,7 +139,7 @@ impl<B: Batch> Scan<B> {
         manifest: &Manifest,
         (registry, tail): (Registry, Option<TailMerge>),
         props: ScanProps,
-        from: Option<&ScanPosition>,
+        from: Option<&ScanCursor>,
     ) -> Option<Self> {
         let mut runs: Vec<Run<B>> = Vec::new();
         let mut orders: Vec<(u32, Vec<&Part>)> = Vec::new();
@@ -152,7 +152,7 @@ impl<B: Batch> Scan<B> {
         }
         let rows = orders.iter().flat_map(|(_, parts)| parts).map(|part| part.rows);
         let total = rows.fold(0u64, u64::saturating_add);
-        let standing = Standing::new(&orders, from)?;
+        let standing = ScanPlan::new(&orders, from)?;
         let run = |rows, of, next, time_ns, started| Run {
             rows,
             of,
@@ -305,7 +305,7 @@ impl Source for Scan {
     }
 }
 
-impl<T: Row> Scan<Vec<T>> {
+impl<T: TableRow> Scan<Vec<T>> {
     /// What ids in the rows point to. Grows while rows are read.
     pub fn tables(&self) -> &Tables {
         self.registry_tables()

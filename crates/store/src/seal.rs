@@ -25,7 +25,7 @@ use crate::parts::PartsWriter;
 use crate::registry::{Needs, Registry};
 use crate::signals;
 use crate::table::Table;
-use crate::tail::{self, Elsewhere, SEGMENTS, TailFile, TailSnapshot, parse_name};
+use crate::tail::{self, RemoteWriters, SEGMENTS, TailFile, TailSnapshot, parse_name};
 use crate::trace;
 
 /// Drained bytes that make a sealing worth its while: about three million events.
@@ -52,7 +52,7 @@ pub struct Sealer {
     /// When to try again after a sealing that failed.
     retry_at: Option<Instant>,
     drain_number: u32,
-    elsewhere: Elsewhere,
+    elsewhere: RemoteWriters,
     lock: File,
 }
 
@@ -87,7 +87,7 @@ impl Sealer {
         let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
             if let Some(lock) = lock(trace)? {
-                return Self::with_lock(trace, run, lock, Elsewhere::MayGoOn);
+                return Self::with_lock(trace, run, lock, RemoteWriters::AssumeRunning);
             }
             if Instant::now() >= deadline {
                 return Err(Error::Locked { path: trace.to_owned() });
@@ -96,7 +96,7 @@ impl Sealer {
         }
     }
 
-    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File, elsewhere: Elsewhere) -> Result<Self> {
+    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File, elsewhere: RemoteWriters) -> Result<Self> {
         let manifest = match Manifest::load(trace)? {
             Some(manifest) => manifest,
             // Parts would be deleted as left over from a crash.

@@ -103,12 +103,12 @@ impl SegmentFile {
 
 /// What to think of a process that ran where we cannot look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Elsewhere {
+pub(crate) enum RemoteWriters {
     /// It may write more.
     #[default]
-    MayGoOn,
+    AssumeRunning,
     /// Somebody says that it has ended.
-    HasEnded,
+    AssumeEnded,
 }
 
 /// The tails of all processes of a trace, by stem.
@@ -175,14 +175,14 @@ impl TailSnapshot {
     ///
     /// # Errors
     /// [`Error::Io`] if something that is there cannot be read.
-    pub(crate) fn collect(trace: &Path, manifest: &Manifest, elsewhere: Elsewhere) -> Result<Self> {
+    pub(crate) fn collect(trace: &Path, manifest: &Manifest, elsewhere: RemoteWriters) -> Result<Self> {
         let mut snapshot = Self::default();
         snapshot.look(trace, None)?;
         snapshot.look(trace, Some(0))?;
         for (stem, tail) in &mut snapshot.processes {
             if let Some(ring) = &mut tail.ring
                 && ring.life == Life::Unknown
-                && elsewhere == Elsewhere::HasEnded
+                && elsewhere == RemoteWriters::AssumeEnded
             {
                 ring.life = Life::Ended;
             }
@@ -221,7 +221,7 @@ impl TailSnapshot {
 
     /// Whether every process whose tail is here has ended.
     pub(crate) fn all_ended(&self) -> bool {
-        self.processes.iter().all(|(stem, tail)| tail.has_ended(stem, Elsewhere::MayGoOn))
+        self.processes.iter().all(|(stem, tail)| tail.has_ended(stem, RemoteWriters::AssumeRunning))
     }
 
     /// Enters the processes that the manifest does not know, and what their rings say now.
@@ -249,10 +249,10 @@ impl TailSnapshot {
 
 impl ProcessTail {
     /// Whether the process will write no more.
-    pub(crate) fn has_ended(&self, stem: &str, elsewhere: Elsewhere) -> bool {
+    pub(crate) fn has_ended(&self, stem: &str, elsewhere: RemoteWriters) -> bool {
         match &self.ring {
             Some(ring) => ring.life == Life::Ended,
-            None if elsewhere == Elsewhere::HasEnded => true,
+            None if elsewhere == RemoteWriters::AssumeEnded => true,
             // A link without a ring: the process is about to make it, or did not live to, or the
             // machine was restarted, or we are on another one.
             None => !self.strange && is_maker_gone(stem),

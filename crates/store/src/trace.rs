@@ -13,13 +13,14 @@ use crate::merge::{TailMerge, TailWanted};
 use crate::part;
 use crate::parts::PartsWriter;
 use crate::registry::{Definitions, Needs, Registry};
-use crate::rows::Row;
+use crate::row_source::{RowSource, open_rows};
+use crate::rows::TableRow;
 use crate::scan::batch::Batch;
-use crate::scan::{Scan, ScanPosition, ScanProps};
+use crate::scan::{Scan, ScanCursor, ScanProps};
 use crate::seal::{self, Sealer};
 use crate::source::Losses;
 use crate::table::Table;
-use crate::tail::{self, Elsewhere, SEGMENTS, TailSnapshot, parse_name};
+use crate::tail::{self, RemoteWriters, SEGMENTS, TailSnapshot, parse_name};
 
 /// How often a live trace is looked at again because it was being sealed meanwhile.
 const LOOKS: usize = 100;
@@ -110,12 +111,12 @@ impl Trace {
     ///
     /// # Errors
     /// What is wrong with the trace's files.
-    pub fn scan_from(&self, props: &ScanProps, position: &ScanPosition) -> Result<Option<Scan>> {
+    pub fn scan_from(&self, props: &ScanProps, position: &ScanCursor) -> Result<Option<Scan>> {
         if !props.wants_all_rows() {
             return Ok(None);
         }
         let wanted = TailWanted { only: Some(Table::Event), ..TailWanted::default() };
-        let Look { manifest, registry, tail } = self.look(Needs::Everything, &wanted)?;
+        let TraceSnapshot { manifest, registry, tail } = self.look(Needs::Everything, &wanted)?;
         let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), Some(position));
         let Some(mut scan) = scan else { return Ok(None) };
         Ok(scan.tail_fits()?.then_some(scan))
@@ -132,8 +133,16 @@ impl Trace {
     ///
     /// # Errors
     /// What is wrong with the trace's files.
-    pub fn rows<T: Row>(&self, props: &ScanProps) -> Result<Scan<Vec<T>>> {
+    pub fn rows<T: TableRow>(&self, props: &ScanProps) -> Result<Scan<Vec<T>>> {
         self.batches(props)
+    }
+
+    /// Reads the rows of every table but the events, in the order of time, as they are now.
+    ///
+    /// # Errors
+    /// What is wrong with the trace's files.
+    pub fn all_rows(&self, props: &ScanProps) -> Result<Box<dyn RowSource>> {
+        open_rows(self, props)
     }
 
     /// Returns what was observed, with how it ended as far as that is known now.
@@ -151,21 +160,21 @@ impl Trace {
             only: Some(B::TABLE),
             event_chunks: props.event_chunks.clone(),
         };
-        let Look { manifest, registry, tail } = self.look(B::NEEDS, &wanted)?;
+        let TraceSnapshot { manifest, registry, tail } = self.look(B::NEEDS, &wanted)?;
         let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), None);
         Ok(scan.expect("the beginning always fits"))
     }
 
     /// Looks at everything at one moment. Of the tail it may leave out what is not wanted.
-    fn look(&self, needs: Needs, wanted: &TailWanted) -> Result<Look> {
+    fn look(&self, needs: Needs, wanted: &TailWanted) -> Result<TraceSnapshot> {
         if !self.live {
             let registry = Registry::load(&self.path, &self.manifest, needs)?;
-            return Ok(Look { manifest: self.manifest.clone(), registry, tail: None });
+            return Ok(TraceSnapshot { manifest: self.manifest.clone(), registry, tail: None });
         }
         let mut looked = 0;
         loop {
             let before = Manifest::load(&self.path)?.unwrap_or_else(|| Manifest::new(Run::default()));
-            let snapshot = TailSnapshot::collect(&self.path, &before, Elsewhere::MayGoOn)?;
+            let snapshot = TailSnapshot::collect(&self.path, &before, RemoteWriters::AssumeRunning)?;
             let after = Manifest::load(&self.path)?.map_or(0, |manifest| manifest.revision);
             looked += 1;
             // What was sealed between the two looks would be in neither or in both.
@@ -185,13 +194,13 @@ impl Trace {
                 other => other?,
             };
             let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, wanted));
-            return Ok(Look { manifest, registry, tail });
+            return Ok(TraceSnapshot { manifest, registry, tail });
         }
     }
 }
 
 /// What a trace consists of at one moment.
-struct Look {
+struct TraceSnapshot {
     manifest: Manifest,
     registry: Registry,
     tail: Option<TailMerge>,
@@ -206,10 +215,10 @@ fn recover(trace: &Path) -> Result<Option<Manifest>> {
         Err(error) => return Err(error),
     };
     let manifest = Manifest::load(trace)?.unwrap_or_else(|| Manifest::new(Run::default()));
-    if !TailSnapshot::collect(trace, &manifest, Elsewhere::MayGoOn)?.all_ended() {
+    if !TailSnapshot::collect(trace, &manifest, RemoteWriters::AssumeRunning)?.all_ended() {
         return Ok(None);
     }
-    match seal_all(trace, lock, Elsewhere::MayGoOn) {
+    match seal_all(trace, lock, RemoteWriters::AssumeRunning) {
         Ok(manifest) => Ok(Some(manifest)),
         // A full or read-only disk: the tail is as good where it is.
         Err(Error::Io { .. }) => Ok(None),
@@ -217,7 +226,7 @@ fn recover(trace: &Path) -> Result<Option<Manifest>> {
     }
 }
 
-fn seal_all(trace: &Path, lock: File, elsewhere: Elsewhere) -> Result<Manifest> {
+fn seal_all(trace: &Path, lock: File, elsewhere: RemoteWriters) -> Result<Manifest> {
     Sealer::with_lock(trace, Run::default(), lock, elsewhere)?.finish()
 }
 
@@ -294,7 +303,7 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
     }
     let before = manifest.rows_of(Table::Event);
     manifest.save(path)?;
-    let manifest = seal_all(path, lock, Elsewhere::HasEnded)?;
+    let manifest = seal_all(path, lock, RemoteWriters::AssumeEnded)?;
     report.events = manifest.rows_of(Table::Event);
     report.recovered_events = report.events.saturating_sub(before);
     Ok(report)
@@ -393,7 +402,7 @@ impl TraceWriter {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn write_rows<T: Row>(&mut self, rows: &[T], tables: &Tables) -> Result<()> {
+    pub fn write_rows<T: TableRow>(&mut self, rows: &[T], tables: &Tables) -> Result<()> {
         self.cover(rows.iter().map(T::time_ns));
         let parts = self.parts.as_mut().expect("present until finished");
         // A row of output can be long, and what is turned into columns at once is in memory twice.

@@ -12,6 +12,6 @@ pub mod torture;
 pub mod workload;
 
 pub use gaps::Gaps;
-pub use oracle::{Filter, Oracle};
+pub use oracle::{Oracle, OracleFilter};
 pub use random::Random;
 pub use workload::{SizeMix, Workload, WorkloadProps};

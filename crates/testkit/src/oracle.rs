@@ -10,7 +10,7 @@ use floodmark_event::{Action, Event, Kind, StackId, StringId, UNKNOWN_BYTES};
 
 /// Which events to look at; `None` means everything.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct OracleFilter {
     /// Devices of events.
     pub devices: Option<Vec<i32>>,
     /// Processes of events, by number.
@@ -31,7 +31,7 @@ fn allows<T: PartialEq>(list: Option<&Vec<T>>, value: &T) -> bool {
     list.is_none_or(|list| list.contains(value))
 }
 
-impl Filter {
+impl OracleFilter {
     fn allows_place(&self, event: &Event) -> bool {
         allows(self.devices.as_ref(), &event.device) && allows(self.processes.as_ref(), &event.process.0)
     }
@@ -96,7 +96,7 @@ pub type Height = (u64, Option<i64>, u64);
 #[derive(Clone, Debug)]
 pub struct Oracle {
     events: Vec<Event>,
-    filter: Filter,
+    filter: OracleFilter,
     lives: Vec<Life>,
     /// Rows of frees that ended no block.
     lost_frees: Vec<usize>,
@@ -106,7 +106,7 @@ pub struct Oracle {
 
 impl Oracle {
     /// Follows `events`, of which `filter` says what counts.
-    pub fn new(events: &[Event], filter: &Filter) -> Self {
+    pub fn new(events: &[Event], filter: &OracleFilter) -> Self {
         let at_or_after = |from: i64| events.iter().position(|event| event.time_ns >= from);
         let start = filter.from_ns.map_or(0, |from| at_or_after(from).unwrap_or(events.len()));
         let behind = |to: i64| events[start..].iter().position(|event| event.time_ns > to);

@@ -293,8 +293,8 @@ mod tests {
                 key: "load (a.py:7)".into(),
                 key_before: Some(before.into()),
                 presence: Presence::Both,
-                before: floodmark_analyze::Weight::default(),
-                after: floodmark_analyze::Weight::default(),
+                before: floodmark_analyze::Totals::default(),
+                after: floodmark_analyze::Totals::default(),
                 change_bytes: 0,
             };
             group_name(&group, GroupBy::Site)

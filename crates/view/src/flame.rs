@@ -13,7 +13,7 @@ pub mod terminal;
 
 use std::fmt::Write as _;
 
-use floodmark_analyze::{Diff, DiffNode, Flame, FlameNode, FlameOf, Weight};
+use floodmark_analyze::{Diff, DiffNode, Flame, FlameNode, FlameOf, Totals};
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 
 use crate::figures::{counted, percent};
@@ -153,13 +153,13 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
             placement.unseen += siblings.len() as u64;
             continue;
         }
-        let (mut left, mut narrow) = (from, (0u64, 0u64));
+        let (mut left, mut filter) = (from, (0u64, 0u64));
         for at in siblings {
             let one = &chart.boxes[at as usize];
             // Sums that are too large to be counted may be less than their parts.
             let width = part(one.value, chart.total).min(to - left).max(0.0);
             if width < narrowest {
-                narrow = (narrow.0 + 1, narrow.1.saturating_add(one.value));
+                filter = (filter.0 + 1, filter.1.saturating_add(one.value));
                 continue;
             }
             placement.rows = placement.rows.max(row + 1);
@@ -177,20 +177,20 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
             }
             left += width;
         }
-        let width = part(narrow.1, chart.total).min(to - left).max(0.0);
+        let width = part(filter.1, chart.total).min(to - left).max(0.0);
         if width < narrowest {
-            placement.unseen += narrow.0;
-        } else if narrow.0 > 0 {
+            placement.unseen += filter.0;
+        } else if filter.0 > 0 {
             placement.rows = placement.rows.max(row + 1);
             placement.boxes.push(Placed {
                 left,
                 width,
                 row,
-                text: format!("{} more", format_count(narrow.0)),
+                text: format!("{} more", format_count(filter.0)),
                 hint: format!(
-                    "{} too narrow to be drawn: {} together, {} of all",
-                    counted(narrow.0, "call"),
-                    chart.unit.text(narrow.1),
+                    "{} too filter to be drawn: {} together, {} of all",
+                    counted(filter.0, "call"),
+                    chart.unit.text(filter.1),
                     percent(width)
                 ),
                 tone: Tone::Joined,
@@ -269,7 +269,7 @@ impl FlameChart {
     }
 }
 
-fn amount(of: FlameOf, weight: Weight) -> String {
+fn amount(of: FlameOf, weight: Totals) -> String {
     match of {
         FlameOf::Marked | FlameOf::End => {
             format!("{} in {}", format_bytes(weight.bytes), counted(weight.blocks, "block"))

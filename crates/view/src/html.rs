@@ -15,14 +15,14 @@ mod bundle;
 mod data;
 pub(crate) mod encode;
 mod events;
-mod moments;
 mod output;
 mod page;
 mod range;
 mod samples;
+mod snapshots;
 
 use floodmark_analyze::{
-    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Moments, RunMemory, Stats, SubjectCourse, Usage,
+    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, RunMemory, Snapshots, Stats, SubjectSeries, Usage,
     UsagePoint, Watermark,
 };
 use floodmark_event::SubjectRow;
@@ -85,7 +85,7 @@ pub struct EventsPart {
     /// How free memory was strewn.
     pub fragmentation: Fragmentation,
     /// What was live at many instants.
-    pub moments: Moments,
+    pub moments: Snapshots,
     /// Live bytes over time of every process, device and kind, whichever had most first.
     pub places: Vec<(String, Vec<UsagePoint>)>,
     /// What makes figures less certain.
@@ -100,7 +100,7 @@ pub struct SamplesPart {
     /// What was observed.
     pub subjects: BTreeMap<u64, SubjectRow>,
     /// Lines over time.
-    pub series: Vec<SubjectCourse>,
+    pub series: Vec<SubjectSeries>,
     /// Where phases begin.
     pub marks: Vec<Mark>,
     /// What the command wrote.

@@ -1,6 +1,6 @@
 //! Leaks: what is live at the end, how old it is and which site it comes from.
 
-use floodmark_analyze::{ApartReason, Leaks, Verdict};
+use floodmark_analyze::{ExcludeReason, Leaks, Verdict};
 use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
@@ -31,7 +31,7 @@ impl View for Leaks {
             text.blank();
             let blocks = counted(apart.blocks, "block");
             let title = match apart.reason {
-                ApartReason::Static => format!("{} in {}", bytes_exactly(apart.bytes), apart.why),
+                ExcludeReason::Static => format!("{} in {}", bytes_exactly(apart.bytes), apart.why),
                 _ => format!("{} in {} ({blocks})", bytes_exactly(apart.bytes), apart.why),
             };
             text.line(wrap(&title, layout.width, 2));
@@ -52,7 +52,7 @@ fn headline(leaks: &Leaks) -> String {
     let Some(end_ns) = leaks.end_time_ns else {
         return "no memory was allocated".into();
     };
-    if leaks.leaked_blocks == 0 && leaks.apart.iter().any(|apart| apart.reason != ApartReason::Static) {
+    if leaks.leaked_blocks == 0 && leaks.apart.iter().any(|apart| apart.reason != ExcludeReason::Static) {
         return format!(
             "No leaks by the end at {}; what was never freed has a reason",
             format_time_ns(end_ns)

@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 
 use crate::block::GroupBy;
+use crate::origins::Totals;
 use crate::paths::{without_addresses, without_line};
-use crate::weights::Weight;
 
 /// The same thing on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) key: String,
     pub(super) key_before: Option<String>,
-    pub(super) before: Weight,
-    pub(super) after: Weight,
+    pub(super) before: Totals,
+    pub(super) after: Totals,
 }
 
 /// A key without what differs from run to run.
@@ -43,11 +43,11 @@ fn without_process_number(key: &str) -> String {
     parts().unwrap_or_else(|| key.to_owned())
 }
 
-type Sums = BTreeMap<String, Weight>;
+type Sums = BTreeMap<String, Totals>;
 
 /// Finds the pairs, and what is on one side only.
-pub(super) fn pair(before: &[(String, Weight)], after: &[(String, Weight)], by: GroupBy) -> Vec<Pair> {
-    let sums = |side: &[(String, Weight)]| {
+pub(super) fn pair(before: &[(String, Totals)], after: &[(String, Totals)], by: GroupBy) -> Vec<Pair> {
+    let sums = |side: &[(String, Totals)]| {
         side.iter().fold(Sums::new(), |mut sums, (key, weight)| {
             sums.entry(lasting(key, by)).or_default().add(*weight);
             sums
@@ -69,7 +69,7 @@ pub(super) fn pair(before: &[(String, Weight)], after: &[(String, Weight)], by: 
 }
 
 /// By line, of one place.
-type Lines = Vec<(u64, String, Weight)>;
+type Lines = Vec<(u64, String, Totals)>;
 
 fn pair_moved(first: Sums, second: Sums, has_lines: bool, pairs: &mut Vec<Pair>) {
     let mut places: BTreeMap<String, [Lines; 2]> = BTreeMap::new();
@@ -91,9 +91,9 @@ fn pair_moved(first: Sums, second: Sums, has_lines: bool, pairs: &mut Vec<Pair>)
         }
         let alone = |key: String, before, after| Pair { key, key_before: None, before, after };
         let gone = first.into_iter().skip(both);
-        pairs.extend(gone.map(|(_, key, weight)| alone(key, weight, Weight::default())));
+        pairs.extend(gone.map(|(_, key, weight)| alone(key, weight, Totals::default())));
         let new = second.into_iter().skip(both);
-        pairs.extend(new.map(|(_, key, weight)| alone(key, Weight::default(), weight)));
+        pairs.extend(new.map(|(_, key, weight)| alone(key, Totals::default(), weight)));
     }
 }
 
@@ -101,8 +101,8 @@ fn pair_moved(first: Sums, second: Sums, has_lines: bool, pairs: &mut Vec<Pair>)
 mod tests {
     use super::*;
 
-    fn side(groups: &[(&str, u64)]) -> Vec<(String, Weight)> {
-        groups.iter().map(|(key, bytes)| ((*key).to_owned(), Weight { bytes: *bytes, blocks: 1 })).collect()
+    fn side(groups: &[(&str, u64)]) -> Vec<(String, Totals)> {
+        groups.iter().map(|(key, bytes)| ((*key).to_owned(), Totals { bytes: *bytes, blocks: 1 })).collect()
     }
 
     fn found(before: &[(&str, u64)], after: &[(&str, u64)], by: GroupBy) -> Vec<(String, u64, u64)> {

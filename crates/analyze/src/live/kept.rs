@@ -10,7 +10,7 @@ use floodmark_event::units::Instant;
 use crate::change::{Block, Space};
 use crate::fold::{End, Fold};
 use crate::live::{AddressTable, LiveSet, SpaceState};
-use crate::narrow::{Narrow, resolve};
+use floodmark_event::filter::{Filter, resolve};
 
 /// The live blocks after some rows, whatever the window of who kept them.
 #[derive(Clone, Debug)]
@@ -42,18 +42,18 @@ pub struct Tracker {
 
 impl Tracker {
     /// Starts over what `narrow` selects, whatever its window.
-    pub fn new(narrow: &Narrow) -> Self {
-        Self { live: LiveSet::new(&without_window(narrow)) }
+    pub fn new(filter: &Filter) -> Self {
+        Self { live: LiveSet::new(&without_window(filter)) }
     }
 
     /// Goes on after the events that led to `kept`, which `narrow` has to have selected.
-    pub fn resume(narrow: &Narrow, kept: &KeptLive) -> Self {
-        Self { live: LiveSet::resume(&without_window(narrow), kept, &mut Unheard) }
+    pub fn resume(filter: &Filter, kept: &KeptLive) -> Self {
+        Self { live: LiveSet::resume(&without_window(filter), kept, &mut NoFold) }
     }
 
     /// Takes in more events.
     pub fn update(&mut self, batch: &EventBatch) {
-        self.live.update(batch, &mut Unheard);
+        self.live.update(batch, &mut NoFold);
     }
 
     /// Keeps what is live now.
@@ -63,14 +63,14 @@ impl Tracker {
 }
 
 /// A window that never opens: blocks change, nothing is counted.
-fn without_window(narrow: &Narrow) -> Narrow {
-    Narrow { from_ns: Some(Instant::At(i64::MAX)), to_ns: None, ..narrow.clone() }
+fn without_window(filter: &Filter) -> Filter {
+    Filter { from_ns: Some(Instant::At(i64::MAX)), to_ns: None, ..filter.clone() }
 }
 
 /// Nobody is told of changes.
-struct Unheard;
+struct NoFold;
 
-impl Fold for Unheard {
+impl Fold for NoFold {
     type Output = ();
 
     fn finish(&self, _end: &End<'_>) {}
@@ -92,8 +92,8 @@ impl LiveSet {
 
     /// Goes on after the rows that led to `kept`, before the window. But for the window `narrow` has to
     /// select what it selected then. Rows that led to it count as before the window, wherever they lie.
-    pub(crate) fn resume<F: Fold>(narrow: &Narrow, kept: &KeptLive, fold: &mut F) -> Self {
-        let mut live = Self::new(narrow);
+    pub(crate) fn resume<F: Fold>(filter: &Filter, kept: &KeptLive, fold: &mut F) -> Self {
+        let mut live = Self::new(filter);
         if let Some(first_ns) = kept.first_ns {
             live.begin(first_ns, fold);
         }

@@ -1,16 +1,16 @@
 //! Decides which events are selected, and into which sum they go.
 //!
-//! See [`Narrow`] for the rules; this is that, prepared for asking per event.
+//! See [`Filter`] for the rules; this is that, prepared for asking per event.
 
 use floodmark_event::units::Instant;
 use floodmark_event::{Kind, ProcessId};
 
-use crate::narrow::Narrow;
+use floodmark_event::filter::Filter;
 
 /// The tally of blocks that are tracked but not selected.
 pub(super) const UNSELECTED: u8 = u8::MAX;
 
-/// A [`Narrow`], prepared.
+/// A [`Filter`], prepared.
 #[derive(Clone, Debug)]
 pub(super) struct Select {
     devices: Option<Vec<i32>>,
@@ -37,22 +37,22 @@ fn selects<T: Ord>(values: Option<&Vec<T>>, value: &T) -> bool {
 }
 
 impl Select {
-    pub(super) fn new(narrow: &Narrow) -> Self {
-        let kinds = sorted(narrow.kinds.as_ref());
+    pub(super) fn new(filter: &Filter) -> Self {
+        let kinds = sorted(filter.kinds.as_ref());
         let tallies = std::array::from_fn(|number| match &kinds {
             None => number as u8,
             Some(kinds) if kinds.contains(&Kind::ALL[number]) => 0,
             Some(_) => UNSELECTED,
         });
         Self {
-            devices: sorted(narrow.devices.as_ref()),
-            processes: sorted(narrow.processes.as_ref()),
-            threads: sorted(narrow.threads.as_ref()),
-            streams: sorted(narrow.streams.as_ref()),
+            devices: sorted(filter.devices.as_ref()),
+            processes: sorted(filter.processes.as_ref()),
+            threads: sorted(filter.threads.as_ref()),
+            streams: sorted(filter.streams.as_ref()),
             tallies,
             kinds,
-            from: narrow.from_ns,
-            to: narrow.to_ns,
+            from: filter.from_ns,
+            to: filter.to_ns,
         }
     }
 

@@ -11,7 +11,7 @@ use floodmark_event::units::Instant;
 use floodmark_testkit::oracle::{Counts, Life};
 use proptest::prelude::*;
 
-use crate::random::{events, fold, narrow, oracle, tables};
+use crate::random::{events, filter, fold, oracle, tables};
 
 /// What tells a block from others: address, bytes, time, thread, device.
 type Shape = (u64, u64, i64, u64, Option<i32>);
@@ -43,9 +43,9 @@ fn quantile(sizes: &[u64], share: f64) -> Option<f64> {
 
 proptest! {
     #[test]
-    fn statistics_agree_with_counting_naively(events in events(), narrow in narrow()) {
-        let stats = fold(&events, &narrow, 7, StatsFold::default());
-        let oracle = oracle(&events, &narrow);
+    fn statistics_agree_with_counting_naively(events in events(), filter in filter()) {
+        let stats = fold(&events, &filter, 7, StatsFold::default());
+        let oracle = oracle(&events, &filter);
         let counts = Counts {
             events: stats.events,
             first_time_ns: stats.first_time_ns,
@@ -85,9 +85,9 @@ proptest! {
     }
 
     #[test]
-    fn sizes_agree_with_sorting_them_all(events in events(), narrow in narrow()) {
-        let stats = fold(&events, &narrow, 7, StatsFold::default());
-        let sizes = oracle(&events, &narrow).sizes();
+    fn sizes_agree_with_sorting_them_all(events in events(), filter in filter()) {
+        let stats = fold(&events, &filter, 7, StatsFold::default());
+        let sizes = oracle(&events, &filter).sizes();
         let size = stats.size;
         prop_assert_eq!(size.count, sizes.len() as u64);
         prop_assert_eq!((size.min, size.max), (sizes.first().copied(), sizes.last().copied()));
@@ -115,21 +115,21 @@ proptest! {
     }
 
     #[test]
-    fn ledgers_agree_with_looking_at_each_alone(events in events(), narrow in narrow()) {
-        let stats = fold(&events, &narrow, 7, StatsFold::default());
+    fn ledgers_agree_with_looking_at_each_alone(events in events(), filter in filter()) {
+        let stats = fold(&events, &filter, 7, StatsFold::default());
         let found: BTreeMap<_, _> = stats.ledgers.iter().map(|ledger| {
             let resource = u32::from(ledger.resource.is_some());
             let place = (ledger.process, ledger.device.unwrap_or(NO_DEVICE), ledger.kind, resource);
             (place, (ledger.peak_bytes, ledger.peak_time_ns, ledger.live_bytes))
         }).collect();
-        prop_assert_eq!(found, oracle(&events, &narrow).ledgers());
+        prop_assert_eq!(found, oracle(&events, &filter).ledgers());
     }
 
     #[test]
-    fn the_watermark_agrees_with_looking_at_every_instant(events in events(), narrow in narrow()) {
+    fn the_watermark_agrees_with_looking_at_every_instant(events in events(), filter in filter()) {
         let options = WatermarkOptions { group_by: GroupBy::ALL.to_vec(), ..WatermarkOptions::default() };
-        let watermark = fold(&events, &narrow, 7, WatermarkFold::new(options));
-        let (peak_bytes, peak_time_ns, blocks) = oracle(&events, &narrow).peak();
+        let watermark = fold(&events, &filter, 7, WatermarkFold::new(options));
+        let (peak_bytes, peak_time_ns, blocks) = oracle(&events, &filter).peak();
         prop_assert_eq!((watermark.peak_bytes, watermark.peak_time_ns), (peak_bytes, peak_time_ns));
         prop_assert_eq!(watermark.reported_bytes, peak_bytes);
         prop_assert_eq!(watermark.peak_blocks, blocks.len() as u64);
@@ -148,16 +148,16 @@ proptest! {
     }
 
     #[test]
-    fn blocks_at_an_instant_agree_with_looking_then(events in events(), narrow in narrow(), at in 990..1700i64) {
+    fn blocks_at_an_instant_agree_with_looking_then(events in events(), filter in filter(), at in 990..1700i64) {
         let options = WatermarkOptions { at: Some(Instant::At(at)), ..WatermarkOptions::default() };
-        let watermark = fold(&events, &narrow, 7, WatermarkFold::new(options));
-        prop_assert_eq!(reported(&watermark), shapes(&oracle(&events, &narrow).blocks_at(at)));
+        let watermark = fold(&events, &filter, 7, WatermarkFold::new(options));
+        prop_assert_eq!(reported(&watermark), shapes(&oracle(&events, &filter).blocks_at(at)));
     }
 
     #[test]
-    fn usage_agrees_with_adding_up_after_every_change(events in events(), narrow in narrow()) {
-        let usage = fold(&events, &narrow, 7, UsageFold::new(UsageMode::Exact));
-        let oracle = oracle(&events, &narrow);
+    fn usage_agrees_with_adding_up_after_every_change(events in events(), filter in filter()) {
+        let usage = fold(&events, &filter, 7, UsageFold::new(UsageMode::Exact));
+        let oracle = oracle(&events, &filter);
         let points: Vec<_> = usage.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect();
         prop_assert_eq!(points, oracle.timeline());
         prop_assert_eq!((usage.peak_bytes, usage.peak_time_ns), (oracle.peak().0, oracle.peak().1));
@@ -167,9 +167,9 @@ proptest! {
     }
 
     #[test]
-    fn leaks_agree_with_what_never_ended(events in events(), narrow in narrow()) {
-        let leaks = fold(&events, &narrow, 7, LeaksFold::new(LeaksOptions::default()));
-        let oracle = oracle(&events, &narrow);
+    fn leaks_agree_with_what_never_ended(events in events(), filter in filter()) {
+        let leaks = fold(&events, &filter, 7, LeaksFold::new(LeaksOptions::default()));
+        let oracle = oracle(&events, &filter);
         let live = oracle.leaks();
         let end_ns = oracle.end_ns().unwrap_or(0);
         let found = sorted(leaks.blocks.iter().map(|leak| {
@@ -202,10 +202,10 @@ proptest! {
     }
 
     #[test]
-    fn lifetimes_agree_with_sorting_them_all(events in events(), narrow in narrow(), threshold in 0..200u64) {
+    fn lifetimes_agree_with_sorting_them_all(events in events(), filter in filter(), threshold in 0..200u64) {
         let options = LifetimesOptions { threshold_ns: threshold, ..LifetimesOptions::default() };
-        let lifetimes = fold(&events, &narrow, 7, LifetimesFold::new(options));
-        let oracle = oracle(&events, &narrow);
+        let lifetimes = fold(&events, &filter, 7, LifetimesFold::new(options));
+        let oracle = oracle(&events, &filter);
         let mut all = oracle.lifetimes();
         all.sort_unstable_by_key(|(_, lifetime, _)| *lifetime);
         let churned: Vec<_> = all.iter().filter(|(_, lifetime, _)| *lifetime < threshold).collect();

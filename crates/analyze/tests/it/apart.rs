@@ -1,6 +1,7 @@
 //! What is live at the end and no leak, and why.
 
-use floodmark_analyze::{ApartReason, Leaks, LeaksFold, LeaksOptions, Narrow, ScopeRoles, Verdict};
+use floodmark_analyze::{ExcludeReason, Leaks, LeaksFold, LeaksOptions, ScopeRoles, Verdict};
+use floodmark_event::Filter;
 use floodmark_event::{Action, Event, Kind, StackId};
 
 use crate::random::fold;
@@ -21,7 +22,7 @@ fn leaks(events: &[Event]) -> Leaks {
     scopes.add(BEFORE, "before capture");
     scopes.add(TEARDOWN, "context teardown");
     scopes.add(3, "step");
-    fold(events, &Narrow::default(), 3, LeaksFold::new(LeaksOptions { scopes, ..LeaksOptions::default() }))
+    fold(events, &Filter::default(), 3, LeaksFold::new(LeaksOptions { scopes, ..LeaksOptions::default() }))
 }
 
 #[test]
@@ -42,10 +43,10 @@ fn what_nobody_is_expected_to_free_is_listed_apart() {
     assert_eq!(
         apart,
         [
-            (ApartReason::Static, 1, 8),
-            (ApartReason::Reserved, 1, 4096),
-            (ApartReason::BeforeCapture, 1, 50),
-            (ApartReason::Teardown, 1, 200),
+            (ExcludeReason::Static, 1, 8),
+            (ExcludeReason::Reserved, 1, 4096),
+            (ExcludeReason::BeforeCapture, 1, 50),
+            (ExcludeReason::Teardown, 1, 200),
         ]
     );
     assert_eq!(found.apart[3].listed[0].age_ns, 5);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::fragmentation::{FailureCause, GroundReport, Occupancy};
-use floodmark_analyze::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt, Narrow, Pass};
+use floodmark_analyze::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt, Pass};
+use floodmark_event::Filter;
 use floodmark_event::units::Instant;
 use floodmark_event::{Action, Event, Kind, NO_DEVICE, ProcessId, StringId};
 use floodmark_testkit::Gaps;
@@ -35,7 +36,7 @@ fn failure(time_ns: i64, bytes: u64) -> Event {
 }
 
 fn found(events: &[Event], options: FragmentationOptions) -> Fragmentation {
-    fold(events, &Narrow::default(), 3, FragmentationFold::new(options))
+    fold(events, &Filter::default(), 3, FragmentationFold::new(options))
 }
 
 #[test]
@@ -188,7 +189,7 @@ proptest! {
     #[test]
     fn gaps_agree_with_finding_them_anew(events in events()) {
         let mut oracle = Gaps::new(JOIN_BYTES);
-        let mut pass = Pass::new(&Narrow::default(), FragmentationFold::new(options()));
+        let mut pass = Pass::new(&Filter::default(), FragmentationFold::new(options()));
         let mut peaks: BTreeMap<Owner, u64> = BTreeMap::new();
         for event in &events {
             oracle.add(event);
@@ -214,7 +215,7 @@ proptest! {
     fn the_map_agrees_with_looking_then(events in events(), rows in 0..120usize) {
         let rows = rows.min(events.len());
         let mut oracle = Gaps::new(JOIN_BYTES);
-        let mut before = Pass::new(&Narrow::default(), FragmentationFold::new(options()));
+        let mut before = Pass::new(&Filter::default(), FragmentationFold::new(options()));
         for event in &events[..rows] {
             oracle.add(event);
             before.update(&batch(std::slice::from_ref(event)));

@@ -4,9 +4,10 @@
 //! pair at the null address, an address that comes back, and a free by another thread.
 
 use floodmark_analyze::{
-    GroupBy, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, Narrow, Pass, Stats, StatsFold, Usage,
+    GroupBy, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, Pass, Stats, StatsFold, Usage,
     UsageFold, UsageMode, Verdict, Watermark, WatermarkFold, WatermarkOptions,
 };
+use floodmark_event::Filter;
 use floodmark_event::units::Instant;
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, Tables};
 
@@ -45,7 +46,7 @@ fn golden() -> EventBatch {
     batch
 }
 
-fn analyse(narrow: &Narrow, watermark: WatermarkOptions) -> (Stats, Watermark, Usage, Leaks, Lifetimes) {
+fn analyse(filter: &Filter, watermark: WatermarkOptions) -> (Stats, Watermark, Usage, Leaks, Lifetimes) {
     let folds = (
         StatsFold::default(),
         WatermarkFold::new(watermark),
@@ -53,13 +54,13 @@ fn analyse(narrow: &Narrow, watermark: WatermarkOptions) -> (Stats, Watermark, U
         LeaksFold::new(LeaksOptions::default()),
         LifetimesFold::default(),
     );
-    let mut pass = Pass::new(narrow, folds);
+    let mut pass = Pass::new(filter, folds);
     pass.update(&golden());
     pass.finish(&Tables::default())
 }
 
 fn all() -> (Stats, Watermark, Usage, Leaks, Lifetimes) {
-    analyse(&Narrow::default(), WatermarkOptions::default())
+    analyse(&Filter::default(), WatermarkOptions::default())
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn counters_of_the_golden_log_are_known() {
 fn the_watermark_of_the_golden_log_is_held_by_three_blocks() {
     let group_by = vec![GroupBy::Thread, GroupBy::Stream, GroupBy::Site];
     let (_, watermark, ..) =
-        analyse(&Narrow::default(), WatermarkOptions { group_by, ..WatermarkOptions::default() });
+        analyse(&Filter::default(), WatermarkOptions { group_by, ..WatermarkOptions::default() });
     assert_eq!((watermark.peak_bytes, watermark.peak_time_ns), (3500, Some(TEN_NS + 3000)));
     let blocks: Vec<_> = watermark.blocks.iter().map(|b| (b.address, b.bytes, b.thread, b.stream)).collect();
     let expected = [
@@ -143,23 +144,23 @@ fn lifetimes_of_the_golden_log_are_all_short() {
 
 #[test]
 fn narrowing_to_a_thread_follows_its_blocks_whoever_frees_them() {
-    let narrow = Narrow { threads: Some(vec![101]), ..Narrow::default() };
-    let (stats, ..) = analyse(&narrow, WatermarkOptions::default());
+    let filter = Filter { threads: Some(vec![101]), ..Filter::default() };
+    let (stats, ..) = analyse(&filter, WatermarkOptions::default());
     assert_eq!((stats.allocations, stats.frees, stats.failures, stats.unmatched_frees), (4, 3, 0, 1));
     assert_eq!((stats.peak_bytes, stats.live_bytes, stats.cross_thread_frees), (3000, 256, 1));
-    let narrow = Narrow { streams: Some(vec![0x55_d0c0]), ..Narrow::default() };
-    let (stats, ..) = analyse(&narrow, WatermarkOptions::default());
+    let filter = Filter { streams: Some(vec![0x55_d0c0]), ..Filter::default() };
+    let (stats, ..) = analyse(&filter, WatermarkOptions::default());
     assert_eq!((stats.allocations, stats.frees, stats.failures, stats.unmatched_frees), (1, 0, 1, 0));
 }
 
 #[test]
 fn a_window_carries_in_what_was_live_before_it() {
-    let narrow = Narrow {
+    let filter = Filter {
         from_ns: Some(Instant::At(TEN_NS + 3500)),
         to_ns: Some(Instant::AfterStart(6000)),
-        ..Narrow::default()
+        ..Filter::default()
     };
-    let (stats, watermark, usage, leaks, _) = analyse(&narrow, WatermarkOptions::default());
+    let (stats, watermark, usage, leaks, _) = analyse(&filter, WatermarkOptions::default());
     assert_eq!((stats.carried_blocks, stats.carried_bytes), (3, 3500));
     assert_eq!((stats.allocations, stats.frees, stats.total_bytes), (1, 2, 256));
     assert_eq!((stats.peak_bytes, stats.peak_time_ns), (3500, Some(TEN_NS + 3500)));
@@ -172,7 +173,7 @@ fn a_window_carries_in_what_was_live_before_it() {
 fn blocks_at_an_instant_can_be_asked_for_instead_of_the_peak() {
     let at = |at| {
         let options = WatermarkOptions { at: Some(at), ..WatermarkOptions::default() };
-        let (_, watermark, ..) = analyse(&Narrow::default(), options);
+        let (_, watermark, ..) = analyse(&Filter::default(), options);
         (watermark.reported_blocks, watermark.reported_bytes, watermark.peak_bytes)
     };
     assert_eq!(at(Instant::At(TEN_NS + 2000)), (2, 3000, 3500));

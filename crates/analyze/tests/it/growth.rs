@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Growth, GrowthFold, GrowthOptions, Narrow, SiteGrowth, Trend};
+use floodmark_analyze::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
+use floodmark_event::Filter;
 use floodmark_event::{Action, Event, Kind, ProcessId, StackId};
 use floodmark_testkit::{Random, line};
 use proptest::prelude::*;
@@ -59,7 +60,7 @@ fn program(sites: &[(StackId, Vec<u64>)]) -> (Vec<Event>, BTreeMap<ProcessId, Ve
 fn growth(sites: &[(StackId, Vec<u64>)], warm_up: u64) -> Growth {
     let (events, ends_ns) = program(sites);
     let options = GrowthOptions { per: "step".into(), ends_ns, warm_up, ..GrowthOptions::default() };
-    fold(&events, &Narrow::default(), 7, GrowthFold::new(options))
+    fold(&events, &Filter::default(), 7, GrowthFold::new(options))
 }
 
 fn site<'a>(growth: &'a Growth, name: &str) -> &'a SiteGrowth {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use floodmark_analyze::{HoldersFold, SiteRules};
 use proptest::prelude::*;
 
-use crate::random::{events, fold, narrow, oracle, tables};
+use crate::random::{events, filter, fold, oracle, tables};
 
 proptest! {
     #[test]
-    fn every_site_holds_what_its_blocks_hold(events in events(), narrow in narrow()) {
-        let (watermark, found) = fold(&events, &narrow, 7, HoldersFold::default());
-        let (peak_bytes, peak_time_ns, blocks) = oracle(&events, &narrow).peak();
+    fn every_site_holds_what_its_blocks_hold(events in events(), filter in filter()) {
+        let (watermark, found) = fold(&events, &filter, 7, HoldersFold::default());
+        let (peak_bytes, peak_time_ns, blocks) = oracle(&events, &filter).peak();
         prop_assert_eq!((watermark.peak_bytes, watermark.peak_time_ns), (peak_bytes, peak_time_ns));
         let (tables, rules) = (tables(), SiteRules::default());
         let mut sites: BTreeMap<String, (u64, u64)> = BTreeMap::new();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectCourseFold};
+use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectSeriesFold};
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use proptest::prelude::*;
 
@@ -60,12 +60,12 @@ proptest! {
         let rows: Vec<SampleRow> = rows.iter().filter(is_possible).copied().collect();
         let marks: Vec<Mark> = marks.into_iter().map(|time_ns| Mark { time_ns, name: "m".into() }).collect();
 
-        let (mut run, mut series) = (RunFold::new(&subjects, marks.clone()), SubjectCourseFold::new(&subjects, limit));
+        let (mut run, mut series) = (RunFold::new(&subjects, marks.clone()), SubjectSeriesFold::new(&subjects, limit));
         run.update(&rows);
         series.update(&rows);
 
         let nobody = Subjects::new();
-        let (mut later, mut lines) = (RunFold::new(&nobody, Vec::new()), SubjectCourseFold::new(&nobody, limit));
+        let (mut later, mut lines) = (RunFold::new(&nobody, Vec::new()), SubjectSeriesFold::new(&nobody, limit));
         let (mut marks, mut last) = (marks.into_iter().peekable(), 0);
         for row in &rows {
             while let Some(mark) = marks.next_if(|mark| mark.time_ns <= row.time_ns) {
@@ -100,9 +100,9 @@ proptest! {
             .map(|(time_ns, value)| SampleRow { time_ns, subject: 1, metric: Metric::Rss, value })
             .collect();
         let to = from + width;
-        let mut window = SubjectCourseFold::new(&subjects, 1000).within(from, to);
+        let mut window = SubjectSeriesFold::new(&subjects, 1000).within(from, to);
         window.update(&rows);
-        let line = |fold: SubjectCourseFold| fold.finish().into_iter().find(|line| line.subject == Some(1)).unwrap();
+        let line = |fold: SubjectSeriesFold| fold.finish().into_iter().find(|line| line.subject == Some(1)).unwrap();
         let window = line(window);
         let found: Vec<(i64, u64)> = window.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect();
         let held = rows.iter().rfind(|row| row.time_ns < from).map(|row| (from, row.value));

@@ -1,6 +1,7 @@
 //! Tracked memory beside what a device says.
 
-use floodmark_analyze::{Align, DeviceSample, Narrow, Overlay, OverlayFold, OverlayOptions, Spread};
+use floodmark_analyze::{Align, DeviceSample, Overlay, OverlayFold, OverlayOptions, Spread};
+use floodmark_event::Filter;
 use floodmark_event::{Action, Event, Kind, StringId};
 use proptest::prelude::*;
 
@@ -16,7 +17,7 @@ fn sample(time_ns: i64, device: i32, used_bytes: u64) -> DeviceSample {
 
 fn overlay(events: &[Event], samples: &[DeviceSample], align: Align) -> Overlay {
     let options = OverlayOptions { samples: samples.to_vec(), align };
-    fold(events, &Narrow::default(), 2, OverlayFold::new(options))
+    fold(events, &Filter::default(), 2, OverlayFold::new(options))
 }
 
 #[test]
@@ -68,7 +69,7 @@ proptest! {
         let found = overlay(&events, &[sample(at, 0, 0)], Align::Utc);
         prop_assert_eq!(found.devices.len(), usize::from(inside));
         if inside {
-            let blocks = oracle(&events, &Narrow::default()).blocks_at(at);
+            let blocks = oracle(&events, &Filter::default()).blocks_at(at);
             let bytes: u64 = blocks.iter().filter(|life| life.alloc.device == 0).map(|life| life.alloc.bytes).sum();
             prop_assert_eq!(found.devices[0].points[0].tracked_bytes, bytes);
         }

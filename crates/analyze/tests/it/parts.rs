@@ -1,23 +1,23 @@
 //! Merging the passes over parts of a trace gives the pass over the whole.
 
 use floodmark_analyze::{
-    Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, Narrow, Pass, Stats,
-    StatsFold,
+    Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, Pass, Stats, StatsFold,
 };
+use floodmark_event::Filter;
 use floodmark_event::{Event, ProcessId};
 use proptest::prelude::*;
 
-use crate::random::{batch, events, narrow, tables};
+use crate::random::{batch, events, filter, tables};
 
 type Folds = (StatsFold, LeaksFold, LifetimesFold);
 
-fn pass(events: &[Event], narrow: &Narrow) -> Pass<Folds> {
+fn pass(events: &[Event], filter: &Filter) -> Pass<Folds> {
     let folds = (
         StatsFold::default(),
         LeaksFold::new(LeaksOptions::default()),
         LifetimesFold::new(LifetimesOptions { threshold_ns: 50, ..LifetimesOptions::default() }),
     );
-    let mut pass = Pass::new(narrow, folds);
+    let mut pass = Pass::new(filter, folds);
     pass.update(&batch(events));
     pass
 }
@@ -69,27 +69,27 @@ fn check(merged: (Stats, Leaks, Lifetimes), whole: (Stats, Leaks, Lifetimes)) ->
 
 proptest! {
     #[test]
-    fn two_processes_merge_into_the_whole(mut events in events(), narrow in narrow()) {
+    fn two_processes_merge_into_the_whole(mut events in events(), filter in filter()) {
         // A window after the start would mean another instant in each part; times must not go back,
         // because a part may end at an event before that at which the whole does.
-        let narrow = Narrow { from_ns: None, to_ns: None, ..narrow };
+        let filter = Filter { from_ns: None, to_ns: None, ..filter };
         events.sort_by_key(|event| event.time_ns);
         let of = |process| -> Vec<Event> {
             events.iter().filter(|event| event.process == ProcessId(process)).copied().collect()
         };
-        let mut merged = pass(&of(1), &narrow);
-        merged.merge(pass(&of(2), &narrow));
+        let mut merged = pass(&of(1), &filter);
+        merged.merge(pass(&of(2), &filter));
         merged.update(&batch(&events));
-        check(merged.finish(&tables()), pass(&events, &narrow).finish(&tables()))?;
+        check(merged.finish(&tables()), pass(&events, &filter).finish(&tables()))?;
     }
 
     #[test]
-    fn threads_merge_into_the_whole(mut events in events(), narrow in narrow()) {
+    fn threads_merge_into_the_whole(mut events in events(), filter in filter()) {
         events.sort_by_key(|event| event.time_ns);
-        let of = |threads: &[u64]| pass(&events, &Narrow { threads: Some(threads.to_vec()), ..narrow.clone() });
+        let of = |threads: &[u64]| pass(&events, &Filter { threads: Some(threads.to_vec()), ..filter.clone() });
         let mut merged = of(&[1]);
         merged.merge(of(&[2, 3]));
-        let whole = Narrow { threads: None, ..narrow.clone() };
+        let whole = Filter { threads: None, ..filter.clone() };
         check(merged.finish(&tables()), pass(&events, &whole).finish(&tables()))?;
     }
 
@@ -97,11 +97,11 @@ proptest! {
     fn a_ledger_that_is_in_one_part_only_keeps_its_exact_peak(events in events()) {
         let of = |process: u32| {
             let processes = Some(vec![ProcessId(process)]);
-            pass(&events, &Narrow { processes, ..Narrow::default() })
+            pass(&events, &Filter { processes, ..Filter::default() })
         };
         let mut merged = of(1);
         merged.merge(of(2));
         let (stats, ..) = merged.finish(&tables());
-        prop_assert_eq!(stats.ledgers, pass(&events, &Narrow::default()).finish(&tables()).0.ledgers);
+        prop_assert_eq!(stats.ledgers, pass(&events, &Filter::default()).finish(&tables()).0.ledgers);
     }
 }

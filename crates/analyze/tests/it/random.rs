@@ -1,11 +1,12 @@
 //! Small random traces in which everything odd happens: addresses that come back, blocks replaced and
 //! freed unseen, null blocks, equal and backward times, several processes, devices, kinds and threads.
 
-use floodmark_analyze::{Fold, Narrow, Pass};
+use floodmark_analyze::{Fold, Pass};
+use floodmark_event::Filter;
 use floodmark_event::tables::Frame;
 use floodmark_event::units::Instant;
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables, UNKNOWN_BYTES};
-use floodmark_testkit::{Filter, Oracle};
+use floodmark_testkit::{Oracle, OracleFilter};
 use proptest::prelude::*;
 
 const START_NS: i64 = 1_000;
@@ -88,7 +89,7 @@ fn instant() -> impl Strategy<Value = Option<Instant>> {
 }
 
 /// A narrowing, often none.
-pub(crate) fn narrow() -> impl Strategy<Value = Narrow> {
+pub(crate) fn filter() -> impl Strategy<Value = Filter> {
     let lists = (
         some_of(vec![-1, 0, 1]),
         some_of(vec![ProcessId(1), ProcessId(2)]),
@@ -97,7 +98,7 @@ pub(crate) fn narrow() -> impl Strategy<Value = Narrow> {
         some_of(vec![Kind::Device, Kind::Unknown, Kind::Pinned, Kind::Managed, Kind::Static]),
     );
     (lists, instant(), instant()).prop_map(
-        |((devices, processes, threads, streams, kinds), from_ns, to_ns)| Narrow {
+        |((devices, processes, threads, streams, kinds), from_ns, to_ns)| Filter {
             devices,
             processes,
             threads,
@@ -110,20 +111,20 @@ pub(crate) fn narrow() -> impl Strategy<Value = Narrow> {
 }
 
 /// Follows events naively under the same narrowing.
-pub(crate) fn oracle(events: &[Event], narrow: &Narrow) -> Oracle {
+pub(crate) fn oracle(events: &[Event], filter: &Filter) -> Oracle {
     let first_ns = events.first().map_or(0, |event| event.time_ns);
     let resolve = |instant: Instant| match instant {
         Instant::At(time_ns) => time_ns,
         Instant::AfterStart(after_ns) => first_ns + after_ns as i64,
     };
-    let filter = Filter {
-        devices: narrow.devices.clone(),
-        processes: narrow.processes.as_ref().map(|list| list.iter().map(|process| process.0).collect()),
-        threads: narrow.threads.clone(),
-        streams: narrow.streams.clone(),
-        kinds: narrow.kinds.clone(),
-        from_ns: narrow.from_ns.map(resolve),
-        to_ns: narrow.to_ns.map(resolve),
+    let filter = OracleFilter {
+        devices: filter.devices.clone(),
+        processes: filter.processes.as_ref().map(|list| list.iter().map(|process| process.0).collect()),
+        threads: filter.threads.clone(),
+        streams: filter.streams.clone(),
+        kinds: filter.kinds.clone(),
+        from_ns: filter.from_ns.map(resolve),
+        to_ns: filter.to_ns.map(resolve),
     };
     Oracle::new(events, &filter)
 }
@@ -157,8 +158,8 @@ pub(crate) fn batch(events: &[Event]) -> EventBatch {
 }
 
 /// Runs a fold over events in batches of `rows`.
-pub(crate) fn fold<F: Fold>(events: &[Event], narrow: &Narrow, rows: usize, fold: F) -> F::Output {
-    let mut pass = Pass::new(narrow, fold);
+pub(crate) fn fold<F: Fold>(events: &[Event], filter: &Filter, rows: usize, fold: F) -> F::Output {
+    let mut pass = Pass::new(filter, fold);
     for chunk in events.chunks(rows.max(1)) {
         pass.update(&batch(chunk));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectCourseFold};
+use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectSeriesFold};
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use proptest::prelude::*;
 
@@ -401,7 +401,7 @@ proptest! {
         prop_assert!(run.first_time_ns <= run.last_time_ns);
         prop_assert!(run.peak_seen_bytes <= run.peak_rss_bytes);
         prop_assert!(run.process_list.iter().all(|process| process.rss_at_peak_bytes <= Some(run.peak_rss_bytes)));
-        let mut courses = SubjectCourseFold::new(&subjects, 16);
+        let mut courses = SubjectSeriesFold::new(&subjects, 16);
         courses.update(&rows);
         for course in courses.finish() {
             let highest = course.points.iter().map(|point| point.live_bytes).max();

@@ -1,13 +1,14 @@
 //! Timelines that are reduced or streamed keep what matters.
 
 use floodmark_analyze::{
-    Narrow, Pass, PlaceCourseFold, SpaceCourseFold, StatsFold, UsageFold, UsageMode, UsagePoint, UsageStream,
+    DomainSeriesFold, Pass, SpaceSeriesFold, StatsFold, UsageFold, UsageMode, UsagePoint, UsageStream,
 };
 use floodmark_event::Event;
+use floodmark_event::Filter;
 use floodmark_testkit::{Workload, WorkloadProps};
 use proptest::prelude::*;
 
-use crate::random::{batch, events, fold, narrow};
+use crate::random::{batch, events, filter, fold};
 
 /// Whether `part` occurs in `whole` in the same order.
 fn is_subsequence(part: &[UsagePoint], whole: &[UsagePoint]) -> bool {
@@ -15,9 +16,9 @@ fn is_subsequence(part: &[UsagePoint], whole: &[UsagePoint]) -> bool {
     part.iter().all(|point| rest.any(|other| other == point))
 }
 
-fn check_reduced(events: &[Event], narrow: &Narrow, limit: usize) -> Result<(), TestCaseError> {
-    let exact = fold(events, narrow, 1000, UsageFold::new(UsageMode::Exact));
-    let reduced = fold(events, narrow, 1000, UsageFold::new(UsageMode::Reduced(limit)));
+fn check_reduced(events: &[Event], filter: &Filter, limit: usize) -> Result<(), TestCaseError> {
+    let exact = fold(events, filter, 1000, UsageFold::new(UsageMode::Exact));
+    let reduced = fold(events, filter, 1000, UsageFold::new(UsageMode::Reduced(limit)));
     prop_assert!(reduced.points.len() <= limit.max(16));
     prop_assert_eq!(reduced.changes, exact.changes);
     prop_assert_eq!((reduced.peak_bytes, reduced.peak_time_ns), (exact.peak_bytes, exact.peak_time_ns));
@@ -50,22 +51,22 @@ fn check_reduced(events: &[Event], narrow: &Narrow, limit: usize) -> Result<(), 
 
 proptest! {
     #[test]
-    fn a_reduced_timeline_keeps_every_interval_s_extremes(events in events(), narrow in narrow()) {
-        check_reduced(&events, &narrow, 16)?;
+    fn a_reduced_timeline_keeps_every_interval_s_extremes(events in events(), filter in filter()) {
+        check_reduced(&events, &filter, 16)?;
     }
 
     #[test]
     fn a_long_timeline_keeps_them_too(seed in any::<u64>(), limit in 16..300usize, live in 1..200usize) {
         let props = WorkloadProps { seed, live, events: 3000, ..WorkloadProps::default() };
         let events: Vec<Event> = Workload::new(props).events().collect();
-        check_reduced(&events, &Narrow::default(), limit)?;
+        check_reduced(&events, &Filter::default(), limit)?;
     }
 
     #[test]
-    fn a_streamed_timeline_has_the_same_points_as_a_collected_one(events in events(), narrow in narrow()) {
-        let exact = fold(&events, &narrow, 7, UsageFold::new(UsageMode::Exact));
+    fn a_streamed_timeline_has_the_same_points_as_a_collected_one(events in events(), filter in filter()) {
+        let exact = fold(&events, &filter, 7, UsageFold::new(UsageMode::Exact));
         let mut streamed = Vec::new();
-        let mut pass = Pass::new(&narrow, UsageStream::new(&narrow, |kind, point| streamed.push((kind, point))));
+        let mut pass = Pass::new(&filter, UsageStream::new(&filter, |kind, point| streamed.push((kind, point))));
         for chunk in events.chunks(5) {
             pass.update(&batch(chunk));
         }
@@ -75,7 +76,7 @@ proptest! {
         let of = |wanted| {
             streamed.iter().filter(move |(kind, _)| *kind == wanted).map(|(_, point)| *point).collect::<Vec<_>>()
         };
-        let main = if narrow.kinds.is_some() { None } else { Some(exact.kinds[0]) };
+        let main = if filter.kinds.is_some() { None } else { Some(exact.kinds[0]) };
         prop_assert_eq!(of(main), exact.points);
         for series in &exact.others {
             prop_assert_eq!(of(Some(series.kind)), series.points.clone());
@@ -85,14 +86,14 @@ proptest! {
     #[test]
     fn courses_reach_the_peak_however_coarse_the_clock(
         mut events in events(),
-        narrow in narrow(),
+        filter in filter(),
         tick_ns in 1..1000i64,
     ) {
         for event in &mut events {
             event.time_ns = event.time_ns.div_euclid(tick_ns);
         }
-        let folds = (StatsFold::default(), SpaceCourseFold::new(100), PlaceCourseFold::new(100));
-        let (stats, spaces, places) = fold(&events, &narrow, 1000, folds);
+        let folds = (StatsFold::default(), SpaceSeriesFold::new(100), DomainSeriesFold::new(100));
+        let (stats, spaces, places) = fold(&events, &filter, 1000, folds);
         let highest = spaces.courses.moments.iter().max_by_key(|moment| moment.total.live_bytes);
         prop_assert_eq!(highest.map_or(0, |moment| moment.total.live_bytes), stats.peak_bytes);
         for moment in &spaces.courses.moments {

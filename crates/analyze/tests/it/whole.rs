@@ -1,14 +1,15 @@
 //! Results do not depend on how events come in, and nothing makes an analysis panic.
 
 use floodmark_analyze::{
-    GroupBy, LeaksFold, LeaksOptions, LifetimesFold, LifetimesOptions, Narrow, Pass, StatsFold, UsageFold,
-    UsageMode, WatermarkFold, WatermarkOptions,
+    GroupBy, LeaksFold, LeaksOptions, LifetimesFold, LifetimesOptions, Pass, StatsFold, UsageFold, UsageMode,
+    WatermarkFold, WatermarkOptions,
 };
+use floodmark_event::Filter;
 use floodmark_event::{Action, Event, Kind};
-use floodmark_testkit::{Filter, Oracle, SizeMix, Workload, WorkloadProps};
+use floodmark_testkit::{Oracle, OracleFilter, SizeMix, Workload, WorkloadProps};
 use proptest::prelude::*;
 
-use crate::random::{batch, events, fold, narrow, tables};
+use crate::random::{batch, events, filter, fold, tables};
 
 type Folds = (StatsFold, WatermarkFold, UsageFold, LeaksFold, LifetimesFold);
 
@@ -28,15 +29,15 @@ fn folds() -> Folds {
 proptest! {
     #[test]
     fn splitting_the_batches_differently_changes_nothing(
-        events in events(), narrow in narrow(), rows in 1..20usize,
+        events in events(), filter in filter(), rows in 1..20usize,
     ) {
-        prop_assert_eq!(fold(&events, &narrow, usize::MAX, folds()), fold(&events, &narrow, rows, folds()));
+        prop_assert_eq!(fold(&events, &filter, usize::MAX, folds()), fold(&events, &filter, rows, folds()));
     }
 
     #[test]
     fn looking_at_the_result_in_between_changes_nothing(events in events(), rows in 1..20usize) {
-        let whole = fold(&events, &Narrow::default(), usize::MAX, folds());
-        let mut pass = Pass::new(&Narrow::default(), folds());
+        let whole = fold(&events, &Filter::default(), usize::MAX, folds());
+        let mut pass = Pass::new(&Filter::default(), folds());
         let mut last = pass.finish(&tables());
         for chunk in events.chunks(rows) {
             pass.update(&batch(chunk));
@@ -46,21 +47,21 @@ proptest! {
     }
 
     #[test]
-    fn folds_find_alone_what_they_find_together(events in events(), narrow in narrow()) {
-        let (stats, watermark, usage, leaks, lifetimes) = fold(&events, &narrow, 9, folds());
+    fn folds_find_alone_what_they_find_together(events in events(), filter in filter()) {
+        let (stats, watermark, usage, leaks, lifetimes) = fold(&events, &filter, 9, folds());
         let (one, two, three, four, five) = folds();
-        prop_assert_eq!(stats, fold(&events, &narrow, 9, one));
-        prop_assert_eq!(Some(watermark), fold(&events, &narrow, 9, Some(two)));
-        prop_assert_eq!(usage, fold(&events, &narrow, 9, three));
-        prop_assert_eq!(leaks, fold(&events, &narrow, 9, (four,)).0);
-        prop_assert_eq!(lifetimes, fold(&events, &narrow, 9, five));
-        prop_assert_eq!(None, fold(&events, &narrow, 9, None::<StatsFold>));
+        prop_assert_eq!(stats, fold(&events, &filter, 9, one));
+        prop_assert_eq!(Some(watermark), fold(&events, &filter, 9, Some(two)));
+        prop_assert_eq!(usage, fold(&events, &filter, 9, three));
+        prop_assert_eq!(leaks, fold(&events, &filter, 9, (four,)).0);
+        prop_assert_eq!(lifetimes, fold(&events, &filter, 9, five));
+        prop_assert_eq!(None, fold(&events, &filter, 9, None::<StatsFold>));
     }
 
     #[test]
     fn absurd_sizes_and_times_give_absurd_figures_and_nothing_worse(
         rows in proptest::collection::vec((0..3usize, 0..4u64, any::<u64>(), any::<i64>()), 0..40),
-        narrow in narrow(),
+        filter in filter(),
     ) {
         let events: Vec<Event> = rows.iter().map(|(action, address, bytes, time_ns)| Event {
             action: Action::ALL[*action],
@@ -70,7 +71,7 @@ proptest! {
             kind: Kind::Device,
             ..Event::default()
         }).collect();
-        let (stats, watermark, usage, leaks, lifetimes) = fold(&events, &narrow, 3, folds());
+        let (stats, watermark, usage, leaks, lifetimes) = fold(&events, &filter, 3, folds());
         prop_assert!(stats.allocations + stats.frees + stats.failures <= events.len() as u64);
         prop_assert!(stats.live_bytes <= stats.peak_bytes);
         prop_assert_eq!((watermark.peak_bytes, usage.peak_bytes), (stats.peak_bytes, stats.peak_bytes));
@@ -88,7 +89,7 @@ fn a_limit_shortens_lists_and_says_so() {
     let limit = Some(10);
     let (watermark, leaks, lifetimes) = fold(
         &events,
-        &Narrow::default(),
+        &Filter::default(),
         1000,
         (
             WatermarkFold::new(WatermarkOptions { limit, ..WatermarkOptions::default() }),
@@ -118,8 +119,8 @@ fn a_longer_workload_agrees_with_the_oracle_too() {
             ..WorkloadProps::default()
         };
         let events: Vec<Event> = Workload::new(props).events().collect();
-        let (stats, watermark, usage, leaks, _) = fold(&events, &Narrow::default(), 777, folds());
-        let oracle = Oracle::new(&events, &Filter::default());
+        let (stats, watermark, usage, leaks, _) = fold(&events, &Filter::default(), 777, folds());
+        let oracle = Oracle::new(&events, &OracleFilter::default());
         let counts = oracle.counts();
         assert_eq!(
             (stats.allocations, stats.frees, stats.failures),

@@ -8,7 +8,7 @@ use floodmark_analyze::GroupBy;
 use floodmark_analyze::diff::Rule;
 use floodmark_view::{Compared, Report, diff};
 
-use crate::args::{NarrowArgs, OutputArgs, ReadingArgs, ways};
+use crate::args::{FilterArgs, OutputArgs, ReadingArgs, ways};
 use crate::comparing::{CompareProps, compare};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
@@ -44,7 +44,7 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
@@ -82,7 +82,7 @@ impl DiffArgs {
         let props = CompareProps {
             by: self.by.as_deref().and_then(GroupBy::from_name),
             rules: &self.fail_on,
-            narrow: self.narrow.props(),
+            filter: self.filter.props(),
             open: self.reading.props(),
         };
         let compared = compare(&self.before, &self.after, &props, printer)?;

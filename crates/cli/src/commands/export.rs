@@ -8,7 +8,7 @@ use floodmark_convert::rmm::Dialect;
 use floodmark_event::units::{Instant, format_count, parse_instant};
 use floodmark_view::plain;
 
-use crate::args::{NarrowArgs, ReadingArgs};
+use crate::args::{FilterArgs, ReadingArgs};
 use crate::device_files::DeviceFiles;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
@@ -49,7 +49,7 @@ pub(crate) struct ExportArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
@@ -107,7 +107,7 @@ impl ExportArgs {
             output: &self.output,
             overwrite,
             at: self.at,
-            narrow: self.narrow.props(),
+            filter: self.filter.props(),
             open: self.reading.props(),
             printer,
         };
@@ -136,7 +136,7 @@ impl ExportArgs {
         let overwrite = Overwrite::forced(self.force);
         let mut source = open(&self.input, &self.reading.props())?;
         let mut files = DeviceFiles::create(&self.output, dialect, overwrite)?;
-        let mut select = Select::new(self.narrow.props(), None);
+        let mut select = Select::new(self.filter.props(), None);
         each_batch(source.as_mut(), &self.input.display().to_string(), printer, |batch, _| {
             select.pass_on(batch, |batch| files.write(batch))
         })?;

@@ -8,7 +8,7 @@ use floodmark_analyze::{Direction, FrameChoice, PathBy};
 use floodmark_event::units::{Instant, parse_instant};
 use floodmark_view::flame::terminal::USUAL_LINES;
 
-use crate::args::{NarrowArgs, OutputArgs, ReadingArgs};
+use crate::args::{FilterArgs, OutputArgs, ReadingArgs};
 use crate::drawing::ending;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
@@ -69,7 +69,7 @@ pub(crate) struct FlameArgs {
     #[arg(long, value_name = "TEXT", help_heading = "Picture")]
     title: Option<String>,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
@@ -112,7 +112,7 @@ impl FlameArgs {
             },
             direction: if self.invert { Direction::FromCallee } else { Direction::FromCaller },
             frames: if self.all_frames { FrameChoice::All } else { FrameChoice::Folded },
-            narrow: self.narrow.props(),
+            filter: self.filter.props(),
             open: self.reading.props(),
         })
     }

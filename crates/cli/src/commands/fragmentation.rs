@@ -66,14 +66,14 @@ fn parse_when(text: &str) -> Result<When, String> {
 impl FragmentationArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let mut input = self.input.clone();
-        if input.narrow.is_by_origin() {
+        if input.filter.is_by_origin() {
             return Err(hinted(
                 "--thread and --stream leave out blocks, which would look like gaps",
-                "narrow by --device, --process, --kind, --from or --to",
+                "filter by --device, --process, --kind, --from or --to",
             ));
         }
         // Blocks of other kinds are cut from segments.
-        input.narrow.add_kind(Kind::Reserved);
+        input.filter.add_kind(Kind::Reserved);
         let mut reports = self.fold(&input, self.map_at(), printer)?;
         if matches!(self.at, Some(When::Peak | When::Worst)) {
             for (report, path) in reports.iter_mut().zip(&self.input.inputs) {

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use floodmark_convert::{Opened, SampleSource, Seen, open_any};
+use floodmark_convert::{Opened, open_any};
+use floodmark_event::Row;
 use floodmark_event::tables::Process;
 use floodmark_event::{LogRow, SampleRow, Tables};
+use floodmark_store::RowSource;
 use floodmark_store::{ScanProps, Source, Trace, is_trace};
 use floodmark_view::{Info, Loss, MessageInfo, MetricInfo, ProcessInfo, Report, SeenInfo, SubjectInfo};
 
@@ -111,11 +113,11 @@ fn messages_of_trace(trace: &Trace) -> Result<Vec<MessageInfo>> {
 }
 
 /// Messages among what a log has beside its events.
-fn messages_of(source: &mut dyn SampleSource) -> Result<Vec<MessageInfo>> {
+fn messages_of(source: &mut dyn RowSource) -> Result<Vec<MessageInfo>> {
     let mut messages = Vec::new();
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
-        let logs = rows.iter().filter_map(|row| if let Seen::Log(row) = row { Some(row) } else { None });
+        let logs = rows.iter().filter_map(|row| if let Row::Log(row) = row { Some(row) } else { None });
         messages.extend(logs.map(|row| message(row, source.tables())));
         messages.truncate(MESSAGES_MAX);
     }
@@ -154,7 +156,7 @@ fn census(source: &mut dyn Source, name: &str, printer: &Printer) -> Result<(Inf
 }
 
 /// Counts what was seen from outside.
-fn sample_census(source: &mut dyn SampleSource, name: &str, printer: &Printer) -> Result<(Info, Vec<Loss>)> {
+fn sample_census(source: &mut dyn RowSource, name: &str, printer: &Printer) -> Result<(Info, Vec<Loss>)> {
     let (mut info, mut seen, mut gauges) = (Info::default(), SeenInfo::default(), BTreeMap::new());
     let mut bar = Bar::new(name, printer);
     let mut rows = Vec::new();
@@ -165,11 +167,11 @@ fn sample_census(source: &mut dyn SampleSource, name: &str, printer: &Printer) -
             info.first_time_ns = Some(info.first_time_ns.map_or(time_ns, |first| first.min(time_ns)));
             info.last_time_ns = Some(info.last_time_ns.map_or(time_ns, |last| last.max(time_ns)));
             match row {
-                Seen::Log(_) => seen.messages += 1,
-                Seen::Scope(_) => seen.scopes += 1,
-                Seen::Output(_) => seen.outputs += 1,
-                Seen::Stack(_) => seen.stack_samples += 1,
-                Seen::Sample(sample) => {
+                Row::Log(_) => seen.messages += 1,
+                Row::Scope(_) => seen.scopes += 1,
+                Row::Output(_) => seen.outputs += 1,
+                Row::Stack(_) => seen.stack_samples += 1,
+                Row::Sample(sample) => {
                     seen.samples += 1;
                     count(&mut gauges, sample);
                 }

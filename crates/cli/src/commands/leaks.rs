@@ -53,13 +53,13 @@ impl LeaksArgs {
     }
 
     fn growth(&self, per: &str, printer: &Printer) -> Result<ExitStatus> {
-        let narrow = self.input.narrow.props();
+        let filter = self.input.filter.props();
         let reports = analyze_with(&self.input, Columns::All, printer, |path, props| {
             Ok(GrowthFold::new(GrowthOptions {
                 per: per.to_owned(),
                 ends_ns: iteration_ends(path, props, per)?,
                 warm_up: self.warm_up,
-                window: (narrow.from_ns, narrow.to_ns),
+                window: (filter.from_ns, filter.to_ns),
                 limit: self.output.limit(),
                 ..GrowthOptions::default()
             }))

@@ -7,7 +7,7 @@ use clap::Args;
 use floodmark_convert::OpenProps;
 use floodmark_event::Metric;
 
-use crate::args::{NarrowArgs, ReadingArgs, metrics};
+use crate::args::{FilterArgs, ReadingArgs, metrics};
 use crate::drawing::{DrawingArgs, Picture};
 use crate::exit::ExitStatus;
 use crate::plotting::{Align, Draw, GatherProps, Per, compose, parse_align};
@@ -56,7 +56,7 @@ pub(crate) struct PlotArgs {
     #[command(flatten)]
     drawing: DrawingArgs,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
     #[command(flatten)]
@@ -73,10 +73,10 @@ Examples:
 
 impl PlotArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let narrow = self.narrow.props();
+        let filter = self.filter.props();
         let props = GatherProps {
             open: OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() },
-            narrow,
+            filter,
             per: self.per,
             draw: self.draw,
             metric: self.metric.as_deref().and_then(Metric::from_name),

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::Narrow;
-use floodmark_convert::{OpenProps, Opened, SampleSource, open_any};
+use floodmark_convert::{OpenProps, Opened, open_any};
+use floodmark_event::Filter;
 use floodmark_event::Metric;
+use floodmark_store::RowSource;
 use floodmark_store::{Source, is_trace};
 use floodmark_view::samples::Separate;
 
-use crate::args::{NarrowArgs, ReadingArgs, metrics};
+use crate::args::{FilterArgs, ReadingArgs, metrics};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{open, opened};
@@ -71,7 +72,7 @@ pub(crate) struct ReadArgs {
     #[arg(long, value_name = "METRIC", value_parser = metrics(), hide_possible_values = true, help_heading = "Memory over time")]
     metric: Option<String>,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
     #[command(flatten)]
@@ -105,9 +106,9 @@ impl ReadArgs {
     /// Decides what there is to show.
     fn content(&self, props: &OpenProps) -> Result<Content> {
         let path = &*self.input;
-        let narrow = self.narrow.props();
-        let by_time = Narrow { from_ns: narrow.from_ns, to_ns: narrow.to_ns, ..Narrow::default() };
-        let is_of_events = self.events || narrow != by_time;
+        let filter = self.filter.props();
+        let by_time = Filter { from_ns: filter.from_ns, to_ns: filter.to_ns, ..Filter::default() };
+        let is_of_events = self.events || filter != by_time;
         if is_trace(path) {
             let is_of_events = is_of_events || !(self.samples || is_of_samples(path)?);
             return match (is_of_events, self.follow) {
@@ -137,11 +138,11 @@ impl ReadArgs {
             (_, true) => EventForm::Json,
             _ => EventForm::Table,
         };
-        EventProps { form, narrow: self.narrow.props(), limit: self.limit }
+        EventProps { form, filter: self.filter.props(), limit: self.limit }
     }
 
     fn sample_props(&self) -> SampleProps {
-        let Narrow { from_ns: from, to_ns: to, .. } = self.narrow.props();
+        let Filter { from_ns: from, to_ns: to, .. } = self.filter.props();
         let form = match (self.csv, self.json) {
             (true, _) => SampleForm::Csv,
             (_, true) => SampleForm::Json,
@@ -166,5 +167,5 @@ enum Content {
     /// Events, of a source or of a trace that is followed.
     Events(Option<Box<dyn Source>>),
     /// Samples, of a trace or of a log that has been opened.
-    Samples(Option<Box<dyn SampleSource>>),
+    Samples(Option<Box<dyn RowSource>>),
 }

@@ -16,7 +16,7 @@ use floodmark_store::columns::EVENT_COLUMNS;
 use floodmark_store::{Progress, ScanProps, Source};
 use floodmark_view::{Caveats, Report};
 
-use crate::args::{JsonArgs, NarrowArgs, ReadingArgs};
+use crate::args::{FilterArgs, JsonArgs, ReadingArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{each_batch, losses, open};
@@ -44,7 +44,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     output: JsonArgs,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
@@ -115,16 +115,16 @@ const EVENTS_SHOWN: usize = 1000;
 
 impl ReplayArgs {
     fn read_props(&self) -> ReadProps {
-        let narrow = self.narrow.props();
+        let filter = self.filter.props();
         let pace = if self.speed().is_some() { Pace::Keep } else { Pace::Forget };
         ReadProps {
-            processes: narrow.processes,
-            devices: narrow.devices,
-            threads: narrow.threads,
-            streams: narrow.streams,
-            kinds: narrow.kinds,
-            from: narrow.from_ns,
-            to: narrow.to_ns,
+            processes: filter.processes,
+            devices: filter.devices,
+            threads: filter.threads,
+            streams: filter.streams,
+            kinds: filter.kinds,
+            from: filter.from_ns,
+            to: filter.to_ns,
             pace,
         }
     }

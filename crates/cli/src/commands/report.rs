@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use crate::args::{NarrowArgs, ReadingArgs};
+use crate::args::{FilterArgs, ReadingArgs};
 use crate::exit::ExitStatus;
 use crate::pass::refuse_standard;
 use crate::printer::Printer;
@@ -30,7 +30,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
@@ -47,7 +47,7 @@ impl ReportArgs {
         let output = self.output.clone().unwrap_or_else(|| self.input.with_file_name("report.html"));
         let overwrite = Overwrite::forced(self.force);
         refuse_existing(&output, overwrite)?;
-        let page = reporting::page(&self.input, &self.narrow.props(), &self.reading.props(), printer)?;
+        let page = reporting::page(&self.input, &self.filter.props(), &self.reading.props(), printer)?;
         write(&output, page.html().as_bytes(), overwrite, printer)?;
         Ok(ExitStatus::Success)
     }

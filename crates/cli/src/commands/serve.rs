@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use crate::args::{NarrowArgs, ReadingArgs};
+use crate::args::{FilterArgs, ReadingArgs};
 use crate::exit::ExitStatus;
 use crate::pass::refuse_standard;
 use crate::printer::Printer;
@@ -33,7 +33,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     open: bool,
     #[command(flatten)]
-    narrow: NarrowArgs,
+    filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
@@ -49,7 +49,7 @@ impl ServeArgs {
         refuse_standard(&self.input, "a page looks at its input more than once")?;
         let props = ServeProps {
             input: self.input.clone(),
-            narrow: self.narrow.props(),
+            filter: self.filter.props(),
             open: self.reading.props(),
             address: (self.bind, self.port).into(),
             browser: if self.open { Browser::Open } else { Browser::Leave },

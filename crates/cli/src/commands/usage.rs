@@ -126,10 +126,10 @@ impl UsageArgs {
 
     /// Writes changes as they are read, however many.
     fn every_change(&self, printer: &Printer) -> Result<ExitStatus> {
-        let narrow = self.input.narrow.props();
-        let props = OpenProps { scan: Columns::Figures.props(&narrow), ..self.input.reading.props() };
+        let filter = self.input.filter.props();
+        let props = OpenProps { scan: Columns::Figures.props(&filter), ..self.input.reading.props() };
         let lost = fill(Path::new("-"), Overwrite::Yes, |out| {
-            timeline(out, &self.input.inputs[0], &props, &narrow, printer)
+            timeline(out, &self.input.inputs[0], &props, &filter, printer)
         })?;
         printer.lost(&lost);
         Ok(ExitStatus::Success)

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use anyhow::Result;
-use floodmark_analyze::PlaceCourseFold;
+use floodmark_analyze::DomainSeriesFold;
 use floodmark_convert::chrome::ChromeWriter;
-use floodmark_convert::{Seen, open_samples};
+use floodmark_convert::open_samples;
+use floodmark_event::Row;
 use floodmark_event::{Metric, NO_DEVICE, ProcessId, SampleRow, SubjectKind, Tables};
 use floodmark_view::Loss;
 
@@ -22,7 +23,7 @@ const POINTS: usize = 20_000;
 
 /// Writes a trace.
 pub(super) fn write(exporter: &Exporter<'_>, events: Show, out: &mut dyn Write) -> Result<Vec<Loss>> {
-    let Exporter { input, open: props, narrow, printer, .. } = exporter;
+    let Exporter { input, open: props, filter, printer, .. } = exporter;
     let (has_events, has_rows) = if is_standard(input) { (true, false) } else { holds(input, props)? };
     if events == Show::Yes {
         refuse_standard(input, "--events looks at its input twice")?;
@@ -33,8 +34,8 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Show, out: &mut dyn Write) 
     let mut start_ns = None;
     if has_events {
         let mut source = open(input, props)?;
-        let fold = PlaceCourseFold::new(POINTS);
-        let (report, pass) = fold_over(source.as_mut(), &exporter.name(), narrow, fold, printer)?;
+        let fold = DomainSeriesFold::new(POINTS);
+        let (report, pass) = fold_over(source.as_mut(), &exporter.name(), filter, fold, printer)?;
         start_ns = pass.live().counters().first_time_ns;
         tables = source.tables().clone();
         lost = report.losses;
@@ -43,7 +44,7 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Show, out: &mut dyn Write) 
     if has_rows {
         let (mut source, mut rows) = (open_samples(input, props)?, Vec::new());
         if source.next(&mut rows)? {
-            let first_ns = rows.iter().map(Seen::time_ns).min();
+            let first_ns = rows.iter().map(Row::time_ns).min();
             start_ns = start_ns.into_iter().chain(first_ns).min();
         }
     }
@@ -75,7 +76,7 @@ pub(super) fn write(exporter: &Exporter<'_>, events: Show, out: &mut dyn Write) 
     }
     if events == Show::Yes && has_events {
         let mut source = open(input, props)?;
-        let mut select = Select::new(narrow.clone(), None);
+        let mut select = Select::new(filter.clone(), None);
         each_batch(source.as_mut(), &exporter.name(), printer, |batch, tables| {
             select.pass_on(batch, |batch| {
                 batch
@@ -118,13 +119,13 @@ fn rows(
                 return;
             }
             failed = match row {
-                Seen::Scope(row) => writer.scope(pid_of(row.process, tables), row, tables.string(row.name)),
-                Seen::Sample(row)
+                Row::Scope(row) => writer.scope(pid_of(row.process, tables), row, tables.string(row.name)),
+                Row::Sample(row)
                     if latest.insert((row.subject, row.metric as u8), row.value) != Some(row.value) =>
                 {
                     sample(row, tables, writer, named)
                 }
-                Seen::Sample(_) | Seen::Output(_) | Seen::Stack(_) | Seen::Log(_) => Ok(()),
+                Row::Sample(_) | Row::Output(_) | Row::Stack(_) | Row::Log(_) => Ok(()),
             };
         }
     })?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::{Space, SpaceCourseFold, SpaceCourses, Usage, UsageFold, UsageMode};
+use floodmark_analyze::{Space, SpaceSeries, SpaceSeriesFold, Usage, UsageFold, UsageMode};
 use floodmark_convert::OpenProps;
 use floodmark_event::{NO_DEVICE, Tables};
 use floodmark_store::Source;
@@ -19,7 +19,7 @@ use crate::printer::Printer;
 
 /// How to open something whose events are only counted.
 pub(super) fn open_props(props: &GatherProps) -> OpenProps {
-    OpenProps { scan: Columns::Figures.props(&props.narrow), ..props.open.clone() }
+    OpenProps { scan: Columns::Figures.props(&props.filter), ..props.open.clone() }
 }
 
 /// Gathers live bytes over time.
@@ -37,12 +37,12 @@ pub(super) fn gather(
         )),
         None | Some(Per::Kind) => {
             let fold = UsageFold::new(UsageMode::Reduced(props.points));
-            let (report, _) = fold_over(source.as_mut(), &name, &props.narrow, fold, printer)?;
+            let (report, _) = fold_over(source.as_mut(), &name, &props.filter, fold, printer)?;
             Ok(of_usage(report))
         }
         Some(per) => {
-            let fold = SpaceCourseFold::new(props.points);
-            let (report, _) = fold_over(source.as_mut(), &name, &props.narrow, fold, printer)?;
+            let fold = SpaceSeriesFold::new(props.points);
+            let (report, _) = fold_over(source.as_mut(), &name, &props.filter, fold, printer)?;
             Ok(of_spaces(&report, per, source.tables(), props))
         }
     }
@@ -85,8 +85,8 @@ fn of_usage(report: Report<Usage>) -> Gathered {
     Gathered { start_ns: usage.first_time_ns, measure, series, losses, remarks, ..Gathered::default() }
 }
 
-fn of_spaces(report: &Report<SpaceCourses>, per: Per, tables: &Tables, props: &GatherProps) -> Gathered {
-    let SpaceCourses { kinds, courses } = &report.result;
+fn of_spaces(report: &Report<SpaceSeries>, per: Per, tables: &Tables, props: &GatherProps) -> Gathered {
+    let SpaceSeries { kinds, courses } = &report.result;
     let Some(end_ns) = courses.end_ns.filter(|_| !courses.moments.is_empty()) else {
         return Gathered { losses: report.losses.clone(), ..Gathered::default() };
     };

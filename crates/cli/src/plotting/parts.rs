@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Courses, UsagePoint};
+use floodmark_analyze::{SeriesSet, UsagePoint};
 use floodmark_view::plot::{Layer, Point, Series, Stack};
 
 /// Parts that are told apart; smaller ones are added up.
@@ -17,13 +17,16 @@ pub(super) fn points<'a>(points: impl IntoIterator<Item = &'a UsagePoint>) -> Ve
 }
 
 /// The sum of all groups.
-pub(super) fn total<K>(name: String, courses: &Courses<K>, end_ns: i64) -> Series {
+pub(super) fn total<K>(name: String, courses: &SeriesSet<K>, end_ns: i64) -> Series {
     let points = points(courses.moments.iter().map(|moment| &moment.total));
     Series { name, points, end_ns, ..Series::default() }
 }
 
 /// Values of groups at every moment, those of one name added up; `name` gets the number of a group too.
-pub(super) fn parts<K, N: Ord>(courses: &Courses<K>, name: impl Fn(usize, &K) -> N) -> BTreeMap<N, Vec<u64>> {
+pub(super) fn parts<K, N: Ord>(
+    courses: &SeriesSet<K>,
+    name: impl Fn(usize, &K) -> N,
+) -> BTreeMap<N, Vec<u64>> {
     let mut parts: BTreeMap<N, Vec<u64>> = BTreeMap::new();
     for (at, group) in courses.groups.iter().enumerate() {
         let sums = parts.entry(name(at, &group.group)).or_insert_with(|| vec![0; courses.moments.len()]);

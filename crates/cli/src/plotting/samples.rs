@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use floodmark_analyze::narrow::resolve;
-use floodmark_analyze::{CourseFold, Courses, UsagePoint};
-use floodmark_convert::{SampleSource, Seen};
+use floodmark_analyze::{SeriesFold, SeriesSet, UsagePoint};
+use floodmark_event::Row;
+use floodmark_event::filter::resolve;
 use floodmark_event::units::Instant;
 use floodmark_event::{Metric, OutputRow, SampleRow, ScopeAction, SubjectKind, SubjectRow, Tables};
+use floodmark_store::RowSource;
 use floodmark_store::Trace;
 use floodmark_view::plot::{Layer, Peak, Role, Series, Stack, label};
 
@@ -57,9 +58,9 @@ type Part = (Metric, u64);
 /// Collects samples while they are read.
 struct Collector<'a> {
     props: &'a GatherProps,
-    courses: BTreeMap<SubjectKind, BTreeMap<Metric, CourseFold<Part>>>,
+    courses: BTreeMap<SubjectKind, BTreeMap<Metric, SeriesFold<Part>>>,
     /// By kind of memory, where that is asked for.
-    sorts: Option<CourseFold<Part>>,
+    sorts: Option<SeriesFold<Part>>,
     /// Processes by number and start: the first subject that stands for one, and the latest.
     processes: BTreeMap<(u64, Option<i64>), (u64, u64)>,
     /// Ranks of processes in an MPI job.
@@ -90,14 +91,14 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn row(&mut self, row: &Seen, tables: &Tables) {
+    fn row(&mut self, row: &Row, tables: &Tables) {
         let time_ns = row.time_ns();
         self.first_ns.get_or_insert(time_ns);
-        if self.resolve(self.props.narrow.to_ns).is_some_and(|to_ns| time_ns > to_ns) {
+        if self.resolve(self.props.filter.to_ns).is_some_and(|to_ns| time_ns > to_ns) {
             return;
         }
-        let from_ns = self.resolve(self.props.narrow.from_ns);
-        if let Seen::Sample(sample) = row {
+        let from_ns = self.resolve(self.props.filter.from_ns);
+        if let Row::Sample(sample) = row {
             self.sample(sample, from_ns.unwrap_or(i64::MIN), tables);
             return;
         }
@@ -106,12 +107,12 @@ impl<'a> Collector<'a> {
         }
         let gathered = &mut self.gathered;
         let (list, lines) = match row {
-            Seen::Scope(scope) if scope.action == ScopeAction::Mark => {
+            Row::Scope(scope) if scope.action == ScopeAction::Mark => {
                 (&mut gathered.marks, vec![label(tables.string(scope.name))])
             }
             // Kept even if not shown, for those who align by it.
-            Seen::Output(output) => (&mut gathered.output, output_line(output).into_iter().collect()),
-            Seen::Stack(stack) if self.props.stacks == Show::Yes => {
+            Row::Output(output) => (&mut gathered.output, output_line(output).into_iter().collect()),
+            Row::Stack(stack) if self.props.stacks == Show::Yes => {
                 let frames = tables.stack_text(stack.stack);
                 (&mut gathered.stacks, frames.iter().take(MOST_FRAMES).map(|frame| label(frame)).collect())
             }
@@ -139,7 +140,7 @@ impl<'a> Collector<'a> {
             self.ranks.insert(part.1, row.value);
         }
         let points = self.props.points;
-        let start = || CourseFold::new(points).within(from_ns, i64::MAX);
+        let start = || SeriesFold::new(points).within(from_ns, i64::MAX);
         let fold = if self.props.per == Some(Per::Kind) {
             let is_sort = SORTS.iter().any(|(metric, _)| *metric == row.metric);
             if !is_sort || subject.kind != SubjectKind::Process {
@@ -179,7 +180,7 @@ impl<'a> Collector<'a> {
         subject_name(latest.map_or(subject, |(_, latest)| *latest), tables)
     }
 
-    fn fold(&self, kind: SubjectKind, metric: Metric) -> Option<&CourseFold<Part>> {
+    fn fold(&self, kind: SubjectKind, metric: Metric) -> Option<&SeriesFold<Part>> {
         self.courses.get(&kind)?.get(&metric)
     }
 
@@ -201,7 +202,7 @@ fn output_line(row: &OutputRow) -> Option<String> {
 
 /// Reads all of a source and makes curves of it.
 pub(super) fn gather(
-    source: &mut dyn SampleSource,
+    source: &mut dyn RowSource,
     trace: Option<&Trace>,
     props: &GatherProps,
 ) -> Result<Gathered> {
@@ -227,7 +228,7 @@ pub(super) fn gather(
         ));
     }
     let mut gathered = std::mem::take(&mut collector.gathered);
-    let from_ns = collector.resolve(props.narrow.from_ns);
+    let from_ns = collector.resolve(props.filter.from_ns);
     gathered.start_ns = from_ns.max(collector.first_ns);
     gathered.losses = losses(&source.losses());
     if collector.left_out > 0 {
@@ -237,8 +238,8 @@ pub(super) fn gather(
     if let (Some(trace), Some(first)) = (trace, gathered.series.first_mut())
         && collector.main() == Some((SubjectKind::Job, Metric::Rss))
         && props.per.is_none()
-        && props.narrow.from_ns.is_none()
-        && props.narrow.to_ns.is_none()
+        && props.filter.from_ns.is_none()
+        && props.filter.to_ns.is_none()
         && let Some(remark) = kernels_peak(trace, first)?
     {
         gathered.remarks.push(remark);
@@ -259,7 +260,7 @@ fn kernels_peak(trace: &Trace, series: &mut Series) -> Result<Option<String>> {
 
 fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let props = collector.props;
-    let (courses, measure): (Courses<Part>, String) = match props.per {
+    let (courses, measure): (SeriesSet<Part>, String) = match props.per {
         None => return totals(collector, tables, gathered),
         Some(Per::Kind) => {
             let Some(fold) = &collector.sorts else { return };
@@ -362,12 +363,12 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
 }
 
 /// The memory of every device that a source reports.
-pub(crate) fn device_series(source: &mut dyn SampleSource, props: &GatherProps) -> Result<Vec<Series>> {
-    let mut fold: CourseFold<u64, UsagePoint> = CourseFold::new(props.points);
+pub(crate) fn device_series(source: &mut dyn RowSource, props: &GatherProps) -> Result<Vec<Series>> {
+    let mut fold: SeriesFold<u64, UsagePoint> = SeriesFold::new(props.points);
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
         for row in &rows {
-            let Seen::Sample(row) = row else { continue };
+            let Row::Sample(row) = row else { continue };
             let subject = source.tables().subjects.get(&row.subject);
             let is_device = subject.is_some_and(|subject| subject.kind == SubjectKind::Device);
             if is_device && row.metric == Metric::GpuUsed {
@@ -377,7 +378,7 @@ pub(crate) fn device_series(source: &mut dyn SampleSource, props: &GatherProps) 
     }
     let courses = fold.finish();
     let end_ns = courses.end_ns.unwrap_or(0);
-    let series = |group: &floodmark_analyze::GroupCourse<u64>| Series {
+    let series = |group: &floodmark_analyze::GroupSeries<u64>| Series {
         name: format!("nvidia-smi, {}", subject_name(group.group, source.tables())),
         points: points(&group.points),
         end_ns,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::Narrow;
+use floodmark_event::Filter;
 use floodmark_event::{EventBatch, Tables};
 use floodmark_store::{Follow, ScanProps, Source, Step};
 use floodmark_view::{EventCsv, EventJson, EventTable};
@@ -28,7 +28,7 @@ pub(crate) enum EventForm {
 #[derive(Clone, Debug)]
 pub(crate) struct EventProps {
     pub(crate) form: EventForm,
-    pub(crate) narrow: Narrow,
+    pub(crate) filter: Filter,
     pub(crate) limit: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn read_events(
     printer: &Printer,
 ) -> Result<()> {
     let mut writer = Writer::begin(props.form, printer)?;
-    let mut select = Select::new(props.narrow.clone(), props.limit);
+    let mut select = Select::new(props.filter.clone(), props.limit);
     each_batch(source, &path.display().to_string(), printer, |batch, tables| {
         select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
     })?;
@@ -81,7 +81,7 @@ pub(crate) fn read_events(
 /// Shows the events of a trace while it grows.
 pub(crate) fn follow_events(path: &Path, props: &EventProps, printer: &Printer) -> Result<()> {
     let mut writer = Writer::begin(props.form, printer)?;
-    let mut select = Select::new(props.narrow.clone(), props.limit);
+    let mut select = Select::new(props.filter.clone(), props.limit);
     let mut follow = Follow::open(path, ScanProps::default())?;
     let mut batch = EventBatch::new();
     loop {

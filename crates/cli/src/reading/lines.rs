@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::narrow::resolve;
-use floodmark_convert::samples::{Extent, Level, Levels, Series};
-use floodmark_convert::{Format, Seen, recognize};
+use floodmark_convert::levels::{Extent, Level, Levels, Series};
+use floodmark_convert::{Format, recognize};
+use floodmark_event::Row;
+use floodmark_event::filter::resolve;
 use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};
 use floodmark_store::{Trace, is_trace};
 use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
@@ -112,7 +113,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Writes the lines of a row; breaks when there are as many as were asked for.
-    pub(super) fn row(&mut self, row: &Seen, tables: &Tables) -> ControlFlow<()> {
+    pub(super) fn row(&mut self, row: &Row, tables: &Tables) -> ControlFlow<()> {
         if self.left == Some(0) {
             return ControlFlow::Break(());
         }
@@ -126,7 +127,7 @@ impl<'a> Lines<'a> {
             Written::Original(_) | Written::Compact(_) => {
                 // A sweep that is over belongs before whatever comes after it.
                 let level = match row {
-                    Seen::Sample(row) => self.sample(row, tables),
+                    Row::Sample(row) => self.sample(row, tables),
                     _ => self.levels.as_mut().and_then(|levels| levels.before(row.time_ns())),
                 };
                 self.memory(level, tables);
@@ -203,12 +204,12 @@ impl<'a> Lines<'a> {
     }
 
     /// Writes or keeps what stands beside memory.
-    fn beside(&mut self, row: &Seen, tables: &Tables) {
+    fn beside(&mut self, row: &Row, tables: &Tables) {
         let (props, layout, start_ns) = (self.props, self.layout, self.start_ns);
         match &mut self.form {
             Written::Original(original) => match row {
-                Seen::Output(row) if props.output == Show::Yes => original.output(&row.bytes),
-                Seen::Stack(row) if props.stacks == Show::Yes => original.stack(stack_lines(row, tables)),
+                Row::Output(row) if props.output == Show::Yes => original.output(&row.bytes),
+                Row::Stack(row) if props.stacks == Show::Yes => original.stack(stack_lines(row, tables)),
                 _ => {}
             },
             Written::Compact(compact) => {
@@ -216,10 +217,10 @@ impl<'a> Lines<'a> {
                 let is_held = self.levels.as_ref().is_some_and(|levels| levels.is_open_at(row.time_ns()));
                 let text = if is_held { &mut self.held } else { &mut self.text };
                 *text += &match row {
-                    Seen::Scope(row) => compact.scope(row, tables, &layout),
-                    Seen::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
-                    Seen::Log(row) => compact.log(row, tables, &layout),
-                    Seen::Stack(row) if props.stacks == Show::Yes => {
+                    Row::Scope(row) => compact.scope(row, tables, &layout),
+                    Row::Output(row) if props.output == Show::Yes => compact.output(row, &layout),
+                    Row::Log(row) => compact.log(row, tables, &layout),
+                    Row::Stack(row) if props.stacks == Show::Yes => {
                         let whose = whose(row, &self.ranks, tables);
                         compact.stack(row.time_ns, &whose, &stack_lines(row, tables), &layout)
                     }
@@ -231,14 +232,14 @@ impl<'a> Lines<'a> {
     }
 
     /// Writes a row for programs.
-    fn data(&mut self, row: &Seen, tables: &Tables) {
+    fn data(&mut self, row: &Row, tables: &Tables) {
         let line = match (&self.form, row) {
-            (Written::Csv, Seen::Sample(row)) => SampleCsv.text(row, tables),
-            (Written::Json, Seen::Sample(row)) => SampleJson.sample(row, tables),
-            (Written::Json, Seen::Output(row)) => SampleJson.output(row),
-            (Written::Json, Seen::Stack(row)) => SampleJson.stack(row, tables),
-            (Written::Json, Seen::Scope(row)) => SampleJson.scope(row, tables),
-            (Written::Json, Seen::Log(row)) => SampleJson.log(row, tables),
+            (Written::Csv, Row::Sample(row)) => SampleCsv.text(row, tables),
+            (Written::Json, Row::Sample(row)) => SampleJson.sample(row, tables),
+            (Written::Json, Row::Output(row)) => SampleJson.output(row),
+            (Written::Json, Row::Stack(row)) => SampleJson.stack(row, tables),
+            (Written::Json, Row::Scope(row)) => SampleJson.scope(row, tables),
+            (Written::Json, Row::Log(row)) => SampleJson.log(row, tables),
             _ => return,
         };
         self.text += &line;

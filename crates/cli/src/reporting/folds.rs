@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use floodmark_analyze::{
     Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
-    LifetimesFold, LifetimesOptions, Mark, Moments, Narrow, Pass, RunFold, RunMemory, ScopeRoles, StatsFold,
-    SubjectCourseFold, UsageFold, UsageMode, WatermarkOptions,
+    LifetimesFold, LifetimesOptions, Mark, Pass, RunFold, RunMemory, ScopeRoles, Snapshots, StatsFold,
+    SubjectSeriesFold, UsageFold, UsageMode, WatermarkOptions,
 };
-use floodmark_convert::Seen;
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::{EventBatch, ScopeAction, StackSampleRow, SubjectRow, Tables};
 use floodmark_view::html::{MOST_STACKS, OutputLines, StackAt};
 use floodmark_view::{Caveats, EventsPart, SamplesPart, plain};
@@ -32,16 +33,16 @@ pub(crate) struct EventFolds {
 
 impl EventFolds {
     /// Starts with what `narrow` selects; `scopes` says what scopes are about.
-    pub(crate) fn new(narrow: &Narrow, scopes: ScopeRoles) -> Self {
-        Self::start(narrow, scopes, Some(gaps()))
+    pub(crate) fn new(filter: &Filter, scopes: ScopeRoles) -> Self {
+        Self::start(filter, scopes, Some(gaps()))
     }
 
     /// The same for who looks at gaps elsewhere: that takes longer than all else together.
-    pub(crate) fn without_gaps(narrow: &Narrow, scopes: ScopeRoles) -> Self {
-        Self::start(narrow, scopes, None)
+    pub(crate) fn without_gaps(filter: &Filter, scopes: ScopeRoles) -> Self {
+        Self::start(filter, scopes, None)
     }
 
-    fn start(narrow: &Narrow, scopes: ScopeRoles, gaps: Option<FragmentationFold>) -> Self {
+    fn start(filter: &Filter, scopes: ScopeRoles, gaps: Option<FragmentationFold>) -> Self {
         let ways = [GroupBy::Thread, GroupBy::Stream, GroupBy::Size, GroupBy::Device, GroupBy::Process];
         let watermark =
             WatermarkOptions { group_by: ways.to_vec(), limit: Some(BLOCKS), ..WatermarkOptions::default() };
@@ -53,7 +54,7 @@ impl EventFolds {
             LifetimesFold::new(LifetimesOptions { limit: Some(BLOCKS), ..LifetimesOptions::default() }),
             gaps,
         );
-        Self { pass: Pass::new(narrow, folds), events_read: 0 }
+        Self { pass: Pass::new(filter, folds), events_read: 0 }
     }
 
     /// Takes in more events.
@@ -77,7 +78,7 @@ impl EventFolds {
         let ((stats, usage, caveats), (watermark, holders), leaks, lifetimes, fragmentation) =
             self.pass.finish(tables);
         let caveats = Caveats { events_read: self.events_read, ..caveats };
-        let (leaks, moments) = (Some(leaks), Moments::default());
+        let (leaks, moments) = (Some(leaks), Snapshots::default());
         let fragmentation = fragmentation.unwrap_or_default();
         let places = Vec::new();
         EventsPart {
@@ -120,7 +121,7 @@ pub(crate) struct RowFolds {
     subjects: BTreeMap<u64, SubjectRow>,
     marks: Vec<Mark>,
     run: RunFold,
-    series: SubjectCourseFold,
+    series: SubjectSeriesFold,
     output: OutputLines,
     stacks: Taken,
     is_empty: bool,
@@ -134,7 +135,7 @@ impl RowFolds {
             subjects: subjects.clone(),
             run: RunFold::new(subjects, marks.clone()),
             marks,
-            series: SubjectCourseFold::new(subjects, SAMPLE_POINTS),
+            series: SubjectSeriesFold::new(subjects, SAMPLE_POINTS),
             output: OutputLines::default(),
             stacks: Taken::new(stacks),
             is_empty: true,
@@ -147,18 +148,18 @@ impl RowFolds {
     }
 
     /// Takes in more rows.
-    pub(crate) fn update(&mut self, rows: &[Seen], tables: &Tables) {
+    pub(crate) fn update(&mut self, rows: &[Row], tables: &Tables) {
         if self.knowing == Knowing::Meanwhile {
             self.learn(rows, tables);
         }
         let mut samples = Vec::new();
         for row in rows {
             match row {
-                Seen::Sample(row) => samples.push(*row),
-                Seen::Output(row) => self.output.add(row),
-                Seen::Stack(row) => self.stacks.add(row, tables),
-                Seen::Scope(row) if row.action == ScopeAction::Mark => {}
-                Seen::Scope(_) | Seen::Log(_) => continue,
+                Row::Sample(row) => samples.push(*row),
+                Row::Output(row) => self.output.add(row),
+                Row::Stack(row) => self.stacks.add(row, tables),
+                Row::Scope(row) if row.action == ScopeAction::Mark => {}
+                Row::Scope(_) | Row::Log(_) => continue,
             }
             self.is_empty = false;
         }
@@ -167,7 +168,7 @@ impl RowFolds {
     }
 
     /// Marks and ends go before samples that are later.
-    fn learn(&mut self, rows: &[Seen], tables: &Tables) {
+    fn learn(&mut self, rows: &[Row], tables: &Tables) {
         if self.subjects != tables.subjects {
             self.subjects.clone_from(&tables.subjects);
             self.run.learn(&self.subjects);
@@ -206,9 +207,9 @@ impl RowFolds {
 }
 
 /// The mark that a row is, if it is one.
-pub(crate) fn mark(row: &Seen, tables: &Tables) -> Option<Mark> {
+pub(crate) fn mark(row: &Row, tables: &Tables) -> Option<Mark> {
     match row {
-        Seen::Scope(row) => Mark::of(row, tables),
+        Row::Scope(row) => Mark::of(row, tables),
         _ => None,
     }
 }

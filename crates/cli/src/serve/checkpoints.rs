@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use floodmark_analyze::{KeptLive, Narrow, Tracker};
-use floodmark_convert::PlacedEvents;
+use floodmark_analyze::{KeptLive, Tracker};
+use floodmark_event::Filter;
 use floodmark_event::units::Instant as Until;
 use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{ScanPosition, ScanProps, Table, Trace, is_trace};
+use floodmark_store::ResumableEvents;
+use floodmark_store::{ScanCursor, ScanProps, Table, Trace, is_trace};
 
 use super::range::StillWanted;
 
@@ -48,7 +49,7 @@ impl Default for Limits {
 /// The checkpoints of a trace, in order.
 pub(super) struct Checkpoints {
     path: PathBuf,
-    narrow: Narrow,
+    filter: Filter,
     limits: Limits,
     /// What ids of blocks that are kept point to; only grow.
     tables: Tables,
@@ -62,7 +63,7 @@ pub(super) struct Checkpoints {
 }
 
 struct Checkpoint {
-    position: ScanPosition,
+    position: ScanCursor,
     live: KeptLive,
     /// Latest time of all events before.
     latest_ns: i64,
@@ -70,7 +71,7 @@ struct Checkpoint {
 
 /// A walk through the trace.
 struct Walk {
-    events: PlacedEvents,
+    events: ResumableEvents,
     tracker: Tracker,
     batch: EventBatch,
     latest_ns: Option<i64>,
@@ -80,7 +81,7 @@ struct Walk {
 
 /// A reading that begins where a close look needs it to.
 pub(super) struct Started<'a> {
-    pub(super) events: PlacedEvents,
+    pub(super) events: ResumableEvents,
     pub(super) tables: &'a mut Tables,
     /// What was live there; none at the beginning.
     pub(super) kept: Option<&'a KeptLive>,
@@ -88,14 +89,14 @@ pub(super) struct Started<'a> {
 
 impl Checkpoints {
     /// Has none yet. A log has none ever: its lines say nothing by themselves.
-    pub(super) fn new(path: &Path, narrow: &Narrow) -> Self {
-        Self::limited(path, narrow, Limits::default())
+    pub(super) fn new(path: &Path, filter: &Filter) -> Self {
+        Self::limited(path, filter, Limits::default())
     }
 
-    fn limited(path: &Path, narrow: &Narrow, limits: Limits) -> Self {
+    fn limited(path: &Path, filter: &Filter, limits: Limits) -> Self {
         Self {
             path: path.to_owned(),
-            narrow: narrow.clone(),
+            filter: filter.clone(),
             limits,
             tables: Tables::default(),
             kept: Vec::new(),
@@ -140,8 +141,8 @@ impl Checkpoints {
         self.walk = Some(Walk {
             events,
             tracker: match from {
-                Some(from) => Tracker::resume(&self.narrow, &from.live),
-                None => Tracker::new(&self.narrow),
+                Some(from) => Tracker::resume(&self.filter, &from.live),
+                None => Tracker::new(&self.filter),
             },
             batch: EventBatch::new(),
             latest_ns: from.map(|from| from.latest_ns),
@@ -219,11 +220,11 @@ impl Checkpoints {
         trace: &Trace,
         props: &ScanProps,
         from_ns: i64,
-    ) -> Result<(PlacedEvents, Option<usize>)> {
+    ) -> Result<(ResumableEvents, Option<usize>)> {
         let mut before = self.kept.partition_point(|checkpoint| checkpoint.latest_ns < from_ns);
         while let Some(at) = before.checked_sub(1) {
             let position = &self.kept[at].position;
-            if let Some(events) = PlacedEvents::resume(trace, props, position, &mut self.tables)? {
+            if let Some(events) = ResumableEvents::resume(trace, props, position, &mut self.tables)? {
                 return Ok((events, Some(at)));
             }
             self.kept.remove(at);
@@ -231,6 +232,6 @@ impl Checkpoints {
             self.walk = None;
             before = at;
         }
-        Ok((PlacedEvents::begin(trace, props, &mut self.tables)?, None))
+        Ok((ResumableEvents::begin(trace, props, &mut self.tables)?, None))
     }
 }

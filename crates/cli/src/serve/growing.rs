@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use floodmark_analyze::{Narrow, ScopeRoles};
-use floodmark_convert::{Following, Seen};
+use floodmark_analyze::ScopeRoles;
 use floodmark_event::EventBatch;
+use floodmark_event::Filter;
+use floodmark_event::Row;
+use floodmark_store::TraceFollower;
 use floodmark_store::{ScanProps, Step, Trace};
 use floodmark_view::Page;
 
@@ -20,7 +22,7 @@ const TURN: Duration = Duration::from_millis(200);
 
 /// What came in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum ReadOutcome {
     /// Nothing.
     Nothing,
     /// Something, but not all there is.
@@ -34,11 +36,11 @@ pub(super) enum Came {
 /// A growing trace, and the folds that follow it.
 pub(super) struct Growing {
     path: PathBuf,
-    following: Following,
+    following: TraceFollower,
     events: EventFolds,
     rows: RowFolds,
     batch: EventBatch,
-    seen: Vec<Seen>,
+    seen: Vec<Row>,
     peak: PeakKept,
     /// What is known of the run.
     about: Vec<(String, String)>,
@@ -46,12 +48,12 @@ pub(super) struct Growing {
 
 impl Growing {
     /// Begins with the first event.
-    pub(super) fn open(path: &Path, narrow: &Narrow) -> Result<Self> {
+    pub(super) fn open(path: &Path, filter: &Filter) -> Result<Self> {
         Ok(Self {
             path: path.to_owned(),
-            following: Following::open(path, &ScanProps::default())?,
+            following: TraceFollower::open(path, &ScanProps::default())?,
             // What scopes are about matters for leaks, and those are known at the end.
-            events: EventFolds::new(narrow, ScopeRoles::default()),
+            events: EventFolds::new(filter, ScopeRoles::default()),
             rows: RowFolds::of_growing(),
             batch: EventBatch::new(),
             seen: Vec::new(),
@@ -61,21 +63,21 @@ impl Growing {
     }
 
     /// Reads on for a while.
-    pub(super) fn read(&mut self) -> Result<Came> {
+    pub(super) fn read(&mut self) -> Result<ReadOutcome> {
         let began = Instant::now();
-        let mut came = Came::Nothing;
+        let mut came = ReadOutcome::Nothing;
         while began.elapsed() < TURN {
             match self.following.next(&mut self.batch, &mut self.seen)? {
-                Step::Ended => return Ok(Came::End),
-                Step::Waiting if came == Came::Nothing => return Ok(came),
-                Step::Waiting => return Ok(Came::All),
+                Step::Ended => return Ok(ReadOutcome::End),
+                Step::Waiting if came == ReadOutcome::Nothing => return Ok(came),
+                Step::Waiting => return Ok(ReadOutcome::All),
                 Step::Events => {
                     if !self.events.is_past_window() {
                         self.events.update(&self.batch);
                     }
                     self.peak.update(&self.seen);
                     self.rows.update(&self.seen, self.following.tables());
-                    came = Came::Some;
+                    came = ReadOutcome::Some;
                 }
             }
         }

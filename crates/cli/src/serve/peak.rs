@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use floodmark_analyze::{PeakStack, RunFold, RunMemory};
-use floodmark_convert::Seen;
+use floodmark_event::Row;
 use floodmark_event::StackId;
 use floodmark_store::Trace;
 
@@ -26,10 +26,10 @@ pub(super) struct PeakKept {
 
 impl PeakKept {
     /// Takes in more rows.
-    pub(super) fn update(&mut self, rows: &[Seen]) {
+    pub(super) fn update(&mut self, rows: &[Row]) {
         let peak_ns = self.peak.and_then(|(peak_ns, _)| peak_ns);
         for row in rows {
-            let Seen::Stack(row) = row else { continue };
+            let Row::Stack(row) = row else { continue };
             if row.stack == StackId(0) {
                 continue;
             }
@@ -67,9 +67,9 @@ mod tests {
 
     use super::*;
 
-    fn stack(subject: u64, time_ns: i64) -> Seen {
+    fn stack(subject: u64, time_ns: i64) -> Row {
         let (stack, reason) = (StackId(1), StackReason::Peak);
-        Seen::Stack(StackSampleRow { subject, time_ns, thread: subject, stack, reason, pause_ns: 0 })
+        Row::Stack(StackSampleRow { subject, time_ns, thread: subject, stack, reason, pause_ns: 0 })
     }
 
     #[test]

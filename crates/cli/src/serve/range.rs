@@ -5,10 +5,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use floodmark_analyze::{
-    KeptLive, Moments, MomentsOptions, MomentsPass, Narrow, Pass, ScopePaths, SubjectCourseFold, Usage,
+    KeptLive, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots, SubjectSeriesFold, Usage,
     UsageFold, UsageMode,
 };
-use floodmark_convert::{OpenProps, Seen, open_samples};
+use floodmark_convert::{OpenProps, open_samples};
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::units::Instant;
 use floodmark_event::{EventBatch, Tables};
 use floodmark_store::{Source, is_trace};
@@ -51,7 +53,7 @@ pub(super) type StillWanted<'a> = &'a dyn Fn() -> bool;
 /// What to look at.
 pub(super) struct Looked<'a> {
     pub(super) path: &'a Path,
-    pub(super) narrow: &'a Narrow,
+    pub(super) filter: &'a Filter,
     pub(super) open: &'a OpenProps,
     pub(super) checkpoints: &'a mut Checkpoints,
 }
@@ -70,8 +72,8 @@ impl<'a> Events<'a> {
         (from_ns, end): (i64, Option<Instant>),
         wanted: StillWanted<'_>,
     ) -> Result<Option<Self>> {
-        let Looked { path, narrow, open, checkpoints } = looked;
-        let scan = columns.props(narrow);
+        let Looked { path, filter, open, checkpoints } = looked;
+        let scan = columns.props(filter);
         if is_trace(path) {
             let started = checkpoints.start(from_ns, end, &scan, wanted)?;
             return Ok(started.map(|started| Self::Placed(Box::new(started))));
@@ -105,18 +107,18 @@ impl<'a> Events<'a> {
 
 /// Live bytes within a window; none if nobody wants it any more.
 pub(super) fn usage(looked: Looked<'_>, window: Window, wanted: StillWanted<'_>) -> Result<Option<Usage>> {
-    let narrow = Narrow {
+    let filter = Filter {
         from_ns: Some(Instant::At(window.from_ns)),
         to_ns: Some(Instant::At(window.to_ns)),
-        ..looked.narrow.clone()
+        ..looked.filter.clone()
     };
     let Some(mut events) = Events::from(looked, Columns::Figures, (window.from_ns, None), wanted)? else {
         return Ok(None);
     };
     let fold = UsageFold::new(UsageMode::Reduced(window.points));
     let mut pass = match events.kept() {
-        None => Pass::new(&narrow, fold),
-        Some(kept) => Pass::resume(&narrow, fold, kept),
+        None => Pass::new(&filter, fold),
+        Some(kept) => Pass::resume(&filter, fold, kept),
     };
     let mut batch = EventBatch::new();
     while !pass.is_past_window() && events.next(&mut batch)? {
@@ -137,7 +139,7 @@ pub(super) fn samples(
 ) -> Result<Option<SamplesPart>> {
     let mut source = open_samples(path, props)?;
     let mut subjects = source.tables().subjects.clone();
-    let mut series = SubjectCourseFold::new(&subjects, window.points).within(window.from_ns, window.to_ns);
+    let mut series = SubjectSeriesFold::new(&subjects, window.points).within(window.from_ns, window.to_ns);
     let (mut rows, mut samples) = (Vec::new(), Vec::new());
     // To the end, because it is the highest of all lines that are drawn.
     while source.next(&mut rows)? {
@@ -150,7 +152,7 @@ pub(super) fn samples(
         }
         samples.clear();
         samples.extend(rows.iter().filter_map(|row| match row {
-            Seen::Sample(row) => Some(*row),
+            Row::Sample(row) => Some(*row),
             _ => None,
         }));
         series.update(&samples);
@@ -164,14 +166,14 @@ pub(super) fn moments(
     (tally, times): (u8, Vec<i64>),
     scopes: ScopePaths,
     wanted: StillWanted<'_>,
-) -> Result<Option<Moments>> {
-    let options = MomentsOptions { blocks: Some(BLOCKS), scopes, ..MomentsOptions::default() };
-    let narrow = looked.narrow.clone();
+) -> Result<Option<Snapshots>> {
+    let options = SnapshotOptions { blocks: Some(BLOCKS), scopes, ..SnapshotOptions::default() };
+    let filter = looked.filter.clone();
     let from_ns = times.iter().min().map_or(i64::MIN, |first_ns| first_ns.saturating_add(1));
     // Nothing that is live changes after the window.
-    let from = (from_ns, narrow.to_ns);
+    let from = (from_ns, filter.to_ns);
     let Some(mut events) = Events::from(looked, Columns::All, from, wanted)? else { return Ok(None) };
-    let mut pass = MomentsPass::at(&narrow, tally, times, options, events.kept());
+    let mut pass = SnapshotPass::at(&filter, tally, times, options, events.kept());
     let mut batch = EventBatch::new();
     while !pass.is_done() && events.next(&mut batch)? {
         if !wanted() {

@@ -99,7 +99,7 @@ async fn route(app: &App, method: &Method, uri: &Uri) -> Response {
             ),
         },
         "/api/moment" => match instants(uri) {
-            Some(times) => json(app.ask(Ask::Moments(times)).await),
+            Some(times) => json(app.ask(Ask::Snapshots(times)).await),
             None => refuse(
                 StatusCode::BAD_REQUEST,
                 "An instant is /api/moment?at=NS, in nanoseconds since the origin; commas separate several.",

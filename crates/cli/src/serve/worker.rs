@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use axum::body::Bytes;
-use floodmark_analyze::{Narrow, Usage};
-use floodmark_convert::{Following, OpenProps};
+use floodmark_analyze::Usage;
+use floodmark_convert::OpenProps;
+use floodmark_event::Filter;
 use floodmark_event::Kind;
+use floodmark_store::TraceFollower;
 use floodmark_store::{Error, Identity, Trace, is_trace};
 use floodmark_tail::clock::Anchor;
 use floodmark_view::html::{Instants, Range};
@@ -21,7 +23,7 @@ use floodmark_view::{Hosting, Page};
 use tokio::sync::{oneshot, watch};
 
 use super::checkpoints::Checkpoints;
-use super::growing::{Came, Growing};
+use super::growing::{Growing, ReadOutcome};
 use super::range::{self, Looked, RangeQuery};
 use crate::error::{causes, hint};
 use crate::printer::Printer;
@@ -49,7 +51,7 @@ pub(super) enum Ask {
     /// Lines between two instants.
     Range(RangeQuery),
     /// What was live at instants, in nanoseconds since the origin.
-    Moments(Vec<i64>),
+    Snapshots(Vec<i64>),
 }
 
 /// What comes back.
@@ -184,7 +186,7 @@ enum Content {
 pub(super) struct Worker {
     input: PathBuf,
     identity: Identity,
-    narrow: Narrow,
+    filter: Filter,
     open: OpenProps,
     content: Content,
     checkpoints: Checkpoints,
@@ -214,20 +216,20 @@ impl Worker {
     /// Reads what there is, then goes on in a thread of its own until nobody can ask any more.
     pub(super) fn start(
         input: PathBuf,
-        narrow: Narrow,
+        filter: Filter,
         open: OpenProps,
         printer: &Printer,
     ) -> Result<Started> {
         let identity = Identity::of(&input)?;
         let is_live = is_trace(&input) && Trace::open(&input)?.is_live();
         let content = if is_live {
-            let mut growing = Growing::open(&input, &narrow)?;
+            let mut growing = Growing::open(&input, &filter)?;
             let bar = Bar::new(&input.display().to_string(), printer);
-            while growing.read()? == Came::Some {}
+            while growing.read()? == ReadOutcome::Some {}
             drop(bar);
             Content::Growing(Box::new(growing))
         } else {
-            Content::Complete(Box::new(reporting::page(&input, &narrow, &open, printer)?))
+            Content::Complete(Box::new(reporting::page(&input, &filter, &open, printer)?))
         };
         let state = if is_live { State::Live } else { State::Ended };
         let progress = Arc::new(watch::Sender::new(Progress { version: 1, state, origin_ns: None }));
@@ -235,10 +237,10 @@ impl Worker {
         let policy = Page { hosting: Hosting::Server { version: 1 }, ..Page::default() }.policy();
         let asks = Asks { questions: sender, progress: Arc::clone(&progress), policy };
         let mut worker = Self {
-            checkpoints: Checkpoints::new(&input, &narrow),
+            checkpoints: Checkpoints::new(&input, &filter),
             input,
             identity,
-            narrow,
+            filter,
             open,
             content,
             questions,
@@ -276,7 +278,7 @@ impl Worker {
     fn pause(&self) -> Duration {
         match self.content {
             _ if self.checkpoints.is_walking() => Duration::ZERO,
-            Content::Growing(_) => Following::PAUSE,
+            Content::Growing(_) => TraceFollower::PAUSE,
             Content::Complete(_) => Duration::from_hours(1),
         }
     }
@@ -285,7 +287,7 @@ impl Worker {
     fn take(&mut self, questions: Vec<Question>) {
         for question in questions {
             let answer = match question.ask {
-                Ask::Range(_) | Ask::Moments(_) => {
+                Ask::Range(_) | Ask::Snapshots(_) => {
                     self.looks.push(question);
                     continue;
                 }
@@ -307,7 +309,7 @@ impl Worker {
             let found = match ask {
                 _ if reply.is_closed() => continue,
                 Ask::Range(query) => self.on_same(|worker| worker.range(query, &wanted)),
-                Ask::Moments(times) => self.on_same(|worker| worker.moments(&times, &wanted)),
+                Ask::Snapshots(times) => self.on_same(|worker| worker.moments(&times, &wanted)),
                 Ask::Page | Ask::Document => continue,
             };
             match found {
@@ -362,8 +364,8 @@ impl Worker {
     }
 
     fn looked(&mut self) -> Looked<'_> {
-        let Self { input, narrow, open, checkpoints, .. } = self;
-        Looked { path: input, narrow, open, checkpoints }
+        let Self { input, filter, open, checkpoints, .. } = self;
+        Looked { path: input, filter, open, checkpoints }
     }
 
     fn html(&mut self) -> Result<Bytes> {
@@ -399,7 +401,7 @@ impl Worker {
             self.shown = Some(Shown {
                 version,
                 origin_ns: page.origin_ns().unwrap_or(0),
-                tally: page.events.as_ref().map(|events| tally(&self.narrow, &events.usage)),
+                tally: page.events.as_ref().map(|events| tally(&self.filter, &events.usage)),
                 has_samples: page.samples.is_some(),
                 page,
                 html: None,
@@ -413,15 +415,15 @@ impl Worker {
     fn read_on(&mut self) {
         let Content::Growing(growing) = &mut self.content else { return };
         let state = match growing.read() {
-            Ok(Came::Nothing) => State::Live,
-            Ok(Came::Some | Came::All) => {
+            Ok(ReadOutcome::Nothing) => State::Live,
+            Ok(ReadOutcome::Some | ReadOutcome::All) => {
                 self.has_news = true;
                 State::Live
             }
             // Once all is known a report may say more, of leaks for one; and what came too late is in it.
-            Ok(Came::End) => {
+            Ok(ReadOutcome::End) => {
                 let read = |worker: &mut Self| {
-                    reporting::page(&worker.input, &worker.narrow, &worker.open, &Printer::silent())
+                    reporting::page(&worker.input, &worker.filter, &worker.open, &Printer::silent())
                 };
                 match self.on_same(read) {
                     Ok(page) => {
@@ -469,9 +471,9 @@ impl Worker {
 struct NoEvents;
 
 /// The sum that figures cover: of the kinds that were chosen, or else of one.
-fn tally(narrow: &Narrow, usage: &Usage) -> u8 {
+fn tally(filter: &Filter, usage: &Usage) -> u8 {
     let kind = usage.kinds.first().copied().unwrap_or(Kind::Device);
-    if narrow.kinds.is_some() { 0 } else { kind as u8 }
+    if filter.kinds.is_some() { 0 } else { kind as u8 }
 }
 
 fn failed(error: &anyhow::Error) -> Unanswered {

@@ -9,9 +9,11 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use floodmark_convert::{Following, OpenProps, Opened, Seen, open_any, open_samples};
+use floodmark_convert::{OpenProps, Opened, open_any, open_samples};
+use floodmark_event::Row;
 use floodmark_event::{EventBatch, Tables};
 use floodmark_sampler::Exit;
+use floodmark_store::TraceFollower;
 use floodmark_store::{Losses, Step, Trace, is_trace};
 
 use super::picture::{Gather, Origin, Picture, Progress};
@@ -144,7 +146,7 @@ fn wait_for_begin(path: &Path, ends: &Ends) -> Result<()> {
 
 fn follow(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     wait_for_begin(&input.path, ends)?;
-    let mut following = Following::open(&input.path, &input.props.scan)?;
+    let mut following = TraceFollower::open(&input.path, &input.props.scan)?;
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut events, mut rows) = (EventBatch::new(), Vec::new());
     let (mut is_new, mut command) = (true, input.command.clone());
@@ -184,7 +186,7 @@ fn follow(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
             }
         }
         if step == Step::Waiting {
-            std::thread::sleep(looked.elapsed().clamp(Following::PAUSE, LOOK_PAUSE));
+            std::thread::sleep(looked.elapsed().clamp(TraceFollower::PAUSE, LOOK_PAUSE));
             looked = Instant::now();
         }
     }
@@ -205,7 +207,7 @@ fn still(input: &Input, ends: &Ends, tell: &SyncSender<News>) -> Result<()> {
     };
     if let Some(mut samples) = samples {
         // Marks and ends have to be known at their time; a log may tell them last.
-        let mut rows: Vec<Seen> = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
         while !ends.has_left() && samples.next(&mut rows)? {
             gather.rows(&rows, samples.tables());
         }

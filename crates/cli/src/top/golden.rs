@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
-use floodmark_convert::{OpenProps, Seen};
+use floodmark_convert::OpenProps;
+use floodmark_event::Row;
 use floodmark_event::tables::Frame;
 use floodmark_event::{
     Action, Event, EventBatch, Kind, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction,
@@ -55,17 +56,17 @@ fn subject(tables: &mut Tables, subject: u64, kind: SubjectKind, number: u64, na
     tables.subjects.insert(subject, row);
 }
 
-fn sample(time_ns: i64, subject: u64, metric: Metric, value: u64) -> Seen {
-    Seen::Sample(SampleRow { time_ns, subject, metric, value })
+fn sample(time_ns: i64, subject: u64, metric: Metric, value: u64) -> Row {
+    Row::Sample(SampleRow { time_ns, subject, metric, value })
 }
 
-fn output(time_ns: i64, text: &str) -> Seen {
+fn output(time_ns: i64, text: &str) -> Row {
     let bytes = text.as_bytes().to_vec();
-    Seen::Output(OutputRow { time_ns, process: ProcessId(1), stream: OutputStream::Stdout, bytes })
+    Row::Output(OutputRow { time_ns, process: ProcessId(1), stream: OutputStream::Stdout, bytes })
 }
 
-fn mark(time_ns: i64, name: &str, tables: &mut Tables) -> Seen {
-    Seen::Scope(ScopeRow {
+fn mark(time_ns: i64, name: &str, tables: &mut Tables) -> Row {
+    Row::Scope(ScopeRow {
         time_ns,
         process: ProcessId(1),
         thread: 1,

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    DeviceNow, GroupBy, Mark, Narrow, Pass, ProcessNow, RunFold, SubjectCourse, SubjectCourseFold, Usage,
-    UsageFold, UsageMode, Watermark, WatermarkFold, WatermarkOptions,
+    DeviceNow, GroupBy, Mark, Pass, ProcessNow, RunFold, SubjectSeries, SubjectSeriesFold, Usage, UsageFold,
+    UsageMode, Watermark, WatermarkFold, WatermarkOptions,
 };
-use floodmark_convert::Seen;
+use floodmark_event::Filter;
+use floodmark_event::Row;
 use floodmark_event::units::Instant;
 use floodmark_event::{EventBatch, Kind, Metric, SampleRow, ScopeAction, SubjectKind, Tables};
 use floodmark_view::Loss;
@@ -83,7 +84,7 @@ pub(crate) struct Phase {
 /// Gathers what comes.
 pub(crate) struct Gather {
     run: RunFold,
-    series: SubjectCourseFold,
+    series: SubjectSeriesFold,
     pass: Pass<(UsageFold, WatermarkFold, WatermarkFold)>,
     marks: Vec<Mark>,
     output: Tail,
@@ -109,8 +110,8 @@ impl Gather {
         );
         Self {
             run: RunFold::new(&BTreeMap::default(), Vec::new()),
-            series: SubjectCourseFold::new(&BTreeMap::default(), POINTS),
-            pass: Pass::new(&Narrow::default(), folds),
+            series: SubjectSeriesFold::new(&BTreeMap::default(), POINTS),
+            pass: Pass::new(&Filter::default(), folds),
             marks: Vec::new(),
             output: Tail::default(),
             span: None,
@@ -130,14 +131,14 @@ impl Gather {
     }
 
     /// Takes in rows, with what is known of subjects by now.
-    pub(crate) fn rows(&mut self, rows: &[Seen], tables: &Tables) {
+    pub(crate) fn rows(&mut self, rows: &[Row], tables: &Tables) {
         self.learn(tables);
         let of = |kind| tables.subjects.values().filter(move |subject| subject.kind == kind);
         let has_job = of(SubjectKind::Job).next().is_some() || of(SubjectKind::Process).count() > PROCESSES;
         for row in rows {
             self.reach(row.time_ns());
             match row {
-                Seen::Sample(row) => {
+                Row::Sample(row) => {
                     self.samples += 1;
                     self.run.update(std::slice::from_ref(row));
                     let kind = tables.subjects.get(&row.subject).map(|subject| subject.kind);
@@ -145,13 +146,13 @@ impl Gather {
                         self.batch.push(*row);
                     }
                 }
-                Seen::Scope(row) if row.action == ScopeAction::Mark => {
+                Row::Scope(row) if row.action == ScopeAction::Mark => {
                     let mark = Mark { time_ns: row.time_ns, name: tables.string(row.name).to_owned() };
                     self.marks.push(mark.clone());
                     self.run.mark(mark);
                 }
-                Seen::Output(row) => self.output.add(&row.bytes),
-                Seen::Scope(_) | Seen::Stack(_) | Seen::Log(_) => {}
+                Row::Output(row) => self.output.add(&row.bytes),
+                Row::Scope(_) | Row::Stack(_) | Row::Log(_) => {}
             }
         }
         self.series.update(&self.batch);
@@ -210,8 +211,8 @@ impl Gather {
 /// Name of the line of all processes.
 pub(crate) const TOTAL: &str = "resident memory";
 
-fn sampled(series: &[SubjectCourse], tables: &Tables) -> Vec<Line> {
-    let line = |name: String, one: &SubjectCourse| Line {
+fn sampled(series: &[SubjectSeries], tables: &Tables) -> Vec<Line> {
+    let line = |name: String, one: &SubjectSeries| Line {
         name,
         points: one.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect(),
         peak_bytes: one.peak_bytes,

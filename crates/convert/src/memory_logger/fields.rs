@@ -26,7 +26,7 @@ const HEAD_BYTES: usize = 48;
 
 /// A row of the log.
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(super) struct LogLine {
     pub(super) fields: [Vec<u8>; FIELDS],
 }
 
@@ -45,7 +45,7 @@ enum At {
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     at: At,
-    row: Row,
+    row: LogLine,
     /// Index of the field at hand.
     field: usize,
     /// What is wrong with the row, if anything is.

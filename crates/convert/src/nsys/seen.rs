@@ -21,8 +21,9 @@ use super::names::{Devices, Processes, Shared, begin_ns, strings};
 use super::ranges::{Range, RangeName, Ranges, Step, Sweep, scope_id};
 use super::report::Database;
 use super::words::{LogWords, Words};
-use crate::samples::{SampleSource, Seen};
 use crate::{Mode, OpenProps};
+use floodmark_event::Row;
+use floodmark_store::RowSource;
 
 const POOL_TABLE: &str = "CUDA_GPU_MEMORY_POOL_EVENTS";
 const LOG_TABLE: &str = "DIAGNOSTIC_EVENT";
@@ -88,26 +89,26 @@ impl SeenRows {
                 let row = |time_ns: i64, action, name| {
                     let time_ns = begin_ns.saturating_add(time_ns);
                     let (thread, scope) = (u64::from(teardown.thread), scope_id(process.0, number));
-                    Seen::Scope(ScopeRow { time_ns, process, thread, action, scope, parent: 0, name })
+                    Row::Scope(ScopeRow { time_ns, process, thread, action, scope, parent: 0, name })
                 };
                 loading.rows.push(row(teardown.start_ns, ScopeAction::Enter, scope));
                 loading.rows.push(row(teardown.end_ns, ScopeAction::Exit, StringId(0)));
             }
         }
         let mut rows = loading.rows;
-        rows.sort_by_key(Seen::time_ns);
+        rows.sort_by_key(Row::time_ns);
         let names = RangeNames::read(export, &ranges, &mut self.tables)?;
         let others = rows.into_iter().peekable();
         Ok(Rows { begin_ns, others, sweep: Sweep::new(Arc::clone(&ranges)), ranges, names, processes })
     }
 }
 
-impl SampleSource for SeenRows {
+impl RowSource for SeenRows {
     fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
+    fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         rows.clear();
         if self.rows.is_none() {
             self.rows = Some(self.load()?);
@@ -155,7 +156,7 @@ impl RangeNames {
 struct Rows {
     begin_ns: i64,
     /// Everything else, in the order of time.
-    others: std::iter::Peekable<std::vec::IntoIter<Seen>>,
+    others: std::iter::Peekable<std::vec::IntoIter<Row>>,
     sweep: Sweep,
     ranges: Arc<Ranges>,
     names: RangeNames,
@@ -163,7 +164,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn next(&mut self) -> Option<Seen> {
+    fn next(&mut self) -> Option<Row> {
         let until_ns = self.others.peek().map_or(i64::MAX, |row| row.time_ns().saturating_sub(self.begin_ns));
         if let Some((time_ns, at, step)) = self.sweep.step(until_ns) {
             let range = &self.ranges.ranges[at as usize];
@@ -173,7 +174,7 @@ impl Rows {
                 Step::Exit => (ScopeAction::Exit, 0, StringId(0), at + 1),
                 Step::Mark => (ScopeAction::Mark, 0, self.names.of(range), 0),
             };
-            return Some(Seen::Scope(ScopeRow {
+            return Some(Row::Scope(ScopeRow {
                 time_ns: self.begin_ns.saturating_add(time_ns),
                 process,
                 thread: u64::from(range.thread.1),
@@ -197,7 +198,7 @@ struct Loading<'a> {
     mode: Mode,
     tables: &'a mut Tables,
     losses: &'a mut Losses,
-    rows: Vec<Seen>,
+    rows: Vec<Row>,
 }
 
 impl Loading<'_> {
@@ -210,7 +211,7 @@ impl Loading<'_> {
 
     fn sample(&mut self, time_ns: i64, subject: u64, metric: Metric, value: Option<i64>) {
         if let Some(value) = value.and_then(|value| u64::try_from(value).ok()) {
-            self.rows.push(Seen::Sample(SampleRow { time_ns, subject, metric, value }));
+            self.rows.push(Row::Sample(SampleRow { time_ns, subject, metric, value }));
         }
     }
 
@@ -329,7 +330,7 @@ impl Loading<'_> {
         });
         super::tolerate(scanned, self.mode, self.losses)?;
         logs.sort_by(|a, b| (a.time_ns, &a.text).cmp(&(b.time_ns, &b.text)));
-        self.rows.extend(logs.into_iter().map(Seen::Log));
+        self.rows.extend(logs.into_iter().map(Row::Log));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use floodmark_event::Tables;
 use floodmark_event::text::is_active;
 use rustc_hash::FxHashMap;
 
-use crate::weighed::{Entry, WeighedStack};
+use crate::weighed::{Entry, StackTotals};
 
 /// What a profile is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ pub struct ProfileProps<'a> {
 pub fn write(
     out: &mut dyn Write,
     props: &ProfileProps<'_>,
-    stacks: &[WeighedStack],
+    stacks: &[StackTotals],
     tables: &Tables,
 ) -> io::Result<()> {
     let mut out = GzEncoder::new(out, Compression::default());

@@ -14,14 +14,15 @@ use super::blocks::{whole_at_end, whole_blocks};
 use super::shape::{Did, Entry};
 use super::snapshot::{Place, Snapshot};
 use super::start::{Start, start_of};
-use crate::samples::{SampleSource, Seen};
+use floodmark_event::Row;
+use floodmark_store::RowSource;
 
 /// Hands out the rows of a snapshot. They are made when they are first asked for.
 pub(super) struct SnapshotRows {
     snapshot: Arc<Snapshot>,
     tables: Tables,
     /// The latest first; none until they are made.
-    rows: Option<Vec<Seen>>,
+    rows: Option<Vec<Row>>,
     losses: Losses,
 }
 
@@ -52,14 +53,14 @@ fn subject_of(snapshot: &Snapshot, place: usize) -> u64 {
 struct Making<'a> {
     snapshot: &'a Snapshot,
     tables: &'a mut Tables,
-    rows: Vec<Seen>,
+    rows: Vec<Row>,
 }
 
 impl Making<'_> {
     fn scope(&mut self, time_ns: i64, action: ScopeAction, scope: u64, parent: u64, name: &str) {
         let name = if name.is_empty() { StringId(0) } else { self.tables.intern(name) };
         let process = self.snapshot.process;
-        self.rows.push(Seen::Scope(ScopeRow { time_ns, process, thread: 0, action, scope, parent, name }));
+        self.rows.push(Row::Scope(ScopeRow { time_ns, process, thread: 0, action, scope, parent, name }));
     }
 
     fn place(&mut self, at: usize, losses: &mut Losses) {
@@ -80,7 +81,7 @@ impl Making<'_> {
     fn sums(&mut self, at: usize, place: &Place, start: &Start, losses: &mut Losses) {
         let subject = subject_of(self.snapshot, at);
         let mut sample = |time_ns, metric, value| {
-            self.rows.push(Seen::Sample(SampleRow { time_ns, subject, metric, value }));
+            self.rows.push(Row::Sample(SampleRow { time_ns, subject, metric, value }));
         };
         let sum = |sum: u64, bytes: u64| sum.saturating_add(bytes);
         let mut reserved = start.segments.iter().map(|before| before.bytes).fold(0, sum);
@@ -129,7 +130,7 @@ fn mark(entry: &Entry, place: &Place, snapshot: &Snapshot) -> Option<String> {
     }
 }
 
-fn rows_of(snapshot: &Snapshot, tables: &mut Tables, losses: &mut Losses) -> Vec<Seen> {
+fn rows_of(snapshot: &Snapshot, tables: &mut Tables, losses: &mut Losses) -> Vec<Row> {
     let mut made = Making { snapshot, tables, rows: Vec::new() };
     if let Some(first_ns) = snapshot.places.iter().map(|place| place.first_ns).min() {
         let last_ns = snapshot.places.iter().map(|place| place.first_ns).max().unwrap_or(first_ns);
@@ -140,17 +141,17 @@ fn rows_of(snapshot: &Snapshot, tables: &mut Tables, losses: &mut Losses) -> Vec
     for at in 0..snapshot.places.len() {
         made.place(at, losses);
     }
-    made.rows.sort_by_key(Seen::time_ns);
+    made.rows.sort_by_key(Row::time_ns);
     made.rows.reverse();
     made.rows
 }
 
-impl SampleSource for SnapshotRows {
+impl RowSource for SnapshotRows {
     fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
+    fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         rows.clear();
         let made =
             self.rows.get_or_insert_with(|| rows_of(&self.snapshot, &mut self.tables, &mut self.losses));

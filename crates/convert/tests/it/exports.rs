@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use floodmark_convert::chrome::ChromeWriter;
-use floodmark_convert::{OpenProps, WeighedStack, pprof, speedscope};
+use floodmark_convert::{OpenProps, StackTotals, pprof, speedscope};
 use floodmark_event::tables::Frame;
 use floodmark_event::{Event, ProcessId, ScopeAction, ScopeRow, StackId, StringId, Tables};
 use proptest::prelude::*;
@@ -45,9 +45,9 @@ fn tables(stacks: &[Vec<u8>]) -> (Tables, Vec<StackId>) {
     (tables, ids)
 }
 
-fn weighed(stack: StackId, bytes: u64) -> WeighedStack {
+fn weighed(stack: StackId, bytes: u64) -> StackTotals {
     let steps = if stack.0 == 0 { vec!["thread 7".to_owned(), HOSTILE.to_owned()] } else { Vec::new() };
-    WeighedStack { stack, steps, held: [bytes, 1], left: [bytes / 2, 1], allocated: [bytes * 3, 3] }
+    StackTotals { stack, steps, held: [bytes, 1], left: [bytes / 2, 1], allocated: [bytes * 3, 3] }
 }
 
 proptest! {
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(file["name"].as_str(), Some(HOSTILE));
         let frames = file["shared"]["frames"].as_array().unwrap();
         prop_assert!(frames.iter().all(|frame| frame["name"].is_string()));
-        let values: [fn(&WeighedStack) -> u64; 3] = [|s| s.held[0], |s| s.left[0], |s| s.allocated[0]];
+        let values: [fn(&StackTotals) -> u64; 3] = [|s| s.held[0], |s| s.left[0], |s| s.allocated[0]];
         for (number, of) in values.into_iter().enumerate() {
             let profile = &file["profiles"][number];
             let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());

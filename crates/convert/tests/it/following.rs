@@ -6,11 +6,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use floodmark_convert::{Following, Seen};
+use floodmark_event::Row;
 use floodmark_event::tables::Frame;
 use floodmark_event::{
     Event, EventBatch, Kind, Metric, OutputStream, StackId, Subject, SubjectId, SubjectKind, Tables,
 };
+use floodmark_store::TraceFollower;
 use floodmark_store::{Follow, Overwrite, Run, ScanProps, Sealer, Step, TraceWriter};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
@@ -85,10 +86,10 @@ impl Other {
 
 /// Reads until `wanted` holds of what was read; the recording goes on meanwhile.
 fn read_until(
-    following: &mut Following,
+    following: &mut TraceFollower,
     events: &mut Vec<Event>,
-    rows: &mut Vec<Seen>,
-    wanted: impl Fn(&[Event], &[Seen]) -> bool,
+    rows: &mut Vec<Row>,
+    wanted: impl Fn(&[Event], &[Row]) -> bool,
 ) {
     let (mut batch, mut new) = (EventBatch::new(), Vec::new());
     while !wanted(events, rows) {
@@ -139,7 +140,7 @@ fn what_was_read_in_an_earlier_look_keeps_its_texts() {
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
     let mut other = Other::start(&path);
-    let mut following = Following::open(&path, &ScanProps::default()).expect("follows");
+    let mut following = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
     let (mut events, mut rows) = (Vec::new(), Vec::new());
     allocate("parent", 2);
     other.allocate(1);
@@ -178,7 +179,7 @@ fn events_and_rows_come_together_and_subjects_are_as_of_the_latest_look() {
     let path = folder.join("run.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let sealer = Sealer::open(&path, Run::default()).expect("seals");
-    let mut following = Following::open(&path, &ScanProps::default()).expect("follows");
+    let mut following = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
     let (mut batch, mut new) = (EventBatch::new(), Vec::new());
     assert_eq!(following.next(&mut batch, &mut new).expect("reads"), Step::Waiting);
     let (mut events, mut rows) = (Vec::new(), Vec::new());
@@ -214,7 +215,7 @@ fn events_and_rows_come_together_and_subjects_are_as_of_the_latest_look() {
     assert_eq!(following.next(&mut batch, &mut new).expect("reads"), Step::Ended, "and stays ended");
     check_texts(&events, following.tables());
     let marks = rows.iter().filter_map(|row| match row {
-        Seen::Scope(row) => Some(following.tables().string(row.name)),
+        Row::Scope(row) => Some(following.tables().string(row.name)),
         _ => None,
     });
     assert_eq!(marks.collect::<Vec<_>>(), ["mark 1", "mark 2", "mark 3"]);
@@ -237,7 +238,7 @@ fn a_finished_trace_is_read_in_one_look_with_its_losses() {
     let mut losses = floodmark_store::Losses::default();
     losses.add(3, "somebody forgot");
     writer.finish(&tables, &losses).expect("a trace");
-    let mut following = Following::open(&path, &ScanProps::default()).expect("follows");
+    let mut following = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
     let mut rows = Vec::new();
     assert_eq!(following.next(&mut batch, &mut rows).expect("reads"), Step::Events);
     assert_eq!((batch.len(), following.tables().string(batch.event(0).resource)), (1, "pool"));
@@ -259,7 +260,7 @@ fn of_one_look_events_come_first_so_that_there_is_something_to_show_at_once() {
         }
     }
     recorder.stop();
-    let mut following = Following::open(&path, &ScanProps::default()).expect("follows");
+    let mut following = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
     let (mut events, mut rows) = (EventBatch::new(), Vec::new());
     assert_eq!(following.next(&mut events, &mut rows).expect("reads"), Step::Events);
     assert!(!events.is_empty() && events.len() < 30_000 && rows.is_empty(), "a batch of events alone");

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use floodmark_convert::nsys::Class::{Driver, Invalid, Valid};
 use floodmark_convert::nsys::{Class, class_of};
-use floodmark_convert::{Format, Mode, OpenProps, Seen, open, recognize};
+use floodmark_convert::{Format, Mode, OpenProps, open, recognize};
 use floodmark_event::Action::{Alloc, Free};
+use floodmark_event::Row;
 use floodmark_event::{
     Action, CONTEXT_TEARDOWN, Event, Kind, LogLevel, Metric, ProcessId, ScopeAction, StackId, SubjectKind,
 };
@@ -66,7 +67,7 @@ fn a_real_export_has_devices_pools_and_messages() {
     let samples: Vec<_> = read
         .seen
         .iter()
-        .filter_map(|row| if let Seen::Sample(row) = row { Some((row.metric, row.value)) } else { None })
+        .filter_map(|row| if let Row::Sample(row) = row { Some((row.metric, row.value)) } else { None })
         .collect();
     assert_eq!(
         samples,
@@ -79,12 +80,12 @@ fn a_real_export_has_devices_pools_and_messages() {
         ]
     );
     let logs: Vec<_> =
-        read.seen.iter().filter_map(|row| if let Seen::Log(row) = row { Some(row) } else { None }).collect();
+        read.seen.iter().filter_map(|row| if let Row::Log(row) = row { Some(row) } else { None }).collect();
     assert_eq!(logs.len(), 15);
     assert!(logs.iter().all(|log| log.level == LogLevel::Info));
     let injected = logs.iter().find(|log| log.text.starts_with("CUDA injection")).expect("a message");
     assert_eq!((injected.process, read.seen_tables.string(injected.source)), (ProcessId(1), "Injection"));
-    assert!(read.seen.is_sorted_by_key(Seen::time_ns));
+    assert!(read.seen.is_sorted_by_key(Row::time_ns));
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn ranges_are_scopes_and_events_know_the_innermost() {
     let mut names = BTreeMap::new();
     let mut open = Vec::new();
     for row in &read.seen {
-        let Seen::Scope(row) = row else { continue };
+        let Row::Scope(row) = row else { continue };
         match row.action {
             ScopeAction::Enter => {
                 names.insert(row.scope, read.seen_tables.string(row.name));
@@ -275,7 +276,7 @@ fn ranges_are_scopes_and_events_know_the_innermost() {
     assert!(open.is_empty());
     let scopes: Vec<_> = read.events.iter().map(|event| names.get(&event.scope).copied()).collect();
     assert_eq!(scopes, [Some("inner"), Some("step"), Some("step"), Some("apart")]);
-    assert!(read.seen.is_sorted_by_key(Seen::time_ns));
+    assert!(read.seen.is_sorted_by_key(Row::time_ns));
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn what_a_context_held_is_freed_when_it_is_torn_down() {
     assert!(made_up.iter().all(|event| event.action == Action::Free && event.time_ns == 1_000_800));
     assert_eq!(made_up.iter().map(|event| event.bytes).sum::<u64>(), 2_097_664);
     let scope = read.seen.iter().find_map(|row| match row {
-        Seen::Scope(row) if row.action == ScopeAction::Enter => Some((row.scope, row.name)),
+        Row::Scope(row) if row.action == ScopeAction::Enter => Some((row.scope, row.name)),
         _ => None,
     });
     let (scope, name) = scope.expect("a scope");

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{Mode, OpenProps, Opened, Seen, open_any};
+use floodmark_convert::{Mode, OpenProps, Opened, open_any};
+use floodmark_event::Row;
 use floodmark_event::{Action, Event, EventBatch, Kind, Tables};
 use floodmark_store::Losses;
 use rusqlite::Connection;
@@ -185,7 +186,7 @@ pub(crate) struct Read {
     pub(crate) events: Vec<Event>,
     pub(crate) tables: Tables,
     pub(crate) losses: Losses,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<Row>,
     pub(crate) seen_tables: Tables,
 }
 

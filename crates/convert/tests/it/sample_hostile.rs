@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use floodmark_convert::{Format, OpenProps, Seen};
+use floodmark_convert::{Format, OpenProps};
+use floodmark_event::Row;
 use floodmark_event::{Metric, SubjectKind};
 
 use crate::logs::gaps;
@@ -90,8 +91,8 @@ fn a_log_cut_anywhere_is_read_up_to_the_cut() {
             let part = drain(source(format, &bytes[..cut], &OpenProps::default()));
             assert_eq!(part.error, None, "{} cut at {cut}", path.display());
             // Functions of mprof are sorted once all are known, and its last sweep is not complete.
-            let is_sample = |row: &&Seen| {
-                matches!(row, Seen::Sample(row)
+            let is_sample = |row: &&Row| {
+                matches!(row, Row::Sample(row)
                 if format != Format::Mprof || part.tables.subjects[&row.subject].kind == SubjectKind::Process)
             };
             let count = part.rows.iter().filter(is_sample).count();
@@ -112,7 +113,7 @@ fn a_row_that_a_killed_run_left_unfinished_is_told_from_the_rows_after_it() {
     assert!(strict.error.is_some_and(|error| error.starts_with("log:line ")));
     let loose = loose(Format::MemoryLogger, &text);
     assert_eq!(loose.error, None);
-    let samples = loose.rows.iter().filter(|row| matches!(row, Seen::Sample(_))).count();
+    let samples = loose.rows.iter().filter(|row| matches!(row, Row::Sample(_))).count();
     assert_eq!(samples, 4, "both rows after it");
     assert_eq!(gaps(&loose.losses), [(1, "malformed lines skipped")]);
 }
@@ -123,7 +124,7 @@ fn an_unfinished_last_row_is_counted_and_its_output_kept() {
     let read = strict(Format::MemoryLogger, &text);
     assert_eq!(read.error, None);
     assert_eq!(gaps(&read.losses), [(1, "the last row has no end and was left out")]);
-    assert!(matches!(read.rows.last(), Some(Seen::Output(row)) if row.bytes == b"step 1\nste"));
+    assert!(matches!(read.rows.last(), Some(Row::Output(row)) if row.bytes == b"step 1\nste"));
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn output_of_any_length_comes_in_pieces_of_bounded_size() {
     let pieces: Vec<usize> = read
         .rows
         .iter()
-        .filter_map(|row| if let Seen::Output(row) = row { Some(row.bytes.len()) } else { None })
+        .filter_map(|row| if let Row::Output(row) = row { Some(row.bytes.len()) } else { None })
         .collect();
     assert_eq!(pieces.iter().sum::<usize>(), (10 << 20) + 14);
     assert!(pieces.iter().all(|len| *len <= 64 << 10));
@@ -170,7 +171,7 @@ fn bytes_that_are_no_text_are_an_error_of_their_line() {
     // Output is in whatever encoding.
     let log = b"1794724130.5,1,|\xff\xfe|,,vm,1\r\n";
     let read = drain(source(Format::MemoryLogger, &log[..], &OpenProps::default()));
-    assert!(matches!(read.rows.last(), Some(Seen::Output(row)) if row.bytes == b"\xff\xfe"));
+    assert!(matches!(read.rows.last(), Some(Row::Output(row)) if row.bytes == b"\xff\xfe"));
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn a_million_rows_are_read_without_keeping_them() {
         while source.next(&mut rows).expect("good rows") {
             count += rows
                 .iter()
-                .filter(|row| matches!(row, Seen::Sample(row) if row.metric != Metric::Virtual))
+                .filter(|row| matches!(row, Row::Sample(row) if row.metric != Metric::Virtual))
                 .count();
             most = most.max(rows.len());
         }

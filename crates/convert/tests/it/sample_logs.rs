@@ -5,12 +5,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use floodmark_convert::{
-    Format, Mode, OpenProps, SampleSource, Seen, memory_logger, mprof, open_any, open_samples, psrecord,
-    recognize, smi,
+    Format, Mode, OpenProps, memory_logger, mprof, open_any, open_samples, psrecord, recognize, smi,
 };
+use floodmark_event::Row;
 use floodmark_event::units::{Date, format_time_ns};
 use floodmark_event::{Metric, OutputStream, ScopeAction, SubjectKind, Tables};
 use floodmark_store::Losses;
+use floodmark_store::RowSource;
 
 use crate::logs::gaps;
 
@@ -32,7 +33,7 @@ pub(crate) fn source<'a>(
     format: Format,
     input: impl Read + Send + 'a,
     props: &OpenProps,
-) -> Box<dyn SampleSource + 'a> {
+) -> Box<dyn RowSource + 'a> {
     let path = Path::new("log");
     match format {
         Format::MemoryLogger => memory_logger::open(input, path, props),
@@ -46,7 +47,7 @@ pub(crate) fn source<'a>(
 /// Everything that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    pub(crate) rows: Vec<Seen>,
+    pub(crate) rows: Vec<Row>,
     pub(crate) tables: Tables,
     pub(crate) losses: Losses,
     pub(crate) error: Option<String>,
@@ -55,8 +56,8 @@ pub(crate) struct Reading {
 impl Reading {
     /// `TIME KIND NUMBER NAME METRIC VALUE` of all samples.
     pub(crate) fn samples(&self) -> Vec<String> {
-        let line = |row: &Seen| {
-            let Seen::Sample(row) = row else { return None };
+        let line = |row: &Row| {
+            let Row::Sample(row) = row else { return None };
             let subject = &self.tables.subjects[&row.subject];
             let (kind, metric) = (subject.kind.name(), row.metric.name());
             let time = format_time_ns(row.time_ns);
@@ -66,14 +67,14 @@ impl Reading {
     }
 
     fn series(&self, kind: SubjectKind, metric: Metric) -> Vec<u64> {
-        let is_asked = |row: &&Seen| matches!(row, Seen::Sample(row) if row.metric == metric && self.tables.subjects[&row.subject].kind == kind);
-        let value = |row: &Seen| if let Seen::Sample(row) = row { row.value } else { 0 };
+        let is_asked = |row: &&Row| matches!(row, Row::Sample(row) if row.metric == metric && self.tables.subjects[&row.subject].kind == kind);
+        let value = |row: &Row| if let Row::Sample(row) = row { row.value } else { 0 };
         self.rows.iter().filter(is_asked).map(value).collect()
     }
 
     fn output(&self) -> String {
         let bytes = self.rows.iter().filter_map(|row| match row {
-            Seen::Output(row) => {
+            Row::Output(row) => {
                 assert_eq!(row.stream, OutputStream::Stdout);
                 Some(row.bytes.as_slice())
             }
@@ -84,7 +85,7 @@ impl Reading {
 
     fn stacks(&self) -> Vec<Vec<String>> {
         let stacks = self.rows.iter().filter_map(|row| match row {
-            Seen::Stack(row) => Some(self.tables.stack_text(row.stack)),
+            Row::Stack(row) => Some(self.tables.stack_text(row.stack)),
             _ => None,
         });
         stacks.collect()
@@ -92,7 +93,7 @@ impl Reading {
 }
 
 /// Reads a source to its end.
-pub(crate) fn drain(mut source: Box<dyn SampleSource + '_>) -> Reading {
+pub(crate) fn drain(mut source: Box<dyn RowSource + '_>) -> Reading {
     let (mut all, mut rows) = (Vec::new(), Vec::new());
     let error = loop {
         match source.next(&mut rows) {
@@ -352,7 +353,7 @@ fn functions_are_scopes_in_the_order_of_their_times() {
         .rows
         .iter()
         .filter_map(|row| match row {
-            Seen::Scope(row) => {
+            Row::Scope(row) => {
                 Some((row.action, row.scope as u32, row.parent as u32, read.tables.string(row.name)))
             }
             _ => None,
@@ -371,13 +372,13 @@ fn functions_are_scopes_in_the_order_of_their_times() {
             (Exit, 4, 0, ""),
         ]
     );
-    let times: Vec<_> = read.rows.iter().map(Seen::time_ns).collect();
+    let times: Vec<_> = read.rows.iter().map(Row::time_ns).collect();
     assert!(times.is_sorted(), "scopes lie between the samples of their times");
     // From standard input they come last, and are the same.
     let bytes = fs::read(fixture("mprof/functions.dat")).expect("a file");
     let piped = drain(source(Format::Mprof, &*bytes, &OpenProps::default()));
     assert_eq!(piped.samples(), read.samples());
-    assert!(matches!(piped.rows.last(), Some(Seen::Scope(_))));
+    assert!(matches!(piped.rows.last(), Some(Row::Scope(_))));
     assert_eq!(piped.rows.len(), read.rows.len());
 }
 

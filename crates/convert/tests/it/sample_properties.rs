@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use floodmark_convert::{Format, OpenProps, Seen};
+use floodmark_convert::{Format, OpenProps};
+use floodmark_event::Row;
 use floodmark_event::{Metric, SubjectKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -108,12 +109,12 @@ proptest! {
         let (mut read_samples, mut read_output) = (Vec::new(), Vec::new());
         for row in &read.rows {
             match row {
-                Seen::Sample(row) => {
+                Row::Sample(row) => {
                     prop_assert_eq!(row.metric, Metric::Rss);
                     let subject = &read.tables.subjects[&row.subject];
                     read_samples.push((row.time_ns, subject.kind, row.value, &*subject.name));
                 }
-                Seen::Output(row) => read_output.extend_from_slice(&row.bytes),
+                Row::Output(row) => read_output.extend_from_slice(&row.bytes),
                 _ => prop_assert!(false, "neither stacks nor scopes"),
             }
         }

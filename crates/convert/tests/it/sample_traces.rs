@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{Adopted, OpenProps, SampleSource, Seen, follow, open_samples};
+use floodmark_convert::{OpenProps, open_samples};
+use floodmark_event::Row;
 use floodmark_event::tables::Frame;
 use floodmark_event::{
     Metric, OutputStream, ProcessId, StackId, StackReason, StackSeen, Subject, SubjectId, SubjectKind, Tables,
 };
+use floodmark_store::{IdMap, RowSource, follow_rows};
 use floodmark_store::{Overwrite, Run, ScanProps, Sealer, TraceWriter};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, RecordProps, Recorder, When};
@@ -24,23 +26,23 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 }
 
 /// Writes everything a source has, as import does.
-fn write(source: &mut dyn SampleSource, writer: &mut TraceWriter, tables: &mut Tables) {
-    let mut adopted = Adopted::default();
+fn write(source: &mut dyn RowSource, writer: &mut TraceWriter, tables: &mut Tables) {
+    let mut ids = IdMap::default();
     let mut rows = Vec::new();
     while source.next(&mut rows).expect("good rows") {
         for mut row in rows.drain(..) {
-            adopted.row(&mut row, source.tables(), tables);
+            ids.remap_row(&mut row, source.tables(), tables);
             match row {
-                Seen::Scope(row) => writer.write_rows(&[row], tables),
-                Seen::Sample(row) => writer.write_rows(&[row], tables),
-                Seen::Output(row) => writer.write_rows(&[row], tables),
-                Seen::Stack(row) => writer.write_rows(&[row], tables),
-                Seen::Log(row) => writer.write_rows(&[row], tables),
+                Row::Scope(row) => writer.write_rows(&[row], tables),
+                Row::Sample(row) => writer.write_rows(&[row], tables),
+                Row::Output(row) => writer.write_rows(&[row], tables),
+                Row::Stack(row) => writer.write_rows(&[row], tables),
+                Row::Log(row) => writer.write_rows(&[row], tables),
             }
             .expect("room");
         }
     }
-    Adopted::names(source.tables(), tables);
+    IdMap::merge_names(source.tables(), tables);
 }
 
 /// Everything in words, so that ids do not matter.
@@ -48,14 +50,14 @@ fn words(read: &Reading) -> (Vec<String>, Vec<String>, Vec<String>, Vec<String>)
     let mut others = (Vec::new(), Vec::new(), Vec::new());
     for row in &read.rows {
         match row {
-            Seen::Sample(_) => {}
-            Seen::Output(row) => others.0.push(format!("{} {:?}", row.time_ns, row.bytes)),
-            Seen::Stack(row) => {
+            Row::Sample(_) => {}
+            Row::Output(row) => others.0.push(format!("{} {:?}", row.time_ns, row.bytes)),
+            Row::Stack(row) => {
                 let stack = read.tables.stack_text(row.stack).join(";");
                 others.1.push(format!("{} {} {} {stack}", row.time_ns, row.subject, row.thread));
             }
-            Seen::Log(row) => others.0.push(format!("{} {} {}", row.time_ns, row.level.name(), row.text)),
-            Seen::Scope(row) => {
+            Row::Log(row) => others.0.push(format!("{} {} {}", row.time_ns, row.level.name(), row.text)),
+            Row::Scope(row) => {
                 let name = read.tables.string(row.name);
                 others.2.push(format!(
                     "{} {} {} {} {name}",
@@ -86,10 +88,10 @@ fn every_fixture_reads_back_from_a_trace_as_it_went_in() {
         assert_eq!(words(&after), words(&before), "{}", path.display());
         assert_eq!(after.tables.subjects, before.tables.subjects);
         assert_eq!(after.losses, before.losses);
-        let times: Vec<_> = after.rows.iter().map(Seen::time_ns).collect();
+        let times: Vec<_> = after.rows.iter().map(Row::time_ns).collect();
         assert!(times.is_sorted(), "{}", path.display());
         // A recording that has ended is followed to its end.
-        let followed = drain(follow(&trace, &ScanProps::default()).expect("a trace"));
+        let followed = drain(follow_rows(&trace, &ScanProps::default()).expect("a trace"));
         assert_eq!(words(&followed), words(&before), "{}", path.display());
     }
     fs::remove_dir_all(folder).expect("it was there");
@@ -113,9 +115,9 @@ fn logs_of_several_tools_share_one_trace_and_one_clock() {
     writer.finish(&tables, &floodmark_store::Losses::default()).expect("a trace");
     let read = drain(open_samples(&trace, &OpenProps::default()).expect("a trace"));
     assert_eq!(read.tables.subjects.len(), 5);
-    assert!(read.rows.iter().map(Seen::time_ns).collect::<Vec<_>>().is_sorted());
+    assert!(read.rows.iter().map(Row::time_ns).collect::<Vec<_>>().is_sorted());
     let stacks =
-        read.rows.iter().filter_map(|row| if let Seen::Stack(row) = row { Some(row.stack) } else { None });
+        read.rows.iter().filter_map(|row| if let Row::Stack(row) = row { Some(row.stack) } else { None });
     assert!(
         stacks.into_iter().all(|stack| read
             .tables
@@ -163,7 +165,7 @@ fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
     let (tell, hear) = std::sync::mpsc::channel();
     let followed = std::thread::scope(|scope| {
-        let mut source = follow(&path, &ScanProps::default()).expect("follows");
+        let mut source = follow_rows(&path, &ScanProps::default()).expect("follows");
         let follower = std::thread::Builder::new().name("follower".into()).spawn_scoped(scope, move || {
             let mut rows = Vec::new();
             assert!(source.next(&mut rows).expect("reads"));
@@ -179,7 +181,7 @@ fn a_growing_trace_is_followed_in_order_and_to_its_end() {
         follower.expect("a thread").join().expect("no panic")
     });
     assert_eq!(followed.error, None);
-    let times: Vec<_> = followed.rows.iter().map(Seen::time_ns).collect();
+    let times: Vec<_> = followed.rows.iter().map(Row::time_ns).collect();
     assert!(times.is_sorted());
     let whole = drain(open_samples(&path, &OpenProps::default()).expect("a trace"));
     assert_eq!(words(&followed), words(&whole));

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use floodmark_convert::{Mode, OpenProps, Seen, torch};
+use floodmark_convert::{Mode, OpenProps, torch};
+use floodmark_event::Row;
 use floodmark_event::{Action, Event, EventBatch, Kind, Metric, ScopeAction, Tables};
 use floodmark_store::Losses;
 
@@ -12,7 +13,7 @@ pub(crate) struct Read {
     pub(crate) events: Vec<Event>,
     pub(crate) tables: Tables,
     pub(crate) losses: Losses,
-    pub(crate) rows: Vec<Seen>,
+    pub(crate) rows: Vec<Row>,
     pub(crate) row_tables: Tables,
     pub(crate) row_losses: Losses,
 }
@@ -68,8 +69,8 @@ impl Read {
 
     /// Values of a metric, in order.
     pub(crate) fn samples(&self, metric: Metric) -> Vec<u64> {
-        let sample = |row: &Seen| match row {
-            Seen::Sample(row) if row.metric == metric => Some(row.value),
+        let sample = |row: &Row| match row {
+            Row::Sample(row) if row.metric == metric => Some(row.value),
             _ => None,
         };
         self.rows.iter().filter_map(sample).collect()
@@ -77,8 +78,8 @@ impl Read {
 
     /// Scopes and marks: what happened, and the name.
     pub(crate) fn scopes(&self) -> Vec<(ScopeAction, &str)> {
-        let scope = |row: &Seen| match row {
-            Seen::Scope(row) => Some((row.action, row.name)),
+        let scope = |row: &Row| match row {
+            Row::Scope(row) => Some((row.action, row.name)),
             _ => None,
         };
         let named = |(action, name)| (action, self.row_tables.string(name));

@@ -160,7 +160,7 @@ fn a_gzip_file_that_is_cut_off_is_an_error() {
 fn check(bytes: &[u8]) {
     for props in [OpenProps::default(), lenient()] {
         if let Ok(read) = try_read(bytes, &props) {
-            assert!(read.rows.is_sorted_by_key(floodmark_convert::Seen::time_ns));
+            assert!(read.rows.is_sorted_by_key(floodmark_event::Row::time_ns));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{Event, EventBatch, StackId};
-use floodmark_store::{Run, Scan, ScanPosition, ScanProps, Sealer, Source as _, Trace};
+use floodmark_store::{Run, Scan, ScanCursor, ScanProps, Sealer, Source as _, Trace};
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::traces::{Folder, event, meaning, recording, tables, write};
 type Meaning = (Event, String, String, Vec<String>);
 
 /// Reads all of a scan, and where it stood before each batch.
-fn stand_and_read(mut scan: Scan) -> (Vec<Meaning>, Vec<ScanPosition>) {
+fn stand_and_read(mut scan: Scan) -> (Vec<Meaning>, Vec<ScanCursor>) {
     let (mut events, mut positions) = (Vec::new(), Vec::new());
     let mut batch = EventBatch::new();
     loop {
@@ -25,12 +25,12 @@ fn stand_and_read(mut scan: Scan) -> (Vec<Meaning>, Vec<ScanPosition>) {
     }
 }
 
-fn whole(trace: &Path) -> (Vec<Meaning>, Vec<ScanPosition>) {
+fn whole(trace: &Path) -> (Vec<Meaning>, Vec<ScanCursor>) {
     stand_and_read(Trace::open(trace).expect("opens").scan(&ScanProps::default()).expect("scans"))
 }
 
 /// The events from a position on; none if it does not fit.
-fn rest(trace: &Path, position: &ScanPosition) -> Option<(Vec<Meaning>, Vec<ScanPosition>)> {
+fn rest(trace: &Path, position: &ScanCursor) -> Option<(Vec<Meaning>, Vec<ScanCursor>)> {
     let trace = Trace::open(trace).expect("opens");
     Some(stand_and_read(trace.scan_from(&ScanProps::default(), position).expect("scans")?))
 }
@@ -68,7 +68,7 @@ proptest! {
             prop_assert!(rest == events[before..]);
             // And who goes on stands where the other stood.
             prop_assert_eq!(further.first(), Some(position));
-            prop_assert_eq!(further.last().map(ScanPosition::events), Some(events.len() as u64));
+            prop_assert_eq!(further.last().map(ScanCursor::events), Some(events.len() as u64));
         }
     }
 
@@ -125,7 +125,7 @@ fn what_is_sealed_meanwhile_comes_once() {
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
-    let mut positions: Vec<ScanPosition> = Vec::new();
+    let mut positions: Vec<ScanCursor> = Vec::new();
     let mut events = 0;
     for round in 0..6u64 {
         // More than one batch, on two threads.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::tables::{Frame, Process};
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables};
-use floodmark_store::{Losses, Overwrite, Row, Run, ScanProps, Source as _, Trace, TraceWriter};
+use floodmark_store::{Losses, Overwrite, Run, ScanProps, Source as _, TableRow, Trace, TraceWriter};
 
 /// There is one recording per process, so tests that record take turns.
 pub(crate) fn recording() -> MutexGuard<'static, ()> {
@@ -111,7 +111,7 @@ pub(crate) fn read(path: &Path, props: &ScanProps) -> Vec<(Event, String, String
 }
 
 /// Reads all rows of a table.
-pub(crate) fn rows<T: Row>(path: &Path, props: &ScanProps) -> Vec<T> {
+pub(crate) fn rows<T: TableRow>(path: &Path, props: &ScanProps) -> Vec<T> {
     let mut scan = Trace::open(path).expect("opens").rows::<T>(props).expect("scans");
     let (mut rows, mut all) = (Vec::new(), Vec::new());
     while scan.next(&mut rows).expect("reads") {

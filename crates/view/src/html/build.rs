@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use floodmark_analyze::UsagePoint;
 use floodmark_event::units::format_time_ns;
 
-use super::data::{Cell, CellKind, Column, Document, Finding, Head, SCHEMA, Series, Table, Weight};
+use super::data::{Cell, CellKind, Column, Document, Finding, Head, SCHEMA, Series, Severity, Table};
 use super::{Page, encode, events, samples};
 use crate::plain;
 
@@ -48,10 +48,10 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
         builder.document.summary.push("Nothing was recorded.".into());
     }
     if !page.narrowed.is_empty() {
-        builder.find(Weight::Doubtful, format!("Figures of allocations are narrowed: {}.", page.narrowed));
+        builder.find(Severity::Doubtful, format!("Figures of allocations are narrowed: {}.", page.narrowed));
     }
     for loss in &page.losses {
-        builder.find(Weight::Doubtful, loss.sentence());
+        builder.find(Severity::Doubtful, loss.sentence());
     }
     builder.document.findings.sort_by_key(|finding| finding.level as u8);
     about(&mut builder, page);
@@ -169,7 +169,7 @@ impl Builder {
     }
 
     /// Says something worth looking at.
-    pub(super) fn find(&mut self, level: Weight, text: impl AsRef<str>) {
+    pub(super) fn find(&mut self, level: Severity, text: impl AsRef<str>) {
         let text = cut(text.as_ref());
         self.document.findings.push(Finding { level, text });
     }

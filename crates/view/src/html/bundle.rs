@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use super::data::{
-    Came, CellKind, Chart, Detail, Document, Dot, Finding, Forest, Head, Map, MarkAt, Moments, Output,
-    PeakAt, SCHEMA, Series, Table, Weight,
+    CellKind, Chart, CumulativeAllocations, Detail, Document, Dot, Finding, Forest, Head, Map, MarkAt,
+    Output, PeakAt, SCHEMA, Series, Severity, Snapshots, Table,
 };
 
 /// Largest page without data.
@@ -47,18 +47,18 @@ fn the_page_was_built_from_its_sources() {
 fn both_languages_name_the_same_fields() {
     let head = Head { name: "", kind: CellKind::Text };
     let document = Document {
-        findings: vec![Finding { level: Weight::Note, text: String::new() }],
+        findings: vec![Finding { level: Severity::Note, text: String::new() }],
         charts: vec![Chart {
             series: vec![Series::default()],
             peak: Some(PeakAt { time: 0, bytes: 0 }),
             ..Chart::default()
         }],
         marks: vec![MarkAt { time: 0, name: String::new() }],
-        moments: Some(Moments {
+        moments: Some(Snapshots {
             forests: vec![Forest::default()],
             maps: vec![Map::default()],
-            came: Some(Came::default()),
-            ..Moments::default()
+            came: Some(CumulativeAllocations::default()),
+            ..Snapshots::default()
         }),
         tables: vec![Table {
             columns: vec![head],

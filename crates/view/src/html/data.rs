@@ -29,7 +29,7 @@ pub(super) struct Document {
     pub(super) findings: Vec<Finding>,
     pub(super) charts: Vec<Chart>,
     pub(super) marks: Vec<MarkAt>,
-    pub(super) moments: Option<Moments>,
+    pub(super) moments: Option<Snapshots>,
     pub(super) tables: Vec<Table>,
     pub(super) dots: Vec<Dot>,
     pub(super) output: Option<Output>,
@@ -55,7 +55,7 @@ pub(super) struct SentRange {
 /// What was live at instants, the texts it points to and its columns, as a server sends them.
 #[derive(Debug, Serialize)]
 pub(super) struct SentMoments {
-    pub(super) moments: Moments,
+    pub(super) moments: Snapshots,
     pub(super) strings: Vec<String>,
     pub(super) columns: Vec<String>,
 }
@@ -70,14 +70,14 @@ pub(super) struct Column {
 /// Something to look at.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
-    pub(super) level: Weight,
+    pub(super) level: Severity,
     pub(super) text: String,
 }
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Weight {
+pub(super) enum Severity {
     /// Something is wrong.
     Bad,
     /// Figures are less certain.
@@ -121,7 +121,7 @@ pub(super) struct MarkAt {
 
 /// What was live at some instants.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Moments {
+pub(super) struct Snapshots {
     pub(super) note: String,
     /// Whether between two instants nothing changed.
     pub(super) exact: bool,
@@ -135,7 +135,7 @@ pub(super) struct Moments {
     pub(super) forests: Vec<Forest>,
     pub(super) steps: Steps,
     /// What each group had allocated up to which instant; none if that is not known.
-    pub(super) came: Option<Came>,
+    pub(super) came: Option<CumulativeAllocations>,
     pub(super) listed: Listed,
     /// Most blocks that are listed of an instant; all if none.
     pub(super) limit: Option<usize>,
@@ -164,7 +164,7 @@ pub(super) struct Steps {
 
 /// What each group had allocated up to which instant: by group, then by instant.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Came {
+pub(super) struct CumulativeAllocations {
     pub(super) groups: Column,
     pub(super) moments: Column,
     pub(super) bytes: Column,

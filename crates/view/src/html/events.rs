@@ -5,8 +5,8 @@ use floodmark_analyze::{BlockInfo, GroupBy, Usage, UsagePoint, Verdict};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use super::build::{Builder, cut, heads, reduction_note};
-use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Table, Weight};
-use super::{EventsPart, moments};
+use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Severity, Table};
+use super::{EventsPart, snapshots};
 use crate::blocks::NO_SITE;
 use crate::figures::{bytes_exactly, counted, mean_bytes, percent};
 
@@ -28,10 +28,10 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     chart(builder, &part.usage);
     places(builder, part);
     fragmentation(builder, part);
-    moments::add(builder, &part.moments);
+    snapshots::add(builder, &part.moments);
     sites(builder, part);
     blocks(builder, part);
-    moments::functions(builder, &part.moments);
+    snapshots::functions(builder, &part.moments);
     groups(builder, part);
     leaks(builder, part);
     churn(builder, part);
@@ -95,7 +95,7 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
     let stats = &part.stats;
     if stats.failures > 0 {
         builder.find(
-            Weight::Bad,
+            Severity::Bad,
             format!(
                 "{} failed; the largest asked for {}.",
                 counted(stats.failures, "allocation"),
@@ -108,14 +108,14 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
     for group in proven.take(LEAKS_TOLD) {
         let blocks = counted(group.blocks, "block");
         let bytes = format_bytes(group.bytes);
-        builder.find(Weight::Bad, format!("{} leaks {bytes} in {blocks}: {}.", group.site, group.reason));
+        builder.find(Severity::Bad, format!("{} leaks {bytes} in {blocks}: {}.", group.site, group.reason));
     }
     for apart in part.leaks.iter().flat_map(|leaks| &leaks.apart) {
-        builder.find(Weight::Note, format!("{} in {}.", format_bytes(apart.bytes), apart.why));
+        builder.find(Severity::Note, format!("{} in {}.", format_bytes(apart.bytes), apart.why));
     }
     for other in &stats.others {
         builder.find(
-            Weight::Note,
+            Severity::Note,
             format!(
                 "The figures do not include {} memory: peak {}, {} live at the end.",
                 other.kind.name(),
@@ -125,7 +125,7 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
         );
     }
     for sentence in part.caveats.sentences() {
-        builder.find(Weight::Doubtful, sentence);
+        builder.find(Severity::Doubtful, sentence);
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a reader who looks closely wants: lines between two instants, what was live at an instant.
 
-use floodmark_analyze::{Moments, Usage};
+use floodmark_analyze::{Snapshots, Usage};
 
 use super::build::Builder;
 use super::data::{self, SentMoments, SentRange};
-use super::{SamplesPart, encode, events, moments, samples};
+use super::{SamplesPart, encode, events, samples, snapshots};
 
 /// What charts show between two instants.
 ///
@@ -40,15 +40,15 @@ pub struct Instants {
     /// The instant that times in the page count from.
     pub origin_ns: i64,
     /// What was live.
-    pub moments: Moments,
+    pub moments: Snapshots,
 }
 
 impl Instants {
     /// The same for the page.
     pub fn json(&self) -> String {
         let mut builder = Builder::since(self.origin_ns);
-        let note = moments::note_of_answer(&self.moments);
-        let moments = data::Moments { note, ..moments::document(&mut builder, &self.moments) };
+        let note = snapshots::note_of_answer(&self.moments);
+        let moments = data::Snapshots { note, ..snapshots::document(&mut builder, &self.moments) };
         let (document, columns) = builder.into_columns();
         encode::json(&SentMoments { moments, strings: document.strings, columns })
     }

@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 
-use floodmark_analyze::{ProcessMemory, SubjectCourse};
+use floodmark_analyze::{ProcessMemory, SubjectSeries};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use floodmark_event::{Metric, SubjectKind};
 
 use super::SamplesPart;
 use super::build::{Builder, cut, heads, reduction_note};
-use super::data::{Cell, CellKind, Chart, Detail, Dot, MarkAt, Output, PeakAt, Table, Weight};
+use super::data::{Cell, CellKind, Chart, Detail, Dot, MarkAt, Output, PeakAt, Severity, Table};
 use crate::figures::{counted, percent};
 use crate::run::{ending, headline, phase_name};
 
@@ -93,19 +93,19 @@ fn summary(builder: &mut Builder, part: &SamplesPart) {
 fn findings(builder: &mut Builder, part: &SamplesPart) {
     let memory = &part.memory;
     if let Some(status) = memory.wait_status.filter(|status| *status != 0) {
-        builder.find(Weight::Bad, format!("The command ended with {}.", ending(status)));
+        builder.find(Severity::Bad, format!("The command ended with {}.", ending(status)));
     }
     for group in &memory.cgroups {
         let Some(limit) = group.limit_bytes else { continue };
         let used = group.peak_usage_bytes.or(group.peak_bytes).unwrap_or(0);
         let share = used as f64 / limit.max(1) as f64;
-        let level = if share > 0.9 { Weight::Bad } else { Weight::Note };
+        let level = if share > 0.9 { Severity::Bad } else { Severity::Note };
         let (share, limit) = (percent(share), format_bytes(limit));
         builder.find(level, format!("Control group {} used {share} of its limit of {limit}.", group.path));
     }
     if memory.peak_rss_bytes > memory.peak_seen_bytes && memory.peak_seen_bytes > 0 {
         builder.find(
-            Weight::Note,
+            Severity::Note,
             format!(
                 "The kernel says that memory rose to {} between two looks; the highest sum seen was {}.",
                 format_bytes(memory.peak_rss_bytes),
@@ -116,26 +116,26 @@ fn findings(builder: &mut Builder, part: &SamplesPart) {
     if let Some(missed) = memory.missed_processes.filter(|missed| *missed > 0) {
         let missed =
             if missed == 1 { "1 process".into() } else { format!("{} processes", format_count(missed)) };
-        builder.find(Weight::Doubtful, format!("{missed} ended before anybody could look."));
+        builder.find(Severity::Doubtful, format!("{missed} ended before anybody could look."));
     }
     if let Some(stack) = &memory.peak_stack {
         let frame = stack.frames.first().map_or("an unknown place", String::as_str);
-        builder.find(Weight::Note, format!("Near the peak {} ({}) was in {frame}.", stack.name, stack.pid));
+        builder.find(Severity::Note, format!("Near the peak {} ({}) was in {frame}.", stack.name, stack.pid));
     }
 }
 
 /// Lines of one metric and kind of subject, highest first.
-fn lines(part: &SamplesPart, metric: Metric, kind: SubjectKind) -> Vec<&SubjectCourse> {
-    let is_ours = |series: &&SubjectCourse| {
+fn lines(part: &SamplesPart, metric: Metric, kind: SubjectKind) -> Vec<&SubjectSeries> {
+    let is_ours = |series: &&SubjectSeries| {
         let subject = series.subject.and_then(|subject| part.subjects.get(&subject));
         series.metric == metric && subject.is_some_and(|subject| subject.kind == kind)
     };
-    let mut lines: Vec<&SubjectCourse> = part.series.iter().filter(is_ours).collect();
+    let mut lines: Vec<&SubjectSeries> = part.series.iter().filter(is_ours).collect();
     lines.sort_by_key(|series| Reverse(series.peak_bytes));
     lines
 }
 
-fn name(part: &SamplesPart, series: &SubjectCourse) -> String {
+fn name(part: &SamplesPart, series: &SubjectSeries) -> String {
     let subject = series.subject.and_then(|subject| part.subjects.get(&subject));
     subject.map_or_else(String::new, |subject| match subject.kind {
         SubjectKind::Process => format!("{} {}", subject.name, subject.number),
@@ -146,7 +146,7 @@ fn name(part: &SamplesPart, series: &SubjectCourse) -> String {
 }
 
 /// Puts lines into a chart; none if there is nothing to draw.
-fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SubjectCourse)]) -> Option<usize> {
+fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SubjectSeries)]) -> Option<usize> {
     if drawn.is_empty() {
         return None;
     }
@@ -158,7 +158,7 @@ fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SubjectCourse)]) 
 
 fn resident(builder: &mut Builder, part: &SamplesPart) {
     let sum = |metric| part.series.iter().find(|series| series.subject.is_none() && series.metric == metric);
-    let mut drawn: Vec<(String, &SubjectCourse)> = Vec::new();
+    let mut drawn: Vec<(String, &SubjectSeries)> = Vec::new();
     drawn.extend(sum(Metric::Rss).map(|series| ("total (RSS)".to_owned(), series)));
     drawn.extend(sum(Metric::Pss).map(|series| ("shared memory counted once (PSS)".to_owned(), series)));
     let parts = [SubjectKind::Process, SubjectKind::Host].map(|kind| lines(part, Metric::Rss, kind));
@@ -185,8 +185,8 @@ fn device_chart(builder: &mut Builder, part: &SamplesPart) {
 
 /// Levels that an allocator states itself, and those of control groups.
 fn other_charts(builder: &mut Builder, part: &SamplesPart) {
-    let of = |metrics: &[Metric]| -> Vec<(String, &SubjectCourse)> {
-        let is_drawn = |series: &&SubjectCourse| series.subject.is_some() && metrics.contains(&series.metric);
+    let of = |metrics: &[Metric]| -> Vec<(String, &SubjectSeries)> {
+        let is_drawn = |series: &&SubjectSeries| series.subject.is_some() && metrics.contains(&series.metric);
         let named =
             |series| (format!("{} {}", name(part, series), series.metric.name().replace('_', " ")), series);
         part.series.iter().filter(is_drawn).take(LINES).map(named).collect()
@@ -205,7 +205,7 @@ fn marks(builder: &mut Builder, part: &SamplesPart) {
     }
     if part.marks.len() > MARKS {
         let omitted = format_count((part.marks.len() - MARKS) as u64);
-        builder.find(Weight::Note, format!("{omitted} marks more than fit here are left out."));
+        builder.find(Severity::Note, format!("{omitted} marks more than fit here are left out."));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Flame graphs as they look, and what holds of every one of them.
 
 use floodmark_analyze::diff::DiffNode;
-use floodmark_analyze::{Diff, DiffSide, Flame, FlameNode, FlameOf, GroupBy, Weight};
+use floodmark_analyze::{Diff, DiffSide, Flame, FlameNode, FlameOf, GroupBy, Totals};
 use floodmark_event::Kind;
 use floodmark_view::Layout;
 use floodmark_view::flame::{FlameChart, Tone, draw, page, place, terminal};
@@ -11,7 +11,7 @@ use resvg::usvg::roxmltree::{Document, Node};
 
 /// Nodes by depth, text and bytes of their own, depth first.
 fn flame(nodes: &[(usize, &str, u64)]) -> Flame {
-    let weight = |bytes: u64| Weight { bytes, blocks: u64::from(bytes > 0) };
+    let weight = |bytes: u64| Totals { bytes, blocks: u64::from(bytes > 0) };
     let mut flame = Flame { of: FlameOf::Marked, kinds: vec![Kind::Device], ..Flame::default() };
     let mut path: Vec<u32> = Vec::new();
     for (at, (depth, text, own)) in nodes.iter().enumerate() {
@@ -20,7 +20,7 @@ fn flame(nodes: &[(usize, &str, u64)]) -> Flame {
             parent: path.last().copied(),
             text: (*text).to_owned(),
             is_folded: text.starts_with('…'),
-            weight: Weight::default(),
+            weight: Totals::default(),
             own: weight(*own),
         });
         path.push(at as u32);
@@ -55,7 +55,7 @@ fn chart() -> FlameChart {
 fn changes() -> Diff {
     let side = DiffSide::default();
     let mut diff = Diff::new(&side, &side, GroupBy::Site);
-    let weight = |mib: u64| Weight { bytes: mib << 20, blocks: u64::from(mib > 0) };
+    let weight = |mib: u64| Totals { bytes: mib << 20, blocks: u64::from(mib > 0) };
     for (parent, text, before, after, most) in [
         (None, "main (app.py)", 100, 160, 190),
         (Some(0), "load (app.py)", 60, 90, 90),

@@ -71,7 +71,7 @@ impl NsysPlotArgs {
         let Some(path) = &self.smi else { return Ok(None) };
         let props = GatherProps {
             open: OpenProps { ..self.reading.props() },
-            narrow: floodmark_analyze::Narrow::default(),
+            filter: floodmark_event::Filter::default(),
             per: None,
             draw: None,
             metric: None,

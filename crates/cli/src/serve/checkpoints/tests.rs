@@ -1,7 +1,7 @@
 //! Looks from checkpoints say what looks from the beginning say.
 
 use floodmark_analyze::{
-    Moments, MomentsOptions, MomentsPass, Pass, ScopePaths, Usage, UsageFold, UsageMode,
+    Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots, Usage, UsageFold, UsageMode,
 };
 use floodmark_convert::OpenProps;
 use floodmark_event::tables::Frame;
@@ -35,15 +35,15 @@ impl Drop for Folder {
 const DENSE: Limits = Limits { every: 1, bytes: 1 << 20, count: 64 };
 
 fn usage(checkpoints: &mut Checkpoints, window: Window, wanted: StillWanted<'_>) -> Option<Usage> {
-    let (path, narrow) = (checkpoints.path.clone(), checkpoints.narrow.clone());
-    let looked = Looked { path: &path, narrow: &narrow, open: &OpenProps::default(), checkpoints };
+    let (path, filter) = (checkpoints.path.clone(), checkpoints.filter.clone());
+    let looked = Looked { path: &path, filter: &filter, open: &OpenProps::default(), checkpoints };
     range::usage(looked, window, wanted).unwrap()
 }
 
-fn moments(checkpoints: &mut Checkpoints, times: &[i64]) -> Option<Moments> {
-    let (path, narrow) = (checkpoints.path.clone(), checkpoints.narrow.clone());
-    let looked = Looked { path: &path, narrow: &narrow, open: &OpenProps::default(), checkpoints };
-    range::moments(looked, (tally(&narrow), times.to_vec()), ScopePaths::default(), &|| true).unwrap()
+fn moments(checkpoints: &mut Checkpoints, times: &[i64]) -> Option<Snapshots> {
+    let (path, filter) = (checkpoints.path.clone(), checkpoints.filter.clone());
+    let looked = Looked { path: &path, filter: &filter, open: &OpenProps::default(), checkpoints };
+    range::moments(looked, (tally(&filter), times.to_vec()), ScopePaths::default(), &|| true).unwrap()
 }
 
 /// Reads all events from the beginning, plainly.
@@ -56,35 +56,35 @@ fn each_batch(path: &Path, mut visit: impl FnMut(&EventBatch)) -> Tables {
     scan.tables().clone()
 }
 
-fn plain_usage(path: &Path, narrow: &Narrow, window: Window) -> Usage {
+fn plain_usage(path: &Path, filter: &Filter, window: Window) -> Usage {
     let (from_ns, to_ns) = (Some(Until::At(window.from_ns)), Some(Until::At(window.to_ns)));
-    let narrow = Narrow { from_ns, to_ns, ..narrow.clone() };
-    let mut pass = Pass::new(&narrow, UsageFold::new(UsageMode::Reduced(window.points)));
+    let filter = Filter { from_ns, to_ns, ..filter.clone() };
+    let mut pass = Pass::new(&filter, UsageFold::new(UsageMode::Reduced(window.points)));
     let tables = each_batch(path, |batch| pass.update(batch));
     pass.finish(&tables)
 }
 
 /// The sum of the kinds that were chosen, or that of device memory.
-fn tally(narrow: &Narrow) -> u8 {
-    if narrow.kinds.is_some() { 0 } else { Kind::Device as u8 }
+fn tally(filter: &Filter) -> u8 {
+    if filter.kinds.is_some() { 0 } else { Kind::Device as u8 }
 }
 
-fn plain_moments(path: &Path, narrow: &Narrow, times: &[i64]) -> Moments {
-    let options = MomentsOptions { blocks: Some(1000), ..MomentsOptions::default() };
-    let mut pass = MomentsPass::at(narrow, tally(narrow), times.to_vec(), options, None);
+fn plain_moments(path: &Path, filter: &Filter, times: &[i64]) -> Snapshots {
+    let options = SnapshotOptions { blocks: Some(1000), ..SnapshotOptions::default() };
+    let mut pass = SnapshotPass::at(filter, tally(filter), times.to_vec(), options, None);
     let tables = each_batch(path, |batch| pass.update(batch));
     pass.finish(&tables)
 }
 
 /// Compares looks at ranges and instants with plain reading.
 fn compare(checkpoints: &mut Checkpoints, looks: &[(i64, i64)]) {
-    let (path, narrow) = (checkpoints.path.clone(), checkpoints.narrow.clone());
+    let (path, filter) = (checkpoints.path.clone(), checkpoints.filter.clone());
     for (from_ns, length) in looks {
         let window = Window { from_ns: *from_ns, to_ns: from_ns + length, points: 64 };
         let found = usage(checkpoints, window, &|| true);
-        assert_eq!(found, Some(plain_usage(&path, &narrow, window)), "{window:?}");
+        assert_eq!(found, Some(plain_usage(&path, &filter, window)), "{window:?}");
         let times = [*from_ns, from_ns + length];
-        assert_eq!(moments(checkpoints, &times), Some(plain_moments(&path, &narrow, &times)), "{times:?}");
+        assert_eq!(moments(checkpoints, &times), Some(plain_moments(&path, &filter, &times)), "{times:?}");
     }
 }
 
@@ -157,7 +157,7 @@ fn some_of<T: Clone + std::fmt::Debug + 'static>(values: Vec<T>) -> impl Strateg
 }
 
 /// All that `serve` can be narrowed by.
-fn narrow() -> impl Strategy<Value = Narrow> {
+fn filter() -> impl Strategy<Value = Filter> {
     let instant = || proptest::option::weighted(0.2, (0..1500u64).prop_map(Until::AfterStart));
     let lists = (
         some_of(vec![0, 1]),
@@ -166,7 +166,7 @@ fn narrow() -> impl Strategy<Value = Narrow> {
         some_of(vec![0, 1, 2]),
     );
     (lists, proptest::bool::weighted(0.3), instant(), instant()).prop_map(
-        |((devices, processes, threads, streams), has_kinds, from_ns, to_ns)| Narrow {
+        |((devices, processes, threads, streams), has_kinds, from_ns, to_ns)| Filter {
             devices,
             processes,
             threads,
@@ -184,14 +184,14 @@ proptest! {
     #[test]
     fn a_look_is_the_same_from_wherever_it_starts(
         sequences in sequences(),
-        narrow in narrow(),
+        filter in filter(),
         looks in proptest::collection::vec((-50..1900i64, 0..400i64), 4),
         count in 2usize..64,
     ) {
         let folder = Folder::new("any");
         let path = folder.0.join("a.flood");
         write(&path, &sequences);
-        let mut checkpoints = Checkpoints::limited(&path, &narrow, Limits { count, ..DENSE });
+        let mut checkpoints = Checkpoints::limited(&path, &filter, Limits { count, ..DENSE });
         // Once while the walk is at its beginning, once when it is over.
         compare(&mut checkpoints, &looks[..2]);
         while checkpoints.is_walking() {
@@ -208,8 +208,8 @@ fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
     let path = folder.0.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).unwrap();
     let mut sealer = Sealer::open(&path, Run::default()).unwrap();
-    let narrow = Narrow::default();
-    let mut checkpoints = Checkpoints::limited(&path, &narrow, DENSE);
+    let filter = Filter::default();
+    let mut checkpoints = Checkpoints::limited(&path, &filter, DENSE);
     for round in 0..4u64 {
         let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
         for number in 0..12_000u64 {
@@ -256,7 +256,7 @@ fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
     let folder = Folder::new("dropped");
     let path = folder.0.join("a.flood");
     write(&path, &[(1..=40_000).map(allocation).collect()]);
-    let mut checkpoints = Checkpoints::limited(&path, &Narrow::default(), DENSE);
+    let mut checkpoints = Checkpoints::limited(&path, &Filter::default(), DENSE);
     let window = Window { from_ns: 39_000, to_ns: 39_500, points: 64 };
     let found = usage(&mut checkpoints, window, &|| false);
     assert_eq!((found, checkpoints.walked), (None, 8192), "a batch and no more");
@@ -269,9 +269,9 @@ fn checkpoints_take_no_more_memory_than_they_may() {
     let folder = Folder::new("memory");
     let path = folder.0.join("a.flood");
     write(&path, &[(1..=200_000).map(allocation).collect()]);
-    let narrow = Narrow::default();
+    let filter = Filter::default();
     let bytes = 16 << 20;
-    let mut checkpoints = Checkpoints::limited(&path, &narrow, Limits { bytes, ..DENSE });
+    let mut checkpoints = Checkpoints::limited(&path, &filter, Limits { bytes, ..DENSE });
     while checkpoints.is_walking() {
         checkpoints.turn();
     }

@@ -4,34 +4,35 @@ use std::collections::BTreeMap;
 
 use floodmark_analyze::{
     Diff, DiffEvents, DiffParts, DiffSide, Direction, Flame, FlameOf, FrameChoice, GroupBy, LeaksFold,
-    LeaksOptions, Narrow, PathRules, Presence, SplitBy, StatsFold, WatermarkFold, WatermarkOptions, Weight,
-    WeightsFold,
+    LeaksOptions, OriginTotalsFold, PathRules, Presence, SplitBy, StatsFold, Totals, WatermarkFold,
+    WatermarkOptions,
 };
 use floodmark_event::Event;
+use floodmark_event::Filter;
 use floodmark_event::units::Instant;
 use proptest::prelude::*;
 
-use crate::random::{events, fold, narrow, oracle, tables};
+use crate::random::{events, filter, fold, oracle, tables};
 
-type Sums = BTreeMap<(u32, u32), Weight>;
+type Sums = BTreeMap<(u32, u32), Totals>;
 
 fn origin(event: &Event) -> (u32, u32) {
     if event.stack.0 == 0 { (0, event.name.0) } else { (event.stack.0, 0) }
 }
 
 fn add(sums: &mut Sums, event: &Event) {
-    sums.entry(origin(event)).or_default().add(Weight { bytes: event.bytes, blocks: 1 });
+    sums.entry(origin(event)).or_default().add(Totals { bytes: event.bytes, blocks: 1 });
 }
 
-fn side(events: &[Event], narrow: &Narrow, by: GroupBy) -> DiffSide {
+fn side(events: &[Event], filter: &Filter, by: GroupBy) -> DiffSide {
     let watermark = WatermarkOptions { group_by: vec![by], ..WatermarkOptions::default() };
     let folds = (
         StatsFold::default(),
-        WeightsFold::new(None, SplitBy::Nothing),
+        OriginTotalsFold::new(None, SplitBy::Nothing),
         WatermarkFold::new(watermark),
         LeaksFold::new(LeaksOptions::default()),
     );
-    let (stats, weights, watermark, leaks) = fold(events, narrow, 5, folds);
+    let (stats, weights, watermark, leaks) = fold(events, filter, 5, folds);
     let tables = tables();
     let parts =
         DiffParts { stats: &stats, weights: &weights, watermark: &watermark, leaks: &leaks, tables: &tables };
@@ -40,9 +41,9 @@ fn side(events: &[Event], narrow: &Narrow, by: GroupBy) -> DiffSide {
 
 proptest! {
     #[test]
-    fn origins_weigh_what_their_blocks_do(events in events(), narrow in narrow(), at in proptest::option::of(900..1700i64)) {
-        let weights = fold(&events, &narrow, 7, WeightsFold::new(at.map(Instant::At), SplitBy::Nothing));
-        let oracle = oracle(&events, &narrow);
+    fn origins_weigh_what_their_blocks_do(events in events(), filter in filter(), at in proptest::option::of(900..1700i64)) {
+        let weights = fold(&events, &filter, 7, OriginTotalsFold::new(at.map(Instant::At), SplitBy::Nothing));
+        let oracle = oracle(&events, &filter);
         let (_, peak_time_ns, peak) = oracle.peak();
         let marked_blocks = at.map_or(peak, |at| oracle.blocks_at(at));
         let (mut marked, mut end) = (Sums::new(), Sums::new());
@@ -52,7 +53,7 @@ proptest! {
         for life in &oracle.live() {
             add(&mut end, &life.alloc);
         }
-        let found = |weight: fn(&floodmark_analyze::WeightRow) -> Weight| {
+        let found = |weight: fn(&floodmark_analyze::OriginRow) -> Totals| {
             let mut sums = Sums::new();
             for row in weights.rows.iter().filter(|row| weight(row).blocks > 0) {
                 sums.entry((row.origin.stack.0, row.origin.name.0)).or_default().add(weight(row));
@@ -61,9 +62,9 @@ proptest! {
         };
         prop_assert_eq!(found(|row| row.marked), marked);
         prop_assert_eq!(found(|row| row.end), end);
-        let allocated = Weight::sum(weights.rows.iter().map(|row| row.allocated));
-        let stats = fold(&events, &narrow, 3, StatsFold::default());
-        prop_assert_eq!(allocated, Weight { bytes: stats.total_bytes, blocks: stats.allocations });
+        let allocated = Totals::sum(weights.rows.iter().map(|row| row.allocated));
+        let stats = fold(&events, &filter, 3, StatsFold::default());
+        prop_assert_eq!(allocated, Totals { bytes: stats.total_bytes, blocks: stats.allocations });
         if !events.is_empty() {
             prop_assert_eq!(weights.marked_time_ns, at.or(peak_time_ns));
         }
@@ -72,15 +73,15 @@ proptest! {
     #[test]
     fn a_flame_graph_adds_up_at_every_call_whatever_it_shows(
         events in events(),
-        narrow in narrow(),
+        filter in filter(),
         of in proptest::sample::select(vec![FlameOf::Marked, FlameOf::End, FlameOf::Allocated, FlameOf::Count]),
         frames in proptest::sample::select(vec![FrameChoice::All, FrameChoice::Folded]),
         direction in proptest::sample::select(vec![Direction::FromCaller, Direction::FromCallee]),
     ) {
-        let weights = fold(&events, &narrow, 7, WeightsFold::default());
+        let weights = fold(&events, &filter, 7, OriginTotalsFold::default());
         let rules = PathRules { frames, ..PathRules::default() };
         let flame = Flame::of_weights(&weights, &tables(), &rules, of, direction);
-        let mut below: Vec<Weight> = flame.nodes.iter().map(|node| node.own).collect();
+        let mut below: Vec<Totals> = flame.nodes.iter().map(|node| node.own).collect();
         for (at, node) in flame.nodes.iter().enumerate().rev() {
             prop_assert_eq!(below[at], node.weight);
             prop_assert!(node.weight.blocks > 0);
@@ -90,14 +91,14 @@ proptest! {
             }
         }
         let roots = flame.nodes.iter().filter(|node| node.parent.is_none());
-        prop_assert_eq!(Weight::sum(roots.map(|node| node.weight)), flame.total);
+        prop_assert_eq!(Totals::sum(roots.map(|node| node.weight)), flame.total);
     }
 
     #[test]
     fn a_run_compared_with_itself_has_not_changed(
-        events in events(), narrow in narrow(), by in proptest::sample::select(GroupBy::ALL.to_vec())
+        events in events(), filter in filter(), by in proptest::sample::select(GroupBy::ALL.to_vec())
     ) {
-        let side = side(&events, &narrow, by);
+        let side = side(&events, &filter, by);
         let diff = Diff::new(&side, &side, by);
         prop_assert!(diff.is_empty(), "{diff:?}");
         prop_assert!(diff.figures.iter().all(|figure| figure.change == Some(0) || figure.before.is_none()));
@@ -105,9 +106,9 @@ proptest! {
 
     #[test]
     fn changes_of_groups_add_up_to_the_change_of_the_peak_and_turn_around(
-        first in events(), second in events(), narrow in narrow(), by in proptest::sample::select(GroupBy::ALL.to_vec())
+        first in events(), second in events(), filter in filter(), by in proptest::sample::select(GroupBy::ALL.to_vec())
     ) {
-        let (first, second) = (side(&first, &narrow, by), side(&second, &narrow, by));
+        let (first, second) = (side(&first, &filter, by), side(&second, &filter, by));
         let (forth, back) = (Diff::new(&first, &second, by), Diff::new(&second, &first, by));
         let peak = forth.figure(floodmark_analyze::Figure::PeakBytes).unwrap();
         let sum: i64 = forth.groups.iter().map(|group| group.change_bytes).sum();

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use floodmark_event::{Kind, ProcessId};
 
 use crate::change::{Block, Ending, Space};
-use crate::course::{CourseFold, GroupCourse, signed};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::series::{GroupSeries, SeriesFold, signed};
 use crate::usage::UsagePoint;
 
 /// Where memory is: process, device and kind.
@@ -15,15 +15,15 @@ pub type Place = (ProcessId, i32, Kind);
 
 /// Folds events into live bytes by process, device and kind over time.
 #[derive(Clone, Debug)]
-pub struct PlaceCourseFold {
+pub struct DomainSeriesFold {
     spaces: BTreeMap<u32, Space>,
-    course: CourseFold<Place, UsagePoint>,
+    course: SeriesFold<Place, UsagePoint>,
 }
 
-impl PlaceCourseFold {
+impl DomainSeriesFold {
     /// Starts; at most `limit` instants are kept of every place.
     pub fn new(limit: usize) -> Self {
-        Self { spaces: BTreeMap::new(), course: CourseFold::new(limit) }
+        Self { spaces: BTreeMap::new(), course: SeriesFold::new(limit) }
     }
 
     fn change(&mut self, block: &Block, time_ns: i64, by: i64) {
@@ -32,8 +32,8 @@ impl PlaceCourseFold {
     }
 }
 
-impl Fold for PlaceCourseFold {
-    type Output = Vec<GroupCourse<Place>>;
+impl Fold for DomainSeriesFold {
+    type Output = Vec<GroupSeries<Place>>;
 
     fn space(&mut self, index: u32, space: Space) {
         self.spaces.insert(index, space);
@@ -50,7 +50,7 @@ impl Fold for PlaceCourseFold {
     fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, -signed(block.bytes));
     }
-    fn finish(&self, _end: &End<'_>) -> Vec<GroupCourse<Place>> {
+    fn finish(&self, _end: &End<'_>) -> Vec<GroupSeries<Place>> {
         self.course.finish().groups
     }
 }

@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 use floodmark_event::{NO_DEVICE, StackId};
 use rustc_hash::FxHashMap;
 
-use super::churn::{self, Came};
+use super::cumulative::{self, CumulativeAllocations};
 use crate::block::StackText;
 use crate::change::Block;
 use crate::describe::Describe;
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::origins::BlockOrigin;
 use crate::paths::{PathRules, Step};
 use crate::scopes::ScopePaths;
-use crate::weights::WeightOrigin;
 
 /// Blocks that are alike, and what they held.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +36,7 @@ pub struct HolderGroup {
     /// What was held from which instant on; nothing before the first.
     pub held: Vec<Held>,
     /// What was allocated up to which instant; empty if that is not known, or nothing came after the first.
-    pub came: Vec<Came>,
+    pub came: Vec<CumulativeAllocations>,
     pub(super) stack_id: StackId,
     /// What its blocks have in common; none for a group of groups.
     like: Option<u32>,
@@ -75,7 +75,7 @@ impl Held {
 /// What blocks of a group have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Likeness {
-    origin: WeightOrigin,
+    origin: BlockOrigin,
     scope: u32,
     space: u32,
 }
@@ -126,7 +126,7 @@ impl Allocated {
     #[inline]
     pub(super) fn group(&mut self, block: &Block) -> u32 {
         let scope = self.scopes.path(block.scope);
-        let like = Likeness { origin: WeightOrigin::of(block), scope, space: block.space };
+        let like = Likeness { origin: BlockOrigin::of(block), scope, space: block.space };
         let (likes, counts, is_fresh) = (&mut self.likes, &mut self.counts, &mut self.is_fresh);
         *self.ids.entry(like).or_insert_with(|| {
             likes.push(like);
@@ -249,7 +249,7 @@ impl Groups {
     pub(super) fn finish(
         mut self,
         allocated: &Allocated,
-        mut came: Vec<Vec<Came>>,
+        mut came: Vec<Vec<CumulativeAllocations>>,
     ) -> (Vec<HolderGroup>, Vec<u32>) {
         self.held.resize(allocated.likes.len(), Vec::new());
         let most = |held: &[Held]| held.iter().map(|held| held.bytes).max().unwrap_or(0);
@@ -315,7 +315,7 @@ pub(super) fn join_rest(groups: &mut Vec<HolderGroup>, limit: usize, moments: us
     let mut sums = vec![(0u64, 0u64); moments];
     let site = format!("{} others", rest.len());
     let path = vec![Step::Call(site.clone())];
-    let mut joined = HolderGroup { path, site, came: churn::joined(&rest), ..HolderGroup::default() };
+    let mut joined = HolderGroup { path, site, came: cumulative::joined(&rest), ..HolderGroup::default() };
     for group in rest {
         joined.allocations += group.allocations;
         joined.allocated_bytes = joined.allocated_bytes.saturating_add(group.allocated_bytes);

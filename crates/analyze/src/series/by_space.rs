@@ -3,27 +3,27 @@
 use floodmark_event::Kind;
 
 use crate::change::{Block, Ending, Space};
-use crate::course::{CourseFold, Courses, GroupCourse, signed};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::series::{GroupSeries, SeriesFold, SeriesSet, signed};
 
 /// Live bytes by process, device and resource over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpaceCourses {
+pub struct SpaceSeries {
     /// Kinds that are counted.
     pub kinds: Vec<Kind>,
     /// The courses.
-    pub courses: Courses<Space>,
+    pub courses: SeriesSet<Space>,
 }
 
-/// Folds events into [`SpaceCourses`].
+/// Folds events into [`SpaceSeries`].
 #[derive(Clone, Debug)]
-pub struct SpaceCourseFold {
+pub struct SpaceSeriesFold {
     limit: usize,
-    tallies: [Option<Box<CourseFold<u32>>>; Kind::ALL.len()],
+    tallies: [Option<Box<SeriesFold<u32>>>; Kind::ALL.len()],
 }
 
-impl SpaceCourseFold {
+impl SpaceSeriesFold {
     /// Starts; at most `limit` instants are kept.
     pub fn new(limit: usize) -> Self {
         Self { limit, tallies: Default::default() }
@@ -32,13 +32,13 @@ impl SpaceCourseFold {
     fn change(&mut self, block: &Block, time_ns: i64, by: i64) {
         let limit = self.limit;
         let fold =
-            self.tallies[usize::from(block.tally)].get_or_insert_with(|| Box::new(CourseFold::new(limit)));
+            self.tallies[usize::from(block.tally)].get_or_insert_with(|| Box::new(SeriesFold::new(limit)));
         fold.change(&block.space, time_ns, by);
     }
 }
 
-impl Fold for SpaceCourseFold {
-    type Output = SpaceCourses;
+impl Fold for SpaceSeriesFold {
+    type Output = SpaceSeries;
 
     fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, signed(block.bytes));
@@ -56,18 +56,18 @@ impl Fold for SpaceCourseFold {
         self.change(block, time_ns, -signed(block.bytes));
     }
 
-    fn finish(&self, end: &End<'_>) -> SpaceCourses {
+    fn finish(&self, end: &End<'_>) -> SpaceSeries {
         let tallies = end.live.tallies();
         let fold = self.tallies[usize::from(tallies.main())].as_ref();
-        let courses = fold.map_or_else(|| CourseFold::new(self.limit).finish(), |fold| fold.finish());
-        let Courses { groups, moments, interval_ns, peak, end_ns } = courses;
-        let named = |GroupCourse { group, points, interval_ns, peak }| {
+        let courses = fold.map_or_else(|| SeriesFold::new(self.limit).finish(), |fold| fold.finish());
+        let SeriesSet { groups, moments, interval_ns, peak, end_ns } = courses;
+        let named = |GroupSeries { group, points, interval_ns, peak }| {
             let group = end.live.space(group);
-            GroupCourse { group, points, interval_ns, peak }
+            GroupSeries { group, points, interval_ns, peak }
         };
         let groups = groups.into_iter().map(named).collect();
         let end_ns = end.live.end_ns().or(end_ns);
-        let courses = Courses { groups, moments, interval_ns, peak, end_ns };
-        SpaceCourses { kinds: tallies.main_kinds(), courses }
+        let courses = SeriesSet { groups, moments, interval_ns, peak, end_ns };
+        SpaceSeries { kinds: tallies.main_kinds(), courses }
     }
 }

@@ -8,7 +8,7 @@ use super::groups::Allocated;
 
 /// Allocations from the beginning up to an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Came {
+pub struct CumulativeAllocations {
     /// Index of the instant.
     pub moment: usize,
     /// Allocations.
@@ -19,9 +19,9 @@ pub struct Came {
 
 impl HolderGroup {
     /// What was allocated from the beginning up to an instant.
-    pub fn came_by(&self, moment: usize) -> Came {
+    pub fn came_by(&self, moment: usize) -> CumulativeAllocations {
         let after = self.came.partition_point(|came| came.moment <= moment);
-        after.checked_sub(1).map_or_else(Came::default, |at| self.came[at])
+        after.checked_sub(1).map_or_else(CumulativeAllocations::default, |at| self.came[at])
     }
 
     /// Whether it allocated after the first instant.
@@ -33,7 +33,7 @@ impl HolderGroup {
 /// Counts by group and instant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
-    came: Vec<Vec<Came>>,
+    came: Vec<Vec<CumulativeAllocations>>,
     steps: usize,
     /// There were more than could be kept.
     given_up: bool,
@@ -49,7 +49,7 @@ impl Arrivals {
             if group >= self.came.len() {
                 self.came.resize(group + 1, Vec::new());
             }
-            self.steps += set(&mut self.came[group], Came { moment, blocks, bytes });
+            self.steps += set(&mut self.came[group], CumulativeAllocations { moment, blocks, bytes });
         }
         if self.steps > limit {
             *self = Self { given_up: true, ..Self::default() };
@@ -61,13 +61,13 @@ impl Arrivals {
         self.steps = 0;
         for came in &mut self.came {
             for step in std::mem::take(came) {
-                self.steps += set(came, Came { moment: below[step.moment], ..step });
+                self.steps += set(came, CumulativeAllocations { moment: below[step.moment], ..step });
             }
         }
     }
 
     /// The counts by group; none if they were given up.
-    pub(super) fn finish(mut self) -> Option<Vec<Vec<Came>>> {
+    pub(super) fn finish(mut self) -> Option<Vec<Vec<CumulativeAllocations>>> {
         // Of what came up to the first instant no difference speaks.
         for came in &mut self.came {
             if came.last().is_some_and(|last| last.moment == 0) {
@@ -79,12 +79,12 @@ impl Arrivals {
 }
 
 /// The counts of several groups as those of one.
-pub(super) fn joined(groups: &[HolderGroup]) -> Vec<Came> {
-    let mut more: Vec<Came> = Vec::new();
+pub(super) fn joined(groups: &[HolderGroup]) -> Vec<CumulativeAllocations> {
+    let mut more: Vec<CumulativeAllocations> = Vec::new();
     for group in groups {
-        let mut before = Came::default();
+        let mut before = CumulativeAllocations::default();
         for came in &group.came {
-            more.push(Came {
+            more.push(CumulativeAllocations {
                 blocks: came.blocks - before.blocks,
                 bytes: came.bytes - before.bytes,
                 ..*came
@@ -94,17 +94,17 @@ pub(super) fn joined(groups: &[HolderGroup]) -> Vec<Came> {
     }
     more.sort_by_key(|came| came.moment);
     let mut sums = Vec::new();
-    let mut sum = Came::default();
+    let mut sum = CumulativeAllocations::default();
     for step in more {
         let (blocks, bytes) = (sum.blocks + step.blocks, sum.bytes.saturating_add(step.bytes));
-        sum = Came { moment: step.moment, blocks, bytes };
+        sum = CumulativeAllocations { moment: step.moment, blocks, bytes };
         set(&mut sums, sum);
     }
     sums
 }
 
 /// Sets a count from an instant on; by how many entries that grows.
-fn set(came: &mut Vec<Came>, step: Came) -> usize {
+fn set(came: &mut Vec<CumulativeAllocations>, step: CumulativeAllocations) -> usize {
     match came.last_mut() {
         Some(last) if last.moment == step.moment => {
             *last = step;

@@ -19,24 +19,24 @@ type RunParts = (u32, Vec<(String, u64)>);
 
 /// Where a scan of events stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScanPosition {
+pub struct ScanCursor {
     /// The runs there were, shared by all positions of a scan.
     parts: Arc<[RunParts]>,
     /// Where each stands.
-    stands: Vec<Stand>,
+    stands: Vec<RunCursor>,
     /// Time at which the latest row that was handed out sorted.
     latest_ns: i64,
     events: u64,
 }
 
-impl ScanPosition {
+impl ScanCursor {
     /// Events that come before.
     pub fn events(&self) -> u64 {
         self.events
     }
 
     /// Where the run of a number stands; none if it is new.
-    pub(super) fn stand(&self, order: u32) -> Option<Stand> {
+    pub(super) fn stand(&self, order: u32) -> Option<RunCursor> {
         let at = self.parts.iter().position(|(known, _)| *known == order)?;
         self.stands.get(at).copied()
     }
@@ -55,7 +55,7 @@ impl ScanPosition {
 
 /// Where a run of parts stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stand {
+pub(super) struct RunCursor {
     /// The row that comes next.
     pub(super) next: PartRow,
     /// Time at which it sorts, as far as that is known.
@@ -73,18 +73,18 @@ fn run_parts(orders: &[(u32, Vec<&Part>)]) -> Vec<RunParts> {
 
 /// What a scan has to remember to say where it stands.
 #[derive(Default)]
-pub(super) struct Standing {
+pub(super) struct ScanPlan {
     parts: Arc<[RunParts]>,
     /// Where each run of parts stood at its end.
-    stands: Vec<Stand>,
+    stands: Vec<RunCursor>,
     pub(super) latest_ns: Option<i64>,
     rows: u64,
     has_tail_rows: bool,
 }
 
-impl Standing {
+impl ScanPlan {
     /// Starts at the beginning, or at a position; none if that does not fit.
-    pub(super) fn new(orders: &[(u32, Vec<&Part>)], from: Option<&ScanPosition>) -> Option<Self> {
+    pub(super) fn new(orders: &[(u32, Vec<&Part>)], from: Option<&ScanCursor>) -> Option<Self> {
         let (mut stands, mut latest_ns, mut rows) = (Vec::new(), None, 0);
         if let Some(from) = from {
             if !from.fits(orders) {
@@ -93,7 +93,7 @@ impl Standing {
             stands.clone_from(&from.stands);
             (latest_ns, rows) = (Some(from.latest_ns), from.events);
         }
-        stands.resize(orders.len(), Stand::default());
+        stands.resize(orders.len(), RunCursor::default());
         Some(Self { parts: run_parts(orders).into(), stands, latest_ns, rows, has_tail_rows: false })
     }
 
@@ -123,23 +123,18 @@ impl ScanProps {
 impl Scan {
     /// Where the scan stands; none if nobody could go on there: it has come to the tail, which is
     /// elsewhere soon, or does not read all rows.
-    pub fn position(&self) -> Option<ScanPosition> {
+    pub fn position(&self) -> Option<ScanCursor> {
         if self.standing.has_tail_rows || !self.props.wants_all_rows() {
             return None;
         }
         let mut stands = self.standing.stands.clone();
         for Run { of, next, time_ns, started, .. } in &self.runs {
             if let Some(of) = *of {
-                stands[of] = Stand { next: *next, sorts_ns: *time_ns, started: *started, ended: false };
+                stands[of] = RunCursor { next: *next, sorts_ns: *time_ns, started: *started, ended: false };
             }
         }
         let latest_ns = self.standing.latest_ns.unwrap_or(i64::MIN);
-        Some(ScanPosition {
-            parts: self.standing.parts.clone(),
-            stands,
-            latest_ns,
-            events: self.standing.rows,
-        })
+        Some(ScanCursor { parts: self.standing.parts.clone(), stands, latest_ns, events: self.standing.rows })
     }
 
     /// Whether the tail, if there is one, belongs behind what came before the position.

@@ -3,18 +3,18 @@
 //! Every scan numbers texts and stacks itself. Who keeps blocks of one scan to go on with another one reads
 //! both here, with tables of his own that only grow.
 
+use crate::{Result, Scan, ScanCursor, ScanProps, Source as _, Trace};
 use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{Result, Scan, ScanPosition, ScanProps, Source as _, Trace};
 
-use super::adopt::Adopted;
+use super::id_map::IdMap;
 
 /// Reads the events of a trace, from its beginning or from where another reading stood.
-pub struct PlacedEvents {
+pub struct ResumableEvents {
     scan: Scan,
-    adopted: Adopted,
+    ids: IdMap,
 }
 
-impl PlacedEvents {
+impl ResumableEvents {
     /// Begins with the first event. Who is to stand somewhere must want all rows.
     ///
     /// # Errors
@@ -31,15 +31,15 @@ impl PlacedEvents {
     pub fn resume(
         trace: &Trace,
         props: &ScanProps,
-        position: &ScanPosition,
+        position: &ScanCursor,
         tables: &mut Tables,
     ) -> Result<Option<Self>> {
         Ok(trace.scan_from(props, position)?.map(|scan| Self::new(scan, tables)))
     }
 
     fn new(scan: Scan, tables: &mut Tables) -> Self {
-        Adopted::names(scan.tables(), tables);
-        Self { scan, adopted: Adopted::default() }
+        IdMap::merge_names(scan.tables(), tables);
+        Self { scan, ids: IdMap::default() }
     }
 
     /// Replaces the rows of `batch` by the next ones; `false` at the end. Ids are those of `tables`, which
@@ -49,12 +49,12 @@ impl PlacedEvents {
     /// What is wrong with the trace's files; what came before stays good.
     pub fn next(&mut self, batch: &mut EventBatch, tables: &mut Tables) -> Result<bool> {
         let is_more = self.scan.next(batch)?;
-        self.adopted.events(batch, self.scan.tables(), tables);
+        self.ids.remap_events(batch, self.scan.tables(), tables);
         Ok(is_more)
     }
 
     /// Where the reading stands; see [`Scan::position`].
-    pub fn position(&self) -> Option<ScanPosition> {
+    pub fn position(&self) -> Option<ScanCursor> {
         self.scan.position()
     }
 }

@@ -3,28 +3,29 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    BlockInfo, Cuts, GroupBy, Moments, MomentsOptions, MomentsPass, Narrow, Pass, ScopePaths, UsageFold,
+    BlockInfo, Cuts, GroupBy, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots, UsageFold,
     UsageMode, Watermark, WatermarkFold, WatermarkOptions,
 };
+use floodmark_event::Filter;
 use floodmark_event::units::Instant;
 use floodmark_event::{Action, Event, StackId};
 use proptest::prelude::*;
 
-use crate::random::{batch, events, fold, narrow, tables};
+use crate::random::{batch, events, filter, fold, tables};
 
-fn moments(events: &[Event], narrow: &Narrow, rows: usize, options: MomentsOptions) -> Moments {
-    let mut first = Pass::new(narrow, UsageFold::new(UsageMode::Reduced(20_000)));
+fn moments(events: &[Event], filter: &Filter, rows: usize, options: SnapshotOptions) -> Snapshots {
+    let mut first = Pass::new(filter, UsageFold::new(UsageMode::Reduced(20_000)));
     first.update(&batch(events));
     let usage = first.finish(&tables());
-    let mut pass = MomentsPass::new(narrow, Cuts::choose(&usage, &first), options);
+    let mut pass = SnapshotPass::new(filter, Cuts::choose(&usage, &first), options);
     for chunk in events.chunks(rows) {
         pass.update(&batch(chunk));
     }
     pass.finish(&tables())
 }
 
-fn moments_of(events: &[Event], narrow: &Narrow, rows: usize) -> Moments {
-    moments(events, narrow, rows, MomentsOptions { blocks: None, ..MomentsOptions::default() })
+fn moments_of(events: &[Event], filter: &Filter, rows: usize) -> Snapshots {
+    moments(events, filter, rows, SnapshotOptions { blocks: None, ..SnapshotOptions::default() })
 }
 
 fn in_order(mut events: Vec<Event>) -> Vec<Event> {
@@ -32,14 +33,14 @@ fn in_order(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
-fn watermark(events: &[Event], narrow: &Narrow, at: Option<Instant>) -> Watermark {
+fn watermark(events: &[Event], filter: &Filter, at: Option<Instant>) -> Watermark {
     let group_by = vec![GroupBy::Site, GroupBy::Stack];
     let options = WatermarkOptions { at, group_by, ..WatermarkOptions::default() };
-    fold(events, narrow, 9, WatermarkFold::new(options))
+    fold(events, filter, 9, WatermarkFold::new(options))
 }
 
 /// The blocks of an instant as a reader of the result finds them.
-fn listed(moments: &Moments, at: usize) -> Vec<BlockInfo> {
+fn listed(moments: &Snapshots, at: usize) -> Vec<BlockInfo> {
     let mut blocks: Vec<&BlockInfo> =
         moments.blocks.iter().filter(|seen| seen.live.contains(&at)).map(|seen| &seen.block).collect();
     // They come in order of age, which decides between equals of one time and address.
@@ -48,7 +49,7 @@ fn listed(moments: &Moments, at: usize) -> Vec<BlockInfo> {
     blocks.into_iter().cloned().collect()
 }
 
-fn sites(moments: &Moments, at: usize) -> BTreeMap<String, (u64, u64)> {
+fn sites(moments: &Snapshots, at: usize) -> BTreeMap<String, (u64, u64)> {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for group in &moments.groups {
         let held = group.at(at);
@@ -59,10 +60,10 @@ fn sites(moments: &Moments, at: usize) -> BTreeMap<String, (u64, u64)> {
     sums
 }
 
-fn agree(moments: &Moments, events: &[Event], narrow: &Narrow) {
+fn agree(moments: &Snapshots, events: &[Event], filter: &Filter) {
     for (at, moment) in moments.moments.iter().enumerate() {
         let is_peak = moments.peak == Some(at);
-        let wanted = watermark(events, narrow, (!is_peak).then_some(Instant::At(moment.time_ns)));
+        let wanted = watermark(events, filter, (!is_peak).then_some(Instant::At(moment.time_ns)));
         assert_eq!((moment.bytes, moment.blocks), (wanted.reported_bytes, wanted.reported_blocks), "{at}");
         let limit = moments.blocks_limit.unwrap_or(usize::MAX).min(wanted.blocks.len());
         assert_eq!(listed(moments, at), wanted.blocks[..limit], "{at}");
@@ -76,7 +77,7 @@ fn agree(moments: &Moments, events: &[Event], narrow: &Narrow) {
 }
 
 /// Asserts that groups tell what was allocated between any instant and the next.
-fn tells_arrivals(moments: &Moments, events: &[Event]) -> Result<(), TestCaseError> {
+fn tells_arrivals(moments: &Snapshots, events: &[Event]) -> Result<(), TestCaseError> {
     let came = |at: usize| {
         let groups = moments.groups.iter().map(|group| group.came_by(at));
         groups.fold((0, 0), |sum, came| (sum.0 + came.blocks, sum.1 + came.bytes))
@@ -106,24 +107,24 @@ fn tells_arrivals(moments: &Moments, events: &[Event]) -> Result<(), TestCaseErr
 
 proptest! {
     #[test]
-    fn every_instant_is_what_a_watermark_there_says(events in events(), narrow in narrow(), rows in 1..20usize) {
-        let moments = moments_of(&events, &narrow, rows);
-        let peak = watermark(&events, &narrow, None);
+    fn every_instant_is_what_a_watermark_there_says(events in events(), filter in filter(), rows in 1..20usize) {
+        let moments = moments_of(&events, &filter, rows);
+        let peak = watermark(&events, &filter, None);
         let found = moments.peak.map(|at| moments.moments[at]);
         prop_assert_eq!(found.map(|moment| moment.bytes), peak.peak_time_ns.map(|_| peak.peak_bytes));
         prop_assert!(found.map(|moment| moment.time_ns) >= peak.peak_time_ns);
         // Of a clock that goes back "up to an instant" means nothing certain.
         let events = in_order(events);
-        agree(&moments_of(&events, &narrow, rows), &events, &narrow);
+        agree(&moments_of(&events, &filter, rows), &events, &filter);
     }
 
     #[test]
     fn instants_that_are_given_up_leave_the_others_right(events in events(), changes in 0..60usize, blocks in 1..4usize) {
-        let options = MomentsOptions { blocks: Some(blocks), changes, ..MomentsOptions::default() };
-        let (narrow, events) = (Narrow::default(), in_order(events));
-        let all = moments(&events, &narrow, 7, MomentsOptions { blocks: Some(blocks), ..MomentsOptions::default() });
-        let fewer = moments(&events, &narrow, 7, options);
-        agree(&fewer, &events, &narrow);
+        let options = SnapshotOptions { blocks: Some(blocks), changes, ..SnapshotOptions::default() };
+        let (filter, events) = (Filter::default(), in_order(events));
+        let all = moments(&events, &filter, 7, SnapshotOptions { blocks: Some(blocks), ..SnapshotOptions::default() });
+        let fewer = moments(&events, &filter, 7, options);
+        agree(&fewer, &events, &filter);
         prop_assert_eq!(fewer.peak.map(|at| fewer.moments[at].bytes), all.peak.map(|at| all.moments[at].bytes));
         prop_assert_eq!(fewer.moments.last().map(|last| last.time_ns), all.moments.last().map(|last| last.time_ns));
         prop_assert!(!fewer.exact || fewer.moments.len() == all.moments.len());
@@ -134,11 +135,11 @@ proptest! {
         // Of blocks without bytes a timeline does not speak, and a clock that goes back has no in-between.
         events.retain(|event| event.action != Action::Alloc || event.bytes > 0);
         let events = in_order(events);
-        let moments = moments(&events, &Narrow::default(), 8, MomentsOptions { blocks: None, ..MomentsOptions::default() });
+        let moments = moments(&events, &Filter::default(), 8, SnapshotOptions { blocks: None, ..SnapshotOptions::default() });
         prop_assert!(moments.exact || events.is_empty());
         let Some(first) = events.first() else { return Ok(()) };
         let time_ns = first.time_ns + after as i64;
-        let wanted = watermark(&events, &Narrow::default(), Some(Instant::At(time_ns)));
+        let wanted = watermark(&events, &Filter::default(), Some(Instant::At(time_ns)));
         let at = moments.moments.partition_point(|moment| moment.time_ns <= time_ns);
         let found = at.checked_sub(1).map_or_else(Vec::new, |at| listed(&moments, at));
         prop_assert_eq!(found, wanted.blocks);
@@ -146,8 +147,8 @@ proptest! {
 
     #[test]
     fn groups_beyond_the_limit_are_one_and_nothing_is_lost(events in events(), limit in 1..4usize) {
-        let options = MomentsOptions { groups: limit, blocks: None, ..MomentsOptions::default() };
-        let moments = moments(&events, &Narrow::default(), 7, options);
+        let options = SnapshotOptions { groups: limit, blocks: None, ..SnapshotOptions::default() };
+        let moments = moments(&events, &Filter::default(), 7, options);
         prop_assert!(moments.groups.len() <= limit);
         for (at, moment) in moments.moments.iter().enumerate() {
             let held = moments.groups.iter().map(|group| group.at(at)).fold((0, 0), |sum, held| (sum.0 + held.bytes, sum.1 + held.blocks));
@@ -163,8 +164,8 @@ proptest! {
         events in events(), changes in 0..60usize, limit in 1..9usize, rows in 1..20usize
     ) {
         let events = in_order(events);
-        let options = MomentsOptions { blocks: Some(1), changes, groups: limit, ..MomentsOptions::default() };
-        let moments = moments(&events, &Narrow::default(), rows, options);
+        let options = SnapshotOptions { blocks: Some(1), changes, groups: limit, ..SnapshotOptions::default() };
+        let moments = moments(&events, &Filter::default(), rows, options);
         prop_assert!(moments.counts_arrivals || changes < events.len());
         if moments.counts_arrivals {
             tells_arrivals(&moments, &events)?;
@@ -177,7 +178,7 @@ proptest! {
     ) {
         let events = in_order(events);
         times.sort_unstable();
-        let mut pass = MomentsPass::at(&Narrow::default(), tally, times, MomentsOptions::default(), None);
+        let mut pass = SnapshotPass::at(&Filter::default(), tally, times, SnapshotOptions::default(), None);
         pass.update(&batch(&events));
         let moments = pass.finish(&tables());
         prop_assert!(moments.counts_arrivals);
@@ -186,7 +187,7 @@ proptest! {
 
     #[test]
     fn functions_hold_what_stacks_through_them_hold(events in events()) {
-        let moments = moments(&events, &Narrow::default(), 7, MomentsOptions { blocks: None, ..MomentsOptions::default() });
+        let moments = moments(&events, &Filter::default(), 7, SnapshotOptions { blocks: None, ..SnapshotOptions::default() });
         let tables = tables();
         for profile in &moments.functions {
             let calls = |event: &Event| tables.frames_of(event.stack).any(|frame| tables.string(frame.function) == profile.function);
@@ -211,7 +212,7 @@ proptest! {
 proptest! {
     #[test]
     fn instants_never_go_back(events in events(), rows in 1..20usize) {
-        let moments = moments_of(&events, &Narrow::default(), rows);
+        let moments = moments_of(&events, &Filter::default(), rows);
         prop_assert!(moments.moments.is_sorted_by_key(|moment| moment.time_ns));
     }
 }
@@ -226,7 +227,7 @@ fn what_a_function_owns_is_what_has_it_as_its_site() {
         ..Event::default()
     };
     // Of main, load; of main, train, malloc.
-    let found = moments_of(&[event(1, 64, 2), event(2, 128, 4)], &Narrow::default(), 9).functions;
+    let found = moments_of(&[event(1, 64, 2), event(2, 128, 4)], &Filter::default(), 9).functions;
     let mut owned: Vec<_> =
         found.iter().map(|one| (one.function.as_str(), one.peak_bytes, one.own_peak_bytes)).collect();
     owned.sort_unstable();
@@ -241,7 +242,7 @@ fn a_block_carries_the_scopes_around_it() {
     let event = |time_ns, address, scope| Event { time_ns, address, bytes: 64, scope, ..Event::default() };
     let events = [event(1, 16, 8), event(2, 128, 0)];
     let moments =
-        moments(&events, &Narrow::default(), 9, MomentsOptions { scopes, ..MomentsOptions::default() });
+        moments(&events, &Filter::default(), 9, SnapshotOptions { scopes, ..SnapshotOptions::default() });
     let mut scopes: Vec<_> = moments.groups.iter().map(|group| group.scope.join("/")).collect();
     scopes.sort();
     assert_eq!(scopes, ["", "epoch/step"]);
@@ -258,7 +259,7 @@ fn addresses_are_taken_where_blocks_are() {
         event(3, Action::Free, mib, mib),
         event(4, Action::Alloc, 1 << 40, 2 * mib),
     ];
-    let moments = moments(&events, &Narrow::default(), 9, MomentsOptions::default());
+    let moments = moments(&events, &Filter::default(), 9, SnapshotOptions::default());
     let map = &moments.maps[0];
     let bands: Vec<_> = map.bands.iter().map(|band| (band.start, band.bytes)).collect();
     assert_eq!(bands, [(mib, 3 * mib), (1 << 40, 2 * mib)]);

@@ -8,11 +8,11 @@ use std::collections::HashSet;
 use floodmark_event::tables::{Frame, Thread};
 use floodmark_event::{Column, EventBatch, ProcessId, StackId, StringId, Tables};
 
-use super::Seen;
+use floodmark_event::Row;
 
 /// Stacks and texts of one source that have an id in the tables they were brought to.
 #[derive(Clone, Debug, Default)]
-pub struct Adopted {
+pub struct IdMap {
     stacks: NewIds,
     texts: NewIds,
 }
@@ -36,9 +36,9 @@ impl NewIds {
     }
 }
 
-impl Adopted {
+impl IdMap {
     /// Adds processes, threads and subjects of `from`, as they are now, to `to`.
-    pub fn names(from: &Tables, to: &mut Tables) {
+    pub fn merge_names(from: &Tables, to: &mut Tables) {
         for process in &from.processes {
             if to.process(process.id).is_none() {
                 to.processes.push(process.clone());
@@ -60,17 +60,17 @@ impl Adopted {
     }
 
     /// Translates the ids of `row` from `from` to `to`, adding to `to` what is missing there.
-    pub fn row(&mut self, row: &mut Seen, from: &Tables, to: &mut Tables) {
+    pub fn remap_row(&mut self, row: &mut Row, from: &Tables, to: &mut Tables) {
         match row {
-            Seen::Scope(row) => row.name = string(row.name, from, to),
-            Seen::Stack(row) => row.stack = self.stack(row.stack, from, to),
-            Seen::Log(row) => row.source = string(row.source, from, to),
-            Seen::Sample(_) | Seen::Output(_) => {}
+            Row::Scope(row) => row.name = string(row.name, from, to),
+            Row::Stack(row) => row.stack = self.stack(row.stack, from, to),
+            Row::Log(row) => row.source = string(row.source, from, to),
+            Row::Sample(_) | Row::Output(_) => {}
         }
     }
 
     /// Translates the stacks of events. Their other ids are texts, which a trace holds with its events.
-    pub fn batch(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
+    pub fn remap_stacks(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
         match &mut batch.stack {
             Column::Same(stack) => *stack = self.stack(*stack, from, to),
             Column::Each(stacks) => {
@@ -83,8 +83,8 @@ impl Adopted {
 
     /// Translates stacks, resources and names of events: for readers that keep events while their source
     /// reads its tables anew.
-    pub(crate) fn events(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
-        self.batch(batch, from, to);
+    pub(crate) fn remap_events(&mut self, batch: &mut EventBatch, from: &Tables, to: &mut Tables) {
+        self.remap_stacks(batch, from, to);
         for texts in [&mut batch.resource, &mut batch.name] {
             match texts {
                 Column::Same(id) => *id = self.text(*id, from, to),
@@ -153,7 +153,7 @@ mod tests {
         };
         let mut to = tables(&[1, 2]);
         for from in [tables(&[2, 3]), tables(&[1, 2, 3]), tables(&[4, 1])] {
-            Adopted::names(&from, &mut to);
+            IdMap::merge_names(&from, &mut to);
         }
         assert_eq!(to.threads, tables(&[1, 2, 3, 4]).threads);
     }
@@ -169,12 +169,12 @@ mod tests {
         }
         let mut to = Tables::default();
         to.intern("something else");
-        let mut adopted = Adopted::default();
+        let mut ids = IdMap::default();
         let (outer, _) = from.stack(stack).expect("three frames");
-        let (new_outer, new) = (adopted.stack(outer, &from, &mut to), adopted.stack(stack, &from, &mut to));
+        let (new_outer, new) = (ids.stack(outer, &from, &mut to), ids.stack(stack, &from, &mut to));
         assert_eq!(to.stack_text(new), from.stack_text(stack));
         assert_eq!(to.stack(new).map(|(parent, _)| parent), Some(new_outer));
-        assert_eq!(adopted.stack(StackId(0), &from, &mut to), StackId(0));
-        assert_eq!(adopted.stack(StackId(99), &from, &mut to), StackId(0));
+        assert_eq!(ids.stack(StackId(0), &from, &mut to), StackId(0));
+        assert_eq!(ids.stack(StackId(99), &from, &mut to), StackId(0));
     }
 }

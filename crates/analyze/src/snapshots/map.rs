@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use floodmark_event::NO_DEVICE;
 
-use super::{Cuts, MomentAt};
+use super::{Cuts, Snapshot};
 use crate::change::Block;
 use crate::describe::process_text;
 use crate::fold::End;
@@ -23,7 +23,7 @@ const MOST_MAPS: usize = 4;
 
 /// The addresses of one process and device over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AddressCourse {
+pub struct AddressSeries {
     /// The process, and the device if there is one.
     pub place: Vec<String>,
     /// Stretches of addresses, in order, that cells cover one after the other.
@@ -72,7 +72,7 @@ impl MapRows {
         Self { every: cuts.map_every, seen: 0, rows: Vec::new() }
     }
 
-    pub(super) fn take(&mut self, moment: &MomentAt, at: usize, live: &LiveSet, blocks: &[(&Block, u32)]) {
+    pub(super) fn take(&mut self, moment: &Snapshot, at: usize, live: &LiveSet, blocks: &[(&Block, u32)]) {
         self.seen += 1;
         if self.every == 0 || !((self.seen - 1).is_multiple_of(self.every) || moment.is_peak) {
             return;
@@ -98,7 +98,7 @@ impl MapRows {
         });
     }
 
-    pub(super) fn finish(self, end: &End<'_>) -> Vec<AddressCourse> {
+    pub(super) fn finish(self, end: &End<'_>) -> Vec<AddressSeries> {
         let mut bands: BTreeMap<Place, Vec<Stretch>> = BTreeMap::new();
         for row in &self.rows {
             for (place, taken) in &row.taken {
@@ -126,7 +126,7 @@ impl MapRows {
         maps.into_iter().map(|(bytes, place, bands)| self.course(bytes, place, bands, end)).collect()
     }
 
-    fn course(&self, bytes: u64, place: Place, bands: Vec<AddressBand>, end: &End<'_>) -> AddressCourse {
+    fn course(&self, bytes: u64, place: Place, bands: Vec<AddressBand>, end: &End<'_>) -> AddressSeries {
         let cell_bytes = bytes.div_ceil(CELLS).max(1);
         let cells = bytes.div_ceil(cell_bytes) as usize;
         let mut taken = Vec::with_capacity(cells * self.rows.len());
@@ -145,7 +145,7 @@ impl MapRows {
         let mut names = vec![process.map_or_else(|| format!("process {}", place.0), process_text)];
         names.extend((place.1 != NO_DEVICE).then(|| format!("device {}", place.1)));
         let moments = self.rows.iter().map(|row| row.moment).collect();
-        AddressCourse { place: names, bands, cell_bytes, cells, moments, taken }
+        AddressSeries { place: names, bands, cell_bytes, cells, moments, taken }
     }
 }
 

@@ -15,7 +15,7 @@ use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
 use crate::identity::Identity;
-use crate::rows::Row;
+use crate::rows::TableRow;
 use crate::scan::ScanProps;
 use crate::scan::batch::Batch;
 use crate::source::Losses;
@@ -38,7 +38,7 @@ enum State {
 
 /// Looks at a growing trace.
 #[derive(Clone, Debug)]
-pub struct Looks {
+pub struct GrowthPoller {
     path: PathBuf,
     identity: Identity,
     props: ScanProps,
@@ -48,7 +48,7 @@ pub struct Looks {
     state: State,
 }
 
-impl Looks {
+impl GrowthPoller {
     /// How long to wait before looking again.
     pub const PAUSE: Duration = Duration::from_millis(100);
 
@@ -124,7 +124,7 @@ impl Looks {
     ///
     /// # Errors
     /// What is wrong with the trace's files.
-    pub fn count_late_rows<T: Row>(&self, read: u64, losses: &mut Losses) -> Result<()> {
+    pub fn count_late_rows<T: TableRow>(&self, read: u64, losses: &mut Losses) -> Result<()> {
         self.count_late::<Vec<T>>(read, losses)
     }
 

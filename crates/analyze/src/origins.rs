@@ -23,14 +23,14 @@ use crate::watermark::{WatermarkFold, WatermarkOptions};
 
 /// Bytes, and the blocks they are in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Weight {
+pub struct Totals {
     /// Bytes.
     pub bytes: u64,
     /// Blocks.
     pub blocks: u64,
 }
 
-impl Weight {
+impl Totals {
     /// Adds another; absurd sums stay at the highest number.
     pub fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -52,7 +52,7 @@ impl Weight {
 
 /// What tells blocks without stack and name apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Otherwise {
+pub struct FallbackOrigin {
     /// Thread that allocated.
     pub thread: u64,
     /// Stream on which was allocated.
@@ -63,7 +63,7 @@ pub struct Otherwise {
 
 /// Where blocks come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WeightOrigin {
+pub struct BlockOrigin {
     /// Call stack.
     pub stack: StackId,
     /// Name of blocks without a stack.
@@ -71,15 +71,15 @@ pub struct WeightOrigin {
     /// Innermost scope; 0 unless blocks are told apart by scope.
     pub scope: u64,
     /// Of blocks that have neither stack nor name.
-    pub otherwise: Option<Otherwise>,
+    pub otherwise: Option<FallbackOrigin>,
 }
 
-impl WeightOrigin {
+impl BlockOrigin {
     /// Where a block comes from, whatever its scope.
     #[inline]
     pub(crate) fn of(block: &Block) -> Self {
         let origin = Origin::of(block);
-        let otherwise = (!origin.is_known()).then(|| Otherwise {
+        let otherwise = (!origin.is_known()).then(|| FallbackOrigin {
             thread: block.thread,
             stream: block.stream,
             at_most_bytes: match block.bytes {
@@ -93,35 +93,35 @@ impl WeightOrigin {
 
 /// What an origin held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WeightRow {
+pub struct OriginRow {
     /// The origin.
-    pub origin: WeightOrigin,
+    pub origin: BlockOrigin,
     /// Live at the peak, or at the instant that was asked for.
-    pub marked: Weight,
+    pub marked: Totals,
     /// Live at the end.
-    pub end: Weight,
+    pub end: Totals,
     /// Allocated ever; what was there when the window opened is not in it.
-    pub allocated: Weight,
+    pub allocated: Totals,
 }
 
 /// What all origins held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Weights {
+pub struct OriginTotals {
     /// Kinds that the sums cover.
     pub kinds: Vec<Kind>,
-    /// Instant of [`WeightRow::marked`]; none if nothing was allocated.
+    /// Instant of [`OriginRow::marked`]; none if nothing was allocated.
     pub marked_time_ns: Option<i64>,
     /// The same, if it was asked for instead of the peak.
     pub at_ns: Option<i64>,
     /// Time of the last event.
     pub end_time_ns: Option<i64>,
     /// The origins, most held at the instant first.
-    pub rows: Vec<WeightRow>,
+    pub rows: Vec<OriginRow>,
     /// Kinds that are not covered.
     pub others: Vec<KindSummary>,
 }
 
-impl Weights {
+impl OriginTotals {
     /// Whether it is known of any block where it comes from.
     pub fn has_origins(&self) -> bool {
         self.rows.iter().any(|row| row.origin.otherwise.is_none())
@@ -143,15 +143,15 @@ pub enum SplitBy {
     Scope,
 }
 
-/// Folds events into [`Weights`].
+/// Folds events into [`OriginTotals`].
 #[derive(Clone, Debug, Default)]
-pub struct WeightsFold {
+pub struct OriginTotalsFold {
     watermark: WatermarkFold,
     split: SplitBy,
-    allocated: FxHashMap<(u8, WeightOrigin), Weight>,
+    allocated: FxHashMap<(u8, BlockOrigin), Totals>,
 }
 
-impl WeightsFold {
+impl OriginTotalsFold {
     /// Starts to weigh; `at` stands for the peak if given.
     pub fn new(at: Option<Instant>, split: SplitBy) -> Self {
         let options = WatermarkOptions { at, limit: Some(0), ..WatermarkOptions::default() };
@@ -159,14 +159,14 @@ impl WeightsFold {
     }
 
     #[inline]
-    fn origin(&self, block: &Block) -> WeightOrigin {
+    fn origin(&self, block: &Block) -> BlockOrigin {
         let scope = if self.split == SplitBy::Scope { block.scope } else { 0 };
-        WeightOrigin { scope, ..WeightOrigin::of(block) }
+        BlockOrigin { scope, ..BlockOrigin::of(block) }
     }
 }
 
-impl Fold for WeightsFold {
-    type Output = Weights;
+impl Fold for OriginTotalsFold {
+    type Output = OriginTotals;
 
     fn start(&mut self, first_ns: i64) {
         self.watermark.start(first_ns);
@@ -178,7 +178,7 @@ impl Fold for WeightsFold {
     fn alloc(&mut self, block: &Block, level: &Level) {
         self.watermark.alloc(block, level);
         let origin = self.origin(block);
-        self.allocated.entry((block.tally, origin)).or_default().add(Weight::block(block));
+        self.allocated.entry((block.tally, origin)).or_default().add(Totals::block(block));
     }
     #[inline]
     fn free(&mut self, block: &Block, ending: &Ending, level: &Level) {
@@ -188,27 +188,27 @@ impl Fold for WeightsFold {
         self.watermark.replaced(block, time_ns, level);
     }
 
-    fn finish(&self, end: &End<'_>) -> Weights {
+    fn finish(&self, end: &End<'_>) -> OriginTotals {
         let tallies = end.live.tallies();
         let main = tallies.main();
-        let mut rows: FxHashMap<WeightOrigin, WeightRow> = FxHashMap::default();
-        let mut row = |origin, change: &dyn Fn(&mut WeightRow)| {
-            change(rows.entry(origin).or_insert(WeightRow { origin, ..WeightRow::default() }));
+        let mut rows: FxHashMap<BlockOrigin, OriginRow> = FxHashMap::default();
+        let mut row = |origin, change: &dyn Fn(&mut OriginRow)| {
+            change(rows.entry(origin).or_insert(OriginRow { origin, ..OriginRow::default() }));
         };
         for block in self.watermark.marked(main, end) {
-            row(self.origin(block), &|row| row.marked.add(Weight::block(block)));
+            row(self.origin(block), &|row| row.marked.add(Totals::block(block)));
         }
         for block in end.live.blocks().filter(|block| block.tally == main) {
-            row(self.origin(block), &|row| row.end.add(Weight::block(block)));
+            row(self.origin(block), &|row| row.end.add(Totals::block(block)));
         }
         for ((_, origin), weight) in self.allocated.iter().filter(|((tally, _), _)| *tally == main) {
             row(*origin, &|row| row.allocated.add(*weight));
         }
-        let mut rows: Vec<WeightRow> = rows.into_values().collect();
+        let mut rows: Vec<OriginRow> = rows.into_values().collect();
         rows.sort_unstable_by_key(|row| {
             (Reverse(row.marked), Reverse(row.end), Reverse(row.allocated), row.origin)
         });
-        Weights {
+        OriginTotals {
             kinds: tallies.main_kinds(),
             marked_time_ns: self.watermark.asked_ns().or(tallies.main_level().peak_time_ns),
             at_ns: self.watermark.asked_ns(),

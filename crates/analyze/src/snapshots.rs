@@ -1,15 +1,15 @@
 //! The live blocks at many instants: what time travel is made of.
 //!
 //! A first pass knows where memory rose and fell ([`Usage`](crate::Usage)); [`Cuts`] chooses instants from that, and a
-//! second pass, [`MomentsPass`], stops at each of them and looks at what is live. Blocks that are alike (same
+//! second pass, [`SnapshotPass`], stops at each of them and looks at what is live. Blocks that are alike (same
 //! stack, scope, process, device) are one group, whose bytes are a step function over the instants; the
 //! largest blocks of every instant are listed one by one. What is shown at an instant equals what a
 //! [`Watermark`](crate::Watermark) at that time says, because both count the same: all events up to it.
 //!
-//! Memory depends on the limits of [`MomentsOptions`], not on events: where instants differ too much, every
+//! Memory depends on the limits of [`SnapshotOptions`], not on events: where instants differ too much, every
 //! other one is given up, but never the peak, and the result says that it is not exact.
 
-mod churn;
+mod cumulative;
 mod cuts;
 mod groups;
 mod map;
@@ -25,25 +25,25 @@ use crate::change::Block;
 use crate::describe::{Describe, largest_first};
 use crate::fold::End;
 use crate::live::{KeptLive, LiveSet};
-use crate::narrow::Narrow;
 use crate::paths::PathRules;
 use crate::scopes::ScopePaths;
 use crate::site::SiteRules;
+use floodmark_event::filter::Filter;
 
-use self::churn::Arrivals;
-pub use self::churn::Came;
+use self::cumulative::Arrivals;
+pub use self::cumulative::CumulativeAllocations;
 pub use self::cuts::Cuts;
 use self::cuts::PeakCut;
 use self::groups::{Allocated, Groups, join_rest};
 pub use self::groups::{Held, HolderGroup};
 use self::map::MapRows;
-pub use self::map::{AddressBand, AddressCourse};
+pub use self::map::{AddressBand, AddressSeries};
 pub use self::profile::FunctionProfile;
 use self::profile::functions;
 
 /// How much to keep.
 #[derive(Clone, Debug)]
-pub struct MomentsOptions {
+pub struct SnapshotOptions {
     /// Blocks that are listed of an instant, the largest ones; all if none.
     pub blocks: Option<usize>,
     /// Changes of groups and listed blocks, beyond which instants are given up; and counts of allocations
@@ -57,7 +57,7 @@ pub struct MomentsOptions {
     pub sites: SiteRules,
 }
 
-impl Default for MomentsOptions {
+impl Default for SnapshotOptions {
     fn default() -> Self {
         Self {
             blocks: Some(100),
@@ -71,7 +71,7 @@ impl Default for MomentsOptions {
 
 /// What was live at some instants.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Moments {
+pub struct Snapshots {
     /// Kinds of memory that are covered.
     pub kinds: Vec<Kind>,
     /// Time of the first event of the trace, from which times after the start are counted.
@@ -80,7 +80,7 @@ pub struct Moments {
     pub exact: bool,
     /// The instants, in order. The peak may share its time with the one after it: what happened at that
     /// time after the peak.
-    pub moments: Vec<MomentAt>,
+    pub moments: Vec<Snapshot>,
     /// Index of the peak.
     pub peak: Option<usize>,
     /// Who held memory, whoever held most first.
@@ -94,12 +94,12 @@ pub struct Moments {
     /// Most blocks that are listed of an instant; all if none.
     pub blocks_limit: Option<usize>,
     /// Addresses over time, by process and device.
-    pub maps: Vec<AddressCourse>,
+    pub maps: Vec<AddressSeries>,
 }
 
 /// An instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MomentAt {
+pub struct Snapshot {
     /// When: all events up to and at this time count.
     pub time_ns: i64,
     /// Live bytes.
@@ -139,15 +139,15 @@ enum Chosen {
     Here,
     /// Somebody who wants to know what was live then, and what came in between. Whatever is found does not
     /// depend on where reading began or ended.
-    Elsewhere,
+    RemoteWriters,
 }
 
 /// Looks at the live blocks at instants.
 #[derive(Debug)]
-pub struct MomentsPass {
+pub struct SnapshotPass {
     live: LiveSet,
     chosen: Chosen,
-    options: MomentsOptions,
+    options: SnapshotOptions,
     /// The sum that is looked at.
     tally: u8,
     times: Vec<i64>,
@@ -156,7 +156,7 @@ pub struct MomentsPass {
     exact: bool,
     /// Of the instants one in so many is taken.
     stride: usize,
-    moments: Vec<MomentAt>,
+    moments: Vec<Snapshot>,
     allocated: Allocated,
     groups: Groups,
     arrivals: Arrivals,
@@ -164,11 +164,11 @@ pub struct MomentsPass {
     map: MapRows,
 }
 
-impl MomentsPass {
+impl SnapshotPass {
     /// Starts over what `narrow` selects, which must be what the cuts were chosen from.
-    pub fn new(narrow: &Narrow, cuts: Cuts, options: MomentsOptions) -> Self {
+    pub fn new(filter: &Filter, cuts: Cuts, options: SnapshotOptions) -> Self {
         let allocated = Allocated::new(Some(cuts.tally), options.scopes.clone());
-        Self::start(LiveSet::new(narrow), allocated, Chosen::Here, cuts, options)
+        Self::start(LiveSet::new(filter), allocated, Chosen::Here, cuts, options)
     }
 
     /// Starts with instants that somebody asks for; `tally` is the sum to look at. What was allocated before
@@ -176,18 +176,18 @@ impl MomentsPass {
     /// later than any of the instants or the window; but for its window `narrow` has to select what it
     /// selected then.
     pub fn at(
-        narrow: &Narrow,
+        filter: &Filter,
         tally: u8,
         times: Vec<i64>,
-        options: MomentsOptions,
+        options: SnapshotOptions,
         kept: Option<&KeptLive>,
     ) -> Self {
         let mut allocated = Allocated::new(None, options.scopes.clone());
         let live = match kept {
-            None => LiveSet::new(narrow),
-            Some(kept) => LiveSet::resume(narrow, kept, &mut allocated),
+            None => LiveSet::new(filter),
+            Some(kept) => LiveSet::resume(filter, kept, &mut allocated),
         };
-        Self::start(live, allocated, Chosen::Elsewhere, Cuts::at(tally, times), options)
+        Self::start(live, allocated, Chosen::RemoteWriters, Cuts::at(tally, times), options)
     }
 
     fn start(
@@ -195,7 +195,7 @@ impl MomentsPass {
         allocated: Allocated,
         chosen: Chosen,
         cuts: Cuts,
-        options: MomentsOptions,
+        options: SnapshotOptions,
     ) -> Self {
         let map = MapRows::new(&cuts);
         Self {
@@ -246,7 +246,7 @@ impl MomentsPass {
     }
 
     /// Returns what was found.
-    pub fn finish(mut self, tables: &Tables) -> Moments {
+    pub fn finish(mut self, tables: &Tables) -> Snapshots {
         self.live.open_window(&mut self.allocated);
         if self.peak.is_some_and(|peak| self.live.order() >= peak.order) {
             self.take_peak();
@@ -280,7 +280,7 @@ impl MomentsPass {
         let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
         let functions = match chosen {
             Chosen::Here => functions(&groups, (peak, moments.len()), &rules, tables),
-            Chosen::Elsewhere => Vec::new(),
+            Chosen::RemoteWriters => Vec::new(),
         };
         // Those that were neither live at an instant nor came after the first say nothing here.
         groups.retain(|group| !group.held.is_empty() || group.came_later());
@@ -299,7 +299,7 @@ impl MomentsPass {
                 }
             })
             .collect();
-        Moments {
+        Snapshots {
             kinds: live.tallies().kinds_of(tally),
             first_ns: live.first_ns(),
             exact: exact && stride == 1,
@@ -356,9 +356,9 @@ impl MomentsPass {
         self.live.open_window(&mut self.allocated);
         // A clock may go back; instants do not.
         let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
-        let mut moment = MomentAt { time_ns, order: self.live.order(), is_peak, ..MomentAt::default() };
+        let mut moment = Snapshot { time_ns, order: self.live.order(), is_peak, ..Snapshot::default() };
         let mut live: Vec<&Block> = self.live.blocks().filter(|block| block.tally == self.tally).collect();
-        if self.chosen == Chosen::Elsewhere {
+        if self.chosen == Chosen::RemoteWriters {
             live.sort_unstable_by_key(|block| block.order);
         }
         let mut blocks: Vec<(&Block, u32)> = Vec::with_capacity(live.len());
@@ -376,7 +376,7 @@ impl MomentsPass {
         let at = self.moments.len();
         self.groups.keep(at);
         self.arrivals.keep(at, &mut self.allocated, self.options.changes);
-        if self.chosen == Chosen::Elsewhere {
+        if self.chosen == Chosen::RemoteWriters {
             self.allocated.count((!self.is_done()).then_some(self.tally));
         }
         self.map.take(&moment, at, &self.live, &blocks);
@@ -433,7 +433,7 @@ impl MomentsPass {
     }
 }
 
-impl MomentAt {
+impl Snapshot {
     /// Whether this is the peak and `next` the end of its instant, at which nothing had changed.
     fn is_same_peak(&self, next: &Self) -> bool {
         let same = |moment: &Self| (moment.time_ns, moment.order, moment.bytes, moment.blocks);

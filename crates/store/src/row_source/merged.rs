@@ -4,40 +4,40 @@ use std::collections::VecDeque;
 
 use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow};
 
-use super::Seen;
+use floodmark_event::Row;
 
 /// Turns a row of one table into a row of any.
-pub(super) trait IntoSeen {
-    fn into_seen(self) -> Seen;
+pub(super) trait IntoRow {
+    fn into_row(self) -> Row;
 }
 
-impl IntoSeen for ScopeRow {
-    fn into_seen(self) -> Seen {
-        Seen::Scope(self)
+impl IntoRow for ScopeRow {
+    fn into_row(self) -> Row {
+        Row::Scope(self)
     }
 }
 
-impl IntoSeen for SampleRow {
-    fn into_seen(self) -> Seen {
-        Seen::Sample(self)
+impl IntoRow for SampleRow {
+    fn into_row(self) -> Row {
+        Row::Sample(self)
     }
 }
 
-impl IntoSeen for OutputRow {
-    fn into_seen(self) -> Seen {
-        Seen::Output(self)
+impl IntoRow for OutputRow {
+    fn into_row(self) -> Row {
+        Row::Output(self)
     }
 }
 
-impl IntoSeen for StackSampleRow {
-    fn into_seen(self) -> Seen {
-        Seen::Stack(self)
+impl IntoRow for StackSampleRow {
+    fn into_row(self) -> Row {
+        Row::Stack(self)
     }
 }
 
-impl IntoSeen for LogRow {
-    fn into_seen(self) -> Seen {
-        Seen::Log(self)
+impl IntoRow for LogRow {
+    fn into_row(self) -> Row {
+        Row::Log(self)
     }
 }
 
@@ -45,7 +45,7 @@ impl IntoSeen for LogRow {
 /// a row sorts at the latest time its table has had.
 #[derive(Debug)]
 pub(super) struct Queue {
-    rows: VecDeque<(i64, Seen)>,
+    rows: VecDeque<(i64, Row)>,
     latest_ns: i64,
 }
 
@@ -56,7 +56,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, row: Seen) {
+    pub(super) fn push(&mut self, row: Row) {
         self.latest_ns = self.latest_ns.max(row.time_ns());
         self.rows.push_back((self.latest_ns, row));
     }
@@ -72,7 +72,7 @@ impl Queue {
 
 /// Moves rows to `out` in the order of their times, at equal times in that of the queues, as long as no
 /// queue is empty that may still be filled.
-pub(super) fn drain_ready(queues: &mut [Queue], is_filled: &[bool], out: &mut Vec<Seen>, most: usize) {
+pub(super) fn drain_ready(queues: &mut [Queue], is_filled: &[bool], out: &mut Vec<Row>, most: usize) {
     while out.len() < most {
         if (0..queues.len()).any(|at| queues[at].is_empty() && !is_filled[at]) {
             return;

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use floodmark_analyze::paths::NO_SCOPE;
-use floodmark_analyze::{Came, FunctionProfile, Held, HolderGroup, Moments, SeenBlock, Step, folded_text};
+use floodmark_analyze::{
+    CumulativeAllocations, FunctionProfile, Held, HolderGroup, SeenBlock, Snapshots, Step, folded_text,
+};
 use floodmark_event::units::format_count;
 
 use super::build::{Builder, cut, heads};
@@ -26,7 +28,7 @@ type Path = Vec<Step>;
 const FOLDED: i64 = -1;
 
 /// Adds the instants.
-pub(super) fn add(builder: &mut Builder, moments: &Moments) {
+pub(super) fn add(builder: &mut Builder, moments: &Snapshots) {
     if moments.moments.is_empty() {
         return;
     }
@@ -35,9 +37,9 @@ pub(super) fn add(builder: &mut Builder, moments: &Moments) {
 }
 
 /// The instants as the page knows them.
-pub(super) fn document(builder: &mut Builder, moments: &Moments) -> data::Moments {
+pub(super) fn document(builder: &mut Builder, moments: &Snapshots) -> data::Snapshots {
     let times: Vec<i64> = moments.moments.iter().map(|moment| builder.time(moment.time_ns)).collect();
-    data::Moments {
+    data::Snapshots {
         note: note(moments),
         exact: moments.exact,
         first: moments.first_ns.map_or(0, |first_ns| builder.time(first_ns)),
@@ -54,7 +56,7 @@ pub(super) fn document(builder: &mut Builder, moments: &Moments) -> data::Moment
     }
 }
 
-fn note(moments: &Moments) -> String {
+fn note(moments: &Snapshots) -> String {
     let instants = counted(moments.moments.len() as u64, "instant");
     let mut note = if moments.exact {
         "Every change of live bytes is here, so any instant is exact.".to_owned()
@@ -70,20 +72,20 @@ fn note(moments: &Moments) -> String {
 }
 
 /// What is said of instants that somebody asked for.
-pub(super) fn note_of_answer(moments: &Moments) -> String {
+pub(super) fn note_of_answer(moments: &Snapshots) -> String {
     let mut note = "Exactly this instant; 'floodmark watermark --at' tells the same.".to_owned();
     add_limit(&mut note, moments);
     note
 }
 
-fn add_limit(note: &mut String, moments: &Moments) {
+fn add_limit(note: &mut String, moments: &Snapshots) {
     if let Some(limit) = moments.blocks_limit {
         let limit = format_count(limit as u64);
         let _ = write!(note, " Of every instant the {limit} largest blocks are listed; sums cover all.");
     }
 }
 
-fn forests(builder: &mut Builder, moments: &Moments) -> Vec<Forest> {
+fn forests(builder: &mut Builder, moments: &Snapshots) -> Vec<Forest> {
     let groups = &moments.groups;
     let has_stacks = groups.iter().any(|group| !group.stack.is_empty());
     let has_scopes = groups.iter().any(|group| !group.scope.is_empty());
@@ -173,7 +175,7 @@ fn forest(
     }
 }
 
-fn steps(builder: &mut Builder, moments: &Moments) -> Steps {
+fn steps(builder: &mut Builder, moments: &Snapshots) -> Steps {
     let count = moments.moments.len();
     let all: Vec<(usize, &Held)> = moments
         .groups
@@ -190,16 +192,16 @@ fn steps(builder: &mut Builder, moments: &Moments) -> Steps {
     }
 }
 
-fn came(builder: &mut Builder, moments: &Moments) -> data::Came {
+fn came(builder: &mut Builder, moments: &Snapshots) -> data::CumulativeAllocations {
     let count = moments.moments.len();
-    let all: Vec<(usize, &Came)> = moments
+    let all: Vec<(usize, &CumulativeAllocations)> = moments
         .groups
         .iter()
         .enumerate()
         .flat_map(|(at, group)| group.came.iter().map(move |came| (at, came)))
         .filter(|(_, came)| came.moment < count)
         .collect();
-    data::Came {
+    data::CumulativeAllocations {
         groups: builder.column(all.iter().map(|(group, _)| *group as i64)),
         moments: builder.column(all.iter().map(|(_, came)| came.moment as i64)),
         bytes: builder.whole(all.iter().map(|(_, came)| came.bytes)),
@@ -207,7 +209,7 @@ fn came(builder: &mut Builder, moments: &Moments) -> data::Came {
     }
 }
 
-fn listed(builder: &mut Builder, moments: &Moments) -> Listed {
+fn listed(builder: &mut Builder, moments: &Snapshots) -> Listed {
     let seen = &moments.blocks;
     let mut texts = |text: &dyn Fn(&SeenBlock) -> String| -> Vec<i64> {
         seen.iter().map(|seen| i64::from(builder.string(&text(seen)))).collect()
@@ -234,7 +236,7 @@ fn listed(builder: &mut Builder, moments: &Moments) -> Listed {
     }
 }
 
-fn maps(builder: &mut Builder, moments: &Moments) -> Vec<Map> {
+fn maps(builder: &mut Builder, moments: &Snapshots) -> Vec<Map> {
     let maps = moments.maps.iter().filter(|map| map.moments.len() > 1);
     maps.map(|map| Map {
         title: cut(&map.place.join(", ")),
@@ -256,7 +258,7 @@ fn function_text(function: &FunctionProfile) -> String {
 }
 
 /// Adds what functions held.
-pub(super) fn functions(builder: &mut Builder, moments: &Moments) {
+pub(super) fn functions(builder: &mut Builder, moments: &Snapshots) {
     let shown = &moments.functions[..moments.functions.len().min(FUNCTIONS)];
     let rows = shown.iter().map(|function| {
         let when = moments.moments.get(function.most_at).map(|moment| moment.time_ns);

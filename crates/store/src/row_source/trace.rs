@@ -1,33 +1,34 @@
 //! The rows of a trace, those of all its tables together.
 
+use crate::{GrowthPoller, Losses, Progress, Result, Scan, ScanProps, TableRow, Trace};
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
-use floodmark_store::{Looks, Losses, Progress, Result, Row, Scan, ScanProps, Trace};
 
-use super::adopt::Adopted;
-use super::merged::{IntoSeen, Queue, drain_ready};
-use super::{SampleSource, Seen};
+use super::RowSource;
+use super::id_map::IdMap;
+use super::merged::{IntoRow, Queue, drain_ready};
+use floodmark_event::Row;
 
 /// Opens the rows of a trace as they are now.
-pub(crate) fn open(trace: &Trace, props: &ScanProps) -> Result<Box<dyn SampleSource>> {
+pub(crate) fn open(trace: &Trace, props: &ScanProps) -> Result<Box<dyn RowSource>> {
     let mut tables = Tables::default();
     let rows = TraceRows::open(trace, props, &mut tables)?;
     Ok(Box::new(TraceSamples { rows, tables }))
 }
 
 /// One table and what of it has ids in the tables of all.
-struct Table<T: Row> {
+struct Table<T: TableRow> {
     scan: Scan<Vec<T>>,
-    adopted: Adopted,
+    ids: IdMap,
     rows: Vec<T>,
     read: u64,
     is_done: bool,
 }
 
-impl<T: Row + IntoSeen> Table<T> {
+impl<T: TableRow + IntoRow> Table<T> {
     fn of(trace: &Trace, props: &ScanProps) -> Result<Self> {
         let scan = trace.rows::<T>(props)?;
-        Ok(Self { scan, adopted: Adopted::default(), rows: Vec::new(), read: 0, is_done: false })
+        Ok(Self { scan, ids: IdMap::default(), rows: Vec::new(), read: 0, is_done: false })
     }
 
     /// Fills `queue` if it is empty and there is more.
@@ -38,8 +39,8 @@ impl<T: Row + IntoSeen> Table<T> {
         self.is_done = !self.scan.next(&mut self.rows)?;
         self.read += self.rows.len() as u64;
         for row in self.rows.drain(..) {
-            let mut row = row.into_seen();
-            self.adopted.row(&mut row, self.scan.tables(), tables);
+            let mut row = row.into_row();
+            self.ids.remap_row(&mut row, self.scan.tables(), tables);
             queue.push(row);
         }
         Ok(())
@@ -68,7 +69,7 @@ impl RowCounts {
     }
 
     /// Adds to `losses` what came too late for all looks.
-    pub(super) fn count_late(self, looks: &Looks, losses: &mut Losses) -> Result<()> {
+    pub(super) fn count_late(self, looks: &GrowthPoller, losses: &mut Losses) -> Result<()> {
         let [scopes, samples, output, stacks, logs] = self.0;
         looks.count_late_rows::<ScopeRow>(scopes, losses)?;
         looks.count_late_rows::<SampleRow>(samples, losses)?;
@@ -90,13 +91,13 @@ impl TraceRows {
             queues: Default::default(),
         };
         // The table that was opened last may know of more than the others.
-        Adopted::names(source.samples.scan.tables(), tables);
-        Adopted::names(source.logs.scan.tables(), tables);
+        IdMap::merge_names(source.samples.scan.tables(), tables);
+        IdMap::merge_names(source.logs.scan.tables(), tables);
         Ok(source)
     }
 
     /// Replaces `rows` by the next ones; `false` at the end, with `rows` empty.
-    pub(super) fn next(&mut self, rows: &mut Vec<Seen>, tables: &mut Tables) -> Result<bool> {
+    pub(super) fn next(&mut self, rows: &mut Vec<Row>, tables: &mut Tables) -> Result<bool> {
         rows.clear();
         while rows.is_empty() {
             let [scopes, samples, output, stacks, logs] = &mut self.queues;
@@ -167,12 +168,12 @@ struct TraceSamples {
     tables: Tables,
 }
 
-impl SampleSource for TraceSamples {
+impl RowSource for TraceSamples {
     fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
+    fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         self.rows.next(rows, &mut self.tables)
     }
 

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{GrowthPoller, Losses, Result, Scan, ScanProps, Source as _, Step, Trace};
 use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{Looks, Losses, Result, Scan, ScanProps, Source as _, Step, Trace};
 
-use super::adopt::Adopted;
+use super::RowSource;
+use super::id_map::IdMap;
 use super::trace::{RowCounts, TraceRows, join};
-use super::{SampleSource, Seen};
+use floodmark_event::Row;
 
 /// How long rows may take to be recorded after their time; a slow sweep takes that long.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -28,10 +29,10 @@ enum Wanted {
 }
 
 /// Reads a growing trace without waiting for it: events, samples, output, stacks and scopes.
-pub struct Following {
-    looks: Looks,
+pub struct TraceFollower {
+    looks: GrowthPoller,
     wanted: Wanted,
-    look: Option<Look>,
+    look: Option<Poll>,
     tables: Tables,
     events: u64,
     rows: RowCounts,
@@ -39,7 +40,7 @@ pub struct Following {
 }
 
 /// What one look at the trace has to offer.
-enum Look {
+enum Poll {
     Events(Box<Events>),
     /// Rows, and what was missing among the events before.
     Rows(Box<TraceRows>, Losses),
@@ -50,12 +51,12 @@ struct Events {
     trace: Trace,
     props: ScanProps,
     scan: Scan,
-    adopted: Adopted,
+    ids: IdMap,
 }
 
-impl Following {
+impl TraceFollower {
     /// How long to wait before looking again.
-    pub const PAUSE: Duration = Looks::PAUSE;
+    pub const PAUSE: Duration = GrowthPoller::PAUSE;
 
     /// Follows the events and rows of the trace at `path` from the first ones on.
     ///
@@ -67,7 +68,7 @@ impl Following {
 
     fn start(path: &Path, props: &ScanProps, wanted: Wanted) -> Result<Self> {
         Ok(Self {
-            looks: Looks::open(path, props.clone())?.settling(SETTLE),
+            looks: GrowthPoller::open(path, props.clone())?.settling(SETTLE),
             wanted,
             look: None,
             tables: Tables::default(),
@@ -85,7 +86,7 @@ impl Following {
 
     /// What is known to be missing from what was read so far.
     pub fn losses(&self) -> Losses {
-        self.look.as_ref().map_or_else(|| self.losses.clone(), Look::losses)
+        self.look.as_ref().map_or_else(|| self.losses.clone(), Poll::losses)
     }
 
     /// Replaces `events` and `rows` by the next ones, each in order; one of them is empty. Nothing
@@ -93,14 +94,14 @@ impl Following {
     ///
     /// # Errors
     /// What is wrong with the trace's files; what came before stays good.
-    pub fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Seen>) -> Result<Step> {
+    pub fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Row>) -> Result<Step> {
         events.clear();
         rows.clear();
         let mut look = match self.look.take() {
             Some(look) => look,
             None => {
                 let Some((trace, new)) = self.looks.again()? else { return Ok(Step::Ended) };
-                Look::open(trace, new, self.wanted, &mut self.tables)?
+                Poll::open(trace, new, self.wanted, &mut self.tables)?
             }
         };
         let is_more = look.next(events, rows, &mut self.tables)?;
@@ -110,7 +111,7 @@ impl Following {
             return Ok(Step::Events);
         }
         self.losses = look.losses();
-        if let Look::Rows(read, _) = look {
+        if let Poll::Rows(read, _) = look {
             self.rows.add(read.counts());
         }
         if !self.looks.is_last() {
@@ -124,21 +125,21 @@ impl Following {
     }
 }
 
-impl Look {
+impl Poll {
     fn open(trace: Trace, props: ScanProps, wanted: Wanted, tables: &mut Tables) -> Result<Self> {
         if wanted == Wanted::Rows {
             return Ok(Self::Rows(Box::new(TraceRows::open(&trace, &props, tables)?), Losses::default()));
         }
         let scan = trace.scan(&props)?;
-        Adopted::names(scan.tables(), tables);
-        Ok(Self::Events(Box::new(Events { trace, props, scan, adopted: Adopted::default() })))
+        IdMap::merge_names(scan.tables(), tables);
+        Ok(Self::Events(Box::new(Events { trace, props, scan, ids: IdMap::default() })))
     }
 
     /// Replaces `events` or, after the last of them, `rows` by the next ones; `false` at the end.
-    fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Seen>, tables: &mut Tables) -> Result<bool> {
+    fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Row>, tables: &mut Tables) -> Result<bool> {
         if let Self::Events(read) = self {
             if read.scan.next(events)? {
-                read.adopted.events(events, read.scan.tables(), tables);
+                read.ids.remap_events(events, read.scan.tables(), tables);
                 return Ok(true);
             }
             let event_chunks = Some(Arc::new(read.scan.event_chunks().clone()));
@@ -169,24 +170,24 @@ impl Look {
 ///
 /// # Errors
 /// What is wrong with the trace's files.
-pub fn follow(path: &Path, props: &ScanProps) -> Result<Box<dyn SampleSource>> {
-    Ok(Box::new(Waiting(Following::start(path, props, Wanted::Rows)?)))
+pub fn follow_rows(path: &Path, props: &ScanProps) -> Result<Box<dyn RowSource>> {
+    Ok(Box::new(Waiting(TraceFollower::start(path, props, Wanted::Rows)?)))
 }
 
 /// Waits for rows.
-struct Waiting(Following);
+struct Waiting(TraceFollower);
 
-impl SampleSource for Waiting {
+impl RowSource for Waiting {
     fn tables(&self) -> &Tables {
         self.0.tables()
     }
 
-    fn next(&mut self, rows: &mut Vec<Seen>) -> Result<bool> {
+    fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         let mut events = EventBatch::new();
         loop {
             match self.0.next(&mut events, rows)? {
                 Step::Events => return Ok(true),
-                Step::Waiting => std::thread::sleep(Following::PAUSE),
+                Step::Waiting => std::thread::sleep(TraceFollower::PAUSE),
                 Step::Ended => return Ok(false),
             }
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 
-use crate::course::{CourseFold, Courses, GroupCourse};
+use crate::series::{GroupSeries, SeriesFold, SeriesSet};
 use crate::usage::UsagePoint;
 
 /// Metrics that are lines.
@@ -16,7 +16,7 @@ const DRAWN: [Metric; 6] =
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubjectCourse {
+pub struct SubjectSeries {
     /// Whose; none for the sum.
     pub subject: Option<u64>,
     /// Of what.
@@ -33,7 +33,7 @@ pub struct SubjectCourse {
 
 /// Folds samples into lines.
 #[derive(Clone, Debug)]
-pub struct SubjectCourseFold {
+pub struct SubjectSeriesFold {
     limit: usize,
     /// What lies outside of these instants is left out.
     window_ns: (i64, i64),
@@ -42,7 +42,7 @@ pub struct SubjectCourseFold {
     /// Ends of lines, in order, and how many of them have passed.
     ends: Vec<(i64, Line)>,
     ended: usize,
-    courses: BTreeMap<(SubjectKind, Metric), CourseFold<u64, UsagePoint>>,
+    courses: BTreeMap<(SubjectKind, Metric), SeriesFold<u64, UsagePoint>>,
 }
 
 /// To which line a subject belongs.
@@ -75,7 +75,7 @@ fn lines(subjects: &BTreeMap<u64, SubjectRow>) -> BTreeMap<u64, Line> {
     subjects.values().map(|one| (one.subject, line(one))).collect()
 }
 
-impl SubjectCourseFold {
+impl SubjectSeriesFold {
     /// Starts lines of at most `limit` points each.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, limit: usize) -> Self {
         let mut fold = Self {
@@ -133,7 +133,7 @@ impl SubjectCourseFold {
         }
         let (limit, (from_ns, to_ns)) = (self.limit, self.window_ns);
         let course = self.courses.entry((line.kind, row.metric));
-        let course = course.or_insert_with(|| CourseFold::new(limit).within(from_ns, to_ns));
+        let course = course.or_insert_with(|| SeriesFold::new(limit).within(from_ns, to_ns));
         course.set(&line.first, row.time_ns, row.value);
     }
 
@@ -148,15 +148,15 @@ impl SubjectCourseFold {
     }
 
     /// Returns the lines so far: sums first, then subjects by number. The fold may go on afterwards.
-    pub fn finish(&self) -> Vec<SubjectCourse> {
+    pub fn finish(&self) -> Vec<SubjectSeries> {
         let mut whole = self.clone();
         for (end_ns, line) in whole.ends.split_off(whole.ended) {
             whole.end(line, end_ns);
         }
         let mut found = Vec::new();
         for ((kind, metric), fold) in &whole.courses {
-            let Courses { groups, moments, interval_ns, peak, .. } = fold.finish();
-            let course = |subject, points, interval_ns, peak: UsagePoint| SubjectCourse {
+            let SeriesSet { groups, moments, interval_ns, peak, .. } = fold.finish();
+            let course = |subject, points, interval_ns, peak: UsagePoint| SubjectSeries {
                 subject,
                 metric: *metric,
                 points,
@@ -167,7 +167,7 @@ impl SubjectCourseFold {
             if *kind == whole.summed {
                 found.push(course(None, moments, interval_ns, peak));
             }
-            found.extend(groups.into_iter().map(|GroupCourse { group, points, interval_ns, peak }| {
+            found.extend(groups.into_iter().map(|GroupSeries { group, points, interval_ns, peak }| {
                 let last = whole.lines.get(&group).map_or(group, |line| line.last);
                 course(Some(last), points, interval_ns, peak)
             }));
@@ -190,14 +190,14 @@ mod tests {
         SampleRow { time_ns, subject, metric: Metric::Rss, value }
     }
 
-    fn points(series: &SubjectCourse) -> Vec<(i64, u64)> {
+    fn points(series: &SubjectSeries) -> Vec<(i64, u64)> {
         series.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect()
     }
 
     #[test]
     fn a_sum_counts_once_per_sweep_and_falls_when_a_process_ends() {
         let subjects = [subject(1, Some(15)), subject(2, Some(40))].into();
-        let mut fold = SubjectCourseFold::new(&subjects, 100);
+        let mut fold = SubjectSeriesFold::new(&subjects, 100);
         fold.update(&[row(10, 1, 5), row(10, 2, 7), row(20, 2, 9), row(30, 2, 1)]);
         let lines = fold.finish();
         assert_eq!(points(&lines[0]), [(10, 12), (15, 7), (20, 9), (30, 1), (40, 0)]);
@@ -212,7 +212,7 @@ mod tests {
         for one in subjects.values_mut() {
             (one.number, one.start_ns) = (7, Some(3));
         }
-        let mut fold = SubjectCourseFold::new(&subjects, 100);
+        let mut fold = SubjectSeriesFold::new(&subjects, 100);
         fold.update(&[row(10, 1, 5), row(20, 2, 8), row(40, 1, 0)]);
         let lines = fold.finish();
         assert_eq!(lines.len(), 2);
@@ -229,9 +229,9 @@ mod tests {
             .map(|(id, row)| (id, SubjectRow { number: id.min(2), start_ns: Some(3), ..row }))
             .into();
         let rows = [row(10, 1, 5), row(20, 2, 8), row(25, 3, 7), row(40, 1, 6)];
-        let mut whole = SubjectCourseFold::new(&all, 100);
+        let mut whole = SubjectSeriesFold::new(&all, 100);
         whole.update(&rows);
-        let mut growing = SubjectCourseFold::new(&BTreeMap::new(), 100);
+        let mut growing = SubjectSeriesFold::new(&BTreeMap::new(), 100);
         for (count, one) in (1..).zip(&rows) {
             let known = all.iter().take(count).map(|(id, row)| {
                 let end_ns = row.end_ns.filter(|end_ns| *end_ns < one.time_ns);
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_long_line_keeps_its_peak() {
         let subjects = [subject(1, None)].into();
-        let mut fold = SubjectCourseFold::new(&subjects, 30);
+        let mut fold = SubjectSeriesFold::new(&subjects, 30);
         let rows: Vec<_> = (0..1000).map(|at| row(at, 1, if at == 777 { 5000 } else { at as u64 })).collect();
         fold.update(&rows);
         let lines = fold.finish();

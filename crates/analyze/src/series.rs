@@ -6,10 +6,10 @@
 //! however coarse the clock: of an instant the highest value is kept before the last one, also of a group that is
 //! set twice. Memory depends on the limit and the number of groups, not on how long it goes on.
 //!
-//! Every group keeps the extremes of its own intervals; the sum keeps its own. [`Moment`]s have the values of all
+//! Every group keeps the extremes of its own intervals; the sum keeps its own. [`StackedPoint`]s have the values of all
 //! groups beside the sum, so that parts always add up; who needs no parts keeps [`UsagePoint`]s.
 
-mod by_place;
+mod by_domain;
 mod by_space;
 mod by_subject;
 
@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::usage::UsagePoint;
 use crate::usage::reduce::{Reducer, Timed};
 
-pub use by_place::{Place, PlaceCourseFold};
-pub use by_space::{SpaceCourseFold, SpaceCourses};
-pub use by_subject::{SubjectCourse, SubjectCourseFold};
+pub use by_domain::{DomainSeriesFold, Place};
+pub use by_space::{SpaceSeries, SpaceSeriesFold};
+pub use by_subject::{SubjectSeries, SubjectSeriesFold};
 
 /// A size as a change; absurd ones stay at the highest number.
 fn signed(bytes: u64) -> i64 {
@@ -28,13 +28,13 @@ fn signed(bytes: u64) -> i64 {
 }
 
 /// What is kept of all groups at an instant.
-pub trait Together: Timed {
+pub trait SeriesPoint: Timed {
     /// Makes it of the sum and its parts.
     fn of(total: UsagePoint, values: &[u64]) -> Self;
 }
 
 /// The sum alone.
-impl Together for UsagePoint {
+impl SeriesPoint for UsagePoint {
     fn of(total: UsagePoint, _values: &[u64]) -> Self {
         total
     }
@@ -42,14 +42,14 @@ impl Together for UsagePoint {
 
 /// Values of all groups at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct StackedPoint {
     /// When, and the sum.
     pub total: UsagePoint,
     /// By group, in the order in which they were first set; shorter before later ones were.
     pub values: Vec<u64>,
 }
 
-impl Timed for Moment {
+impl Timed for StackedPoint {
     fn point(&self) -> UsagePoint {
         self.total
     }
@@ -58,7 +58,7 @@ impl Timed for Moment {
     }
 }
 
-impl Together for Moment {
+impl SeriesPoint for StackedPoint {
     fn of(total: UsagePoint, values: &[u64]) -> Self {
         Self { total, values: values.to_vec() }
     }
@@ -66,7 +66,7 @@ impl Together for Moment {
 
 /// What became of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupCourse<K> {
+pub struct GroupSeries<K> {
     /// The group.
     pub group: K,
     /// Its values over time.
@@ -79,9 +79,9 @@ pub struct GroupCourse<K> {
 
 /// Values of groups over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Courses<K, T = Moment> {
+pub struct SeriesSet<K, T = StackedPoint> {
     /// Each group by itself, in the order in which they were first set.
-    pub groups: Vec<GroupCourse<K>>,
+    pub groups: Vec<GroupSeries<K>>,
     /// All of them together.
     pub moments: Vec<T>,
     /// Width of the intervals of which moments are the extremes; none if every change is one.
@@ -137,9 +137,9 @@ impl<P: Timed> Line<P> {
     }
 }
 
-/// Folds values into [`Courses`].
+/// Folds values into [`SeriesSet`].
 #[derive(Clone, Debug)]
-pub struct CourseFold<K, T = Moment> {
+pub struct SeriesFold<K, T = StackedPoint> {
     limit: usize,
     window: Window,
     groups: BTreeMap<K, usize>,
@@ -161,7 +161,7 @@ pub struct CourseFold<K, T = Moment> {
     ends: BTreeSet<(i64, usize)>,
 }
 
-impl<K: Ord + Clone, T: Together> CourseFold<K, T> {
+impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
     /// Starts; at most `limit` points are kept of every group.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -303,7 +303,7 @@ impl<K: Ord + Clone, T: Together> CourseFold<K, T> {
     }
 
     /// Returns the courses so far; the fold may go on afterwards.
-    pub fn finish(&self) -> Courses<K, T> {
+    pub fn finish(&self) -> SeriesSet<K, T> {
         let mut whole = self.clone();
         while !whole.ends.is_empty() {
             whole.pass_end();
@@ -314,11 +314,11 @@ impl<K: Ord + Clone, T: Together> CourseFold<K, T> {
         let course = |(group, at): (K, usize)| {
             let Line { points, peak, .. } = &whole.lines[at];
             let (points, interval_ns) = (points.points(), points.width_ns());
-            (at, GroupCourse { group, points, interval_ns, peak: *peak })
+            (at, GroupSeries { group, points, interval_ns, peak: *peak })
         };
         let mut groups: Vec<_> = whole.groups.into_iter().map(course).collect();
         groups.sort_by_key(|(at, _)| *at);
-        Courses {
+        SeriesSet {
             groups: groups.into_iter().map(|(_, group)| group).collect(),
             moments: whole.total.points.points(),
             interval_ns: whole.total.points.width_ns(),
@@ -332,13 +332,13 @@ impl<K: Ord + Clone, T: Together> CourseFold<K, T> {
 mod tests {
     use super::*;
 
-    fn totals(courses: &Courses<&'static str>) -> Vec<(i64, u64)> {
+    fn totals(courses: &SeriesSet<&'static str>) -> Vec<(i64, u64)> {
         courses.moments.iter().map(|moment| (moment.total.time_ns, moment.total.live_bytes)).collect()
     }
 
     #[test]
     fn values_of_one_instant_count_together_and_ends_give_back() {
-        let mut fold = CourseFold::new(100);
+        let mut fold = SeriesFold::new(100);
         fold.set(&"a", 1, 10);
         fold.set(&"b", 1, 5);
         fold.end(&"b", 3);
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn however_few_points_the_highest_sum_stays_with_its_parts() {
-        let mut fold: CourseFold<&str> = CourseFold::new(30);
+        let mut fold: SeriesFold<&str> = SeriesFold::new(30);
         for at in 0..10_000i64 {
             fold.set(&"a", at, (at % 13) as u64);
             fold.set(&"b", at, if at == 6130 { 500 } else { 1 });
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn changes_add_up_and_time_never_goes_back() {
-        let mut fold = CourseFold::new(100);
+        let mut fold = SeriesFold::new(100);
         fold.change(&"a", 5, 7);
         fold.change(&"a", 4, 3);
         fold.change(&"a", 6, -20);
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_an_instant_rose_to_is_kept_before_what_it_ends_with() {
-        let mut fold = CourseFold::new(100);
+        let mut fold = SeriesFold::new(100);
         fold.change(&"a", 1, 10);
         fold.change(&"b", 2, 90);
         fold.change(&"a", 2, -10);
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn what_is_read_when_a_group_ends_held_until_then() {
-        let mut fold = CourseFold::new(100);
+        let mut fold = SeriesFold::new(100);
         fold.end(&"a", 3);
         fold.end(&"b", 3);
         fold.set(&"a", 3, 8);
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_set_twice_at_once_keeps_its_peak() {
-        let mut fold: CourseFold<&str> = CourseFold::new(100);
+        let mut fold: SeriesFold<&str> = SeriesFold::new(100);
         fold.set(&"a", 1, 3);
         fold.set(&"a", 1, 9);
         fold.set(&"a", 1, 4);
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_window_begins_with_what_holds_then_in_all_parts() {
-        let mut fold = CourseFold::new(100).within(5, 7);
+        let mut fold = SeriesFold::new(100).within(5, 7);
         fold.set(&"a", 1, 90);
         fold.set(&"a", 2, 10);
         fold.set(&"b", 3, 1);
