@@ -24,6 +24,7 @@
 //! results (`floodmark-view`). Nothing here does I/O or prints.
 
 pub mod block;
+pub mod caveats;
 pub mod change;
 pub mod diff;
 pub mod flame;
@@ -57,6 +58,7 @@ mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
 pub use calls::folded_text;
+pub use caveats::{Caveats, CaveatsFold};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,

@@ -14,7 +14,7 @@ use floodmark_event::Row;
 use floodmark_event::units::{Instant, format_bytes};
 use floodmark_view::flame::{FlameChart, draw as drawing, page};
 use floodmark_view::plot::{Shade, label, pdf, svg};
-use floodmark_view::{Caveats, Report, plain};
+use floodmark_view::{Caveats, Report, caveat_sentences, plain};
 
 use crate::drawing::png;
 use crate::error::hinted;
@@ -172,7 +172,7 @@ pub(crate) fn draw(report: &Report<Flame>, look: &Look<'_>, printer: &Printer) -
         let like = format!("{size}{}", format_bytes(bytes.len() as u64));
         whole_file::say_written(look.output, &like, printer);
     }
-    for doubt in report.caveats.sentences() {
+    for doubt in caveat_sentences(&report.caveats) {
         printer.say(&format!("note: {doubt}"));
     }
     printer.lost(&report.losses);

@@ -3,14 +3,14 @@
 pub mod page;
 
 use floodmark_analyze::diff::Broken;
-use floodmark_analyze::{Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
+use floodmark_analyze::{Caveats, Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use serde::Serialize;
 
 use crate::figures::counted;
 use crate::flame::relative;
 use crate::layout::{Layout, Lines, styled};
-use crate::report::{Caveats, Loss, View};
+use crate::report::{Loss, View, caveat_sentences};
 use crate::table::{Cell, Column, Table, omitted, wrap_after};
 use crate::usage::kinds_in_words;
 
@@ -89,8 +89,7 @@ impl Compared {
     fn doubts(&self) -> Vec<String> {
         let of = |side: &Side, which: &str| -> Vec<String> {
             let losses = side.losses.iter().map(Loss::sentence);
-            side.caveats
-                .sentences()
+            caveat_sentences(&side.caveats)
                 .into_iter()
                 .chain(losses)
                 .map(|doubt| format!("{which}: {doubt}"))

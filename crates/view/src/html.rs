@@ -22,15 +22,15 @@ mod samples;
 mod snapshots;
 
 use floodmark_analyze::{
-    Fragmentation, HolderSite, Leaks, Lifetimes, Mark, RunMemory, Snapshots, Stats, SubjectSeries, Usage,
-    UsagePoint, Watermark,
+    Caveats, Fragmentation, HolderSite, Leaks, Lifetimes, Mark, RunMemory, Snapshots, Stats, SubjectSeries,
+    Usage, UsagePoint, Watermark,
 };
 use floodmark_event::SubjectRow;
 use std::collections::BTreeMap;
 
 pub use self::output::OutputLines;
 pub use self::range::{Instants, Range};
-use crate::report::{Caveats, Loss};
+use crate::report::Loss;
 
 /// Most stacks that a page has room for.
 pub const MOST_STACKS: usize = 300;

@@ -40,6 +40,8 @@ pub mod watermark;
 mod figures;
 mod table;
 
+pub use floodmark_analyze::Caveats;
+
 pub use changes::{Imported, Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict};
 pub use diff::{Compared, Side};
@@ -50,6 +52,6 @@ pub use layers::LayeredStats;
 pub use layout::{Layout, Palette};
 pub use overlay::UsageBeside;
 pub use plain::plain;
-pub use report::{Caveats, Loss, OtherKind, Report, View, document};
+pub use report::{Loss, OtherKind, Report, View, caveat_sentences, document};
 pub use run::{RunCost, RunSummary, signal_name};
 pub use samples::{CompactLayout, CompactProps, OriginalLayout, OriginalProps, SampleCsv, SampleJson};

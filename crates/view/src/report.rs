@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use floodmark_analyze::{KindSummary, UsageSeries};
+use floodmark_analyze::{Caveats, KindSummary, UsageSeries};
 use floodmark_event::Kind;
 use floodmark_event::text::is_active;
 use floodmark_event::units::{format_bytes, format_count};
@@ -59,23 +59,6 @@ pub struct Loss {
     pub reason: String,
 }
 
-/// What makes figures less certain than they look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Caveats {
-    /// Events read.
-    pub events_read: u64,
-    /// Those of them that the report looks at.
-    pub events_selected: u64,
-    /// Frees of blocks whose allocation was not seen.
-    pub unmatched_frees: u64,
-    /// Bytes of those, as far as their callers said.
-    pub unmatched_free_bytes: u64,
-    /// Frees that stated another size than their allocation.
-    pub size_mismatches: u64,
-    /// Blocks whose address was allocated again before they were freed.
-    pub replaced_blocks: u64,
-}
-
 /// A result, where it comes from and what is known to be missing.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report<T> {
@@ -123,7 +106,7 @@ impl<T: View> Report<T> {
                 format_bytes(other.live_bytes),
             ));
         }
-        notes.extend(self.caveats.sentences());
+        notes.extend(caveat_sentences(&self.caveats));
         notes.extend(self.losses.iter().map(Loss::sentence));
         let label = styled(layout.palette.doubtful, "note:");
         let lead = format!("{label} ");
@@ -143,38 +126,36 @@ impl Loss {
     }
 }
 
-impl Caveats {
-    /// What makes figures less certain, in sentences without their periods.
-    pub fn sentences(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.events_selected == 0 && self.events_read > 0 {
-            notes.push(format!(
-                "none of {} is selected; check --device, --process, --thread, --stream, --kind, --from and --to",
-                counted(self.events_read, "event"),
-            ));
-        }
-        if self.unmatched_frees > 0 {
-            let blocks = if self.unmatched_frees == 1 { "a block" } else { "blocks" };
-            notes.push(format!(
-                "{} of {blocks} never seen allocated ({} at least); recording may have begun later",
-                counted(self.unmatched_frees, "free"),
-                format_bytes(self.unmatched_free_bytes)
-            ));
-        }
-        if self.size_mismatches > 0 {
-            notes.push(format!(
-                "{} stated another size than the allocation; that of the allocation counts",
-                counted(self.size_mismatches, "free"),
-            ));
-        }
-        if self.replaced_blocks > 0 {
-            notes.push(format!(
-                "{} ended unseen: the same address was allocated again; frees are missing",
-                counted(self.replaced_blocks, "block"),
-            ));
-        }
-        notes
+/// Describes what makes figures less certain, in sentences without their periods.
+pub fn caveat_sentences(caveats: &Caveats) -> Vec<String> {
+    let mut notes = Vec::new();
+    if caveats.events_selected == 0 && caveats.events_read > 0 {
+        notes.push(format!(
+            "none of {} is selected; check --device, --process, --thread, --stream, --kind, --from and --to",
+            counted(caveats.events_read, "event"),
+        ));
     }
+    if caveats.unmatched_frees > 0 {
+        let blocks = if caveats.unmatched_frees == 1 { "a block" } else { "blocks" };
+        notes.push(format!(
+            "{} of {blocks} never seen allocated ({} at least); recording may have begun later",
+            counted(caveats.unmatched_frees, "free"),
+            format_bytes(caveats.unmatched_free_bytes)
+        ));
+    }
+    if caveats.size_mismatches > 0 {
+        notes.push(format!(
+            "{} stated another size than the allocation; that of the allocation counts",
+            counted(caveats.size_mismatches, "free"),
+        ));
+    }
+    if caveats.replaced_blocks > 0 {
+        notes.push(format!(
+            "{} ended unseen: the same address was allocated again; frees are missing",
+            counted(caveats.replaced_blocks, "block"),
+        ));
+    }
+    notes
 }
 
 /// What is common to all JSON documents: one report is flat, several are a list.

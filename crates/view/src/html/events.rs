@@ -9,6 +9,7 @@ use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Severity, Table};
 use super::{EventsPart, snapshots};
 use crate::blocks::NO_SITE;
 use crate::figures::{bytes_exactly, counted, mean_bytes, percent};
+use crate::report::caveat_sentences;
 
 /// Lines of places that are drawn.
 const PLACES: usize = 10;
@@ -124,7 +125,7 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
             ),
         );
     }
-    for sentence in part.caveats.sentences() {
+    for sentence in caveat_sentences(&part.caveats) {
         builder.find(Severity::Doubtful, sentence);
     }
 }
