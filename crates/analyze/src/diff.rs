@@ -5,7 +5,6 @@
 //! found again by its function and file (see `pairing`).
 
 mod pairing;
-mod rule;
 
 use floodmark_event::{Kind, Tables};
 use rustc_hash::FxHashSet;
@@ -19,8 +18,6 @@ use crate::paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 use crate::run::RunMemory;
 use crate::stats::Stats;
 use crate::watermark::Watermark;
-
-pub use rule::{Broken, Rule, RuleError, RuleFigure, Threshold};
 
 /// One of the two results that are compared.
 #[derive(Clone, Debug, Default)]

@@ -24,9 +24,11 @@
 //! results (`floodmark-view`). Nothing here does I/O or prints.
 
 pub mod block;
+pub mod budget;
 pub mod caveats;
 pub mod change;
 pub mod diff;
+pub mod failures;
 pub mod flame;
 pub mod fold;
 pub mod fragmentation;
@@ -57,12 +59,14 @@ mod loglinear;
 mod sizes;
 
 pub use block::{BlockInfo, Group, GroupBy, KindSummary, StackText};
+pub use budget::{Budget, BudgetFigure, BudgetOutcome, Limit};
 pub use calls::folded_text;
 pub use caveats::{Caveats, CaveatsFold};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
 };
+pub use failures::{FailedAllocation, Failures, FailuresFold};
 pub use flame::{Direction, Flame, FlameNode, FlameOf, StackCounts};
 pub use fold::{End, Fold, Pass};
 pub use fragmentation::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};

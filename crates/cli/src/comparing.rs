@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_analyze::diff::{Broken, Rule, RuleFigure};
+use floodmark_analyze::budget::MissingFigure;
 use floodmark_analyze::{
-    Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, OriginTotals,
-    OriginTotalsFold, PathRules, RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark,
-    WatermarkFold, WatermarkOptions,
+    Budget, BudgetOutcome, Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions,
+    OriginTotals, OriginTotalsFold, PathRules, RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold,
+    Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_convert::{OpenProps, open_samples};
 use floodmark_event::Filter;
@@ -29,7 +29,7 @@ use crate::{run_memory, scopes};
 pub(crate) struct CompareProps<'a> {
     /// By what to group; none for what says most.
     pub(crate) by: Option<GroupBy>,
-    pub(crate) rules: &'a [Rule],
+    pub(crate) rules: &'a [Budget],
     pub(crate) filter: Filter,
     pub(crate) open: OpenProps,
 }
@@ -81,9 +81,12 @@ pub(crate) fn compare(
         [&first, &second].into_iter().try_for_each(Gathered::refuse_nothing)?;
         refuse_other_kinds(&[&first, &second], &diff, props.rules)?;
     }
-    let broken: Result<Vec<Option<Broken>>> =
-        props.rules.iter().map(|rule| rule.check(&diff).map_err(|error| cannot_check(&error))).collect();
-    let broken = broken?.into_iter().flatten().collect();
+    let outcomes: Result<Vec<BudgetOutcome>> = props
+        .rules
+        .iter()
+        .map(|rule| rule.check_growth(&diff).map_err(|error| cannot_check(&error)))
+        .collect();
+    let broken = outcomes?.into_iter().filter(|outcome| outcome.is_violated).collect();
     Ok(Compared { before: first.side, after: second.side, broken, diff })
 }
 
@@ -106,9 +109,9 @@ impl Gathered {
 }
 
 /// Refuses to check figures that are about other memory on either side.
-fn refuse_other_kinds(sides: &[&Gathered; 2], diff: &Diff, rules: &[Rule]) -> Result<()> {
+fn refuse_other_kinds(sides: &[&Gathered; 2], diff: &Diff, rules: &[Budget]) -> Result<()> {
     let both_have_events = sides.iter().all(|side| side.events.is_some());
-    let is_about_events = rules.iter().any(|rule| rule.figure != RuleFigure::Rss);
+    let is_about_events = rules.iter().any(|rule| rule.figure.needs_events());
     if !both_have_events || !is_about_events || diff.kinds_before == diff.kinds_after {
         return Ok(());
     }
@@ -126,7 +129,7 @@ fn refuse_other_kinds(sides: &[&Gathered; 2], diff: &Diff, rules: &[Rule]) -> Re
     ))
 }
 
-fn cannot_check(error: &floodmark_analyze::diff::RuleError) -> anyhow::Error {
+fn cannot_check(error: &MissingFigure) -> anyhow::Error {
     hinted(
         error.to_string(),
         "'floodmark info' says what an input holds; leave the rule out or choose another figure",

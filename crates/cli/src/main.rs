@@ -24,7 +24,6 @@ mod progress;
 mod reading;
 mod recording;
 mod reporting;
-mod rules;
 mod run_memory;
 mod scopes;
 mod select;

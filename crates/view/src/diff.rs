@@ -2,11 +2,13 @@
 
 pub mod page;
 
-use floodmark_analyze::diff::Broken;
-use floodmark_analyze::{Caveats, Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
+use floodmark_analyze::{
+    BudgetOutcome, Caveats, Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence,
+};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use serde::Serialize;
 
+use crate::check::serialize_growth;
 use crate::figures::counted;
 use crate::flame::relative;
 use crate::layout::{Layout, Lines, styled};
@@ -32,8 +34,9 @@ pub struct Compared {
     pub before: Side,
     /// The second input.
     pub after: Side,
-    /// Rules that are broken.
-    pub broken: Vec<Broken>,
+    /// Budgets that growth exceeds.
+    #[serde(serialize_with = "serialize_growth")]
+    pub broken: Vec<BudgetOutcome>,
     /// What changed.
     #[serde(flatten)]
     pub diff: Diff,

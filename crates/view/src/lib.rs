@@ -43,7 +43,7 @@ mod table;
 pub use floodmark_analyze::Caveats;
 
 pub use changes::{Imported, Repaired, SetAside};
-pub use check::{Check, Outcome, Verdict};
+pub use check::{Check, Outcome, Verdict, growth_sentence};
 pub use diff::{Compared, Side};
 pub use events::{EventCsv, EventJson, EventTable};
 pub use html::{EventsPart, Hosting, Page, SamplesPart};

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_analyze::budget::{self, Budget, BudgetFigure, Measured};
 use floodmark_event::units::parse_bytes;
-use floodmark_view::Report;
+use floodmark_view::{Check, Report};
 
 use crate::args::{InputArgs, JsonArgs};
 use crate::caveats::nothing_selected;
@@ -11,7 +12,6 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
-use crate::rules::Rules;
 use crate::scopes::roles;
 
 /// Check memory against rules; exit with 1 if one is broken
@@ -51,38 +51,45 @@ Examples:
 Exit codes: 0 every rule holds, 1 a rule is broken, 2 it could not be checked";
 
 impl CheckArgs {
-    fn props(&self) -> Result<Rules> {
-        let rules = Rules {
-            peak_bytes: self.max_peak,
-            leaked_bytes: self.max_leak,
-            leaked_blocks: self.max_leaked_blocks,
-            failures: self.no_failures.then_some(0),
-            losses: self.no_losses.then_some(0),
-        };
-        if rules == Rules::default() {
+    fn budgets(&self) -> Result<Vec<Budget>> {
+        let limits = [
+            ("max-peak", BudgetFigure::Peak, self.max_peak),
+            ("max-leak", BudgetFigure::Leaked, self.max_leak),
+            ("max-leaked-blocks", BudgetFigure::LeakedBlocks, self.max_leaked_blocks),
+            ("no-failures", BudgetFigure::Failures, self.no_failures.then_some(0)),
+            ("no-losses", BudgetFigure::LostEvents, self.no_losses.then_some(0)),
+        ];
+        let budgets: Vec<Budget> = limits
+            .into_iter()
+            .filter_map(|(name, figure, limit)| Some(Budget::at_most(name, figure, limit?)))
+            .collect();
+        if budgets.is_empty() {
             return Err(hinted(
                 "there is nothing to check",
                 "state a rule, such as --max-peak 20GiB, --max-leak 0 or --no-failures",
             ));
         }
-        Ok(rules)
+        Ok(budgets)
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let rules = self.props()?;
+        let budgets = self.budgets()?;
         let found = analyze_with(&self.input, Columns::All, printer, |path, props| {
-            Ok(rules.fold(roles(path, props)?))
+            Ok(budget::folds(&budgets, roles(path, props)?))
         })?;
-        if let Some(report) = found.iter().find(|report| rules.see_nothing(report)) {
-            return Err(nothing_selected(&report.source, &report.caveats));
+        let mut reports = Vec::new();
+        for Report { source, losses, caveats, result } in found {
+            // An unknown number of lost events is at least one.
+            let lost_events = losses.iter().map(|loss| loss.count.max(1)).sum();
+            let measured = Measured::new(result, lost_events);
+            if budget::select_nothing(&budgets, &caveats, &measured) {
+                return Err(nothing_selected(&source, &caveats));
+            }
+            let outcomes =
+                budgets.iter().map(|budget| budget.check(&measured)).collect::<Result<Vec<_>, _>>()?;
+            let result = Check::new(&outcomes, &measured, &losses);
+            reports.push(Report { source, losses, caveats, result });
         }
-        let reports: Vec<_> = found
-            .into_iter()
-            .map(|Report { source, losses, caveats, result }| {
-                let result = rules.judge(result, &losses);
-                Report { source, losses, caveats, result }
-            })
-            .collect();
         printer.reports(&reports, self.output)?;
         let passed = reports.iter().all(|report| report.result.passed);
         Ok(if passed { ExitStatus::Success } else { ExitStatus::Broken })

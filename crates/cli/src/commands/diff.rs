@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::GroupBy;
-use floodmark_analyze::diff::Rule;
-use floodmark_view::{Compared, Report, diff};
+use floodmark_analyze::{Budget, GroupBy};
+use floodmark_view::{Compared, Report, diff, growth_sentence};
 
 use crate::args::{FilterArgs, OutputArgs, ReadingArgs, ways};
 use crate::comparing::{CompareProps, compare};
@@ -34,7 +33,7 @@ pub(crate) struct DiffArgs {
     by: Option<String>,
     /// Exit with 1 if a figure grew by more, as in 'growth>5%', 'peak>10MiB' or 'leaked>0'
     #[arg(long, value_name = "RULE", value_parser = parse_rule, help_heading = "What to show")]
-    fail_on: Vec<Rule>,
+    fail_on: Vec<Budget>,
     /// Write a page for a browser too, with a flame graph of what changed
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
@@ -66,7 +65,7 @@ Figures of rules; growth is AFTER less BEFORE, and percentages are of BEFORE:
 
 Exit codes: 0 every rule holds, 1 a rule is broken, 2 it could not be compared";
 
-fn parse_rule(text: &str) -> Result<Rule, String> {
+fn parse_rule(text: &str) -> Result<Budget, String> {
     text.parse()
 }
 
@@ -90,7 +89,7 @@ impl DiffArgs {
             write(path, diff::page::html(&compared).as_bytes(), overwrite, printer)?;
         }
         let status = if compared.broken.is_empty() { ExitStatus::Success } else { ExitStatus::Broken };
-        let sentences: Vec<String> = compared.broken.iter().map(|broken| broken.sentence.clone()).collect();
+        let sentences: Vec<String> = compared.broken.iter().map(growth_sentence).collect();
         self.show(compared, printer)?;
         for sentence in sentences {
             printer.broken(&sentence);

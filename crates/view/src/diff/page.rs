@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use floodmark_event::units::{format_bytes, format_count};
 
+use crate::check::growth_sentence;
 use crate::diff::{Compared, figure_cells, group_name, groups_title, is_worth_showing, manner, signed};
 use crate::flame::page::{PageTheme, element, page};
 use crate::flame::{FlameChart, inert};
@@ -23,7 +24,7 @@ pub fn html(compared: &Compared) -> String {
     let title = format!("{} → {}", compared.before.source, compared.after.source);
     let mut body = format!("<h1>What changed: {}</h1>\n", safe(&title));
     for broken in &compared.broken {
-        let _ = writeln!(body, "<p class=\"broken\">{}</p>", safe(&broken.sentence));
+        let _ = writeln!(body, "<p class=\"broken\">{}</p>", safe(&growth_sentence(broken)));
     }
     if diff.is_empty() {
         body += "<p>Nothing changed.</p>\n";
