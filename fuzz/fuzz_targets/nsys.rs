@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use floodmark_convert::{Mode, OpenProps, Opened, open_any};
+use floodmark_convert::{Mode, OpenProps, open};
 use floodmark_event::EventBatch;
 use libfuzzer_sys::fuzz_target;
 
@@ -15,7 +15,8 @@ fuzz_target!(|bytes: &[u8]| {
     std::fs::write(&path, &file).expect("a temporary file");
     for mode in [Mode::Strict, Mode::Lenient] {
         let props = OpenProps { mode, ..OpenProps::default() };
-        let Ok(Opened::Both(mut events, mut seen)) = open_any(&path, &props) else { continue };
+        let Ok(export) = open(&path, &props) else { continue };
+        let (Ok(mut events), Ok(mut seen)) = (export.events(), export.rows()) else { continue };
         let (mut batch, mut rows, mut count) = (EventBatch::new(), Vec::new(), 0);
         while let Ok(true) = events.next(&mut batch) {
             count += batch.len();

@@ -85,7 +85,7 @@ pub use overlay::{
 pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
-    ProcessNow, RunFold, RunMemory, RunNow,
+    ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name,
 };
 pub use scopes::{ScopePaths, ScopeRoles};
 pub use series::{

@@ -20,11 +20,13 @@ mod now;
 mod process;
 mod result;
 mod stack;
+mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, SubjectKind, SubjectRow, Tables};
 
+pub use self::summary::{RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, Roll};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};

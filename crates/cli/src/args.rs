@@ -54,9 +54,9 @@ pub(crate) struct GlobalArgs {
     /// Print what is being read and how long it took
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
-    /// Write remarks to this file, for whoever shows them later
+    /// Write remarks to this file, from which another process shows them later
     #[arg(long, hide = true, value_name = "FILE")]
-    pub(crate) words: Option<PathBuf>,
+    pub(crate) log_file: Option<PathBuf>,
 }
 
 /// When to use colors.

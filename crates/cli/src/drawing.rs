@@ -77,7 +77,7 @@ impl DrawingArgs {
     }
 
     fn format(&self, output: &Path) -> Result<Format> {
-        let by_ending = match ending(output).as_str() {
+        let by_ending = match extension(output).as_str() {
             "svg" => Some(Format::Svg),
             "png" => Some(Format::Png),
             "pdf" => Some(Format::Pdf),
@@ -175,7 +175,7 @@ pub(crate) fn png(_scene: &Scene) -> Result<Vec<u8>> {
     Err(hinted("this build cannot write PNG", "write .svg, .pdf or .html"))
 }
 
-/// What a file's name ends in, in small letters.
-pub(crate) fn ending(path: &Path) -> String {
-    path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_lowercase()
+/// File extension, in small letters.
+pub(crate) fn extension(path: &Path) -> String {
+    path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_lowercase()
 }

@@ -7,15 +7,8 @@ pub(crate) struct EnvVars;
 impl EnvVars {
     /// Columns to lay text out for, whatever the terminal says.
     pub(crate) const COLUMNS: &'static str = "COLUMNS";
-    /// Who is logged in, on systems that set no `USER`.
-    pub(crate) const LOGNAME: &'static str = "LOGNAME";
     /// Turns colors off when it is set to anything but the empty text (<https://no-color.org>).
     pub(crate) const NO_COLOR: &'static str = "NO_COLOR";
-    /// Has a thread of `top` panic, `reader` or `screen`: how tests see the terminal restored.
-    #[cfg(debug_assertions)]
-    pub(crate) const TOP_PANIC: &'static str = "FLOODMARK_TOP_PANIC";
-    /// Who is logged in.
-    pub(crate) const USER: &'static str = "USER";
 }
 
 /// Returns the value of a variable, if it is set to text that is not empty.

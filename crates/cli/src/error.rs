@@ -1,5 +1,6 @@
 //! Errors of the command: printed once, with their causes and a remedy.
 
+use std::error::Error;
 use std::io;
 
 use floodmark_view::plain;
@@ -25,19 +26,31 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// An error and its causes, outermost first.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
 /// The messages of an error, outermost first, without what acts on a terminal.
-pub(crate) fn causes(error: &anyhow::Error) -> Vec<String> {
-    error.chain().map(|cause| plain(&cause.to_string()).into_owned()).collect()
+pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
+    chain(error).map(|cause| plain(&cause.to_string()).into_owned()).collect()
 }
 
 /// The remedy, if one is known.
-pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
-    let of = |cause: &(dyn std::error::Error + 'static)| {
+pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let of = |cause: &(dyn Error + 'static)| {
         let own = cause.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
         let store = || cause.downcast_ref::<floodmark_store::Error>().and_then(floodmark_store::Error::hint);
         let sampler =
             || cause.downcast_ref::<floodmark_sampler::Error>().and_then(floodmark_sampler::Error::hint);
-        own.or_else(store).or_else(|| sampler().map(str::to_owned))
+        let inspect = || {
+            cause.downcast_ref::<floodmark_inspect::Error>().and_then(floodmark_inspect::Error::remedy)
+        };
+        let record =
+            || cause.downcast_ref::<floodmark_record::Error>().and_then(floodmark_record::Error::remedy);
+        let serve = || cause.downcast_ref::<floodmark_serve::Error>().and_then(floodmark_serve::Error::remedy);
+        let top = || cause.downcast_ref::<floodmark_top::Error>().and_then(floodmark_top::Error::remedy);
+        own.or_else(inspect).or_else(record).or_else(serve).or_else(top).or_else(store).or_else(|| sampler().map(str::to_owned))
     };
-    error.chain().find_map(of).map(|hint| plain(&hint).into_owned())
+    chain(error).find_map(of).map(|hint| plain(&hint).into_owned())
 }

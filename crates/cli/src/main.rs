@@ -5,32 +5,19 @@
 //! else prints, and the exit code is decided here.
 
 mod args;
-mod caveats;
+mod ask;
 mod commands;
-mod comparing;
 mod device_files;
-mod device_samples;
 mod drawing;
 mod env;
 mod error;
 mod exit;
 mod exporting;
 mod flaming;
-mod importing;
-mod pass;
-mod plotting;
 mod printer;
 mod progress;
 mod reading;
-mod recording;
-mod reporting;
-mod run_memory;
-mod scopes;
-mod select;
-mod serve;
 mod stack_args;
-mod top;
-mod trace_info;
 mod watching;
 mod whole_file;
 mod words;
@@ -68,7 +55,7 @@ fn main() -> ExitCode {
         }
         Err(error) if error::is_broken_pipe(&error) => ExitStatus::Success.into(),
         Err(error) => {
-            printer.error(&error);
+            printer.error(error.as_ref());
             ExitStatus::Failure.into()
         }
     }

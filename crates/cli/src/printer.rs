@@ -6,7 +6,9 @@ use std::os::fd::AsFd;
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context as _, Result};
-use floodmark_view::{Layout, Loss, Palette, Report, View, document};
+use floodmark_inspect::{Answer, Loss};
+use floodmark_top::Front;
+use floodmark_view::{AnswerText as _, Layout, Palette, View, document, loss_sentence};
 
 use crate::args::{Color, GlobalArgs, OutputArgs};
 use crate::env::{EnvVars, value};
@@ -37,7 +39,7 @@ pub(crate) struct Printer {
     err: Palette,
     width: usize,
     /// Where remarks go instead of standard error.
-    words: Option<File>,
+    log: Option<File>,
 }
 
 impl Printer {
@@ -60,20 +62,7 @@ impl Printer {
             out: palette(AutoStream::choice(&io::stdout())),
             err: palette(AutoStream::choice(&io::stderr())),
             width: width_of(io::stdout(), WIDTH_WITHOUT_TERMINAL),
-            words: global.words.as_ref().and_then(|path| File::options().append(true).open(path).ok()),
-        }
-    }
-
-    /// One that says nothing.
-    pub(crate) fn silent() -> Self {
-        Self {
-            stdout: io::stdout(),
-            stderr: io::stderr(),
-            verbosity: Verbosity::Quiet,
-            out: Palette::plain(),
-            err: Palette::plain(),
-            width: WIDTH_WITHOUT_TERMINAL,
-            words: None,
+            log: global.log_file.as_ref().and_then(|path| File::options().append(true).open(path).ok()),
         }
     }
 
@@ -101,7 +90,7 @@ impl Printer {
     /// Writes what `--json` and `--rows` ask for of reports.
     pub(crate) fn reports<T: View>(
         &self,
-        reports: &[Report<T>],
+        reports: &[Answer<T>],
         output: impl Into<OutputArgs>,
     ) -> Result<()> {
         let output = output.into();
@@ -130,7 +119,7 @@ impl Printer {
     pub(crate) fn lost(&self, losses: &[Loss]) {
         let style = self.err.doubtful;
         for loss in losses {
-            self.say(&format!("{style}note:{style:#} {}", loss.sentence()));
+            self.say(&format!("{style}note:{style:#} {}", loss_sentence(loss)));
         }
     }
 
@@ -155,7 +144,7 @@ impl Printer {
     }
 
     /// Prints an error, what caused it and what to do about it.
-    pub(crate) fn error(&self, error: &anyhow::Error) {
+    pub(crate) fn error(&self, error: &(dyn std::error::Error + 'static)) {
         let (bad, doubtful) = (self.err.bad, self.err.doubtful);
         let causes = causes(error);
         let mut causes = causes.iter();
@@ -173,24 +162,36 @@ impl Printer {
         self.verbosity >= Verbosity::Normal && self.stderr.is_terminal()
     }
 
-    /// Whether colors are wanted.
-    pub(crate) fn is_colored(&self) -> bool {
-        !self.out.is_plain()
-    }
-
-    /// Passes on what another process of ours had to say.
-    pub(crate) fn pass_on(&self, words: &str) {
-        if !words.is_empty() {
-            self.tell(words.trim_end());
-        }
-    }
-
     fn tell(&self, text: &str) {
         // Nobody is left to tell if this fails.
-        let _ = match &self.words {
+        let _ = match &self.log {
             Some(file) => writeln!(&mut &*file, "{text}"),
             None => writeln!(self.stderr.lock(), "{text}"),
         };
+    }
+}
+
+impl Front for Printer {
+    fn is_colored(&self) -> bool {
+        !self.out.is_plain()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.verbosity == Verbosity::Quiet
+    }
+
+    fn error(&self, error: &floodmark_top::Error) {
+        self.error(error);
+    }
+
+    fn say(&self, text: &str) {
+        self.say(text);
+    }
+
+    fn forward(&self, text: &str) {
+        if !text.is_empty() {
+            self.tell(text.trim_end());
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! A bar on standard error for work that takes more than a second.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use floodmark_event::units::{format_count, format_duration_ns};
+use floodmark_inspect::ProgressListener;
 use floodmark_store::Progress;
 use floodmark_view::plain;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -51,10 +54,42 @@ impl Bar {
         });
         bar.set_position(progress.done);
     }
+}
 
-    /// How long it has taken so far.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+/// Shows the progress of one input after the other.
+#[derive(Debug)]
+pub(crate) struct Bars<'a> {
+    printer: &'a Printer,
+    bar: RefCell<Option<Bar>>,
+}
+
+impl<'a> Bars<'a> {
+    /// Shows nothing yet.
+    pub(crate) fn new(printer: &'a Printer) -> Self {
+        Self { printer, bar: RefCell::new(None) }
+    }
+}
+
+impl ProgressListener for Bars<'_> {
+    fn started(&self, input: &str) {
+        *self.bar.borrow_mut() = Some(Bar::new(input, self.printer));
+    }
+
+    fn advanced(&self, _input: &str, progress: Progress) {
+        if let Some(bar) = self.bar.borrow_mut().as_mut() {
+            bar.update(progress);
+        }
+    }
+
+    fn finished(&self, input: &str, events: u64, elapsed: Duration) {
+        *self.bar.borrow_mut() = None;
+        let rate = events as f64 / elapsed.as_secs_f64().max(1e-9) / 1e6;
+        self.printer.detail(&format!(
+            "read {} events of {} in {}, {rate:.1} million a second",
+            format_count(events),
+            plain(input),
+            format_duration_ns(elapsed.as_nanos() as u64),
+        ));
     }
 }
 

@@ -6,26 +6,19 @@
 pub(crate) mod events;
 mod lines;
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_convert::levels::{Extent, Survey};
-use floodmark_convert::{OpenProps, Opened, open_input, open_samples};
-use floodmark_event::Row;
 use floodmark_event::units::Instant;
-use floodmark_event::{Metric, SubjectKind};
-use floodmark_store::{RowSource, follow_rows};
-use floodmark_store::{Table, Trace, is_trace};
+use floodmark_event::{Metric, Row};
+use floodmark_inspect::input::follow_rows;
+use floodmark_inspect::plot::Show;
+use floodmark_inspect::{Input, OpenProps};
+use floodmark_store::{RowSource, ScanProps};
 use floodmark_view::samples::Separate;
 
 use self::lines::Lines;
 use crate::error::hinted;
-use crate::importing::file_bytes;
-use crate::pass::losses;
 use crate::printer::Printer;
 
 /// How to take times that carry no zone.
@@ -61,21 +54,6 @@ pub(crate) enum LayoutName {
     Compact,
 }
 
-/// What else to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Show {
-    /// Leave it out.
-    No,
-    /// Show it.
-    Yes,
-}
-
-impl From<bool> for Show {
-    fn from(yes: bool) -> Self {
-        if yes { Self::Yes } else { Self::No }
-    }
-}
-
 /// Form of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SampleForm {
@@ -104,44 +82,28 @@ pub(crate) struct SampleProps {
     pub(crate) follow: Show,
 }
 
-/// Shows what the trace or log at `path` holds of samples. What can be read only once must have been
-/// opened.
+/// Shows the samples of an input, or of what is still being written.
 pub(crate) fn read_samples(
-    path: &Path,
-    opened: Option<Box<dyn RowSource>>,
+    input: &Input,
     open: &OpenProps,
     props: &SampleProps,
     printer: &Printer,
 ) -> Result<()> {
-    let is_file = is_trace(path) || file_bytes(path).is_some();
-    if props.follow == Show::Yes && is_file {
-        let mut source =
-            if is_trace(path) { follow_rows(path, &open.scan)? } else { follow_log(path, open)? };
-        return show(source.as_mut(), path, None, props, printer);
+    let can_rewind = input.contents().can_rewind;
+    if props.follow == Show::Yes && can_rewind {
+        let mut source = follow_rows(input.path(), open)?;
+        return show(source.as_mut(), input, None, props, printer);
     }
-    let needs_survey = is_file && matches!(props.form, SampleForm::Text(_));
-    let extent = if needs_survey { survey(path, open, props.metric)? } else { None };
-    let mut source = opened.map_or_else(|| open_samples(path, open), Ok)?;
-    show(source.as_mut(), path, extent, props, printer)
+    let needs_survey = can_rewind && matches!(props.form, SampleForm::Text(_));
+    let extent = if needs_survey { survey(input, props.metric)? } else { None };
+    show(input.rows(&ScanProps::default())?.as_mut(), input, extent, props, printer)
 }
 
-/// Whether samples are what there is to show of a trace.
-pub(crate) fn is_of_samples(path: &Path) -> Result<bool> {
-    let trace = Trace::open(path)?;
-    Ok(is_watched(&trace)? || (trace.manifest().rows_of(Table::Event) == 0 && !trace.subjects()?.is_empty()))
-}
-
-/// Whether somebody watched what a trace is about. Devices and pools stand beside events too.
-pub(crate) fn is_watched(trace: &Trace) -> Result<bool> {
-    let is_beside = |kind| matches!(kind, SubjectKind::Device | SubjectKind::Pool);
-    Ok(trace.subjects()?.values().any(|subject| !is_beside(subject.kind)))
-}
-
-/// Looks through everything.
-fn survey(path: &Path, open: &OpenProps, metric: Option<Metric>) -> Result<Option<Extent>> {
-    let mut source = open_samples(path, open)?;
+/// Reads everything for the highest value, which bars are drawn to.
+fn survey(input: &Input, metric: Option<Metric>) -> Result<Option<Extent>> {
+    let mut source = input.rows(&ScanProps::default())?;
     let (mut survey, mut rows) = (Survey::default(), Vec::new());
-    // What is wrong is told when it is shown.
+    // Errors are reported when rows are shown.
     while let Ok(true) = source.next(&mut rows) {
         for row in &rows {
             if let Row::Sample(row) = row {
@@ -152,8 +114,8 @@ fn survey(path: &Path, open: &OpenProps, metric: Option<Metric>) -> Result<Optio
     let extent = survey.finish(metric);
     match (metric, extent) {
         (Some(metric), None) => Err(hinted(
-            format!("{} has no samples of {}", path.display(), metric.name()),
-            "leave --metric out to see what it has",
+            format!("{} contains no samples of {}", input.name(), metric.name()),
+            "leave --metric out to see what it contains",
         )),
         _ => Ok(extent),
     }
@@ -161,12 +123,12 @@ fn survey(path: &Path, open: &OpenProps, metric: Option<Metric>) -> Result<Optio
 
 fn show(
     source: &mut dyn RowSource,
-    path: &Path,
+    input: &Input,
     extent: Option<Extent>,
     props: &SampleProps,
     printer: &Printer,
 ) -> Result<()> {
-    let mut lines = Lines::new(path, extent, props, printer)?;
+    let mut lines = Lines::new(input, extent, props, printer)?;
     printer.data(&lines.begin())?;
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
@@ -178,30 +140,6 @@ fn show(
     }
     lines.end(source.tables());
     printer.data(&lines.take())?;
-    printer.lost(&losses(&source.losses()));
+    printer.lost(&source.losses().gaps);
     Ok(())
-}
-
-/// Follows a log that somebody still writes.
-fn follow_log(path: &Path, open: &OpenProps) -> Result<Box<dyn RowSource>> {
-    let file = File::open(path).map_err(floodmark_store::Error::io("opening", path))?;
-    match open_input(Box::new(Growing(file)), path, open)? {
-        Opened::Samples(source) | Opened::Both(_, source) => Ok(source),
-        Opened::Events(_) => Err(hinted("--follow needs a trace", "leave it out, or import the log first")),
-    }
-}
-
-/// A file that has no end.
-struct Growing(File);
-
-impl Read for Growing {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let count = self.0.read(room)?;
-            if count > 0 || room.is_empty() {
-                return Ok(count);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
 }

@@ -7,20 +7,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use floodmark_analyze::RunSummary;
 use floodmark_event::units::{format_count, format_duration_ns, parse_duration_ns};
-use floodmark_sampler::{
-    Exit, Launch, Marks, Observer, Outcome, Pace, PeakMode, RecordedStacks, StackProps, StackReport,
-    StackTaker, TailSink, WatchProps, attach, run,
-};
-use floodmark_store::{Losses, Manifest, Trace};
-use floodmark_tail::clock::Anchor;
-use floodmark_view::{Report, RunCost, RunSummary, document, plain, signal_name};
+use floodmark_inspect::run::PROCESSES;
+use floodmark_inspect::{Answer, Input, OpenProps};
+use floodmark_record::{Destination, Recorded, Session, Target, filled_in, name_of_run};
+use floodmark_sampler::{Exit, Marks, Pace, PeakMode, StackReport, WatchProps};
+use floodmark_store::{Losses, Manifest};
+use floodmark_view::{AnswerText as _, document, plain};
 
 use crate::exit::ExitStatus;
-use crate::pass::losses;
 use crate::printer::Printer;
-use crate::recording::{Place, Recording, anchor, filled_in, name_of_run};
-use crate::run_memory::{self, PROCESSES};
 use crate::whole_file::is_standard;
 use crate::words::quoted;
 
@@ -43,20 +40,20 @@ pub(crate) struct TraceArgs {
     #[arg(short, long, value_name = "NAME.flood")]
     pub(crate) output: Option<PathBuf>,
     /// Replace the trace if it exists
-    #[arg(long, requires = "output")]
-    pub(crate) overwrite: bool,
+    #[arg(long, requires = "output", alias = "overwrite")]
+    pub(crate) force: bool,
     /// Write the summary as JSON to this file too, which may have %r; '-' is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
 impl TraceArgs {
-    /// The same for whoever records.
-    pub(crate) fn place(&self, program: &str) -> Place {
+    /// Where the trace of `program` goes.
+    pub(crate) fn destination(&self, program: &str) -> Destination {
         match &self.output {
-            None => Place::Numbered(name_of_run(program)),
-            Some(path) if self.overwrite => Place::Over(filled_in(path)),
-            Some(path) => Place::New(filled_in(path)),
+            None => Destination::Numbered(name_of_run(program)),
+            Some(path) if self.force => Destination::Over(filled_in(path)),
+            Some(path) => Destination::New(filled_in(path)),
         }
     }
 
@@ -136,25 +133,10 @@ pub(crate) fn marks(patterns: &[String]) -> Result<Marks> {
     Ok(marks)
 }
 
-/// What is watched.
-#[derive(Debug)]
-pub(crate) enum Target {
-    /// A command that is to be started.
-    Command(Launch),
-    /// A process that runs already.
-    Process(i32),
-}
-
-/// A watch that is to be made.
+/// A recording that is to be made and summed up.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    pub(crate) target: Target,
-    pub(crate) props: WatchProps,
-    /// Which stacks to take.
-    pub(crate) stacks: Option<StackProps>,
-    pub(crate) place: Place,
-    /// The command as one would type it.
-    pub(crate) command: String,
+    pub(crate) session: Session,
     /// Where to write the summary for programs.
     pub(crate) json: Option<PathBuf>,
     /// What to type next, before the name of the trace.
@@ -162,112 +144,51 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches, completes the trace and sums up. The exit code is the command's.
+    /// Records, completes the trace and sums up. The exit code is the command's.
     pub(crate) fn run(self, printer: &Printer) -> Result<ExitStatus> {
         // A path that cannot be written is better known before hours of work than after.
         let json = self.json.as_ref().map(|path| JsonFile::create(path)).transpose()?;
         let next = self.next;
-        let is_command = matches!(self.target, Target::Command(_));
-        let watched = match self.watch() {
-            Ok(watched) => watched,
-            Err(error) => return Ok(not_started(&error, printer)),
+        let is_command = matches!(self.session.target, Target::Command(_));
+        let recorded = match self.session.run() {
+            Ok(recorded) => recorded,
+            Err(error) => return Ok(not_started(error, printer)),
         };
-        let exit = watched.outcome.exit.filter(|_| is_command);
-        if let Err(error) = &watched.manifest {
+        let exit = recorded.outcome.exit.filter(|_| is_command);
+        if let Err(error) = &recorded.manifest {
             printer.error(error);
         }
         if json.is_some() || printer.speaks() {
-            let report = summary(&watched, printer);
+            let report = summary(&recorded, printer);
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
-            let trace = quoted(&watched.trace.display().to_string());
+            let trace = quoted(&recorded.trace.display().to_string());
             printer.say(&format!("\nnext: {}", printer.literal(&format!("{next} {}", plain(&trace)))));
             if let Some(json) = json
                 && let Err(error) = json.write(&document(&[report]), printer)
             {
-                printer.error(&error);
+                printer.error(error.as_ref());
             }
         }
         Ok(exit.map_or(ExitStatus::Success, ExitStatus::External))
     }
-
-    fn watch(self) -> Result<Watched> {
-        let Self { target, props, stacks, place, command, .. } = self;
-        let mut stacks =
-            stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
-        let recording = Recording::start(&place, command.clone())?;
-        let sink = &mut TailSink;
-        let mut nobody = ();
-        let observer: &mut dyn Observer = match &mut stacks {
-            Some(taker) => taker,
-            None => &mut nobody,
-        };
-        let outcome = match &target {
-            Target::Command(launch) => run(launch, &props, sink, observer),
-            Target::Process(pid) => attach(*pid, &props, sink, observer),
-        };
-        // While the recording still goes on: names of functions are found last.
-        let stacks = stacks.map(|taker| taker.finish().0);
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                recording.discard();
-                return Err(error.into());
-            }
-        };
-        let trace = recording.trace().to_owned();
-        let manifest = recording.finish(&outcome);
-        Ok(Watched { command, outcome, stacks, trace, manifest })
-    }
 }
 
-/// A watch that is over.
-struct Watched {
-    command: String,
-    outcome: Outcome,
-    stacks: Option<StackReport>,
-    trace: PathBuf,
-    /// What the trace consists of, or why it is not complete.
-    manifest: Result<Manifest>,
-}
-
-/// What there is to say of a watch.
-fn summary(watched: &Watched, printer: &Printer) -> Report<RunSummary> {
-    let Watched { command, outcome, stacks, trace, manifest } = watched;
-    let anchor = manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now);
-    let found = Trace::open(trace).map_err(anyhow::Error::new);
-    let found = found.and_then(|trace| run_memory::of(&trace, Some(PROCESSES)));
+/// Sums up a recording.
+fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
+    let input = Input::open(&recorded.trace, &OpenProps::default());
+    let found = input.and_then(|input| input.run_memory(Some(PROCESSES)));
     let found = found.unwrap_or_else(|error| {
         printer.error(&error);
         None
     });
-    let (memory, lost) =
-        found.unwrap_or_else(|| (run_memory::of_outcome(outcome, &anchor), Losses::default()));
-    let lost = manifest.as_ref().map_or(lost, Manifest::all_losses);
-    let summary = RunSummary {
-        command: Some(command.clone()),
-        exit_status: outcome.exit.map(|exit| i32::from(exit.code())),
-        signal: match outcome.exit {
-            Some(Exit::Signal { number, .. }) => Some(signal_name(i32::from(number))),
-            _ => None,
-        },
-        start_time_ns: Some(anchor.utc_ns(outcome.began_ns)),
-        duration_ns: Some(outcome.duration_ns),
-        cost: RunCost {
-            sweeps: Some(outcome.cost.sweeps),
-            left_out_sweeps: Some(outcome.cost.left_out_sweeps),
-            longest_gap_ns: Some(outcome.cost.longest_gap_ns),
-            left_processes: Some(outcome.processes.left),
-            peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),
-        },
-        memory: run_memory::with_outcome(memory, outcome, &anchor),
-        notes: outcome
-            .notes
-            .iter()
-            .map(ToString::to_string)
-            .chain(stacks.iter().flat_map(stack_notes))
-            .collect(),
-    };
-    Report::new(trace.display().to_string(), losses(&lost), summary)
+    let (memory, lost) = found.map_or_else(
+        || (None, Losses::default()),
+        |(memory, losses)| (Some(memory), losses),
+    );
+    let lost = recorded.manifest.as_ref().map_or(lost, Manifest::all_losses);
+    let notes = recorded.stacks.iter().flat_map(stack_notes).collect();
+    let summary = recorded.summary(memory, notes);
+    Answer::new(recorded.trace.display().to_string(), &lost, summary)
 }
 
 /// What there is to say of stacks: how many, what they cost, what is missing.
@@ -308,9 +229,8 @@ impl JsonFile {
 }
 
 /// Prints an error that kept a command from starting, and gives the exit code a shell would.
-fn not_started(error: &anyhow::Error, printer: &Printer) -> ExitStatus {
-    printer.error(error);
-    let code =
-        error.downcast_ref::<floodmark_sampler::Error>().map_or(2, floodmark_sampler::Error::exit_code);
+fn not_started(error: floodmark_record::Error, printer: &Printer) -> ExitStatus {
+    let code = error.exit_code();
+    printer.error(&error);
     ExitStatus::External(Exit::Code(code))
 }

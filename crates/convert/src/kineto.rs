@@ -22,7 +22,8 @@ use floodmark_event::{
 };
 use floodmark_store::{Error, Result};
 
-use crate::open::Halves;
+use crate::foreign::{EventsAndRows, Parsed, both};
+use crate::recognize::Candidate;
 use crate::ready::Ready;
 use crate::{Mode, OpenProps};
 use floodmark_event::Row;
@@ -39,7 +40,17 @@ pub const HOST: &str = "torch cpu";
 /// # Errors
 /// [`Error::Malformed`] names the line and column, [`Error::Unrecognized`] says that there is no memory in
 /// it, and [`Error::Io`].
-pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> {
+pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<EventsAndRows> {
+    both(parse_input(input, path, props)?.as_ref())
+}
+
+/// Parses a file whole.
+pub(crate) fn parse(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Parsed>> {
+    let (path, _, input) = candidate.into_parts();
+    parse_input(input, &path, props)
+}
+
+fn parse_input(input: impl Read, path: &Path, props: &OpenProps) -> Result<Box<dyn Parsed>> {
     let trace = read(input, path, props)?;
     if trace.memory.is_empty() {
         let reason = "it is a profiler's trace without memory; record with profile_memory=True".to_owned();
@@ -57,7 +68,7 @@ pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> 
         making.memory(memory);
     }
     making.ranges(trace.ranges, &trace.names);
-    Ok(making.ready.halves())
+    Ok(making.ready.parsed())
 }
 
 fn read(input: impl Read, path: &Path, props: &OpenProps) -> Result<Trace> {

@@ -1,17 +1,16 @@
 //! Foreign formats in and out: one module per format.
 //!
-//! [`open`] takes any file, recognizes it by its content and returns a [`Source`] of events like any
-//! other, or a [`RowSource`](floodmark_store::RowSource) of what was seen from outside; nothing downstream asks where events or
-//! samples came from. A format that can be written has a writer in its module.
+//! [`open`] takes any file, recognizes it by its content and returns a [`Foreign`] file that yields events
+//! and rows as a trace does; nothing downstream asks where they came from. A format that can be written
+//! has a writer in its module.
 //!
 //! What does *not* live here: traces of our own (`floodmark-store`) and anything that interprets events
 //! (`floodmark-analyze`).
-//!
-//! [`Source`]: floodmark_store::Source
 
 pub mod chrome;
 mod device;
 pub mod folded;
+mod foreign;
 mod gunzip;
 mod json_text;
 pub mod kineto;
@@ -20,7 +19,6 @@ pub mod memory_logger;
 pub mod mprof;
 pub mod nsys;
 mod numbers;
-mod open;
 mod pickle;
 pub mod pprof;
 pub mod psrecord;
@@ -35,9 +33,7 @@ pub mod torch;
 mod weighed;
 
 pub use device::{device_of, group_devices};
-pub use open::{
-    EventsAndRows, Halves, OpenProps, Opened, open, open_any, open_events_and_rows, open_input, open_samples,
-};
+pub use foreign::{EventsAndRows, Foreign, OpenProps, open, open_input};
 pub use recognize::{Format, recognize};
 pub use weighed::StackTotals;
 

@@ -27,22 +27,22 @@ mod names;
 pub mod process;
 mod ranges;
 mod report;
-mod seen;
+mod rows;
 pub mod split;
 mod sqlite;
 mod words;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::{StackId, Tables};
-use floodmark_store::{Error, Losses, Result};
+use floodmark_store::{Error, Losses, Result, RowSource, Source};
 
-use self::events::Events;
+use self::events::{Events, LoadedEvents};
 use self::export::Export;
 use self::names::Shared;
-use self::seen::SeenRows;
-use crate::open::Halves;
+use self::rows::{ExportRows, LoadedRows};
+use crate::foreign::Parsed;
 use crate::recognize::Candidate;
 use crate::{Mode, OpenProps};
 
@@ -98,17 +98,66 @@ pub(crate) fn is_export(path: &Path, head: &[u8]) -> bool {
     head.starts_with(sqlite::MAGIC) || folder::is_export(path) || report::is_report(path)
 }
 
-/// Opens both halves of an export: its events, and what was seen beside them.
-pub(crate) fn open(candidate: &Candidate, props: &OpenProps) -> Result<Halves> {
-    let path = candidate.path;
+/// Opens an export; its tables are read when events or rows are first asked for.
+pub(crate) fn parse(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Parsed>> {
+    let path = candidate.path.as_path();
     if !path.is_dir() && candidate.total_bytes.is_none() {
         let reason = "an export of Nsight Systems is read from its file, not from a pipe".to_owned();
         return Err(Error::Unrecognized { path: path.to_owned(), reason });
     }
     let database = report::database(path)?;
-    let shared = Arc::new(Shared::default());
-    let events = Events::open(&database, props, Arc::clone(&shared))?;
-    Ok((Box::new(events), Box::new(SeenRows::new(database, props, shared))))
+    let export = Export::open(database.path())?;
+    if !export.has(memory::TABLE) {
+        return Err(no_memory(&export));
+    }
+    Ok(Box::new(ParsedExport {
+        database,
+        props: props.clone(),
+        shared: Shared::default(),
+        loading: Mutex::new(Loading { export, events: None, rows: None }),
+    }))
+}
+
+/// An export that was opened, and what was read of it so far.
+struct ParsedExport {
+    database: report::Database,
+    props: OpenProps,
+    shared: Shared,
+    loading: Mutex<Loading>,
+}
+
+struct Loading {
+    export: Export,
+    events: Option<Arc<LoadedEvents>>,
+    rows: Option<Arc<LoadedRows>>,
+}
+
+impl ParsedExport {
+    fn loading(&self) -> MutexGuard<'_, Loading> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parsed for ParsedExport {
+    fn events(&self) -> Result<Box<dyn Source>> {
+        let mut loading = self.loading();
+        let loaded = match &loading.events {
+            Some(loaded) => Arc::clone(loaded),
+            None => Arc::new(LoadedEvents::load(&loading.export, &self.shared, &self.props)?),
+        };
+        loading.events = Some(Arc::clone(&loaded));
+        Ok(Box::new(Events::new(self.database.clone(), loaded)))
+    }
+
+    fn rows(&self) -> Result<Box<dyn RowSource>> {
+        let mut loading = self.loading();
+        let loaded = match &loading.rows {
+            Some(loaded) => Arc::clone(loaded),
+            None => Arc::new(LoadedRows::load(&loading.export, &self.shared, &self.props)?),
+        };
+        loading.rows = Some(Arc::clone(&loaded));
+        Ok(Box::new(ExportRows::new(self.database.clone(), loaded)))
+    }
 }
 
 /// Why an export has no memory in it.

@@ -16,7 +16,8 @@ use floodmark_event::{BEFORE_CAPTURE, Event, Kind, NO_DEVICE, ScopeAction, Scope
 use floodmark_store::{Error, Result};
 use rustc_hash::FxHashMap;
 
-use crate::open::Halves;
+use crate::foreign::{EventsAndRows, Parsed, both};
+use crate::recognize::Candidate;
 use crate::quote::quoted;
 use crate::ready::Ready;
 use crate::{Mode, OpenProps};
@@ -38,7 +39,17 @@ const FRAMES_ALWAYS: usize = 1 << 20;
 ///
 /// # Errors
 /// [`Error::Malformed`] names the byte, and [`Error::Io`].
-pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> {
+pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<EventsAndRows> {
+    both(parse_input(input, path, props)?.as_ref())
+}
+
+/// Parses a file whole.
+pub(crate) fn parse(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Parsed>> {
+    let (path, _, input) = candidate.into_parts();
+    parse_input(input, &path, props)
+}
+
+fn parse_input(input: impl Read, path: &Path, props: &OpenProps) -> Result<Box<dyn Parsed>> {
     let mut bytes = Vec::new();
     input.take(PROFILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Error::io("reading", path))?;
     let malformed = |(offset, reason): (usize, String)| Error::Malformed {
@@ -63,7 +74,7 @@ pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> 
         }
     }
     making.scope();
-    Ok(making.ready.halves())
+    Ok(making.ready.parsed())
 }
 
 /// Whether the beginning of a file is that of a profile: its sorts of values come first.

@@ -1,6 +1,7 @@
-//! Events and rows that were read at once and are handed out in batches.
+//! Events and rows of a file that was parsed whole, yielded in batches any number of times.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Process;
@@ -8,11 +9,11 @@ use floodmark_event::{Event, EventBatch, SubjectKind, SubjectRow, Tables};
 use floodmark_store::{Losses, Progress, Result, Source};
 
 use crate::OpenProps;
-use crate::open::Halves;
+use crate::foreign::Parsed;
 use floodmark_event::Row;
 use floodmark_store::RowSource;
 
-/// What was read of a file.
+/// Events and rows of one file.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) events: Vec<Event>,
@@ -23,7 +24,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Begins with the process that stands for whoever wrote the file.
+    /// Starts with one process, which stands for the writer of the file.
     pub(crate) fn new(path: &Path, props: &OpenProps) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let command = name.to_string_lossy().into_owned();
@@ -40,35 +41,38 @@ impl Ready {
         self.row_tables.subjects.insert(subject, row);
     }
 
-    /// Sorts by time and hands out.
-    pub(crate) fn halves(mut self) -> Halves {
+    /// Sorts by time; what was read can then be yielded any number of times.
+    pub(crate) fn parsed(mut self) -> Box<dyn Parsed> {
         self.events.sort_by_key(|event| event.time_ns);
         self.rows.sort_by_key(Row::time_ns);
-        let Self { events, tables, mut rows, row_tables, losses } = self;
-        rows.reverse();
-        (
-            Box::new(ReadyEvents { events, at: 0, tables, losses }),
-            Box::new(ReadyRows { rows, tables: row_tables }),
-        )
+        Box::new(Arc::new(self))
+    }
+}
+
+impl Parsed for Arc<Ready> {
+    fn events(&self) -> Result<Box<dyn Source>> {
+        Ok(Box::new(ReadyEvents { ready: Self::clone(self), at: 0 }))
+    }
+
+    fn rows(&self) -> Result<Box<dyn RowSource>> {
+        Ok(Box::new(ReadyRows { ready: Self::clone(self), at: 0 }))
     }
 }
 
 struct ReadyEvents {
-    events: Vec<Event>,
+    ready: Arc<Ready>,
     at: usize,
-    tables: Tables,
-    losses: Losses,
 }
 
 impl Source for ReadyEvents {
     fn tables(&self) -> &Tables {
-        &self.tables
+        &self.ready.tables
     }
 
     fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
         *batch = EventBatch::new();
-        let to = (self.at + BATCH_ROWS).min(self.events.len());
-        for event in &self.events[self.at..to] {
+        let to = (self.at + BATCH_ROWS).min(self.ready.events.len());
+        for event in &self.ready.events[self.at..to] {
             batch.push(event);
         }
         self.at = to;
@@ -76,29 +80,29 @@ impl Source for ReadyEvents {
     }
 
     fn losses(&self) -> Losses {
-        self.losses.clone()
+        self.ready.losses.clone()
     }
 
     fn progress(&self) -> Progress {
-        Progress { done: self.at as u64, total: Some(self.events.len() as u64) }
+        Progress { done: self.at as u64, total: Some(self.ready.events.len() as u64) }
     }
 }
 
 struct ReadyRows {
-    /// The latest first.
-    rows: Vec<Row>,
-    tables: Tables,
+    ready: Arc<Ready>,
+    at: usize,
 }
 
 impl RowSource for ReadyRows {
     fn tables(&self) -> &Tables {
-        &self.tables
+        &self.ready.row_tables
     }
 
     fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {
         rows.clear();
-        let rest = self.rows.len().saturating_sub(BATCH_ROWS);
-        rows.extend(self.rows.drain(rest..).rev());
+        let to = (self.at + BATCH_ROWS).min(self.ready.rows.len());
+        rows.extend_from_slice(&self.ready.rows[self.at..to]);
+        self.at = to;
         Ok(!rows.is_empty())
     }
 

@@ -5,15 +5,12 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Chain, Cursor, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use floodmark_store::{Error, Result};
 
 use crate::gunzip::Gunzip;
-use crate::open::{
-    Opener, open_kineto, open_memory_logger, open_mprof, open_pprof, open_psrecord, open_rmm_csv, open_smi,
-    open_torch,
-};
+use crate::foreign::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
 use crate::quote::quoted;
 use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, rmm, smi, torch};
 
@@ -45,7 +42,7 @@ pub enum Format {
 
 /// What is known of one format.
 pub(crate) struct Known {
-    format: Format,
+    pub(crate) format: Format,
     pub(crate) name: &'static str,
     recognizes: fn(&Candidate) -> bool,
     pub(crate) opener: Opener,
@@ -58,7 +55,7 @@ const FORMATS: [Known; 10] = [
         format: Format::MemoryLogger,
         name: "memory_logger log",
         recognizes: |candidate| memory_logger::begins_log(&candidate.head),
-        opener: Opener::Samples(|candidate, props| Ok(open_memory_logger(candidate, props))),
+        opener: Opener::Rows(|candidate, props| Ok(open_memory_logger(candidate, props))),
     },
     Known {
         format: Format::RmmCsv,
@@ -70,48 +67,48 @@ const FORMATS: [Known; 10] = [
         format: Format::Smi,
         name: "nvidia-smi output",
         recognizes: |candidate| smi::begins_log(&candidate.head),
-        opener: Opener::Samples(|candidate, props| Ok(open_smi(candidate, props))),
+        opener: Opener::Rows(|candidate, props| Ok(open_smi(candidate, props))),
     },
     Known {
         format: Format::Mprof,
         name: "mprof file",
         recognizes: |candidate| mprof::begins_log(&candidate.head),
-        opener: Opener::Samples(open_mprof),
+        opener: Opener::Rows(open_mprof),
     },
     Known {
         format: Format::Psrecord,
         name: "psrecord log",
         recognizes: |candidate| psrecord::begins_log(&candidate.head),
-        opener: Opener::Samples(|candidate, props| Ok(open_psrecord(candidate, props))),
+        opener: Opener::Rows(|candidate, props| Ok(open_psrecord(candidate, props))),
     },
     Known {
         format: Format::Torch,
         name: "PyTorch memory snapshot",
         recognizes: |candidate| torch::begins_pickle(&candidate.head),
-        opener: Opener::Both(open_torch),
+        opener: Opener::Whole(torch::parse),
     },
     Known {
         format: Format::Kineto,
         name: "PyTorch profiler trace",
         recognizes: |candidate| kineto::begins_trace(&candidate.head),
-        opener: Opener::Both(open_kineto),
+        opener: Opener::Whole(kineto::parse),
     },
     Known {
         format: Format::Pprof,
         name: "pprof memory profile",
         recognizes: |candidate| pprof::begins_profile(&candidate.head),
-        opener: Opener::Both(open_pprof),
+        opener: Opener::Whole(pprof::parse),
     },
     Known {
         format: Format::Nsys,
         name: "Nsight Systems export",
-        recognizes: |candidate| nsys::is_export(candidate.path, &candidate.head),
-        opener: Opener::Both(|candidate, props| nsys::open(&candidate, props)),
+        recognizes: |candidate| nsys::is_export(&candidate.path, &candidate.head),
+        opener: Opener::Whole(nsys::parse),
     },
 ];
 
 fn is_trace(candidate: &Candidate) -> bool {
-    let path = candidate.path;
+    let path = &candidate.path;
     candidate.is_directory && (path.join("manifest.json").is_file() || path.join("segments").is_dir())
 }
 
@@ -134,8 +131,11 @@ pub fn recognize(path: &Path) -> Result<Format> {
 const HEAD_BYTES: usize = 4096;
 
 /// Something to recognize.
-pub(crate) struct Candidate<'a> {
-    pub(crate) path: &'a Path,
+pub(crate) struct Candidate {
+    /// Path as the user named it.
+    pub(crate) path: PathBuf,
+    /// Whether it is a regular file or a directory, which can be opened again.
+    pub(crate) is_file: bool,
     is_directory: bool,
     /// Whether what is read is decompressed on the way.
     is_gzip: bool,
@@ -146,35 +146,46 @@ pub(crate) struct Candidate<'a> {
     pub(crate) total_bytes: Option<u64>,
 }
 
-impl<'a> Candidate<'a> {
+impl Candidate {
     /// Looks at the file or directory at `path`.
-    pub(crate) fn at(path: &'a Path) -> Result<Self> {
+    pub(crate) fn at(path: &Path) -> Result<Self> {
         if path.is_dir() {
             let (head, rest) = (Vec::new(), Box::new(io::empty()));
-            return Ok(Self { path, is_directory: true, is_gzip: false, head, rest, total_bytes: None });
+            let path = path.to_owned();
+            return Ok(Self {
+                path,
+                is_file: true,
+                is_directory: true,
+                is_gzip: false,
+                head,
+                rest,
+                total_bytes: None,
+            });
         }
         let file = File::open(path).map_err(Error::io("opening", path))?;
         // Pipes and devices state a length too, which means nothing.
         let total_bytes = file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len());
         let candidate = Self::of(Box::new(file), path)?;
         // How long it will be when it is decompressed nobody knows.
-        Ok(Self { total_bytes: total_bytes.filter(|_| !candidate.is_gzip), ..candidate })
+        let is_file = total_bytes.is_some();
+        Ok(Self { is_file, total_bytes: total_bytes.filter(|_| !candidate.is_gzip), ..candidate })
     }
 
     /// Looks at an input; `path` is what messages call it.
-    pub(crate) fn of(mut input: Box<dyn Read + Send>, path: &'a Path) -> Result<Self> {
+    pub(crate) fn of(mut input: Box<dyn Read + Send>, path: &Path) -> Result<Self> {
         let mut head = read_head(&mut input).map_err(Error::io("reading", path))?;
         let is_gzip = head.starts_with(GZIP);
         if is_gzip {
             input = Box::new(Gunzip::new(Cursor::new(head).chain(input)));
             head = read_head(&mut input).map_err(Error::io("decompressing", path))?;
         }
-        Ok(Self { path, is_directory: false, is_gzip, head, rest: input, total_bytes: None })
+        let path = path.to_owned();
+        Ok(Self { path, is_file: false, is_directory: false, is_gzip, head, rest: input, total_bytes: None })
     }
 
-    /// The whole input, from its first byte on.
-    pub(crate) fn into_input(self) -> Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>> {
-        Cursor::new(self.head).chain(self.rest)
+    /// The path, the length if known, and the whole input from its first byte on.
+    pub(crate) fn into_parts(self) -> (PathBuf, Option<u64>, Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>) {
+        (self.path, self.total_bytes, Cursor::new(self.head).chain(self.rest))
     }
 
     pub(crate) fn recognize(&self) -> Result<&'static Known> {
@@ -184,11 +195,11 @@ impl<'a> Candidate<'a> {
         let look = if self.is_directory {
             "it is a directory with neither manifest.json nor segments".to_owned()
         } else {
-            look_of(&self.head, self.path)
+            look_of(&self.head, &self.path)
         };
         let names: Vec<_> = FORMATS.iter().map(|known| known.name).collect();
         let reason = format!("{look}; known formats: {}", names.join(", "));
-        Err(Error::Unrecognized { path: self.path.to_owned(), reason })
+        Err(Error::Unrecognized { path: self.path.clone(), reason })
     }
 }
 

@@ -32,10 +32,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use floodmark_store::{Error, Result};
+use floodmark_store::{Error, Result, RowSource, Source};
 
 use crate::OpenProps;
-use crate::open::Halves;
+use crate::foreign::{EventsAndRows, Parsed, both};
+use crate::recognize::Candidate;
 use crate::pickle::{self, Fault, Input, Values};
 
 use events::SnapshotEvents;
@@ -52,15 +53,33 @@ pub const HOST_BLOCKS: &str = "torch host";
 /// The same of pinned host memory.
 pub const HOST_SEGMENTS: &str = "torch host segments";
 
-/// Opens a snapshot; `path` is what messages call it. It is read whole: the state that the trace leads up
-/// to may come last.
+/// Opens a snapshot that is read from `input`; messages call it `path`.
 ///
 /// # Errors
 /// [`Error::Malformed`] names the byte and opcode, or the part of the snapshot, and [`Error::Io`].
-pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<Halves> {
-    let snapshot = Arc::new(read(input, path, props)?);
-    let events = SnapshotEvents::new(Arc::clone(&snapshot));
-    Ok((Box::new(events), Box::new(SnapshotRows::new(snapshot))))
+pub fn open(input: impl Read, path: &Path, props: &OpenProps) -> Result<EventsAndRows> {
+    both(&ParsedSnapshot(Arc::new(read(input, path, props)?)))
+}
+
+/// Parses a snapshot whole: the state that the trace leads up to may come last.
+///
+/// # Errors
+/// [`Error::Malformed`] names the byte and opcode, or the part of the snapshot, and [`Error::Io`].
+pub(crate) fn parse(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Parsed>> {
+    let (path, _, input) = candidate.into_parts();
+    Ok(Box::new(ParsedSnapshot(Arc::new(read(input, &path, props)?))))
+}
+
+struct ParsedSnapshot(Arc<Snapshot>);
+
+impl Parsed for ParsedSnapshot {
+    fn events(&self) -> Result<Box<dyn Source>> {
+        Ok(Box::new(SnapshotEvents::new(Arc::clone(&self.0))))
+    }
+
+    fn rows(&self) -> Result<Box<dyn RowSource>> {
+        Ok(Box::new(SnapshotRows::new(Arc::clone(&self.0))))
+    }
 }
 
 fn read(input: impl Read, path: &Path, props: &OpenProps) -> Result<Snapshot> {

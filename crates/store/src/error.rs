@@ -61,6 +61,22 @@ pub enum Error {
         /// What was looked for.
         reason: String,
     },
+    /// A foreign file was recognized, but has other content than the command needs.
+    #[error("{path} is a {format}: it has {content}")]
+    WrongContent {
+        /// The file.
+        path: PathBuf,
+        /// Name of its format.
+        format: &'static str,
+        /// What it has and has not, as in "samples but no allocations".
+        content: &'static str,
+    },
+    /// A pipe was to be read a second time.
+    #[error("{path} can be read only once")]
+    ReadOnce {
+        /// The pipe.
+        path: PathBuf,
+    },
     /// A trace would be overwritten.
     #[error("{path} exists already")]
     Exists {
@@ -110,6 +126,10 @@ impl Error {
                 place.starts_with("line").then(|| "--lenient skips such lines and counts them".into())
             }
             Self::Unrecognized { .. } => Some("'floodmark import --help' lists the formats".into()),
+            Self::WrongContent { .. } => Some("'floodmark info' shows what a file contains".into()),
+            Self::ReadOnce { .. } => Some(
+                "write it to a file first, or keep it as a trace with 'floodmark import'".into(),
+            ),
             Self::Exists { .. } => Some("choose another name or add --force".into()),
             Self::Replaced { .. } => Some("start again".into()),
             Self::Locked { .. } => Some("wait until the recording has ended".into()),

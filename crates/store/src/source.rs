@@ -2,6 +2,7 @@
 //!
 //! Nothing downstream asks what a source is; analyses see batches, views see [`Losses`].
 
+use floodmark_event::units::format_count;
 use floodmark_event::{EventBatch, Tables};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,18 @@ pub struct Gap {
     pub count: u64,
     /// Why, in words that finish the sentence "N were lost: …".
     pub reason: String,
+}
+
+impl Gap {
+    /// Returns what is missing, as a sentence without its period. The reason may be text from a file.
+    pub fn sentence(&self) -> String {
+        let count = match self.count {
+            0 => "an unknown number".to_owned(),
+            count => format_count(count),
+        };
+        let were = if self.count > 1 { "were" } else { "was" };
+        format!("{count} {were} lost: {}", self.reason)
+    }
 }
 
 impl Losses {

@@ -1,31 +1,13 @@
 //! What was done to a trace: imported, repaired.
 
 use floodmark_event::units::{format_bytes, format_count};
+use floodmark_inspect::import::Imported;
 
 use crate::figures::counted;
 use crate::layout::{Layout, Lines};
 use crate::plain::plain;
 use crate::report::View;
 use crate::table::{wrap, wrap_after};
-
-/// What became of logs that were imported.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Imported {
-    /// The trace.
-    pub trace: String,
-    /// Events in it.
-    pub events: u64,
-    /// Samples in it.
-    pub samples: u64,
-    /// Processes they belong to.
-    pub processes: u64,
-    /// Bytes of the logs, if they are files.
-    pub bytes_in: Option<u64>,
-    /// Bytes of the trace.
-    pub bytes_out: u64,
-    /// The logs.
-    pub files: Vec<String>,
-}
 
 impl View for Imported {
     const SCHEMA: &'static str = "floodmark.import/1";

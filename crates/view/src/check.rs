@@ -3,13 +3,14 @@
 use floodmark_analyze::budget::{BudgetFigure, BudgetOutcome, Limit, MAX_CULPRITS, Measured};
 use floodmark_analyze::{FailedAllocation, Leaks, Watermark};
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
-use serde::{Serialize, Serializer};
+use floodmark_inspect::Loss;
+pub use floodmark_inspect::compare::growth_sentence;
 
 use crate::blocks::{NO_SITE, block_line};
 use crate::figures::counted;
 use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
-use crate::report::{Loss, View};
+use crate::report::{View, loss_sentence};
 use crate::table::wrap_after;
 
 /// Column in which sentences begin, after the verdict.
@@ -115,7 +116,7 @@ fn culprits(figure: BudgetFigure, measured: &Measured, losses: &[Loss]) -> Vec<S
             let first = measured.failures.as_ref().and_then(|failures| failures.first.as_ref());
             first.map(failure).into_iter().collect()
         }
-        BudgetFigure::LostEvents => losses.iter().map(Loss::sentence).collect(),
+        BudgetFigure::LostEvents => losses.iter().map(loss_sentence).collect(),
         BudgetFigure::Allocations | BudgetFigure::Rss => Vec::new(),
     }
 }
@@ -168,54 +169,6 @@ fn failure(failure: &FailedAllocation) -> String {
     text
 }
 
-/// Describes growth beyond a budget, as a sentence without its period.
-pub fn growth_sentence(outcome: &BudgetOutcome) -> String {
-    let figure = outcome.budget.figure;
-    let words = match figure {
-        BudgetFigure::Growth | BudgetFigure::Peak => "the peak",
-        BudgetFigure::Live => "what is live at the end",
-        BudgetFigure::Leaked | BudgetFigure::LeakedBlocks => "what leaks",
-        BudgetFigure::Allocations => "the number of allocations",
-        BudgetFigure::Failures => "the number of failed allocations",
-        BudgetFigure::LostEvents => "the number of lost events",
-        BudgetFigure::Rss => "the peak of resident memory",
-    };
-    let shown = |value| if figure.is_bytes() { format_bytes(value) } else { format_count(value) };
-    let before = outcome.before.unwrap_or(0);
-    let growth = outcome.actual.saturating_sub(before);
-    let share = if before == 0 {
-        "from nothing".to_owned()
-    } else {
-        format!("{:.1} %", growth as f64 / before as f64 * 100.0)
-    };
-    format!(
-        "'{}' is broken: {words} grew by {} ({share}), from {} to {}",
-        outcome.budget.name,
-        shown(growth),
-        shown(before),
-        shown(outcome.actual)
-    )
-}
-
-/// Serializes violations of a comparison with their sentences.
-pub(crate) fn serialize_growth<S: Serializer>(
-    violations: &[BudgetOutcome],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Broken<'a> {
-        rule: &'a str,
-        before: u64,
-        after: u64,
-        sentence: String,
-    }
-    serializer.collect_seq(violations.iter().map(|violation| Broken {
-        rule: &violation.budget.name,
-        before: violation.before.unwrap_or(0),
-        after: violation.actual,
-        sentence: growth_sentence(violation),
-    }))
-}
 
 impl View for Check {
     const SCHEMA: &'static str = "floodmark.check/1";

@@ -2,45 +2,16 @@
 
 pub mod page;
 
-use floodmark_analyze::{
-    BudgetOutcome, Caveats, Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence,
-};
+use floodmark_analyze::{Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
-use serde::Serialize;
+use floodmark_inspect::compare::{Compared, Side};
 
-use crate::check::serialize_growth;
 use crate::figures::counted;
 use crate::flame::relative;
 use crate::layout::{Layout, Lines, styled};
-use crate::report::{Loss, View, caveat_sentences};
+use crate::report::{View, caveat_sentences, loss_sentence};
 use crate::table::{Cell, Column, Table, omitted, wrap_after};
 use crate::usage::kinds_in_words;
-
-/// One of the inputs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Side {
-    /// File or trace as the user named it.
-    pub source: String,
-    /// What is known to be missing.
-    pub losses: Vec<Loss>,
-    /// What makes its figures less certain.
-    pub caveats: Caveats,
-}
-
-/// A comparison and what it compares.
-#[derive(Clone, Debug, Serialize)]
-pub struct Compared {
-    /// The first input.
-    pub before: Side,
-    /// The second input.
-    pub after: Side,
-    /// Budgets that growth exceeds.
-    #[serde(serialize_with = "serialize_growth")]
-    pub broken: Vec<BudgetOutcome>,
-    /// What changed.
-    #[serde(flatten)]
-    pub diff: Diff,
-}
 
 impl View for Compared {
     const SCHEMA: &'static str = "floodmark.diff/1";
@@ -51,7 +22,7 @@ impl View for Compared {
             text.line("nothing changed");
         }
         text.block(figure_table(&self.diff.figures, layout));
-        if let Some(sentence) = self.kinds_differ() {
+        if let Some(sentence) = kinds_differ(self) {
             text.line(note(&sentence, layout));
         }
         if !self.diff.groups.is_empty() {
@@ -64,7 +35,7 @@ impl View for Compared {
             text.styled(layout.palette.title, "Leaks that are new or grew");
             text.block(leak_table(&self.diff.leaks, layout));
         }
-        let doubts = self.doubts();
+        let doubts = doubts(self);
         if !doubts.is_empty() {
             text.blank();
         }
@@ -75,31 +46,29 @@ impl View for Compared {
     }
 }
 
-impl Compared {
-    /// Says so where the sides are about different memory.
-    fn kinds_differ(&self) -> Option<String> {
-        let (before, after) = (&self.diff.kinds_before, &self.diff.kinds_after);
-        (before != after && !before.is_empty() && !after.is_empty()).then(|| {
-            format!(
-                "the first is about {} memory and the second about {} memory; --kind chooses one for both",
-                kinds_in_words(before),
-                kinds_in_words(after)
-            )
-        })
-    }
+/// Says so where the sides are about different memory.
+fn kinds_differ(compared: &Compared) -> Option<String> {
+    let (before, after) = (&compared.diff.kinds_before, &compared.diff.kinds_after);
+    (before != after && !before.is_empty() && !after.is_empty()).then(|| {
+        format!(
+            "the first is about {} memory and the second about {} memory; --kind chooses one for both",
+            kinds_in_words(before),
+            kinds_in_words(after)
+        )
+    })
+}
 
-    /// What makes figures of either side less certain, in sentences.
-    fn doubts(&self) -> Vec<String> {
-        let of = |side: &Side, which: &str| -> Vec<String> {
-            let losses = side.losses.iter().map(Loss::sentence);
-            caveat_sentences(&side.caveats)
-                .into_iter()
-                .chain(losses)
-                .map(|doubt| format!("{which}: {doubt}"))
-                .collect()
-        };
-        [of(&self.before, "first"), of(&self.after, "second")].concat()
-    }
+/// What makes figures of either side less certain, in sentences.
+fn doubts(compared: &Compared) -> Vec<String> {
+    let of = |side: &Side, which: &str| -> Vec<String> {
+        let losses = side.losses.iter().map(loss_sentence);
+        caveat_sentences(&side.caveats)
+            .into_iter()
+            .chain(losses)
+            .map(|doubt| format!("{which}: {doubt}"))
+            .collect()
+    };
+    [of(&compared.before, "first"), of(&compared.after, "second")].concat()
 }
 
 fn note(sentence: &str, layout: &Layout) -> String {

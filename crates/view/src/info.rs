@@ -1,158 +1,17 @@
 //! What a trace or a log is, without analyzing it.
 
-use floodmark_analyze::RunMemory;
+use floodmark_analyze::signal_name;
 use floodmark_event::Metric;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
+
+use floodmark_inspect::info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
 
 use crate::figures::counted;
 use crate::layout::{Layout, Lines};
 use crate::plain::plain;
 use crate::report::View;
-use crate::run::{memory_text, signal_name};
+use crate::run::memory_text;
 use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
-
-/// What a trace or a log is.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct Info {
-    /// What the format is called.
-    pub format: String,
-    /// Version of the format, if it has versions.
-    pub version: Option<u32>,
-    /// Whether it is being recorded right now.
-    pub live: bool,
-    /// Events in it.
-    pub events: u64,
-    /// Bytes it takes on disk, if that is known.
-    pub bytes: Option<u64>,
-    /// Time of the earliest event.
-    pub first_time_ns: Option<i64>,
-    /// Time of the latest event.
-    pub last_time_ns: Option<i64>,
-    /// What was recorded, or imported.
-    pub run: RunInfo,
-    /// Processes in it.
-    pub processes: Vec<ProcessInfo>,
-    /// Memory of what was watched, in a trace that has samples.
-    pub memory: Option<RunMemory>,
-    /// What was seen from outside, in a log of that.
-    pub seen: Option<SeenInfo>,
-    /// Messages of the tool that recorded.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<MessageInfo>,
-    /// Tables of a trace.
-    pub tables: Vec<TableInfo>,
-}
-
-/// What a log of samples has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct SeenInfo {
-    /// Samples.
-    pub samples: u64,
-    /// Pieces of output.
-    pub outputs: u64,
-    /// Stacks.
-    pub stack_samples: u64,
-    /// Scopes entered or left, and marks.
-    pub scopes: u64,
-    /// Messages.
-    pub messages: u64,
-    /// What was observed, in the order of the log.
-    pub subjects: Vec<SubjectInfo>,
-}
-
-/// Something that was observed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct SubjectInfo {
-    /// What sort of thing.
-    pub kind: &'static str,
-    /// The system's number of a process, a device's number; 0 for others.
-    pub number: u64,
-    /// Its name.
-    pub name: String,
-    /// What was read of it.
-    pub metrics: Vec<MetricInfo>,
-}
-
-/// What was read of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct MetricInfo {
-    /// The word for it.
-    #[serde(serialize_with = "word")]
-    pub metric: Metric,
-    /// How often it was read.
-    pub samples: u64,
-    /// The lowest value.
-    pub lowest: u64,
-    /// The highest value.
-    pub highest: u64,
-    /// The latest value.
-    pub last: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn word<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(metric.name())
-}
-
-/// A message of the tool that recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct MessageInfo {
-    /// When.
-    pub time_ns: i64,
-    /// How much it matters.
-    pub level: String,
-    /// Part of the tool that says so.
-    pub source: Option<String>,
-    /// What it says.
-    pub text: String,
-}
-
-/// What was recorded, or imported.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct RunInfo {
-    /// Command that was recorded.
-    pub command: Option<String>,
-    /// Host on which it ran.
-    pub host: Option<String>,
-    /// User who ran it.
-    pub user: Option<String>,
-    /// When it began.
-    pub start_time_ns: Option<i64>,
-    /// When it ended.
-    pub end_time_ns: Option<i64>,
-    /// How the command ended: its exit code, or 128 and the number of the signal.
-    pub exit_status: Option<i32>,
-    /// Format it was imported from.
-    pub imported_format: Option<String>,
-    /// Files it was imported from.
-    pub imported_files: Vec<String>,
-}
-
-/// A process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct ProcessInfo {
-    /// Its number in the trace, which `--process` takes.
-    pub process: u32,
-    /// Operating system's number, if known.
-    pub pid: Option<u32>,
-    /// Host, if known.
-    pub host: Option<String>,
-    /// Command line or name, if known.
-    pub command: Option<String>,
-}
-
-/// A table of a trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TableInfo {
-    /// Its name, which is also its folder.
-    pub table: String,
-    /// Files it consists of.
-    pub parts: u64,
-    /// Rows.
-    pub rows: u64,
-    /// Bytes of the files.
-    pub bytes: u64,
-}
 
 impl View for Info {
     const SCHEMA: &'static str = "floodmark.info/1";

@@ -2,7 +2,7 @@
 
 use floodmark_analyze::{Layer, Stats};
 use floodmark_event::units::{format_bytes, format_count};
-use serde::Serialize;
+use floodmark_inspect::questions::LayeredStats;
 
 use crate::figures::Clock;
 use crate::layout::{Layout, Lines, styled};
@@ -13,17 +13,6 @@ use crate::table::wrap_after;
 /// Columns of the names and figures.
 const NAME_WIDTH: usize = 15;
 const VALUE_WIDTH: usize = 10;
-
-/// Statistics, and layers where there are any.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LayeredStats {
-    /// Statistics.
-    #[serde(flatten)]
-    pub stats: Stats,
-    /// What allocators held, and what was in use of it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub layers: Vec<Layer>,
-}
 
 impl View for LayeredStats {
     const SCHEMA: &'static str = Stats::SCHEMA;

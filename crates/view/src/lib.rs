@@ -1,11 +1,11 @@
 //! Results as text for people and as JSON for programs.
 //!
-//! Every result implements [`View`]; a [`Report`] adds where it comes from and what is known to be
-//! missing, and is what the two outputs are made of:
+//! Every result implements [`View`]; an [`Answer`](floodmark_inspect::Answer) adds where it comes from and
+//! what is known to be missing:
 //!
-//! - [`Report::text`] lays it out for a terminal of a given width. Text that comes from a trace passes
+//! - [`AnswerText::text`] lays it out for a terminal of a given width. Text that comes from a trace passes
 //!   through [`plain()`], so nothing recorded can move the cursor, change colors or reorder a line.
-//! - [`document`] writes one report, or several, as a JSON document with a `schema`.
+//! - [`document`] writes one answer, or several, as a JSON document with a `schema`.
 //!
 //! [`html`] makes a page of its own that a browser shows.
 //!
@@ -42,16 +42,11 @@ mod table;
 
 pub use floodmark_analyze::Caveats;
 
-pub use changes::{Imported, Repaired, SetAside};
+pub use changes::{Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict, growth_sentence};
-pub use diff::{Compared, Side};
 pub use events::{EventCsv, EventJson, EventTable};
-pub use html::{EventsPart, Hosting, Page, SamplesPart};
-pub use info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
-pub use layers::LayeredStats;
+pub use html::Hosting;
 pub use layout::{Layout, Palette};
-pub use overlay::UsageBeside;
 pub use plain::plain;
-pub use report::{Loss, OtherKind, Report, View, caveat_sentences, document};
-pub use run::{RunCost, RunSummary, signal_name};
+pub use report::{AnswerText, OtherKind, View, caveat_sentences, document, loss_sentence};
 pub use samples::{CompactLayout, CompactProps, OriginalLayout, OriginalProps, SampleCsv, SampleJson};

@@ -4,22 +4,12 @@ use std::fmt::Write as _;
 
 use floodmark_analyze::{DeviceOverlay, Overlay, OverlayPoint, Spread, Usage};
 use floodmark_event::units::{format_bytes, format_count, format_signed_bytes};
+use floodmark_inspect::overlay::UsageBeside;
 
 use crate::figures::{Clock, counted};
 use crate::layout::{Layout, Lines};
 use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, cut, wrap};
-
-/// Live bytes over time and, where a device was sampled, what it said.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct UsageBeside {
-    /// Live bytes over time.
-    #[serde(flatten)]
-    pub usage: Usage,
-    /// What devices said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlay: Option<Overlay>,
-}
 
 impl View for UsageBeside {
     const SCHEMA: &'static str = Usage::SCHEMA;

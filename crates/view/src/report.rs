@@ -1,11 +1,12 @@
-//! A result with its origin and its doubts, as text and as JSON.
+//! Answers as text and as JSON.
 
 use std::fmt::Write as _;
 
 use floodmark_analyze::{Caveats, KindSummary, UsageSeries};
 use floodmark_event::Kind;
 use floodmark_event::text::is_active;
-use floodmark_event::units::{format_bytes, format_count};
+use floodmark_event::units::format_bytes;
+use floodmark_inspect::{Answer, Loss};
 use serde::ser::{Serialize, Serializer};
 
 use crate::figures::counted;
@@ -50,80 +51,48 @@ impl From<&UsageSeries> for OtherKind {
     }
 }
 
-/// Events that are known to be missing.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Loss {
-    /// How many; 0 if that cannot be known.
-    pub count: u64,
-    /// Why.
-    pub reason: String,
+/// Lays answers out as text.
+pub trait AnswerText {
+    /// Returns the name of the source, the result and the notes.
+    fn text(&self, layout: &Layout) -> String;
 }
 
-/// A result, where it comes from and what is known to be missing.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Report<T> {
-    /// File or trace as the user named it; `-` for standard input.
-    pub source: String,
-    /// What is known to be missing.
-    pub losses: Vec<Loss>,
-    /// What makes the figures less certain.
-    pub caveats: Caveats,
-    /// The result.
-    #[serde(flatten)]
-    pub result: T,
-}
-
-impl<T> Report<T> {
-    /// Returns a report without caveats.
-    pub fn new(source: impl Into<String>, losses: Vec<Loss>, result: T) -> Self {
-        Self { source: source.into(), losses, caveats: Caveats::default(), result }
-    }
-}
-
-impl<T: View> Report<T> {
-    /// Lays the report out: name of the source, result, notes.
-    pub fn text(&self, layout: &Layout) -> String {
+impl<T: View> AnswerText for Answer<T> {
+    fn text(&self, layout: &Layout) -> String {
         let name = if self.source == "-" { "standard input" } else { &self.source };
         let name = cut(&plain(name), layout.width);
         let mut text = Lines::default();
         text.styled(layout.palette.title, name);
         text.block(self.result.body(layout));
-        let notes = self.notes(layout);
+        let notes = notes(self, layout);
         if !notes.is_empty() {
             text.blank();
             text.block(notes);
         }
         text.text()
     }
-
-    fn notes(&self, layout: &Layout) -> String {
-        let mut notes = Vec::new();
-        for other in self.result.others() {
-            let kind = other.kind.name();
-            notes.push(format!(
-                "{kind} memory is not included: peak {}, {} live at the end (--kind {kind} shows it)",
-                format_bytes(other.peak_bytes),
-                format_bytes(other.live_bytes),
-            ));
-        }
-        notes.extend(caveat_sentences(&self.caveats));
-        notes.extend(self.losses.iter().map(Loss::sentence));
-        let label = styled(layout.palette.doubtful, "note:");
-        let lead = format!("{label} ");
-        notes.iter().map(|note| wrap_after(&lead, 6, note, layout.width) + "\n").collect()
-    }
 }
 
-impl Loss {
-    /// What is missing, as a sentence without its period.
-    pub fn sentence(&self) -> String {
-        let count = match self.count {
-            0 => "an unknown number".to_owned(),
-            count => format_count(count),
-        };
-        let were = if self.count > 1 { "were" } else { "was" };
-        format!("{count} {were} lost: {}", plain(&self.reason))
+fn notes<T: View>(answer: &Answer<T>, layout: &Layout) -> String {
+    let mut notes = Vec::new();
+    for other in answer.result.others() {
+        let kind = other.kind.name();
+        notes.push(format!(
+            "{kind} memory is not included: peak {}, {} live at the end (--kind {kind} shows it)",
+            format_bytes(other.peak_bytes),
+            format_bytes(other.live_bytes),
+        ));
     }
+    notes.extend(caveat_sentences(&answer.caveats));
+    notes.extend(answer.losses.iter().map(loss_sentence));
+    let label = styled(layout.palette.doubtful, "note:");
+    let lead = format!("{label} ");
+    notes.iter().map(|note| wrap_after(&lead, 6, note, layout.width) + "\n").collect()
+}
+
+/// Returns what is missing, as a sentence without its period and without characters that act on a terminal.
+pub fn loss_sentence(loss: &Loss) -> String {
+    plain(&loss.sentence()).into_owned()
 }
 
 /// Describes what makes figures less certain, in sentences without their periods.
@@ -159,7 +128,7 @@ pub fn caveat_sentences(caveats: &Caveats) -> Vec<String> {
 }
 
 /// What is common to all JSON documents: one report is flat, several are a list.
-struct Document<'a, T>(&'a [Report<T>]);
+struct Document<'a, T>(&'a [Answer<T>]);
 
 #[derive(serde::Serialize)]
 struct One<'a, R> {
@@ -187,7 +156,7 @@ impl<T: View> Serialize for Document<'_, T> {
 ///
 /// # Panics
 /// Never: reports have string keys and serialize without failing.
-pub fn document<T: View>(reports: &[Report<T>]) -> String {
+pub fn document<T: View>(reports: &[Answer<T>]) -> String {
     let text = serde_json::to_string_pretty(&Document(reports)).expect("keys are strings");
     inert(text) + "\n"
 }
@@ -233,8 +202,8 @@ mod tests {
         }
     }
 
-    fn report(name: &'static str) -> Report<Named> {
-        Report {
+    fn report(name: &'static str) -> Answer<Named> {
+        Answer {
             source: "a.csv".into(),
             losses: Vec::new(),
             caveats: Caveats::default(),

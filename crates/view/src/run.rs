@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{PeakStack, PhaseMemory, ProcessMemory, RunMemory};
+use floodmark_analyze::{PeakStack, PhaseMemory, ProcessMemory, RunMemory, RunSummary, signal_name};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
 
 use crate::figures::{bytes_exactly, counted, percent};
@@ -18,44 +18,6 @@ const BEFORE_MARKS: &str = "(start)";
 /// Phases that are shown unless all are asked for.
 const PHASES: usize = 12;
 
-/// A command that was run, or a process that was watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct RunSummary {
-    /// What was run.
-    pub command: Option<String>,
-    /// How it ended: its exit code, or 128 and the number of the signal; none where that is not known.
-    pub exit_status: Option<i32>,
-    /// Name of the signal that ended it.
-    pub signal: Option<String>,
-    /// When it began.
-    pub start_time_ns: Option<i64>,
-    /// How long it took.
-    pub duration_ns: Option<u64>,
-    /// What watching it cost and missed.
-    #[serde(flatten)]
-    pub cost: RunCost,
-    /// Its memory.
-    #[serde(flatten)]
-    pub memory: RunMemory,
-    /// What could not be done as it should be.
-    pub notes: Vec<String>,
-}
-
-/// What watching a run cost and missed, beside what its samples tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct RunCost {
-    /// Sweeps made.
-    pub sweeps: Option<u64>,
-    /// Sweeps that were not made because their time had passed.
-    pub left_out_sweeps: Option<u64>,
-    /// Longest time between two of them.
-    pub longest_gap_ns: Option<u64>,
-    /// Processes that were left running.
-    pub left_processes: Option<u64>,
-    /// How much less the total that counts shared memory once may have been.
-    pub peak_pss_error_bytes: Option<u64>,
-}
-
 impl View for RunSummary {
     const SCHEMA: &'static str = "floodmark.run/1";
 
@@ -64,7 +26,7 @@ impl View for RunSummary {
         let start_ns = self.start_time_ns.or(self.memory.first_time_ns);
         text.headline(&headline(&self.memory, start_ns), &format_bytes(self.memory.peak_rss_bytes), layout);
         text.blank();
-        text.block(self.facts(start_ns, layout));
+        text.block(SummaryText(self).facts(start_ns, layout));
         text.block(memory_tables(&self.memory, start_ns, layout));
         if !self.notes.is_empty() {
             text.blank();
@@ -77,7 +39,18 @@ impl View for RunSummary {
     }
 }
 
-impl RunSummary {
+/// Sentences about a summary.
+struct SummaryText<'a>(&'a RunSummary);
+
+impl std::ops::Deref for SummaryText<'_> {
+    type Target = RunSummary;
+
+    fn deref(&self) -> &RunSummary {
+        self.0
+    }
+}
+
+impl SummaryText<'_> {
     fn facts(&self, start_ns: Option<i64>, layout: &Layout) -> String {
         let memory = &self.memory;
         let mut facts = Facts { text: Lines::default(), layout };
@@ -401,23 +374,10 @@ pub(crate) fn ending(status: i32) -> String {
     }
 }
 
-/// Name of a signal, as in `SIGKILL`.
-pub fn signal_name(number: i32) -> String {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    match usize::try_from(number - 1).ok().and_then(|at| NAMES.get(at)) {
-        Some(name) => format!("SIG{name}"),
-        None => format!("signal {number}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use floodmark_analyze::{CgroupMemory, DeviceMemory};
+    use floodmark_analyze::{CgroupMemory, DeviceMemory, RunCost};
 
     fn process(name: &str, pid: u64, mib: u64) -> ProcessMemory {
         ProcessMemory {

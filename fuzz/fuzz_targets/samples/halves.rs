@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use floodmark_convert::{Halves, Mode, OpenProps, Seen};
-use floodmark_event::EventBatch;
+use floodmark_convert::{EventsAndRows, Mode, OpenProps};
+use floodmark_event::{EventBatch, Row};
 use floodmark_store::Result;
 
 /// How many events and rows there are; none if it could not be read.
-fn drain(halves: Result<Halves>) -> Option<(u64, u64)> {
+fn drain(halves: Result<EventsAndRows>) -> Option<(u64, u64)> {
     let (mut source, mut seen) = halves.ok()?;
     let (mut batch, mut events) = (EventBatch::new(), 0);
     while source.next(&mut batch).ok()? {
@@ -16,7 +16,7 @@ fn drain(halves: Result<Halves>) -> Option<(u64, u64)> {
     }
     let (mut rows, mut count, mut last_ns) = (Vec::new(), 0, i64::MIN);
     while seen.next(&mut rows).ok()? {
-        for time_ns in rows.iter().map(Seen::time_ns) {
+        for time_ns in rows.iter().map(Row::time_ns) {
             assert!(time_ns >= last_ns, "rows are in order");
             last_ns = time_ns;
         }
@@ -25,7 +25,7 @@ fn drain(halves: Result<Halves>) -> Option<(u64, u64)> {
     Some((events, count))
 }
 
-pub fn check(open: impl Fn(&Path, &OpenProps) -> Result<Halves>) {
+pub fn check(open: impl Fn(&Path, &OpenProps) -> Result<EventsAndRows>) {
     let path = Path::new("file");
     let strict = drain(open(path, &OpenProps::default()));
     let lenient = drain(open(path, &OpenProps { mode: Mode::Lenient, ..OpenProps::default() }));

@@ -3,12 +3,13 @@
 use anyhow::Result;
 use clap::Args;
 use floodmark_event::units::parse_duration_ns;
+use floodmark_record::{Session, Target};
 use floodmark_sampler::WatchProps;
 
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
-use crate::watching::{SamplingArgs, Target, TraceArgs, Watch};
+use crate::watching::{SamplingArgs, TraceArgs, Watch};
 use crate::words::quoted;
 
 /// Record the memory of a process that runs already, and of everything it starts
@@ -43,12 +44,13 @@ Exit codes: 0 it was watched, 2 it could not be";
 impl AttachArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let props = WatchProps { at_most_ns: self.time, ..self.sampling.props() };
-        let place = self.trace.place(&format!("pid-{}", self.pid));
+        let destination = self.trace.destination(&format!("pid-{}", self.pid));
         let target = Target::Process(self.pid);
         let command = command_of(self.pid);
         let json = self.trace.json();
         let stacks = self.stacks.props();
-        Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
+        let session = Session { target, props, stacks, destination, command };
+        Watch { session, json, next: "floodmark read" }.run(printer)
     }
 }
 

@@ -4,15 +4,15 @@ use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::budget::{self, Budget, BudgetFigure, Measured};
 use floodmark_event::units::parse_bytes;
-use floodmark_view::{Check, Report};
+use floodmark_inspect::compare::nothing_selected;
+use floodmark_inspect::{Answer, Columns};
+use floodmark_view::Check;
 
 use crate::args::{InputArgs, JsonArgs};
-use crate::caveats::nothing_selected;
+use crate::ask::ask_each;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
-use crate::scopes::roles;
 
 /// Check memory against rules; exit with 1 if one is broken
 ///
@@ -74,21 +74,21 @@ impl CheckArgs {
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let budgets = self.budgets()?;
-        let found = analyze_with(&self.input, Columns::All, printer, |path, props| {
-            Ok(budget::folds(&budgets, roles(path, props)?))
+        let found = ask_each(&self.input, printer, |input, query| {
+            input.ask(query, Columns::All, budget::folds(&budgets, input.scope_roles()?))
         })?;
         let mut reports = Vec::new();
-        for Report { source, losses, caveats, result } in found {
+        for Answer { source, losses, caveats, result } in found {
             // An unknown number of lost events is at least one.
             let lost_events = losses.iter().map(|loss| loss.count.max(1)).sum();
             let measured = Measured::new(result, lost_events);
             if budget::select_nothing(&budgets, &caveats, &measured) {
-                return Err(nothing_selected(&source, &caveats));
+                return Err(nothing_selected(&source, &caveats).into());
             }
             let outcomes =
                 budgets.iter().map(|budget| budget.check(&measured)).collect::<Result<Vec<_>, _>>()?;
             let result = Check::new(&outcomes, &measured, &losses);
-            reports.push(Report { source, losses, caveats, result });
+            reports.push(Answer { source, losses, caveats, result });
         }
         printer.reports(&reports, self.output)?;
         let passed = reports.iter().all(|report| report.result.passed);

@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::{Budget, GroupBy};
-use floodmark_view::{Compared, Report, diff, growth_sentence};
+use floodmark_inspect::compare::{CompareProps, Compared, compare};
+use floodmark_inspect::{Answer, Input, Query};
+use floodmark_store::Losses;
+use floodmark_view::{diff, growth_sentence};
 
 use crate::args::{FilterArgs, OutputArgs, ReadingArgs, ways};
-use crate::comparing::{CompareProps, compare};
+use crate::ask::refuse_stdin;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::progress::Bars;
 use crate::whole_file::{Overwrite, is_standard, refuse_existing, write};
 
 /// Compare two runs: what grew, what is new, what is gone
@@ -78,13 +82,16 @@ impl DiffArgs {
             }
             refuse_existing(html, overwrite)?;
         }
-        let props = CompareProps {
-            by: self.by.as_deref().and_then(GroupBy::from_name),
-            rules: &self.fail_on,
-            filter: self.filter.props(),
-            open: self.reading.props(),
-        };
-        let compared = compare(&self.before, &self.after, &props, printer)?;
+        for path in [&self.before, &self.after] {
+            refuse_stdin(path, "a comparison reads its inputs more than once")?;
+        }
+        let by = self.by.as_deref().and_then(GroupBy::from_name);
+        let props = CompareProps { by, rules: &self.fail_on };
+        let open = self.reading.props();
+        let [before, after] = [&self.before, &self.after].map(|path| Input::open(path, &open));
+        let bars = Bars::new(printer);
+        let query = Query::new(self.filter.props(), &bars);
+        let compared = compare(&before?, &after?, &query, &props)?;
         if let Some(path) = &self.html {
             write(path, diff::page::html(&compared).as_bytes(), overwrite, printer)?;
         }
@@ -99,6 +106,6 @@ impl DiffArgs {
 
     fn show(&self, compared: Compared, printer: &Printer) -> Result<()> {
         let source = format!("{} → {}", compared.before.source, compared.after.source);
-        printer.reports(&[Report::new(source, Vec::new(), compared)], self.output)
+        printer.reports(&[Answer::new(source, &Losses::default(), compared)], self.output)
     }
 }

@@ -1,24 +1,28 @@
 //! `floodmark export`
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_convert::rmm::Dialect;
-use floodmark_event::units::{Instant, format_count, parse_instant};
+use floodmark_event::units::{Instant, format_bytes, format_count, parse_instant};
+use floodmark_inspect::export::{EveryEvent, ProfileFormat, write_chrome, write_profile};
+use floodmark_inspect::pass::each_batch;
+use floodmark_inspect::select::Select;
+use floodmark_inspect::{Input, Loss, Query};
+use floodmark_store::ScanProps;
 use floodmark_view::plain;
 
 use crate::args::{FilterArgs, ReadingArgs};
 use crate::device_files::DeviceFiles;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::exporting::{Exporter, Product};
+use crate::exporting::{events, live_blocks, timeline};
 use crate::flaming::Of;
-use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
-use crate::reading::Show;
-use crate::select::Select;
-use crate::whole_file::{Overwrite, refuse_existing};
+use crate::progress::Bars;
+use crate::whole_file::{Overwrite, fill, refuse_existing, say_written};
 
 /// Write what an input holds in a format of another tool
 ///
@@ -89,30 +93,39 @@ enum Format {
 impl ExportArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         self.refuse_what_does_not_fit()?;
-        let product = match self.format {
+        match self.format {
             Format::Rmm => return self.rmm(Dialect::Rmm, printer),
             Format::RmmEpoch => return self.rmm(Dialect::RmmEpoch, printer),
-            Format::Chrome => Product::Chrome(Show::from(self.events)),
-            Format::Speedscope => Product::Speedscope,
-            Format::Pprof => Product::Pprof,
-            Format::Folded => Product::Folded(self.of.unwrap_or(Of::Peak).into()),
-            Format::CsvEvents => Product::CsvEvents,
-            Format::CsvTimeline => Product::CsvTimeline,
-            Format::CsvBlocks => Product::CsvBlocks,
-        };
+            _ => {}
+        }
         let overwrite = Overwrite::forced(self.force);
         refuse_existing(&self.output, overwrite)?;
-        let exporter = Exporter {
-            input: &self.input,
-            output: &self.output,
-            overwrite,
-            at: self.at,
-            filter: self.filter.props(),
-            open: self.reading.props(),
-            printer,
-        };
-        exporter.write(product)?;
+        let input = Input::open(&self.input, &self.reading.props())?;
+        let bars = Bars::new(printer);
+        let query = Query::new(self.filter.props(), &bars);
+        let mut bytes = 0;
+        let lost = fill(&self.output, overwrite, |out| {
+            self.write(&input, &query, &mut CountingWriter { out, bytes: &mut bytes })
+        })?;
+        say_written(&self.output, &format_bytes(bytes), printer);
+        printer.lost(&lost);
         Ok(ExitStatus::Success)
+    }
+
+    fn write(&self, input: &Input, query: &Query<'_>, out: &mut dyn Write) -> Result<Vec<Loss>> {
+        let profile = |format, out| write_profile(input, query, (format, self.at), out);
+        Ok(match self.format {
+            Format::Speedscope => profile(ProfileFormat::Speedscope, out)?,
+            Format::Pprof => profile(ProfileFormat::Pprof, out)?,
+            Format::Folded => profile(ProfileFormat::Folded(self.of.unwrap_or(Of::Peak).into()), out)?,
+            Format::CsvEvents => events(out, input, query)?,
+            Format::CsvTimeline => timeline(out, input, query)?,
+            Format::CsvBlocks => live_blocks(out, input, query, self.at)?,
+            Format::Chrome | Format::Rmm | Format::RmmEpoch => {
+                let every_event = if self.events { EveryEvent::Include } else { EveryEvent::Omit };
+                write_chrome(input, query, every_event, out)?
+            }
+        })
     }
 
     fn refuse_what_does_not_fit(&self) -> Result<()> {
@@ -134,10 +147,11 @@ impl ExportArgs {
 
     fn rmm(&self, dialect: Dialect, printer: &Printer) -> Result<ExitStatus> {
         let overwrite = Overwrite::forced(self.force);
-        let mut source = open(&self.input, &self.reading.props())?;
+        let input = Input::open(&self.input, &self.reading.props())?;
+        let mut source = input.events(&ScanProps::default())?;
         let mut files = DeviceFiles::create(&self.output, dialect, overwrite)?;
         let mut select = Select::new(self.filter.props(), None);
-        each_batch(source.as_mut(), &self.input.display().to_string(), printer, |batch, _| {
+        each_batch(source.as_mut(), input.name(), &Bars::new(printer), |batch, _| {
             select.pass_on(batch, |batch| files.write(batch))
         })?;
         let mut lost = source.losses();
@@ -148,7 +162,25 @@ impl ExportArgs {
                 printer.say(&format!("wrote {} events to {path}", format_count(written.events)));
             }
         }
-        printer.lost(&losses(&lost));
+        printer.lost(&lost.gaps);
         Ok(ExitStatus::Success)
+    }
+}
+
+/// Counts the bytes that are written.
+struct CountingWriter<'a> {
+    out: &'a mut dyn Write,
+    bytes: &'a mut u64,
+}
+
+impl Write for CountingWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        *self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
     }
 }

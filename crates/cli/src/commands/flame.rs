@@ -6,14 +6,17 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_analyze::{Direction, FrameChoice, PathBy};
 use floodmark_event::units::{Instant, parse_instant};
+use floodmark_inspect::flame::{FlameContent, FlameProps};
+use floodmark_inspect::{Input, Query};
 use floodmark_view::flame::terminal::USUAL_LINES;
 
 use crate::args::{FilterArgs, OutputArgs, ReadingArgs};
-use crate::drawing::ending;
+use crate::drawing::extension;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::flaming::{FlameFormat, FlameProps, Look, Of, draw, gather};
+use crate::flaming::{FlameFormat, Of, Style, draw};
 use crate::printer::Printer;
+use crate::progress::Bars;
 use crate::whole_file::{Overwrite, refuse_existing};
 
 /// Draw who holds memory, call by call
@@ -112,8 +115,6 @@ impl FlameArgs {
             },
             direction: if self.invert { Direction::FromCallee } else { Direction::FromCaller },
             frames: if self.all_frames { FrameChoice::All } else { FrameChoice::Folded },
-            filter: self.filter.props(),
-            open: self.reading.props(),
         })
     }
 
@@ -124,13 +125,19 @@ impl FlameArgs {
         if let Some(output) = &self.output {
             refuse_existing(output, overwrite)?;
         }
-        let report = gather(&self.input, &props, printer)?;
+        let bars = Bars::new(printer);
+        let query = Query::new(self.filter.props(), &bars);
+        let input = Input::open(&self.input, &self.reading.props())?;
+        let (answer, content) = input.flame(&query, &props)?;
+        if content == FlameContent::StackSamples && (self.of != Of::Peak || self.at.is_some()) {
+            printer.say("note: there are no allocations; what is drawn is how often each call was sampled");
+        }
         let Some((output, format)) = self.output.as_deref().zip(format) else {
             let rows = Some(self.rows.unwrap_or(USUAL_LINES));
-            printer.reports(&[report], OutputArgs { json: self.json, rows })?;
+            printer.reports(&[answer], OutputArgs { json: self.json, rows })?;
             return Ok(ExitStatus::Success);
         };
-        let look = Look {
+        let style = Style {
             title: self.title.as_deref(),
             width: self.width,
             is_dark: self.dark,
@@ -138,12 +145,12 @@ impl FlameArgs {
             overwrite,
             format,
         };
-        draw(&report, &look, printer)?;
+        draw(&answer, &style, printer)?;
         Ok(ExitStatus::Success)
     }
 
     fn format_of(&self, output: &Path) -> Result<FlameFormat> {
-        self.format.or_else(|| FlameFormat::of_ending(&ending(output))).ok_or_else(|| {
+        self.format.or_else(|| FlameFormat::of_extension(&extension(output))).ok_or_else(|| {
             hinted(
                 format!("'{}' does not tell what the picture should become", output.display()),
                 "end it in .svg, .png, .pdf, .html or .folded, or add --format svg",

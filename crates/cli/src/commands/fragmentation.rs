@@ -3,17 +3,16 @@
 use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::fragmentation::JOIN_BYTES;
-use floodmark_analyze::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt};
+use floodmark_analyze::{Fragmentation, FragmentationOptions, MapAt};
 use floodmark_event::Kind;
 use floodmark_event::units::{Instant, parse_bytes, parse_instant};
-use floodmark_view::Report;
+use floodmark_inspect::{Answer, Input, Query};
 
 use crate::args::{InputArgs, OutputArgs};
+use crate::ask::ask_each;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze};
 use crate::printer::Printer;
-use crate::whole_file::is_standard;
 
 /// Show how free memory is strewn among live blocks
 ///
@@ -74,13 +73,13 @@ impl FragmentationArgs {
         }
         // Blocks of other kinds are cut from segments.
         input.filter.add_kind(Kind::Reserved);
-        let mut reports = self.fold(&input, self.map_at(), printer)?;
-        if matches!(self.at, Some(When::Peak | When::Worst)) {
-            for (report, path) in reports.iter_mut().zip(&self.input.inputs) {
-                let one = InputArgs { inputs: vec![path.clone()], ..input.clone() };
-                self.look_again(report, &one, printer)?;
+        let reports = ask_each(&input, printer, |input, query| {
+            let mut answer = input.fragmentation(query, self.options(self.map_at()))?;
+            if matches!(self.at, Some(When::Peak | When::Worst)) {
+                self.add_map(&mut answer, input, query)?;
             }
-        }
+            Ok(answer)
+        })?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
@@ -92,39 +91,28 @@ impl FragmentationArgs {
         }
     }
 
-    fn fold(
-        &self,
-        input: &InputArgs,
-        map: Option<MapAt>,
-        printer: &Printer,
-    ) -> Result<Vec<Report<Fragmentation>>> {
-        let options = || FragmentationOptions {
+    fn options(&self, map: Option<MapAt>) -> FragmentationOptions {
+        FragmentationOptions {
             request_bytes: self.request,
             map,
             join_bytes: self.join.unwrap_or(JOIN_BYTES),
             limit: self.output.limit(),
             ..FragmentationOptions::default()
-        };
-        analyze(input, Columns::All, printer, || FragmentationFold::new(options()))
+        }
     }
 
-    /// Reads the input once more for the addresses at an instant that only its end tells.
-    fn look_again(
+    /// Reads the input once more for the addresses at an instant that is known only at its end.
+    fn add_map(
         &self,
-        report: &mut Report<Fragmentation>,
-        input: &InputArgs,
-        printer: &Printer,
-    ) -> Result<()> {
-        if input.inputs.iter().any(|path| is_standard(path)) {
-            return Err(hinted(
-                "standard input cannot be read twice, which --at peak and --at worst need",
-                "write it to a file, or name a time",
-            ));
-        }
-        let Some(ground) = report.result.grounds.first() else { return Ok(()) };
+        answer: &mut Answer<Fragmentation>,
+        input: &Input,
+        query: &Query<'_>,
+    ) -> floodmark_inspect::Result<()> {
+        input.need_rewind("--at peak and --at worst read their input twice")?;
+        let Some(ground) = answer.result.grounds.first() else { return Ok(()) };
         let instant = if self.at == Some(When::Peak) { &ground.peak } else { &ground.worst };
-        let again = self.fold(input, Some(MapAt::Change(instant.change)), printer)?;
-        report.result.map = again.into_iter().next().and_then(|report| report.result.map);
+        let again = input.fragmentation(query, self.options(Some(MapAt::Change(instant.change))))?;
+        answer.result.map = again.result.map;
         Ok(())
     }
 }

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_convert::OpenProps;
+use floodmark_inspect::OpenProps;
+use floodmark_inspect::import::{ImportProps, default_trace, import};
 use floodmark_store::Overwrite;
 use floodmark_view::{View as _, plain};
 
 use crate::args::{JsonArgs, ReadingArgs};
 use crate::exit::ExitStatus;
-use crate::importing::{ImportProps, default_trace, import};
 use crate::printer::Printer;
+use crate::progress::Bars;
 use crate::reading::ZoneArgs;
 
 /// Keep logs of other tools as a trace, which is smaller and faster to read
@@ -65,7 +66,7 @@ impl ImportArgs {
         Ok(ImportProps {
             trace: self.output.clone().map_or_else(|| default_trace(&self.logs[0]), Ok)?,
             overwrite: if self.force { Overwrite::Yes } else { Overwrite::No },
-            reading: OpenProps {
+            open: OpenProps {
                 device: self.set_device,
                 utc_offset_s: self.zone.utc_offset,
                 ..self.reading.props()
@@ -74,7 +75,7 @@ impl ImportArgs {
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let report = import(&self.logs, &self.props()?, printer)?;
+        let report = import(&self.logs, &self.props()?, &Bars::new(printer))?;
         if self.json.json {
             printer.reports(&[report], self.json)?;
             return Ok(ExitStatus::Success);

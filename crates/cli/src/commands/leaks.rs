@@ -2,13 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{GrowthFold, GrowthOptions, LeaksFold, LeaksOptions};
+use floodmark_analyze::{GrowthOptions, LeaksOptions};
 
 use crate::args::{InputArgs, OutputArgs};
+use crate::ask::ask_each;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
-use crate::scopes::{iteration_ends, roles};
 
 /// List blocks that were never freed
 ///
@@ -44,26 +43,20 @@ impl LeaksArgs {
         if let Some(per) = &self.per {
             return self.growth(per, printer);
         }
-        let reports = analyze_with(&self.input, Columns::All, printer, |path, props| {
-            let (limit, scopes) = (self.output.limit(), roles(path, props)?);
-            Ok(LeaksFold::new(LeaksOptions { limit, scopes, ..LeaksOptions::default() }))
-        })?;
+        let options = || LeaksOptions { limit: self.output.limit(), ..LeaksOptions::default() };
+        let reports = ask_each(&self.input, printer, |input, query| input.leaks(query, options()))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
 
     fn growth(&self, per: &str, printer: &Printer) -> Result<ExitStatus> {
-        let filter = self.input.filter.props();
-        let reports = analyze_with(&self.input, Columns::All, printer, |path, props| {
-            Ok(GrowthFold::new(GrowthOptions {
-                per: per.to_owned(),
-                ends_ns: iteration_ends(path, props, per)?,
-                warm_up: self.warm_up,
-                window: (filter.from_ns, filter.to_ns),
-                limit: self.output.limit(),
-                ..GrowthOptions::default()
-            }))
-        })?;
+        let options = || GrowthOptions {
+            per: per.to_owned(),
+            warm_up: self.warm_up,
+            limit: self.output.limit(),
+            ..GrowthOptions::default()
+        };
+        let reports = ask_each(&self.input, printer, |input, query| input.growth(query, options()))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{LifetimesFold, LifetimesOptions};
+use floodmark_analyze::LifetimesOptions;
 use floodmark_event::units::parse_duration_ns;
 
 use crate::args::{InputArgs, OutputArgs};
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze};
+use crate::ask::ask_each;
 use crate::printer::Printer;
 
 /// Show how long blocks live and who allocates only to free at once
@@ -35,7 +35,7 @@ impl LifetimesArgs {
             limit: self.output.limit(),
             ..LifetimesOptions::default()
         };
-        let reports = analyze(&self.input, Columns::All, printer, || LifetimesFold::new(options()))?;
+        let reports = ask_each(&self.input, printer, |input, query| input.lifetimes(query, options()))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

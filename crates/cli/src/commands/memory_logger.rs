@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
+use floodmark_inspect::{Input, OpenProps};
+use floodmark_record::{Destination, Session, Target};
 use floodmark_sampler::stacks::Tool;
 use floodmark_sampler::{Capture, Launch, StackMethod, StackProps, StackWhen};
 use floodmark_store::is_trace;
@@ -16,9 +18,7 @@ use crate::args::Cli;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::reading::is_of_samples;
-use crate::recording::Place;
-use crate::watching::{SamplingArgs, Target, Watch, parse_seconds};
+use crate::watching::{SamplingArgs, Watch, parse_seconds};
 use crate::words::{quoted, words};
 
 /// Do what memory_logger.py does, with its options
@@ -202,20 +202,18 @@ impl MemoryLoggerArgs {
         }
         let path = trace_path(self.outfile.as_deref(), line, &words);
         let goes_on = words.iter().any(|word| word == "--recover");
-        let place = if goes_on { Place::Append(path) } else { Place::Over(path) };
+        let destination = if goes_on { Destination::Append(path) } else { Destination::Over(path) };
         let command = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         let program = words.remove(0);
         let sampling = SamplingArgs { repeat_rate: self.repeat_rate, ..SamplingArgs::default() };
-        let watch = Watch {
+        let session = Session {
             target: Target::Command(Launch { capture: Capture::Pipes, ..Launch::new(program, words) }),
             props: sampling.props(),
             stacks: self.stacks(),
-            place,
+            destination,
             command,
-            json: None,
-            next: "floodmark memory_logger --read",
         };
-        watch.run(printer)
+        Watch { session, json: None, next: "floodmark memory_logger --read" }.run(printer)
     }
 
     fn show(&self, printer: &Printer) -> Result<ExitStatus> {
@@ -234,7 +232,7 @@ impl MemoryLoggerArgs {
         }
         let files: Vec<PathBuf> = self.read.iter().chain(&self.plot).map(|file| found(file)).collect();
         for path in files.iter().filter(|path| !is_plot && is_trace(path)) {
-            if is_of_samples(path)? {
+            if Input::open(path, &OpenProps::default())?.is_about_samples()? {
                 typed.extend(["--layout".into(), "original".into()]);
             }
         }
@@ -262,7 +260,7 @@ fn trace_path(outfile: Option<&Path>, line: &str, words: &[String]) -> PathBuf {
         }
         None => line.trim().replace("..", "").replace('/', "").replace(char::is_whitespace, "_"),
     };
-    PathBuf::from(format!("{}.flood", crate::recording::name_of(&name)))
+    PathBuf::from(format!("{}.flood", floodmark_record::name_of(&name)))
 }
 
 /// The file that was named, or the trace that is there instead of a log of that name.

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::Args;
-use floodmark_convert::OpenProps;
+use clap::{Args, ValueEnum};
 use floodmark_event::Metric;
+use floodmark_inspect::plot::{Align, Draw, Per, Plot, PlotProps, Show, parse_align, plot};
+use floodmark_inspect::{Input, OpenProps, Query};
 
 use crate::args::{FilterArgs, ReadingArgs, metrics};
 use crate::drawing::{DrawingArgs, Picture};
 use crate::exit::ExitStatus;
-use crate::plotting::{Align, Draw, GatherProps, Per, compose, parse_align};
 use crate::printer::Printer;
-use crate::reading::{Show, ZoneArgs};
+use crate::progress::Bars;
+use crate::reading::ZoneArgs;
 
 /// Draw memory over time, of one run or of several on one axis
 ///
@@ -27,10 +28,10 @@ pub(crate) struct PlotArgs {
     inputs: Vec<PathBuf>,
     /// Draw every process, host, device or kind of memory by itself
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "What to draw")]
-    per: Option<Per>,
+    per: Option<PerName>,
     /// Draw parts as areas on top of each other, or as lines [default: stack for one input]
     #[arg(long, value_enum, value_name = "HOW", help_heading = "What to draw")]
-    draw: Option<Draw>,
+    draw: Option<DrawName>,
     /// Draw this metric instead of the usual one
     #[arg(long, value_name = "METRIC", value_parser = metrics(), hide_possible_values = true, help_heading = "What to draw")]
     metric: Option<String>,
@@ -73,12 +74,11 @@ Examples:
 
 impl PlotArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let filter = self.filter.props();
-        let props = GatherProps {
-            open: OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() },
-            filter,
-            per: self.per,
-            draw: self.draw,
+        let open = OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() };
+        let props = PlotProps {
+            filter: self.filter.props(),
+            per: self.per.map(Per::from),
+            draw: self.draw.map(Draw::from),
             metric: self.metric.as_deref().and_then(Metric::from_name),
             output: Show::from(self.stdout),
             stacks: Show::from(self.pstack),
@@ -86,11 +86,62 @@ impl PlotArgs {
             points: self.drawing.points(),
             is_alone: self.inputs.len() == 1,
         };
-        let mut figure = compose(&self.inputs, self.smi.as_deref(), &self.align, &props, printer)?;
+        let inputs = self.inputs.iter().map(|path| Input::open(path, &open));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let smi = self.smi.as_ref().map(|log| Input::open(log, &open)).transpose()?;
+        let bars = Bars::new(printer);
+        let query = Query::new(self.filter.props(), &bars);
+        let Plot { mut figure, losses } = plot(&inputs, smi.as_ref(), &self.align, &query, &props)?;
+        printer.lost(&losses);
         if let Some(title) = &self.title {
             figure.title = floodmark_view::plot::label(title);
         }
         Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
         Ok(ExitStatus::Success)
+    }
+}
+
+/// What gets a curve of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PerName {
+    /// Every process
+    Process,
+    /// Every rank of an MPI job
+    Rank,
+    /// Every host
+    Host,
+    /// Every device
+    Device,
+    /// Every kind of memory
+    Kind,
+}
+
+impl From<PerName> for Per {
+    fn from(name: PerName) -> Self {
+        match name {
+            PerName::Process => Self::Process,
+            PerName::Rank => Self::Rank,
+            PerName::Host => Self::Host,
+            PerName::Device => Self::Device,
+            PerName::Kind => Self::Kind,
+        }
+    }
+}
+
+/// How parts are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DrawName {
+    /// As areas on top of each other
+    Stack,
+    /// As lines
+    Lines,
+}
+
+impl From<DrawName> for Draw {
+    fn from(name: DrawName) -> Self {
+        match name {
+            DrawName::Stack => Self::Stack,
+            DrawName::Lines => Self::Lines,
+        }
     }
 }

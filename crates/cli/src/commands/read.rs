@@ -4,20 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_convert::{OpenProps, Opened, open_any};
-use floodmark_event::Filter;
 use floodmark_event::Metric;
-use floodmark_store::RowSource;
-use floodmark_store::{Source, is_trace};
+use floodmark_inspect::plot::Show;
+use floodmark_inspect::{Filter, Input, OpenProps};
 use floodmark_view::samples::Separate;
 
 use crate::args::{FilterArgs, ReadingArgs, metrics};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{open, opened};
 use crate::printer::Printer;
 use crate::reading::events::{EventForm, EventProps, follow_events, read_events};
-use crate::reading::{LayoutName, SampleForm, SampleProps, Show, ZoneArgs, is_of_samples, read_samples};
+use crate::reading::{LayoutName, SampleForm, SampleProps, ZoneArgs, read_samples};
 
 /// Print single events, or memory over time
 ///
@@ -89,47 +86,31 @@ Examples:
 
 impl ReadArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let path = &*self.input;
         let open = OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() };
-        match self.content(&open)? {
-            Content::Samples(source) => {
-                read_samples(path, source, &open, &self.sample_props(), printer)?;
-            }
-            Content::Events(Some(mut source)) => {
-                read_events(source.as_mut(), path, &self.event_props(), printer)?;
-            }
-            Content::Events(None) => follow_events(path, &self.event_props(), printer)?,
-        }
-        Ok(ExitStatus::Success)
-    }
-
-    /// Decides what there is to show.
-    fn content(&self, props: &OpenProps) -> Result<Content> {
-        let path = &*self.input;
         let filter = self.filter.props();
         let by_time = Filter { from_ns: filter.from_ns, to_ns: filter.to_ns, ..Filter::default() };
-        let is_of_events = self.events || filter != by_time;
-        if is_trace(path) {
-            let is_of_events = is_of_events || !(self.samples || is_of_samples(path)?);
-            return match (is_of_events, self.follow) {
-                (false, _) => Ok(Content::Samples(None)),
-                (true, true) => Ok(Content::Events(None)),
-                (true, false) => Ok(Content::Events(Some(open(path, props)?))),
-            };
+        let selects_events = self.events || filter != by_time;
+        let input = Input::open(&self.input, &open)?;
+        let contents = input.contents();
+        let is_trace = floodmark_store::is_trace(&self.input);
+        if selects_events && !contents.has_events && !is_trace {
+            return Err(hinted(
+                format!("{} contains samples but no events", input.name()),
+                "leave out --events and filters other than --from and --to",
+            ));
         }
-        let wants_samples = self.samples && !is_of_events;
-        match opened(path, open_any(path, props))? {
-            Opened::Both(_, source) if wants_samples && !self.follow => Ok(Content::Samples(Some(source))),
-            Opened::Events(_) | Opened::Both(..) if self.follow => {
-                Err(hinted("--follow needs a trace", "leave it out, or import the log first"))
-            }
-            Opened::Events(source) | Opened::Both(source, _) => Ok(Content::Events(Some(source))),
-            Opened::Samples(_) if is_of_events => {
-                let message = format!("{} holds samples and no events", path.display());
-                Err(hinted(message, "leave out --events and what selects events by more than their time"))
-            }
-            Opened::Samples(source) => Ok(Content::Samples(Some(source))),
+        let shows_samples =
+            !selects_events && ((self.samples && contents.has_rows) || input.is_about_samples()?);
+        if shows_samples {
+            read_samples(&input, &open, &self.sample_props(), printer)?;
+        } else if !self.follow {
+            read_events(&input, &self.event_props(), printer)?;
+        } else if is_trace {
+            follow_events(&self.input, &self.event_props(), printer)?;
+        } else {
+            return Err(hinted("--follow needs a trace", "leave it out, or import the log first"));
         }
+        Ok(ExitStatus::Success)
     }
 
     fn event_props(&self) -> EventProps {
@@ -160,12 +141,4 @@ impl ReadArgs {
             follow: Show::from(self.follow),
         }
     }
-}
-
-/// What there is to show.
-enum Content {
-    /// Events, of a source or of a trace that is followed.
-    Events(Option<Box<dyn Source>>),
-    /// Samples, of a trace or of a log that has been opened.
-    Samples(Option<Box<dyn RowSource>>),
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use floodmark_store::Trace;
-use floodmark_view::{Repaired, Report, SetAside};
+use floodmark_inspect::Answer;
+use floodmark_view::{Repaired, SetAside};
 
 use crate::args::JsonArgs;
 use crate::exit::ExitStatus;
-use crate::pass::losses;
 use crate::printer::Printer;
 
 /// Make a damaged trace readable
@@ -46,8 +46,8 @@ impl RepairArgs {
             manifest_rebuilt: report.manifest_rebuilt,
             set_aside: report.set_aside.iter().map(set_aside).collect(),
         };
-        let lost = losses(&Trace::open(&self.trace)?.manifest().all_losses());
-        let report = Report::new(self.trace.display().to_string(), lost, repaired);
+        let lost = Trace::open(&self.trace)?.manifest().all_losses();
+        let report = Answer::new(self.trace.display().to_string(), &lost, repaired);
         printer.reports(&[report], self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use floodmark_convert::OpenProps;
 use floodmark_event::units::{format_bytes, format_count, parse_bytes};
 use floodmark_replay::script::Act;
 use floodmark_replay::{
@@ -14,14 +13,15 @@ use floodmark_replay::{
 };
 use floodmark_store::columns::EVENT_COLUMNS;
 use floodmark_store::{Progress, ScanProps, Source};
-use floodmark_view::{Caveats, Report};
+use floodmark_inspect::pass::each_batch;
+use floodmark_inspect::{Answer, Input};
+use floodmark_analyze::Caveats;
 
 use crate::args::{FilterArgs, JsonArgs, ReadingArgs};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::pass::{each_batch, losses, open};
 use crate::printer::Printer;
-use crate::progress::Bar;
+use crate::progress::{Bar, Bars};
 
 /// Play a log against memory resources: how fast, how much room, what fails
 ///
@@ -164,9 +164,12 @@ impl ReplayArgs {
         // Who allocated does not matter here.
         let columns = EVENT_COLUMNS.into_iter().filter(|column| !["stack", "scope", "name"].contains(column));
         let scan = ScanProps { columns: Some(columns.collect()), ..ScanProps::default() };
-        let mut source = open(path, &OpenProps { scan, ..self.reading.props() })?;
+        let input = Input::open(path, &self.reading.props())?;
+        let mut source = input.events(&scan)?;
         let mut reading = Reading::new(self.read_props());
-        each_batch(source.as_mut(), &name, printer, |batch, _| reading.update(batch).map_err(explained))?;
+        each_batch(source.as_mut(), &name, &Bars::new(printer), |batch, _| {
+            reading.update(batch).map_err(explained)
+        })?;
         let counts = reading.counts();
         let (script, others) = choose(reading.finish().map_err(explained)?).map_err(explained)?;
         show(&script, source.as_ref(), printer);
@@ -186,7 +189,7 @@ impl ReplayArgs {
         drop(bar);
         let status = if played.succeeded() { ExitStatus::Success } else { ExitStatus::Broken };
         let caveats = caveats(&script, counts);
-        let report = Report { caveats, ..Report::new(name, losses(&source.losses()), played) };
+        let report = Answer { caveats, ..Answer::new(name, &source.losses(), played) };
         printer.reports(&[report], self.output)?;
         Ok(status)
     }

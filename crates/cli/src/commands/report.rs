@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_inspect::{Input, Query};
+use floodmark_view::{Hosting, html};
 
 use crate::args::{FilterArgs, ReadingArgs};
+use crate::ask::refuse_stdin;
 use crate::exit::ExitStatus;
-use crate::pass::refuse_standard;
 use crate::printer::Printer;
-use crate::reporting;
+use crate::progress::Bars;
 use crate::whole_file::{Overwrite, refuse_existing, write};
 
 /// Write a report that a browser shows
@@ -43,12 +45,14 @@ Examples:
 
 impl ReportArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        refuse_standard(&self.input, "a report looks at its input more than once")?;
+        refuse_stdin(&self.input, "a report reads its input more than once")?;
         let output = self.output.clone().unwrap_or_else(|| self.input.with_file_name("report.html"));
         let overwrite = Overwrite::forced(self.force);
         refuse_existing(&output, overwrite)?;
-        let page = reporting::page(&self.input, &self.filter.props(), &self.reading.props(), printer)?;
-        write(&output, page.html().as_bytes(), overwrite, printer)?;
+        let bars = Bars::new(printer);
+        let query = Query::new(self.filter.props(), &bars);
+        let page = Input::open(&self.input, &self.reading.props())?.page(&query)?;
+        write(&output, html::html(&page, Hosting::File).as_bytes(), overwrite, printer)?;
         Ok(ExitStatus::Success)
     }
 }

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_record::{Session, Target};
 use floodmark_sampler::{Capture, Launch, WatchProps};
 
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
-use crate::watching::{SamplingArgs, Target, TraceArgs, Watch, marks};
+use crate::watching::{SamplingArgs, TraceArgs, Watch, marks};
 use crate::words::{quoted, words};
 
 /// Run a command and record the memory of everything it starts
@@ -89,12 +90,13 @@ impl RunArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let launch = self.launch()?;
         let props = WatchProps { marks: marks(&self.mark)?, ..self.sampling.props() };
-        let place = self.trace.place(&launch.program.to_string_lossy());
+        let destination = self.trace.destination(&launch.program.to_string_lossy());
         let command = command_line(&launch);
         let target = Target::Command(launch);
         let json = self.trace.json();
         let stacks = self.stacks.props();
-        Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
+        let session = Session { target, props, stacks, destination, command };
+        Watch { session, json, next: "floodmark read" }.run(printer)
     }
 }
 

@@ -1,16 +1,21 @@
 //! `floodmark serve`
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_serve::{ServeProps, Server};
+use floodmark_view::plain;
 
 use crate::args::{FilterArgs, ReadingArgs};
+use crate::ask::refuse_stdin;
 use crate::exit::ExitStatus;
-use crate::pass::refuse_standard;
 use crate::printer::Printer;
-use crate::serve::{self, Browser, ServeProps};
+use crate::progress::Bars;
 
 /// Show a trace in a browser while it grows
 ///
@@ -46,15 +51,47 @@ Examples:
 
 impl ServeArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        refuse_standard(&self.input, "a page looks at its input more than once")?;
+        refuse_stdin(&self.input, "a page reads its input more than once")?;
         let props = ServeProps {
             input: self.input.clone(),
             filter: self.filter.props(),
             open: self.reading.props(),
             address: (self.bind, self.port).into(),
-            browser: if self.open { Browser::Open } else { Browser::Leave },
         };
-        serve::serve(props, printer)?;
+        let server = Server::start(props, &Bars::new(printer))?;
+        printer.data(&format!("{}\n", server.url()))?;
+        let source = self.input.display().to_string();
+        let source = plain(&source);
+        if !server.address().ip().is_loopback() {
+            printer.warn(&format!(
+                "{} can be reached over the network: anyone who learns this address reads all of {source}, and \
+                 nothing on the way is encrypted; 'ssh -L' to a server without --bind is safer",
+                server.address(),
+            ));
+        }
+        printer.say(&format!("serving {source}; Ctrl-C ends it"));
+        if self.open {
+            open_browser(server.url(), printer);
+        }
+        server.run()?;
         Ok(ExitStatus::Success)
+    }
+}
+
+/// Starts a browser; that it cannot be started is no reason to fail.
+fn open_browser(url: &str, printer: &Printer) {
+    let mut command = Command::new("xdg-open");
+    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // It may become the browser, which Ctrl-C here is not meant for.
+    command.process_group(0);
+    match command.spawn() {
+        Ok(mut child) => {
+            let wait = std::thread::Builder::new().name("floodmark-open".into());
+            let _ = wait.spawn(move || child.wait());
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            printer.warn("there is no xdg-open here that could open a browser; paste the address into one");
+        }
+        Err(error) => printer.warn(&format!("cannot start xdg-open ({error}); paste the address")),
     }
 }

@@ -1,17 +1,14 @@
 //! `floodmark stats`
 
-use std::path::Path;
-
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{LayersFold, StatsFold};
-use floodmark_convert::OpenProps;
-use floodmark_view::{LayeredStats, Report};
+use floodmark_inspect::Input;
 
 use crate::args::{InputArgs, OutputArgs};
+use crate::ask::ask_each;
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, add_whole_blocks, analyze_with_rows};
 use crate::printer::Printer;
+
 
 /// Sum up allocations: how many, how much, how high, in which sizes
 #[derive(Args, Debug)]
@@ -32,15 +29,7 @@ Examples:
 
 impl StatsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let fold = |_: &Path, _: &OpenProps| Ok((StatsFold::default(), LayersFold::default()));
-        let folded = analyze_with_rows(&self.input, Columns::Figures, printer, fold)?;
-        let layered = folded.into_iter().map(|(report, path, rows)| {
-            let (stats, mut layers) = report.result;
-            add_whole_blocks(&mut layers, &path, rows)?;
-            let Report { source, losses, caveats, .. } = report;
-            Ok(Report { source, losses, caveats, result: LayeredStats { stats, layers } })
-        });
-        let reports = layered.collect::<Result<Vec<_>>>()?;
+        let reports = ask_each(&self.input, printer, Input::stats)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_convert::OpenProps;
+
+use floodmark_inspect::OpenProps;
+use floodmark_top::{AtEnd, Followed, Props, Record, option};
 
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::top::{self, AtEnd, Input, Props, Record, option};
 use crate::watching::{SamplingArgs, TraceArgs, marks};
 use crate::words::quoted;
 
@@ -61,18 +62,18 @@ impl TopArgs {
                 return Err(hinted("'top' does not read standard input", "write it to a file first"));
             }
             Some(path) => {
-                let input = Input { path: path.clone(), props: OpenProps::default(), command: None };
+                let input = Followed { path: path.clone(), props: OpenProps::default(), command: None };
                 Props { input, record: None, at_end }
             }
             None => {
                 let record = self.record()?;
                 let words = self.command.iter().map(|word| quoted(&word.to_string_lossy()));
                 let command = Some(words.collect::<Vec<_>>().join(" "));
-                let input = Input { path: record.trace.clone(), props: OpenProps::default(), command };
+                let input = Followed { path: record.trace.clone(), props: OpenProps::default(), command };
                 Props { input, record: Some(record), at_end }
             }
         };
-        top::run(&props, printer)
+        Ok(floodmark_top::run(&props, printer)?.map_or(ExitStatus::Success, ExitStatus::External))
     }
 
     fn record(&self) -> Result<Record> {
@@ -84,9 +85,9 @@ impl TopArgs {
                 "give --json a file",
             ));
         }
-        let (trace, overwrite) = self.place.place(&program).reserve()?;
+        let (trace, is_replaced) = self.place.destination(&program).reserve()?;
         let mut options = Vec::new();
-        options.extend(overwrite.then(|| OsString::from("--overwrite")));
+        options.extend(is_replaced.then(|| OsString::from("--force")));
         options.extend(self.sampling.options());
         options.extend(self.pty.then(|| OsString::from("--pty")));
         options.extend(self.mark.iter().flat_map(|mark| option("--mark", mark)));

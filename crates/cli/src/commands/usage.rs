@@ -4,18 +4,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{Align, OverlayFold, OverlayOptions, UsageFold, UsageMode};
-use floodmark_convert::OpenProps;
+use floodmark_analyze::{Align, UsageMode};
+use floodmark_inspect::overlay::{UsageBeside, UsageProps};
+use floodmark_inspect::{Answer, Input, OpenProps, Query};
 use floodmark_view::usage::csv;
-use floodmark_view::{Report, UsageBeside, overlay};
+use floodmark_view::overlay;
 
 use crate::args::{InputArgs, JsonArgs};
-use crate::device_samples::{of_log, of_trace, refuse_apart};
+use crate::ask::ask_each;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::exporting::timeline;
-use crate::pass::{Columns, analyze_with};
 use crate::printer::Printer;
+use crate::progress::Bars;
 use crate::reading::ZoneArgs;
 use crate::whole_file::{Overwrite, fill};
 
@@ -74,36 +75,14 @@ impl UsageArgs {
         Ok(ExitStatus::Success)
     }
 
-    /// Folds every input, together with what devices said.
-    fn reports(&self, printer: &Printer) -> Result<Vec<Report<UsageBeside>>> {
+    /// Asks every input, beside what devices reported.
+    fn reports(&self, printer: &Printer) -> Result<Vec<Answer<UsageBeside>>> {
         let mode = if self.exact { UsageMode::Exact } else { UsageMode::Reduced(self.points as usize) };
-        let reports = analyze_with(&self.input, Columns::Figures, printer, |path, props| {
-            Ok((UsageFold::new(mode), self.beside(path, props)?))
-        })?;
-        let joined = |Report { source, losses, caveats, result: (usage, overlay) }| {
-            let result = UsageBeside { usage, overlay };
-            Report { source, losses, caveats, result }
-        };
-        let mut reports: Vec<Report<UsageBeside>> = reports.into_iter().map(joined).collect();
-        for report in &mut reports {
-            if let Some(overlay) = &report.result.overlay
-                && self.smi.is_some()
-            {
-                refuse_apart(overlay)?;
-            }
-        }
-        Ok(reports)
-    }
-
-    /// Starts to compare with what devices said, if they said anything.
-    fn beside(&self, path: &Path, props: &OpenProps) -> Result<Option<OverlayFold>> {
-        let zoned = OpenProps { utc_offset_s: self.zone.utc_offset, ..props.clone() };
-        let samples = match &self.smi {
-            Some(log) => of_log(log, &zoned)?,
-            None => of_trace(path, props)?,
-        };
+        let zoned = OpenProps { utc_offset_s: self.zone.utc_offset, ..self.input.reading.props() };
+        let log = self.smi.as_ref().map(|log| Input::open(log, &zoned)).transpose()?;
         let align = if self.align == Align::Start.name() { Align::Start } else { Align::Utc };
-        Ok((!samples.is_empty()).then(|| OverlayFold::new(OverlayOptions { samples, align })))
+        let props = UsageProps { mode, device_log: log.as_ref(), align };
+        ask_each(&self.input, printer, |input, query| input.usage(query, &props))
     }
 
     fn table(&self, printer: &Printer) -> Result<ExitStatus> {
@@ -113,7 +92,7 @@ impl UsageArgs {
         if self.exact {
             return self.every_change(printer);
         }
-        for Report { result, losses, .. } in self.reports(printer)? {
+        for Answer { result, losses, .. } in self.reports(printer)? {
             let text = match result.overlay.filter(|_| self.smi.is_some()) {
                 Some(overlay) => overlay::csv(&overlay),
                 None => csv(&result.usage),
@@ -126,11 +105,10 @@ impl UsageArgs {
 
     /// Writes changes as they are read, however many.
     fn every_change(&self, printer: &Printer) -> Result<ExitStatus> {
-        let filter = self.input.filter.props();
-        let props = OpenProps { scan: Columns::Figures.props(&filter), ..self.input.reading.props() };
-        let lost = fill(Path::new("-"), Overwrite::Yes, |out| {
-            timeline(out, &self.input.inputs[0], &props, &filter, printer)
-        })?;
+        let bars = Bars::new(printer);
+        let query = Query::new(self.input.filter.props(), &bars);
+        let input = Input::open(&self.input.inputs[0], &self.input.reading.props())?;
+        let lost = fill(Path::new("-"), Overwrite::Yes, |out| timeline(out, &input, &query))?;
         printer.lost(&lost);
         Ok(ExitStatus::Success)
     }

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::{GroupBy, WatermarkFold, WatermarkOptions};
+use floodmark_analyze::{GroupBy, WatermarkOptions};
 use floodmark_event::units::{Instant, parse_instant};
 use floodmark_view::watermark::keep_informative;
 
 use crate::args::{InputArgs, OutputArgs, ways};
 use crate::exit::ExitStatus;
-use crate::pass::{Columns, analyze};
+use crate::ask::ask_each;
 use crate::printer::Printer;
 
 /// Show who held memory at its highest point
@@ -50,7 +50,7 @@ impl WatermarkArgs {
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let mut reports = analyze(&self.input, Columns::All, printer, || WatermarkFold::new(self.props()))?;
+        let mut reports = ask_each(&self.input, printer, |input, query| input.watermark(query, self.props()))?;
         if self.by.is_empty() && !self.output.json {
             for report in &mut reports {
                 keep_informative(&mut report.result);

@@ -6,12 +6,14 @@ use std::path::Path;
 use anyhow::Result;
 use floodmark_event::Filter;
 use floodmark_event::{EventBatch, Tables};
-use floodmark_store::{Follow, ScanProps, Source, Step};
+use floodmark_inspect::Input;
+use floodmark_inspect::pass::each_batch;
+use floodmark_inspect::select::Select;
+use floodmark_store::{Follow, ScanProps, Step};
 use floodmark_view::{EventCsv, EventJson, EventTable};
 
-use crate::pass::{each_batch, losses};
 use crate::printer::Printer;
-use crate::select::Select;
+use crate::progress::Bars;
 
 /// Form of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,19 +64,15 @@ impl Writer {
     }
 }
 
-/// Shows the events of a source; `path` is what it is called.
-pub(crate) fn read_events(
-    source: &mut dyn Source,
-    path: &Path,
-    props: &EventProps,
-    printer: &Printer,
-) -> Result<()> {
+/// Shows the events of an input.
+pub(crate) fn read_events(input: &Input, props: &EventProps, printer: &Printer) -> Result<()> {
+    let mut source = input.events(&ScanProps::default())?;
     let mut writer = Writer::begin(props.form, printer)?;
     let mut select = Select::new(props.filter.clone(), props.limit);
-    each_batch(source, &path.display().to_string(), printer, |batch, tables| {
+    each_batch(source.as_mut(), input.name(), &Bars::new(printer), |batch, tables| {
         select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
     })?;
-    printer.lost(&losses(&source.losses()));
+    printer.lost(&source.losses().gaps);
     Ok(())
 }
 
@@ -97,6 +95,6 @@ pub(crate) fn follow_events(path: &Path, props: &EventProps, printer: &Printer) 
             }
         }
     }
-    printer.lost(&losses(follow.losses()));
+    printer.lost(&follow.losses().gaps);
     Ok(())
 }

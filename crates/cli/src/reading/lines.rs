@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use anyhow::Result;
 use floodmark_convert::levels::{Extent, Level, Levels, Series};
-use floodmark_convert::{Format, recognize};
+use floodmark_convert::Format;
 use floodmark_event::Row;
 use floodmark_event::filter::resolve;
 use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};
-use floodmark_store::{Trace, is_trace};
+use floodmark_inspect::Input;
+use floodmark_inspect::plot::Show;
 use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
 use floodmark_view::{
     CompactLayout, CompactProps, Layout, OriginalLayout, OriginalProps, SampleCsv, SampleJson,
 };
 
-use super::{LayoutName, SampleForm, SampleProps, Show};
+use super::{LayoutName, SampleForm, SampleProps};
 use crate::error::hinted;
 use crate::printer::Printer;
 
@@ -45,12 +45,9 @@ enum Written {
 }
 
 /// Whether the samples come from `memory_logger`, whose readers are used to its layout.
-fn is_original(path: &Path) -> Result<bool> {
-    if is_trace(path) {
-        let imported = Trace::open(path)?.manifest().run.imported_format.clone();
-        return Ok(imported.as_deref() == Some(Format::MemoryLogger.name()));
-    }
-    Ok(recognize(path)? == Format::MemoryLogger)
+fn is_original(input: &Input) -> bool {
+    let name = Format::MemoryLogger.name();
+    input.run().imported_format.as_deref() == Some(name) || input.format_name() == name
 }
 
 fn compact(extent: Option<Extent>, props: &SampleProps) -> Box<CompactLayout> {
@@ -67,7 +64,7 @@ fn original(extent: Extent, props: &SampleProps, layout: &Layout) -> Written {
 impl<'a> Lines<'a> {
     /// Begins; `extent` is what is known of everything that will come.
     pub(super) fn new(
-        path: &Path,
+        input: &Input,
         extent: Option<Extent>,
         props: &'a SampleProps,
         printer: &Printer,
@@ -87,7 +84,7 @@ impl<'a> Lines<'a> {
             }
             (SampleForm::Text(Some(LayoutName::Original)), Some(extent)) => original(extent, props, &layout),
             (SampleForm::Text(None), Some(extent))
-                if extent.series.kind == SubjectKind::Job && is_original(path)? =>
+                if extent.series.kind == SubjectKind::Job && is_original(input) =>
             {
                 original(extent, props, &layout)
             }

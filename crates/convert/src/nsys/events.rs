@@ -1,6 +1,6 @@
 //! The events of an export, in the order in which they happened.
 //!
-//! Everything is read when the first batch is asked for. What a context held when it was torn down has no
+//! What a context held when it was torn down has no
 //! rows of its own in an export; frees are made up for it, in a scope named
 //! [`CONTEXT_TEARDOWN`](floodmark_event::CONTEXT_TEARDOWN).
 
@@ -16,111 +16,105 @@ use super::calls::{self, Teardown};
 use super::chains::{self, Chains};
 use super::export::Export;
 use super::live::{Live, LiveBlock};
-use super::memory::{self, Memory, MemoryRow};
+use super::memory::{Memory, MemoryRow};
 use super::names::{Devices, Processes, Shared, begin_ns};
 use super::ranges::{Ranges, Sweep, scope_id};
 use super::report::Database;
 use super::words::Words;
-use crate::{Mode, OpenProps};
+use crate::OpenProps;
 
-/// The events of an export.
-pub(crate) struct Events {
-    /// Kept as long as it is read.
-    _database: Database,
-    export: Option<Export>,
-    shared: Arc<Shared>,
-    mode: Mode,
-    first: ProcessId,
-    loaded: Option<Loaded>,
+/// Everything that was read of an export's events.
+pub(crate) struct LoadedEvents {
+    memory: Memory,
+    begin_ns: i64,
+    processes: Vec<ProcessId>,
+    names: Vec<StringId>,
+    devices: Devices,
+    stacks: Vec<StackId>,
+    /// Teardowns with the numbers of their scopes, in the order of time.
+    teardowns: Vec<(Teardown, u32)>,
+    ranges: Arc<Ranges>,
     tables: Tables,
     losses: Losses,
 }
 
-impl Events {
-    /// Opens an export and checks that it has memory in it.
-    pub(crate) fn open(database: &Database, props: &OpenProps, shared: Arc<Shared>) -> Result<Self> {
-        let export = Export::open(database.path())?;
-        if !export.has(memory::TABLE) {
-            return Err(super::no_memory(&export));
-        }
-        Ok(Self {
-            _database: database.clone(),
-            export: Some(export),
-            shared,
-            mode: props.mode,
-            first: props.process,
-            loaded: None,
-            tables: Tables::default(),
-            losses: Losses::default(),
-        })
-    }
-
-    fn load(&mut self, export: &Export) -> Result<Loaded> {
-        let (mode, losses) = (self.mode, &mut self.losses);
+impl LoadedEvents {
+    /// Reads everything that events need.
+    pub(crate) fn load(export: &Export, shared: &Shared, props: &OpenProps) -> Result<Self> {
+        let (mode, mut losses, mut tables) = (props.mode, Losses::default(), Tables::default());
         let words = Words::read(export)?;
         let read = || -> Result<_> {
-            let mut memory = Memory::read(export, &words, mode, losses)?;
-            let found = calls::join(export, &words, &mut memory, mode, losses)?;
+            let mut memory = Memory::read(export, &words, mode, &mut losses)?;
+            let found = calls::join(export, &words, &mut memory, mode, &mut losses)?;
             Ok((memory, found))
         };
         let ((memory, found), ahead) = with_chains(export.path(), read)?;
-        self.shared.tell(&memory.processes);
-        let chains = Chains::read(export, &found.origins, ahead, mode, losses)?;
-        let stacks = chains.stacks(&found.origins, &mut self.tables);
+        shared.set_processes(&memory.processes);
+        let chains = Chains::read(export, &found.origins, ahead, mode, &mut losses)?;
+        let stacks = chains.stacks(&found.origins, &mut tables);
         drop(chains);
-        let ranges = Arc::new(Ranges::read(export, mode, losses)?);
-        tell_missing(export, &memory, losses);
-        let processes = Processes::new(&memory.processes, self.first);
-        processes.name(export, &mut self.tables)?;
-        let ids = memory.processes.iter().map(|key| processes.id(*key).unwrap_or_default());
+        let ranges = shared.ranges(export, mode, &mut losses)?;
+        tell_missing(export, &memory, &mut losses);
+        let processes = Processes::new(&memory.processes, props.process);
+        processes.name(export, &mut tables)?;
+        let ids = memory.processes.iter().map(|key| processes.id(*key).unwrap_or_default()).collect();
         let teardowns = found.teardowns.into_iter().zip(ranges.teardown_number()..);
         let is_ours = |(teardown, _): &(Teardown, u32)| processes.id(teardown.process).is_some();
-        let teardowns: Vec<_> = teardowns.filter(is_ours).collect();
-        let live = if teardowns.is_empty() { Live::default() } else { Live::with_teardowns(&memory.rows) };
-        Ok(Loaded {
+        Ok(Self {
             begin_ns: begin_ns(export)?,
-            processes: ids.collect(),
-            names: memory.names.iter().map(|name| self.tables.intern(name)).collect(),
+            processes: ids,
+            names: memory.names.iter().map(|name| tables.intern(name)).collect(),
             devices: Devices::read(export)?,
             stacks,
-            teardowns,
-            sweep: (!ranges.ranges.is_empty()).then(|| Sweep::new(ranges)),
-            next: 0,
-            next_teardown: 0,
-            live,
-            made_up: Vec::new(),
+            teardowns: teardowns.filter(is_ours).collect(),
+            ranges,
             memory,
+            tables,
+            losses,
         })
+    }
+}
+
+/// Yields the events of an export.
+pub(crate) struct Events {
+    /// Kept as long as it is read.
+    _database: Database,
+    loaded: Arc<LoadedEvents>,
+    sweep: Option<Sweep>,
+    next: usize,
+    next_teardown: usize,
+    live: Live,
+    /// Frees of a teardown that are not yielded yet, the last one first.
+    made_up: Vec<Event>,
+}
+
+impl Events {
+    /// Starts with the first event.
+    pub(crate) fn new(database: Database, loaded: Arc<LoadedEvents>) -> Self {
+        let live =
+            if loaded.teardowns.is_empty() { Live::default() } else { Live::with_teardowns(&loaded.memory.rows) };
+        let sweep = (!loaded.ranges.ranges.is_empty()).then(|| Sweep::new(Arc::clone(&loaded.ranges)));
+        Self { _database: database, loaded, sweep, next: 0, next_teardown: 0, live, made_up: Vec::new() }
     }
 }
 
 impl Source for Events {
     fn tables(&self) -> &Tables {
-        &self.tables
+        &self.loaded.tables
     }
 
     fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
         batch.clear();
-        if let Some(export) = self.export.take() {
-            let loaded = self.load(&export)?;
-            self.loaded = Some(loaded);
-        }
-        if let Some(loaded) = &mut self.loaded {
-            loaded.fill(batch);
-        }
-        if batch.is_empty() {
-            self.loaded = None;
-        }
+        self.fill(batch);
         Ok(!batch.is_empty())
     }
 
     fn losses(&self) -> Losses {
-        self.losses.clone()
+        self.loaded.losses.clone()
     }
 
     fn progress(&self) -> Progress {
-        let rows = self.loaded.as_ref().map(|loaded| (loaded.next as u64, loaded.memory.rows.len() as u64));
-        rows.map_or_else(Progress::default, |(done, total)| Progress { done, total: Some(total) })
+        Progress { done: self.next as u64, total: Some(self.loaded.memory.rows.len() as u64) }
     }
 }
 
@@ -151,33 +145,15 @@ fn tell_missing(export: &Export, memory: &Memory, losses: &mut Losses) {
     }
 }
 
-/// Everything that was read, and how far it has been handed out.
-struct Loaded {
-    memory: Memory,
-    begin_ns: i64,
-    processes: Vec<ProcessId>,
-    names: Vec<StringId>,
-    devices: Devices,
-    stacks: Vec<StackId>,
-    /// With the numbers of their scopes, in the order of time.
-    teardowns: Vec<(Teardown, u32)>,
-    sweep: Option<Sweep>,
-    next: usize,
-    next_teardown: usize,
-    live: Live,
-    /// Frees of a teardown that are not handed out yet, the last one first.
-    made_up: Vec<Event>,
-}
-
-impl Loaded {
+impl Events {
     fn fill(&mut self, batch: &mut EventBatch) {
         while batch.len() < BATCH_ROWS {
             if let Some(event) = self.made_up.pop() {
                 batch.push(&event);
                 continue;
             }
-            let row = self.memory.rows.get(self.next).copied();
-            if let Some((teardown, number)) = self.teardowns.get(self.next_teardown).copied() {
+            let row = self.loaded.memory.rows.get(self.next).copied();
+            if let Some((teardown, number)) = self.loaded.teardowns.get(self.next_teardown).copied() {
                 let is_due = row.is_none_or(|row| {
                     let is_free = row.action == Action::Free;
                     teardown.end_ns < row.start_ns || (teardown.end_ns == row.start_ns && !is_free)
@@ -197,40 +173,40 @@ impl Loaded {
 
     #[inline]
     fn event(&mut self, row: &MemoryRow) -> Event {
-        let key = self.memory.processes[row.process as usize];
-        let process = self.processes[row.process as usize];
+        let key = self.loaded.memory.processes[row.process as usize];
+        let process = self.loaded.processes[row.process as usize];
         let number = self.sweep.as_mut().map_or(0, |sweep| sweep.innermost(row.start_ns, (key, row.thread)));
-        let (device, kind) = self.live.take(self.next, row, self.memory.kind(row));
+        let (device, kind) = self.live.take(self.next, row, self.loaded.memory.kind(row));
         Event {
-            time_ns: self.begin_ns.saturating_add(row.start_ns),
+            time_ns: self.loaded.begin_ns.saturating_add(row.start_ns),
             process,
             thread: u64::from(row.thread),
             action: row.action,
             address: row.address,
             bytes: row.bytes,
-            device: self.devices.gpu(key.pid(), device),
+            device: self.loaded.devices.gpu(key.pid(), device),
             stream: u64::from(row.stream),
             kind,
             resource: StringId(0),
             scope: scope_id(process.0, number),
-            stack: self.stacks[row.origin as usize],
-            name: self.names[row.name as usize],
+            stack: self.loaded.stacks[row.origin as usize],
+            name: self.loaded.names[row.name as usize],
         }
     }
 
     /// Makes up frees for what a teardown ends.
     fn tear_down(&mut self, teardown: &Teardown, number: u32) {
-        let Ok(process) = self.memory.processes.binary_search(&teardown.process) else { return };
+        let Ok(process) = self.loaded.memory.processes.binary_search(&teardown.process) else { return };
         let ended = self.live.end(process as u32, teardown.thread, teardown.reach, self.next);
-        let id = self.processes[process];
+        let id = self.loaded.processes[process];
         let free = |(address, block): (u64, LiveBlock)| Event {
-            time_ns: self.begin_ns.saturating_add(teardown.end_ns),
+            time_ns: self.loaded.begin_ns.saturating_add(teardown.end_ns),
             process: id,
             thread: u64::from(teardown.thread),
             action: Action::Free,
             address,
             bytes: block.bytes,
-            device: self.devices.gpu(teardown.process.pid(), block.device),
+            device: self.loaded.devices.gpu(teardown.process.pid(), block.device),
             stream: u64::from(block.stream),
             kind: block.kind,
             scope: scope_id(id.0, number),

@@ -3,27 +3,44 @@
 //! Both halves of an export number processes alike: those that have memory first, by their global ids,
 //! then others. The half that comes to it first tells the other.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use floodmark_event::tables::{Process, Thread};
 use floodmark_event::{ProcessId, Tables};
-use floodmark_store::Result;
+use floodmark_store::{Losses, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::export::Export;
 use super::ids::{ProcessKey, thread_of};
 use super::memory;
+use super::ranges::Ranges;
+use crate::Mode;
 
 /// What one half has found out and the other need not.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Processes that have memory, by their global ids.
     processes: Mutex<Option<Vec<ProcessKey>>>,
+    /// NVTX ranges, and what of them could not be read.
+    ranges: Mutex<Option<(Arc<Ranges>, Losses)>>,
 }
 
 impl Shared {
+    /// Reads the NVTX ranges, unless they were read already.
+    pub(crate) fn ranges(&self, export: &Export, mode: Mode, losses: &mut Losses) -> Result<Arc<Ranges>> {
+        let mut known = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none() {
+            let mut lost = Losses::default();
+            let ranges = Arc::new(Ranges::read(export, mode, &mut lost)?);
+            *known = Some((ranges, lost));
+        }
+        let Some((ranges, lost)) = &*known else { return Ok(Arc::default()) };
+        losses.extend(lost);
+        Ok(Arc::clone(ranges))
+    }
+
     /// Remembers the processes that have memory.
-    pub(crate) fn tell(&self, processes: &[ProcessKey]) {
+    pub(crate) fn set_processes(&self, processes: &[ProcessKey]) {
         *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = Some(processes.to_vec());
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{Mode, OpenProps, Opened, open_any};
+use floodmark_convert::{Mode, OpenProps, open};
 use floodmark_event::Row;
 use floodmark_event::{Action, Event, EventBatch, Kind, Tables};
 use floodmark_store::Losses;
@@ -204,8 +204,9 @@ impl Read {
 /// Reads both halves of an export.
 pub(crate) fn read(path: &Path, mode: Mode) -> Result<Read, String> {
     let props = OpenProps { mode, ..OpenProps::default() };
-    let opened = open_any(path, &props).map_err(|error| error.to_string())?;
-    let Opened::Both(mut source, mut samples) = opened else { panic!("an export has both") };
+    let opened = open(path, &props).map_err(|error| error.to_string())?;
+    let mut source = opened.events().map_err(|error| error.to_string())?;
+    let mut samples = opened.rows().map_err(|error| error.to_string())?;
     let (mut events, mut batch) = (Vec::new(), EventBatch::new());
     while source.next(&mut batch).map_err(|error| error.to_string())? {
         events.extend(batch.events());

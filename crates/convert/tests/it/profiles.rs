@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use floodmark_convert::{Halves, Mode, OpenProps, kineto, pprof};
+use floodmark_convert::{EventsAndRows, Mode, OpenProps, kineto, pprof};
 use floodmark_event::{Action, BEFORE_CAPTURE, Kind, Metric, NO_DEVICE, ScopeAction};
 use proptest::prelude::*;
 
 use crate::logs::gaps;
 use crate::snapshots::{Read, drain, lenient};
 
-type Open = fn(&[u8], &Path, &OpenProps) -> floodmark_store::Result<Halves>;
+type Open = fn(&[u8], &Path, &OpenProps) -> floodmark_store::Result<EventsAndRows>;
 const KINETO: Open = |bytes, path, props| kineto::open(bytes, path, props);
 const PPROF: Open = |bytes, path, props| pprof::open(bytes, path, props);
 

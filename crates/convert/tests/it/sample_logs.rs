@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use floodmark_convert::{
-    Format, Mode, OpenProps, memory_logger, mprof, open_any, open_samples, psrecord, recognize, smi,
+    Format, Mode, OpenProps, memory_logger, mprof, open, psrecord, recognize, smi,
 };
 use floodmark_event::Row;
 use floodmark_event::units::{Date, format_time_ns};
@@ -115,7 +115,7 @@ pub(crate) fn read(name: &str) -> Reading {
 }
 
 fn read_with(name: &str, props: &OpenProps) -> Reading {
-    let read = drain(open_samples(&fixture(name), props).expect("a log of samples"));
+    let read = drain(open(&fixture(name), props).and_then(|log| log.rows()).expect("a log of samples"));
     assert_eq!(read.error, None, "{name}");
     read
 }
@@ -144,22 +144,23 @@ pub(crate) fn all() -> Vec<(PathBuf, Format)> {
 fn every_fixture_is_recognized_and_read() {
     for (path, format) in all() {
         assert_eq!(recognize(&path).ok(), Some(format), "{}", path.display());
-        let read = drain(open_samples(&path, &OpenProps::default()).expect("recognized"));
+        let read = drain(open(&path, &OpenProps::default()).and_then(|log| log.rows()).expect("recognized"));
         assert_eq!(read.error, None, "{}", path.display());
         if !path.ends_with("bogus_field.txt") {
             assert!(!read.rows.is_empty(), "{}", path.display());
         }
-        assert!(matches!(open_any(&path, &OpenProps::default()), Ok(floodmark_convert::Opened::Samples(_))));
-        let refusal =
-            floodmark_convert::open(&path, &OpenProps::default()).err().expect("no events").to_string();
-        assert!(refusal.contains("holds samples of memory"), "{refusal}");
+        let log = open(&path, &OpenProps::default()).expect("recognized");
+        assert!(log.has_rows() && !log.has_events());
+        let refusal = log.events().err().expect("no events").to_string();
+        assert!(refusal.contains("it has samples but no allocations"), "{refusal}");
     }
 }
 
 #[test]
 fn a_log_of_events_holds_no_samples() {
-    let error = open_samples(&fixture("rmm/golden.csv"), &OpenProps::default()).err().expect("no samples");
-    assert!(error.to_string().contains("holds single allocations"), "{error}");
+    let log = open(&fixture("rmm/golden.csv"), &OpenProps::default()).expect("a log");
+    let error = log.rows().err().expect("no samples");
+    assert!(error.to_string().contains("it has allocations but no samples"), "{error}");
 }
 
 #[test]

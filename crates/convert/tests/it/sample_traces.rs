@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{OpenProps, open_samples};
+use floodmark_convert::{OpenProps, open};
 use floodmark_event::Row;
 use floodmark_event::tables::Frame;
 use floodmark_event::{
     Metric, OutputStream, ProcessId, StackId, StackReason, StackSeen, Subject, SubjectId, SubjectKind, Tables,
 };
 use floodmark_store::{IdMap, RowSource, follow_rows};
-use floodmark_store::{Overwrite, Run, ScanProps, Sealer, TraceWriter};
+use floodmark_store::{Overwrite, Run, ScanProps, Sealer, Trace, TraceWriter};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, RecordProps, Recorder, When};
 
@@ -23,6 +23,11 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
     folder
+}
+
+/// Rows of a trace as they are now.
+fn rows_of(trace: &Path) -> Box<dyn RowSource> {
+    Trace::open(trace).and_then(|trace| trace.all_rows(&ScanProps::default())).expect("a trace")
 }
 
 /// Writes everything a source has, as import does.
@@ -76,14 +81,14 @@ fn words(read: &Reading) -> (Vec<String>, Vec<String>, Vec<String>, Vec<String>)
 fn every_fixture_reads_back_from_a_trace_as_it_went_in() {
     let folder = scratch("back");
     for (at, (path, _)) in all().into_iter().enumerate() {
-        let before = drain(open_samples(&path, &OpenProps::default()).expect("a log"));
+        let before = drain(open(&path, &OpenProps::default()).and_then(|log| log.rows()).expect("a log"));
         let trace = folder.join(format!("{at}.flood"));
         let mut writer = TraceWriter::create(&trace, Run::default(), Overwrite::No).expect("a trace");
         let mut tables = Tables::default();
         tables.intern("strings of another log");
-        write(&mut *open_samples(&path, &OpenProps::default()).expect("a log"), &mut writer, &mut tables);
+        write(&mut *open(&path, &OpenProps::default()).and_then(|log| log.rows()).expect("a log"), &mut writer, &mut tables);
         writer.finish(&tables, &before.losses).expect("a trace");
-        let after = drain(open_samples(&trace, &OpenProps::default()).expect("a trace"));
+        let after = drain(rows_of(&trace));
         assert_eq!(after.error, None);
         assert_eq!(words(&after), words(&before), "{}", path.display());
         assert_eq!(after.tables.subjects, before.tables.subjects);
@@ -110,10 +115,10 @@ fn logs_of_several_tools_share_one_trace_and_one_clock() {
         if at > 0 {
             writer.next_sequence().expect("room");
         }
-        write(&mut *open_samples(&fixture(name), &props).expect("a log"), &mut writer, &mut tables);
+        write(&mut *open(&fixture(name), &props).and_then(|log| log.rows()).expect("a log"), &mut writer, &mut tables);
     }
     writer.finish(&tables, &floodmark_store::Losses::default()).expect("a trace");
-    let read = drain(open_samples(&trace, &OpenProps::default()).expect("a trace"));
+    let read = drain(rows_of(&trace));
     assert_eq!(read.tables.subjects.len(), 5);
     assert!(read.rows.iter().map(Row::time_ns).collect::<Vec<_>>().is_sorted());
     let stacks =
@@ -183,7 +188,7 @@ fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     assert_eq!(followed.error, None);
     let times: Vec<_> = followed.rows.iter().map(Row::time_ns).collect();
     assert!(times.is_sorted());
-    let whole = drain(open_samples(&path, &OpenProps::default()).expect("a trace"));
+    let whole = drain(rows_of(&path));
     assert_eq!(words(&followed), words(&whole));
     let (samples, output, stacks, scopes) = words(&followed);
     assert_eq!([samples.len(), output.len(), stacks.len(), scopes.len()], [SWEEPS as usize; 4]);

@@ -32,7 +32,7 @@ pub(crate) fn read(bytes: &[u8]) -> Read {
     try_read(bytes, &OpenProps::default()).expect("a good snapshot")
 }
 
-pub(crate) fn drain((mut source, mut seen): floodmark_convert::Halves) -> Read {
+pub(crate) fn drain((mut source, mut seen): floodmark_convert::EventsAndRows) -> Read {
     let (mut events, mut batch) = (Vec::new(), EventBatch::new());
     while source.next(&mut batch).expect("events") {
         events.extend(batch.events());

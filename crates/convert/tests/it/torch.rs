@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{Format, OpenProps, Opened, open_any, recognize};
+use floodmark_convert::{Format, OpenProps, open, recognize};
 use floodmark_event::{Action, Kind, Metric, NO_DEVICE, ScopeAction};
 
 use crate::logs::gaps;
@@ -15,10 +15,8 @@ fn fixture() -> PathBuf {
 }
 
 fn read_fixture() -> Read {
-    let Ok(Opened::Both(source, rows)) = open_any(&fixture(), &OpenProps::default()) else {
-        panic!("a snapshot has both");
-    };
-    drain((source, rows))
+    let snapshot = open(&fixture(), &OpenProps::default()).expect("a snapshot");
+    drain((snapshot.events().expect("events"), snapshot.rows().expect("rows")))
 }
 
 #[test]

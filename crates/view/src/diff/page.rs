@@ -6,8 +6,12 @@ use std::fmt::Write as _;
 
 use floodmark_event::units::{format_bytes, format_count};
 
+use floodmark_inspect::compare::Compared;
+
 use crate::check::growth_sentence;
-use crate::diff::{Compared, figure_cells, group_name, groups_title, is_worth_showing, manner, signed};
+use crate::diff::{
+    doubts, figure_cells, group_name, groups_title, is_worth_showing, kinds_differ, manner, signed,
+};
 use crate::flame::page::{PageTheme, element, page};
 use crate::flame::{FlameChart, inert};
 use crate::plot::svg::escape;
@@ -30,7 +34,7 @@ pub fn html(compared: &Compared) -> String {
         body += "<p>Nothing changed.</p>\n";
     }
     figures(compared, &mut body);
-    for sentence in compared.kinds_differ().into_iter().chain(compared.doubts()) {
+    for sentence in kinds_differ(compared).into_iter().chain(doubts(compared)) {
         let _ = writeln!(body, "<p class=\"faint\">Note: {}</p>", safe(&sentence));
     }
     if !diff.nodes.is_empty() {

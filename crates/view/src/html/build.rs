@@ -8,6 +8,7 @@ use floodmark_event::units::format_time_ns;
 use super::data::{Cell, CellKind, Column, Document, Finding, Head, SCHEMA, Series, Severity, Table};
 use super::{Page, encode, events, samples};
 use crate::plain;
+use crate::report::loss_sentence;
 
 /// Rows of a table that a page has room for.
 pub(super) const MOST_ROWS: usize = 1000;
@@ -33,7 +34,7 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     document.schema = SCHEMA;
     document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
     document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
-    document.narrowed = cut(&page.narrowed);
+    document.narrowed = cut(&page.filters);
     let command = page.about.iter().find(|(name, _)| name == "command");
     document.command = command.map(|(_, command)| cut(command));
     document.origin = span.map_or_else(String::new, |(first, _)| format_time_ns(first));
@@ -47,11 +48,11 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     if page.samples.is_none() && page.events.is_none() {
         builder.document.summary.push("Nothing was recorded.".into());
     }
-    if !page.narrowed.is_empty() {
-        builder.find(Severity::Doubtful, format!("Figures of allocations are narrowed: {}.", page.narrowed));
+    if !page.filters.is_empty() {
+        builder.find(Severity::Doubtful, format!("Figures of allocations are narrowed: {}.", page.filters));
     }
     for loss in &page.losses {
-        builder.find(Severity::Doubtful, loss.sentence());
+        builder.find(Severity::Doubtful, loss_sentence(loss));
     }
     builder.document.findings.sort_by_key(|finding| finding.level as u8);
     about(&mut builder, page);

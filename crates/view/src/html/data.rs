@@ -41,6 +41,7 @@ pub(super) struct Document {
 /// A document and its columns, as a server sends them.
 #[derive(Debug, Serialize)]
 pub(super) struct Sent {
+    pub(super) version: u64,
     pub(super) document: Document,
     pub(super) columns: Vec<String>,
 }

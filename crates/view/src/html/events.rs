@@ -29,10 +29,10 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     chart(builder, &part.usage);
     places(builder, part);
     fragmentation(builder, part);
-    snapshots::add(builder, &part.moments);
+    snapshots::add(builder, &part.snapshots);
     sites(builder, part);
     blocks(builder, part);
-    snapshots::functions(builder, &part.moments);
+    snapshots::functions(builder, &part.snapshots);
     groups(builder, part);
     leaks(builder, part);
     churn(builder, part);
@@ -302,16 +302,16 @@ fn leaks(builder: &mut Builder, part: &EventsPart) {
 
 /// Live bytes of every process and device by itself, where there are several.
 fn places(builder: &mut Builder, part: &EventsPart) {
-    if part.places.len() < 2 {
+    if part.by_domain.len() < 2 {
         return;
     }
     let series = part
-        .places
+        .by_domain
         .iter()
         .take(PLACES)
         .map(|(name, points)| builder.series(name, points, part.usage.end_time_ns))
         .collect();
-    let more = part.places.len().saturating_sub(PLACES) as u64;
+    let more = part.by_domain.len().saturating_sub(PLACES) as u64;
     let note = match more {
         0 => String::new(),
         more => format!("{} with less are left out.", counted(more, "place")),

@@ -40,15 +40,15 @@ pub struct Instants {
     /// The instant that times in the page count from.
     pub origin_ns: i64,
     /// What was live.
-    pub moments: Snapshots,
+    pub snapshots: Snapshots,
 }
 
 impl Instants {
     /// The same for the page.
     pub fn json(&self) -> String {
         let mut builder = Builder::since(self.origin_ns);
-        let note = snapshots::note_of_answer(&self.moments);
-        let moments = data::Snapshots { note, ..snapshots::document(&mut builder, &self.moments) };
+        let note = snapshots::note_of_answer(&self.snapshots);
+        let moments = data::Snapshots { note, ..snapshots::document(&mut builder, &self.snapshots) };
         let (document, columns) = builder.into_columns();
         encode::json(&SentMoments { moments, strings: document.strings, columns })
     }

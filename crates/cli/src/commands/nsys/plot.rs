@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use floodmark_convert::{OpenProps, open_samples};
 use floodmark_event::units::parse_duration_ns;
+use floodmark_inspect::Input;
+use floodmark_inspect::plot::device_series;
 use floodmark_view::plot::nsys::NsysUsage;
 use floodmark_view::plot::{Series, label};
 
@@ -14,9 +15,7 @@ use crate::args::ReadingArgs;
 use crate::drawing::{DrawingArgs, Picture};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::plotting::{GatherProps, device_series};
 use crate::printer::Printer;
-use crate::reading::Show;
 
 /// Draw a usage file of the nsys scripts, and what nvidia-smi reported beside it
 ///
@@ -69,20 +68,8 @@ impl NsysPlotArgs {
     /// What nvidia-smi reported, from its own start on.
     fn smi(&self) -> Result<Option<Series>> {
         let Some(path) = &self.smi else { return Ok(None) };
-        let props = GatherProps {
-            open: OpenProps { ..self.reading.props() },
-            filter: floodmark_event::Filter::default(),
-            per: None,
-            draw: None,
-            metric: None,
-            output: Show::No,
-            stacks: Show::No,
-            phases: Show::No,
-            points: self.drawing.points(),
-            is_alone: true,
-        };
-        let mut source = open_samples(path, &props.open)?;
-        let mut devices = device_series(source.as_mut(), &props)?;
+        let log = Input::open(path, &self.reading.props())?;
+        let mut devices = device_series(&log, self.drawing.points())?;
         if devices.is_empty() {
             return Err(hinted(
                 format!("{} has no memory of devices", path.display()),

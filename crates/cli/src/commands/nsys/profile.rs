@@ -8,15 +8,16 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use floodmark_convert::OpenProps;
+use floodmark_inspect::OpenProps;
+use floodmark_inspect::import::{ImportProps, import};
 use floodmark_sampler::Exit;
 use floodmark_store::Overwrite;
 use floodmark_view::{View as _, plain};
 
 use crate::error::hinted;
 use crate::exit::ExitStatus;
-use crate::importing::{ImportProps, import};
 use crate::printer::Printer;
+use crate::progress::Bars;
 
 /// Run a command under Nsight Systems and keep its GPU memory as a trace
 ///
@@ -68,8 +69,8 @@ impl ProfileArgs {
             let kept = trace.with_extension("nsys-rep");
             std::fs::copy(&report, &kept).with_context(|| format!("keeping {}", kept.display()))?;
         }
-        let props = ImportProps { trace: trace.clone(), overwrite, reading: OpenProps::default() };
-        let imported = import(&[report], &props, printer)?;
+        let props = ImportProps { trace: trace.clone(), overwrite, open: OpenProps::default() };
+        let imported = import(&[report], &props, &Bars::new(printer))?;
         printer.say(imported.result.body(&printer.layout(None)).trim_end());
         printer.lost(&imported.losses);
         let trace = trace.display().to_string();

@@ -10,7 +10,6 @@ use floodmark_event::units::format_count;
 use floodmark_view::plain;
 
 use crate::exit::ExitStatus;
-use crate::pass::losses;
 use crate::printer::Printer;
 
 /// Write the allocations of an export to PREFIX_valid.tsv, PREFIX_driver.tsv and PREFIX_invalid.tsv
@@ -43,7 +42,7 @@ impl SplitArgs {
             let path = path.display().to_string();
             printer.say(&format!("{}: {} rows", plain(&path), format_count(*rows)));
         }
-        printer.lost(&losses(&done.losses));
+        printer.lost(&done.losses.gaps);
         Ok(ExitStatus::Success)
     }
 }

@@ -1,0 +1,56 @@
+//! The summary of a run: how it ended, how high its memory rose, and what sampling it cost.
+
+use serde::Serialize;
+
+use super::RunMemory;
+
+/// A command that was run, or a process that was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RunSummary {
+    /// What was run.
+    pub command: Option<String>,
+    /// How it ended: its exit code, or 128 and the number of the signal; none where that is not known.
+    pub exit_status: Option<i32>,
+    /// Name of the signal that ended it.
+    pub signal: Option<String>,
+    /// When it began.
+    pub start_time_ns: Option<i64>,
+    /// How long it took.
+    pub duration_ns: Option<u64>,
+    /// What watching it cost and missed.
+    #[serde(flatten)]
+    pub cost: RunCost,
+    /// Its memory.
+    #[serde(flatten)]
+    pub memory: RunMemory,
+    /// What could not be done as it should be.
+    pub notes: Vec<String>,
+}
+
+/// What watching a run cost and missed, beside what its samples tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RunCost {
+    /// Sweeps made.
+    pub sweeps: Option<u64>,
+    /// Sweeps that were not made because their time had passed.
+    pub left_out_sweeps: Option<u64>,
+    /// Longest time between two of them.
+    pub longest_gap_ns: Option<u64>,
+    /// Processes that were left running.
+    pub left_processes: Option<u64>,
+    /// How much less the total that counts shared memory once may have been.
+    pub peak_pss_error_bytes: Option<u64>,
+}
+
+/// Name of a signal, as in `SIGKILL`.
+pub fn signal_name(number: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    match usize::try_from(number - 1).ok().and_then(|at| NAMES.get(at)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("signal {number}"),
+    }
+}

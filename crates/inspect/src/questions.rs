@@ -1,0 +1,110 @@
+//! Questions that one fold answers.
+
+use floodmark_analyze::{
+    Fragmentation, FragmentationFold, FragmentationOptions, Growth, GrowthFold, GrowthOptions, Layer,
+    LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, Stats, StatsFold,
+    Watermark, WatermarkFold, WatermarkOptions, WholeBlocksFold,
+};
+use floodmark_event::Row;
+use floodmark_store::ScanProps;
+use serde::Serialize;
+
+use crate::answer::Answer;
+use crate::error::Result;
+use crate::input::Input;
+use crate::pass::Columns;
+use crate::query::Query;
+
+/// Statistics and, where a suballocator was recorded, what it holds beside the blocks made of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayeredStats {
+    /// Counters and sizes.
+    #[serde(flatten)]
+    pub stats: Stats,
+    /// Allocators that divide what they hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+}
+
+impl Input {
+    /// Returns counters, sizes, peaks and what allocators hold.
+    ///
+    /// # Errors
+    /// If there are no events or they cannot be read.
+    pub fn stats(&self, query: &Query<'_>) -> Result<Answer<LayeredStats>> {
+        let fold = (StatsFold::default(), LayersFold::default());
+        let answer = self.ask(query, Columns::Figures, fold)?;
+        let mut answer = answer.map(|(stats, layers)| LayeredStats { stats, layers });
+        self.add_whole_blocks(&mut answer.result.layers)?;
+        Ok(answer)
+    }
+
+    /// Adds what was sampled of allocators to their layers.
+    fn add_whole_blocks(&self, layers: &mut [Layer]) -> Result<()> {
+        let contents = self.contents();
+        if layers.is_empty() || !contents.has_rows || !contents.can_rewind {
+            return Ok(());
+        }
+        let (mut source, mut rows) = (self.rows(&ScanProps::default())?, Vec::new());
+        let mut fold = WholeBlocksFold::default();
+        while source.next(&mut rows)? {
+            for row in &rows {
+                if let Row::Sample(row) = row {
+                    fold.sample(row);
+                }
+            }
+        }
+        fold.finish(&source.tables().subjects, layers);
+        Ok(())
+    }
+
+    /// Returns the peak and the blocks that were live at it.
+    ///
+    /// # Errors
+    /// If there are no events or they cannot be read.
+    pub fn watermark(&self, query: &Query<'_>, options: WatermarkOptions) -> Result<Answer<Watermark>> {
+        self.ask(query, Columns::All, WatermarkFold::new(options))
+    }
+
+    /// Returns the blocks that are live at the end, and which of them are leak candidates.
+    ///
+    /// # Errors
+    /// If there are no events or they cannot be read.
+    pub fn leaks(&self, query: &Query<'_>, options: LeaksOptions) -> Result<Answer<Leaks>> {
+        let options = LeaksOptions { scopes: self.scope_roles()?, ..options };
+        self.ask(query, Columns::All, LeaksFold::new(options))
+    }
+
+    /// Returns the sites whose live bytes grow with every iteration of the scope or mark named in `options`.
+    ///
+    /// # Errors
+    /// If nothing has that name, there are no events or they cannot be read.
+    pub fn growth(&self, query: &Query<'_>, options: GrowthOptions) -> Result<Answer<Growth>> {
+        let options = GrowthOptions {
+            ends_ns: self.iteration_ends(&options.per)?,
+            window: (query.filter.from_ns, query.filter.to_ns),
+            ..options
+        };
+        self.ask(query, Columns::All, GrowthFold::new(options))
+    }
+
+    /// Returns how long blocks lived, and which sites free soon after they allocate.
+    ///
+    /// # Errors
+    /// If there are no events or they cannot be read.
+    pub fn lifetimes(&self, query: &Query<'_>, options: LifetimesOptions) -> Result<Answer<Lifetimes>> {
+        self.ask(query, Columns::All, LifetimesFold::new(options))
+    }
+
+    /// Returns how fragmented free memory is.
+    ///
+    /// # Errors
+    /// If there are no events or they cannot be read.
+    pub fn fragmentation(
+        &self,
+        query: &Query<'_>,
+        options: FragmentationOptions,
+    ) -> Result<Answer<Fragmentation>> {
+        self.ask(query, Columns::All, FragmentationFold::new(options))
+    }
+}

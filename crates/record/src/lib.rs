@@ -1,0 +1,24 @@
+//! The life of a recording: where its trace goes, who seals it, what is sampled, and what came of it.
+//!
+//! ```no_run
+//! use floodmark_record::{Destination, Session, Target};
+//! use floodmark_sampler::Launch;
+//! # fn main() -> floodmark_record::Result<()> {
+//! let target = Target::Command(Launch::new(["make".into(), "-j4".into()]));
+//! let recorded = Session::new(target, Destination::New("make.flood".into()), "make -j4").run()?;
+//! println!("{} processes", recorded.outcome.processes.seen);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What does *not* live here: sampling itself (`floodmark-sampler`), reading traces (`floodmark-inspect`),
+//! options and printing (the command).
+
+mod error;
+mod memory;
+mod recording;
+mod session;
+
+pub use error::{Error, Result};
+pub use recording::{Destination, Recording, anchor, filled_in, host, name_of, name_of_run};
+pub use session::{Recorded, Session, Target};

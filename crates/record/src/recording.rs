@@ -1,0 +1,307 @@
+//! A recording: where its trace goes, the sealer and the recorder that write it, and how it is completed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use floodmark_sampler::{Exit, Outcome, own_rank};
+use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
+use floodmark_tail::clock::Anchor;
+use floodmark_tail::{RecordProps, Recorder};
+
+use crate::error::{Error, Result};
+
+/// Longest name that is made of a command.
+const NAME_BYTES: usize = 60;
+/// How many names are tried.
+const MOST_NAMES: u32 = 10_000;
+
+/// Where a trace goes.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// Into this directory, which must not be there yet.
+    New(PathBuf),
+    /// Into this directory, in place of a trace that may be there.
+    Over(PathBuf),
+    /// Into this trace, which goes on.
+    Append(PathBuf),
+    /// Into a directory of this name, or of this name and a number.
+    Numbered(String),
+}
+
+impl Destination {
+    /// Makes the directory.
+    fn take(&self) -> Result<ReservedDirectory> {
+        let new = |path: &Path| ReservedDirectory { trace: path.to_owned(), is_new: true, replaced: None };
+        match self {
+            Self::New(path) => make(path).map(|()| new(path)).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => Error::refused(
+                    format!("{} exists already", path.display()),
+                    name_hint("choose another name, or replace it with --force"),
+                ),
+                _ => Error::create(path)(error),
+            }),
+            Self::Over(path) => {
+                let reserved = ReservedDirectory { replaced: set_aside(path)?, ..new(path) };
+                if let Err(error) = make(path) {
+                    reserved.give_back();
+                    return Err(Error::create(path)(error));
+                }
+                Ok(reserved)
+            }
+            Self::Append(path) => {
+                if Trace::open(path)?.is_live() {
+                    let what = format!("{} is being recorded", path.display());
+                    return Err(Error::refused(what, "wait until that has ended"));
+                }
+                Ok(ReservedDirectory { is_new: false, ..new(path) })
+            }
+            Self::Numbered(name) => numbered(name).map(|path| new(&path)),
+        }
+    }
+}
+
+impl Destination {
+    /// Finds the directory for somebody else to record into, and whether what is there may be replaced.
+    pub fn reserve(&self) -> Result<(PathBuf, bool)> {
+        match self {
+            Self::New(path) | Self::Append(path) => Ok((path.clone(), false)),
+            Self::Over(path) => Ok((path.clone(), true)),
+            // An empty one may be recorded into.
+            Self::Numbered(name) => Ok((numbered(name)?, false)),
+        }
+    }
+}
+
+/// What to do about a name that is reserved: ranks of one job need one each.
+fn name_hint(otherwise: &'static str) -> &'static str {
+    if own_rank().is_some() { "give every rank a name of its own, as in -o run-%r.flood" } else { otherwise }
+}
+
+/// A directory to record into.
+struct ReservedDirectory {
+    trace: PathBuf,
+    /// Whether there is nothing in it but what we record.
+    is_new: bool,
+    /// Where the trace is that was there before.
+    replaced: Option<PathBuf>,
+}
+
+impl ReservedDirectory {
+    /// Leaves everything as it was. What cannot be put back stays where it was set aside.
+    fn give_back(&self) {
+        if self.is_new {
+            let _ = fs::remove_dir_all(&self.trace);
+        }
+        if let Some(replaced) = &self.replaced {
+            let _ = fs::rename(replaced, &self.trace);
+        }
+    }
+
+    /// There is a new trace, so the one before it goes.
+    fn keep(&self) {
+        if let Some(replaced) = &self.replaced {
+            let _ = fs::remove_dir_all(replaced);
+        }
+    }
+}
+
+/// Makes a directory for a trace; an empty one will do.
+fn make(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(path) => Ok(()),
+        made => made,
+    }
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Sets a trace aside that is not being recorded, so that it can be put back should the command not
+/// start.
+fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
+    if !path.exists() || is_empty(path) {
+        return Ok(None);
+    }
+    if !is_trace(path) {
+        let what = format!("{} is no trace, so it is not replaced", path.display());
+        return Err(Error::refused(what, "choose another name with -o"));
+    }
+    // One that cannot be read may be replaced; one that somebody writes may not.
+    if Trace::open(path).is_ok_and(|trace| trace.is_live()) {
+        let what = format!("{} is being recorded, so it is not replaced", path.display());
+        return Err(Error::refused(what, name_hint("choose another name with -o")));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.replaced", std::process::id()));
+    fs::rename(path, &aside)
+        .map_err(|source| Error::Io { act: format!("replacing {}", path.display()), source })?;
+    Ok(Some(aside))
+}
+
+/// Makes the first of `name.flood`, `name-2.flood`, … that is not there.
+fn numbered(name: &str) -> Result<PathBuf> {
+    for number in 1..=MOST_NAMES {
+        let path = match number {
+            1 => PathBuf::from(format!("{name}.flood")),
+            _ => PathBuf::from(format!("{name}-{number}.flood")),
+        };
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let folder = std::env::current_dir().unwrap_or_default();
+                let act = format!("creating {} in {}", path.display(), folder.display());
+                return Err(Error::Io { act, source: error });
+            }
+        }
+    }
+    Err(Error::refused(format!("there are {MOST_NAMES} traces named {name} here"), "choose a name with -o"))
+}
+
+/// Replaces `%r` by our rank in an MPI job, 0 where there is none, `%h` by the host, `%p` by our process
+/// and `%%` by a percent sign; anything else stays as it is.
+pub fn filled_in(path: &Path) -> PathBuf {
+    let Some(text) = path.to_str().filter(|text| text.contains('%')) else { return path.to_owned() };
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        filled.push_str(&rest[..at]);
+        let value = match rest.as_bytes().get(at + 1) {
+            Some(b'r') => Some(own_rank().unwrap_or(0).to_string()),
+            Some(b'h') => host().map(|host| name_of(&host)),
+            Some(b'p') => Some(std::process::id().to_string()),
+            Some(b'%') => Some("%".to_owned()),
+            _ => None,
+        };
+        filled.push_str(value.as_deref().unwrap_or("%"));
+        rest = &rest[at + if value.is_some() { 2 } else { 1 }..];
+    }
+    PathBuf::from(filled + rest)
+}
+
+/// Makes a name for a trace of a program, with our rank in an MPI job, if we have one.
+pub fn name_of_run(program: &str) -> String {
+    let name = name_of(program);
+    own_rank().map_or_else(|| name.clone(), |rank| format!("{name}-rank{rank}"))
+}
+
+/// Makes a name for a trace of what was typed: only characters that need no quoting.
+pub fn name_of(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let keep = |c: char| if c.is_alphanumeric() || "._-+".contains(c) { c } else { '_' };
+    let mut name: String = name.chars().filter(|c| !c.is_control()).map(keep).collect();
+    name.truncate(name.floor_char_boundary(NAME_BYTES));
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() { "run".to_owned() } else { name.to_owned() }
+}
+
+/// A recording that is going on.
+pub struct Recording {
+    reserved: ReservedDirectory,
+    recorder: Recorder,
+    sealer: SealerThread,
+}
+
+impl Recording {
+    /// Begins to record `command` into a new trace.
+    pub fn start(destination: &Destination, command: String) -> Result<Self> {
+        let reserved = destination.take()?;
+        let trace = &reserved.trace;
+        let run = Run {
+            command: Some(command),
+            host: host(),
+            user: environment("USER").or_else(|| environment("LOGNAME")),
+            start_ns: Some(Anchor::now().utc_ns),
+            ..Run::default()
+        };
+        let started = SealerThread::spawn(trace, run).map_err(Error::from).and_then(|sealer| {
+            match Recorder::start(RecordProps::new(trace)) {
+                Ok(recorder) => Ok((sealer, recorder)),
+                Err(error) => {
+                    let _ = sealer.stop();
+                    Err(error.into())
+                }
+            }
+        });
+        match started {
+            Ok((sealer, recorder)) => Ok(Self { reserved, recorder, sealer }),
+            Err(error) => {
+                reserved.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Directory of the trace.
+    pub fn trace(&self) -> &Path {
+        &self.reserved.trace
+    }
+
+    /// Ends the recording of something that never began.
+    pub fn discard(self) {
+        self.recorder.stop();
+        let _ = self.sealer.stop();
+        self.reserved.give_back();
+    }
+
+    /// Completes the trace.
+    pub fn finish(self, outcome: &Outcome) -> Result<Manifest> {
+        self.recorder.stop();
+        self.reserved.keep();
+        let mut manifest = self.sealer.stop()?;
+        manifest.run.exit_status = outcome.exit.map(Exit::code).map(i32::from);
+        let anchor = anchor(&manifest).unwrap_or_else(Anchor::now);
+        if self.reserved.is_new {
+            manifest.run.start_ns = Some(anchor.utc_ns(outcome.began_ns));
+        }
+        manifest.run.end_ns = Some(anchor.utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns)));
+        manifest.save(&self.reserved.trace)?;
+        Ok(manifest)
+    }
+}
+
+/// Where the monotonic clock stands in UTC for samples of this trace.
+pub fn anchor(manifest: &Manifest) -> Option<Anchor> {
+    let boot = manifest.processes.last().map(|process| &process.boot)?;
+    let clock = manifest.clocks.iter().find(|clock| clock.boot == *boot)?;
+    Some(Anchor { monotonic_ns: clock.monotonic_ns, utc_ns: clock.utc_ns })
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Name of this host.
+pub fn host() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_filled_in_and_nothing_else_is() {
+        let filled = |text: &str| filled_in(Path::new(text)).display().to_string();
+        let rank = own_rank().unwrap_or(0);
+        assert_eq!(filled("a/run-%r.flood"), format!("a/run-{rank}.flood"));
+        assert_eq!(filled("%p%p"), format!("{0}{0}", std::process::id()));
+        assert_eq!(filled("100%%r %x %é%"), "100%r %x %é%");
+        assert!(!filled("%h").contains(['%', '/']));
+        assert_eq!(filled("plain.flood"), "plain.flood");
+    }
+
+    #[test]
+    fn names_of_traces_need_no_quoting() {
+        assert_eq!(name_of("/usr/bin/python3.11"), "python3.11");
+        assert_eq!(name_of("./my solver;rm"), "my_solver_rm");
+        assert_eq!(name_of("../.."), "run");
+        assert_eq!(name_of("-rf"), "rf");
+        assert_eq!(name_of(""), "run");
+        assert_eq!(name_of("\u{1b}[31mevil"), "_31mevil");
+        assert_eq!(name_of(&"é".repeat(100)).len(), 60);
+    }
+}

@@ -1,0 +1,129 @@
+//! One recording from begin to end: starts or attaches, samples, completes the trace, sums up.
+
+use std::path::PathBuf;
+
+use floodmark_analyze::{RunCost, RunMemory, RunSummary, signal_name};
+use floodmark_sampler::{
+    Exit, Launch, Observer, Outcome, RecordedStacks, StackProps, StackReport, StackTaker, TailSink,
+    WatchProps, attach, run,
+};
+use floodmark_store::Manifest;
+use floodmark_tail::clock::Anchor;
+
+use crate::error::Result;
+use crate::memory;
+use crate::recording::{Destination, Recording, anchor};
+
+/// What is watched.
+#[derive(Debug)]
+pub enum Target {
+    /// A command that is to be started.
+    Command(Launch),
+    /// A process that runs already.
+    Process(i32),
+}
+
+/// A recording that is to be made.
+#[derive(Debug)]
+pub struct Session {
+    /// What is watched.
+    pub target: Target,
+    /// How to sample.
+    pub props: WatchProps,
+    /// Which stacks to take.
+    pub stacks: Option<StackProps>,
+    /// Where the trace goes.
+    pub destination: Destination,
+    /// The command as one would type it.
+    pub command: String,
+}
+
+impl Session {
+    /// Returns a session with the usual sampling and without stacks.
+    pub fn new(target: Target, destination: Destination, command: impl Into<String>) -> Self {
+        let props = WatchProps::default();
+        Self { target, props, stacks: None, destination, command: command.into() }
+    }
+
+    /// Watches the target until it ends, and completes the trace.
+    ///
+    /// # Errors
+    /// If the trace cannot be started or the target cannot be watched; nothing is left behind then.
+    pub fn run(self) -> Result<Recorded> {
+        let Self { target, props, stacks, destination, command } = self;
+        let mut stacks =
+            stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
+        let recording = Recording::start(&destination, command.clone())?;
+        let sink = &mut TailSink;
+        let mut no_observer = ();
+        let observer: &mut dyn Observer = match &mut stacks {
+            Some(taker) => taker,
+            None => &mut no_observer,
+        };
+        let outcome = match &target {
+            Target::Command(launch) => run(launch, &props, sink, observer),
+            Target::Process(pid) => attach(*pid, &props, sink, observer),
+        };
+        // While the recording still goes on: names of functions are found last.
+        let stacks = stacks.map(|taker| taker.finish().0);
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                recording.discard();
+                return Err(error.into());
+            }
+        };
+        let trace = recording.trace().to_owned();
+        let manifest = recording.finish(&outcome);
+        Ok(Recorded { command, outcome, stacks, trace, manifest })
+    }
+}
+
+/// A recording that is over.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The command as one would type it.
+    pub command: String,
+    /// What the sampler found.
+    pub outcome: Outcome,
+    /// What became of stacks, if they were taken.
+    pub stacks: Option<StackReport>,
+    /// Directory of the trace.
+    pub trace: PathBuf,
+    /// The completed manifest, or why the trace could not be completed.
+    pub manifest: Result<Manifest>,
+}
+
+impl Recorded {
+    /// Where the monotonic clock stands in UTC for this recording.
+    pub fn anchor(&self) -> Anchor {
+        self.manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now)
+    }
+
+    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read. `stack_notes`
+    /// describes what became of stacks.
+    pub fn summary(&self, memory: Option<RunMemory>, stack_notes: Vec<String>) -> RunSummary {
+        let (outcome, anchor) = (&self.outcome, self.anchor());
+        let memory = memory.unwrap_or_else(|| memory::of_outcome(outcome, &anchor));
+        let notes = outcome.notes.iter().map(ToString::to_string);
+        RunSummary {
+            command: Some(self.command.clone()),
+            exit_status: outcome.exit.map(|exit| i32::from(exit.code())),
+            signal: match outcome.exit {
+                Some(Exit::Signal { number, .. }) => Some(signal_name(i32::from(number))),
+                _ => None,
+            },
+            start_time_ns: Some(anchor.utc_ns(outcome.began_ns)),
+            duration_ns: Some(outcome.duration_ns),
+            cost: RunCost {
+                sweeps: Some(outcome.cost.sweeps),
+                left_out_sweeps: Some(outcome.cost.left_out_sweeps),
+                longest_gap_ns: Some(outcome.cost.longest_gap_ns),
+                left_processes: Some(outcome.processes.left),
+                peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),
+            },
+            memory: memory::with_outcome(memory, outcome, &anchor),
+            notes: notes.chain(stack_notes).collect(),
+        }
+    }
+}
