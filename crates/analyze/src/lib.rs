@@ -44,6 +44,7 @@ pub mod origins;
 pub mod overlay;
 pub mod paths;
 pub mod run;
+pub mod samples;
 pub mod scopes;
 pub mod series;
 pub mod site;
@@ -87,10 +88,11 @@ pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
     ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name,
 };
+pub use samples::{SampleState, SampleVisitor, SeriesKey, SweepFold, SweepTotal};
 pub use scopes::{ScopePaths, ScopeRoles};
 pub use series::{
-    DomainSeriesFold, GroupSeries, Place, SeriesFold, SeriesPoint, SeriesSet, SpaceSeries, SpaceSeriesFold,
-    StackedPoint, SubjectSeries, SubjectSeriesFold,
+    DomainSeriesFold, GroupSeries, Place, SeriesFold, SeriesMember, SeriesPoint, SeriesSet, SpaceSeries,
+    SpaceSeriesFold, StackedPoint, SubjectSeries, SubjectSeriesFold,
 };
 pub use site::SiteRules;
 pub use snapshots::{

@@ -1,20 +1,14 @@
 //! A run: how high the memory of a command rose, when, in which process and in which phase.
 //!
-//! Unlike the other analyses this one folds *samples*, the values that somebody read from outside. A
-//! value holds until the next one of its subject and metric, or until its subject ends; samples of one
-//! instant count together, so that a sweep that finds one process grown and another shrunk is no peak.
-//! Rows come in the order of time; a row that is late counts where it comes.
-//!
-//! What is summed: the job, if there is one, which counts shared memory and newborn processes as
-//! whoever sampled knew best; else the processes; else the hosts.
+//! Unlike the other analyses this one folds *samples*, values that were read from outside. Which values
+//! hold at an instant, and what processes are, is known to [`SampleState`]; what is summed is its
+//! [`summed_kind`](SampleState::summed_kind).
 //!
 //! A peak between two sweeps shows in the high-water mark that the kernel keeps of each process. When
 //! one is read that rose, it is compared with the highest sample since it was read before. If that was
 //! nearly as high the peak was seen, and what little is missing counts at that instant; else it counts
 //! now. Either way only one process rises above what was sampled, as if the others had stood still: a
 //! job of one process is exact, and no sum is made of peaks that were not together.
-//!
-//! A process that replaces its program becomes another subject and stays the same process here.
 
 mod now;
 mod process;
@@ -26,23 +20,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, SubjectKind, SubjectRow, Tables};
 
+use crate::samples::{SampleState, SampleVisitor, TakenSample};
+
 pub use self::summary::{RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
-use process::{Instant, Roll};
+use process::{Instant, ProcessMarks};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
 pub use stack::{PeakStack, PeakStackFold};
 
-/// A point worth remembering, where one phase ends and the next begins.
+/// A named instant, where one phase ends and the next begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When.
+    /// Nanoseconds since 1970-01-01 UTC.
     pub time_ns: i64,
-    /// What it says.
+    /// Name of the phase that begins.
     pub name: String,
 }
 
 impl Mark {
-    /// The mark that a row is, if it is one.
+    /// Returns the mark that a row is, if it is one.
     pub fn of(row: &ScopeRow, tables: &Tables) -> Option<Self> {
         let name = || tables.string(row.name).to_owned();
         (row.action == ScopeAction::Mark).then(|| Self { time_ns: row.time_ns, name: name() })
@@ -57,28 +53,27 @@ impl Mark {
 /// instant and marked as a bound.
 #[derive(Clone, Debug)]
 pub struct RunFold {
-    roll: Roll,
-    /// What is summed.
+    samples: SampleState,
+    peaks: RunPeaks,
+}
+
+/// Peaks of a run and of its phases.
+#[derive(Clone, Debug)]
+struct RunPeaks {
+    /// Kind that is summed.
     summed: SubjectKind,
-    /// Ends of what is observed, in order, and how many of them have passed.
-    ends: Vec<(i64, usize)>,
-    ended: usize,
     marks: Vec<Mark>,
     phases: Vec<Phase>,
     /// Phase of the latest instant.
     phase: usize,
-    /// The instant whose samples are coming in.
-    now_ns: Option<i64>,
-    sum: u64,
-    total: Option<u64>,
-    /// Processes with a sample of resident bytes at this instant, and with a new high-water mark.
+    /// What high-water marks of processes need, by the index of what was observed.
+    processes: Vec<ProcessMarks>,
+    /// Processes with a sample of resident bytes in this sweep, and with a new high-water mark.
     moved: Vec<usize>,
     risen: Vec<usize>,
     /// Processes that have memory now.
     holders: BTreeSet<usize>,
     peak: Peak,
-    span: Option<(i64, i64)>,
-    unknown: u64,
 }
 
 /// The highest sum.
@@ -108,122 +103,102 @@ impl RunFold {
     /// Starts with what was observed and the marks in between.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, mut marks: Vec<Mark>) -> Self {
         marks.sort_by_key(|mark| mark.time_ns);
-        let mut fold = Self {
-            roll: Roll::default(),
+        let peaks = RunPeaks {
             summed: SubjectKind::Job,
-            ends: Vec::new(),
-            ended: 0,
             phases: vec![Phase::default(); marks.len() + 1],
             marks,
             phase: 0,
-            now_ns: None,
-            sum: 0,
-            total: None,
+            processes: Vec::new(),
             moved: Vec::new(),
             risen: Vec::new(),
             holders: BTreeSet::new(),
             peak: Peak::default(),
-            span: None,
-            unknown: 0,
         };
+        let mut fold = Self { samples: SampleState::default(), peaks };
         fold.learn(subjects);
         fold
     }
 
-    /// Learns what is known of subjects by now: those that are new, new programs of processes, ends. For
-    /// who follows a recording; to be told before the samples of new subjects.
+    /// Learns what is known of subjects by now; see [`SampleState::learn`].
     pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
-        let before: Vec<Option<i64>> = self.roll.observed.iter().map(|one| one.end_ns).collect();
-        self.roll.learn(subjects);
-        for at in 0..self.roll.observed.len() {
-            let known = before.get(at).copied().flatten();
-            if self.roll.observed[at].end_ns != known {
-                self.change_end(at, known);
-            }
-        }
-        let summed = summed(subjects);
-        if summed != self.summed {
-            self.summed = summed;
-            let counts = self.roll.observed.iter().filter(|one| one.kind == summed && !one.is_over);
-            self.sum = counts.fold(0, |sum, one| sum.saturating_add(one.last(Metric::Rss)));
-        }
+        self.samples.learn(subjects);
+        self.peaks.summed = self.samples.summed_kind();
+        self.peaks.processes.resize(self.samples.observed().len(), ProcessMarks::default());
     }
 
-    /// The end of something became known, or was that of an earlier program.
-    fn change_end(&mut self, at: usize, known: Option<i64>) {
-        self.ends.retain({
-            let (mut place, ended) = (0, self.ended);
-            move |end| {
-                place += 1;
-                place <= ended || Some(end.0) != known || end.1 != at
-            }
-        });
-        let one = &mut self.roll.observed[at];
-        if let Some(end_ns) = one.end_ns {
-            let ahead = self.ends[self.ended..].partition_point(|end| *end < (end_ns, at));
-            self.ends.insert(self.ended + ahead, (end_ns, at));
-        }
-        if std::mem::replace(&mut one.is_over, false) {
-            if one.kind == self.summed {
-                self.sum = self.sum.saturating_add(one.last(Metric::Rss));
-            }
-            if one.kind == SubjectKind::Process && one.last(Metric::Rss) > 0 {
-                self.holders.insert(at);
-            }
-        }
-    }
-
-    /// A phase ends and the next begins, after all samples and marks so far.
+    /// Ends a phase and begins the next, after all samples and marks so far.
     pub fn mark(&mut self, mark: Mark) {
-        let latest_ns = self.marks.last().map_or(mark.time_ns, |last| last.time_ns.max(mark.time_ns));
-        self.marks.push(Mark { time_ns: latest_ns, ..mark });
-        self.phases.push(Phase::default());
+        let peaks = &mut self.peaks;
+        let latest_ns = peaks.marks.last().map_or(mark.time_ns, |last| last.time_ns.max(mark.time_ns));
+        peaks.marks.push(Mark { time_ns: latest_ns, ..mark });
+        peaks.phases.push(Phase::default());
     }
 
     /// Takes in more samples.
     pub fn update(&mut self, rows: &[SampleRow]) {
         for row in rows {
-            self.add(row);
+            self.samples.push(row, &mut self.peaks);
         }
     }
 
-    fn add(&mut self, row: &SampleRow) {
-        let Some(&at) = self.roll.of_subject.get(&row.subject) else {
-            self.unknown += 1;
-            return;
-        };
-        if self.now_ns != Some(row.time_ns) {
-            self.settle();
-            self.go_to(row.time_ns);
+    /// Takes in what `other` found in samples of other subjects.
+    ///
+    /// From then on the fold is complete: samples of instants that are past would not be added up with
+    /// those they belong to. Phases merge if both have the same marks, else there are none.
+    pub fn merge(&mut self, mut other: Self) {
+        self.complete();
+        other.complete();
+        self.samples.merge(other.samples);
+        let (ours, theirs) = (&mut self.peaks, other.peaks);
+        ours.processes.extend(theirs.processes);
+        ours.peak.merge(&theirs.peak);
+        if ours.marks == theirs.marks {
+            for (ours, theirs) in ours.phases.iter_mut().zip(&theirs.phases) {
+                ours.merge(theirs);
+            }
+        } else {
+            ours.marks.clear();
+            ours.phases.clear();
         }
-        let one = &mut self.roll.observed[at];
-        if one.is_over {
+    }
+
+    /// Counts the last sweep: nothing more comes.
+    fn complete(&mut self) {
+        self.samples.settle(&mut self.peaks);
+        self.peaks.complete(&self.samples);
+    }
+
+    /// Returns the result so far; the fold may go on afterwards. Lists of processes have at most
+    /// `limit` entries.
+    pub fn finish(&self, limit: Option<usize>) -> RunMemory {
+        let mut whole = self.clone();
+        whole.complete();
+        result::result(&whole, limit.unwrap_or(usize::MAX))
+    }
+}
+
+impl SampleVisitor for RunPeaks {
+    fn sample(&mut self, state: &SampleState, sample: &TakenSample) {
+        let TakenSample { at, row, before, is_highest } = *sample;
+        let one = &state.observed()[at];
+        if row.metric == Metric::Pss {
+            self.processes[at].read_pss(one, is_highest);
+        }
+        if one.kind != SubjectKind::Process {
             return;
         }
-        let is_summed = one.kind == self.summed;
-        let before = one.gauge(row.metric).map(|gauge| gauge.last);
-        one.set(row);
         match row.metric {
             Metric::Rss => {
-                if is_summed {
-                    self.sum = self.sum.saturating_sub(before.unwrap_or(0)).saturating_add(row.value);
-                }
-                if one.kind == SubjectKind::Process {
-                    self.moved.push(at);
-                    if row.value > 0 {
-                        self.holders.insert(at)
-                    } else {
-                        self.holders.remove(&at)
-                    };
-                }
+                self.moved.push(at);
+                if row.value > 0 {
+                    self.holders.insert(at)
+                } else {
+                    self.holders.remove(&at)
+                };
             }
-            Metric::Pss if one.kind == SubjectKind::Job => {
-                let others = self.total.unwrap_or(0).saturating_sub(before.unwrap_or(0));
-                self.total = Some(others.saturating_add(row.value));
-            }
-            Metric::Hwm if one.kind == SubjectKind::Process => {
-                let first_ns = self.span.map_or(row.time_ns, |(first, _)| first);
-                if before.map_or_else(|| one.began_since(first_ns), |before| before != row.value) {
+            Metric::Hwm => {
+                let first_ns = state.span_ns().map_or(row.time_ns, |(first, _)| first);
+                if before.map_or_else(|| process::began_since(one, first_ns), |before| before != row.value) {
                     self.risen.push(at);
                 }
             }
@@ -231,53 +206,50 @@ impl RunFold {
         }
     }
 
-    /// A new instant: those who ended before it hold nothing any more.
-    fn go_to(&mut self, time_ns: i64) {
-        while let Some((_, at)) = self.ends.get(self.ended).filter(|(end_ns, _)| *end_ns < time_ns) {
-            let one = &mut self.roll.observed[*at];
-            one.is_over = true;
-            if one.kind == self.summed {
-                self.sum = self.sum.saturating_sub(one.last(Metric::Rss));
-            }
+    fn ended(&mut self, _state: &SampleState, ended: &[usize], _end_ns: i64) {
+        for at in ended {
             self.holders.remove(at);
-            self.ended += 1;
         }
-        self.now_ns = Some(time_ns);
-        let (first, last) = self.span.unwrap_or((time_ns, time_ns));
-        self.span = Some((first.min(time_ns), last.max(time_ns)));
     }
 
-    /// All samples of an instant are in: the sums count.
-    fn settle(&mut self) {
-        let Some(time_ns) = self.now_ns.take() else { return };
-        if self.sum > self.peak.seen_bytes {
-            self.peak.seen_bytes = self.sum;
-            let rss = |at: &usize| (*at, self.roll.observed[*at].last(Metric::Rss));
+    fn settled(&mut self, state: &SampleState, time_ns: i64) {
+        let sum = self.sum(state);
+        if sum > self.peak.seen_bytes {
+            self.peak.seen_bytes = sum;
+            let rss = |at: &usize| (*at, state.observed()[*at].last(Metric::Rss));
             self.peak.holders.clear();
             self.peak.holders.extend(self.holders.iter().map(rss));
         }
-        if let Some(total) = self.total
+        if let Some(total) = state.total(SubjectKind::Job, Metric::Pss)
             && self.peak.total.is_none_or(|(highest, _)| total > highest)
         {
             self.peak.total = Some((total, Some(time_ns)));
         }
-        self.settle_phase(time_ns);
-        self.reached(self.sum, time_ns);
-        let instant = Instant { time_ns, sum: self.sum };
+        self.settle_phase(state, time_ns);
+        self.reached(sum, time_ns);
+        let instant = Instant { time_ns, sum };
         for at in self.moved.drain(..) {
-            self.roll.observed[at].saw(instant);
+            self.processes[at].saw(&state.observed()[at], instant);
         }
         let mut risen = std::mem::take(&mut self.risen);
         risen.sort_unstable();
         risen.dedup();
         for at in risen {
-            for (bytes, time_ns) in self.roll.observed[at].unseen(instant).into_iter().flatten() {
+            let unseen = self.processes[at].unseen(&state.observed()[at], instant);
+            for (bytes, time_ns) in unseen.into_iter().flatten() {
                 self.reached(bytes, time_ns);
             }
         }
     }
+}
 
-    /// The sum was this high at an instant that may be past.
+impl RunPeaks {
+    /// Returns the resident bytes of everything, as they are now.
+    fn sum(&self, state: &SampleState) -> u64 {
+        state.total(self.summed, Metric::Rss).unwrap_or(0)
+    }
+
+    /// Counts a sum at an instant that may be past.
     fn reached(&mut self, bytes: u64, time_ns: i64) {
         let phase = self.phase_at(time_ns);
         self.peak.reach(bytes, time_ns);
@@ -286,7 +258,7 @@ impl RunFold {
         }
     }
 
-    fn settle_phase(&mut self, time_ns: i64) {
+    fn settle_phase(&mut self, state: &SampleState, time_ns: i64) {
         let phase = self.phase_at(time_ns);
         let held = self.phases[self.phase].end_bytes;
         while self.phase < phase {
@@ -302,68 +274,25 @@ impl RunFold {
                 total_bytes: None,
             };
         }
-        let total = self.total;
-        let state = &mut self.phases[phase];
-        state.total_bytes = state.total_bytes.max(total);
-        // A row that comes late says nothing about the end of the phase it belongs to.
+        let sum = self.sum(state);
+        let in_phase = &mut self.phases[phase];
+        in_phase.total_bytes = in_phase.total_bytes.max(state.total(SubjectKind::Job, Metric::Pss));
+        // A row that comes late does not change the end of the phase it belongs to.
         if phase == self.phase {
-            state.end_bytes = self.sum;
+            in_phase.end_bytes = sum;
+        }
+    }
+
+    /// Begins all phases that no sample is in.
+    fn complete(&mut self, state: &SampleState) {
+        while self.phase + 1 < self.phases.len() {
+            self.settle_phase(state, self.marks[self.phase].time_ns);
         }
     }
 
     fn phase_at(&self, time_ns: i64) -> usize {
         self.marks.partition_point(|mark| mark.time_ns <= time_ns)
     }
-
-    /// Takes in what `other` found in samples of other subjects.
-    ///
-    /// From then on the fold is complete: samples of instants that are past would not be added up with
-    /// those they belong to. Phases merge if both have the same marks, else there are none.
-    pub fn merge(&mut self, mut other: Self) {
-        self.complete();
-        other.complete();
-        let offset = self.roll.observed.len();
-        self.roll.observed.append(&mut other.roll.observed);
-        self.roll
-            .of_subject
-            .extend(other.roll.of_subject.into_iter().map(|(subject, at)| (subject, at + offset)));
-        self.peak.merge(&other.peak);
-        let covered = |span: Option<(i64, i64)>| span.into_iter().flat_map(|(from, to)| [from, to]);
-        let times = || covered(self.span).chain(covered(other.span));
-        self.span = times().min().zip(times().max());
-        self.unknown += other.unknown;
-        if self.marks == other.marks {
-            for (ours, theirs) in self.phases.iter_mut().zip(&other.phases) {
-                ours.merge(theirs);
-            }
-        } else {
-            self.marks.clear();
-            self.phases.clear();
-        }
-    }
-
-    /// Nothing more comes: the last instant counts.
-    fn complete(&mut self) {
-        self.settle();
-        while self.phase + 1 < self.phases.len() {
-            self.settle_phase(self.marks[self.phase].time_ns);
-        }
-    }
-
-    /// Returns the result so far; the fold may go on afterwards. Lists of processes have at most
-    /// `limit` entries.
-    pub fn finish(&self, limit: Option<usize>) -> RunMemory {
-        let mut whole = self.clone();
-        whole.complete();
-        result::result(&whole, limit.unwrap_or(usize::MAX))
-    }
-}
-
-/// What is added up: whatever stands for most.
-fn summed(subjects: &BTreeMap<u64, SubjectRow>) -> SubjectKind {
-    let has = |kind| subjects.values().any(|subject| subject.kind == kind);
-    let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-    preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job)
 }
 
 impl Peak {

@@ -1,4 +1,4 @@
-//! Values of several groups over time, and their sum: what every picture of lines is drawn from.
+//! Values of several groups over time, and their sum: what every line chart is drawn from.
 //!
 //! A group is whatever the caller counts by: a process, a device, a kind. A value holds until the next one of
 //! its group, or until its group ends, which is a fall to nothing; values set at one instant count together, so
@@ -7,20 +7,20 @@
 //! set twice. Memory depends on the limit and the number of groups, not on how long it goes on.
 //!
 //! Every group keeps the extremes of its own intervals; the sum keeps its own. [`StackedPoint`]s have the values of all
-//! groups beside the sum, so that parts always add up; who needs no parts keeps [`UsagePoint`]s.
+//! groups beside the sum, so that parts always add up; a caller that needs no parts keeps [`UsagePoint`]s.
 
 mod by_domain;
 mod by_space;
 mod by_subject;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::usage::UsagePoint;
 use crate::usage::reduce::{Reducer, Timed};
 
 pub use by_domain::{DomainSeriesFold, Place};
 pub use by_space::{SpaceSeries, SpaceSeriesFold};
-pub use by_subject::{SubjectSeries, SubjectSeriesFold};
+pub use by_subject::{SeriesMember, SubjectSeries, SubjectSeriesFold};
 
 /// A size as a change; absurd ones stay at the highest number.
 fn signed(bytes: u64) -> i64 {
@@ -157,8 +157,6 @@ pub struct SeriesFold<K, T = StackedPoint> {
     total: Line<T>,
     now_ns: Option<i64>,
     last_ns: Option<i64>,
-    /// When groups end, the earliest first.
-    ends: BTreeSet<(i64, usize)>,
 }
 
 impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
@@ -178,7 +176,6 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
             total: Line::new(limit),
             now_ns: None,
             last_ns: None,
-            ends: BTreeSet::new(),
         }
     }
 
@@ -233,15 +230,19 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
         T::of(UsagePoint { time_ns, live_bytes }, &self.values)
     }
 
-    /// A group has nothing any more after an instant, which may lie ahead; saying it again changes nothing.
-    pub fn end(&mut self, group: &K, time_ns: i64) {
-        let at = self.index(group);
-        self.ends.insert((time_ns, at));
-    }
-
-    /// Whether anything was said of a group.
-    fn has(&self, group: &K) -> bool {
-        self.groups.contains_key(group)
+    /// Ends groups together: they have nothing any more after an instant. What was set at that very
+    /// instant held until then. Groups that never had a value are ignored.
+    pub fn end(&mut self, groups: &[K], time_ns: i64) {
+        let known: Vec<usize> = groups.iter().filter_map(|group| self.groups.get(group).copied()).collect();
+        if known.is_empty() {
+            return;
+        }
+        self.step_to(self.last_ns.map_or(time_ns, |last| last.max(time_ns)));
+        for at in known {
+            if self.values[at] > 0 {
+                self.replace(at, 0);
+            }
+        }
     }
 
     fn index(&mut self, group: &K) -> usize {
@@ -258,23 +259,8 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
 
     fn go_to(&mut self, time_ns: i64) {
         let time_ns = self.last_ns.map_or(time_ns, |last| last.max(time_ns));
-        while self.ends.first().is_some_and(|(end_ns, _)| *end_ns < time_ns) {
-            self.pass_end();
-        }
         if self.now_ns != Some(time_ns) {
             self.step_to(time_ns);
-        }
-    }
-
-    /// All groups that end next do. What was said of that very instant came before.
-    fn pass_end(&mut self) {
-        let Some((end_ns, _)) = self.ends.first().copied() else { return };
-        self.step_to(self.last_ns.map_or(end_ns, |last| last.max(end_ns)));
-        while let Some((_, at)) = self.ends.first().copied().filter(|(next_ns, _)| *next_ns == end_ns) {
-            self.ends.pop_first();
-            if self.values[at] > 0 {
-                self.replace(at, 0);
-            }
         }
     }
 
@@ -283,8 +269,8 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
         (self.now_ns, self.last_ns) = (Some(time_ns), Some(time_ns));
     }
 
-    /// All changes of an instant are in.
-    fn settle(&mut self) {
+    /// Counts the changes so far together; further ones of the same instant count after them.
+    pub fn settle(&mut self) {
         let Some(time_ns) = self.now_ns.take().filter(|_| !self.changed.is_empty()) else { return };
         self.changed.sort_unstable();
         self.changed.dedup();
@@ -302,21 +288,18 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
         }
     }
 
-    /// Returns the courses so far; the fold may go on afterwards.
+    /// Returns the series so far; the fold may go on afterwards.
     pub fn finish(&self) -> SeriesSet<K, T> {
         let mut whole = self.clone();
-        while !whole.ends.is_empty() {
-            whole.pass_end();
-        }
         whole.settle();
         whole.lines.iter_mut().for_each(Line::open);
         whole.total.open();
-        let course = |(group, at): (K, usize)| {
+        let series = |(group, at): (K, usize)| {
             let Line { points, peak, .. } = &whole.lines[at];
             let (points, interval_ns) = (points.points(), points.width_ns());
             (at, GroupSeries { group, points, interval_ns, peak: *peak })
         };
-        let mut groups: Vec<_> = whole.groups.into_iter().map(course).collect();
+        let mut groups: Vec<_> = whole.groups.into_iter().map(series).collect();
         groups.sort_by_key(|(at, _)| *at);
         SeriesSet {
             groups: groups.into_iter().map(|(_, group)| group).collect(),
@@ -341,9 +324,9 @@ mod tests {
         let mut fold = SeriesFold::new(100);
         fold.set(&"a", 1, 10);
         fold.set(&"b", 1, 5);
-        fold.end(&"b", 3);
         fold.set(&"a", 2, 4);
         fold.set(&"b", 2, 11);
+        fold.end(&["b", "c"], 3);
         fold.set(&"a", 9, 6);
         let courses = fold.finish();
         assert_eq!(totals(&courses), [(1, 15), (2, 15), (3, 4), (9, 6)]);
@@ -399,10 +382,9 @@ mod tests {
     #[test]
     fn what_is_read_when_a_group_ends_held_until_then() {
         let mut fold = SeriesFold::new(100);
-        fold.end(&"a", 3);
-        fold.end(&"b", 3);
         fold.set(&"a", 3, 8);
         fold.set(&"b", 3, 2);
+        fold.end(&["a", "b"], 3);
         let courses = fold.finish();
         assert_eq!(totals(&courses), [(3, 10), (3, 0)]);
         assert_eq!((courses.peak.live_bytes, courses.end_ns), (10, Some(3)));

@@ -3,7 +3,8 @@
 use floodmark_event::{Metric, SubjectKind};
 
 use super::RunFold;
-use super::process::Observed;
+use super::process::{ProcessMarks, highest_rss};
+use crate::samples::Observed;
 
 /// Memory at the latest instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,18 +58,19 @@ pub struct DeviceNow {
 impl RunFold {
     /// Returns what there is at the latest instant.
     pub fn now(&self) -> RunNow {
-        let of = |kind| self.roll.observed.iter().filter(move |one| one.kind == kind);
+        let of = |kind| self.samples.observed().iter().filter(move |one| one.kind == kind);
+        let all = self.samples.observed().iter().zip(&self.peaks.processes);
         let total = of(SubjectKind::Job).filter_map(|job| job.gauge(Metric::Pss));
         RunNow {
-            rss_bytes: self.sum,
+            rss_bytes: self.peaks.sum(&self.samples),
             pss_bytes: total.map(|gauge| gauge.last).reduce(u64::saturating_add),
-            processes: of(SubjectKind::Process).map(process).collect(),
+            processes: all.filter(|(one, _)| one.kind == SubjectKind::Process).map(process).collect(),
             devices: of(SubjectKind::Device).filter_map(device).collect(),
         }
     }
 }
 
-fn process(one: &Observed) -> ProcessNow {
+fn process((one, marks): (&Observed, &ProcessMarks)) -> ProcessNow {
     let is_over = one.is_over || one.end_ns.is_some();
     let now = |metric| one.gauge(metric).map(|gauge| if is_over { 0 } else { gauge.last });
     ProcessNow {
@@ -76,16 +78,16 @@ fn process(one: &Observed) -> ProcessNow {
         name: one.name.clone(),
         command: one.detail.clone(),
         rss_bytes: now(Metric::Rss).unwrap_or(0),
-        pss_bytes: now(Metric::Pss).filter(|_| is_over || has_pss_of_now(one)),
+        pss_bytes: now(Metric::Pss).filter(|_| is_over || has_pss_of_now(one, marks)),
         gpu_bytes: now(Metric::GpuUsed),
-        peak_rss_bytes: one.highest_rss(),
+        peak_rss_bytes: highest_rss(one),
         end_time_ns: one.end_ns,
     }
 }
 
-fn has_pss_of_now(one: &Observed) -> bool {
+fn has_pss_of_now(one: &Observed, marks: &ProcessMarks) -> bool {
     let rss = one.last(Metric::Rss);
-    one.rss_at_last_pss.is_none_or(|then| then.abs_diff(rss) <= rss / 20)
+    marks.rss_at_last_pss.is_none_or(|then| then.abs_diff(rss) <= rss / 20)
 }
 
 fn device(one: &Observed) -> Option<DeviceNow> {
@@ -150,7 +152,7 @@ mod tests {
                 })
                 .collect();
             growing.learn(&now);
-            for one in marks.into_iter().filter(|one| one.0 <= row.time_ns).skip(growing.marks.len()) {
+            for one in marks.into_iter().filter(|one| one.0 <= row.time_ns).skip(growing.peaks.marks.len()) {
                 growing.mark(mark(one));
             }
             growing.update(&[*row]);

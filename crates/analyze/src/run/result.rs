@@ -3,8 +3,9 @@
 use floodmark_event::{Metric, SubjectKind};
 use serde::Serialize;
 
-use super::process::{Gauge, Observed};
+use super::process::highest_rss;
 use super::{Peak, PeakStack, RunFold};
+use crate::samples::{Gauge, Observed};
 
 /// How much memory a run took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -166,21 +167,21 @@ pub struct CgroupMemory {
 
 /// Returns what a complete fold found.
 pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
-    let of = |kind| fold.roll.observed.iter().filter(move |one| one.kind == kind);
+    let of = |kind| fold.samples.observed().iter().filter(move |one| one.kind == kind);
     let jobs = |metric| {
         let values = of(SubjectKind::Job).filter_map(move |job| job.gauge(metric));
         values.map(|gauge| gauge.high).reduce(u64::saturating_add)
     };
-    let Peak { seen_bytes, bytes, time_ns, is_bound, total, .. } = fold.peak;
+    let Peak { seen_bytes, bytes, time_ns, is_bound, total, .. } = fold.peaks.peak;
     let (process_list, processes) = processes(fold, limit);
-    let has_phases = !fold.marks.is_empty();
+    let has_phases = !fold.peaks.marks.is_empty();
     RunMemory {
-        first_time_ns: fold.span.map(|(first, _)| first),
-        last_time_ns: fold.span.map(|(_, last)| last),
+        first_time_ns: fold.samples.span_ns().map(|(first, _)| first),
+        last_time_ns: fold.samples.span_ns().map(|(_, last)| last),
         peak_rss_bytes: bytes,
         peak_time_ns: time_ns,
         peak_is_bound: is_bound,
-        peak_phase: time_ns.filter(|_| has_phases).map(|time_ns| fold.phase_at(time_ns)),
+        peak_phase: time_ns.filter(|_| has_phases).map(|time_ns| fold.peaks.phase_at(time_ns)),
         peak_seen_bytes: seen_bytes,
         peak_pss_bytes: total.map(|(bytes, _)| bytes),
         peak_pss_time_ns: total.and_then(|(_, time_ns)| time_ns),
@@ -197,39 +198,39 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         late_sweeps: jobs(Metric::LateSweeps),
         missed_processes: jobs(Metric::MissedProcesses),
         wait_status: of(SubjectKind::Job).find_map(|job| job.wait_status),
-        unknown_samples: fold.unknown,
+        unknown_samples: fold.samples.unknown_samples(),
     }
 }
 
 /// The rank that all jobs have.
 fn rank<'a>(jobs: impl Iterator<Item = &'a Observed>) -> Option<u64> {
-    let mut ranks = jobs.map(|job| job.gauge(Metric::Rank).map(|gauge| gauge.last));
+    let mut ranks = jobs.map(Observed::rank);
     let first = ranks.next()?;
     ranks.all(|rank| rank == first).then_some(first)?
 }
 
 /// The highest processes, and how many there are in all.
 fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
-    let observed = fold.roll.observed.iter().enumerate();
+    let observed = fold.samples.observed().iter().enumerate();
     let mut order: Vec<(u64, usize)> = observed
         .filter(|(_, one)| one.kind == SubjectKind::Process)
-        .map(|(at, one)| (one.highest_rss(), at))
+        .map(|(at, one)| (highest_rss(one), at))
         .collect();
     let count = order.len() as u64;
     // Of equal ones the first that was seen comes first.
     order.sort_by_key(|(peak, at)| (std::cmp::Reverse(*peak), *at));
     order.truncate(limit);
-    let knows_instant = fold.peak.seen_bytes > 0 && !fold.peak.is_bound;
+    let knows_instant = fold.peaks.peak.seen_bytes > 0 && !fold.peaks.peak.is_bound;
     let list = order.into_iter().map(|(peak_rss_bytes, at)| {
-        let one = &fold.roll.observed[at];
+        let one = &fold.samples.observed()[at];
         let high = |metric| one.gauge(metric).map(|gauge| gauge.high);
-        let holders = &fold.peak.holders;
+        let holders = &fold.peaks.peak.holders;
         let rss_at_peak = || holders.binary_search_by_key(&at, |(at, _)| *at).map_or(0, |at| holders[at].1);
-        let parent = fold.roll.of_subject.get(&one.parent).map(|at| &fold.roll.observed[*at]);
+        let parent = fold.samples.of_subject(one.parent);
         ProcessMemory {
             pid: one.number,
             parent_pid: parent.map(|parent| parent.number),
-            rank: one.gauge(Metric::Rank).map(|gauge| gauge.last),
+            rank: one.rank(),
             name: one.name.clone(),
             command: one.detail.clone(),
             start_time_ns: one.start_ns,
@@ -240,7 +241,7 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
             peak_time_ns: one.gauge(Metric::Rss).map(|gauge| gauge.high_ns),
             rss_at_peak_bytes: knows_instant.then(rss_at_peak),
             peak_pss_bytes: high(Metric::Pss),
-            rss_at_peak_pss_bytes: one.rss_at_pss,
+            rss_at_peak_pss_bytes: fold.peaks.processes[at].rss_at_pss,
             peak_gpu_bytes: high(Metric::GpuUsed),
             most_threads: high(Metric::Threads),
             cpu_ns: high(Metric::CpuTime),
@@ -250,13 +251,13 @@ fn processes(fold: &RunFold, limit: usize) -> (Vec<ProcessMemory>, u64) {
 }
 
 fn phases(fold: &RunFold) -> Vec<PhaseMemory> {
-    let phases = fold.phases.iter().enumerate();
+    let phases = fold.peaks.phases.iter().enumerate();
     let phase = |(at, phase): (usize, &super::Phase)| {
-        let mark = at.checked_sub(1).and_then(|before| fold.marks.get(before));
+        let mark = at.checked_sub(1).and_then(|before| fold.peaks.marks.get(before));
         PhaseMemory {
             name: mark.map(|mark| mark.name.clone()),
             start_time_ns: mark.map(|mark| mark.time_ns),
-            end_time_ns: fold.marks.get(at).map(|mark| mark.time_ns),
+            end_time_ns: fold.peaks.marks.get(at).map(|mark| mark.time_ns),
             peak_rss_bytes: phase.peak_bytes,
             peak_time_ns: phase.peak_time_ns,
             peak_pss_bytes: phase.total_bytes,

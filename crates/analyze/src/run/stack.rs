@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::RunFold;
+use super::process::first_rss;
 use crate::site::SiteRules;
 
 /// Frames that are kept of a stack.
@@ -90,19 +91,19 @@ impl RunFold {
     pub fn peak_stack(&self) -> Option<PeakStackFold> {
         let mut whole = self.clone();
         whole.complete();
-        let peak_ns = whole.peak.time_ns?;
-        let holders: FxHashMap<usize, u64> = whole.peak.holders.iter().copied().collect();
-        let grown = |(subject, at): (&u64, &usize)| {
-            let one = &whole.roll.observed[*at];
-            let rss = holders.get(at).copied().unwrap_or(0);
+        let peak_ns = whole.peaks.peak.time_ns?;
+        let holders: FxHashMap<usize, u64> = whole.peaks.peak.holders.iter().copied().collect();
+        let grown = |(subject, at): (u64, usize)| {
+            let one = &whole.samples.observed()[at];
+            let rss = holders.get(&at).copied().unwrap_or(0);
             let grown = Grown {
                 pid: one.number,
                 name: one.name.clone(),
-                growth_bytes: rss.saturating_sub(one.first_rss()),
+                growth_bytes: rss.saturating_sub(first_rss(one)),
             };
-            (one.kind == SubjectKind::Process).then_some((*subject, grown))
+            (one.kind == SubjectKind::Process).then_some((subject, grown))
         };
-        let of_subject = whole.roll.of_subject.iter().filter_map(grown).collect();
+        let of_subject = whole.samples.subjects().filter_map(grown).collect();
         Some(PeakStackFold { peak_ns, of_subject, best: None })
     }
 }

@@ -1,25 +1,26 @@
-//! What was sampled: totals, processes, devices.
+//! Samples as lines: totals, processes, devices.
 //!
-//! A process that replaces its program becomes another subject and stays one line. Of what is added up (jobs,
-//! else processes, else hosts, as in [`RunFold`](crate::RunFold)) there is one line more for the sum.
+//! Which values hold when, what a process is and when it ends is known to [`SampleState`]; here its values are
+//! kept over time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
+use floodmark_event::{Metric, SampleRow, SubjectRow};
 
-use crate::series::{GroupSeries, SeriesFold, SeriesSet};
+use crate::samples::{SampleState, SampleVisitor, SeriesKey, TakenSample};
+use crate::series::{GroupSeries, SeriesFold, SeriesPoint, SeriesSet};
 use crate::usage::UsagePoint;
 
-/// Metrics that are lines.
+/// Metrics that reports draw.
 const DRAWN: [Metric; 6] =
     [Metric::Rss, Metric::Pss, Metric::GpuUsed, Metric::CgroupUsage, Metric::Live, Metric::Reserved];
 
-/// One line.
+/// Values over time of one subject, or of all together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectSeries {
-    /// Whose; none for the sum.
+    /// Subject of the latest program; none for the sum.
     pub subject: Option<u64>,
-    /// Of what.
+    /// Metric of the values.
     pub metric: Metric,
     /// The points, in order.
     pub points: Vec<UsagePoint>,
@@ -27,158 +28,180 @@ pub struct SubjectSeries {
     pub interval_ns: Option<u64>,
     /// The highest value.
     pub peak_bytes: u64,
-    /// First instant of that.
+    /// First instant of the highest value.
     pub peak_time_ns: i64,
 }
 
-/// Folds samples into lines.
-#[derive(Clone, Debug)]
-pub struct SubjectSeriesFold {
-    limit: usize,
-    /// What lies outside of these instants is left out.
-    window_ns: (i64, i64),
-    summed: SubjectKind,
-    lines: BTreeMap<u64, Line>,
-    /// Ends of lines, in order, and how many of them have passed.
-    ends: Vec<(i64, Line)>,
-    ended: usize,
-    courses: BTreeMap<(SubjectKind, Metric), SeriesFold<u64, UsagePoint>>,
-}
-
-/// To which line a subject belongs.
+/// A part of a sum: a metric of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Line {
-    kind: SubjectKind,
-    /// The first program of its process, and the last.
-    first: u64,
-    last: u64,
+pub struct SeriesMember {
+    /// Metric of the values.
+    pub metric: Metric,
+    /// Index in [`SampleState::observed`].
+    pub at: usize,
 }
 
-fn lines(subjects: &BTreeMap<u64, SubjectRow>) -> BTreeMap<u64, Line> {
-    let identity = |one: &SubjectRow| {
-        let is_process = one.kind == SubjectKind::Process;
-        let start_ns = one.start_ns.filter(|_| is_process)?;
-        Some((one.number, start_ns, one.subject >> 32))
-    };
-    // Later ones have larger numbers.
-    let mut programs: BTreeMap<_, (u64, u64)> = BTreeMap::new();
-    for one in subjects.values() {
-        if let Some(identity) = identity(one) {
-            programs.entry(identity).or_insert((one.subject, one.subject)).1 = one.subject;
+/// Folds samples into values over time, of every subject and of all subjects of a kind.
+#[derive(Clone, Debug)]
+pub struct SubjectSeriesFold<T = UsagePoint> {
+    state: SampleState,
+    series: SeriesByKey<T>,
+}
+
+#[derive(Clone, Debug)]
+struct SeriesByKey<T> {
+    limit: usize,
+    /// Instants outside of which nothing is kept.
+    window_ns: (i64, i64),
+    metrics: Vec<Metric>,
+    /// Whether all metrics are parts of one sum.
+    is_joined: bool,
+    folds: BTreeMap<SeriesKey, SeriesFold<SeriesMember, T>>,
+}
+
+impl<T: SeriesPoint> SeriesByKey<T> {
+    fn key(&self, key: SeriesKey) -> SeriesKey {
+        let joined = self.metrics.first().copied().filter(|_| self.is_joined);
+        SeriesKey { metric: joined.unwrap_or(key.metric), ..key }
+    }
+}
+
+impl<T: SeriesPoint> SampleVisitor for SeriesByKey<T> {
+    fn sample(&mut self, state: &SampleState, sample: &TakenSample) {
+        let TakenSample { at, row, .. } = *sample;
+        let key = self.key(SeriesKey { kind: state.observed()[at].kind, metric: row.metric });
+        let (limit, (from_ns, to_ns)) = (self.limit, self.window_ns);
+        let fold = self.folds.entry(key);
+        let fold = fold.or_insert_with(|| SeriesFold::new(limit).within(from_ns, to_ns));
+        fold.set(&SeriesMember { metric: row.metric, at }, row.time_ns, row.value);
+    }
+
+    fn ended(&mut self, state: &SampleState, ended: &[usize], end_ns: i64) {
+        let mut members = Vec::new();
+        for (key, fold) in &mut self.folds {
+            members.clear();
+            for at in ended.iter().copied().filter(|at| state.observed()[*at].kind == key.kind) {
+                let metrics =
+                    if self.is_joined { &self.metrics[..] } else { std::slice::from_ref(&key.metric) };
+                members.extend(metrics.iter().map(|metric| SeriesMember { metric: *metric, at }));
+            }
+            fold.end(&members, end_ns);
         }
     }
-    let line = |one: &SubjectRow| {
-        let known = identity(one).and_then(|identity| programs.get(&identity).copied());
-        let (first, last) = known.unwrap_or((one.subject, one.subject));
-        Line { kind: one.kind, first, last }
-    };
-    subjects.values().map(|one| (one.subject, line(one))).collect()
+
+    fn settled(&mut self, _state: &SampleState, _time_ns: i64) {
+        self.folds.values_mut().for_each(SeriesFold::settle);
+    }
 }
 
-impl SubjectSeriesFold {
+impl<T: SeriesPoint> SubjectSeriesFold<T> {
     /// Starts lines of at most `limit` points each.
     pub fn new(subjects: &BTreeMap<u64, SubjectRow>, limit: usize) -> Self {
-        let mut fold = Self {
+        let series = SeriesByKey {
             limit,
             window_ns: (i64::MIN, i64::MAX),
-            summed: SubjectKind::Job,
-            lines: BTreeMap::new(),
-            ends: Vec::new(),
-            ended: 0,
-            courses: BTreeMap::new(),
+            metrics: DRAWN.to_vec(),
+            is_joined: false,
+            folds: BTreeMap::new(),
         };
-        fold.learn(subjects);
-        fold
+        Self { state: SampleState::new(subjects), series }
     }
 
-    /// Has lines keep what lies between two instants only; their peaks stay those of everything.
+    /// Keeps what lies between two instants only; peaks stay those of everything.
     #[must_use]
-    pub fn within(self, from_ns: i64, to_ns: i64) -> Self {
-        Self { window_ns: (from_ns, to_ns), ..self }
+    pub fn within(mut self, from_ns: i64, to_ns: i64) -> Self {
+        self.series.window_ns = (from_ns, to_ns);
+        self
     }
 
-    /// Learns what is known of subjects by now; for who follows a recording, to be told before the samples
-    /// of new subjects.
+    /// Keeps these metrics only.
+    #[must_use]
+    pub fn of_metrics(mut self, metrics: &[Metric]) -> Self {
+        self.series.metrics = metrics.to_vec();
+        self
+    }
+
+    /// Makes all metrics parts of one sum, whose key has the first of them.
+    #[must_use]
+    pub fn joined(mut self) -> Self {
+        self.series.is_joined = true;
+        self
+    }
+
+    /// Learns what is known of subjects by now; see [`SampleState::learn`].
     pub fn learn(&mut self, subjects: &BTreeMap<u64, SubjectRow>) {
-        let has = |kind| subjects.values().any(|subject| subject.kind == kind);
-        let preferred = [SubjectKind::Job, SubjectKind::Process, SubjectKind::Host];
-        self.summed = preferred.into_iter().find(|kind| has(*kind)).unwrap_or(SubjectKind::Job);
-        self.lines = lines(subjects);
-        // A program that was replaced is no end of its process.
-        let end = |line: &Line| subjects.get(&line.last)?.end_ns.map(|end_ns| (end_ns, *line));
-        let last = self.lines.iter().filter(|(subject, line)| **subject == line.last);
-        let mut ends: Vec<(i64, Line)> = last.filter_map(|(_, line)| end(line)).collect();
-        // Builds start tens of thousands of processes, and this is learned again whenever one comes or goes.
-        let passed: BTreeSet<(i64, Line)> = self.ends[..self.ended].iter().copied().collect();
-        ends.retain(|end| !passed.contains(end));
-        ends.sort_unstable();
-        self.ends.truncate(self.ended);
-        self.ends.append(&mut ends);
+        self.state.learn(subjects);
     }
 
     /// Takes in more samples.
     pub fn update(&mut self, rows: &[SampleRow]) {
-        for row in rows.iter().filter(|row| DRAWN.contains(&row.metric)) {
-            self.add(row);
+        for row in rows {
+            self.push(row);
         }
     }
 
-    fn add(&mut self, row: &SampleRow) {
-        let Some(line) = self.lines.get(&row.subject).copied() else { return };
-        while let Some((end_ns, line)) = self.ends.get(self.ended).copied()
-            && end_ns < row.time_ns
-        {
-            self.ended += 1;
-            self.end(line, end_ns);
-        }
-        let (limit, (from_ns, to_ns)) = (self.limit, self.window_ns);
-        let course = self.courses.entry((line.kind, row.metric));
-        let course = course.or_insert_with(|| SeriesFold::new(limit).within(from_ns, to_ns));
-        course.set(&line.first, row.time_ns, row.value);
-    }
-
-    fn end(&mut self, line: Line, end_ns: i64) {
-        for metric in DRAWN {
-            if let Some(course) =
-                self.courses.get_mut(&(line.kind, metric)).filter(|one| one.has(&line.first))
-            {
-                course.end(&line.first, end_ns);
-            }
+    /// Takes in a sample.
+    pub fn push(&mut self, row: &SampleRow) {
+        if self.series.metrics.contains(&row.metric) {
+            self.state.push(row, &mut self.series);
         }
     }
 
-    /// Returns the lines so far: sums first, then subjects by number. The fold may go on afterwards.
+    /// Completes the last sweep and lets everything end whose end is known.
+    pub fn complete(&mut self) {
+        self.state.finish(&mut self.series);
+    }
+
+    /// What is known of subjects, and their sums.
+    pub fn state(&self) -> &SampleState {
+        &self.state
+    }
+
+    /// Returns the values over time of all subjects of a kind; none if there was no sample.
+    pub fn series(&self, key: SeriesKey) -> Option<SeriesSet<SeriesMember, T>> {
+        self.series.folds.get(&key).map(SeriesFold::finish)
+    }
+
+    /// Returns whether there are values of `key`.
+    pub fn has(&self, key: SeriesKey) -> bool {
+        self.series.folds.contains_key(&key)
+    }
+}
+
+impl SubjectSeriesFold<UsagePoint> {
+    /// Returns the lines so far: sums first, then subjects by id. The fold may go on afterwards. Sums
+    /// are those of the kind that stands for the whole run.
     pub fn finish(&self) -> Vec<SubjectSeries> {
         let mut whole = self.clone();
-        for (end_ns, line) in whole.ends.split_off(whole.ended) {
-            whole.end(line, end_ns);
-        }
+        whole.complete();
+        let summed = whole.state.summed_kind();
         let mut found = Vec::new();
-        for ((kind, metric), fold) in &whole.courses {
+        for (key, fold) in &whole.series.folds {
             let SeriesSet { groups, moments, interval_ns, peak, .. } = fold.finish();
-            let course = |subject, points, interval_ns, peak: UsagePoint| SubjectSeries {
+            let series = |subject, points, interval_ns, peak: UsagePoint| SubjectSeries {
                 subject,
-                metric: *metric,
+                metric: key.metric,
                 points,
                 interval_ns,
                 peak_bytes: peak.live_bytes,
                 peak_time_ns: peak.time_ns,
             };
-            if *kind == whole.summed {
-                found.push(course(None, moments, interval_ns, peak));
+            if key.kind == summed {
+                found.push(series(None, moments, interval_ns, peak));
             }
             found.extend(groups.into_iter().map(|GroupSeries { group, points, interval_ns, peak }| {
-                let last = whole.lines.get(&group).map_or(group, |line| line.last);
-                course(Some(last), points, interval_ns, peak)
+                series(Some(whole.state.observed()[group.at].subject), points, interval_ns, peak)
             }));
         }
-        found.sort_by_key(|course| (course.subject, course.metric as u8));
+        found.sort_by_key(|series| (series.subject, series.metric as u8));
         found
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use floodmark_event::SubjectKind;
+
     use super::*;
 
     fn subject(subject: u64, end_ns: Option<i64>) -> (u64, SubjectRow) {
@@ -197,7 +220,7 @@ mod tests {
     #[test]
     fn a_sum_counts_once_per_sweep_and_falls_when_a_process_ends() {
         let subjects = [subject(1, Some(15)), subject(2, Some(40))].into();
-        let mut fold = SubjectSeriesFold::new(&subjects, 100);
+        let mut fold: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 100);
         fold.update(&[row(10, 1, 5), row(10, 2, 7), row(20, 2, 9), row(30, 2, 1)]);
         let lines = fold.finish();
         assert_eq!(points(&lines[0]), [(10, 12), (15, 7), (20, 9), (30, 1), (40, 0)]);
@@ -212,15 +235,12 @@ mod tests {
         for one in subjects.values_mut() {
             (one.number, one.start_ns) = (7, Some(3));
         }
-        let mut fold = SubjectSeriesFold::new(&subjects, 100);
+        let mut fold: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 100);
         fold.update(&[row(10, 1, 5), row(20, 2, 8), row(40, 1, 0)]);
         let lines = fold.finish();
         assert_eq!(lines.len(), 2);
-        assert_eq!(
-            (lines[1].subject, points(&lines[1])),
-            (Some(2), vec![(10, 5), (20, 8), (30, 0), (40, 0)])
-        );
-        assert_eq!(points(&lines[0]), [(10, 5), (20, 8), (30, 0), (40, 0)]);
+        assert_eq!((lines[1].subject, points(&lines[1])), (Some(2), vec![(10, 5), (20, 8), (30, 0)]));
+        assert_eq!(points(&lines[0]), [(10, 5), (20, 8), (30, 0)], "what comes after the end is ignored");
     }
 
     #[test]

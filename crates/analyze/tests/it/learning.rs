@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{Mark, RunFold, RunMemory, SubjectSeriesFold};
+use floodmark_analyze::{
+    Mark, RunFold, RunMemory, SampleState, SeriesKey, SubjectSeries, SubjectSeriesFold, SweepFold,
+};
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use proptest::prelude::*;
 
@@ -91,6 +93,36 @@ proptest! {
     }
 
     #[test]
+    fn all_readers_of_samples_find_the_same_peak(
+        list in proptest::collection::vec((1..4u64, proptest::option::of(0..30i64)), 1..7),
+        mut rows in proptest::collection::vec((0..25i64, 1..7u64, 0..50u64), 1..60),
+    ) {
+        let subjects = programs(&list);
+        rows.sort_unstable_by_key(|row| row.0);
+        let row = |(time_ns, subject, value)| SampleRow { time_ns, subject, metric: Metric::Rss, value };
+        let rows: Vec<SampleRow> = rows.into_iter().map(row).filter(|row| subjects.contains_key(&row.subject)).collect();
+
+        let key = SeriesKey { kind: SubjectKind::Process, metric: Metric::Rss };
+        let (mut survey, mut sweeps) = (SampleState::new(&subjects), SweepFold::new(key));
+        let mut lines: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 16);
+        let mut run = RunFold::new(&subjects, Vec::new());
+        sweeps.learn(&subjects);
+        let mut highest = 0;
+        for row in &rows {
+            survey.push(row, &mut ());
+            highest = sweeps.push(row).map_or(0, |sweep| sweep.total).max(highest);
+        }
+        survey.finish(&mut ());
+        highest = sweeps.finish().map_or(0, |sweep| sweep.total).max(highest);
+        run.update(&rows);
+        lines.update(&rows);
+        let drawn = lines.finish().into_iter().find(|line: &SubjectSeries| line.subject.is_none());
+        prop_assert_eq!(drawn.map_or(0, |line| line.peak_bytes), highest);
+        prop_assert_eq!(survey.peak(key).map_or(0, |peak| peak.live_bytes), highest);
+        prop_assert_eq!(run.finish(None).peak_seen_bytes, highest);
+    }
+
+    #[test]
     fn a_window_of_a_line_has_what_the_line_has_there(
         mut rows in proptest::collection::vec((0..40i64, 0..50u64), 1..60), from in 0..40i64, width in 0..40i64,
     ) {
@@ -100,7 +132,7 @@ proptest! {
             .map(|(time_ns, value)| SampleRow { time_ns, subject: 1, metric: Metric::Rss, value })
             .collect();
         let to = from + width;
-        let mut window = SubjectSeriesFold::new(&subjects, 1000).within(from, to);
+        let mut window: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 1000).within(from, to);
         window.update(&rows);
         let line = |fold: SubjectSeriesFold| fold.finish().into_iter().find(|line| line.subject == Some(1)).unwrap();
         let window = line(window);
@@ -109,13 +141,6 @@ proptest! {
         let inside: Vec<(i64, u64)> = rows.iter()
             .filter(|row| (from..=to).contains(&row.time_ns))
             .map(|row| (row.time_ns, row.value))
-            .collect();
-        // Of an instant the highest value counts, and the last.
-        let inside: Vec<(i64, u64)> = inside.chunk_by(|one, next| one.0 == next.0)
-            .flat_map(|instant| {
-                let (highest, last) = (instant.iter().max().copied(), instant.last().copied());
-                highest.filter(|_| highest > last).into_iter().chain(last)
-            })
             .collect();
         let starts_there = inside.first().is_some_and(|(time_ns, _)| *time_ns == from);
         let expected: Vec<(i64, u64)> = held.filter(|_| !starts_there).into_iter().chain(inside).collect();

@@ -216,7 +216,7 @@ fn a_limit_shortens_the_list_and_says_so() {
     assert_eq!((run.processes, run.processes_omitted), (9, 6));
 }
 
-/// What there was at an instant, looked up from the start.
+/// A sweep, looked up from the start.
 struct Instant {
     time_ns: i64,
     sum: u64,
@@ -224,53 +224,72 @@ struct Instant {
     highest: Vec<(u64, i64)>,
 }
 
+/// Returns the number of the sweep that each row belongs to: another time begins one, and so does something
+/// that reports a metric again, unless as a later program.
+fn sweeps(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<usize> {
+    let (mut number, mut reported) = (0, BTreeMap::new());
+    let mut numbers = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let process = (subjects[&row.subject].number, subjects[&row.subject].start_ns, row.metric);
+        let is_again = reported.get(&process).is_some_and(|before| row.subject <= *before);
+        if at > 0 && (is_again || rows[at - 1].time_ns != row.time_ns) {
+            number += 1;
+            reported.clear();
+        }
+        reported.insert(process, row.subject);
+        numbers.push(number);
+    }
+    numbers
+}
+
 fn instants(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<Instant> {
     let mut processes: BTreeMap<(u64, Option<i64>), Vec<u64>> = BTreeMap::new();
     for row in subjects.values() {
         processes.entry((row.number, row.start_ns)).or_default().push(row.subject);
     }
-    let mut times: Vec<i64> = rows.iter().map(|row| row.time_ns).collect();
-    times.dedup();
-    let of_metric = |of: &[u64], metric: Metric, to_ns: i64| {
-        let mine = move |row: &&SampleRow| row.metric == metric && row.time_ns <= to_ns;
-        let of = of.to_vec();
-        rows.iter().filter(mine).filter(move |row| of.contains(&row.subject)).collect::<Vec<_>>()
+    let numbers = sweeps(subjects, rows);
+    let times: BTreeMap<usize, i64> =
+        numbers.iter().copied().zip(rows.iter().map(|row| row.time_ns)).collect();
+    // Values of a metric up to a sweep, with the sweeps they are from.
+    let of_metric = |of: &[u64], metric: Metric, to: usize| -> Vec<(usize, u64)> {
+        let all = numbers.iter().zip(rows).filter(|(number, _)| **number <= to);
+        let mine = all.filter(|(_, row)| row.metric == metric && of.contains(&row.subject));
+        mine.map(|(number, row)| (*number, row.value)).collect()
     };
-    let rss = |of: &[u64], time_ns| of_metric(of, Metric::Rss, time_ns).last().map_or(0, |row| row.value);
-    let sum = |time_ns: i64| {
+    let rss = |of: &[u64], to: usize| of_metric(of, Metric::Rss, to).last().map_or(0, |(_, value)| *value);
+    let sum = |sweep: usize| {
         let ends = |of: &[u64]| of.last().and_then(|last| subjects[last].end_ns);
-        let living = processes.values().filter(|of| ends(of).is_none_or(|end_ns| end_ns >= time_ns));
-        living.map(|of| rss(of, time_ns)).sum::<u64>()
+        let living = processes.values().filter(|of| ends(of).is_none_or(|end_ns| end_ns >= times[&sweep]));
+        living.map(|of| rss(of, sweep)).sum::<u64>()
     };
-    let at = |time_ns: i64| {
-        let mut highest = vec![(sum(time_ns), time_ns)];
+    let at = |sweep: usize| {
+        let mut highest = vec![(sum(sweep), times[&sweep])];
         for of in processes.values() {
-            let marks = of_metric(of, Metric::Hwm, time_ns);
-            let rises = |at: &usize| *at == 0 || marks[*at - 1].value != marks[*at].value;
-            let rises: Vec<i64> = (0..marks.len()).filter(rises).map(|at| marks[at].time_ns).collect();
-            if rises.last() != Some(&time_ns) {
+            let marks = of_metric(of, Metric::Hwm, sweep);
+            let rises = |at: &usize| *at == 0 || marks[*at - 1].1 != marks[*at].1;
+            let rises: Vec<usize> = (0..marks.len()).filter(rises).map(|at| marks[at].0).collect();
+            if rises.last() != Some(&sweep) {
                 continue;
             }
-            let hwm = marks.last().unwrap().value;
-            let before_ns = rises.iter().copied().rfind(|at| *at < time_ns);
+            let hwm = marks.last().unwrap().1;
+            let before = rises.iter().copied().rfind(|at| *at < sweep);
             // Samples since, and what was held then; of equal ones the latest.
-            let mut since: Vec<i64> =
-                of_metric(of, Metric::Rss, time_ns).iter().map(|row| row.time_ns).collect();
-            since.retain(|at| before_ns.is_none_or(|before| *at > before));
-            since.extend(before_ns);
+            let mut since: Vec<usize> = of_metric(of, Metric::Rss, sweep).iter().map(|(at, _)| *at).collect();
+            since.retain(|at| before.is_none_or(|before| *at > before));
+            since.extend(before);
             since.sort_unstable();
-            let then_ns = since.into_iter().max_by_key(|at| rss(of, *at)).unwrap_or(time_ns);
-            let missing = hwm.saturating_sub(rss(of, then_ns));
+            let then = since.into_iter().max_by_key(|at| rss(of, *at)).unwrap_or(sweep);
+            let missing = hwm.saturating_sub(rss(of, then));
             if missing > 0 {
-                highest.push((sum(then_ns) + missing, then_ns));
+                highest.push((sum(then) + missing, times[&then]));
             }
-            if missing > MIB.max(rss(of, then_ns) / 50) {
-                highest.push((sum(time_ns) + hwm - rss(of, time_ns).min(hwm), time_ns));
+            if missing > MIB.max(rss(of, then) / 50) {
+                highest.push((sum(sweep) + hwm - rss(of, sweep).min(hwm), times[&sweep]));
             }
         }
-        Instant { time_ns, sum: sum(time_ns), highest }
+        Instant { time_ns: times[&sweep], sum: sum(sweep), highest }
     };
-    times.into_iter().map(at).collect()
+    times.keys().map(|sweep| at(*sweep)).collect()
 }
 
 prop_compose! {
@@ -401,7 +420,7 @@ proptest! {
         prop_assert!(run.first_time_ns <= run.last_time_ns);
         prop_assert!(run.peak_seen_bytes <= run.peak_rss_bytes);
         prop_assert!(run.process_list.iter().all(|process| process.rss_at_peak_bytes <= Some(run.peak_rss_bytes)));
-        let mut courses = SubjectSeriesFold::new(&subjects, 16);
+        let mut courses: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 16);
         courses.update(&rows);
         for course in courses.finish() {
             let highest = course.points.iter().map(|point| point.live_bytes).max();
