@@ -15,7 +15,7 @@ pub struct Block {
     pub thread: u64,
     /// Stream on which it was allocated.
     pub stream: u64,
-    /// Number of the allocation in the trace, from 1: tells which of two blocks is older.
+    /// Number in the trace of the event that allocated it, from 1. Of two blocks the older one has the lower.
     pub order: u64,
     /// Call stack.
     pub stack: StackId,

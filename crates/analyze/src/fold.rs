@@ -20,7 +20,8 @@ pub struct End<'a> {
     pub tables: &'a Tables,
 }
 
-/// An analysis. All methods but [`finish`](Fold::finish) do nothing unless overridden.
+/// An analysis. All methods but [`finish`](Fold::finish) do nothing unless overridden; a fold that needs
+/// to know only which blocks are live overrides [`begins`](Fold::begins) and [`ends`](Fold::ends).
 ///
 /// A [`Level`] is that of the block's tally, after the change.
 pub trait Fold {
@@ -29,16 +30,36 @@ pub trait Fold {
 
     /// The trace begins, with an event at `first_ns` that may not be selected.
     fn start(&mut self, _first_ns: i64) {}
+    /// The event with this number in the trace follows, counted from 1; it may not be selected.
+    fn event(&mut self, _order: u64, _time_ns: i64) {}
     /// Events of this process, device and resource were met; blocks of it have `index` as their space.
     fn space(&mut self, _index: u32, _space: Space) {}
-    /// A block was allocated before the window and is live when it opens at `time_ns`.
-    fn carried(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
-    /// A block came to life.
-    fn alloc(&mut self, _block: &Block, _level: &Level) {}
-    /// A block was freed.
-    fn free(&mut self, _block: &Block, _ending: &Ending, _level: &Level) {}
+    /// A block counts as live from `time_ns` on: it was carried into the window or allocated.
+    fn begins(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
+    /// A block is not live any more after `time_ns`: it was freed or replaced.
+    fn ends(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
+    /// A block was allocated before the window and is live when it opens at `time_ns`. Calls
+    /// [`begins`](Fold::begins) unless overridden, as does [`alloc`](Fold::alloc).
+    #[inline]
+    fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
+        self.begins(block, time_ns, level);
+    }
+    /// A block was allocated.
+    #[inline]
+    fn alloc(&mut self, block: &Block, level: &Level) {
+        self.begins(block, block.time_ns, level);
+    }
+    /// A block was freed. Calls [`ends`](Fold::ends) unless overridden, as does
+    /// [`replaced`](Fold::replaced).
+    #[inline]
+    fn free(&mut self, block: &Block, ending: &Ending, level: &Level) {
+        self.ends(block, ending.time_ns, level);
+    }
     /// A block's address was allocated again at `time_ns`, so it must have ended unseen.
-    fn replaced(&mut self, _block: &Block, _time_ns: i64, _level: &Level) {}
+    #[inline]
+    fn replaced(&mut self, block: &Block, time_ns: i64, level: &Level) {
+        self.ends(block, time_ns, level);
+    }
     /// An allocation failed.
     fn failure(&mut self, _failure: &Failure) {}
     /// A block was freed whose allocation was not seen.
@@ -56,12 +77,12 @@ pub struct Pass<F> {
 }
 
 impl<F: Fold> Pass<F> {
-    /// Starts a pass of `fold` (or a tuple of folds) over what `narrow` selects.
+    /// Starts a pass of `fold` (or a tuple of folds) over what `filter` selects.
     pub fn new(filter: &Filter, fold: F) -> Self {
         Self { live: LiveSet::new(filter), fold }
     }
 
-    /// Goes on after the events that led to `kept`. But for its window `narrow` has to select what it
+    /// Goes on after the events that led to `kept`. But for its window `filter` has to select what it
     /// selected then, and none of those events may lie in the window.
     pub fn resume(filter: &Filter, mut fold: F, kept: &KeptLive) -> Self {
         Self { live: LiveSet::resume(filter, kept, &mut fold), fold }
@@ -107,6 +128,11 @@ impl<F: Fold> Fold for Option<F> {
     fn start(&mut self, first_ns: i64) {
         if let Some(fold) = self {
             fold.start(first_ns);
+        }
+    }
+    fn event(&mut self, order: u64, time_ns: i64) {
+        if let Some(fold) = self {
+            fold.event(order, time_ns);
         }
     }
     fn space(&mut self, index: u32, space: Space) {
@@ -157,6 +183,10 @@ macro_rules! fold_for_tuple {
 
             fn start(&mut self, first_ns: i64) {
                 $(self.$at.start(first_ns);)+
+            }
+            #[inline]
+            fn event(&mut self, order: u64, time_ns: i64) {
+                $(self.$at.event(order, time_ns);)+
             }
             fn space(&mut self, index: u32, space: Space) {
                 $(self.$at.space(index, space);)+

@@ -24,7 +24,7 @@ use floodmark_event::units::Instant;
 use floodmark_event::{Kind, NO_DEVICE, ProcessId, StringId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::change::{Block, Ending, Failure, Space};
+use crate::change::{Block, Failure, Space};
 use crate::describe::Describe;
 use crate::fold::{End, Fold};
 use crate::fragmentation::ground::Ground;
@@ -337,21 +337,13 @@ impl Fold for FragmentationFold {
         self.places.push((space.process, space.device));
     }
 
-    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.begin(block, time_ns);
     }
 
     #[inline]
-    fn alloc(&mut self, block: &Block, _level: &Level) {
-        self.begin(block, block.time_ns);
-    }
-
-    #[inline]
-    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
-        self.end(block, ending.time_ns);
-    }
-
-    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    fn ends(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.end(block, time_ns);
     }
 

@@ -22,7 +22,7 @@ use floodmark_event::{Kind, ProcessId};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-use crate::change::{Block, Ending, Space};
+use crate::change::{Block, Space};
 use crate::describe::{Describe, Origin};
 use crate::fold::{End, Fold};
 use crate::growth::fit::{Line, Sums};
@@ -247,19 +247,13 @@ impl Fold for GrowthFold {
         self.of_space.push(at);
     }
 
-    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, |live| live.saturating_add(block.bytes));
     }
 
-    fn alloc(&mut self, block: &Block, _level: &Level) {
-        self.change(block, block.time_ns, |live| live.saturating_add(block.bytes));
-    }
-
-    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
-        self.change(block, ending.time_ns, |live| live.saturating_sub(block.bytes));
-    }
-
-    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn ends(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, |live| live.saturating_sub(block.bytes));
     }
 

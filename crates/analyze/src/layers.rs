@@ -13,7 +13,7 @@ use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId, SampleRow, SubjectKind
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::change::{Block, Ending, Space};
+use crate::change::{Block, Space};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 
@@ -258,21 +258,13 @@ impl Fold for LayersFold {
         self.places[at] = (space.process, space.device);
     }
 
-    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.rise(block, time_ns);
     }
 
     #[inline]
-    fn alloc(&mut self, block: &Block, _level: &Level) {
-        self.rise(block, block.time_ns);
-    }
-
-    #[inline]
-    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
-        self.fall(block, ending.time_ns);
-    }
-
-    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    fn ends(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.fall(block, time_ns);
     }
 

@@ -29,7 +29,7 @@ use crate::live::select::{Select, UNSELECTED};
 use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
 use crate::merge::SpaceMap;
-use floodmark_event::filter::{Filter, resolve};
+use floodmark_event::filter::Filter;
 
 pub use self::kept::{KeptLive, Tracker};
 
@@ -56,7 +56,9 @@ pub struct LiveSet {
     space_ids: FxHashMap<Space, u32>,
     /// Spaces that the fold was told of.
     told: usize,
-    /// Allocations so far, selected or not.
+    /// Events so far, selected or not.
+    rows: u64,
+    /// Order of the newest block, selected or not.
     order: u64,
     tallies: Tallies,
     counters: Counters,
@@ -99,17 +101,18 @@ fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 const AHEAD: usize = 32;
 
 impl LiveSet {
-    /// Returns an empty set that looks at what `narrow` selects.
+    /// Returns an empty set of what `filter` selects.
     pub fn new(filter: &Filter) -> Self {
         let select = Select::new(filter);
         Self {
-            tallies: Tallies::new(select.kinds.clone()),
+            tallies: Tallies::new(select.kinds()),
             select,
             window: Window::default(),
             slab: Slab::default(),
             spaces: Vec::new(),
             space_ids: FxHashMap::default(),
             told: 0,
+            rows: 0,
             order: 0,
             counters: Counters::default(),
             written_out: WrittenOut::default(),
@@ -121,7 +124,7 @@ impl LiveSet {
         self.update_rows(batch, 0..batch.len(), fold);
     }
 
-    /// Takes in some rows of a batch, for those who look at the live blocks in between.
+    /// Takes in some rows of a batch, for callers that look at the live blocks in between.
     pub(crate) fn update_rows<F: Fold>(&mut self, batch: &EventBatch, rows: Range<usize>, fold: &mut F) {
         if rows.is_empty() || self.window.phase == Phase::Past {
             return;
@@ -160,7 +163,7 @@ impl LiveSet {
     /// Opens the window if no event has done so yet.
     pub fn open_window<F: Fold>(&mut self, fold: &mut F) {
         if self.window.phase != Phase::Before
-            || (self.window.first_ns.is_none() && self.select.from.is_some())
+            || (self.window.first_ns.is_none() && self.select.filter.from_ns.is_some())
         {
             return;
         }
@@ -204,9 +207,20 @@ impl LiveSet {
         &self.counters
     }
 
-    /// Order number of the newest block, selected or not.
+    /// Order of the newest block, selected or not.
     pub fn order(&self) -> u64 {
         self.order
+    }
+
+    /// Events read up to the end of the window, selected or not.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Returns whether a block with this address is live, selected or not; the null address never is.
+    pub fn is_live(&self, space: Space, address: u64) -> bool {
+        let id = self.space_ids.get(&space);
+        address != 0 && id.is_some_and(|id| self.spaces[*id as usize].table.is_live(address))
     }
 
     /// Time of the first event of the trace, selected or not.
@@ -241,6 +255,7 @@ impl LiveSet {
             self.slab.put(slot, Block { order, space, ..*block });
         }
         self.order += other.order;
+        self.rows += other.rows;
         self.tallies.merge(&other.tallies);
         let (ours, theirs) = (&mut self.counters, other.counters);
         ours.first_time_ns = earlier(ours.first_time_ns, theirs.first_time_ns);
@@ -256,8 +271,8 @@ impl LiveSet {
             return;
         }
         self.window.first_ns = Some(first_ns);
-        self.window.from_ns = self.select.from.map(|from| resolve(from, first_ns));
-        self.window.to_ns = self.select.to.map(|to| resolve(to, first_ns));
+        let window = self.select.filter.window(first_ns);
+        (self.window.from_ns, self.window.to_ns) = (window.from_ns, window.to_ns);
         fold.start(first_ns);
     }
 
@@ -274,6 +289,7 @@ impl LiveSet {
         } else {
             self.run_rows::<F, _, QUIET>(&rows, &EachExtras::new(batch, &range), fold);
         }
+        self.rows += range.len() as u64;
         self.written_out = written_out;
     }
 
@@ -284,9 +300,13 @@ impl LiveSet {
         let (threads, streams) = (&rows.thread[..count], &rows.stream[..count]);
         let mut space = extras.space(0);
         let mut space_id = self.told_space(space, fold);
-        let (narrows, mixes_spaces) = (self.select.narrows(), extras.mixes_spaces());
+        let (narrows, mixes_spaces) = (!self.select.filter.selects_all(), extras.mixes_spaces());
         let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
         for row in 0..count {
+            let order = self.rows + row as u64 + 1;
+            if !QUIET {
+                fold.event(order, times[row]);
+            }
             if mixes_spaces && space != extras.space(row) {
                 space = extras.space(row);
                 space_id = self.told_space(space, fold);
@@ -305,7 +325,7 @@ impl LiveSet {
                         time_ns,
                         thread,
                         stream,
-                        order: self.order + 1,
+                        order,
                         stack: extras.stack(row),
                         name: extras.name(row),
                         scope: extras.scope(row),

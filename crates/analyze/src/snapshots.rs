@@ -331,7 +331,9 @@ impl SnapshotPass {
         let mut order = self.live.order();
         (0..batch.len()).find(|row| {
             let is_here = *row >= opening && order >= peak.order;
-            order += u64::from(batch.action.at(*row) == Action::Alloc);
+            if batch.action.at(*row) == Action::Alloc {
+                order = self.live.rows() + *row as u64 + 1;
+            }
             is_here
         })
     }

@@ -8,7 +8,7 @@ pub(crate) mod reduce;
 use floodmark_event::Kind;
 use serde::Serialize;
 
-use crate::change::{Block, Ending};
+use crate::change::Block;
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::usage::reduce::{Collapse, Reducer};
@@ -159,21 +159,13 @@ impl UsageFold {
 impl Fold for UsageFold {
     type Output = Usage;
 
-    fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.change(block, time_ns, level);
     }
 
     #[inline]
-    fn alloc(&mut self, block: &Block, level: &Level) {
-        self.change(block, block.time_ns, level);
-    }
-
-    #[inline]
-    fn free(&mut self, block: &Block, ending: &Ending, level: &Level) {
-        self.change(block, ending.time_ns, level);
-    }
-
-    fn replaced(&mut self, block: &Block, time_ns: i64, level: &Level) {
+    fn ends(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.change(block, time_ns, level);
     }
 
@@ -249,19 +241,13 @@ impl<S: FnMut(Option<Kind>, UsagePoint)> UsageStream<S> {
 impl<S: FnMut(Option<Kind>, UsagePoint)> Fold for UsageStream<S> {
     type Output = ();
 
-    fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.change(block, time_ns, level);
     }
 
-    fn alloc(&mut self, block: &Block, level: &Level) {
-        self.change(block, block.time_ns, level);
-    }
-
-    fn free(&mut self, block: &Block, ending: &Ending, level: &Level) {
-        self.change(block, ending.time_ns, level);
-    }
-
-    fn replaced(&mut self, block: &Block, time_ns: i64, level: &Level) {
+    #[inline]
+    fn ends(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.change(block, time_ns, level);
     }
 

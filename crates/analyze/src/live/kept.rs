@@ -1,8 +1,8 @@
 //! What was live after some rows, kept so that reading can go on from there.
 //!
-//! Only live blocks are kept, in order of age, with all that tells one block from another: whoever goes on
-//! sees the same changes as who has read all rows. Ended addresses are not, so re-use of addresses is known
-//! for later ones alone, and the set says so.
+//! Only live blocks are kept, in order of age: a pass resumed from here reports the same changes as one that
+//! read every row. Ended addresses are not kept, so re-use of addresses is known for later ones alone, and the
+//! set says so.
 
 use floodmark_event::EventBatch;
 use floodmark_event::units::Instant;
@@ -12,11 +12,12 @@ use crate::fold::{End, Fold};
 use crate::live::{AddressTable, LiveSet, SpaceState};
 use floodmark_event::filter::{Filter, resolve};
 
-/// The live blocks after some rows, whatever the window of who kept them.
+/// The live blocks after some rows, whatever the window of the filter.
 #[derive(Clone, Debug)]
 pub struct KeptLive {
     blocks: Box<[Block]>,
     spaces: Box<[Space]>,
+    rows: u64,
     order: u64,
     first_ns: Option<i64>,
     last_ns: Option<i64>,
@@ -41,12 +42,12 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Starts over what `narrow` selects, whatever its window.
+    /// Starts with what `filter` selects, whatever its window.
     pub fn new(filter: &Filter) -> Self {
         Self { live: LiveSet::new(&without_window(filter)) }
     }
 
-    /// Goes on after the events that led to `kept`, which `narrow` has to have selected.
+    /// Goes on after the events that led to `kept`, which `filter` has to have selected.
     pub fn resume(filter: &Filter, kept: &KeptLive) -> Self {
         Self { live: LiveSet::resume(&without_window(filter), kept, &mut NoFold) }
     }
@@ -67,7 +68,7 @@ fn without_window(filter: &Filter) -> Filter {
     Filter { from_ns: Some(Instant::At(i64::MAX)), to_ns: None, ..filter.clone() }
 }
 
-/// Nobody is told of changes.
+/// Ignores all changes.
 struct NoFold;
 
 impl Fold for NoFold {
@@ -84,13 +85,14 @@ impl LiveSet {
         KeptLive {
             blocks,
             spaces: self.spaces.iter().map(|state| state.space).collect(),
+            rows: self.rows,
             order: self.order,
             first_ns: self.window.first_ns,
             last_ns: self.window.last_ns,
         }
     }
 
-    /// Goes on after the rows that led to `kept`, before the window. But for the window `narrow` has to
+    /// Goes on after the rows that led to `kept`, before the window. But for the window `filter` has to
     /// select what it selected then. Rows that led to it count as before the window, wherever they lie.
     pub(crate) fn resume<F: Fold>(filter: &Filter, kept: &KeptLive, fold: &mut F) -> Self {
         let mut live = Self::new(filter);
@@ -100,7 +102,7 @@ impl LiveSet {
         live.window.last_ns = kept.last_ns;
         // Blocks have to be carried into a window, even one that has no beginning.
         live.window.from_ns = live.window.from_ns.or(kept.last_ns);
-        live.order = kept.order;
+        (live.rows, live.order) = (kept.rows, kept.order);
         for space in &kept.spaces {
             live.told_space(*space, fold);
         }

@@ -97,6 +97,12 @@ impl AddressTable {
         Some(std::mem::replace(&mut entry.slot, ENDED))
     }
 
+    /// Whether a block is live at `address`.
+    pub(super) fn is_live(&self, address: u64) -> bool {
+        let entry = &self.entries[self.position(address)];
+        entry.address == address && entry.slot != ENDED
+    }
+
     /// Whether entries and blocks no longer fit the nearest caches.
     #[inline]
     pub(super) fn is_large(&self) -> bool {

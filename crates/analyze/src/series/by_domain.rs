@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use floodmark_event::{Kind, ProcessId};
 
-use crate::change::{Block, Ending, Space};
+use crate::change::{Block, Space};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::series::{GroupSeries, SeriesFold, signed};
@@ -38,18 +38,16 @@ impl Fold for DomainSeriesFold {
     fn space(&mut self, index: u32, space: Space) {
         self.spaces.insert(index, space);
     }
-    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, signed(block.bytes));
     }
-    fn alloc(&mut self, block: &Block, _level: &Level) {
-        self.change(block, block.time_ns, signed(block.bytes));
-    }
-    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
-        self.change(block, ending.time_ns, -signed(block.bytes));
-    }
-    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+
+    #[inline]
+    fn ends(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, -signed(block.bytes));
     }
+
     fn finish(&self, _end: &End<'_>) -> Vec<GroupSeries<Place>> {
         self.course.finish().groups
     }

@@ -2,7 +2,7 @@
 
 use floodmark_event::Kind;
 
-use crate::change::{Block, Ending, Space};
+use crate::change::{Block, Space};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::series::{GroupSeries, SeriesFold, SeriesSet, signed};
@@ -40,19 +40,13 @@ impl SpaceSeriesFold {
 impl Fold for SpaceSeriesFold {
     type Output = SpaceSeries;
 
-    fn carried(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn begins(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, signed(block.bytes));
     }
 
-    fn alloc(&mut self, block: &Block, _level: &Level) {
-        self.change(block, block.time_ns, signed(block.bytes));
-    }
-
-    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
-        self.change(block, ending.time_ns, -signed(block.bytes));
-    }
-
-    fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
+    #[inline]
+    fn ends(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.change(block, time_ns, -signed(block.bytes));
     }
 
