@@ -8,7 +8,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`reading`], `draft` | matching frees to allocations; writing scripts |
+//! | [`reading`], `draft` | writing scripts from the changes of live blocks |
 //! | [`script`] | what to do, 16 bytes a step |
 //! | [`lineup`], [`ground`], [`stage`] | the resources, what lies below them, and how each is made ready |
 //! | `player`, `concurrent`, `pace` | playing: in the order of the log, threads at once, at its pace |
@@ -17,7 +17,7 @@
 //! | [`replay`] | all resources on one ground |
 //! | [`result`] | what came of it, as plain values |
 //!
-//! What does *not* live here: reading files (whoever has events hands them over batch by batch) and
+//! What does *not* live here: reading files (the caller hands events over batch by batch) and
 //! showing results.
 
 mod concurrent;

@@ -1,152 +1,73 @@
-//! From events to scripts: matches frees to allocations, once.
+//! From events to scripts.
 //!
-//! A block is found by process, device, resource and address, as all analyses find it:
-//! - An allocation at an address that is still live ends the earlier block first: its free was not seen.
-//!   The made-up free is on the thread and stream that allocated the block.
-//! - Any number of blocks may be live at the null address; a free of it ends the newest.
-//! - A free of a block that is not live is counted and passed over.
-//! - Blocks that are not selected because of their thread, stream or kind are followed all the same, so
-//!   that their frees are not taken for frees of unknown blocks.
+//! Frees are matched to allocations by [`LiveSet`], as in all analyses. What a script adds:
+//! - A block whose address is allocated again is freed first, by the thread and on the stream that allocated it.
+//! - A free of a block that is not live is counted and not played.
 //! - Blocks that are live when the window begins are carried into it, in the order of their allocation.
 
 use std::ops::ControlFlow;
 
-use floodmark_event::units::Instant;
-use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StringId, UNKNOWN_BYTES};
+use floodmark_analyze::{Block, End, Ending, Failure, Fold, Level, LiveSet, Space, UnmatchedFree};
+use floodmark_event::{EventBatch, Filter, Kind, UNKNOWN_BYTES};
 use rustc_hash::FxHashMap;
 
 use crate::draft::{Draft, Origin};
 use crate::error::{Error, Result};
 use crate::script::{Excerpt, Script};
 
-/// Which events to play; `None` means all.
+/// Which events to play, and what to keep of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadProps {
-    /// Processes.
-    pub processes: Option<Vec<ProcessId>>,
-    /// Devices.
-    pub devices: Option<Vec<i32>>,
-    /// Threads that allocated.
-    pub threads: Option<Vec<u64>>,
-    /// Streams on which was allocated.
-    pub streams: Option<Vec<u64>>,
-    /// Kinds, of the allocation.
-    pub kinds: Option<Vec<Kind>>,
-    /// First instant of the window.
-    pub from: Option<Instant>,
-    /// Last instant of the window.
-    pub to: Option<Instant>,
+    /// Selects the blocks to play.
+    pub filter: Filter,
     /// Whether to keep the times of events.
     pub pace: Pace,
 }
 
-/// Whether a script knows when things happened.
+/// Whether a script keeps the times of its steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// It does not.
+    /// Times are dropped.
     #[default]
     Forget,
-    /// It does, for 8 bytes a step.
+    /// Times are kept, for 8 bytes a step.
     Keep,
 }
 
-impl ReadProps {
-    fn selects_space(&self, process: ProcessId, device: i32) -> bool {
-        within(self.processes.as_ref(), &process) && within(self.devices.as_ref(), &device)
-    }
-
-    fn selects(&self, event: &Event) -> bool {
-        self.selects_space(event.process, event.device)
-            && within(self.threads.as_ref(), &event.thread)
-            && within(self.streams.as_ref(), &event.stream)
-            && within(self.kinds.as_ref(), &event.kind)
-    }
-}
-
-fn within<T: PartialEq>(list: Option<&Vec<T>>, value: &T) -> bool {
-    list.is_none_or(|list| list.contains(value))
-}
-
-/// What was counted of all events, whoever's they are.
+/// Counts of all events, whether or not they are played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Events read.
     pub events_read: u64,
-    /// Frees of blocks whose allocation was not seen, where they would have been played.
+    /// Frees of blocks whose allocation was not recorded, where they would have been played.
     pub unmatched_frees: u64,
-    /// Bytes of those, as far as their callers said.
+    /// Bytes of those blocks, as far as the frees stated them.
     pub unmatched_free_bytes: u64,
     /// Frees of the null address while nothing was live there.
     pub null_frees: u64,
 }
 
-/// A live block.
+/// Where a live block is in the scripts.
 #[derive(Clone, Copy, Debug)]
-struct Live {
-    /// Index of the draft; [`UNSELECTED`] if it is not played.
+struct Played {
+    /// Index of the draft.
     draft: u32,
     slot: u32,
+    /// Actor that allocated the block.
     actor: u32,
-    bytes: u64,
-    /// Index of the event that allocated it.
-    event: u64,
-}
-
-const UNSELECTED: u32 = u32::MAX;
-/// The slot of a block that was allocated before the window.
-const CARRIED: u32 = u32::MAX;
-
-#[derive(Debug, Default)]
-struct Space {
-    live: FxHashMap<u64, Live>,
-    nulls: Vec<Live>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Before,
-    Inside,
-    Past,
 }
 
 /// Turns events into scripts, one for each excerpt.
 #[derive(Debug)]
 pub struct Reading {
-    props: ReadProps,
-    phase: Phase,
-    from_ns: Option<i64>,
-    to_ns: Option<i64>,
-    /// Time of the first row of all, then of the first in the window.
-    first_ns: Option<i64>,
-    last_ns: i64,
-    counts: Counts,
-    spaces: Vec<Space>,
-    space_ids: FxHashMap<(ProcessId, i32, StringId), u32>,
-    drafts: Vec<Draft>,
-    draft_ids: FxHashMap<Excerpt, u32>,
-    /// The space and draft met last; most events are of the same.
-    last_space: Option<((ProcessId, i32, StringId), u32)>,
-    last_draft: Option<(Excerpt, u32)>,
+    live: LiveSet,
+    scripts: ScriptFold,
 }
 
 impl Reading {
     /// Begins with nothing.
-    pub fn new(props: ReadProps) -> Self {
-        Self {
-            props,
-            phase: Phase::Before,
-            from_ns: None,
-            to_ns: None,
-            first_ns: None,
-            last_ns: i64::MIN,
-            counts: Counts::default(),
-            spaces: Vec::new(),
-            space_ids: FxHashMap::default(),
-            drafts: Vec::new(),
-            draft_ids: FxHashMap::default(),
-            last_space: None,
-            last_draft: None,
-        }
+    pub fn new(props: &ReadProps) -> Self {
+        Self { live: LiveSet::new(&props.filter), scripts: ScriptFold::new(props.pace) }
     }
 
     /// Takes in events; breaks when no further ones are wanted.
@@ -154,223 +75,118 @@ impl Reading {
     /// # Errors
     /// [`Error::TooLong`] when there is no memory for more.
     pub fn update(&mut self, batch: &EventBatch) -> Result<ControlFlow<()>> {
-        for event in batch.events() {
-            self.enter_window(event.time_ns)?;
-            if self.phase == Phase::Past {
-                return Ok(ControlFlow::Break(()));
-            }
-            self.take(&event)?;
-            self.counts.events_read += 1;
-        }
-        Ok(ControlFlow::Continue(()))
+        self.live.update(batch, &mut self.scripts);
+        self.scripts.check()?;
+        Ok(if self.live.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    /// What was counted so far.
+    /// Returns what was counted so far.
     pub fn counts(&self) -> Counts {
-        self.counts
+        let counters = self.live.counters();
+        Counts {
+            events_read: self.live.rows(),
+            unmatched_frees: counters.unmatched_frees,
+            unmatched_free_bytes: self.scripts.unmatched_free_bytes,
+            null_frees: counters.null_frees,
+        }
     }
 
-    /// The scripts that have something to play, by excerpt.
+    /// Returns the scripts that have something to play, by excerpt.
     ///
     /// # Errors
     /// [`Error::TooLong`] when there is no memory for them.
     pub fn finish(mut self) -> Result<Vec<Script>> {
-        if self.phase == Phase::Before {
-            self.open_window()?;
-        }
-        let duration_ns = self.due_ns(self.last_ns);
-        let mut leftovers: Vec<Vec<Live>> = vec![Vec::new(); self.drafts.len()];
-        for live in self.spaces.iter().flat_map(|space| space.live.values().chain(&space.nulls)) {
-            if live.draft != UNSELECTED {
-                leftovers[live.draft as usize].push(*live);
+        self.live.open_window(&mut self.scripts);
+        self.scripts.open();
+        self.scripts.check()?;
+        let duration_ns = self.scripts.due_ns(self.scripts.last_ns);
+        let mut leftovers: Vec<Vec<&Block>> = vec![Vec::new(); self.scripts.drafts.len()];
+        for block in self.live.blocks() {
+            if let Some(played) = self.scripts.played.get(&block.order) {
+                leftovers[played.draft as usize].push(block);
             }
         }
         let mut scripts = Vec::new();
-        for (draft, mut blocks) in self.drafts.into_iter().zip(leftovers) {
-            blocks.sort_unstable_by_key(|live| live.event);
-            let frees: Vec<_> = blocks.iter().map(|live| (live.slot, live.bytes, live.actor)).collect();
+        for (draft, mut blocks) in self.scripts.drafts.into_iter().zip(leftovers) {
+            blocks.sort_unstable_by_key(|block| block.order);
+            let free = |block: &&Block| {
+                let Played { slot, actor, .. } = self.scripts.played[&block.order];
+                (slot, block.bytes, actor)
+            };
+            let frees: Vec<_> = blocks.iter().map(free).collect();
             scripts.push(draft.finish(&frees, duration_ns)?);
         }
         scripts.retain(|script| script.summary.allocations + script.summary.carried_blocks > 0);
         scripts.sort_by_key(|script| script.excerpt);
         Ok(scripts)
     }
+}
 
-    /// Opens and closes the window as time goes by.
-    fn enter_window(&mut self, time_ns: i64) -> Result<()> {
-        if self.first_ns.is_none() {
-            let resolve = |instant: Instant| match instant {
-                Instant::At(at_ns) => at_ns,
-                Instant::AfterStart(ns) => time_ns.saturating_add_unsigned(ns),
-            };
-            self.from_ns = self.props.from.map(resolve);
-            self.to_ns = self.props.to.map(resolve);
-            self.first_ns = Some(time_ns);
+/// Writes scripts from the changes of live blocks.
+#[derive(Debug)]
+struct ScriptFold {
+    pace: Pace,
+    spaces: Vec<Space>,
+    drafts: Vec<Draft>,
+    draft_ids: FxHashMap<Excerpt, u32>,
+    /// The draft met last; most events are of the same.
+    last_draft: Option<(Excerpt, u32)>,
+    /// Live blocks by their order.
+    played: FxHashMap<u64, Played>,
+    /// Whether an event in the window was met, so that nothing is carried any more.
+    is_open: bool,
+    /// The event that is coming in.
+    origin: Origin,
+    /// Time of the first event in the window, and the latest.
+    first_ns: Option<i64>,
+    last_ns: i64,
+    unmatched_free_bytes: u64,
+    /// What went wrong; nothing is written from then on.
+    failed: Option<Error>,
+}
+
+impl ScriptFold {
+    fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            spaces: Vec::new(),
+            drafts: Vec::new(),
+            draft_ids: FxHashMap::default(),
+            last_draft: None,
+            played: FxHashMap::default(),
+            is_open: false,
+            origin: Origin { event: 0, due_ns: 0 },
+            first_ns: None,
+            last_ns: i64::MIN,
+            unmatched_free_bytes: 0,
+            failed: None,
         }
-        if self.phase == Phase::Before && self.from_ns.is_none_or(|from_ns| time_ns >= from_ns) {
-            self.open_window()?;
-            self.first_ns = Some(time_ns);
-        }
-        if self.to_ns.is_some_and(|to_ns| time_ns > to_ns) {
-            if self.phase == Phase::Before {
-                self.open_window()?;
-            }
-            self.phase = Phase::Past;
-        } else {
-            self.last_ns = self.last_ns.max(time_ns);
-        }
-        Ok(())
     }
 
-    /// Begins to play: what is live comes first.
-    fn open_window(&mut self) -> Result<()> {
-        self.phase = Phase::Inside;
-        let mut blocks: Vec<&mut Live> = self
-            .spaces
-            .iter_mut()
-            .flat_map(|space| space.live.values_mut().chain(&mut space.nulls))
-            .filter(|live| live.draft != UNSELECTED)
-            .collect();
-        blocks.sort_unstable_by_key(|live| live.event);
-        for live in blocks {
-            let origin = Origin { event: live.event, due_ns: 0 };
-            live.slot = self.drafts[live.draft as usize].allocate(live.bytes, live.actor, origin)?;
+    fn check(&mut self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Ends what was carried into the window.
+    fn open(&mut self) {
+        if !std::mem::replace(&mut self.is_open, true) {
+            self.drafts.iter_mut().for_each(Draft::end_carried);
         }
-        self.drafts.iter_mut().for_each(Draft::end_carried);
-        Ok(())
     }
 
     fn due_ns(&self, time_ns: i64) -> u64 {
         time_ns.saturating_sub(self.first_ns.unwrap_or(time_ns)).max(0) as u64
     }
 
-    fn take(&mut self, event: &Event) -> Result<()> {
-        if !self.props.selects_space(event.process, event.device) {
-            return Ok(());
-        }
-        let origin = Origin { event: self.counts.events_read, due_ns: self.due_ns(event.time_ns) };
-        let inside = self.phase == Phase::Inside;
-        let space = self.space(event);
-        match event.action {
-            Action::Alloc => self.alloc(space, event, origin),
-            Action::Free => {
-                let state = &mut self.spaces[space as usize];
-                let ended =
-                    if event.address == 0 { state.nulls.pop() } else { state.live.remove(&event.address) };
-                match ended {
-                    Some(live) => self.free(live, event, origin),
-                    None => {
-                        if inside {
-                            self.unmatched(event);
-                        }
-                        Ok(())
-                    }
-                }
-            }
-            Action::Failure if inside && self.props.selects(event) => {
-                let draft = self.draft(event);
-                let draft = &mut self.drafts[draft as usize];
-                let actor = draft.actor(event.thread, event.stream)?;
-                draft.summary().events += 1;
-                draft.summary().failures += 1;
-                draft.fail(event.bytes, actor, origin)
-            }
-            Action::Failure => Ok(()),
-        }
-    }
-
-    fn alloc(&mut self, space: u32, event: &Event, origin: Origin) -> Result<()> {
-        let inside = self.phase == Phase::Inside;
-        let mut block =
-            Live { draft: UNSELECTED, slot: CARRIED, actor: 0, bytes: event.bytes, event: origin.event };
-        if event.address != 0
-            && let Some(earlier) = self.spaces[space as usize].live.remove(&event.address)
-        {
-            self.replace(earlier, origin)?;
-        }
-        if self.props.selects(event) {
-            block.draft = self.draft(event);
-            let draft = &mut self.drafts[block.draft as usize];
-            block.actor = draft.actor(event.thread, event.stream)?;
-            if inside {
-                draft.summary().events += 1;
-                draft.summary().allocations += 1;
-                block.slot = draft.allocate(event.bytes, block.actor, origin)?;
-            }
-        }
-        let state = &mut self.spaces[space as usize];
-        if event.address == 0 {
-            state.nulls.push(block);
-        } else {
-            state.live.insert(event.address, block);
-        }
-        Ok(())
-    }
-
-    fn replace(&mut self, earlier: Live, origin: Origin) -> Result<()> {
-        if self.phase != Phase::Inside || earlier.draft == UNSELECTED {
-            return Ok(());
-        }
-        let draft = &mut self.drafts[earlier.draft as usize];
-        draft.summary().replaced_blocks += 1;
-        draft.summary().frees += 1;
-        draft.free(earlier.slot, earlier.bytes, earlier.actor, origin)
-    }
-
-    fn free(&mut self, live: Live, event: &Event, origin: Origin) -> Result<()> {
-        if self.phase != Phase::Inside || live.draft == UNSELECTED {
-            return Ok(());
-        }
-        let draft = &mut self.drafts[live.draft as usize];
-        let actor = draft.actor(event.thread, event.stream)?;
-        let summary = draft.summary();
-        summary.events += 1;
-        summary.frees += 1;
-        summary.size_mismatches += u64::from(event.bytes != live.bytes && event.bytes != UNKNOWN_BYTES);
-        draft.free(live.slot, live.bytes, actor, origin)
-    }
-
-    fn unmatched(&mut self, event: &Event) {
-        // Many sources do not state the kind on frees.
-        let kind_passes = event.kind == Kind::Unknown || within(self.props.kinds.as_ref(), &event.kind);
-        let origin_passes = within(self.props.threads.as_ref(), &event.thread)
-            && within(self.props.streams.as_ref(), &event.stream);
-        if !kind_passes || !origin_passes {
-            return;
-        }
-        if event.address == 0 {
-            self.counts.null_frees += 1;
-            return;
-        }
-        self.counts.unmatched_frees += 1;
-        if event.bytes != UNKNOWN_BYTES {
-            self.counts.unmatched_free_bytes = self.counts.unmatched_free_bytes.saturating_add(event.bytes);
-        }
-    }
-
-    fn space(&mut self, event: &Event) -> u32 {
-        let key = (event.process, event.device, event.resource);
-        if let Some((last, id)) = self.last_space
-            && last == key
-        {
-            return id;
-        }
-        let id = *self.space_ids.entry(key).or_insert_with(|| {
-            self.spaces.push(Space::default());
-            self.spaces.len() as u32 - 1
-        });
-        self.last_space = Some((key, id));
-        id
-    }
-
-    fn draft(&mut self, event: &Event) -> u32 {
-        let excerpt = Excerpt { process: event.process, device: event.device, kind: event.kind };
+    fn draft(&mut self, space: u32, kind: Kind) -> u32 {
+        let Space { process, device, .. } = self.spaces[space as usize];
+        let excerpt = Excerpt { process, device, kind };
         if let Some((last, id)) = self.last_draft
             && last == excerpt
         {
             return id;
         }
-        let pace = self.props.pace;
+        let pace = self.pace;
         let id = *self.draft_ids.entry(excerpt).or_insert_with(|| {
             self.drafts.push(Draft::new(excerpt, pace));
             self.drafts.len() as u32 - 1
@@ -378,6 +194,98 @@ impl Reading {
         self.last_draft = Some((excerpt, id));
         id
     }
+
+    /// Does a part of the work that may fail, unless something failed before.
+    fn attempt(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
+        if self.failed.is_none() {
+            self.failed = work(self).err();
+        }
+    }
+
+    fn begin(&mut self, block: &Block, origin: Origin) -> Result<()> {
+        let draft = self.draft(block.space, block.kind);
+        let state = &mut self.drafts[draft as usize];
+        let actor = state.actor(block.thread, block.stream)?;
+        let slot = state.allocate(block.bytes, actor, origin)?;
+        self.played.insert(block.order, Played { draft, slot, actor });
+        Ok(())
+    }
+}
+
+impl Fold for ScriptFold {
+    type Output = ();
+
+    #[inline]
+    fn event(&mut self, order: u64, time_ns: i64) {
+        self.open();
+        self.first_ns.get_or_insert(time_ns);
+        self.last_ns = self.last_ns.max(time_ns);
+        self.origin = Origin { event: order - 1, due_ns: self.due_ns(time_ns) };
+    }
+
+    fn space(&mut self, _index: u32, space: Space) {
+        self.spaces.push(space);
+    }
+
+    fn carried(&mut self, block: &Block, _time_ns: i64, _level: &Level) {
+        self.attempt(|this| this.begin(block, Origin { event: block.order - 1, due_ns: 0 }));
+    }
+
+    fn alloc(&mut self, block: &Block, _level: &Level) {
+        self.attempt(|this| {
+            this.begin(block, this.origin)?;
+            let summary = this.drafts[this.played[&block.order].draft as usize].summary();
+            summary.events += 1;
+            summary.allocations += 1;
+            Ok(())
+        });
+    }
+
+    fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
+        let Some(Played { draft, slot, .. }) = self.played.remove(&block.order) else { return };
+        self.attempt(|this| {
+            let origin = this.origin;
+            let draft = &mut this.drafts[draft as usize];
+            let actor = draft.actor(ending.thread, ending.stream)?;
+            let summary = draft.summary();
+            summary.events += 1;
+            summary.frees += 1;
+            summary.size_mismatches +=
+                u64::from(ending.bytes != block.bytes && ending.bytes != UNKNOWN_BYTES);
+            draft.free(slot, block.bytes, actor, origin)
+        });
+    }
+
+    fn replaced(&mut self, block: &Block, _time_ns: i64, _level: &Level) {
+        let Some(Played { draft, slot, actor }) = self.played.remove(&block.order) else { return };
+        self.attempt(|this| {
+            let origin = this.origin;
+            let draft = &mut this.drafts[draft as usize];
+            draft.summary().replaced_blocks += 1;
+            draft.summary().frees += 1;
+            draft.free(slot, block.bytes, actor, origin)
+        });
+    }
+
+    fn failure(&mut self, failure: &Failure) {
+        self.attempt(|this| {
+            let origin = this.origin;
+            let draft = this.draft(failure.space, failure.kind);
+            let draft = &mut this.drafts[draft as usize];
+            let actor = draft.actor(failure.thread, failure.stream)?;
+            draft.summary().events += 1;
+            draft.summary().failures += 1;
+            draft.fail(failure.bytes, actor, origin)
+        });
+    }
+
+    fn unmatched_free(&mut self, free: &UnmatchedFree) {
+        if free.bytes != UNKNOWN_BYTES {
+            self.unmatched_free_bytes = self.unmatched_free_bytes.saturating_add(free.bytes);
+        }
+    }
+
+    fn finish(&self, _end: &End<'_>) {}
 }
 
 /// Chooses the script to play: the only one, or the only one of device memory. Returns the excerpts of

@@ -115,18 +115,8 @@ const EVENTS_SHOWN: usize = 1000;
 
 impl ReplayArgs {
     fn read_props(&self) -> ReadProps {
-        let filter = self.filter.props();
         let pace = if self.speed().is_some() { Pace::Keep } else { Pace::Forget };
-        ReadProps {
-            processes: filter.processes,
-            devices: filter.devices,
-            threads: filter.threads,
-            streams: filter.streams,
-            kinds: filter.kinds,
-            from: filter.from_ns,
-            to: filter.to_ns,
-            pace,
-        }
+        ReadProps { filter: self.filter.props(), pace }
     }
 
     fn speed(&self) -> Option<f64> {
@@ -166,7 +156,7 @@ impl ReplayArgs {
         let scan = ScanProps { columns: Some(columns.collect()), ..ScanProps::default() };
         let input = Input::open(path, &self.reading.props())?;
         let mut source = input.events(&scan)?;
-        let mut reading = Reading::new(self.read_props());
+        let mut reading = Reading::new(&self.read_props());
         each_batch(source.as_mut(), &name, &Bars::new(printer), |batch, _| {
             reading.update(batch).map_err(explained)
         })?;

@@ -24,7 +24,7 @@ pub(crate) fn in_time(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
 }
 
 /// Reads all scripts of some events.
-pub(crate) fn read(events: &[Event], props: ReadProps) -> Vec<Script> {
+pub(crate) fn read(events: &[Event], props: &ReadProps) -> Vec<Script> {
     let mut reading = Reading::new(props);
     for events in events.chunks(7) {
         let mut batch = EventBatch::new();
@@ -40,7 +40,7 @@ pub(crate) fn read(events: &[Event], props: ReadProps) -> Vec<Script> {
 
 /// The one script of some events.
 pub(crate) fn script(events: &[Event]) -> Script {
-    choose(read(events, ReadProps::default())).unwrap().0
+    choose(read(events, &ReadProps::default())).unwrap().0
 }
 
 /// The script of a program that never ran.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use floodmark_event::units::Instant;
-use floodmark_event::{Action, Event, Kind, ProcessId, StringId};
+use floodmark_event::{Action, Event, Filter, Kind, ProcessId, StringId};
 use floodmark_replay::script::Act;
 use floodmark_replay::{Error, Excerpt, Pace, ReadProps, Reading, Script, choose};
 use proptest::prelude::*;
@@ -165,16 +165,16 @@ proptest! {
     ) {
         let events = in_time(events);
         let window = (from.min(events.len()), (from + len).min(events.len()));
-        let props = ReadProps {
-            from: (from > 0).then_some(Instant::AfterStart(from as u64 * 1000)),
-            to: Some(Instant::AfterStart(((from + len) as u64 * 1000).saturating_sub(1))),
-            pace: Pace::Keep,
-            ..ReadProps::default()
+        let filter = Filter {
+            from_ns: (from > 0).then_some(Instant::AfterStart(from as u64 * 1000)),
+            to_ns: Some(Instant::AfterStart(((from + len) as u64 * 1000).saturating_sub(1))),
+            ..Filter::default()
         };
+        let props = ReadProps { filter, pace: Pace::Keep };
         // A window that begins after the last event, or ends before the first, has nothing to play in it.
         prop_assume!(from < events.len() && len > 0);
         let expected = oracle(&events, window);
-        let scripts = read(&events, props);
+        let scripts = read(&events, &props);
         prop_assert_eq!(scripts.len(), expected.len());
         for script in scripts {
             prop_assert_eq!(&lines(&script), &expected[&script.excerpt()]);
@@ -196,7 +196,7 @@ fn what_a_log_lacks_is_counted_and_made_up() {
         event(Free, 0, 0, 1, 0),
         event(Alloc, 0x300, 500, 2, 0x40),
     ]);
-    let mut reading = Reading::new(ReadProps::default());
+    let mut reading = Reading::new(&ReadProps::default());
     let mut batch = floodmark_event::EventBatch::new();
     for event in &events {
         batch.push(event);
@@ -234,8 +234,9 @@ fn threads_and_streams_narrow_by_who_allocated() {
         event(Free, 0x100, 10, 2, 0),
         event(Free, 0x200, 20, 1, 0),
     ]);
-    let props = ReadProps { threads: Some(vec![1]), ..ReadProps::default() };
-    let lines = lines(&read(&events, props)[0]);
+    let filter = Filter { threads: Some(vec![1]), ..Filter::default() };
+    let props = ReadProps { filter, ..ReadProps::default() };
+    let lines = lines(&read(&events, &props)[0]);
     assert_eq!(
         lines.iter().map(|line| (line.act, line.block, line.thread)).collect::<Vec<_>>(),
         [("alloc", 0, 1), ("free", 0, 2),]
@@ -245,20 +246,21 @@ fn threads_and_streams_narrow_by_who_allocated() {
 #[test]
 fn the_choice_between_excerpts_is_clear_or_left_to_the_user() {
     let on = |device: i32, kind| Event { device, kind, ..event(Action::Alloc, 0x100, 10, 1, 0) };
-    assert!(matches!(choose(read(&[], ReadProps::default())), Err(Error::Nothing)));
+    assert!(matches!(choose(read(&[], &ReadProps::default())), Err(Error::Nothing)));
     let mixed = [on(0, Kind::Device), on(-1, Kind::Pinned)];
-    let (script, others) = choose(read(&mixed, ReadProps::default())).unwrap();
+    let (script, others) = choose(read(&mixed, &ReadProps::default())).unwrap();
     assert_eq!(script.excerpt().kind, Kind::Device);
     assert_eq!(others.len(), 1);
     let two = [on(0, Kind::Device), on(1, Kind::Device)];
-    let error = choose(read(&two, ReadProps::default())).unwrap_err();
+    let error = choose(read(&two, &ReadProps::default())).unwrap_err();
     assert_eq!(
         error.to_string(),
         "one process, device and kind of memory is played at a time, and there are several: process 1, device 0, device memory; process 1, device 1, device memory"
     );
     assert_eq!(error.hint().unwrap(), "choose one, as in --process 1 --device 0 --kind device");
-    let props = ReadProps { devices: Some(vec![1]), ..ReadProps::default() };
-    assert_eq!(choose(read(&two, props)).unwrap().0.excerpt().device, 1);
+    let filter = Filter { devices: Some(vec![1]), ..Filter::default() };
+    let props = ReadProps { filter, ..ReadProps::default() };
+    assert_eq!(choose(read(&two, &props)).unwrap().0.excerpt().device, 1);
 }
 
 #[test]

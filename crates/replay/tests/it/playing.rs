@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use floodmark_event::{Action, EventBatch};
+use floodmark_event::{Action, EventBatch, Filter};
 use floodmark_replay::Ground;
 use floodmark_replay::result::{Played, Spread, Took};
 use floodmark_replay::{
@@ -41,7 +41,7 @@ fn h200() -> Script {
     let file = File::open(&path).unwrap();
     let props = floodmark_convert::rmm::ReadProps::default();
     let mut log = floodmark_convert::rmm::Reader::open(file, &path, &props).unwrap();
-    let mut reading = Reading::new(ReadProps::default());
+    let mut reading = Reading::new(&ReadProps::default());
     let mut batch = EventBatch::new();
     while log.next(&mut batch).unwrap() {
         assert!(reading.update(&batch).unwrap().is_continue());
@@ -125,7 +125,10 @@ fn blocks_from_before_the_window_are_there_when_it_begins() {
         event(Free, 0x2000, 2000, 1, 0),
     ]);
     let from = Some(floodmark_event::units::Instant::AfterStart(3000));
-    let scripts = read(&events, ReadProps { from, ..ReadProps::default() });
+    let scripts = read(
+        &events,
+        &ReadProps { filter: Filter { from_ns: from, ..Filter::default() }, ..ReadProps::default() },
+    );
     let played = play(&scripts[0], &simulated(1 << 20), Choice::Cuda);
     assert_eq!((scripts[0].summary().carried_blocks, played.peak_live_bytes), (1, 2500));
     assert_eq!((played.allocate.count, played.free.count), (1, 1), "what is carried is not timed");
@@ -136,7 +139,7 @@ fn a_paced_play_takes_as_long_as_the_log() {
     use Action::{Alloc, Free};
     let mut events = in_time([event(Alloc, 0x1000, 1000, 1, 0), event(Free, 0x1000, 1000, 1, 0)]);
     events[1].time_ns = 20_000_000;
-    let scripts = read(&events, ReadProps { pace: Pace::Keep, ..ReadProps::default() });
+    let scripts = read(&events, &ReadProps { pace: Pace::Keep, ..ReadProps::default() });
     for order in [Order::Log, Order::Concurrent] {
         let run = Run::new(&scripts[0], RunProps { order, speed: Some(2.0), repeats: 1 });
         let played = run.play(&simulated(1 << 20), Choice::Cuda, &|_| None, &mut |_| {}).unwrap();

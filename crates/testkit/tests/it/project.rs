@@ -32,7 +32,7 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ("convert", &["floodmark-event", "floodmark-store"]),
         ("analyze", &["floodmark-event"]),
         ("resource", &["floodmark-event", "floodmark-stacks", "floodmark-tail"]),
-        ("replay", &["floodmark-event", "floodmark-resource", "floodmark-tail"]),
+        ("replay", &["floodmark-analyze", "floodmark-event", "floodmark-resource", "floodmark-tail"]),
         ("view", &["floodmark-analyze", "floodmark-event", "floodmark-replay"]),
     ];
     for (krate, may) in allowed {
