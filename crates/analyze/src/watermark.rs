@@ -14,7 +14,7 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
-use crate::site::SiteRules;
+use crate::site::{NO_SITE, SiteRules};
 use floodmark_event::filter::resolve;
 
 /// How to report a watermark.
@@ -66,6 +66,25 @@ pub struct Grouping {
     pub by: GroupBy,
     /// The groups, most bytes first.
     pub groups: Vec<Group>,
+}
+
+impl Watermark {
+    /// Keeps, of several ways to group, those that are informative: the site if it is known, else those with
+    /// more than one group and fewer groups than blocks.
+    pub fn keep_informative(&mut self) {
+        let blocks = self.reported_blocks;
+        self.groups.retain(|grouping| match (grouping.by, grouping.groups.as_slice()) {
+            (GroupBy::Site, groups) => groups.iter().any(|group| group.key != NO_SITE),
+            (_, [_]) => false,
+            // Sizes are informative only if many blocks share them.
+            (GroupBy::Size, groups) => groups.len() as u64 * 2 <= blocks,
+            (_, groups) => groups.iter().any(|group| group.blocks > 1),
+        });
+        // Where sites are known they answer the question; the rest is there for logs without stacks.
+        if self.groups.first().is_some_and(|first| first.by == GroupBy::Site) {
+            self.groups.truncate(1);
+        }
+    }
 }
 
 /// Folds events into a [`Watermark`].

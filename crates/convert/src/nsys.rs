@@ -13,7 +13,8 @@
 //! | `DIAGNOSTIC_EVENT` | messages |
 //! | `PROCESSES`, `ThreadNames` | names of processes and threads |
 //!
-//! How good an event's stack is, its [`Class`], is told by the stack itself: see [`class_of`].
+//! The [`Class`] of an event shows in its stack: none for [`Class::Invalid`], a single frame in [`DRIVER_MODULE`]
+//! for [`Class::Driver`], any other for [`Class::Valid`].
 
 mod calls;
 mod chains;
@@ -30,12 +31,12 @@ mod report;
 mod rows;
 pub mod split;
 mod sqlite;
+pub mod usage;
 mod words;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use floodmark_event::{StackId, Tables};
 use floodmark_store::{Error, Losses, Result, RowSource, Source};
 
 use self::events::{Events, LoadedEvents};
@@ -79,17 +80,6 @@ impl Class {
             Self::Invalid => "invalid",
             Self::Driver => "driver",
         }
-    }
-}
-
-/// Returns the class of an event by its stack: without one it is [`Class::Invalid`], with a single frame in
-/// [`DRIVER_MODULE`] it is [`Class::Driver`], with any other [`Class::Valid`].
-pub fn class_of(tables: &Tables, stack: StackId) -> Class {
-    let mut frames = tables.frames_of(stack);
-    match (frames.next(), frames.next()) {
-        (None, _) => Class::Invalid,
-        (Some(frame), None) if tables.string(frame.module) == DRIVER_MODULE => Class::Driver,
-        _ => Class::Valid,
     }
 }
 

@@ -1,9 +1,11 @@
-//! Bars and curves drawn with block characters.
+//! Bars and areas drawn with characters: block elements, or braille patterns where detail counts more.
 
 const EIGHTHS_ACROSS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 const EIGHTHS_UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Dots of a braille pattern by column, lowest first.
+const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
 
-/// A bar of `part` of `whole`, where the whole is `width` characters; never empty for a part above 0.
+/// Draws a bar of `part` of `whole`, where the whole is `width` characters; never empty for a part above 0.
 pub fn bar(part: u64, whole: u64, width: usize) -> String {
     if part == 0 || whole == 0 {
         return String::new();
@@ -20,9 +22,9 @@ pub fn bar(part: u64, whole: u64, width: usize) -> String {
 /// The lowest and highest value of a step function within one column of a chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Lowest.
+    /// Lowest value.
     pub low: u64,
-    /// Highest.
+    /// Highest value.
     pub high: u64,
     /// Number of values.
     pub values: usize,
@@ -60,38 +62,96 @@ pub fn spans(points: &[(i64, u64)], from: i64, to: i64, columns: usize) -> Vec<O
     spans
 }
 
-/// Whether `x` is the first instant of its column.
+/// Returns whether `x` is the first instant of its column.
 fn starts(x: i64, from: i64, length: i128, columns: usize) -> bool {
     let offset = i128::from(x) - i128::from(from);
     offset == 0 || (offset * columns as i128 / length) != ((offset - 1) * columns as i128 / length)
 }
 
-/// Draws spans as an area, top line first: solid up to the low value, light from there to the high one.
-/// A column with one step in it is solid up to the higher value; light means up and down.
-pub fn area(spans: &[Option<Span>], top: u64, height: usize) -> Vec<String> {
-    let eighths = |value: u64| {
-        if top == 0 || value == 0 {
-            return 0;
+/// Characters that an area is drawn with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glyphs {
+    /// Block elements: a column and eight levels each. A column with one step in it is solid up to the
+    /// higher value; light means up and down.
+    Blocks,
+    /// Braille patterns: two columns and four levels each.
+    Braille,
+}
+
+impl Glyphs {
+    /// Returns how many columns a character shows.
+    pub const fn columns(self) -> usize {
+        match self {
+            Self::Blocks => 1,
+            Self::Braille => 2,
         }
-        let eighths = (value as f64 / top as f64 * (height * 8) as f64).round() as usize;
-        eighths.clamp(1, height * 8)
-    };
+    }
+
+    const fn levels(self) -> usize {
+        match self {
+            Self::Blocks => 8,
+            Self::Braille => 4,
+        }
+    }
+
+    /// Returns the levels of a column, of `most`, below its lowest and its highest value.
+    fn heights(self, span: Option<&Span>, top: u64, most: usize) -> (usize, usize) {
+        let height = |value: u64| {
+            let height = (value as f64 / top as f64 * most as f64).round() as usize;
+            if top == 0 || value == 0 { 0 } else { height.clamp(1, most) }
+        };
+        span.map_or((0, 0), |span| {
+            let high = height(span.high);
+            let is_step = self == Self::Blocks && span.values <= 2;
+            (if is_step { high } else { height(span.low) }, high)
+        })
+    }
+
+    /// Returns the character of columns with these heights whose lowest level is `floor`.
+    fn character(self, columns: &[(usize, usize)], floor: usize) -> char {
+        match (self, columns) {
+            (Self::Blocks, [(low, high), ..]) => match high.saturating_sub(floor) {
+                0 => ' ',
+                part @ 1..8 => EIGHTHS_UP[part - 1],
+                _ if *low > floor => '█',
+                _ => '░',
+            },
+            (Self::Blocks, []) => ' ',
+            (Self::Braille, columns) => match braille(columns, floor) {
+                0 => ' ',
+                dots => char::from_u32(0x2800 + dots).unwrap_or(' '),
+            },
+        }
+    }
+}
+
+/// Returns the dots of a braille pattern: full up to the lowest value, every other one from there to the
+/// highest.
+fn braille(columns: &[(usize, usize)], floor: usize) -> u32 {
+    let mut all = 0;
+    for (side, ((low, high), dots)) in columns.iter().zip(DOTS).enumerate() {
+        for (level, bit) in (floor..).zip(dots) {
+            let is_light = level < *high && (level + side).is_multiple_of(2);
+            if level < *low || is_light || level + 1 == *high {
+                all |= bit;
+            }
+        }
+    }
+    all
+}
+
+/// Draws spans as an area of `height` lines, top line first: solid up to the low value, light from there to
+/// the high one. A character shows as many spans as its [`Glyphs::columns`].
+pub fn area(spans: &[Option<Span>], top: u64, height: usize, glyphs: Glyphs) -> Vec<String> {
+    let most = height * glyphs.levels();
+    let heights: Vec<(usize, usize)> =
+        spans.iter().map(|span| glyphs.heights(span.as_ref(), top, most)).collect();
     (0..height)
         .rev()
         .map(|line| {
-            let floor = line * 8;
-            let cell = |span: &Option<Span>| {
-                let Some(span) = span else { return ' ' };
-                let high = eighths(span.high);
-                let low = if span.values > 2 { eighths(span.low) } else { high };
-                match high.saturating_sub(floor) {
-                    0 => ' ',
-                    part @ 1..8 => EIGHTHS_UP[part - 1],
-                    _ if low > floor => '█',
-                    _ => '░',
-                }
-            };
-            spans.iter().map(cell).collect::<String>().trim_end().to_owned()
+            let cells = heights.chunks(glyphs.columns());
+            let cells = cells.map(|columns| glyphs.character(columns, line * glyphs.levels()));
+            cells.collect::<String>().trim_end().to_owned()
         })
         .collect()
 }
@@ -129,7 +189,15 @@ mod tests {
     fn areas_are_solid_below_the_lowest_value_and_light_up_to_the_highest() {
         let span = |low, high, values| Some(Span { low, high, values });
         let spans = [span(8, 8, 1), span(0, 12, 3), span(0, 12, 2), None];
-        assert_eq!(area(&spans, 16, 2), [" ▄▄", "█░█"]);
-        assert_eq!(area(&spans, 0, 1), [""]);
+        assert_eq!(area(&spans, 16, 2, Glyphs::Blocks), [" ▄▄", "█░█"]);
+        assert_eq!(area(&spans, 0, 1, Glyphs::Blocks), [""]);
+    }
+
+    #[test]
+    fn braille_shows_two_columns_and_four_levels_a_character() {
+        let span = |low, high, values| Some(Span { low, high, values });
+        let spans = [span(4, 4, 1), span(8, 8, 1), span(0, 8, 5), None, None];
+        assert_eq!(area(&spans, 8, 2, Glyphs::Braille), ["⢸⡃", "⣿⡂"]);
+        assert_eq!(area(&spans, 0, 1, Glyphs::Braille), [""]);
     }
 }

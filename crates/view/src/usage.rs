@@ -7,7 +7,7 @@ use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_duration_ns, format_time_ns};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::chart::{area, spans};
+use crate::chart::{Glyphs, area, spans};
 use crate::figures::{bytes_exactly, counted};
 use crate::layout::{Layout, Lines, styled};
 use crate::report::{OtherKind, View};
@@ -66,9 +66,8 @@ fn chart(usage: &Usage, layout: &Layout) -> String {
         usage.points.iter().map(|point| (point.time_ns, point.live_bytes)).collect();
     let palette = &layout.palette;
     let mut text = Lines::default();
-    for (line, label) in
-        area(&spans(&points, from, to, columns), usage.peak_bytes, HEIGHT).iter().zip(&labels)
-    {
+    let lines = area(&spans(&points, from, to, columns), usage.peak_bytes, HEIGHT, Glyphs::Blocks);
+    for (line, label) in lines.iter().zip(&labels) {
         let axis = if label.is_empty() { "│" } else { "┤" };
         let axis = styled(palette.faint, format!("{label:>margin$} {axis}"));
         text.line(format!("  {axis}{}", styled(palette.bar, line)));

@@ -3,7 +3,7 @@
 use floodmark_analyze::{Group, GroupBy, Grouping, Watermark};
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 
-use crate::blocks::{NO_SITE, block_table, stream};
+use crate::blocks::{block_table, stream};
 use crate::chart::bar;
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines};
@@ -54,24 +54,6 @@ fn headline(watermark: &Watermark) -> String {
             format_bytes(watermark.peak_bytes),
             format_time_ns(peak_time_ns)
         ),
-    }
-}
-
-/// Keeps, of several ways to group, those that say something: the site if it is known, else not a
-/// single group, and not one group per block.
-pub fn keep_informative(watermark: &mut Watermark) {
-    let blocks = watermark.reported_blocks;
-    let informative = |grouping: &Grouping| match (grouping.by, grouping.groups.as_slice()) {
-        (GroupBy::Site, groups) => groups.iter().any(|group| group.key != NO_SITE),
-        (_, [_]) => false,
-        // Sizes say something only if many blocks share them.
-        (GroupBy::Size, groups) => groups.len() as u64 * 2 <= blocks,
-        (_, groups) => groups.iter().any(|group| group.blocks > 1),
-    };
-    watermark.groups.retain(informative);
-    // Where sites are known they answer the question; the rest is there for logs without stacks.
-    if watermark.groups.first().is_some_and(|first| first.by == GroupBy::Site) {
-        watermark.groups.truncate(1);
     }
 }
 

@@ -18,12 +18,6 @@ pub struct CumulativeAllocations {
 }
 
 impl HolderGroup {
-    /// What was allocated from the beginning up to an instant.
-    pub fn came_by(&self, moment: usize) -> CumulativeAllocations {
-        let after = self.came.partition_point(|came| came.moment <= moment);
-        after.checked_sub(1).map_or_else(CumulativeAllocations::default, |at| self.came[at])
-    }
-
     /// Whether it allocated after the first instant.
     pub(super) fn came_later(&self) -> bool {
         self.came.last().is_some_and(|last| last.moment > 0)

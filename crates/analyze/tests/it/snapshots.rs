@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    BlockInfo, Cuts, GroupBy, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots, UsageFold,
-    UsageMode, Watermark, WatermarkFold, WatermarkOptions,
+    BlockInfo, Cuts, GroupBy, HolderGroup, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots,
+    UsageFold, UsageMode, Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_event::Filter;
 use floodmark_event::units::Instant;
@@ -79,7 +79,8 @@ fn agree(moments: &Snapshots, events: &[Event], filter: &Filter) {
 /// Asserts that groups tell what was allocated between any instant and the next.
 fn tells_arrivals(moments: &Snapshots, events: &[Event]) -> Result<(), TestCaseError> {
     let came = |at: usize| {
-        let groups = moments.groups.iter().map(|group| group.came_by(at));
+        let latest = |group: &HolderGroup| group.came.iter().rfind(|came| came.moment <= at).copied();
+        let groups = moments.groups.iter().filter_map(latest);
         groups.fold((0, 0), |sum, came| (sum.0 + came.blocks, sum.1 + came.bytes))
     };
     let allocated = |at: usize| {

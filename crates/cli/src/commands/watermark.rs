@@ -4,7 +4,6 @@ use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::{GroupBy, WatermarkOptions};
 use floodmark_event::units::{Instant, parse_instant};
-use floodmark_view::watermark::keep_informative;
 
 use crate::args::{InputArgs, OutputArgs, ways};
 use crate::exit::ExitStatus;
@@ -53,7 +52,7 @@ impl WatermarkArgs {
         let mut reports = ask_each(&self.input, printer, |input, query| input.watermark(query, self.props()))?;
         if self.by.is_empty() && !self.output.json {
             for report in &mut reports {
-                keep_informative(&mut report.result);
+                report.result.keep_informative();
             }
         }
         printer.reports(&reports, self.output)?;

@@ -3,18 +3,29 @@
 use std::collections::BTreeMap;
 
 use floodmark_convert::nsys::Class::{Driver, Invalid, Valid};
-use floodmark_convert::nsys::{Class, class_of};
+use floodmark_convert::nsys::{Class, DRIVER_MODULE};
 use floodmark_convert::{Format, Mode, OpenProps, open, recognize};
 use floodmark_event::Action::{Alloc, Free};
 use floodmark_event::Row;
 use floodmark_event::{
     Action, CONTEXT_TEARDOWN, Event, Kind, LogLevel, Metric, ProcessId, ScopeAction, StackId, SubjectKind,
+    Tables,
 };
 
 use crate::nsys_db::{Db, Generation, PID, Read, TID, good, minimal, read, totals};
 use crate::sample_logs::fixture;
 
 const MIB: u64 = 1 << 20;
+
+/// Returns the class of an event by its stack.
+fn class_of(tables: &Tables, stack: StackId) -> Class {
+    let mut frames = tables.frames_of(stack);
+    match (frames.next(), frames.next()) {
+        (None, _) => Invalid,
+        (Some(frame), None) if tables.string(frame.module) == DRIVER_MODULE => Driver,
+        _ => Valid,
+    }
+}
 
 fn classes(read: &Read) -> Vec<Class> {
     read.events.iter().map(|event| class_of(&read.tables, event.stack)).collect()

@@ -1,7 +1,7 @@
 //! Memory over time: one area of dots per line, all with the same axis of time.
 
 use floodmark_event::units::format_bytes;
-use floodmark_view::chart::{Span as Values, spans};
+use floodmark_view::chart::{self, Glyphs, spans};
 use floodmark_view::plot::TimeAxis;
 use floodmark_view::plot::axis::{TimeProps, byte_ticks, time_ticks};
 use ratatui::Frame;
@@ -22,9 +22,6 @@ const CHARTS: usize = 3;
 const MARGIN: u16 = 11;
 /// Marks that have a letter of their own.
 const LETTERS: usize = 26;
-
-/// Dots of a braille character by column, lowest first.
-const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
 
 /// Draws the charts there is room for.
 pub(super) fn draw(frame: &mut Frame, area: Rect, picture: &Picture, state: &mut State, theme: &Theme) {
@@ -60,7 +57,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, picture: &Picture, state: &mut
             buffer.set_stringn(area.x + 1, area.y, name, usize::from(area.width) - 1, theme.title);
             (area.y, area.height) = (area.y + 1, area.height.saturating_sub(1));
         }
-        chart(buffer, area, line, &plot, theme);
+        draw_chart(buffer, area, line, &plot, theme);
         if let Some(column) = cursor {
             for row in area.y..area.bottom() {
                 let cell = &mut buffer[(column, row)];
@@ -119,7 +116,7 @@ fn shown_points(line: &Line, plot: &Plot) -> Vec<(i64, u64)> {
     held.into_iter().chain(line.points[first..end.max(first)].iter().copied()).collect()
 }
 
-fn chart(buffer: &mut Buffer, area: Rect, line: &Line, plot: &Plot, theme: &Theme) {
+fn draw_chart(buffer: &mut Buffer, area: Rect, line: &Line, plot: &Plot, theme: &Theme) {
     if area.height < 2 || plot.columns == 0 {
         return;
     }
@@ -129,17 +126,11 @@ fn chart(buffer: &mut Buffer, area: Rect, line: &Line, plot: &Plot, theme: &Them
     let top = if peak_column.is_some() { highest.max(line.peak_bytes) } else { highest }.max(1);
     // The first row is for the peak's label.
     let rows = area.height - 1;
-    let columns = spans(&points, plot.from, plot.to, usize::from(plot.columns) * 2);
-    for row in 0..rows {
-        let floor = u32::from(rows - 1 - row) * 4;
-        for column in 0..plot.columns {
-            let at = usize::from(column) * 2;
-            let cell = [at, at + 1].map(|at| heights(columns[at].as_ref(), top, u32::from(rows) * 4));
-            let dots = dots(cell, floor);
-            if dots != 0 {
-                let symbol = char::from_u32(0x2800 + dots).expect("a braille pattern");
-                buffer[(plot.left + column, area.y + 1 + row)].set_char(symbol).set_style(theme.area);
-            }
+    let columns = spans(&points, plot.from, plot.to, usize::from(plot.columns) * Glyphs::Braille.columns());
+    let lines = chart::area(&columns, top, usize::from(rows), Glyphs::Braille);
+    for (row, line) in (area.y + 1..).zip(lines) {
+        for (column, symbol) in (plot.left..).zip(line.chars()).filter(|(_, symbol)| *symbol != ' ') {
+            buffer[(column, row)].set_char(symbol).set_style(theme.area);
         }
     }
     byte_axis(buffer, Rect { y: area.y + 1, height: rows, ..area }, top, theme);
@@ -147,30 +138,6 @@ fn chart(buffer: &mut Buffer, area: Rect, line: &Line, plot: &Plot, theme: &Them
         let label = format!("▼ {}", format_bytes(line.peak_bytes));
         put_beside(buffer, plot, column, area.y, &label, theme.peak);
     }
-}
-
-/// How many dots a column has below its lowest and its highest value.
-fn heights(values: Option<&Values>, top: u64, dots: u32) -> (u32, u32) {
-    let height = |value: u64| {
-        let height = (value as f64 / top as f64 * f64::from(dots)).round() as u32;
-        if value == 0 { 0 } else { height.clamp(1, dots) }
-    };
-    values.map_or((0, 0), |values| (height(values.low), height(values.high)))
-}
-
-/// The dots of a character whose lowest dot is at `floor`: full up to the lowest value, every other one from
-/// there to the highest.
-fn dots(columns: [(u32, u32); 2], floor: u32) -> u32 {
-    let mut all = 0;
-    for (side, (low, high)) in columns.into_iter().enumerate() {
-        for (dot, bit) in (floor..).zip(DOTS[side]) {
-            let is_light = dot < high && (dot + side as u32).is_multiple_of(2);
-            if dot < low || is_light || dot + 1 == high {
-                all |= bit;
-            }
-        }
-    }
-    all
 }
 
 fn byte_axis(buffer: &mut Buffer, area: Rect, top: u64, theme: &Theme) {

@@ -1,57 +1,20 @@
-//! Usage files of the nsys scripts: `time(ns)`, `total (B)`, `valid (B)`, `invalid (B)`, `driver (B)`.
+//! A chart of what the nsys scripts call usage: device memory by what is known of its origin.
 //!
-//! *Valid* are bytes whose call stack is known, *invalid* those whose is not, *driver* those the driver
+//! *Valid* are bytes whose call stack is known, *invalid* those without one, *driver* those that the driver
 //! manages.
 
 use crate::plot::model::{Figure, Layer, Point, Role, Series, Stack};
 
-/// A usage file: a row per change.
+/// Device memory over time, a row per change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NsysUsage {
-    /// When, in the file's own time.
+    /// Nanoseconds of each row, in the file's own time.
     pub times_ns: Vec<i64>,
     /// Total, valid, invalid and driver bytes at each of the times.
     pub bytes: Vec<[u64; 4]>,
 }
 
-const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
-
 impl NsysUsage {
-    /// Reads a usage file. Columns may be in any order, and all but time and total may be missing.
-    ///
-    /// # Errors
-    /// A sentence that names the line and says what should be there.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-        let (_, header) = lines.next().ok_or("it is empty; 'usage' of process.py writes it")?;
-        let name = |field: &str| field.split('(').next().unwrap_or_default().trim().to_lowercase();
-        let names: Vec<String> = header.split('\t').map(name).collect();
-        let places = COLUMNS.map(|column| names.iter().position(|name| name == column));
-        let (Some(time), Some(_)) = (places[0], places[1]) else {
-            return Err("line 1 does not name the columns 'time(ns)' and 'total (B)'".into());
-        };
-        let mut usage = Self::default();
-        for (number, line) in lines {
-            let fields: Vec<&str> = line.split('\t').map(str::trim).collect();
-            let bad = |what: &str| format!("line {number} has no {what} that is a whole number");
-            let field = |place: usize| fields.get(place).copied().unwrap_or_default();
-            let time_ns: i64 = field(time).parse().map_err(|_| bad("time"))?;
-            let mut bytes = [0; 4];
-            for (value, (place, column)) in bytes.iter_mut().zip(places.iter().zip(COLUMNS).skip(1)) {
-                if let Some(place) = place {
-                    // Sums of frees that were never allocated are below zero.
-                    *value = field(*place).parse::<i64>().map_err(|_| bad(column))?.max(0).unsigned_abs();
-                }
-            }
-            usage.times_ns.push(time_ns);
-            usage.bytes.push(bytes);
-        }
-        if usage.times_ns.is_empty() {
-            return Err("there is no row below its header".into());
-        }
-        Ok(usage)
-    }
-
     /// Makes a figure, time since the first row; `smi` is what the device reported meanwhile, from its own
     /// start on.
     pub fn figure(&self, title: String, smi: Option<Series>) -> Figure {
@@ -87,12 +50,12 @@ mod tests {
     use super::*;
     use crate::plot::model::Peak;
 
-    const FILE: &str = "time(ns)\ttotal (B)\tvalid (B)\tinvalid (B)\tdriver (B)\n\
-                        1000\t512\t512\t0\t0\n3000\t1536\t512\t0\t1024\n5000\t1024\t0\t0\t1024\n";
-
     #[test]
     fn a_usage_file_becomes_a_stack_of_what_is_in_it() {
-        let usage = NsysUsage::parse(FILE).unwrap();
+        let usage = NsysUsage {
+            times_ns: vec![1000, 3000, 5000],
+            bytes: vec![[512, 512, 0, 0], [1536, 512, 0, 1024], [1024, 0, 0, 1024]],
+        };
         let figure = usage.figure("run".into(), None);
         let stack = figure.stack.unwrap();
         let names: Vec<&str> = stack.layers.iter().map(|layer| layer.name.as_str()).collect();
@@ -101,18 +64,5 @@ mod tests {
             (vec!["with a call stack", "of the driver"], vec![0, 2000, 4000])
         );
         assert_eq!(figure.series[0].peak, Some(Peak { time_ns: 2000, bytes: 1536 }));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_by_its_line() {
-        assert!(NsysUsage::parse("").unwrap_err().contains("empty"));
-        assert!(NsysUsage::parse("a\tb\n").unwrap_err().contains("line 1"));
-        assert!(
-            NsysUsage::parse(&format!("{FILE}x\t1\t1\t1\t1\n"))
-                .unwrap_err()
-                .starts_with("line 5 has no time")
-        );
-        assert!(NsysUsage::parse(&format!("{FILE}7\t1\n")).unwrap_err().starts_with("line 5 has no valid"));
-        assert!(NsysUsage::parse("time(ns)\ttotal (B)\n").unwrap_err().contains("no row"));
     }
 }

@@ -5,7 +5,7 @@
 use floodmark_event::units::{format_bytes, format_count};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::chart::{area, spans};
+use crate::chart::{Glyphs, area, spans};
 use crate::layout::{Layout, Lines, styled};
 use crate::plot::axis::instant;
 use crate::plot::model::{Figure, Point, Series};
@@ -47,7 +47,7 @@ pub fn text(figure: &Figure, layout: &Layout) -> String {
         let name = if is_enough { &figure.measure } else { name };
         text.blank();
         text.line(cut(&format!("{name}: {peak}"), layout.width));
-        let lines = area(&columns_of(series, from_ns, to_ns, columns), top, height);
+        let lines = area(&columns_of(series, from_ns, to_ns, columns), top, height, Glyphs::Blocks);
         for (number, line) in lines.iter().enumerate() {
             let label = match number {
                 0 => format_bytes(top),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use floodmark_convert::nsys::usage::UsageTable;
 use floodmark_event::units::parse_duration_ns;
 use floodmark_inspect::Input;
 use floodmark_inspect::plot::device_series;
@@ -55,9 +56,10 @@ impl NsysPlotArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let name = self.usage.display();
         let bytes = fs::read(&self.usage).with_context(|| format!("opening {name}"))?;
-        let usage = NsysUsage::parse(&String::from_utf8_lossy(&bytes)).map_err(|what| {
+        let table = UsageTable::parse(&String::from_utf8_lossy(&bytes)).map_err(|what| {
             hinted(format!("{name} is no usage file: {what}"), "write one with 'process.py -a usage'")
         })?;
+        let usage = NsysUsage { times_ns: table.times_ns, bytes: table.bytes };
         let smi = self.smi()?;
         let title = self.usage.file_stem().unwrap_or(self.usage.as_os_str()).to_string_lossy();
         let figure = usage.figure(label(&title), smi);
