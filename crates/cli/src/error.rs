@@ -43,14 +43,19 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         let store = || cause.downcast_ref::<floodmark_store::Error>().and_then(floodmark_store::Error::hint);
         let sampler =
             || cause.downcast_ref::<floodmark_sampler::Error>().and_then(floodmark_sampler::Error::hint);
-        let inspect = || {
-            cause.downcast_ref::<floodmark_inspect::Error>().and_then(floodmark_inspect::Error::remedy)
-        };
+        let inspect =
+            || cause.downcast_ref::<floodmark_inspect::Error>().and_then(floodmark_inspect::Error::remedy);
         let record =
             || cause.downcast_ref::<floodmark_record::Error>().and_then(floodmark_record::Error::remedy);
-        let serve = || cause.downcast_ref::<floodmark_serve::Error>().and_then(floodmark_serve::Error::remedy);
+        let serve =
+            || cause.downcast_ref::<floodmark_serve::Error>().and_then(floodmark_serve::Error::remedy);
         let top = || cause.downcast_ref::<floodmark_top::Error>().and_then(floodmark_top::Error::remedy);
-        own.or_else(inspect).or_else(record).or_else(serve).or_else(top).or_else(store).or_else(|| sampler().map(str::to_owned))
+        own.or_else(inspect)
+            .or_else(record)
+            .or_else(serve)
+            .or_else(top)
+            .or_else(store)
+            .or_else(|| sampler().map(str::to_owned))
     };
     chain(error).find_map(of).map(|hint| plain(&hint).into_owned())
 }

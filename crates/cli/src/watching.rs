@@ -181,10 +181,8 @@ fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
         printer.error(&error);
         None
     });
-    let (memory, lost) = found.map_or_else(
-        || (None, Losses::default()),
-        |(memory, losses)| (Some(memory), losses),
-    );
+    let (memory, lost) =
+        found.map_or_else(|| (None, Losses::default()), |(memory, losses)| (Some(memory), losses));
     let lost = recorded.manifest.as_ref().map_or(lost, Manifest::all_losses);
     let notes = recorded.stacks.iter().flat_map(stack_notes).collect();
     let summary = recorded.summary(memory, notes);

@@ -23,8 +23,8 @@ use floodmark_event::{
 use floodmark_store::{Error, Result};
 
 use crate::foreign::{EventsAndRows, Parsed, both};
-use crate::recognize::Candidate;
 use crate::ready::Ready;
+use crate::recognize::Candidate;
 use crate::{Mode, OpenProps};
 use floodmark_event::Row;
 

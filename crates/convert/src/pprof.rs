@@ -17,9 +17,9 @@ use floodmark_store::{Error, Result};
 use rustc_hash::FxHashMap;
 
 use crate::foreign::{EventsAndRows, Parsed, both};
-use crate::recognize::Candidate;
 use crate::quote::quoted;
 use crate::ready::Ready;
+use crate::recognize::Candidate;
 use crate::{Mode, OpenProps};
 use floodmark_event::Row;
 

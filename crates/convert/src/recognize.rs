@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use floodmark_store::{Error, Result};
 
-use crate::gunzip::Gunzip;
 use crate::foreign::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
+use crate::gunzip::Gunzip;
 use crate::quote::quoted;
 use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, rmm, smi, torch};
 

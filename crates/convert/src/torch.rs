@@ -36,8 +36,8 @@ use floodmark_store::{Error, Result, RowSource, Source};
 
 use crate::OpenProps;
 use crate::foreign::{EventsAndRows, Parsed, both};
-use crate::recognize::Candidate;
 use crate::pickle::{self, Fault, Input, Values};
+use crate::recognize::Candidate;
 
 use events::SnapshotEvents;
 use rows::SnapshotRows;

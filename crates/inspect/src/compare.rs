@@ -2,9 +2,9 @@
 
 use floodmark_analyze::budget::{BudgetFigure, MissingFigure};
 use floodmark_analyze::{
-    Budget, BudgetOutcome, Caveats, Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold, LeaksOptions, OriginTotals,
-    OriginTotalsFold, PathRules, RunFold, RunMemory, ScopePaths, SplitBy, Stats, StatsFold, Watermark,
-    WatermarkFold, WatermarkOptions,
+    Budget, BudgetOutcome, Caveats, Diff, DiffEvents, DiffParts, DiffSide, GroupBy, Leaks, LeaksFold,
+    LeaksOptions, OriginTotals, OriginTotalsFold, PathRules, RunFold, RunMemory, ScopePaths, SplitBy, Stats,
+    StatsFold, Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_event::units::{format_bytes, format_count};
 use floodmark_event::{Kind, Row, Tables};
@@ -138,7 +138,11 @@ fn refuse_other_kinds(sides: &[&Gathered; 2], diff: &Diff, rules: &[Budget]) -> 
         return Ok(());
     }
     let about = |side: &Gathered, kinds: &[Kind]| {
-        format!("{} is about {} memory", plain(&side.side.source), kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and "))
+        format!(
+            "{} is about {} memory",
+            plain(&side.side.source),
+            kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ")
+        )
     };
     let [first, second] = sides;
     Err(Error::unsuitable(
@@ -297,7 +301,6 @@ fn serialize_growth<S: Serializer>(
         sentence: growth_sentence(violation),
     }))
 }
-
 
 /// Returns the error for rules that would be checked on nothing.
 pub fn nothing_selected(source: &str, caveats: &Caveats) -> Error {

@@ -1,8 +1,8 @@
 //! Flame graphs: bytes of allocations by call path or, where there are none, stack samples.
 
 use floodmark_analyze::{
-    Caveats, Direction, Flame, FlameOf, FrameChoice, OriginTotalsFold, PathBy, PathRules, ScopePaths, SplitBy,
-    StackCounts,
+    Caveats, Direction, Flame, FlameOf, FrameChoice, OriginTotalsFold, PathBy, PathRules, ScopePaths,
+    SplitBy, StackCounts,
 };
 use floodmark_event::Row;
 use floodmark_event::units::Instant;

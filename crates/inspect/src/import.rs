@@ -216,7 +216,10 @@ struct RowsByTable {
 /// If the file is standard input, which has no name.
 pub fn default_trace(file: &Path) -> Result<PathBuf> {
     if is_stdin(file) {
-        return Err(Error::unsuitable("standard input has no name to call the trace by", "add -o NAME.flood"));
+        return Err(Error::unsuitable(
+            "standard input has no name to call the trace by",
+            "add -o NAME.flood",
+        ));
     }
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let device = device_of(file).map_or_else(String::new, |device| format!(".dev{device}"));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use floodmark_convert::{Foreign, Format, OpenProps};
 use floodmark_event::{Row, SubjectKind, Tables};
-use floodmark_store::{Losses, Manifest, Run, RowSource, ScanProps, Source, Table, Trace, is_trace};
+use floodmark_store::{Losses, Manifest, RowSource, Run, ScanProps, Source, Table, Trace, is_trace};
 
 use crate::error::{Error, Result};
 use crate::scopes::{Paths, ScopeTable};
@@ -53,20 +53,16 @@ impl Input {
     /// [`Error::Trace`] names the file, what is wrong with it or what it looks like.
     pub fn open(path: impl AsRef<Path>, props: &OpenProps) -> Result<Self> {
         let path = path.as_ref();
-        let opened = if is_trace(path) {
-            Opened::Trace(Trace::open(path)?)
-        } else {
-            let foreign = floodmark_convert::open(path, props);
-            Opened::Foreign(foreign.map_err(|error| {
-                if is_stdin(path) { Error::Stdin(error) } else { Error::Trace(error) }
-            })?)
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            name: path.display().to_string(),
-            opened,
-            scopes: Mutex::new(None),
-        })
+        let opened =
+            if is_trace(path) {
+                Opened::Trace(Trace::open(path)?)
+            } else {
+                let foreign = floodmark_convert::open(path, props);
+                Opened::Foreign(foreign.map_err(|error| {
+                    if is_stdin(path) { Error::Stdin(error) } else { Error::Trace(error) }
+                })?)
+            };
+        Ok(Self { path: path.to_owned(), name: path.display().to_string(), opened, scopes: Mutex::new(None) })
     }
 
     /// Path as the user gave it.
@@ -243,10 +239,7 @@ pub fn follow_rows(path: &Path, props: &OpenProps) -> Result<Box<dyn RowSource>>
     let file = File::open(path).map_err(floodmark_store::Error::io("opening", path))?;
     let foreign = floodmark_convert::open_input(Box::new(GrowingFile(file)), path, props)?;
     if !foreign.has_rows() {
-        return Err(Error::unsuitable(
-            "--follow needs a trace",
-            "leave it out, or import the log first",
-        ));
+        return Err(Error::unsuitable("--follow needs a trace", "leave it out, or import the log first"));
     }
     Ok(foreign.rows()?)
 }

@@ -20,8 +20,8 @@ use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
 use floodmark_store::{Run, ScanProps};
 
-pub use folds::{EventFolds, RowFolds};
 pub(crate) use folds::mark as mark_of;
+pub use folds::{EventFolds, RowFolds};
 pub use growing::{Growing, ReadOutcome};
 pub use output::{OutputLine, OutputLines};
 
@@ -166,8 +166,7 @@ impl Input {
         let second = SecondPass {
             snapshots: SnapshotPass::new(&query.filter, cuts, options),
             gaps: Pass::new(&query.filter, folds::gaps()),
-            domains: has_several
-                .then(|| Pass::new(&query.filter, DomainSeriesFold::new(DOMAIN_POINTS))),
+            domains: has_several.then(|| Pass::new(&query.filter, DomainSeriesFold::new(DOMAIN_POINTS))),
         };
         second.run(self, query, &mut part)?;
         page.events = Some(part);

@@ -111,10 +111,8 @@ pub fn fold_over<F: Fold>(
         if pass.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     let (result, caveats) = pass.finish(source.tables());
-    let answer = Answer {
-        caveats: Caveats { events_read, ..caveats },
-        ..Answer::new(name, &source.losses(), result)
-    };
+    let answer =
+        Answer { caveats: Caveats { events_read, ..caveats }, ..Answer::new(name, &source.losses(), result) };
     Ok(Folded { answer, pass, source })
 }
 

@@ -135,11 +135,7 @@ pub fn usage(zoom: Zoom<'_>, window: Window, wanted: StillWanted<'_>) -> Result<
 }
 
 /// Lines of samples within a window; none if nobody wants them any more.
-pub fn samples(
-    input: &Input,
-    window: Window,
-    wanted: StillWanted<'_>,
-) -> Result<Option<SamplesPart>> {
+pub fn samples(input: &Input, window: Window, wanted: StillWanted<'_>) -> Result<Option<SamplesPart>> {
     let mut source = input.rows(&ScanProps::default())?;
     let mut subjects = source.tables().subjects.clone();
     let mut series = SubjectSeriesFold::new(&subjects, window.points).within(window.from_ns, window.to_ns);

@@ -22,8 +22,8 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::gate::{Gate, query};
-use floodmark_inspect::zoom::RangeQuery;
 use crate::worker::{Answer, Ask, Asks, Progress, Unanswered};
+use floodmark_inspect::zoom::RangeQuery;
 
 /// Pages that can be told of news at once.
 const STREAMS: usize = 24;

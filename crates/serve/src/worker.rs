@@ -497,7 +497,9 @@ mod tests {
             panic!("a bug");
         });
         assert_eq!(broken.try_recv(), Ok(()));
-        assert!(progress.borrow().is_failed() && progress.borrow().json().contains(&Error::Broken.to_string()));
+        assert!(
+            progress.borrow().is_failed() && progress.borrow().json().contains(&Error::Broken.to_string())
+        );
         assert_eq!(ask(), Err(Unanswered::Broken));
     }
 }

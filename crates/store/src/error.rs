@@ -127,9 +127,9 @@ impl Error {
             }
             Self::Unrecognized { .. } => Some("'floodmark import --help' lists the formats".into()),
             Self::WrongContent { .. } => Some("'floodmark info' shows what a file contains".into()),
-            Self::ReadOnce { .. } => Some(
-                "write it to a file first, or keep it as a trace with 'floodmark import'".into(),
-            ),
+            Self::ReadOnce { .. } => {
+                Some("write it to a file first, or keep it as a trace with 'floodmark import'".into())
+            }
             Self::Exists { .. } => Some("choose another name or add --force".into()),
             Self::Replaced { .. } => Some("start again".into()),
             Self::Locked { .. } => Some("wait until the recording has ended".into()),

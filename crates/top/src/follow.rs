@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use floodmark_event::Row;
 use floodmark_event::{EventBatch, Tables};
-use floodmark_sampler::Exit;
 use floodmark_inspect::{Input, OpenProps};
+use floodmark_sampler::Exit;
 use floodmark_store::{Losses, ScanProps, Step, Trace, TraceFollower, is_trace};
 
 use super::picture::{Gather, Origin, Picture, Progress};
@@ -287,7 +287,7 @@ pub(crate) fn check(input: &Followed) -> Result<()> {
 mod tests {
     use std::sync::mpsc::sync_channel;
 
-    use super::{Update, Picture, Progress, Sent, show};
+    use super::{Picture, Progress, Sent, Update, show};
 
     #[test]
     fn one_picture_waits_to_be_seen_and_the_last_is_never_lost() {

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
-use floodmark_inspect::OpenProps;
 use floodmark_event::Row;
 use floodmark_event::tables::Frame;
 use floodmark_event::{
     Action, Event, EventBatch, Kind, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction,
     ScopeRow, StackId, SubjectKind, SubjectRow, Tables,
 };
+use floodmark_inspect::OpenProps;
 use insta::assert_snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -26,9 +26,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
+use floodmark_analyze::signal_name;
 use floodmark_sampler::Exit;
 use floodmark_store::is_trace;
-use floodmark_analyze::signal_name;
 
 pub use self::error::{Error, Result};
 pub use self::follow::Followed;
@@ -132,7 +132,10 @@ fn view(props: &Props, recorder: Option<&mut Recorder>, front: &dyn Front) -> Re
     let (reader_ends, input) = (ends.clone(), props.input.clone());
     let read = move || follow::read(&input, begins, &reader_ends, &sender);
     // Nobody waits for it: in the midst of something long it would keep us from leaving.
-    std::thread::Builder::new().name("floodmark-follow".into()).spawn(read).map_err(Error::io("starting a thread"))?;
+    std::thread::Builder::new()
+        .name("floodmark-follow".into())
+        .spawn(read)
+        .map_err(Error::io("starting a thread"))?;
     let picture = Picture { origin: origin(&props.input), ..Picture::default() };
     let theme = if front.is_colored() { Theme::color() } else { Theme::plain() };
     let session = Session {
@@ -273,7 +276,9 @@ impl Session {
 
     /// Waits for keys, and does what they say.
     fn keys(&mut self, wait: Duration) -> Result<Option<Left>> {
-        let Typed::Keys(keys) = self.keys.wait(wait, self.screen.waits_for()).map_err(Error::io("reading keys"))? else {
+        let Typed::Keys(keys) =
+            self.keys.wait(wait, self.screen.waits_for()).map_err(Error::io("reading keys"))?
+        else {
             return Ok(Some(Left::BySignal(libc::SIGHUP)));
         };
         for key in keys {

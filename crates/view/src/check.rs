@@ -169,7 +169,6 @@ fn failure(failure: &FailedAllocation) -> String {
     text
 }
 
-
 impl View for Check {
     const SCHEMA: &'static str = "floodmark.check/1";
 

@@ -188,7 +188,7 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
                 row,
                 text: format!("{} more", format_count(filter.0)),
                 hint: format!(
-                    "{} too filter to be drawn: {} together, {} of all",
+                    "{} too narrow to be drawn: {} together, {} of all",
                     counted(filter.0, "call"),
                     chart.unit.text(filter.1),
                     percent(width)

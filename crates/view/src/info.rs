@@ -4,7 +4,9 @@ use floodmark_analyze::signal_name;
 use floodmark_event::Metric;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
-use floodmark_inspect::info::{Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo};
+use floodmark_inspect::info::{
+    Info, MessageInfo, MetricInfo, ProcessInfo, RunInfo, SeenInfo, SubjectInfo, TableInfo,
+};
 
 use crate::figures::counted;
 use crate::layout::{Layout, Lines};

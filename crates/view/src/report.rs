@@ -254,7 +254,7 @@ mod tests {
              note: 2 were lost: lines that are not rows\n\
              note: an unknown number was lost: the end is cut off\n"
         );
-        let filter = report.text(&Layout { width: 30, ..Layout::default() });
-        assert!(filter.lines().all(|line| line.chars().count() <= 30), "{filter}");
+        let narrow = report.text(&Layout { width: 30, ..Layout::default() });
+        assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");
     }
 }

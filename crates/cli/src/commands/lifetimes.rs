@@ -6,8 +6,8 @@ use floodmark_analyze::LifetimesOptions;
 use floodmark_event::units::parse_duration_ns;
 
 use crate::args::{InputArgs, OutputArgs};
-use crate::exit::ExitStatus;
 use crate::ask::ask_each;
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
 /// Show how long blocks live and who allocates only to free at once

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_store::Trace;
 use floodmark_inspect::Answer;
+use floodmark_store::Trace;
 use floodmark_view::{Repaired, SetAside};
 
 use crate::args::JsonArgs;

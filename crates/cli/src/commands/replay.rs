@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use floodmark_analyze::Caveats;
 use floodmark_event::units::{format_bytes, format_count, parse_bytes};
+use floodmark_inspect::pass::each_batch;
+use floodmark_inspect::{Answer, Input};
 use floodmark_replay::script::Act;
 use floodmark_replay::{
     Choice, Counts, Ground, LineupProps, Order, Pace, ReadProps, Reading, ReplayProps, RunProps, Script,
@@ -13,9 +16,6 @@ use floodmark_replay::{
 };
 use floodmark_store::columns::EVENT_COLUMNS;
 use floodmark_store::{Progress, ScanProps, Source};
-use floodmark_inspect::pass::each_batch;
-use floodmark_inspect::{Answer, Input};
-use floodmark_analyze::Caveats;
 
 use crate::args::{FilterArgs, JsonArgs, ReadingArgs};
 use crate::error::hinted;

@@ -7,8 +7,8 @@ use clap::Args;
 use floodmark_analyze::{Align, UsageMode};
 use floodmark_inspect::overlay::{UsageBeside, UsageProps};
 use floodmark_inspect::{Answer, Input, OpenProps, Query};
-use floodmark_view::usage::csv;
 use floodmark_view::overlay;
+use floodmark_view::usage::csv;
 
 use crate::args::{InputArgs, JsonArgs};
 use crate::ask::ask_each;

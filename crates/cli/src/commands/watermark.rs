@@ -6,8 +6,8 @@ use floodmark_analyze::{GroupBy, WatermarkOptions};
 use floodmark_event::units::{Instant, parse_instant};
 
 use crate::args::{InputArgs, OutputArgs, ways};
-use crate::exit::ExitStatus;
 use crate::ask::ask_each;
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
 /// Show who held memory at its highest point
@@ -49,7 +49,8 @@ impl WatermarkArgs {
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let mut reports = ask_each(&self.input, printer, |input, query| input.watermark(query, self.props()))?;
+        let mut reports =
+            ask_each(&self.input, printer, |input, query| input.watermark(query, self.props()))?;
         if self.by.is_empty() && !self.output.json {
             for report in &mut reports {
                 report.result.keep_informative();

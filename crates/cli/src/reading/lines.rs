@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use floodmark_convert::levels::{Extent, Level, Levels, Series};
 use floodmark_convert::Format;
+use floodmark_convert::levels::{Extent, Level, Levels, Series};
 use floodmark_event::Row;
 use floodmark_event::filter::resolve;
 use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};

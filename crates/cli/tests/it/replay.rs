@@ -199,7 +199,7 @@ fn where_there_is_a_gpu_logs_are_played_on_it() {
     let document: Value = serde_json::from_slice(&played.stdout).unwrap();
     assert_eq!(
         (&document["memory"]["sort"], &document["memory"]["name"]),
-        (&"device".into(), &"RunCursor-in".into())
+        (&"device".into(), &"Stand-in".into())
     );
     let all = ["host", "cuda", "managed", "cuda_async", "pinned", "pool", "arena", "binning"];
     assert_eq!(names(&document["resources"]), all);
@@ -213,7 +213,7 @@ fn where_there_is_a_gpu_logs_are_played_on_it() {
         assert_eq!(resource["waits"], Value::Null, "a device does not tell");
     }
     let text = String::from_utf8(run(&["-r", "pool,cuda_async", "--concurrent"]).stdout).unwrap();
-    assert!(text.contains("on RunCursor-in with 64.0 MiB"), "{text}");
+    assert!(text.contains("on Stand-in with 64.0 MiB"), "{text}");
     let elsewhere = run(&["--gpu", "3"]);
     assert_eq!(elsewhere.status.code(), Some(2));
     let stderr = String::from_utf8(elsewhere.stderr).unwrap();

@@ -167,9 +167,9 @@ fn traces_are_numbered_and_never_replaced_unasked() {
     let refused = test.run(&["run", "-o", "true.flood", "touch", "started"]);
     assert_eq!(refused.code, 2);
     assert!(refused.stderr.contains("true.flood exists already"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("--overwrite"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--force"), "{}", refused.stderr);
     assert!(!test.path("started").exists());
-    assert_eq!(test.run(&["run", "-q", "-o", "true.flood", "--overwrite", "no-such-program"]).code, 127);
+    assert_eq!(test.run(&["run", "-q", "-o", "true.flood", "--force", "no-such-program"]).code, 127);
     assert_eq!(info(&test, "true.flood")["run"]["command"], "true", "it is there as before");
     test.run(&["run", "-q", "-o", "true.flood", "--overwrite", "echo"]);
     assert_eq!(info(&test, "true.flood")["run"]["command"], "echo");
@@ -353,7 +353,7 @@ fn analyses_of_allocations_say_that_there_are_only_samples() {
     ] {
         let ran = test.run(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}");
-        assert!(ran.stderr.contains("has samples of processes and no allocations"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("contains process samples but no allocation events"), "{}", ran.stderr);
         assert!(ran.stderr.contains("floodmark info s.flood"), "{}", ran.stderr);
     }
 }

@@ -91,8 +91,11 @@ pub(crate) struct Events {
 impl Events {
     /// Starts with the first event.
     pub(crate) fn new(database: Database, loaded: Arc<LoadedEvents>) -> Self {
-        let live =
-            if loaded.teardowns.is_empty() { Live::default() } else { Live::with_teardowns(&loaded.memory.rows) };
+        let live = if loaded.teardowns.is_empty() {
+            Live::default()
+        } else {
+            Live::with_teardowns(&loaded.memory.rows)
+        };
         let sweep = (!loaded.ranges.ranges.is_empty()).then(|| Sweep::new(Arc::clone(&loaded.ranges)));
         Self { _database: database, loaded, sweep, next: 0, next_teardown: 0, live, made_up: Vec::new() }
     }

@@ -32,7 +32,12 @@ fn every_log_of_the_fixtures_is_recognized_and_all_but_one_open() {
         if path.extension().is_some_and(|extension| extension == "csv") {
             assert_eq!(recognize(&path).ok(), Some(Format::RmmCsv), "{}", path.display());
             let is_legacy = path.ends_with("legacy_12_columns.csv");
-            assert_eq!(open(&path, &OpenProps::default()).and_then(|log| log.events()).is_err(), is_legacy, "{}", path.display());
+            assert_eq!(
+                open(&path, &OpenProps::default()).and_then(|log| log.events()).is_err(),
+                is_legacy,
+                "{}",
+                path.display()
+            );
             count += 1;
         }
     }
@@ -120,7 +125,9 @@ fn two_devices_of_one_process_open_as_such() {
     let mut devices = Vec::new();
     for (path, process) in paths.iter().zip(processes) {
         let mut events = Vec::new();
-        let mut source = open(path, &OpenProps { process, ..OpenProps::default() }).and_then(|log| log.events()).expect("a log");
+        let mut source = open(path, &OpenProps { process, ..OpenProps::default() })
+            .and_then(|log| log.events())
+            .expect("a log");
         drain(&mut *source, &mut events).expect("good rows");
         devices.push((events[0].process.0, events[0].device));
     }

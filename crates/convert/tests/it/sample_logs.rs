@@ -4,9 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{
-    Format, Mode, OpenProps, memory_logger, mprof, open, psrecord, recognize, smi,
-};
+use floodmark_convert::{Format, Mode, OpenProps, memory_logger, mprof, open, psrecord, recognize, smi};
 use floodmark_event::Row;
 use floodmark_event::units::{Date, format_time_ns};
 use floodmark_event::{Metric, OutputStream, ScopeAction, SubjectKind, Tables};

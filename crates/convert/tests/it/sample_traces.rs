@@ -86,7 +86,11 @@ fn every_fixture_reads_back_from_a_trace_as_it_went_in() {
         let mut writer = TraceWriter::create(&trace, Run::default(), Overwrite::No).expect("a trace");
         let mut tables = Tables::default();
         tables.intern("strings of another log");
-        write(&mut *open(&path, &OpenProps::default()).and_then(|log| log.rows()).expect("a log"), &mut writer, &mut tables);
+        write(
+            &mut *open(&path, &OpenProps::default()).and_then(|log| log.rows()).expect("a log"),
+            &mut writer,
+            &mut tables,
+        );
         writer.finish(&tables, &before.losses).expect("a trace");
         let after = drain(rows_of(&trace));
         assert_eq!(after.error, None);
@@ -115,7 +119,11 @@ fn logs_of_several_tools_share_one_trace_and_one_clock() {
         if at > 0 {
             writer.next_sequence().expect("room");
         }
-        write(&mut *open(&fixture(name), &props).and_then(|log| log.rows()).expect("a log"), &mut writer, &mut tables);
+        write(
+            &mut *open(&fixture(name), &props).and_then(|log| log.rows()).expect("a log"),
+            &mut writer,
+            &mut tables,
+        );
     }
     writer.finish(&tables, &floodmark_store::Losses::default()).expect("a trace");
     let read = drain(rows_of(&trace));

@@ -104,11 +104,7 @@ pub fn write_chrome(
     Ok(lost)
 }
 
-fn write_names(
-    writer: &mut ChromeWriter<'_>,
-    tables: &Tables,
-    named: &mut BTreeSet<u64>,
-) -> io::Result<()> {
+fn write_names(writer: &mut ChromeWriter<'_>, tables: &Tables, named: &mut BTreeSet<u64>) -> io::Result<()> {
     for process in &tables.processes {
         let pid = pid_of(process.id, tables);
         let name = if process.command.is_empty() { "process" } else { &process.command };

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    Caveats, CaveatsFold,     Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold, LeaksOptions,
-    LifetimesFold, LifetimesOptions, Mark, Pass, RunFold, RunMemory, ScopeRoles, Snapshots, StatsFold,
-    SubjectSeriesFold, UsageFold, UsageMode, WatermarkOptions,
+    Caveats, CaveatsFold, Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold,
+    LeaksOptions, LifetimesFold, LifetimesOptions, Mark, Pass, RunFold, RunMemory, ScopeRoles, Snapshots,
+    StatsFold, SubjectSeriesFold, UsageFold, UsageMode, WatermarkOptions,
 };
 use floodmark_event::Filter;
 use floodmark_event::Row;
 use floodmark_event::{EventBatch, ScopeAction, StackSampleRow, SubjectRow, Tables};
-
 
 use super::{EventsPart, MOST_STACKS, OutputLines, SamplesPart, StackAt};
 use crate::plain::plain;

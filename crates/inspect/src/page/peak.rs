@@ -85,7 +85,8 @@ mod tests {
             frames: Vec::new(),
             frames_omitted: 0,
         };
-        let mut kept = PeakStackFinder { peak: Some((Some(100), 9)), found: Some(found), ..PeakStackFinder::default() };
+        let mut kept =
+            PeakStackFinder { peak: Some((Some(100), 9)), found: Some(found), ..PeakStackFinder::default() };
         kept.update(&[stack(1, 90)]);
         assert!(std::mem::take(&mut kept.is_stale), "the first of its process");
         kept.update(&[stack(1, 106), stack(1, 200)]);

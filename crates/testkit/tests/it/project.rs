@@ -23,7 +23,7 @@ fn what_is_linked_into_other_processes_needs_libc_alone() {
 
 #[test]
 fn crates_know_only_what_the_tour_says_they_may() {
-    let allowed: [(&str, &[&str]); 10] = [
+    let allowed: [(&str, &[&str]); 14] = [
         ("event", &[]),
         ("tail", &["floodmark-event"]),
         ("stacks", &["floodmark-event", "floodmark-tail"]),
@@ -33,7 +33,31 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ("analyze", &["floodmark-event"]),
         ("resource", &["floodmark-event", "floodmark-stacks", "floodmark-tail"]),
         ("replay", &["floodmark-analyze", "floodmark-event", "floodmark-resource", "floodmark-tail"]),
-        ("view", &["floodmark-analyze", "floodmark-event", "floodmark-replay"]),
+        ("inspect", &["floodmark-analyze", "floodmark-convert", "floodmark-event", "floodmark-store"]),
+        ("record", &["floodmark-analyze", "floodmark-sampler", "floodmark-store", "floodmark-tail"]),
+        ("view", &["floodmark-analyze", "floodmark-event", "floodmark-inspect", "floodmark-replay"]),
+        (
+            "serve",
+            &[
+                "floodmark-analyze",
+                "floodmark-event",
+                "floodmark-inspect",
+                "floodmark-store",
+                "floodmark-tail",
+                "floodmark-view",
+            ],
+        ),
+        (
+            "top",
+            &[
+                "floodmark-analyze",
+                "floodmark-event",
+                "floodmark-inspect",
+                "floodmark-sampler",
+                "floodmark-store",
+                "floodmark-view",
+            ],
+        ),
     ];
     for (krate, may) in allowed {
         let ours = names(krate, "dependencies").into_iter().filter(|name| name.starts_with("floodmark-"));
@@ -41,6 +65,32 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ours.sort();
         assert_eq!(ours, may, "{krate}");
     }
+}
+
+#[test]
+fn no_library_knows_options_or_the_printer() {
+    for krate in fs::read_dir(root().join("crates")).expect("crates").map(|entry| entry.expect("an entry")) {
+        let krate = krate.file_name().to_string_lossy().into_owned();
+        let is_program = ["cli", "bench"].contains(&krate.as_str());
+        let has = |name: &str| names(&krate, "dependencies").iter().any(|known| known == name);
+        assert!(is_program || !(has("clap") || has("anyhow") || has("indicatif")), "{krate}");
+    }
+}
+
+#[test]
+fn the_command_stays_small() {
+    let mut folders = vec![root().join("crates/cli/src")];
+    let mut lines = 0;
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                lines += fs::read_to_string(&path).expect("text").lines().count();
+            }
+        }
+    }
+    assert!(lines <= 5500, "{lines} lines: what is not options or printing belongs to a library");
 }
 
 #[test]
