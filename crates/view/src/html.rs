@@ -1,13 +1,14 @@
 //! A report as one HTML file that needs nothing else.
 //!
-//! [`Page::html`] puts results into the page that `web/` builds (`assets/report.html`): a document of
-//! JSON, whose form is in `data` here and in `web/src/data.ts` there, and columns of figures beside it.
-//! The page shows what is in that document and computes nothing of its own. A server hands it the same
-//! document again when there is more to show ([`Page::json`]), lines between two instants in detail
-//! ([`Range::json`]), and what was live at any instant ([`Instants::json`]).
+//! [`Page::html`] embeds results in the page that `web/` builds (`assets/report.html`): a JSON document,
+//! defined in `data` and mirrored in `web/src/data.ts`, and columns of figures. All analyses happen here.
+//! The page combines the figures it is given: it sums the totals of a snapshot along call paths, subtracts
+//! two snapshots for a comparison, sorts, searches and zooms. A server sends a newer document
+//! ([`Page::json`]), detailed charts between two instants ([`Range::json`]) and snapshots of any instant
+//! ([`Instants::json`]).
 //!
 //! Text of traces is untrusted: it passes through [`plain`](crate::plain()), is escaped in JSON and in HTML
-//! so that it cannot end an element, and the page's own policy allows no script but its own.
+//! so that it cannot end an element, and the page's Content Security Policy allows only its own script.
 
 mod build;
 #[cfg(test)]
