@@ -1,6 +1,6 @@
-// Builds the page: one HTML file with its script and style inside, and a list of what it was made from.
-// The same sources give the same bytes; a test of the view crate compares the list with what is there.
-// `node build.mjs FOLDER` writes to another folder, to compare.
+// Builds the page: one HTML file that contains its script and style, and BUNDLE.json with the digests of its sources.
+// The same sources produce the same bytes; a test of the view crate compares the digests with the sources.
+// `node build.mjs DIRECTORY` writes to another directory, for comparison.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -21,9 +21,9 @@ const notice = `/* Contains uPlot 1.6.32.\n${license.replaceAll("*/", "* /")}\n*
 const script = notice + (await bundle({ entryPoints: ["src/main.ts"], format: "iife" }));
 const sheet = "@import \"uplot/dist/uPlot.min.css\";\n@import \"./src/style.css\";\n";
 const style = await bundle({ stdin: { contents: sheet, resolveDir: web, loader: "css" } });
-if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style)) throw new Error("the bundle would end its own element");
+if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style)) throw new Error("the bundle contains its own end tag");
 
-// One pass, so that nothing in the bundle is taken for a place to fill.
+// One pass, so that text in the bundle is not mistaken for a placeholder.
 const fills = { "%SCRIPT_HASH%": hash(script), "%STYLE_HASH%": hash(style), "%STYLE%": style, "%SCRIPT%": script };
 const page = readFileSync(join(web, "src/page.html"), "utf8").replace(/%(SCRIPT_HASH|STYLE_HASH|STYLE|SCRIPT)%/g, (place) => fills[place]);
 

@@ -1,5 +1,5 @@
-// How reports are tested in a browser: the Chromium that is installed (CHROMIUM names another), one font, nothing
-// of the network. A golden image that is missing is a failure; `npm run golden` writes them anew.
+// Configuration of the browser tests: the installed Chromium (or the one that CHROMIUM names), one font, no network.
+// A missing golden image is a failure; `npm run golden` writes all of them.
 
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,10 +17,10 @@ export default defineConfig({
   forbidOnly: true,
   fullyParallel: true,
   workers: 2,
-  // For machines that do much else.
+  // Long enough for a busy machine.
   timeout: 120_000,
   reporter: "dot",
-  // Edges of letters may differ a little between versions of Chromium; a line in another color is 5 pixels in 1,000.
+  // Tolerates small differences of glyph edges between Chromium versions; a line in another color changes 5 pixels in 1,000.
   expect: { timeout: 30_000, toHaveScreenshot: { maxDiffPixelRatio: 0.002, threshold: 0.15, animations: "disabled", caret: "hide", scale: "css" } },
   use: {
     viewport: { width: 1280, height: 900 },

@@ -1,27 +1,28 @@
-// Which addresses were taken over time: time from left to right, addresses from bottom to top.
+// A map of address usage: time from left to right, addresses from bottom to top.
 
 import type { AddressMap, Document } from "./data";
-import type { Part } from "./host";
+import type { SnapshotData } from "./host";
 import { type Cursor, lastUpTo } from "./cursor";
 import { make, section, style } from "./dom";
 import { bytes, seconds, share } from "./format";
-import type { Instants } from "./instants";
+import type { Snapshots } from "./snapshots";
 import { onColors } from "./theme";
 
 const NS = 1e9;
 const HEIGHT = 320;
-/** Room for addresses, in pixels, where there is enough of it. */
-const LABELS = 118;
+/** Width of the address labels in pixels, where there is room for them. */
+const LABEL_WIDTH = 118;
 
-export async function mapSections(data: Document, part: Part, instants: Instants, cursor: Cursor): Promise<HTMLElement[]> {
+export async function mapSections(data: Document, snapshotData: SnapshotData, snapshots: Snapshots, cursor: Cursor): Promise<HTMLElement[]> {
   const sections: HTMLElement[] = [];
-  for (const [at, map] of part.moments.maps.entries()) {
-    const [moments, taken] = await Promise.all([part.numbers(map.moments), part.numbers(map.taken)]);
-    const times = Array.from(moments, (moment) => instants.times[moment] ?? 0);
-    const view = new MapView(data, map, times, taken, cursor);
+  const { maps } = snapshotData.columns;
+  for (const [at, map] of maps.entries()) {
+    const [indices, used] = await Promise.all([snapshotData.numbers(map.moments), snapshotData.numbers(map.taken)]);
+    const times = Array.from(indices, (index) => snapshots.times[index] ?? 0);
+    const view = new MapView(data, map, times, used, cursor);
     const note =
-      "The darker, the more of it was taken. Holes that stay light between dark bands are what fragmentation leaves. Stretches that were never seen taken are left out, at the lines.";
-    const title = part.moments.maps.length > 1 ? `Addresses of ${map.title}` : "Addresses over time";
+      "Darker cells are more in use. Light gaps between dark bands are fragmentation. Address ranges that were never used are omitted, at the horizontal lines.";
+    const title = maps.length > 1 ? `Addresses of ${map.title}` : "Addresses over time";
     sections.push(section(`addresses-${at}`, title, note, view.element));
   }
   return sections;
@@ -30,7 +31,7 @@ export async function mapSections(data: Document, part: Part, instants: Instants
 class MapView {
   readonly element: HTMLElement;
   private canvas = make("canvas", { tabindex: 0, role: "application" });
-  private says = make("p", { class: "says", "aria-live": "polite" });
+  private description = make("p", { class: "description", "aria-live": "polite" });
   private column = 0;
   private row = 0;
 
@@ -38,12 +39,12 @@ class MapView {
     private data: Document,
     private map: AddressMap,
     private times: number[],
-    private taken: Float64Array,
+    private used: Float64Array,
     private cursor: Cursor,
   ) {
-    const help = "Point at a place to read it, click to see what was live then. With the keyboard: arrows move, Enter picks.";
-    this.canvas.setAttribute("aria-label", `Addresses taken over time, ${map.title}. ${help}`);
-    this.element = make("div", { class: "addresses" }, this.canvas, this.says, make("p", { class: "note" }, help));
+    const help = "Point at a cell to read it, click to select the instant. Keyboard: arrows move, Enter selects.";
+    this.canvas.setAttribute("aria-label", `Addresses in use over time, ${map.title}. ${help}`);
+    this.element = make("div", { class: "addresses" }, this.canvas, this.description, make("p", { class: "note" }, help));
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
     this.canvas.addEventListener("click", (event) => {
       this.point(event);
@@ -52,24 +53,24 @@ class MapView {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.element);
     onColors(() => this.draw());
-    cursor.onMarked(() => this.draw());
-    cursor.onLook(() => this.draw());
-    cursor.follow((time) => {
+    cursor.onSelection(() => this.draw());
+    cursor.onView(() => this.draw());
+    cursor.onMove((time) => {
       this.column = Math.max(0, lastUpTo(this.times, time));
-      this.say();
+      this.describe();
     });
-    this.say();
+    this.describe();
   }
 
   private pick(compares: boolean): void {
-    this.cursor.pick(this.times[this.column] ?? 0, compares ? "compare" : "look");
+    this.cursor.pick(this.times[this.column] ?? 0, compares ? "compare" : "select");
   }
 
   private get left(): number {
-    return this.element.clientWidth > 560 ? LABELS : 0;
+    return this.element.clientWidth > 560 ? LABEL_WIDTH : 0;
   }
 
-  /** The instants in sight: those of the timelines. */
+  /** The visible range, which is that of the timelines. */
   private get view(): { from: number; to: number } {
     const { from, to } = this.cursor.view;
     return Number.isFinite(from) && to > from ? { from, to } : { from: 0, to: Math.max(1, this.data.span) };
@@ -89,7 +90,7 @@ class MapView {
     this.column = Math.max(0, lastUpTo(this.times, time));
     const row = Math.floor((1 - event.offsetY / HEIGHT) * this.map.cells);
     this.row = Math.max(0, Math.min(this.map.cells - 1, row));
-    this.say();
+    this.describe();
   }
 
   private key(event: KeyboardEvent): void {
@@ -105,12 +106,12 @@ class MapView {
     else if (move) {
       this.column = Math.max(0, Math.min(this.times.length - 1, this.column + move[0]));
       this.row = Math.max(0, Math.min(this.map.cells - 1, this.row + move[1]));
-      this.say();
+      this.describe();
     } else return;
     event.preventDefault();
   }
 
-  /** The address at which a cell begins. */
+  /** Returns the start address of a cell. */
   private address(cell: number): string {
     let offset = cell * this.map.cell;
     for (const [start, length] of this.map.bands) {
@@ -120,10 +121,10 @@ class MapView {
     return "";
   }
 
-  private say(): void {
-    const part = (this.taken[this.column * this.map.cells + this.row] ?? 0) / 255;
+  private describe(): void {
+    const part = (this.used[this.column * this.map.cells + this.row] ?? 0) / 255;
     const when = seconds((this.times[this.column] ?? 0) / NS, this.data.span / NS);
-    this.says.textContent = `${when}: ${share(part)} of ${bytes(this.map.cell)} from ${this.address(this.row)} on is taken`;
+    this.description.textContent = `${when}: ${share(part)} of ${bytes(this.map.cell)} at ${this.address(this.row)} in use`;
   }
 
   private draw(): void {
@@ -140,18 +141,18 @@ class MapView {
     context.fillRect(this.left, 0, width - this.left, HEIGHT);
     const tall = HEIGHT / this.map.cells;
     context.fillStyle = style("--series-0");
-    this.drawTaken(context, Math.max(0, width - this.left), tall);
+    this.drawUsage(context, Math.max(0, width - this.left), tall);
     context.globalAlpha = 1;
     this.drawBands(context, width, tall);
     context.fillStyle = style("--link");
     const { from, to } = this.view;
-    for (const { time } of this.cursor.picked) {
+    for (const { time } of this.cursor.selected) {
       if (time >= from && time <= to) context.fillRect(this.x(time) - 0.5, 0, 1, HEIGHT);
     }
   }
 
-  /** Every pixel shows the most that was taken while it lasts, so that nothing short is lost. */
-  private drawTaken(context: CanvasRenderingContext2D, width: number, tall: number): void {
+  /** Draws the maximum usage within each pixel, so that short uses stay visible. */
+  private drawUsage(context: CanvasRenderingContext2D, width: number, tall: number): void {
     const { cells } = this.map;
     const most = new Uint8Array(cells * width);
     this.times.forEach((time, column) => {
@@ -159,13 +160,13 @@ class MapView {
       const to = Math.min(width, Math.max(from + 1, Math.ceil(this.x(this.times[column + 1] ?? this.data.span) - this.left)));
       if (time > this.view.to || (this.times[column + 1] ?? Infinity) < this.view.from) return;
       for (let cell = 0; cell < cells; cell++) {
-        const part = this.taken[column * cells + cell] ?? 0;
+        const part = this.used[column * cells + cell] ?? 0;
         for (let x = from; x < to && part > 0; x++) most[cell * width + x] = Math.max(most[cell * width + x] ?? 0, part);
       }
     });
     for (let cell = 0; cell < cells; cell++) {
       const row = most.subarray(cell * width, (cell + 1) * width);
-      // Whole pixels, so that nothing shines through between neighbors.
+      // Whole pixels, so that the background does not show between neighbors.
       const top = Math.floor(HEIGHT - (cell + 1) * tall);
       const bottom = Math.floor(HEIGHT - cell * tall);
       for (let from = 0, x = 1; x <= width; x++) {

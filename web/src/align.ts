@@ -1,4 +1,4 @@
-// Brings several step functions onto one axis.
+// Merges several step functions onto one time axis.
 
 export interface Steps {
   times: Float64Array;
@@ -6,29 +6,28 @@ export interface Steps {
 }
 
 /**
- * All instants of all lines, and the value of each line there: none before its first, then the latest,
- * and none after one that ended with nothing.
- * Several points of one instant stay several, in their order.
+ * Returns the times of all lines and the value of each line at each of them: null before its first point, then the
+ * latest value, and null again after a line that ended with 0. Several points at one time stay several, in order.
  */
 export function align(lines: Steps[]): { times: number[]; values: (number | null)[][] } {
-  const at = lines.map(() => 0);
-  const held: (number | null)[] = lines.map(() => null);
+  const next = lines.map(() => 0);
+  const latest: (number | null)[] = lines.map(() => null);
   const times: number[] = [];
   const values: (number | null)[][] = lines.map(() => []);
   for (;;) {
-    let next = Infinity;
+    let time = Infinity;
     lines.forEach((line, index) => {
-      next = Math.min(next, line.times[at[index] as number] ?? Infinity);
+      time = Math.min(time, line.times[next[index] as number] ?? Infinity);
     });
-    if (next === Infinity) return { times, values };
+    if (time === Infinity) return { times, values };
     lines.forEach((line, index) => {
-      const place = at[index] as number;
-      if (line.times[place] === next) {
-        held[index] = line.values[place] as number;
-        at[index] = place + 1;
-      } else if (place === line.times.length && held[index] === 0) held[index] = null;
+      const point = next[index] as number;
+      if (line.times[point] === time) {
+        latest[index] = line.values[point] as number;
+        next[index] = point + 1;
+      } else if (point === line.times.length && latest[index] === 0) latest[index] = null;
     });
-    times.push(next);
-    values.forEach((list, index) => list.push(held[index] ?? null));
+    times.push(time);
+    values.forEach((list, index) => list.push(latest[index] ?? null));
   }
 }

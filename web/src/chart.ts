@@ -1,4 +1,4 @@
-// Timelines: steps over time, with marks, the peak and dots for stacks.
+// Timelines: step functions over time, with marks, the peak and dots for stacks.
 
 import uPlot from "uplot";
 import type { Chart, Document, Dot } from "./data";
@@ -12,9 +12,9 @@ import { onColors } from "./theme";
 
 const NS = 1e9;
 const COLORS = 10;
-/** Room for the names of marks, in pixels. */
+/** Minimum distance between names of marks, in pixels. */
 const MARK_GAP = 60;
-/** The timeline that instants are picked in. */
+/** Title of the timeline in which instants can be selected; `crates/view/src/html` writes it. */
 export const LIVE_BYTES = "Live bytes";
 
 export interface ChartProps {
@@ -23,23 +23,24 @@ export interface ChartProps {
   chart: Chart;
   id: string;
   cursor: Cursor;
-  /** Where all timelines of the page begin, in nanoseconds. */
+  /** Start of all timelines of the page, in nanoseconds since the origin. */
   begin: number;
-  /** Dots to draw, and what to do when one is chosen. */
+  /** Dots to draw. */
   dots: Dot[];
+  /** Called when the reader clicks a dot. */
   choose: (dot: Dot) => void;
 }
 
-/** A timeline that can be told of more. */
+/** A timeline that can be updated while it grows. */
 export interface ChartView {
   element: HTMLElement;
-  /** Shows what there is now; `false` if it takes another timeline. */
+  /** Shows newer data; returns `false` if a new timeline is needed. */
   update(next: Pick<ChartProps, "host" | "data" | "chart" | "dots">): Promise<boolean>;
-  /** Listens no more. */
+  /** Removes all listeners. */
   end(): void;
 }
 
-/** Seconds since the origin. */
+/** A range of seconds since the origin. */
 interface Scope {
   min: number;
   max: number;
@@ -57,34 +58,34 @@ function load({ host, chart }: ChartProps): Promise<Steps[]> {
 export async function chartSection(props: ChartProps): Promise<ChartView> {
   const { chart, data, id } = props;
   const lines = await load(props);
-  // What other timelines show; this one says that all is in sight as soon as it is drawn.
-  const { span } = props.cursor;
+  // Saved here, because drawing resets the zoom of the page.
+  const { zoomed } = props.cursor;
   const aligned = align(lines);
-  // Whoever looks at these sees what is drawn now: they are filled anew.
+  // Shared with the plot and refilled in place, so that all users see the current data.
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
   // The first timeline is that of events if there are any.
-  const travel = data.moments || (props.host.moments && data.charts[0]?.title === LIVE_BYTES)
-    ? " Click to see what was live then, with Shift to compare; with the keyboard: Enter and Shift+Enter."
+  const travel = data.moments || (props.host.snapshots && data.charts[0]?.title === LIVE_BYTES)
+    ? " Click to select an instant, Shift+click to compare; keyboard: Enter, Shift+Enter."
     : "";
-  const help = `Drag to zoom, double-click to see all. With the keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
+  const help = `Drag to zoom, double-click to show all; keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
   const tools = make("div", { class: "tools" });
-  // Once is enough for those who read all of the page.
-  const told = (how: string) => (chart === data.charts[0] ? `${how} ${help}` : how);
-  const note = make("p", { class: "note" }, told(chart.note));
-  const whole = section(id, chart.title, "", box, tools, note);
+  // Only the first timeline explains the controls.
+  const withHelp = (text: string) => (chart === data.charts[0] ? `${text} ${help}` : text);
+  const note = make("p", { class: "note" }, withHelp(chart.note));
+  const element = section(id, chart.title, "", box, tools, note);
   if (times.length === 0) {
-    box.append(make("p", {}, "There is nothing to draw."));
+    box.append(make("p", {}, "No data."));
     const update: ChartView["update"] = async ({ chart }) => chart.series.every(({ times }) => times.length === 0);
-    return { element: whole, update, end: () => undefined };
+    return { element, update, end: () => undefined };
   }
   const last = Math.max(data.span / NS, times[times.length - 1] as number);
   const first = Math.min(props.begin / NS, times[0] as number);
   const all: Scope = { min: first, max: last > first ? last : first + 1e-6 };
-  const top = highest(props, times, aligned.values);
+  const maximum = maximumBetween(props, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
-    options(props, all, top, times, [overlay(props), dotLayer.plugin()]),
+    options(props, all, maximum, times, [overlay(props), dotLayer.plugin()]),
     [times, ...aligned.values] as uPlot.AlignedData,
     box,
   );
@@ -96,8 +97,8 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     if (high - low > 2e-9) plot.setScale("x", { min: low, max: high });
   };
   const showAll = () => plot.setScale("x", all);
-  const unzoomed = props.cursor.onZoom(whole, (span) => (span ? zoom(span.from / NS, span.to / NS) : showAll()));
-  // All timelines of a page show the same part.
+  const removeZoom = props.cursor.onZoom(element, (span) => (span ? zoom(span.from / NS, span.to / NS) : showAll()));
+  // All timelines of a page show the same range.
   const zoomAll = (min: number, max: number) => props.cursor.zoom({ from: min * NS, to: max * NS });
   const scale = (factor: number, around?: number) => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
@@ -106,24 +107,24 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   };
   const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
   const { peak } = chart;
-  const detail = new Detail(id, props.host, chart, lines, (steps, how) => {
+  const detail = new Detail(id, props.host, chart, lines, (steps, text) => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     const now = align(steps);
     refill(times, now.times.map((time) => time / NS));
     now.values.forEach((list, at) => refill(aligned.values[at] ?? [], list));
     plot.setData([times, ...aligned.values] as uPlot.AlignedData, false);
     plot.setScale("x", { min, max });
-    note.textContent = told(how);
+    note.textContent = withHelp(text);
   });
-  const inSight = () => {
+  const updateView = () => {
     const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
     const isWhole = isAll({ min, max });
-    props.cursor.span = isWhole ? null : { from: min * NS, to: max * NS };
-    if (isWhole) detail.leave();
-    else detail.look({ from: min * NS, to: max * NS }, { from: all.min * NS, to: all.max * NS });
+    props.cursor.zoomed = isWhole ? null : { from: min * NS, to: max * NS };
+    if (isWhole) detail.clear();
+    else detail.request({ from: min * NS, to: max * NS }, { from: all.min * NS, to: all.max * NS });
     return isWhole;
   };
-  plot.hooks.setScale?.push((_, key) => key === "x" && inSight());
+  plot.hooks.setScale?.push((_, key) => key === "x" && updateView());
   tools.append(
     button("Show all", () => props.cursor.zoom(null)),
     button("Zoom in", () => scale(0.5)),
@@ -135,25 +136,25 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
       const width = (all.max - all.min) / 40;
       zoomAll(at - width, at + width);
     };
-    tools.append(button("Zoom to the peak", around));
+    tools.append(button("Zoom to peak", around));
   }
   box.addEventListener("keydown", (event) => {
-    const time = pointsAt(plot);
-    if (event.key === "Enter" && time !== null) props.cursor.pick(time * NS, event.shiftKey ? "compare" : "look");
+    const time = cursorTime(plot);
+    if (event.key === "Enter" && time !== null) props.cursor.pick(time * NS, event.shiftKey ? "compare" : "select");
     else keys(event, plot, times, scale, () => props.cursor.zoom(null));
   });
   if (chart.title === LIVE_BYTES) {
-    props.cursor.summit = () => {
+    props.cursor.highestInView = () => {
       const { min = all.min, max = all.max } = plot.scales.x as Partial<Scope>;
-      return highestAt(times, aligned.values[0] ?? [], min, max);
+      return timeOfMaximum(times, aligned.values[0] ?? [], min, max);
     };
   }
-  picks(plot, props.cursor);
-  const unmarked = props.cursor.onMarked(() => plot.redraw(false, false));
+  listenForPicks(plot, props.cursor);
+  const removeSelection = props.cursor.onSelection(() => plot.redraw(false, false));
   plot.over.addEventListener(
     "wheel",
     (event) => {
-      // Plain wheels scroll the page.
+      // Without a modifier the wheel scrolls the page.
       if (!event.ctrlKey && !event.shiftKey) return;
       event.preventDefault();
       scale(event.deltaY < 0 ? 0.8 : 1.25, plot.posToVal(event.offsetX, "x"));
@@ -162,16 +163,16 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   );
   plot.over.tabIndex = 0;
   plot.over.setAttribute("role", "application");
-  const summit = peak ? `Peak ${bytes(peak.bytes)} at ${seconds(peak.time / NS, all.max)}.` : "";
-  plot.over.setAttribute("aria-label", `${chart.title} over time. ${summit} ${help}`);
+  const peakText = peak ? `Peak ${bytes(peak.bytes)} at ${seconds(peak.time / NS, all.max)}.` : "";
+  plot.over.setAttribute("aria-label", `${chart.title} over time. ${peakText} ${help}`);
   const resize = () => {
     if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });
   };
   const sizes = new ResizeObserver(resize);
   sizes.observe(box);
-  const uncolored = onColors(() => {
+  const removeColors = onColors(() => {
     plot.redraw(false, false);
-    // A legend takes its colors once.
+    // uPlot sets the colors of its legend only once.
     box.querySelectorAll<HTMLElement>(".u-marker").forEach((marker, at) => {
       if (at > 0) marker.style.borderColor = color(at - 1);
       if (at === 1) marker.style.background = style("--fill");
@@ -182,27 +183,27 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     if (names(next.chart) !== names(props.chart)) return false;
     Object.assign(props, next);
     const base = await load(props);
-    const isWhole = inSight();
+    const isWhole = updateView();
     all.max = Math.max(next.data.span / NS, ...base.map(({ times }) => (times[times.length - 1] ?? 0) / NS), 1e-6);
     detail.rebase(next.host, next.chart, base);
     if (isWhole) plot.setScale("x", { ...all });
     dotLayer.refill(plot);
-    inSight();
+    updateView();
     return true;
   };
   const end = () => {
-    unmarked();
-    unzoomed();
-    uncolored();
+    removeSelection();
+    removeZoom();
+    removeColors();
     sizes.disconnect();
     plot.destroy();
     detail.end();
   };
-  if (span) zoom(span.from / NS, span.to / NS);
-  return { element: whole, update, end };
+  if (zoomed) zoom(zoomed.from / NS, zoomed.to / NS);
+  return { element, update, end };
 }
 
-/** Puts a timeline where another was, with what had the focus there. */
+/** Replaces a timeline by another one and keeps the focus. */
 export function replaceChart(old: ChartView, next: ChartView): void {
   const parts = ({ element }: ChartView) => [...element.querySelectorAll<HTMLElement>(".u-over, .tools button")];
   const focused = parts(old).findIndex((part) => part === document.activeElement);
@@ -211,18 +212,18 @@ export function replaceChart(old: ChartView, next: ChartView): void {
   parts(next)[focused]?.focus({ preventScroll: true });
 }
 
-function refill<T>(list: T[], by: T[]): void {
+function refill<T>(list: T[], values: T[]): void {
   list.length = 0;
-  for (const one of by) list.push(one);
+  for (const value of values) list.push(value);
 }
 
-/** A press that does not move picks an instant; one that does zooms. */
-function picks(plot: uPlot, cursor: Cursor): void {
+/** Picks an instant on a click; a drag zooms instead. */
+function listenForPicks(plot: uPlot, cursor: Cursor): void {
   let pressed = -1;
   plot.over.addEventListener("mousedown", (event) => (pressed = event.offsetX));
   plot.over.addEventListener("click", (event) => {
     if (event.target !== plot.over || Math.abs(event.offsetX - pressed) > 3) return;
-    cursor.pick(plot.posToVal(event.offsetX, "x") * NS, event.shiftKey ? "compare" : "look");
+    cursor.pick(plot.posToVal(event.offsetX, "x") * NS, event.shiftKey ? "compare" : "select");
   });
 }
 
@@ -261,11 +262,11 @@ function keys(event: KeyboardEvent, plot: uPlot, times: number[], scale: (factor
   if (max > min && times.length > 0) event.preventDefault();
 }
 
-function options(props: ChartProps, all: { min: number; max: number }, top: Top, times: number[], plugins: uPlot.Plugin[]): uPlot.Options {
+function options(props: ChartProps, all: Scope, maximum: Maximum, times: number[], plugins: uPlot.Plugin[]): uPlot.Options {
   const stepped = uPlot.paths.stepped?.({ align: 1 });
   const axis = { stroke: () => style("--text"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line"), width: 1 } };
   const value = (_: uPlot, raw: number | null) => (raw === null ? "-" : bytes(raw));
-  let sight: [number, number] = [all.min, all.max];
+  let visible: [number, number] = [all.min, all.max];
   return {
     width: 600,
     height: height(),
@@ -273,10 +274,10 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
     cursor: {
       drag: { x: true, y: false, setScale: true },
       points: { show: false },
-      // All timelines of a page move together.
+      // The cursors of all timelines move together.
       sync: { key: "floodmark", scales: ["x", null] },
       bind: { dblclick: () => () => (props.cursor.zoom(null), null) },
-      // A value holds until the next, so the one before the cursor counts, not the nearest; before the first there is none.
+      // A value is valid until the next one, so the last one before the cursor counts and not the nearest.
       dataIdx: (_, __, ___, time) => {
         const at = lastUpTo(times, time);
         return at < 0 ? null : at;
@@ -285,17 +286,17 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
     scales: {
       x: {
         time: false,
-        range: (_, min, max) => (sight = min === null || min === max ? [all.min, all.max] : [min, max]),
+        range: (_, min, max) => (visible = min === null || min === max ? [all.min, all.max] : [min, max]),
       },
-      // As high as what is in sight; the scale of times has the one before until all scales are set.
-      y: { range: () => [0, top(...sight) * 1.14] },
+      // Fits the visible range, which uPlot's own x scale has only after all scales are set.
+      y: { range: () => [0, maximum(...visible) * 1.14] },
     },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: (plot) => (plot.width < 500 ? 56 : 80) },
       { ...axis, values: (_, ticks) => ticks.map(shortBytes), size: 76, splits: (_, __, low, high) => byteTicks(low, high) },
     ],
     series: [
-      { label: "time", value: (plot) => (pointsAt(plot) === null ? "-" : seconds(pointsAt(plot) as number, all.max)) },
+      { label: "time", value: (plot) => (cursorTime(plot) === null ? "-" : seconds(cursorTime(plot) as number, all.max)) },
       ...props.chart.series.map((series, at) => ({
         label: series.name,
         paths: stepped,
@@ -311,15 +312,15 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
         (plot, key) => {
           const { min, max } = plot.scales.x ?? {};
           if (key === "x" && typeof min === "number" && typeof max === "number") {
-            props.cursor.look(min * NS, max * NS);
+            props.cursor.setView(min * NS, max * NS);
           }
         },
       ],
       setCursor: [
         (plot) => {
-          const time = pointsAt(plot);
+          const time = cursorTime(plot);
           if (time === null) return;
-          // A legend is written anew for another value only; the time is another wherever one points.
+          // uPlot updates its legend only when the value changes, but the time changes with every move.
           plot.setLegend({}, false);
           props.cursor.move(time * NS);
         },
@@ -328,31 +329,31 @@ function options(props: ChartProps, all: { min: number; max: number }, top: Top,
   };
 }
 
-/** The instant under the cursor, if it is on the timeline. */
-function pointsAt(plot: uPlot): number | null {
+/** Returns the time under the cursor in seconds; null if the cursor is elsewhere. */
+function cursorTime(plot: uPlot): number | null {
   const { left } = plot.cursor;
   return left === undefined || left === null || left < 0 ? null : plot.posToVal(left, "x");
 }
 
-/** The highest value between two instants. */
-type Top = (from: number, to: number) => number;
+/** Returns the highest value between two times. */
+type Maximum = (from: number, to: number) => number;
 
-function highest(props: ChartProps, times: number[], values: (number | null)[][]): Top {
+function maximumBetween(props: ChartProps, times: number[], values: (number | null)[][]): Maximum {
   return (from, to) => {
     const { peak } = props.chart;
-    const isSeen = peak && peak.time / NS >= from && peak.time / NS <= to;
-    let most = isSeen ? peak.bytes : 1;
+    const isVisible = peak && peak.time / NS >= from && peak.time / NS <= to;
+    let maximum = isVisible ? peak.bytes : 1;
     const first = Math.max(0, lastUpTo(times, from));
     const last = lastUpTo(times, to);
     for (const list of values) {
-      for (let at = first; at <= last; at++) most = Math.max(most, list[at] ?? 0);
+      for (let at = first; at <= last; at++) maximum = Math.max(maximum, list[at] ?? 0);
     }
-    return most;
+    return maximum;
   };
 }
 
-/** When a line is highest between two instants, in nanoseconds. */
-function highestAt(times: number[], values: (number | null)[], from: number, to: number): number | null {
+/** Returns the time of the highest value between two times, in nanoseconds since the origin. */
+function timeOfMaximum(times: number[], values: (number | null)[], from: number, to: number): number | null {
   const first = Math.max(0, lastUpTo(times, from));
   let best = first;
   for (let at = first; at <= lastUpTo(times, to); at++) if ((values[at] ?? 0) > (values[best] ?? 0)) best = at;
@@ -364,7 +365,7 @@ function color(at: number): string {
   return style(`--series-${at % COLORS}`);
 }
 
-/** Sizes that are round in bytes. */
+/** Returns ticks at multiples of a power of two. */
 function byteTicks(low: number, high: number): number[] {
   const rough = (high - low) / 5;
   const power = 2 ** Math.floor(Math.log2(Math.max(rough, 1)));
@@ -377,13 +378,13 @@ function byteTicks(low: number, high: number): number[] {
 function axisTime(tick: number, ticks: number[]): string {
   const step = ticks.length > 1 ? Math.abs((ticks[1] as number) - (ticks[0] as number)) : 1;
   const [unit, name] = step >= 0.1 ? [1, "s"] : step >= 1e-4 ? [1e-3, "ms"] : [1e-6, "µs"];
-  // As many as the step has: a quarter has two.
+  // As many digits as the step needs.
   let digits = 0;
   while (digits < 6 && Math.abs((step / unit) * 10 ** digits - Math.round((step / unit) * 10 ** digits)) > 1e-3) digits++;
   return `${(tick / unit).toFixed(digits)} ${name}`;
 }
 
-/** Marks and the peak. */
+/** Draws marks, selected instants and the peak. */
 function overlay(props: ChartProps): uPlot.Plugin {
   const draw = (plot: uPlot) => {
     const { chart, data, cursor } = props;
@@ -395,7 +396,7 @@ function overlay(props: ChartProps): uPlot.Plugin {
     ctx.rect(left, top, width, height);
     ctx.clip();
     ctx.font = `${11 * ratio}px ${style("--sans") || "sans-serif"}`;
-    // Axes leave theirs behind.
+    // Drawing the axes changes these.
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
     ctx.lineWidth = ratio;
@@ -407,8 +408,8 @@ function overlay(props: ChartProps): uPlot.Plugin {
       ctx.lineTo(x, top + height);
       ctx.stroke();
     };
-    const isSeen = (x: number) => x >= left && x <= left + width;
-    const marks = data.marks.map(({ time, name }) => ({ name, x: plot.valToPos(time / NS, "x", true) })).filter(({ x }) => isSeen(x));
+    const isVisible = (x: number) => x >= left && x <= left + width;
+    const marks = data.marks.map(({ time, name }) => ({ name, x: plot.valToPos(time / NS, "x", true) })).filter(({ x }) => isVisible(x));
     for (const { x } of marks) line(x);
     let free = -Infinity;
     for (const { name, x } of marks) {
@@ -416,23 +417,23 @@ function overlay(props: ChartProps): uPlot.Plugin {
       const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
       const wide = ctx.measureText(text).width + 6 * ratio;
       const isLast = x + wide > left + width;
-      // At the right end a name stands before its line, if there is room.
+      // At the right edge the name is to the left of its line, if there is room.
       if (!isLast) write(ctx, text, x + 3 * ratio, top + 12 * ratio);
       else if (x - wide > free) write(ctx, text, x - wide + 3 * ratio, top + 12 * ratio);
       free = x + Math.max(MARK_GAP * ratio, wide);
     }
     ctx.setLineDash([]);
     ctx.strokeStyle = ctx.fillStyle = style("--link");
-    for (const { time, letter } of cursor.picked) {
+    for (const { time, letter } of cursor.selected) {
       const x = plot.valToPos(time / NS, "x", true);
-      if (!isSeen(x)) continue;
+      if (!isVisible(x)) continue;
       line(x);
       const room = ctx.measureText(letter).width + 6 * ratio;
       write(ctx, letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
     }
     const x = chart.peak ? plot.valToPos(chart.peak.time / NS, "x", true) : NaN;
-    // Its name would stand in sight where the peak itself does not.
-    if (chart.peak && isSeen(x)) {
+    // Without this check the name of an invisible peak could be visible.
+    if (chart.peak && isVisible(x)) {
       const y = plot.valToPos(chart.peak.bytes, "y", true);
       ctx.fillStyle = ctx.strokeStyle = style("--bad");
       ctx.beginPath();
@@ -447,7 +448,7 @@ function overlay(props: ChartProps): uPlot.Plugin {
   return { hooks: { draw } };
 }
 
-/** Text that lines do not cross out. */
+/** Writes text with an outline that separates it from lines. */
 function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number): void {
   ctx.save();
   ctx.setLineDash([]);
@@ -459,7 +460,7 @@ function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number
   ctx.fillText(text, x, y);
 }
 
-/** Stacks that were taken: buttons over the line, so that a keyboard reaches them too. */
+/** Stacks as buttons over the line, so that they are accessible by keyboard. */
 class DotLayer {
   private buttons: { dot: Dot; value: number; button: HTMLButtonElement }[];
 
@@ -468,15 +469,15 @@ class DotLayer {
     private times: number[],
     private values: (number | null)[],
   ) {
-    this.buttons = this.made();
+    this.buttons = this.createButtons();
   }
 
-  /** There may be others now. */
+  /** Replaces the dots by those of a newer document. */
   refill(plot: uPlot): void {
     const same = (a: Dot, b: Dot) => a.time === b.time && a.who === b.who;
     const chosen = this.buttons.find(({ button }) => button.classList.contains("chosen"))?.dot;
     this.buttons.forEach(({ button }) => button.remove());
-    this.buttons = this.made();
+    this.buttons = this.createButtons();
     for (const { dot, button } of this.buttons) {
       button.classList.toggle("chosen", chosen !== undefined && same(dot, chosen));
       plot.over.append(button);
@@ -484,7 +485,7 @@ class DotLayer {
     this.place(plot);
   }
 
-  private made(): { dot: Dot; value: number; button: HTMLButtonElement }[] {
+  private createButtons(): { dot: Dot; value: number; button: HTMLButtonElement }[] {
     const { props, times, values } = this;
     return props.dots.map((dot) => {
       const value = values[lastUpTo(times, dot.time / NS)] ?? 0;
@@ -495,7 +496,7 @@ class DotLayer {
         props.choose(dot);
       };
       button.addEventListener("click", choose);
-      // A press on a dot is no beginning of a zoom.
+      // Pressing a dot must not start a zoom.
       button.addEventListener("mousedown", (event) => event.stopPropagation());
       return { dot, value, button };
     });

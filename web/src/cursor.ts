@@ -1,96 +1,101 @@
-// The instant that somebody points at, shared by all parts of the page.
+// State that all parts of the page share: the instant under the pointer, the selected instants and the visible range.
 
 type Listener = (time: number) => void;
 
-/** Whether an instant is looked at, or compared with the one that is. */
-export type Pick = "look" | "compare";
+/** Whether a picked instant replaces the selection or is compared with it. */
+export type Pick = "select" | "compare";
 
-/** Nanoseconds since the origin. */
+/** A range of nanoseconds since the origin. */
 export interface Span {
   from: number;
   to: number;
 }
 
-export class Cursor {
-  private listeners: Listener[] = [];
-  private pickers: ((time: number, pick: Pick) => void)[] = [];
-  private drawers = new Set<() => void>();
-  private lookers: (() => void)[] = [];
-  private changes: (() => void)[] = [];
-  private zooms = new Map<object, (span: Span | null) => void>();
-  /** What is in sight. */
-  view: Span = { from: -Infinity, to: Infinity };
-  /** The same, if it is not all. */
-  span: Span | null = null;
-  /** When the timeline of live bytes is highest, as far as it is in sight; none if there is no such timeline. */
-  summit: (() => number | null) | null = null;
-  /** Instants that are marked in all timelines, with their letters. */
-  picked: { time: number; letter: string }[] = [];
+/** An instant that all timelines mark, with its letter. */
+export interface Selected {
+  time: number;
+  letter: string;
+}
 
-  /** Calls `listener` with nanoseconds since the origin. */
-  follow(listener: Listener): void {
-    this.listeners.push(listener);
+export class Cursor {
+  private moveListeners: Listener[] = [];
+  private pickListeners: ((time: number, pick: Pick) => void)[] = [];
+  private selectionListeners = new Set<() => void>();
+  private viewListeners: (() => void)[] = [];
+  private changeListeners: (() => void)[] = [];
+  private zoomListeners = new Map<object, (span: Span | null) => void>();
+  /** The visible range. */
+  view: Span = { from: -Infinity, to: Infinity };
+  /** The visible range if it is zoomed, else null. */
+  zoomed: Span | null = null;
+  /** Returns the time of the highest visible live bytes; null without such a timeline. */
+  highestInView: (() => number | null) | null = null;
+  selected: Selected[] = [];
+
+  /** Calls `listener` with the time under the pointer, in nanoseconds since the origin. */
+  onMove(listener: Listener): void {
+    this.moveListeners.push(listener);
   }
 
   move(time: number): void {
-    for (const listener of this.listeners) listener(time);
+    for (const listener of this.moveListeners) listener(time);
   }
 
-  /** Calls `picker` when somebody picks an instant. */
-  onPick(picker: (time: number, pick: Pick) => void): void {
-    this.pickers.push(picker);
+  /** Calls `listener` when the reader picks an instant. */
+  onPick(listener: (time: number, pick: Pick) => void): void {
+    this.pickListeners.push(listener);
   }
 
   pick(time: number, pick: Pick): void {
-    for (const picker of this.pickers) picker(time, pick);
+    for (const listener of this.pickListeners) listener(time, pick);
   }
 
-  /** Calls `draw` when other instants are marked, until what is returned is called. */
-  onMarked(draw: () => void): () => void {
-    this.drawers.add(draw);
-    return () => this.drawers.delete(draw);
+  /** Calls `draw` when other instants are selected. Returns a function that removes it. */
+  onSelection(draw: () => void): () => void {
+    this.selectionListeners.add(draw);
+    return () => this.selectionListeners.delete(draw);
   }
 
-  /** Calls `draw` when other instants are in sight. A timeline says so while it draws, so it must not listen. */
-  onLook(draw: () => void): void {
-    this.lookers.push(draw);
+  select(selected: Selected[]): void {
+    this.selected = selected;
+    for (const draw of this.selectionListeners) draw();
+    this.notifyChange();
   }
 
-  look(from: number, to: number): void {
+  /** Calls `draw` when the visible range changes. Timelines set the range while drawing and must not listen. */
+  onView(draw: () => void): void {
+    this.viewListeners.push(draw);
+  }
+
+  setView(from: number, to: number): void {
     if (from === this.view.from && to === this.view.to) return;
     this.view = { from, to };
-    for (const draw of this.lookers) draw();
-    this.change();
+    for (const draw of this.viewListeners) draw();
+    this.notifyChange();
   }
 
-  /** Calls `zoom` when timelines are to show a part, or all, until what is returned is called. */
+  /** Calls `zoom` when timelines should show a range, or everything for null. Returns a function that removes it. */
   onZoom(timeline: object, zoom: (span: Span | null) => void): () => void {
-    this.zooms.set(timeline, zoom);
-    return () => this.zooms.delete(timeline);
+    this.zoomListeners.set(timeline, zoom);
+    return () => this.zoomListeners.delete(timeline);
   }
 
-  /** Has all timelines show a part, or all. */
+  /** Zooms all timelines to a range, or out for null. */
   zoom(span: Span | null): void {
-    for (const zoom of this.zooms.values()) zoom(span);
+    for (const zoom of this.zoomListeners.values()) zoom(span);
   }
 
-  /** Calls `listener` when something else is looked at. */
+  /** Calls `listener` when anything changes that the page's address encodes. */
   onChange(listener: () => void): void {
-    this.changes.push(listener);
+    this.changeListeners.push(listener);
   }
 
-  change(): void {
-    for (const listener of this.changes) listener();
-  }
-
-  mark(picked: { time: number; letter: string }[]): void {
-    this.picked = picked;
-    for (const draw of this.drawers) draw();
-    this.change();
+  notifyChange(): void {
+    for (const listener of this.changeListeners) listener();
   }
 }
 
-/** Index of the last of `times` that is not after `time`; -1 if there is none. */
+/** Returns the index of the last of the sorted `times` that is not after `time`, or -1. */
 export function lastUpTo(times: ArrayLike<number>, time: number): number {
   let low = 0;
   let high = times.length;

@@ -1,34 +1,34 @@
-// What a page gets to show. `crates/view/src/html/data.rs` says the same in its language; change both.
+// The document that a page shows. It mirrors `crates/view/src/html/data.rs`, which also fixes the keys; change both.
 //
-// Times are nanoseconds since the origin. Texts that come more than once are indices into `strings`.
-// All texts come from traces and are untrusted: they become text nodes, never markup.
+// Times are nanoseconds since the origin. Repeated texts are indices into `strings`. All texts come from traces and
+// are untrusted: they become text nodes, never markup.
 
 export interface Document {
   schema: "floodmark.report/2";
   program: string;
   source: string;
-  /** Options that narrow what is shown; empty if none do. */
+  /** Filter options of the command line; empty if there are none. */
   narrowed: string;
-  /** The command that ran, if one did. */
+  /** Command line of the recorded program. */
   command: string | null;
-  /** The instant all times count from; empty if there is none. */
+  /** The instant that times are relative to, as text; empty if unknown. */
   origin: string;
-  /** Time from the origin to the end. */
+  /** Nanoseconds from the origin to the end. */
   span: number;
   summary: string[];
   findings: { level: "bad" | "doubtful" | "note"; text: string }[];
   charts: Chart[];
   marks: Mark[];
-  moments: Moments | null;
+  moments: SnapshotColumns | null;
   tables: Table[];
   dots: Dot[];
   output: Output | null;
-  /** Frames of stacks, innermost first, as indices into `strings`. */
+  /** Frames of each stack, innermost first, as indices into `strings`. */
   stacks: number[][];
   strings: string[];
 }
 
-/** A list of whole numbers that is stored apart; see `columns.ts`. */
+/** Refers to a list of integers that is stored outside the document; see `columns.ts`. */
 export interface Column {
   column: number;
   length: number;
@@ -38,9 +38,9 @@ export interface Chart {
   title: string;
   note: string;
   series: { name: string; times: Column; values: Column }[];
-  /** The highest point, as results state it: it may lie above all points. */
+  /** The exact peak, which may be above all drawn points. */
   peak: { time: number; bytes: number } | null;
-  /** Whether stacks are dots in it. */
+  /** Whether stack samples are drawn as dots. */
   dots: boolean;
 }
 
@@ -49,47 +49,47 @@ export interface Mark {
   name: string;
 }
 
-/** What was live at some instants. */
-export interface Moments {
+/** Snapshots of the live blocks at some instants, in order of time. */
+export interface SnapshotColumns {
   note: string;
-  /** Whether between two instants nothing changed. */
+  /** Whether nothing changed between two snapshots. */
   exact: boolean;
-  /** Time of the first event, from which `--at +…` counts. */
+  /** Time of the first event, which `--at +…` is relative to. */
   first: number;
   times: Column;
   bytes: Column;
   blocks: Column;
-  /** Index of the peak. */
+  /** Index of the snapshot at the peak. */
   peak: number | null;
   forests: Forest[];
-  /** What each group held from which instant on: by group, then by instant. */
+  /** Bytes and blocks held by each group from a snapshot on; sorted by group, then by snapshot. */
   steps: { groups: Column; moments: Column; bytes: Column; blocks: Column };
-  /** What each group had allocated up to which instant: by group, then by instant; none if that is not known. */
+  /** Cumulative allocations of each group, in the same form; null if unknown. */
   came: { groups: Column; moments: Column; bytes: Column; blocks: Column } | null;
-  listed: Listed;
-  /** Most blocks that are listed of an instant; all if null. */
+  listed: BlockColumns;
+  /** Maximum number of blocks listed per snapshot; null for all. */
   limit: number | null;
   maps: AddressMap[];
 }
 
-/** What leads to groups of blocks: nodes, parents before children. */
+/** One way to group blocks: a tree whose leaves are groups. Parents come before children. */
 export interface Forest {
   name: string;
-  /** Index of the parent plus one; 0 for none. */
+  /** Index of the parent plus one; 0 for roots. */
   parents: Column;
   texts: Column;
-  /** The node of each group, plus one. */
+  /** Index of the node of each group plus one. */
   leaves: Column;
 }
 
-/** Blocks, in order of age. */
-export interface Listed {
-  /** First instant at which it was live, and the one after the last. */
+/** Blocks in order of allocation. */
+export interface BlockColumns {
+  /** Index of the first snapshot with the block, and of the one after the last. */
   first: Column;
   after: Column;
   groups: Column;
   bytes: Column;
-  /** Upper and lower half of the address. */
+  /** Upper and lower 32 bits of the address. */
   high: Column;
   low: Column;
   times: Column;
@@ -98,20 +98,20 @@ export interface Listed {
   sites: Column;
 }
 
-/** Addresses over time. */
+/** Usage of addresses over time. */
 export interface AddressMap {
   title: string;
-  /** Where stretches of addresses begin, and how long they are. */
+  /** Start address and length of each address range. */
   bands: [string, number][];
-  /** Bytes of a cell, and cells of an instant. */
+  /** Bytes per cell, and cells per snapshot. */
   cell: number;
   cells: number;
   moments: Column;
-  /** How much of each cell was taken, from 0 to 255, instant by instant. */
+  /** Used share of each cell from 0 to 255, snapshot by snapshot. */
   taken: Column;
 }
 
-/** "change" is of this side only: bytes with a sign. */
+/** "change" is used by the page only: bytes with a sign. */
 export type CellKind = "text" | "code" | "bytes" | "change" | "count" | "share" | "duration" | "time" | "number";
 export type Cell = string | number | null;
 
@@ -121,16 +121,16 @@ export interface Table {
   note: string;
   columns: { name: string; kind: CellKind }[];
   rows: Cell[][];
-  /** Stacks of each row; empty if no row has any. */
+  /** Stacks of each row; empty if no row has stacks. */
   details: Detail[][] | ((row: number) => Detail[]);
   omitted: number;
-  /** Whether it says what the view of instants says of the peak, and is there for those without scripts. */
+  /** Whether the table repeats the snapshot at the peak, for readers without scripts. */
   still: boolean;
 }
 
 export interface Detail {
   text: string;
-  /** Index of a stack, or its frames, innermost first. */
+  /** Index of a stack, or its frames with the innermost first. */
   stack: number | string[];
 }
 
@@ -144,9 +144,9 @@ export interface Dot {
 export interface Output {
   note: string;
   times: Column;
-  /** 1 for standard output, 2 for standard error, 3 for a terminal. */
+  /** 1 for stdout, 2 for stderr, 3 for a terminal. */
   streams: Column;
   lines: string[];
-  /** Lines are left out before this one. */
+  /** Index of the line before which lines are omitted. */
   gap: number | null;
 }

@@ -1,101 +1,95 @@
-// Lines as detailed as the part of them that is in sight allows, from a host that can tell.
+// Replaces the visible range of a timeline by a more detailed one, if the host can provide it.
 
 import type { Steps } from "./align";
+import type { Span } from "./cursor";
 import type { Chart } from "./data";
 import type { Host } from "./host";
 
-/** What a chart says when nothing is left out. */
+/** Note of a chart that omits nothing; `crates/view/src/html` writes it. */
 const EXACT = "Every change is drawn.";
-/** How long a view has to stand still, in milliseconds. */
-const STILL = 150;
+/** Milliseconds without a change of the view before the host is asked. */
+const SETTLE_MS = 150;
 
-/** Nanoseconds since the origin. */
-interface Span {
-  from: number;
-  to: number;
-}
-
-interface Found extends Span {
+interface DetailedRange extends Span {
   note: string;
-  /** By the names of lines. */
   lines: Map<string, Steps>;
 }
 
 export class Detail {
   private timer: ReturnType<typeof setTimeout> | undefined;
-  private found: Found | null = null;
+  private range: DetailedRange | null = null;
 
   constructor(
     private id: string,
     private host: Host,
     private chart: Chart,
     private base: Steps[],
-    /** Draws these lines, and says how their points were chosen. */
+    /** Draws lines with a note that tells how their points were chosen. */
     private draw: (lines: Steps[], note: string) => void,
   ) {}
 
-  /** There is more to show; what was looked at stays. */
+  /** Continues with a newer document; the detailed range stays. */
   rebase(host: Host, chart: Chart, base: Steps[]): void {
     [this.host, this.chart, this.base] = [host, chart, base];
     this.redraw();
   }
 
-  /** All is in sight. */
-  leave(): void {
+  /** Drops the details, because everything is visible. */
+  clear(): void {
     clearTimeout(this.timer);
-    if (!this.found) return;
-    this.found = null;
+    if (!this.range) return;
+    this.range = null;
     this.redraw();
   }
 
-  /** Nobody looks any more. */
+  /** Stops drawing. */
   end(): void {
     clearTimeout(this.timer);
     this.draw = () => undefined;
   }
 
-  /** A part of all is in sight. */
-  look(part: Span, all: Span): void {
+  /** Requests details of the visible part, unless they are known. */
+  request(part: Span, all: Span): void {
     clearTimeout(this.timer);
-    if (!this.host.lines || this.chart.note === EXACT) return;
-    const { found } = this;
-    const isKnown = found && found.from <= Math.max(part.from, all.from) && Math.min(part.to, all.to) <= found.to;
-    if (isKnown && found.note === EXACT) return;
-    this.timer = setTimeout(() => void this.ask(part, all), STILL);
+    if (!this.host.range || this.chart.note === EXACT) return;
+    const { range } = this;
+    const isKnown = range && range.from <= Math.max(part.from, all.from) && Math.min(part.to, all.to) <= range.to;
+    if (isKnown && range.note === EXACT) return;
+    this.timer = setTimeout(() => void this.fetch(part, all), SETTLE_MS);
   }
 
-  private async ask({ from, to }: Span, all: Span): Promise<void> {
-    // A little more than is in sight, so that a small move shows no less.
+  private async fetch({ from, to }: Span, all: Span): Promise<void> {
+    // The margin keeps the details complete after a small move.
     const margin = (to - from) / 4;
-    const range = { from: Math.max(all.from, from - margin), to: Math.min(all.to, to + margin) };
+    const span = { from: Math.max(all.from, from - margin), to: Math.min(all.to, to + margin) };
     try {
-      const lines = await this.host.lines?.(range.from, range.to, this.id);
-      const chart = lines?.charts.find(({ title }) => title === this.chart.title);
-      if (!lines || !chart) return;
-      const steps = await Promise.all(
+      const answer = await this.host.range?.(span.from, span.to, this.id);
+      const chart = answer?.charts.find(({ title }) => title === this.chart.title);
+      if (!answer || !chart) return;
+      const lines = await Promise.all(
         chart.series.map(async ({ name, times, values }): Promise<[string, Steps]> => {
-          const [at, held] = await Promise.all([lines.numbers(times), lines.numbers(values)]);
+          const [at, held] = await Promise.all([answer.numbers(times), answer.numbers(values)]);
           return [name, { times: at, values: held }];
         }),
       );
-      this.found = { ...range, note: chart.note, lines: new Map(steps) };
+      this.range = { ...span, note: chart.note, lines: new Map(lines) };
       this.redraw();
     } catch {
-      // Another look took its place, or the server is gone; what is drawn stays.
+      // Another request replaced this one, or the server is gone; the drawn lines stay.
     }
   }
 
   private redraw(): void {
-    const { found } = this;
+    const { range } = this;
     const lines = this.base.map((line, at) => {
-      const detailed = found?.lines.get(this.chart.series[at]?.name ?? "");
-      return found && detailed ? inserted(line, detailed, found.from, found.to) : line;
+      const detailed = range?.lines.get(this.chart.series[at]?.name ?? "");
+      return range && detailed ? inserted(line, detailed, range.from, range.to) : line;
     });
-    this.draw(lines, found?.note ?? this.chart.note);
+    this.draw(lines, range?.note ?? this.chart.note);
   }
 }
 
-/** A line with all of another between two instants. */
+/** Returns `line` with its points between two times replaced by `detailed`. */
 function inserted(line: Steps, detailed: Steps, from: number, to: number): Steps {
   let before = 0;
   while (before < line.times.length && (line.times[before] as number) < from) before++;

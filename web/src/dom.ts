@@ -1,4 +1,4 @@
-// Makes elements. Text is always a text node: nothing here takes markup.
+// Creates elements. Text always becomes a text node; nothing here accepts markup.
 
 type Child = Node | string | null | undefined;
 type Attributes = Record<string, string | number | boolean | null | ((event: Event) => void)>;
@@ -18,14 +18,14 @@ export function make<Name extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** A section with its heading, which a link can lead to. */
+/** Creates a section with a heading that links can refer to. */
 export function section(id: string, title: string, note: string, ...children: Child[]): HTMLElement {
   const heading = make("h2", { id: `${id}-title` }, title);
   const remark = note ? make("p", { class: "note" }, note) : null;
   return make("section", { id, "aria-labelledby": `${id}-title` }, heading, remark, ...children);
 }
 
-/** Value of a variable of the style sheet. */
+/** Returns the value of a CSS variable. */
 export function style(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

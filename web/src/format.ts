@@ -1,4 +1,4 @@
-// Figures as people read them; the same rules as those of the command.
+// Formats figures by the same rules as the command line.
 
 import type { Cell, CellKind } from "./data";
 
@@ -16,14 +16,14 @@ export function bytes(count: number): string {
   return `${value.toFixed(value < 10 ? 2 : 1)} ${UNITS[power]}`;
 }
 
-/** For axes: no more digits than needed. */
+/** Formats a size for an axis, without unnecessary digits. */
 export function shortBytes(count: number): string {
   if (count < 1024) return `${Math.round(count)} B`;
   const power = Math.min(6, Math.floor(Math.log2(count) / 10));
   return `${Number((count / 1024 ** power).toFixed(2))} ${UNITS[power]}`;
 }
 
-/** A change of bytes, which has a sign. */
+/** Formats a change in bytes with its sign. */
 export function change(by: number): string {
   return by < 0 ? `−${bytes(-by)}` : by > 0 ? `+${bytes(by)}` : "no change";
 }
@@ -48,7 +48,7 @@ export function duration(ns: number): string {
   return `${Math.floor(seconds / 3600)}h ${pad(Math.floor(seconds / 60) % 60)}m`;
 }
 
-/** Seconds since the origin, with as many digits as the span needs. */
+/** Formats seconds since the origin with as many digits as the span needs. */
 export function seconds(value: number, span: number): string {
   const digits = Math.max(0, Math.min(9, 4 - Math.floor(Math.log10(Math.max(span, 1e-9)))));
   return `+${value.toFixed(digits)} s`;
@@ -82,7 +82,7 @@ export function cell(value: Cell, kind: CellKind): string {
   }
 }
 
-/** Nanoseconds as exact seconds, as the command reads them. */
+/** Formats nanoseconds as exact seconds, as the command line parses them. */
 export function exactSeconds(ns: number): string {
   const digits = Math.round(ns).toString().padStart(10, "0");
   const fraction = digits.slice(-9).replace(/0+$/, "");

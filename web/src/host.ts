@@ -1,31 +1,32 @@
-// Where a page gets its document from. A report carries it along; `server.ts` asks for it.
+// Sources of a page's document. A report embeds it; `server.ts` requests it from a server.
 
-import type { Column, Document, Moments } from "./data";
+import type { Column, Document, SnapshotColumns } from "./data";
 import { decode } from "./columns";
-import type { Lines } from "./server";
+import type { DetailedCharts } from "./server";
 
 export interface Host {
   document(): Promise<Document>;
   numbers(column: Column): Promise<Float64Array>;
-  /** What was live at exactly these instants; who cannot tell has none. */
-  moments?(times: number[]): Promise<Part>;
-  /** Lines between two instants in full detail, for one asker at a time; who cannot tell has none. */
-  lines?(from: number, to: number, asker: string): Promise<Lines>;
+  /** Returns snapshots at exactly these times; absent if the host cannot compute them. */
+  snapshots?(times: number[]): Promise<SnapshotData>;
+  /** Returns the charts between two times in full detail; absent if the host cannot. A new request of the same
+   * `requester` cancels its previous one. */
+  range?(from: number, to: number, requester: string): Promise<DetailedCharts>;
 }
 
-/** Instants with what they point to. */
-export interface Part {
-  moments: Moments;
+/** Snapshots with the strings and columns they refer to. */
+export interface SnapshotData {
+  columns: SnapshotColumns;
   strings: string[];
   numbers(column: Column): Promise<Float64Array>;
 }
 
-/** What stands in the page itself. */
+/** The document that is embedded in the page. */
 export const embedded: Host = {
   async document() {
     const document = JSON.parse(content("floodmark-data")) as Document;
     if (document.schema !== "floodmark.report/2") {
-      throw new Error(`this page cannot show ${document.schema}`);
+      throw new Error(`unsupported schema ${document.schema}`);
     }
     return document;
   },
@@ -34,13 +35,13 @@ export const embedded: Host = {
   },
 };
 
-/** The numbers of a column. */
+/** Decodes the numbers of a column. */
 export function decoded(text: string, length: number): Promise<Float64Array> {
   return decode(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)), length);
 }
 
 function content(id: string): string {
   const element = document.getElementById(id);
-  if (!element) throw new Error(`the page lacks ${id}; was it cut?`);
+  if (!element) throw new Error(`${id} is missing; the file may be truncated`);
   return element.textContent ?? "";
 }

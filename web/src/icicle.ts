@@ -1,9 +1,8 @@
-// Who held memory, as an icicle: callers above, callees below, as wide as their bytes.
+// An icicle graph of the memory held: callers above, callees below, as wide as their bytes.
 //
-// Drawn on a canvas, because there may be twenty thousand calls. A table beside it says the same to
-// those who cannot see it.
+// It is drawn on a canvas, because there may be twenty thousand calls. A table has the same content for screen readers.
 
-import { type Node, type Top, isFolded } from "./instants";
+import { type Node, type Top, isFolded } from "./snapshots";
 import type { Table } from "./data";
 import { make, style } from "./dom";
 import { bytes, change, count, share } from "./format";
@@ -11,9 +10,9 @@ import { type Matches, matches } from "./search";
 import { onColors } from "./theme";
 
 const ROW = 20;
-/** Boxes narrower than this are not drawn. */
-const NARROWEST = 0.4;
-const MOST_LEVELS = 60;
+/** Boxes narrower than this, in pixels, are not drawn. */
+const MIN_WIDTH = 0.4;
+const MAX_LEVELS = 60;
 
 interface Box {
   node: Node;
@@ -22,24 +21,24 @@ interface Box {
   width: number;
 }
 
-/** How an icicle is to be read. */
-export interface Reading {
-  /** Whether two instants are compared. */
+/** Orientation and mode of the graph. */
+export interface Mode {
+  /** Whether two snapshots are compared. */
   compares: boolean;
   top: Top;
 }
 
-/** The same as a table, from the top down. */
-export function asTable(root: Node, { compares, top }: Reading): Table {
-  // From inside, the first level says what calls hold of their own.
-  const hasOwn = !compares && top === "outermost";
+/** Returns the graph as a table, depth first. */
+export function asTable(root: Node, { compares, top }: Mode): Table {
+  // With the innermost calls on top, the first level already shows what calls hold themselves.
+  const hasSelf = !compares && top === "outermost";
   const rows: Table["rows"] = [];
   const add = (node: Node) => {
-    const own = node.bytes - node.children.reduce((sum, child) => sum + child.bytes, 0);
+    const self = node.bytes - node.children.reduce((sum, child) => sum + child.bytes, 0);
     if (node.depth > 0) {
       const figures = compares
         ? [node.before, node.bytes, node.bytes - node.before]
-        : [node.bytes, ...(hasOwn ? [own] : []), node.bytes / Math.max(1, root.bytes)];
+        : [node.bytes, ...(hasSelf ? [self] : []), node.bytes / Math.max(1, root.bytes)];
       rows.push([node.depth, node.text, ...figures, node.blocks]);
     }
     node.children.forEach(add);
@@ -47,13 +46,13 @@ export function asTable(root: Node, { compares, top }: Reading): Table {
   add(root);
   const figures: Table["columns"] = compares
     ? [
-        { name: "before", kind: "bytes" },
-        { name: "now", kind: "bytes" },
+        { name: "at A", kind: "bytes" },
+        { name: "at B", kind: "bytes" },
         { name: "change", kind: "change" },
       ]
     : [
         { name: "bytes", kind: "bytes" },
-        ...(hasOwn ? [{ name: "of its own", kind: "bytes" as const }] : []),
+        ...(hasSelf ? [{ name: "self", kind: "bytes" as const }] : []),
         { name: "share", kind: "share" },
       ];
   return {
@@ -71,30 +70,30 @@ export function asTable(root: Node, { compares, top }: Reading): Table {
 export class Icicle {
   readonly element: HTMLElement;
   private canvas = make("canvas", { tabindex: 0, role: "application" });
-  private says = make("p", { class: "says", "aria-live": "polite" });
+  private description = make("p", { class: "description", "aria-live": "polite" });
   private crumbs = make("nav", { class: "crumbs" });
   private box = make("input", { type: "search", placeholder: "Search calls", "aria-label": "Search calls", "aria-describedby": "found" });
   private found = make("p", { id: "found", role: "status", hidden: true });
   private matches: Matches | null = null;
-  /** Which of the matches was entered last. */
-  private turn = -1;
+  /** Index of the match that was entered last. */
+  private matchIndex = -1;
   private boxes: Box[] = [];
   private focus: Node;
   private chosen: Node;
 
   constructor(
     private root: Node,
-    private reading: Reading,
-    /** What else decides what is shown. */
+    private mode: Mode,
+    /** Controls to show next to the search box. */
     tools: HTMLElement[],
-    /** Calls this when something else is searched for. */
-    private searched: () => void,
+    /** Called when the search text changes. */
+    private onSearch: () => void,
   ) {
     this.focus = this.chosen = root;
-    const help = "Click a call to see it as wide as the page; click above it to come back. With the keyboard: arrows move, Enter goes in, Escape comes out.";
-    this.canvas.setAttribute("aria-label", `Who held memory. ${help}`);
+    const help = "Click a call to zoom in, click a call above it to zoom out. Keyboard: arrows move, Enter zooms in, Escape zooms out.";
+    this.canvas.setAttribute("aria-label", `Memory held by call. ${help}`);
     const bar = make("div", { class: "tools" }, ...tools, this.box);
-    this.element = make("div", { class: "icicle" }, bar, this.found, this.crumbs, this.canvas, this.says, make("p", { class: "note" }, help));
+    this.element = make("div", { class: "icicle" }, bar, this.found, this.crumbs, this.canvas, this.description, make("p", { class: "note" }, help));
     this.canvas.addEventListener("mousemove", (event) => this.point(this.at(event)));
     this.canvas.addEventListener("click", (event) => {
       const node = this.at(event);
@@ -103,7 +102,7 @@ export class Icicle {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.box.addEventListener("input", () => {
       this.search();
-      this.searched();
+      this.onSearch();
     });
     this.box.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.next(event.shiftKey ? -1 : 1);
@@ -113,22 +112,22 @@ export class Icicle {
     this.enter(root);
   }
 
-  /** What is searched for; empty if nothing is. */
-  get wanted(): string {
+  /** The search text; empty without a search. */
+  get query(): string {
     return this.box.value;
   }
 
-  set wanted(text: string) {
+  set query(text: string) {
     this.box.value = text;
     this.search();
   }
 
-  /** Shows another instant; stays with the call that is looked at, if it is there too. */
-  show(root: Node, reading: Reading): void {
+  /** Shows another snapshot; keeps the call that is zoomed in, if it exists there. */
+  show(root: Node, mode: Mode): void {
     const path: string[] = [];
-    const isTurned = reading.top !== this.reading.top;
-    for (let at: Node | null = this.focus; at?.parent && !isTurned; at = at.parent) path.unshift(at.text);
-    this.reading = reading;
+    const isInverted = mode.top !== this.mode.top;
+    for (let at: Node | null = this.focus; at?.parent && !isInverted; at = at.parent) path.unshift(at.text);
+    this.mode = mode;
     this.root = root;
     let node = root;
     for (const text of path) {
@@ -136,7 +135,7 @@ export class Icicle {
       if (!next) break;
       node = next;
     }
-    this.crumbs.setAttribute("aria-label", reading.top === "outermost" ? "Callers" : "Called");
+    this.crumbs.setAttribute("aria-label", mode.top === "outermost" ? "Callers" : "Callees");
     this.find();
     this.enter(node);
   }
@@ -146,31 +145,31 @@ export class Icicle {
     this.draw();
   }
 
-  /** Finds what is searched for, and says how much of all it holds. */
+  /** Finds the calls that match the search and shows how much they hold. */
   private find(): void {
-    this.turn = -1;
-    this.matches = matches(this.root, this.wanted);
+    this.matchIndex = -1;
+    this.matches = matches(this.root, this.query);
     this.found.hidden = this.matches === null;
     if (!this.matches) return;
-    this.found.textContent = this.matched(this.matches);
+    this.found.textContent = this.matchSummary(this.matches);
     this.found.title = `${count(this.matches.bytes)} bytes`;
   }
 
-  private matched({ nodes, bytes: held, before }: Matches): string {
+  private matchSummary({ nodes, bytes: held, before }: Matches): string {
     if (nodes.size === 0) return "No call matches.";
-    const calls = nodes.size === 1 ? "1 call matches and holds" : `${count(nodes.size)} calls match and hold`;
-    const part = `${share(held / Math.max(1, this.root.bytes))} of all`;
-    const by = this.reading.compares ? ` at B, ${change(held - before)} since A` : "";
-    const more = nodes.size === 1 ? "Enter goes to it." : "Enter goes to them, one after the other.";
-    return `${calls} ${bytes(held)}, ${part}${by}. ${more}`;
+    const calls = nodes.size === 1 ? "1 call matches" : `${count(nodes.size)} calls match`;
+    const part = `${share(held / Math.max(1, this.root.bytes))} of the total`;
+    const by = this.mode.compares ? ` at B, ${change(held - before)} since A` : "";
+    const more = nodes.size === 1 ? "Press Enter to go to it." : "Press Enter to step through them.";
+    return `${calls}: ${bytes(held)}, ${part}${by}. ${more}`;
   }
 
-  /** Enters the next match, the largest first. */
+  /** Enters the next match; the first is the largest. */
   private next(by: 1 | -1): void {
     const { outer = [] } = this.matches ?? {};
     if (outer.length === 0) return;
-    this.turn = this.turn < 0 && by < 0 ? outer.length - 1 : (this.turn + by + outer.length) % outer.length;
-    const node = outer[this.turn];
+    this.matchIndex = this.matchIndex < 0 && by < 0 ? outer.length - 1 : (this.matchIndex + by + outer.length) % outer.length;
+    const node = outer[this.matchIndex];
     if (node) this.enter(node);
   }
 
@@ -184,21 +183,21 @@ export class Icicle {
       if (one === node) crumb.setAttribute("aria-current", "true");
       this.crumbs.append(crumb);
     }
-    this.say();
+    this.describe();
     this.draw();
   }
 
   private point(node: Node | null): void {
     if (!node || node === this.chosen) return;
     this.chosen = node;
-    this.say();
+    this.describe();
     this.draw();
   }
 
-  private say(): void {
+  private describe(): void {
     const { text, bytes: size, before, blocks } = this.chosen;
-    const part = this.reading.compares ? change(size - before) : `${share(size / Math.max(1, this.root.bytes))} of all`;
-    this.says.textContent = `${text}: ${bytes(size)}, ${part}, ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
+    const part = this.mode.compares ? change(size - before) : `${share(size / Math.max(1, this.root.bytes))} of the total`;
+    this.description.textContent = `${text}: ${bytes(size)}, ${part}, ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
   }
 
   private at(event: MouseEvent): Node | null {
@@ -224,7 +223,7 @@ export class Icicle {
     event.preventDefault();
   }
 
-  /** Boxes in sight: callers of the focus at full width, and all below it. */
+  /** Returns the visible boxes: callers of the focus at full width, and all calls below it. */
   private layout(width: number): Box[] {
     const boxes: Box[] = [];
     const above: Node[] = [];
@@ -234,7 +233,7 @@ export class Icicle {
     const pending = [...this.focus.children];
     for (let node = pending.pop(); node; node = pending.pop()) {
       const box = { node, x: (node.from - this.focus.from) * scale, y: node.depth * ROW, width: node.size * scale };
-      if (box.width < NARROWEST || node.depth > MOST_LEVELS + this.focus.depth) continue;
+      if (box.width < MIN_WIDTH || node.depth > MAX_LEVELS + this.focus.depth) continue;
       boxes.push(box);
       pending.push(...node.children);
     }
@@ -242,8 +241,8 @@ export class Icicle {
   }
 
   private color(node: Node, lightness: string): string {
-    if (this.reading.compares) return changed(node, lightness);
-    // Frames that say little are gray.
+    if (this.mode.compares) return changeColor(node, lightness);
+    // Folded frames are gray.
     return isFolded(node.text) ? `hsl(0 0% ${lightness})` : `hsl(${hue(node.text)} 55% ${lightness})`;
   }
 
@@ -270,7 +269,7 @@ export class Icicle {
       context.fillStyle = node === this.chosen ? (chosen ?? "") : this.color(node, lightness ?? "");
       context.fillRect(x, y, inner, ROW - 1);
       context.globalAlpha = 1;
-      // Not by strength of color alone.
+      // An outline, because differences in color alone are not accessible.
       if (isMatch) outline(context, { x, y, width: inner }, ink ?? "");
       if (inner > 24) {
         context.fillStyle = node === this.chosen && !isDim ? (edge ?? "") : (ink ?? "");
@@ -279,8 +278,8 @@ export class Icicle {
         context.beginPath();
         context.rect(x, y, inner - 3, ROW);
         context.clip();
-        // Not by color alone: what changed says so.
-        const by = this.reading.compares && node.bytes !== node.before ? `${change(node.bytes - node.before)} ` : "";
+        // The change is also written, because color alone is not accessible.
+        const by = this.mode.compares && node.bytes !== node.before ? `${change(node.bytes - node.before)} ` : "";
         context.fillText(label(by + node.text, inner), x + 4, y + ROW / 2);
         context.restore();
       }
@@ -298,24 +297,24 @@ function outline(context: CanvasRenderingContext2D, { x, y, width }: Omit<Box, "
   }
 }
 
-/** Grown is red, shrunk is blue, the more the stronger. */
-function changed(node: Node, lightness: string): string {
+/** Returns red for growth and blue for shrinkage, more saturated for larger changes. */
+function changeColor(node: Node, lightness: string): string {
   const by = (node.bytes - node.before) / Math.max(1, node.size);
   return `hsl(${by < 0 ? 212 : 8} ${Math.round(12 + 68 * Math.sqrt(Math.abs(by)))}% ${lightness})`;
 }
 
-/** As much of a frame as fits; canvas text this small is about seven pixels a letter. */
+/** Shortens a frame to a width; letters of this font are about seven pixels wide. */
 function label(text: string, width: number): string {
   const most = Math.floor(width / 7.2) - 1;
   if (text.length <= most) return text;
   if (isFolded(text)) return "…";
-  // The end of a path says more than its folders, and the name of a function more than all of it.
+  // File names matter more than their directories, and function names more than file names.
   const shorter = [text.replace(/([([])[^()[\]]*\/([^()[\]/]+[)\]])$/, "$1…/$2"), text.replace(/ [([][^()[\]]*[)\]]$/, "")];
   const fits = shorter.find(({ length }) => length <= most);
   return fits ?? `${text.slice(0, Math.max(0, most - 1))}…`;
 }
 
-/** The same color for the same function, whatever its line. */
+/** Returns the same hue for the same function on any line. */
 function hue(text: string): number {
   let hash = 0;
   for (const c of text.split(" (")[0] ?? "") hash = (hash * 31 + (c.codePointAt(0) ?? 0)) >>> 0;

@@ -1,24 +1,24 @@
-// What is looked at, as the fragment of the page's address: who opens it sees the same.
+// Encodes the current view in the fragment of the page's address, so that a link opens the same view.
 //
-// The rest of the address is never read or changed here: behind a server it has a token in it. Fragments come
-// from anybody; what makes no sense in them is passed over.
+// The rest of the address is neither read nor changed, because that of a served page contains a token. Fragments are
+// untrusted; invalid parts are ignored.
 
 import type { Cursor, Span } from "./cursor";
 import { exactSeconds } from "./format";
-import type { Top } from "./instants";
+import type { Top } from "./snapshots";
 
 const NS = 1e9;
-/** How long a view has to stand still, in milliseconds: browsers count how often an address changes. */
-const STILL = 200;
+/** Milliseconds without a change before the address is written: browsers limit how often it may change. */
+const SETTLE_MS = 200;
 const KEYS = ["at", "with", "from", "to", "by", "top", "find"];
 
-/** Nanoseconds since the origin, or the peak, which may lie within an instant. */
+/** Nanoseconds since the origin, or the peak, which may be between two events of the same time. */
 export type Instant = number | "peak";
 
-/** What a reader has chosen; all of it may be left at what a page begins with. */
+/** What the reader has chosen. */
 export interface View {
   at: Instant | null;
-  /** What it is compared with. */
+  /** The instant that `at` is compared with. */
   with: Instant | null;
   span: Span | null;
   by: string;
@@ -26,9 +26,9 @@ export interface View {
   find: string;
 }
 
-export const NOTHING: View = { at: null, with: null, span: null, by: "", top: "outermost", find: "" };
+export const DEFAULT_VIEW: View = { at: null, with: null, span: null, by: "", top: "outermost", find: "" };
 
-/** Reads a fragment: a view, and a section to begin at. */
+/** Parses a fragment into a view and the id of a section to scroll to. */
 export function parse(fragment: string): { view: View | null; section: string | null } {
   const values = new URLSearchParams(fragment.replace(/^#/, ""));
   const seconds = (key: string) => {
@@ -49,7 +49,7 @@ export function parse(fragment: string): { view: View | null; section: string | 
   return { view: KEYS.some((key) => values.has(key)) ? view : null, section };
 }
 
-/** Writes one; empty if it is what a page begins with. */
+/** Formats a view as a fragment; empty for the default view. */
 export function fragment({ at, with: other, span, by, top, find }: View): string {
   const values = new URLSearchParams();
   const seconds = (time: number) => exactSeconds(Math.max(0, time)).replace("s", "");
@@ -71,23 +71,22 @@ export class Link {
 
   constructor(
     private page: {
-      /** What is looked at. */
       view(): View;
       restore(view: View): Promise<void>;
     },
     private cursor: Cursor,
   ) {}
 
-  /** Shows what the address asks for, and follows what is looked at from then on. */
-  async begin(): Promise<void> {
+  /** Restores the view of the address, and updates the address from then on. */
+  async start(): Promise<void> {
     await this.open();
     this.cursor.onChange(() => {
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.write(null), STILL);
+      this.timer = setTimeout(() => this.write(null), SETTLE_MS);
     });
     addEventListener("hashchange", () => {
       const { view, section } = parse(location.hash);
-      // A link of the page itself leads to a section; what is looked at stays.
+      // A link within the page leads to a section and keeps the view.
       if (view) void this.open();
       else this.write(section);
     });
@@ -96,7 +95,7 @@ export class Link {
   private async open(): Promise<void> {
     const { view, section } = parse(location.hash);
     if (view) await this.page.restore(view);
-    // Sections were not there yet when a browser looked for them.
+    // The section did not exist yet when the browser tried to scroll to it.
     if (section !== null) document.getElementById(section)?.scrollIntoView();
   }
 
@@ -109,7 +108,7 @@ export class Link {
     try {
       history.replaceState(history.state, "", `#${parts.join("&")}`);
     } catch {
-      // A page within another may have no address of its own.
+      // A page in a frame may not be allowed to change its address.
     }
   }
 }

@@ -1,32 +1,32 @@
-// Follows a trace that grows: says how far it is, and has the page drawn anew when there is more.
+// Follows a growing trace: shows its state and refreshes the page when there is new data.
 
 import { make } from "./dom";
 import { duration } from "./format";
 import type { Server, State } from "./server";
 
-/** How long to wait until a lost connection is tried again, in milliseconds. */
-const AGAIN = 2000;
-/** How often to see whether the server is there when there will be no more news. */
-const LOOK = 5000;
+/** Milliseconds before a lost connection is tried again. */
+const RETRY_MS = 2000;
+/** Milliseconds between checks whether the server is reachable once the recording has ended. */
+const CHECK_MS = 5000;
 
 export class Live {
-  readonly sign = make("span", { id: "serving", role: "status" });
-  private shown: number;
+  readonly status = make("span", { id: "serving", role: "status" });
+  private shownVersion: number;
   private state: State | null = null;
   private events: EventSource | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
-  private heard = 0;
+  private receivedAt = 0;
   private isLost = false;
   private isBusy = false;
   private isPressed = false;
 
   constructor(
     private server: Server,
-    /** Shows what there is now, and returns its version. */
+    /** Shows the current document and returns its version. */
     private refresh: () => Promise<number>,
   ) {
-    this.shown = server.version;
-    // A drag would lose what it holds on to.
+    this.shownVersion = server.version;
+    // A refresh would interrupt a drag.
     addEventListener("pointerdown", () => (this.isPressed = true));
     for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (this.isPressed = false));
     document.addEventListener("visibilitychange", () => {
@@ -34,73 +34,73 @@ export class Live {
       void this.catchUp();
     });
     setInterval(() => {
-      this.tell();
+      this.showStatus();
       void this.catchUp();
     }, 1000);
     this.listen();
   }
 
-  /** A browser has six connections for all pages of a server: a page that cannot get news has none. */
+  /** Listens for updates while the page is visible: a browser allows six connections per server for all pages. */
   private listen(): void {
     clearTimeout(this.timer);
     this.events?.close();
     this.events = null;
     if (document.hidden) return;
     if (this.state && this.state.state !== "live") {
-      this.timer = setTimeout(() => void this.lookForServer(), LOOK);
+      this.timer = setTimeout(() => void this.checkServer(), CHECK_MS);
       return;
     }
     const events = this.server.events();
     this.events = events;
     events.addEventListener("state", (event) => {
       this.state = JSON.parse((event as MessageEvent<string>).data) as State;
-      this.heard = performance.now();
+      this.receivedAt = performance.now();
       this.isLost = false;
       if (this.state.state !== "live") this.listen();
-      this.tell();
+      this.showStatus();
       void this.catchUp();
     });
     events.addEventListener("error", () => {
       if (this.events !== events) return;
       this.isLost = true;
-      this.tell();
-      // A browser gives up where an answer was not what it should be.
+      this.showStatus();
+      // Browsers do not reconnect after an invalid response, so reconnecting is done here.
       events.close();
-      this.timer = setTimeout(() => this.listen(), AGAIN);
+      this.timer = setTimeout(() => this.listen(), RETRY_MS);
     });
   }
 
-  private async lookForServer(): Promise<void> {
-    this.isLost = !(await this.server.isThere());
-    this.tell();
+  private async checkServer(): Promise<void> {
+    this.isLost = !(await this.server.isReachable());
+    this.showStatus();
     this.listen();
   }
 
   private async catchUp(): Promise<void> {
     const { state } = this;
-    if (!state || this.isBusy || this.isPressed || document.hidden || this.isLost || state.version <= this.shown) return;
+    if (!state || this.isBusy || this.isPressed || document.hidden || this.isLost || state.version <= this.shownVersion) return;
     this.isBusy = true;
     try {
-      this.shown = await this.refresh();
+      this.shownVersion = await this.refresh();
     } catch {
-      // The next news tell whether the server is still there.
+      // The next update tells whether the server is still reachable.
     } finally {
       this.isBusy = false;
     }
   }
 
-  private tell(): void {
+  private showStatus(): void {
     const { state } = this;
     const kind = this.isLost ? "lost" : (state?.state ?? "lost");
-    const elapsed = (state?.elapsed ?? 0) + (performance.now() - this.heard) * 1e6;
-    const words = {
+    const elapsed = (state?.elapsed ?? 0) + (performance.now() - this.receivedAt) * 1e6;
+    const texts = {
       live: `live, ${elapsed < 60e9 ? `${Math.max(0, Math.floor(elapsed / 1e9))} s` : duration(elapsed)}`,
       ended: "ended",
       failed: `stopped: ${state?.why ?? ""}`,
-      lost: "connection lost, trying again",
+      lost: "connection lost, reconnecting",
     };
-    const text = this.isLost || state ? words[kind] : "";
-    if (this.sign.textContent !== text) this.sign.textContent = text;
-    this.sign.className = kind;
+    const text = this.isLost || state ? texts[kind] : "";
+    if (this.status.textContent !== text) this.status.textContent = text;
+    this.status.className = kind;
   }
 }

@@ -1,4 +1,4 @@
-// Shows a document: what is to be known first, timelines, who held memory, tables.
+// Shows a document: summary, findings, timelines, time travel, tables.
 
 import type { Document, Dot } from "./data";
 import { type Host, embedded } from "./host";
@@ -7,17 +7,17 @@ import { Cursor } from "./cursor";
 import { make } from "./dom";
 import { seconds } from "./format";
 import { mapSections } from "./addresses";
-import { Instants } from "./instants";
-import { Link, NOTHING, type View } from "./link";
+import { DEFAULT_VIEW, Link, type View } from "./link";
 import { Live } from "./live";
 import { type OutputView, outputSection } from "./output";
 import { Server } from "./server";
+import { Snapshots } from "./snapshots";
 import { stackList } from "./stack";
 import { type TableSection, tableSection } from "./table";
 import { themeButton } from "./theme";
-import { Travel, failure } from "./travel";
+import { TimeTravel, failure } from "./travel";
 
-const WORDS = { bad: "Problem", doubtful: "Doubt", note: "Note" };
+const SEVERITIES = { bad: "Problem", doubtful: "Warning", note: "Note" };
 
 class Page {
   private cursor = new Cursor();
@@ -25,29 +25,30 @@ class Page {
   private bar = make("div", { class: "bar-top" }, this.title, themeButton());
   private facts = make("div");
   private main = make("main");
-  private list = make("nav", { class: "contents", "aria-label": "Contents" });
-  private chosen = make("aside", { id: "chosen-stack", "aria-live": "polite", hidden: true });
+  private contents = make("nav", { class: "contents", "aria-label": "Contents" });
+  private stackPane = make("aside", { id: "chosen-stack", "aria-live": "polite", hidden: true });
   private foot = make("footer");
   private charts = new Map<string, ChartView>();
   private tables = new Map<string, TableSection>();
   private output: OutputView | null = null;
-  private travel: Travel | null = null;
+  private travel: TimeTravel | null = null;
   private maps: HTMLElement[] = [];
-  /** Says what becomes of the first pick while no instants are kept. */
-  private picking = make("p", { class: "lead-in", role: "status", hidden: true });
-  private picks = 0;
+  /** State of the first request for a snapshot, while the document has none. */
+  private requestStatus = make("p", { class: "lead-in", role: "status", hidden: true });
+  private requests = 0;
   private latest: { host: Host; data: Document } | null = null;
-  private around: { above: HTMLElement[]; below: HTMLElement[] } = { above: [], below: [] };
-  private told = "";
-  private drawn: Promise<unknown> = Promise.resolve();
+  private sections: { above: HTMLElement[]; below: HTMLElement[] } = { above: [], below: [] };
+  /** The header in JSON, to detect changes. */
+  private shownHeader = "";
+  private drawing: Promise<unknown> = Promise.resolve();
   private link = new Link({ view: () => this.view(), restore: (view) => this.restore(view) }, this.cursor);
 
   constructor(page: HTMLElement, server: Server | null) {
     this.cursor.onPick((time, pick) => {
       if (this.travel) this.travel.pick(time, pick);
-      else void this.firstPick(time);
+      else void this.requestFirst(time);
     });
-    // In the page before they are filled: what is drawn has to know its width.
+    // Added to the page before they are filled, because charts need to know their width.
     page.append(make("header", {}, this.bar, this.facts), this.main, this.foot);
     if (!server) return;
     const live = new Live(server, async () => {
@@ -55,50 +56,50 @@ class Page {
       await this.show(host);
       return version;
     });
-    this.title.after(live.sign);
+    this.title.after(live.status);
   }
 
-  /** Shows a document for the first time, as its address asks for. */
+  /** Shows a document for the first time, with the view that the address encodes. */
   async open(host: Host): Promise<void> {
     await this.show(host);
-    await this.link.begin();
+    await this.link.start();
   }
 
   private view(): View {
-    return { ...NOTHING, ...this.travel?.view, span: this.cursor.span };
+    return { ...DEFAULT_VIEW, ...this.travel?.view, span: this.cursor.zoomed };
   }
 
   private async restore(view: View): Promise<void> {
-    if (view.span || this.cursor.span) this.cursor.zoom(view.span);
+    if (view.span || this.cursor.zoomed) this.cursor.zoom(view.span);
     const { at } = view;
-    if (!this.travel && typeof at === "number" && at <= (this.latest?.data.span ?? 0)) await this.firstPick(at);
+    if (!this.travel && typeof at === "number" && at <= (this.latest?.data.span ?? 0)) await this.requestFirst(at);
     await this.travel?.restore(view);
   }
 
-  /** Shows what there is now; what was shown before stays where it is. One after the other. */
+  /** Shows a document, after earlier ones are drawn; existing elements stay in place. */
   show(host: Host): Promise<void> {
-    const drawn = this.drawn.then(() => this.draw(host));
-    this.drawn = drawn.catch(() => undefined);
-    return drawn;
+    const drawing = this.drawing.then(() => this.draw(host));
+    this.drawing = drawing.catch(() => undefined);
+    return drawing;
   }
 
   private async draw(host: Host): Promise<void> {
     const data = await host.document();
-    this.tell(data);
+    this.showHeader(data);
     this.latest = { host, data };
     const above = [...(await this.timelines(host, data)), await this.outputOf(host, data)];
-    await this.travels(host, data);
-    this.around = { above: above.filter((section) => section !== null), below: this.tablesOf(data) };
+    await this.updateTravel(host, data);
+    this.sections = { above: above.filter((section) => section !== null), below: this.tablesOf(data) };
     this.arrange();
-    const whole = host.lines ? "It is served by this machine and asks nothing of any other." : "This file is complete in itself and asks nothing of any network.";
-    this.foot.textContent = `Made by ${data.program}. ${whole} Its address follows what you look at: who opens it sees the same.`;
+    const where = host.range ? "Served locally; loads nothing from other machines." : "This file is self-contained and loads nothing from the network.";
+    this.foot.textContent = `Generated by ${data.program}. ${where} The address of the page encodes the current view.`;
   }
 
-  private tell(data: Document): void {
+  private showHeader(data: Document): void {
     const { source, command, summary, origin, findings } = data;
-    const told = JSON.stringify({ source, command, summary, origin, findings });
-    if (told === this.told) return;
-    this.told = told;
+    const header = JSON.stringify({ source, command, summary, origin, findings });
+    if (header === this.shownHeader) return;
+    this.shownHeader = header;
     this.title.textContent = source.split("/").pop() || source;
     this.title.title = source;
     this.facts.replaceChildren(...facts(data));
@@ -112,23 +113,23 @@ class Page {
       const dots = chart.dots ? data.dots : [];
       let view = this.charts.get(id);
       if (!view || !(await view.update({ host, data, chart, dots }))) {
-        const choose = (dot: Dot) => this.choose(data, dot);
+        const choose = (dot: Dot) => this.showStack(data, dot);
         const next = await chartSection({ host, data, chart, id, begin, cursor: this.cursor, dots, choose });
         if (view) replaceChart(view, next);
         view = next;
       }
       this.charts.set(id, view);
       sections.push(view.element);
-      if (chart.dots) sections.push(this.chosen);
+      if (chart.dots) sections.push(this.stackPane);
     }
     return sections;
   }
 
-  private choose(data: Document, dot: Dot): void {
+  private showStack(data: Document, dot: Dot): void {
     const when = seconds(dot.time / 1e9, data.span / 1e9);
-    const close = make("button", { type: "button", click: () => (this.chosen.hidden = true) }, "Close");
-    this.chosen.replaceChildren(make("h3", {}, `${dot.who}, ${when} (${dot.reason})`), close, stackList(data, dot.stack));
-    this.chosen.hidden = false;
+    const close = make("button", { type: "button", click: () => (this.stackPane.hidden = true) }, "Close");
+    this.stackPane.replaceChildren(make("h3", {}, `${dot.who}, ${when} (${dot.reason})`), close, stackList(data, dot.stack));
+    this.stackPane.hidden = false;
   }
 
   private async outputOf(host: Host, { output }: Document): Promise<HTMLElement | null> {
@@ -138,32 +139,32 @@ class Page {
     return this.output.element;
   }
 
-  private async travels(host: Host, data: Document): Promise<void> {
+  private async updateTravel(host: Host, data: Document): Promise<void> {
     const { moments, strings } = data;
-    const part = moments && { moments, strings, numbers: host.numbers };
-    if (this.travel) await this.travel.keep(host, data, part);
-    else if (part) this.travel = new Travel(host, data, await Instants.load(part), this.cursor, "kept");
-    if (part && this.travel?.kept) this.maps = await mapSections(data, part, this.travel.kept, this.cursor);
+    const snapshotData = moments && { columns: moments, strings, numbers: host.numbers };
+    if (this.travel) await this.travel.update(host, data, snapshotData);
+    else if (snapshotData) this.travel = new TimeTravel(host, data, await Snapshots.load(snapshotData), this.cursor, "document");
+    if (snapshotData && this.travel?.stored) this.maps = await mapSections(data, snapshotData, this.travel.stored, this.cursor);
   }
 
-  /** No instants are kept yet: the one that somebody picks begins. */
-  private async firstPick(time: number): Promise<void> {
+  /** Requests the first snapshot from the server, while the document has none. */
+  private async requestFirst(time: number): Promise<void> {
     const { host, data } = this.latest ?? {};
-    if (!host?.moments || data?.charts[0]?.title !== LIVE_BYTES) return;
-    const pick = ++this.picks;
-    this.picking.textContent = "Looking …";
-    this.picking.hidden = false;
+    if (!host?.snapshots || data?.charts[0]?.title !== LIVE_BYTES) return;
+    const request = ++this.requests;
+    this.requestStatus.textContent = "Loading …";
+    this.requestStatus.hidden = false;
     this.arrange();
     try {
-      const instants = await Instants.load(await host.moments([Math.round(time)]));
-      // Somebody may have picked another instant meanwhile.
-      if (pick !== this.picks) return;
-      // Or the recording has ended, and instants are kept.
-      if (this.travel) this.travel.pick(time, "look");
-      else this.travel = new Travel(host, data, instants, this.cursor, "answer");
-      this.picking.hidden = true;
+      const snapshots = await Snapshots.load(await host.snapshots([Math.round(time)]));
+      // The reader may have picked another instant meanwhile.
+      if (request !== this.requests) return;
+      // The recording may have ended, so that the document has snapshots.
+      if (this.travel) this.travel.pick(time, "select");
+      else this.travel = new TimeTravel(host, data, snapshots, this.cursor, "server");
+      this.requestStatus.hidden = true;
     } catch (error) {
-      if (pick === this.picks) this.picking.textContent = failure(error);
+      if (request === this.requests) this.requestStatus.textContent = failure(error);
     }
     this.arrange();
   }
@@ -179,12 +180,12 @@ class Page {
     });
   }
 
-  /** Puts sections into their order and touches those only that are elsewhere. */
+  /** Orders the sections and moves only those that are out of place. */
   private arrange(): void {
-    const { above, below } = this.around;
+    const { above, below } = this.sections;
     const travel = this.travel ? [this.travel.element, ...this.maps] : [];
-    const sections = [...above, ...(this.picking.hidden ? [] : [this.picking]), ...travel, ...below];
-    const wanted = [this.list, ...sections];
+    const sections = [...above, ...(this.requestStatus.hidden ? [] : [this.requestStatus]), ...travel, ...below];
+    const wanted = [this.contents, ...sections];
     for (const old of [...this.main.children]) if (!wanted.includes(old as HTMLElement)) old.remove();
     wanted.forEach((section, at) => {
       const there = this.main.children[at];
@@ -192,13 +193,13 @@ class Page {
     });
     const links = sections.filter(({ id, tagName }) => id && tagName === "SECTION");
     const names = links.map(({ id }) => id).join();
-    if (this.list.dataset.names === names) return;
-    this.list.dataset.names = names;
-    this.list.replaceChildren(...links.map((section) => make("a", { href: `#${section.id}` }, section.querySelector("h2")?.textContent ?? section.id)));
+    if (this.contents.dataset.names === names) return;
+    this.contents.dataset.names = names;
+    this.contents.replaceChildren(...links.map((section) => make("a", { href: `#${section.id}` }, section.querySelector("h2")?.textContent ?? section.id)));
   }
 }
 
-/** The first instant that any timeline knows something of. */
+/** Returns the earliest time in any timeline. */
 async function earliest(host: Host, { charts, marks }: Document): Promise<number> {
   const columns = charts.flatMap(({ series }) => series.map(({ times }) => times)).filter(({ length }) => length > 0);
   const firsts = await Promise.all(columns.map(async (times) => (await host.numbers(times))[0] ?? 0));
@@ -210,11 +211,11 @@ function facts(data: Document): HTMLElement[] {
   const [first, ...rest] = data.summary;
   const facts: HTMLElement[] = data.command ? [make("p", { class: "command" }, data.command)] : [];
   facts.push(make("p", { class: "lead" }, first ?? ""), ...rest.map((sentence) => make("p", {}, sentence)));
-  if (data.origin) facts.push(make("p", { class: "note" }, `Times count from ${data.origin}.`));
+  if (data.origin) facts.push(make("p", { class: "note" }, `Times are relative to ${data.origin}.`));
   if (data.findings.length > 0) {
     const list = make("ul", { class: "findings", "aria-label": "Findings" });
     for (const { level, text } of data.findings) {
-      list.append(make("li", { class: level }, make("strong", {}, WORDS[level]), make("span", {}, text)));
+      list.append(make("li", { class: level }, make("strong", {}, SEVERITIES[level]), make("span", {}, text)));
     }
     facts.push(list);
   }
@@ -223,13 +224,13 @@ function facts(data: Document): HTMLElement[] {
 
 const page = document.getElementById("page");
 if (page) {
-  const server = Server.behind();
+  const server = Server.ofPage();
   const shown = new Page(page, server).open(server?.first() ?? embedded);
   shown.then(
     () => (document.documentElement.dataset.ready = "true"),
     (error: unknown) => {
-      const what = error instanceof Error ? error.message : String(error);
-      page.append(make("p", { class: "failed", role: "alert" }, `This page cannot be shown: ${what}`));
+      const message = error instanceof Error ? error.message : String(error);
+      page.append(make("p", { class: "failed", role: "alert" }, `This page cannot be shown: ${message}`));
       document.documentElement.dataset.ready = "failed";
     },
   );

@@ -1,4 +1,4 @@
-// What a command wrote; follows the cursor of the timelines.
+// Shows the output of the command and scrolls to the line at the cursor of the timelines.
 
 import type { Output } from "./data";
 import type { Host } from "./host";
@@ -6,7 +6,7 @@ import { type Cursor, lastUpTo } from "./cursor";
 import { make, section } from "./dom";
 import { duration } from "./format";
 
-/** Output that can be told of more. */
+/** Output that can be updated while it grows. */
 export interface OutputView {
   element: HTMLElement;
   update(host: Host, output: Output): Promise<void>;
@@ -20,7 +20,7 @@ export async function outputSection(host: Host, output: Output, cursor: Cursor):
   const update = async (host: Host, output: Output) => {
     const [at, streams] = await Promise.all([host.numbers(output.times), host.numbers(output.streams)]);
     times = at as Float64Array<ArrayBuffer>;
-    // Who reads the last line wants to read the next.
+    // A reader at the end stays at the end.
     const isAtEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 4;
     const before = shown;
     const grew = before?.gap === null && output.gap === null && before.lines.every((line, at) => line === output.lines[at]);
@@ -29,7 +29,7 @@ export async function outputSection(host: Host, output: Output, cursor: Cursor):
       lines = [];
     }
     for (let at = lines.length; at < output.lines.length; at++) {
-      if (at === output.gap) pane.append(make("p", { class: "gap" }, "… lines are left out here …"));
+      if (at === output.gap) pane.append(make("p", { class: "gap" }, "… lines omitted …"));
       const time = make("span", { class: "when" }, `+${duration(times[at] ?? 0)}`);
       const line = make("p", { class: streams[at] === 2 ? "stderr" : "stdout" }, time, make("span", {}, output.lines[at] ?? ""));
       pane.append(line);
@@ -37,17 +37,17 @@ export async function outputSection(host: Host, output: Output, cursor: Cursor):
     }
     if (isAtEnd && before) pane.scrollTop = pane.scrollHeight;
     shown = output;
-    note.textContent = `${output.note} Point at a timeline to see what was written then.`;
+    note.textContent = `${output.note} Point at a timeline to see the output at that time.`;
   };
   let current: HTMLElement | undefined;
-  cursor.follow((time) => {
+  cursor.onMove((time) => {
     const line = lines[lastUpTo(times, time)];
     if (line === current) return;
     current?.classList.remove("now");
     current = line;
     if (!line) return;
     line.classList.add("now");
-    // Only the pane moves, never the page.
+    // Scrolls the pane and never the page.
     pane.scrollTop = line.offsetTop - pane.clientHeight / 2;
   });
   const note = make("p", { class: "note" });

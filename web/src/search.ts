@@ -1,19 +1,19 @@
-// Finds calls by their text, and what they hold.
+// Finds calls by text and sums the memory they hold.
 
-import type { Node } from "./instants";
+import type { Node } from "./snapshots";
 
 export interface Matches {
   nodes: Set<Node>;
-  /** Those that no other match is above of, the largest first. */
+  /** Matches without another match above them, largest first. */
   outer: Node[];
-  /** What they hold, and held at the instant that is compared; a path counts once, however many of its calls match. */
+  /** Bytes held by the matches, now and in the compared snapshot. A path counts once, however many of its calls match. */
   bytes: number;
   before: number;
 }
 
-/** All below `root` whose text has `wanted` in it, in whatever case; nothing is searched for without a text. */
-export function matches(root: Node, wanted: string): Matches | null {
-  const text = wanted.trim().toLowerCase();
+/** Returns all nodes below `root` that contain `query`, ignoring case; null for an empty search. */
+export function matches(root: Node, query: string): Matches | null {
+  const text = query.trim().toLowerCase();
   if (text === "") return null;
   const found: Matches = { nodes: new Set(), outer: [], bytes: 0, before: 0 };
   const pending = root.children.map((node) => ({ node, isBelow: false }));

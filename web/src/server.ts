@@ -1,15 +1,15 @@
-// A page that a server hands out: asks it for the document again, for lines in detail, for instants.
+// The server behind a served page: provides newer documents, detailed charts and snapshots.
 
-import type { Chart, Column, Document, Moments } from "./data";
-import { type Host, type Part, decoded, embedded } from "./host";
+import type { Chart, Column, Document, SnapshotColumns } from "./data";
+import { type Host, type SnapshotData, decoded, embedded } from "./host";
 
-/** Lines between two instants, in as much detail as there is room for. */
-export interface Lines {
+/** Charts between two times, in as much detail as fits. */
+export interface DetailedCharts {
   charts: Chart[];
   numbers(column: Column): Promise<Float64Array>;
 }
 
-/** How far what is shown has come. */
+/** Progress of the recording. */
 export interface State {
   version: number;
   state: "live" | "ended" | "failed";
@@ -18,39 +18,39 @@ export interface State {
   why: string;
 }
 
-interface Look {
-  answer: Promise<Lines>;
-  askers: Set<string>;
+interface RangeRequest {
+  answer: Promise<DetailedCharts>;
+  requesters: Set<string>;
   abort: AbortController;
 }
 
 export class Server {
-  /** What is being asked for, by its address; charts that show the same ask once. */
-  private looks = new Map<string, Look>();
-  /** Gives up the instants that were asked for last. */
-  private picked: AbortController | null = null;
+  /** Pending requests by address; charts that show the same range share one. */
+  private rangeRequests = new Map<string, RangeRequest>();
+  /** Cancels the latest request for snapshots. */
+  private snapshotRequest: AbortController | null = null;
 
   private constructor(
     private token: string,
-    /** Version of the document in the page. */
+    /** Version of the embedded document. */
     readonly version: number,
   ) {}
 
-  /** The server behind this page, if there is one. A page that was saved has an address without a token. */
-  static behind(): Server | null {
-    const sign = document.querySelector<HTMLMetaElement>('meta[name="floodmark-serve"]');
+  /** Returns the server of this page; null for a report or a saved page, whose address has no token. */
+  static ofPage(): Server | null {
+    const meta = document.querySelector<HTMLMetaElement>('meta[name="floodmark-serve"]');
     const token = new URLSearchParams(location.search).get("token");
-    return sign && token ? new Server(token, Number(sign.content)) : null;
+    return meta && token ? new Server(token, Number(meta.content)) : null;
   }
 
-  /** What the page itself carries, with a server to ask for more. */
+  /** Returns the embedded document, with this server for details. */
   first(): Host {
     return this.host(embedded);
   }
 
-  /** What there is to show now. */
+  /** Requests the current document. */
   async latest(): Promise<{ host: Host; version: number }> {
-    const sent = (await this.ask("api/document")) as { version: number; document: Document; columns: string[] };
+    const sent = (await this.fetch("api/document")) as { version: number; document: Document; columns: string[] };
     const numbers = fromColumns(sent.columns);
     return { host: this.host({ document: async () => sent.document, numbers }), version: sent.version };
   }
@@ -59,8 +59,8 @@ export class Server {
     return new EventSource(`api/events?token=${encodeURIComponent(this.token)}`);
   }
 
-  /** Whether the server still answers. */
-  async isThere(): Promise<boolean> {
+  /** Tells whether the server still answers. */
+  async isReachable(): Promise<boolean> {
     try {
       return (await fetch("api/events", { method: "HEAD", headers: this.headers(), cache: "no-store" })).ok;
     } catch {
@@ -76,46 +76,50 @@ export class Server {
     return {
       document: () => own.document(),
       numbers: (column) => own.numbers(column),
-      moments: (times) => this.moments(times),
-      lines: (from, to, asker) => this.lines(from, to, asker),
+      snapshots: (times) => this.snapshots(times),
+      range: (from, to, requester) => this.range(from, to, requester),
     };
   }
 
-  /** Whoever picks another instant waits for the one before no longer. */
-  private async moments(times: number[]): Promise<Part> {
-    this.picked?.abort();
-    this.picked = new AbortController();
-    const sent = (await this.ask(`api/moment?at=${times.join()}`, this.picked.signal)) as { moments: Moments; strings: string[]; columns: string[] };
-    return { moments: sent.moments, strings: sent.strings, numbers: fromColumns(sent.columns) };
+  /** Requests snapshots and cancels the previous request for others. */
+  private async snapshots(times: number[]): Promise<SnapshotData> {
+    this.snapshotRequest?.abort();
+    this.snapshotRequest = new AbortController();
+    const sent = (await this.fetch(`api/moment?at=${times.join()}`, this.snapshotRequest.signal)) as {
+      moments: SnapshotColumns;
+      strings: string[];
+      columns: string[];
+    };
+    return { columns: sent.moments, strings: sent.strings, numbers: fromColumns(sent.columns) };
   }
 
-  /** What one asked for before is given up when it asks for something else. */
-  private lines(from: number, to: number, asker: string): Promise<Lines> {
+  /** Requests a range and cancels requests that no requester waits for any more. */
+  private range(from: number, to: number, requester: string): Promise<DetailedCharts> {
     const address = `api/range?from=${Math.floor(from)}&to=${Math.ceil(to)}&points=4000`;
-    for (const [key, look] of this.looks) {
-      if (key === address || !look.askers.delete(asker) || look.askers.size > 0) continue;
-      look.abort.abort();
-      this.looks.delete(key);
+    for (const [key, request] of this.rangeRequests) {
+      if (key === address || !request.requesters.delete(requester) || request.requesters.size > 0) continue;
+      request.abort.abort();
+      this.rangeRequests.delete(key);
     }
-    let look = this.looks.get(address);
-    if (!look) {
+    let request = this.rangeRequests.get(address);
+    if (!request) {
       const abort = new AbortController();
-      const answer = this.ask(address, abort.signal).then((sent) => {
+      const answer = this.fetch(address, abort.signal).then((sent) => {
         const { charts, columns } = sent as { charts: Chart[]; columns: string[] };
         return { charts, numbers: fromColumns(columns) };
       });
-      look = { answer, askers: new Set(), abort };
-      this.looks.set(address, look);
-      const forget = () => {
-        if (this.looks.get(address)?.abort === abort) this.looks.delete(address);
+      request = { answer, requesters: new Set(), abort };
+      this.rangeRequests.set(address, request);
+      const remove = () => {
+        if (this.rangeRequests.get(address)?.abort === abort) this.rangeRequests.delete(address);
       };
-      answer.then(forget, forget);
+      answer.then(remove, remove);
     }
-    look.askers.add(asker);
-    return look.answer;
+    request.requesters.add(requester);
+    return request.answer;
   }
 
-  private async ask(address: string, signal?: AbortSignal): Promise<unknown> {
+  private async fetch(address: string, signal?: AbortSignal): Promise<unknown> {
     const answer = await fetch(address, { headers: this.headers(), signal: signal ?? null, cache: "no-store" });
     if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
     return answer.json();

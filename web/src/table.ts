@@ -1,4 +1,4 @@
-// Tables that can be sorted and searched. Rows are made as far as they are looked at.
+// Tables that can be sorted and searched. Rows are created on demand.
 
 import type { Cell, Detail, Document, Table } from "./data";
 import { make, section } from "./dom";
@@ -6,11 +6,11 @@ import { cell, count } from "./format";
 import { stackList } from "./stack";
 
 const PAGE = 15;
-/** A table with fewer rows needs no search. */
-const SEARCHED = 12;
-const FIGURES = ["bytes", "change", "count", "share", "duration", "time", "number"];
+/** Tables with fewer rows have no search box. */
+const SEARCHABLE_ROWS = 12;
+const NUMERIC = ["bytes", "change", "count", "share", "duration", "time", "number"];
 
-/** A table that can be told of more. */
+/** A table that can be updated. */
 export interface TableSection {
   element: HTMLElement;
   update(data: Document, table: Table): void;
@@ -21,7 +21,7 @@ export function tableSection(data: Document, table: Table): TableSection {
   const note = make("p", { class: "note", hidden: table.note === "" }, table.note);
   let shown = JSON.stringify(table);
   const update = (data: Document, table: Table) => {
-    // What has not changed is not touched: somebody may be reading it.
+    // An unchanged table is not touched, because the reader may be using it.
     const next = JSON.stringify(table);
     if (next === shown) return;
     shown = next;
@@ -64,26 +64,26 @@ export class TableView {
   private fillHead(): void {
     this.heads = this.table.columns.map(({ name, kind }, column) => {
       const button = make("button", { type: "button", click: () => this.sort(column) }, name);
-      return make("th", { scope: "col", class: FIGURES.includes(kind) ? "figure" : "word" }, button);
+      return make("th", { scope: "col", class: NUMERIC.includes(kind) ? "figure" : "word" }, button);
     });
     this.head.replaceChildren(...this.heads);
   }
 
-  /** Shows other rows, sorted and searched as before. */
+  /** Shows other rows with the same order and search. */
   replace(table: Table): void {
     const names = (columns: Table["columns"]) => columns.map(({ name }) => name).join();
-    const isOther = names(table.columns) !== names(this.table.columns);
+    const hasOtherColumns = names(table.columns) !== names(this.table.columns);
     this.table = table;
     this.shown = PAGE;
-    if (isOther) {
+    if (hasOtherColumns) {
       this.sorted = null;
       this.fillHead();
     }
-    this.box.hidden = table.rows.length < SEARCHED && this.search === "";
+    this.box.hidden = table.rows.length < SEARCHABLE_ROWS && this.search === "";
     this.update();
   }
 
-  /** Shows what there is now, as much of it as before. */
+  /** Shows newer rows, with as many visible as before. */
   refresh(data: Document, table: Table): void {
     const { shown } = this;
     this.data = data;
@@ -93,7 +93,7 @@ export class TableView {
   }
 
   private filter(): HTMLElement {
-    this.box.hidden = this.table.rows.length < SEARCHED;
+    this.box.hidden = this.table.rows.length < SEARCHABLE_ROWS;
     const input = this.box;
     input.setAttribute("aria-label", `Search ${this.table.title}`);
     input.addEventListener("input", () => {
@@ -105,9 +105,9 @@ export class TableView {
   }
 
   private sort(column: number): void {
-    const isFigure = FIGURES.includes(this.table.columns[column]?.kind ?? "text");
-    // Figures begin with the largest, words with the first.
-    const down = this.sorted?.column === column ? !this.sorted.down : isFigure;
+    const isNumeric = NUMERIC.includes(this.table.columns[column]?.kind ?? "text");
+    // Numbers start with the largest, texts with the first.
+    const down = this.sorted?.column === column ? !this.sorted.down : isNumeric;
     this.sorted = { column, down };
     this.heads.forEach((head, at) => {
       if (at === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
@@ -131,7 +131,7 @@ export class TableView {
     }
     this.body.replaceChildren();
     for (const at of this.order.slice(0, this.shown)) this.body.append(this.row(at));
-    this.tell();
+    this.showCounts();
   }
 
   private row(at: number): HTMLElement {
@@ -141,28 +141,28 @@ export class TableView {
     const row = make("tr");
     values.forEach((value, column) => {
       const kind = this.table.columns[column]?.kind ?? "text";
-      const place = make("td", { class: `${kind} ${FIGURES.includes(kind) ? "figure" : "word"}` });
+      const cellElement = make("td", { class: `${kind} ${NUMERIC.includes(kind) ? "figure" : "word"}` });
       const text = cell(value, kind);
-      // Where a row opens, its first word is the way.
+      // The first text of a row with details expands it.
       const opener = details.length > 0 && column === this.opener();
       if (opener) {
         const button = make("button", { type: "button", class: "open", "aria-expanded": "false" }, clamped(text));
         button.addEventListener("click", () => this.toggle(row, button, details));
-        place.append(button);
-      } else if (kind === "code") place.append(clamped(text));
-      else place.append(kind === "text" && text.length > 24 ? make("span", { class: "long" }, text) : text);
+        cellElement.append(button);
+      } else if (kind === "code") cellElement.append(clamped(text));
+      else cellElement.append(kind === "text" && text.length > 24 ? make("span", { class: "long" }, text) : text);
       if (kind === "share" && typeof value === "number") {
         const bar = make("span", { class: "bar", "aria-hidden": "true" });
         bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
-        place.append(bar);
+        cellElement.append(bar);
       }
-      if (kind === "bytes" && typeof value === "number") place.title = `${count(value)} bytes`;
-      row.append(place);
+      if (kind === "bytes" && typeof value === "number") cellElement.title = `${count(value)} bytes`;
+      row.append(cellElement);
     });
     return row;
   }
 
-  /** The last column of names, else the first of all. */
+  /** Returns the column that expands a row: the first if it is code, else the last code column. */
   private opener(): number {
     const kinds = this.table.columns.map(({ kind }) => kind);
     return Math.max(0, kinds[0] === "code" ? 0 : kinds.lastIndexOf("code"));
@@ -175,19 +175,19 @@ export class TableView {
       row.nextElementSibling?.remove();
       return;
     }
-    const place = make("td", { colspan: this.table.columns.length });
-    for (const { text, stack } of details) place.append(make("h3", {}, text), stackList(this.data, stack));
-    row.after(make("tr", { class: "detail" }, place));
+    const cellElement = make("td", { colspan: this.table.columns.length });
+    for (const { text, stack } of details) cellElement.append(make("h3", {}, text), stackList(this.data, stack));
+    row.after(make("tr", { class: "detail" }, cellElement));
   }
 
-  private tell(): void {
+  private showCounts(): void {
     const [found, all] = [this.order.length, this.table.rows.length];
     const shown = Math.min(found, this.shown);
     const parts: string[] = [];
-    if (all === 0) parts.push("None.");
+    if (all === 0) parts.push("No rows.");
     if (found < all) parts.push(`${count(found)} of ${count(all)} rows match.`);
-    if (shown < found) parts.push(`${count(shown)} of ${count(found)} shown.`);
-    if (this.table.omitted > 0) parts.push(`${count(this.table.omitted)} more are not in this report.`);
+    if (shown < found) parts.push(`Showing ${count(shown)} of ${count(found)}.`);
+    if (this.table.omitted > 0) parts.push(`${count(this.table.omitted)} more rows are not in this report.`);
     this.foot.replaceChildren(parts.join(" "));
     if (shown < found) {
       const more = () => {
@@ -199,13 +199,13 @@ export class TableView {
   }
 }
 
-/** A name may be long; two lines of it tell it apart, and its title has all. */
+/** Shows a long name on two lines, with the full name as its tooltip. */
 function clamped(text: string): HTMLElement {
   const short = text.length <= 24;
   return make("span", { class: short ? "short" : "clamp", title: short ? null : text }, text);
 }
 
-/** What is missing comes last, whichever way. */
+/** Compares cells; missing values come last in either direction. */
 function compare(a: Cell, b: Cell, down: boolean): number {
   if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
   const less = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, until somebody chooses.
+// Light or dark theme: that of the system, unless the reader chooses one.
 
 import { make } from "./dom";
 
@@ -8,7 +8,7 @@ type Choice = (typeof CHOICES)[number];
 
 const listeners = new Set<() => void>();
 
-/** Calls `redraw` whenever colors change, until what is returned is called. */
+/** Calls `redraw` whenever colors change. Returns a function that removes it. */
 export function onColors(redraw: () => void): () => void {
   listeners.add(redraw);
   return () => listeners.delete(redraw);
@@ -19,12 +19,12 @@ function stored(): Choice {
     const choice = localStorage.getItem(KEY);
     return CHOICES.find((one) => one === choice) ?? "auto";
   } catch {
-    // A file may have no storage.
+    // Storage may be disabled for files.
     return "auto";
   }
 }
 
-function color(choice: Choice): void {
+function setTheme(choice: Choice): void {
   if (choice === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = choice;
   for (const redraw of listeners) redraw();
@@ -34,9 +34,9 @@ function apply(choice: Choice): void {
   try {
     localStorage.setItem(KEY, choice);
   } catch {
-    // It is forgotten with the page then.
+    // The choice then lasts until the page is closed.
   }
-  color(choice);
+  setTheme(choice);
 }
 
 export function themeButton(): HTMLElement {
@@ -53,9 +53,9 @@ export function themeButton(): HTMLElement {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const redraw of listeners) redraw();
   });
-  // Paper is light.
-  addEventListener("beforeprint", () => color("light"));
-  addEventListener("afterprint", () => color(choice));
+  // Print in light colors.
+  addEventListener("beforeprint", () => setTheme("light"));
+  addEventListener("afterprint", () => setTheme(choice));
   apply(choice);
   label();
   return button;

@@ -1,104 +1,105 @@
-// Time travel: what was live at an instant that somebody picks, and what changed between two.
+// Time travel: the live blocks at a selected instant, and the changes between two instants.
 
 import type { Cell, Document, Table } from "./data";
-import type { Host, Part } from "./host";
+import type { Host, SnapshotData } from "./host";
 import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
 import { bytes, change, count, exactSeconds, seconds } from "./format";
-import { Churn } from "./churn";
-import { Icicle, type Reading, asTable } from "./icicle";
+import { Icicle, type Mode, asTable } from "./icicle";
+import { Interval } from "./interval";
 import type { Instant, View } from "./link";
-import { Instants, type Node, type Sums, type Top } from "./instants";
+import { type Node, Snapshots, type Top, type Totals } from "./snapshots";
 import { TableView, tableView } from "./table";
 
 const NS = 1e9;
 
-const SPAN = "Compares begin and end of what is in sight, and says what was allocated and freed in between";
+const COMPARE_VIEW = "Compare the start and the end of the visible range, with allocations and frees in between";
 
-/** An instant of some instants. */
+/** One of several snapshots. */
 interface At {
-  instants: Instants;
+  snapshots: Snapshots;
   index: number;
 }
 
-/** Where the first instants come from: the document keeps them, or a server was asked for them. */
-export type Origin = "kept" | "answer";
+/** Source of snapshots: stored in the document, or computed by the server. */
+export type Source = "document" | "server";
 
-export class Travel {
+export class TimeTravel {
   readonly element: HTMLElement;
-  /** Instants of the document; none while a recording goes on. */
-  kept: Instants | null;
-  private lead = make("p", { class: "note" });
+  /** Snapshots of the document; null while the recording continues. */
+  stored: Snapshots | null;
+  private introduction = make("p", { class: "note" });
   private tools = make("div", { class: "tools" });
-  private ways = make("select", { id: "way", "aria-label": "Group by" });
-  private says = make("p", { class: "lead-in", id: "instant", "aria-live": "polite" });
-  private asks = make("p", { class: "note" });
-  private turn = make("button", { type: "button", title: "Who allocates stands on top, its callers below" }, "Innermost on top");
-  private way = "";
+  private groupingSelect = make("select", { id: "grouping", "aria-label": "Group by" });
+  private summary = make("p", { class: "lead-in", id: "instant", "aria-live": "polite" });
+  private commandLine = make("p", { class: "note" });
+  private invertButton = make("button", { type: "button", title: "Show allocating functions on top and their callers below" }, "Invert");
+  private grouping = "";
   private top: Top = "outermost";
   private now: At;
-  /** What it is compared with. */
+  /** The snapshot to compare with. */
   private before: At | null = null;
   private icicle: Icicle;
   private holders: TableView;
   private blocks: TableView;
-  private calls = make("details", {}, make("summary", {}, "The same as a table"));
+  private calls = make("details", {}, make("summary", {}, "Show as table"));
   private compareButton = make("button", { type: "button", "aria-pressed": "false" }, "Compare from here");
   private blockTitle = make("h3", {}, "Blocks");
   private gone: TableView;
-  private goneBox = make("div", { id: "gone", hidden: true }, make("h3", {}, "Blocks that were live at A and are not at B"));
-  private churn: Churn;
-  private asked = 0;
+  private goneBox = make("div", { id: "gone", hidden: true }, make("h3", {}, "Blocks live at A but not at B"));
+  private interval: Interval;
+  /** Counts selections, so that answers to earlier requests are ignored. */
+  private selections = 0;
 
   constructor(
     private host: Host,
     private data: Document,
-    first: Instants,
+    first: Snapshots,
     private cursor: Cursor,
-    origin: Origin,
+    source: Source,
   ) {
-    this.kept = origin === "kept" ? first : null;
-    this.now = { instants: first, index: first.part.moments.peak ?? first.highest(-Infinity, Infinity) };
-    const { root, sums } = this.added();
-    this.icicle = new Icicle(root, this.reading, [this.ways, this.turn], () => cursor.change());
-    this.holders = new TableView(data, this.heldTable(sums));
+    this.stored = source === "document" ? first : null;
+    this.now = { snapshots: first, index: first.data.columns.peak ?? first.highest(-Infinity, Infinity) };
+    const { root, totals } = this.summed();
+    this.icicle = new Icicle(root, this.mode, [this.groupingSelect, this.invertButton], () => cursor.notifyChange());
+    this.holders = new TableView(data, this.heldTable(totals));
     this.blocks = new TableView(data, this.blockTable("now"));
     this.gone = new TableView(data, this.blockTable("gone"));
     this.goneBox.append(this.gone.element);
-    this.churn = new Churn(data);
+    this.interval = new Interval(data);
     this.element = section(
       "travel",
       "Time travel",
       "",
-      this.lead,
+      this.introduction,
       this.tools,
-      this.says,
-      this.churn.says,
-      this.asks,
+      this.summary,
+      this.interval.summary,
+      this.commandLine,
       this.icicle.element,
       this.calls,
       make("h3", {}, "Held by"),
       this.holders.element,
-      this.churn.element,
+      this.interval.element,
       this.blockTitle,
       this.blocks.element,
       this.goneBox,
     );
     this.holders.element.id = "held";
     this.blocks.element.id = "live";
-    // Twenty thousand rows are made only if somebody wants them.
+    // Up to twenty thousand rows are created only when they are opened.
     this.calls.addEventListener("toggle", () => this.fillCalls());
-    this.ways.addEventListener("change", () => {
-      this.way = this.ways.value;
+    this.groupingSelect.addEventListener("change", () => {
+      this.grouping = this.groupingSelect.value;
       this.show();
     });
-    this.turn.addEventListener("click", () => {
+    this.invertButton.addEventListener("click", () => {
       this.top = this.top === "outermost" ? "innermost" : "outermost";
       this.show();
     });
     this.compareButton.addEventListener("click", () => {
-      // What was asked for before that is not wanted any more.
-      this.asked++;
+      // Ignores answers to earlier requests.
+      this.selections++;
       this.before = this.before ? null : this.now;
       this.show();
     });
@@ -106,232 +107,232 @@ export class Travel {
     this.show();
   }
 
-  /** There is more now, and perhaps more instants that are kept. What is looked at stays. */
-  async keep(host: Host, data: Document, part: Part | null): Promise<void> {
+  /** Continues with a newer document and its snapshots, if it has any. The selection stays. */
+  async update(host: Host, data: Document, snapshotData: SnapshotData | null): Promise<void> {
     [this.host, this.data] = [host, data];
-    if (!part) return;
-    this.kept = await Instants.load(part);
+    if (!snapshotData) return;
+    this.stored = await Snapshots.load(snapshotData);
     this.fillTools();
     this.introduce();
   }
 
-  /** Somebody picked an instant. */
+  /** Selects an instant, or compares it with the selected one. */
   pick(time: number, pick: Pick): void {
     if (pick === "compare" && !this.before) this.before = this.now;
-    void this.go(time);
+    void this.selectTime(time);
   }
 
-  /** What a reader has chosen. */
+  /** What the reader has chosen. */
   get view(): Omit<View, "span"> {
-    const { kept, now, before, top } = this;
-    const instant = (at: At): Instant => (at.instants === kept && at.index === kept.part.moments.peak ? "peak" : this.time(at));
+    const { stored, now, before, top } = this;
+    const instant = (at: At): Instant => (at.snapshots === stored && at.index === stored.data.columns.peak ? "peak" : this.time(at));
     const at = instant(now);
-    const by = this.wayAt() === 0 ? "" : this.way;
-    // A page opens at the peak.
-    return { at: at === "peak" && !before ? null : at, with: before && instant(before), by, top, find: this.icicle.wanted };
+    const by = this.groupingIndex() === 0 ? "" : this.grouping;
+    // The peak is the default.
+    return { at: at === "peak" && !before ? null : at, with: before && instant(before), by, top, find: this.icicle.query };
   }
 
-  /** Shows what somebody chose before. */
+  /** Restores what a reader had chosen. */
   async restore({ at, with: other, by, top, find }: View): Promise<void> {
-    [this.way, this.top, this.icicle.wanted] = [by, top, find];
-    const { kept, whole, data } = this;
-    const peak = kept?.part.moments.peak ?? null;
-    const isThere = (instant: Instant | null): instant is Instant =>
+    [this.grouping, this.top, this.icicle.query] = [by, top, find];
+    const { stored, complete, data } = this;
+    const peak = stored?.data.columns.peak ?? null;
+    const exists = (instant: Instant | null): instant is Instant =>
       instant === "peak" ? peak !== null : instant !== null && instant <= data.span;
-    const time = (instant: Instant) => (instant === "peak" ? (kept?.times[peak ?? 0] ?? 0) : instant);
-    const wanted = isThere(at) ? at : "peak";
-    const before = isThere(other) ? other : null;
+    const time = (instant: Instant) => (instant === "peak" ? (stored?.times[peak ?? 0] ?? 0) : instant);
+    const wanted = exists(at) ? at : "peak";
+    const before = exists(other) ? other : null;
     this.before = null;
-    if (!isThere(wanted)) this.show();
-    else if (whole) {
-      const found = (instant: Instant) => ({ instants: whole, index: instant === "peak" ? (peak ?? 0) : whole.index(instant) });
+    if (!exists(wanted)) this.show();
+    else if (complete) {
+      const found = (instant: Instant) => ({ snapshots: complete, index: instant === "peak" ? (peak ?? 0) : complete.index(instant) });
       this.before = before === null ? null : found(before);
-      this.at(found(wanted));
-    } else if (kept && wanted === "peak" && before === null) this.jump(kept, peak ?? 0);
-    else await this.ask(before === null ? [time(wanted)] : [time(before), time(wanted)]);
+      this.select(found(wanted));
+    } else if (stored && wanted === "peak" && before === null) this.selectStored(stored, peak ?? 0);
+    else await this.request(before === null ? [time(wanted)] : [time(before), time(wanted)]);
   }
 
-  /** The instants that answer for any time, if there are such; else the host does. */
-  private get whole(): Instants | null {
-    return this.kept && (this.kept.part.moments.exact || !this.host.moments) ? this.kept : null;
+  /** The stored snapshots if they are used for every time; null if the host computes better ones. */
+  private get complete(): Snapshots | null {
+    return this.stored && (this.stored.data.columns.exact || !this.host.snapshots) ? this.stored : null;
   }
 
   private fillTools(): void {
     const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
-    const { kept } = this;
-    const near = (kept: Instants, by: number) => {
-      const index = kept.index(this.time(this.now)) + by;
-      this.jump(kept, Math.max(0, Math.min(kept.times.length - 1, index)));
+    const { stored } = this;
+    const move = (stored: Snapshots, by: number) => {
+      const index = stored.index(this.time(this.now)) + by;
+      this.selectStored(stored, Math.max(0, Math.min(stored.times.length - 1, index)));
     };
-    const peak = kept?.part.moments.peak ?? null;
+    const peak = stored?.data.columns.peak ?? null;
     const tools = [
-      kept && peak !== null ? button("At the peak", () => this.jump(kept, peak)) : null,
-      button("Highest in view", () => this.highest()),
-      kept ? button("Earlier", () => near(kept, -1)) : null,
-      kept ? button("Later", () => near(kept, 1)) : null,
+      stored && peak !== null ? button("Go to peak", () => this.selectStored(stored, peak)) : null,
+      button("Highest in view", () => this.selectHighest()),
+      stored ? button("Earlier", () => move(stored, -1)) : null,
+      stored ? button("Later", () => move(stored, 1)) : null,
       this.compareButton,
-      make("button", { type: "button", title: SPAN, click: () => this.compareView() }, "Span in view"),
+      make("button", { type: "button", title: COMPARE_VIEW, click: () => this.compareView() }, "Compare ends of view"),
     ];
     this.tools.replaceChildren(...tools.filter((tool) => tool !== null));
   }
 
-  private highest(): void {
-    const { whole, cursor } = this;
-    if (whole) this.jump(whole, whole.highest(cursor.view.from, cursor.view.to));
-    else void this.go(cursor.summit?.() ?? this.time(this.now));
+  private selectHighest(): void {
+    const { complete, cursor } = this;
+    if (complete) this.selectStored(complete, complete.highest(cursor.view.from, cursor.view.to));
+    else void this.selectTime(cursor.highestInView?.() ?? this.time(this.now));
   }
 
   private compareView(): void {
-    const { whole } = this;
+    const { complete } = this;
     const from = Math.max(0, this.cursor.view.from);
     const to = Math.min(this.data.span, this.cursor.view.to);
-    if (!whole) {
-      void this.ask([from, to]);
+    if (!complete) {
+      void this.request([from, to]);
       return;
     }
-    this.before = { instants: whole, index: whole.index(from) };
-    this.at({ instants: whole, index: whole.index(to) });
+    this.before = { snapshots: complete, index: complete.index(from) };
+    this.select({ snapshots: complete, index: complete.index(to) });
   }
 
-  /** Goes to an instant that is kept. */
-  private jump(kept: Instants, index: number): void {
-    const to = { instants: kept, index };
-    // What it is compared with may not be kept, and must not become another instant.
-    if (this.before && this.before.instants !== kept && kept !== this.whole) void this.ask([this.time(this.before), this.time(to)]);
-    else this.at(to);
+  /** Selects a stored snapshot. */
+  private selectStored(stored: Snapshots, index: number): void {
+    const to = { snapshots: stored, index };
+    // The compared snapshot may not be stored; the nearest stored one would be another instant.
+    if (this.before && this.before.snapshots !== stored && stored !== this.complete) void this.request([this.time(this.before), this.time(to)]);
+    else this.select(to);
   }
 
-  private time({ instants, index }: At): number {
-    return instants.times[index] ?? 0;
+  private time({ snapshots, index }: At): number {
+    return snapshots.times[index] ?? 0;
   }
 
-  /** Goes to a time: exactly, if the host can tell, else to the nearest instant that is kept. */
-  private async go(time: number): Promise<void> {
-    const { whole } = this;
-    if (whole) this.at({ instants: whole, index: whole.index(time) });
-    else await this.ask(this.before ? [this.time(this.before), time] : [time]);
+  /** Selects a time: exactly if the host can compute it, else the nearest stored snapshot. */
+  private async selectTime(time: number): Promise<void> {
+    const { complete } = this;
+    if (complete) this.select({ snapshots: complete, index: complete.index(time) });
+    else await this.request(this.before ? [this.time(this.before), time] : [time]);
   }
 
-  /** Has the host tell of exactly these times: the last is looked at, one before it is what it is compared with. */
-  private async ask(times: number[]): Promise<void> {
-    const asked = ++this.asked;
-    this.says.textContent = "Looking …";
+  /** Requests snapshots of exactly these times: selects the last, and compares it with the first of two. */
+  private async request(times: number[]): Promise<void> {
+    const selection = ++this.selections;
+    this.summary.textContent = "Loading …";
     try {
-      const part = await this.host.moments?.(times.map(Math.round));
-      const instants = part && (await Instants.load(part));
-      // Somebody may have picked another instant meanwhile.
-      if (asked !== this.asked || !instants) return;
+      const answer = await this.host.snapshots?.(times.map(Math.round));
+      const snapshots = answer && (await Snapshots.load(answer));
+      // The reader may have selected another instant meanwhile.
+      if (selection !== this.selections || !snapshots) return;
       const [first = 0, last = first] = times;
-      this.before = times.length > 1 ? { instants, index: instants.index(first) } : null;
-      this.now = { instants, index: instants.index(last) };
+      this.before = times.length > 1 ? { snapshots, index: snapshots.index(first) } : null;
+      this.now = { snapshots, index: snapshots.index(last) };
       this.show();
     } catch (error) {
-      if (asked === this.asked) this.says.textContent = failure(error);
+      if (selection === this.selections) this.summary.textContent = failure(error);
     }
   }
 
-  private at(now: At): void {
-    this.asked++;
-    // Groups of different answers are not the same: both instants have to come from one.
-    if (this.before && this.before.instants !== now.instants) {
-      this.before = { instants: now.instants, index: now.instants.index(this.time(this.before)) };
+  private select(now: At): void {
+    this.selections++;
+    // Group numbers differ between answers, so both snapshots must come from the same one.
+    if (this.before && this.before.snapshots !== now.snapshots) {
+      this.before = { snapshots: now.snapshots, index: now.snapshots.index(this.time(this.before)) };
     }
     this.now = now;
     this.show();
   }
 
-  private added(): { root: Node; sums: { now: Sums; before: Sums | null } } {
-    const { instants, index } = this.now;
-    const sums = { now: instants.held(index), before: this.before ? instants.held(this.before.index) : null };
-    return { root: instants.tree(this.wayAt(), sums.now, sums.before, this.reading.top), sums };
+  private summed(): { root: Node; totals: { now: Totals; before: Totals | null } } {
+    const { snapshots, index } = this.now;
+    const totals = { now: snapshots.heldAt(index), before: this.before ? snapshots.heldAt(this.before.index) : null };
+    return { root: snapshots.tree(this.groupingIndex(), totals.now, totals.before, this.mode.top), totals };
   }
 
-  private wayAt(): number {
-    return Math.max(0, this.now.instants.ways.indexOf(this.way));
+  private groupingIndex(): number {
+    return Math.max(0, this.now.snapshots.groupings.indexOf(this.grouping));
   }
 
-  /** A list of places has nothing to turn around. */
-  private get reading(): Reading {
-    const top = this.now.instants.isDeep(this.wayAt()) ? this.top : "outermost";
+  /** The mode of the icicle graph; a grouping with one level cannot be inverted. */
+  private get mode(): Mode {
+    const top = this.now.snapshots.isDeep(this.groupingIndex()) ? this.top : "outermost";
     return { compares: this.before !== null, top };
   }
 
   private show(): void {
-    const { root, sums } = this.added();
-    this.icicle.show(root, this.reading);
-    this.holders.replace(this.heldTable(sums));
+    const { root, totals } = this.summed();
+    this.icicle.show(root, this.mode);
+    this.holders.replace(this.heldTable(totals));
     this.blocks.replace(this.blockTable("now"));
     this.gone.replace(this.blockTable("gone"));
     this.goneBox.hidden = this.before === null;
-    this.churn.show(this.now.instants, this.now.index, this.before?.index ?? null);
+    this.interval.show(this.now.snapshots, this.now.index, this.before?.index ?? null);
     while (this.calls.childElementCount > 1) this.calls.lastElementChild?.remove();
     this.fillCalls(root);
-    this.tell();
+    this.summarize();
     this.introduce();
-    this.offerWays();
+    this.offerGroupings();
     const letters = this.before ? ["A", "B"] : [""];
-    const picked = (this.before ? [this.before, this.now] : [this.now]).map((at, place) => ({
+    const selected = (this.before ? [this.before, this.now] : [this.now]).map((at, place) => ({
       time: this.time(at),
       letter: letters[place] ?? "",
     }));
-    this.cursor.mark(picked);
+    this.cursor.select(selected);
     this.compareButton.textContent = this.before ? "Stop comparing" : "Compare from here";
     this.compareButton.setAttribute("aria-pressed", String(this.before !== null));
   }
 
   private introduce(): void {
-    const { kept, whole } = this;
-    const { instants } = this.now;
-    const where = kept ? "at the peak, or wherever a timeline is clicked" : "wherever a timeline is clicked";
-    const isAnswer = instants !== kept && !whole;
-    const note = isAnswer ? instants.part.moments.note : whole ? whole.part.moments.note : "Whatever instant is clicked, the server tells of exactly that.";
-    this.lead.textContent = `Who held memory at an instant: ${where}. ${note}`;
+    const { stored, complete } = this;
+    const { snapshots } = this.now;
+    const what = stored ? "at the peak, or at any instant" : "at an instant";
+    const isAnswer = snapshots !== stored && !complete;
+    const note = isAnswer ? snapshots.data.columns.note : complete ? complete.data.columns.note : "The server computes any instant exactly.";
+    this.introduction.textContent = `What held memory ${what} that you click on a timeline. ${note}`;
   }
 
-  /** Answers of a server may know other ways to group than the document does. */
-  private offerWays(): void {
-    const { ways } = this.now.instants;
-    this.ways.hidden = ways.length < 2;
-    const names = ways.join();
-    if (this.ways.dataset.names !== names) {
-      this.ways.dataset.names = names;
-      this.ways.replaceChildren(...ways.map((name) => make("option", { value: name }, `by ${name}`)));
+  /** Fills the list of groupings; answers of a server may have others than the document. */
+  private offerGroupings(): void {
+    const { groupings } = this.now.snapshots;
+    const select = this.groupingSelect;
+    select.hidden = groupings.length < 2;
+    const names = groupings.join();
+    if (select.dataset.names !== names) {
+      select.dataset.names = names;
+      select.replaceChildren(...groupings.map((name) => make("option", { value: name }, `by ${name}`)));
     }
-    this.ways.value = ways.includes(this.way) ? this.way : (ways[0] ?? "");
-    this.turn.hidden = !this.now.instants.isDeep(this.wayAt());
-    this.turn.setAttribute("aria-pressed", String(this.top === "innermost"));
+    select.value = groupings.includes(this.grouping) ? this.grouping : (groupings[0] ?? "");
+    this.invertButton.hidden = !this.now.snapshots.isDeep(this.groupingIndex());
+    this.invertButton.setAttribute("aria-pressed", String(this.top === "innermost"));
   }
 
-  private fillCalls(root = this.added().root): void {
+  private fillCalls(root = this.summed().root): void {
     if (this.calls.open && this.calls.childElementCount === 1) {
-      this.calls.append(tableView(this.data, asTable(root, this.reading)));
+      this.calls.append(tableView(this.data, asTable(root, this.mode)));
     }
   }
 
-  private tell(): void {
-    const { instants, index } = this.now;
-    const isPeak = instants === this.kept && index === instants.part.moments.peak;
+  private summarize(): void {
+    const { snapshots, index } = this.now;
+    const isPeak = snapshots === this.stored && index === snapshots.data.columns.peak;
     const when = (at: At) => seconds(this.time(at) / NS, this.data.span / NS);
     const size = (at: At) => {
-      const blocks = at.instants.blocks[at.index] ?? 0;
-      return `${bytes(at.instants.bytes[at.index] ?? 0)} in ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
+      const blocks = at.snapshots.blocks[at.index] ?? 0;
+      return `${bytes(at.snapshots.bytes[at.index] ?? 0)} in ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
     };
     const peak = isPeak ? " (the peak)" : "";
     if (this.before) {
-      const by = (instants.bytes[index] ?? 0) - (instants.bytes[this.before.index] ?? 0);
-      this.says.textContent = `From A at ${when(this.before)}, ${size(this.before)}, to B at ${when(this.now)}${peak}, ${size(this.now)}: ${change(by)}.`;
-    } else this.says.textContent = `At ${when(this.now)}${peak}: ${size(this.now)}.`;
-    const after = Math.max(0, this.time(this.now) - instants.part.moments.first);
+      const by = (snapshots.bytes[index] ?? 0) - (snapshots.bytes[this.before.index] ?? 0);
+      this.summary.textContent = `From A at ${when(this.before)}, ${size(this.before)}, to B at ${when(this.now)}${peak}, ${size(this.now)}: ${change(by)}.`;
+    } else this.summary.textContent = `At ${when(this.now)}${peak}: ${size(this.now)}.`;
+    const after = Math.max(0, this.time(this.now) - snapshots.data.columns.first);
     const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}${this.data.narrowed ? ` ${this.data.narrowed}` : ""}`;
-    this.blockTitle.textContent = this.before ? "Blocks that are live at B and were not at A" : "Blocks";
-    this.asks.replaceChildren(isPeak ? "" : "In the terminal: ", isPeak ? "" : make("code", {}, command));
+    this.blockTitle.textContent = this.before ? "Blocks live at B but not at A" : "Blocks";
+    this.commandLine.replaceChildren(isPeak ? "" : "In the terminal: ", isPeak ? "" : make("code", {}, command));
   }
 
-  private heldTable({ now, before }: { now: Sums; before: Sums | null }): Table {
-    // By site if there are sites, which is the second way then.
-    const { instants } = this.now;
-    const site = instants.ways.indexOf("site");
-    const root = instants.tree(Math.max(0, site), now, before);
+  private heldTable({ now, before }: { now: Totals; before: Totals | null }): Table {
+    const { snapshots } = this.now;
+    const site = snapshots.groupings.indexOf("site");
+    const root = snapshots.tree(Math.max(0, site), now, before);
     const leaves: { name: string; node: Node }[] = [];
     const add = (node: Node, path: string[]) => {
       const names = node.depth > 0 ? [...path, node.text] : path;
@@ -339,14 +340,14 @@ export class Travel {
       node.children.forEach((child) => add(child, names));
     };
     add(root, []);
-    const weight = ({ node }: { node: Node }) => (before ? Math.abs(node.bytes - node.before) : node.bytes);
-    leaves.sort((a, b) => weight(b) - weight(a));
+    const rank = ({ node }: { node: Node }) => (before ? Math.abs(node.bytes - node.before) : node.bytes);
+    leaves.sort((a, b) => rank(b) - rank(a));
     const rows = leaves.map(({ name, node }): Cell[] =>
       before
         ? [name, node.before, node.bytes, node.bytes - node.before, node.blocks]
         : [name, node.bytes, node.bytes / Math.max(1, root.bytes), node.blocks],
     );
-    const name = { name: site < 0 ? (instants.ways[0] ?? "who") : "site", kind: "code" as const };
+    const name = { name: site < 0 ? (snapshots.groupings[0] ?? "origin") : "site", kind: "code" as const };
     const figures: Table["columns"] = before
       ? [
           { name: "at A", kind: "bytes" },
@@ -362,13 +363,13 @@ export class Travel {
     return { id: "held", title: "Held by", note: "", columns: [name, ...figures], rows, details: [], omitted: 0, still: false };
   }
 
-  /** Blocks that are live now and, if instants are compared, were not before; or those that are gone. */
+  /** Returns the live blocks, only new ones in a comparison; or the blocks that are gone. */
   private blockTable(which: "now" | "gone"): Table {
-    const { instants, index } = this.now;
+    const { snapshots, index } = this.now;
     const before = this.before?.index ?? null;
-    const gone = before === null ? [] : instants.live(before, index);
-    const live = which === "gone" ? gone : instants.live(index, before);
-    const blocks = live.map((row) => instants.block(row));
+    const gone = before === null ? [] : snapshots.liveBlocks(before, index);
+    const live = which === "gone" ? gone : snapshots.liveBlocks(index, before);
+    const blocks = live.map((row) => snapshots.block(row));
     const hasSites = blocks.some(({ site }) => site !== "(no stack)");
     const rows = blocks.map(({ bytes, address, time, thread, stream, site }): Cell[] => [
       bytes,
@@ -386,25 +387,25 @@ export class Travel {
       { name: "stream", kind: "text" },
       ...(hasSites ? [{ name: "site or name", kind: "code" as const }] : []),
     ];
-    const all = instants.blocks[index] ?? 0;
+    const all = snapshots.blocks[index] ?? 0;
     const details = hasSites
       ? (row: number) => {
           const block = blocks[row];
-          const frames = block ? instants.frames(block.group) : [];
+          const frames = block ? snapshots.frames(block.group) : [];
           return block && frames.length > 0 ? [{ text: bytes(block.bytes), stack: frames }] : [];
         }
       : [];
     const omitted = this.before || which === "gone" ? 0 : all - rows.length;
-    return { id: which === "gone" ? "gone" : "live", title: which === "gone" ? "Blocks that are gone" : "Blocks", note: "", columns, rows, details, omitted, still: false };
+    return { id: which === "gone" ? "gone" : "live", title: which === "gone" ? "Blocks live at A but not at B" : "Blocks", note: "", columns, rows, details, omitted, still: false };
   }
 }
 
-/** What is said when a server has no answer. */
+/** Returns the message for a failed request. */
 export function failure(error: unknown): string {
-  return `The server does not answer: ${error instanceof Error ? error.message : String(error)}`;
+  return `The server did not answer: ${error instanceof Error ? error.message : String(error)}`;
 }
 
-/** A word for a shell. */
+/** Quotes a word for a shell. */
 function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,22 +1,22 @@
-// Reports of allocations: tables, the icicle and the timeline do what they say.
+// Reports of allocations: tables, icicle graph and timeline.
 
 import { pathToFileURL } from "node:url";
-import { documentOf, expect, fixture, open, pointAt, test, waves } from "./reader.mjs";
+import { documentOf, expect, fixture, open, pointAt, test, waves } from "./fixtures.mjs";
 
 const TORCH = fixture("torch/snapshot_torch2.11.pickle.gz");
-const inputs = { "a log of RMM": (desk) => desk.write("rmm_log.dev0.csv", waves()), "a snapshot of torch": () => TORCH };
+const inputs = { "an RMM log": (workdir) => workdir.write("rmm_log.dev0.csv", waves()), "a PyTorch snapshot": () => TORCH };
 
 for (const [what, input] of Object.entries(inputs)) {
   test.describe(what, () => {
-    test.beforeEach(async ({ page, desk }) => open(page, desk.report(input(desk))));
+    test.beforeEach(async ({ page, workdir }) => open(page, workdir.report(input(workdir))));
 
-    test("the peak is that of stats", async ({ page, desk }) => {
+    test("the peak is that of stats", async ({ page, workdir }) => {
       await expect(page.locator(".lead")).toHaveText(/^Memory rose to /);
-      const stats = desk.json("stats", input(desk));
+      const stats = workdir.json("stats", input(workdir));
       expect((await documentOf(page)).charts[0].peak.bytes).toBe(stats.peak_bytes);
     });
 
-    test("figures sort from the largest and turn around", async ({ page }) => {
+    test("numbers sort descending first, then ascending", async ({ page }) => {
       const table = page.locator("#sizes");
       const allocations = table.locator("th button", { hasText: "allocations" });
       const column = async () => {
@@ -32,7 +32,7 @@ for (const [what, input] of Object.entries(inputs)) {
       expect(up[0]).toBeLessThan(down[0]);
     });
 
-    test("searching narrows a table", async ({ page }) => {
+    test("a search filters a table", async ({ page }) => {
       const rows = page.locator("#live tbody tr");
       const before = await rows.count();
       const wanted = await rows.nth(1).locator("td").nth(1).textContent();
@@ -43,7 +43,7 @@ for (const [what, input] of Object.entries(inputs)) {
       await expect(rows).toHaveCount(0);
     });
 
-    test("the icicle is entered and left by keys and clicks", async ({ page }) => {
+    test("keys and clicks zoom the icicle graph in and out", async ({ page }) => {
       const canvas = page.locator(".icicle canvas");
       const crumbs = page.locator(".crumbs button");
       await canvas.scrollIntoViewIfNeeded();
@@ -59,7 +59,7 @@ for (const [what, input] of Object.entries(inputs)) {
       await expect(page.locator("#travel details tbody tr").first()).toBeVisible();
     });
 
-    test("the legend says what is pointed at, and zooms come back", async ({ page }) => {
+    test("the legend follows the pointer, and zooming is reversible", async ({ page }) => {
       const over = page.locator("#chart-0 .u-over");
       const left = async () => {
         await pointAt(page, "#chart-0", 0.05);
@@ -67,7 +67,7 @@ for (const [what, input] of Object.entries(inputs)) {
       };
       expect(await pointAt(page, "#chart-0", 0.3)).toMatch(/\+\d.* s/);
       const begin = await left();
-      await page.getByRole("button", { name: "Zoom to the peak" }).first().click();
+      await page.getByRole("button", { name: "Zoom to peak" }).first().click();
       expect(await left()).toBeGreaterThan(begin);
       await page.getByRole("button", { name: "Show all" }).first().click();
       expect(await left()).toBe(begin);
@@ -80,32 +80,32 @@ for (const [what, input] of Object.entries(inputs)) {
   });
 }
 
-test("the legend says when, where a line is flat too", async ({ page, desk }) => {
+test("the legend shows the time where a line is flat", async ({ page, workdir }) => {
   const line = (second, block) => `1,10:00:${second}.000000,allocate,0x${block}00,4096,0x0\n`;
   const log = `Thread,Time,Action,Pointer,Size,Stream\n${line("00", 1)}${line("10", 2)}`;
-  await open(page, desk.report(desk.write("flat.csv", log)));
+  await open(page, workdir.report(workdir.write("flat.csv", log)));
   for (const share of [0.2, 0.5, 0.8]) {
-    const says = await pointAt(page, "#chart-0", share);
-    expect(Math.abs(Number(/\+([\d.]+) s/.exec(says)[1]) - 10 * share), says).toBeLessThan(0.1);
-    expect(says).toContain("4.00 KiB");
+    const legend = await pointAt(page, "#chart-0", share);
+    expect(Math.abs(Number(/\+([\d.]+) s/.exec(legend)[1]) - 10 * share), legend).toBeLessThan(0.1);
+    expect(legend).toContain("4.00 KiB");
   }
 });
 
-test("the name of a peak is there only where the peak is in sight", async ({ page, desk }) => {
+test("the label of a peak is drawn only while the peak is visible", async ({ page, workdir }) => {
   const line = (at, action, block) => `1,10:00:${String(Math.floor(at / 10)).padStart(2, "0")}.${at % 10}00000,${action},0x${(block + 1).toString(16)}000,4096,0x0\n`;
   const rise = Array.from({ length: 100 }, (_, at) => line(at, "allocate", at));
   const fall = Array.from({ length: 100 }, (_, at) => line(100 + at, "free", at));
-  const file = desk.report(desk.write("summit.csv", `Thread,Time,Action,Pointer,Size,Stream\n${[...rise, ...fall].join("")}`));
+  const file = workdir.report(workdir.write("summit.csv", `Thread,Time,Action,Pointer,Size,Stream\n${[...rise, ...fall].join("")}`));
   await open(page, file);
   const { time } = (await documentOf(page)).charts[0].peak;
-  /** Pixels of the timeline in the color that only the peak has. */
+  /** Counts the pixels of the timeline in the color of the peak. */
   const drawn = () =>
     page.locator("#chart-0 canvas").evaluate((canvas) => {
       const probe = document.body.appendChild(document.createElement("i"));
       probe.style.color = "var(--bad)";
       const wanted = getComputedStyle(probe).color.match(/\d+/g).slice(0, 3).map(Number);
       probe.remove();
-      // A copy, because a browser warns of canvases that are read more than once.
+      // A copy, because browsers warn about canvases that are read repeatedly.
       const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
       copy.drawImage(canvas, 0, 0);
       const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
@@ -114,15 +114,15 @@ test("the name of a peak is there only where the peak is in sight", async ({ pag
       return count;
     });
   expect(await drawn()).toBeGreaterThan(20);
-  // It is a little to the right of what is in sight: about forty pixels.
+  // The peak is about forty pixels right of the visible range.
   const end = (time / 1e9) * 0.965;
   await page.goto(`${pathToFileURL(file).href}#from=0&to=${end.toFixed(9)}`);
   await expect.poll(async () => Number(/\+([\d.]+) s/.exec(await pointAt(page, "#chart-0", 1))[1])).toBeLessThan(end + 0.1);
   expect(await drawn()).toBe(0);
 });
 
-test("a block opens to its stack and closes again", async ({ page, desk }) => {
-  await open(page, desk.report(TORCH));
+test("a block expands to its stack and collapses again", async ({ page, workdir }) => {
+  await open(page, workdir.report(TORCH));
   const block = page.locator("#live .open").first();
   await block.click();
   expect(await page.locator("#live .detail .stack li").count()).toBeGreaterThan(1);
@@ -130,8 +130,8 @@ test("a block opens to its stack and closes again", async ({ page, desk }) => {
   await expect(page.locator("#live .detail")).toHaveCount(0);
 });
 
-test("a page says which file it was made of", async ({ page, desk }) => {
-  await open(page, desk.report(TORCH));
+test("a page names its input", async ({ page, workdir }) => {
+  await open(page, workdir.report(TORCH));
   await expect(page.locator("h1")).toHaveText("snapshot_torch2.11.pickle.gz");
   await expect(page).toHaveTitle(/snapshot_torch2\.11/);
 });

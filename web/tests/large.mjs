@@ -1,11 +1,11 @@
-// Measures the report of a large trace: how long it takes to write, how large it is, how long it takes to show.
+// Measures the report of a large trace: time to write it, its size, and time to show it.
 //
-//     npm run large                   20 million events, five times
+//     npm run large                   20 million events, five repetitions
 //     npm run large -- 1000000 3      fewer of both
 //
-// Wants a release build of the program (`cargo build --release -p floodmark`; FLOODMARK names another) and a
-// Chromium. The log stays in target/large, since writing it takes longer than all else. Ends with 1 if a figure is
-// over its limit or the picture's peak is not that of `floodmark stats`.
+// Needs a release build (`cargo build --release -p floodmark`, or FLOODMARK) and Chromium. The log is kept in
+// target/large, because writing it takes longest. Exits with 1 if a value exceeds its limit or the peak in the report
+// differs from that of `floodmark stats`.
 
 import { execFileSync } from "node:child_process";
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, statSync, writeFileSync, writeSync } from "node:fs";
@@ -22,7 +22,7 @@ const events = Number(process.argv[2] ?? 20_000_000);
 const repeat = Number(process.argv[3] ?? 5);
 const folder = join(root, "target/large");
 
-/** Numbers that look random and are always the same. */
+/** Returns a reproducible random number generator. */
 function random(seed) {
   let state = seed >>> 0;
   return (below) => {
@@ -39,7 +39,7 @@ function clock(us) {
   return `${time}.${String(us % 1e6).padStart(6, "0")}`;
 }
 
-/** Writes a log of RMM: a thousand blocks live on average, in waves, by four threads on eight streams. */
+/** Writes an RMM log: a thousand live blocks on average, in waves, of four threads on eight streams. */
 function writeLog(path) {
   const next = random(11);
   const live = [];
@@ -69,7 +69,7 @@ function writeLog(path) {
   closeSync(file);
 }
 
-/** The trace of all events; made unless it is there already. */
+/** Returns the trace of all events; writes it if it does not exist. */
 function trace() {
   const made = join(folder, `${events}.flood`);
   const done = join(folder, `${events}.done`);
@@ -89,7 +89,7 @@ function trace() {
 const elapsed = (from) => Number(process.hrtime.bigint() - from) / 1e9;
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 
-/** Seconds from the start of navigation until the page has drawn all it has. */
+/** Returns the seconds from the start of navigation until the page is complete. */
 async function shownAfter(file) {
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -97,7 +97,7 @@ async function shownAfter(file) {
   });
   try {
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
-    // Told by the page itself, so that waiting here adds nothing.
+    // Measured in the page, so that polling here adds nothing.
     await page.addInitScript(() => {
       new MutationObserver(() => {
         if (document.documentElement?.dataset.ready) window.readyAt ??= performance.now();
@@ -125,10 +125,10 @@ for (const [name, list] of Object.entries(figures)) {
   const isOver = median(list) > LIMITS[name];
   if (isOver) process.exitCode = 1;
   const spread = `${Math.min(...list).toFixed(2)} to ${Math.max(...list).toFixed(2)}`;
-  console.log(`${name}: ${median(list).toFixed(2)} (${spread}; at most ${LIMITS[name]})${isOver ? ", too much" : ""}`);
+  console.log(`${name}: ${median(list).toFixed(2)} (${spread}; at most ${LIMITS[name]})${isOver ? ", exceeded" : ""}`);
 }
 const { peak_bytes } = JSON.parse(execFileSync(program, ["stats", input, "--json"], { encoding: "utf8" }));
 const data = /id="floodmark-data">(.*?)<\/script>/s.exec(readFileSync(output, "utf8"))[1];
 const shown = JSON.parse(data).charts[0].peak.bytes;
-console.log(`peak in the picture: ${shown}, of stats: ${peak_bytes}`);
+console.log(`peak in the report: ${shown}, in stats: ${peak_bytes}`);
 if (shown !== peak_bytes) process.exitCode = 1;

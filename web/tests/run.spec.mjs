@@ -1,11 +1,11 @@
-// Reports of runs: stacks, output and marks belong to the instant they were taken at.
+// Reports of runs: stacks, output and marks are shown at their times.
 
-import { documentOf, expect, fixture, open, pointAt, test } from "./reader.mjs";
+import { documentOf, expect, fixture, open, pointAt, test } from "./fixtures.mjs";
 
 const SOLVER = fixture("run/solver.flood");
 
-test("a dot shows its stack until it is closed", async ({ page, desk }) => {
-  await open(page, desk.report(SOLVER));
+test("a dot shows its stack until it is closed", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
   const chosen = page.locator("#chosen-stack");
   await expect(chosen).toBeHidden();
   await page.locator(".dot:visible").last().click({ force: true });
@@ -14,8 +14,8 @@ test("a dot shows its stack until it is closed", async ({ page, desk }) => {
   await expect(chosen).toBeHidden();
 });
 
-test("the output follows the cursor", async ({ page, desk }) => {
-  await open(page, desk.report(SOLVER));
+test("the output follows the cursor", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
   const { span, marks } = await documentOf(page);
   for (const mark of marks) {
     await pointAt(page, "#chart-0", (mark.time + 0.02e9) / span);
@@ -23,8 +23,8 @@ test("the output follows the cursor", async ({ page, desk }) => {
   }
 });
 
-test("a value holds until the next one", async ({ page, desk }) => {
-  await open(page, desk.report(fixture("memory_logger/gdb_pstack.log")));
+test("a value is valid until the next one", async ({ page, workdir }) => {
+  await open(page, workdir.report(fixture("memory_logger/gdb_pstack.log")));
   // Memory rises to its peak at 10.3 of 15.63 seconds and was the same from second 5 on.
   const before = await pointAt(page, "#chart-0", 10.1 / 15.63);
   expect(before).toMatch(/\+10\.\d+ s/);
@@ -32,8 +32,8 @@ test("a value holds until the next one", async ({ page, desk }) => {
   expect(await pointAt(page, "#chart-0", 10.6 / 15.63)).toContain("399.4 MiB");
 });
 
-test("colors are chosen by a button and kept", async ({ page, desk }) => {
-  await open(page, desk.report(SOLVER));
+test("the button changes the theme", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const light = await background();
   await page.click("#theme");
@@ -61,19 +61,19 @@ time.sleep(0.2)
 print("done", flush=True)
 `;
 
-test("a run recorded just now has its peak, output, marks and stacks", async ({ page, desk }) => {
-  const script = desk.write("grow.py", SCRIPT);
-  const trace = desk.path("run.flood");
-  desk.run("run", "--quiet", "-o", trace, "--stacks", "--mark", "step (0|4|8)", "--", "python3", script);
-  await open(page, desk.report(trace));
+test("a new recording has its peak, output, marks and stacks", async ({ page, workdir }) => {
+  const script = workdir.write("grow.py", SCRIPT);
+  const trace = workdir.path("run.flood");
+  workdir.run("run", "--quiet", "-o", trace, "--stacks", "--mark", "step (0|4|8)", "--", "python3", script);
+  await open(page, workdir.report(trace));
   const shown = await documentOf(page);
-  expect(shown.charts[0].peak.bytes).toBe(desk.json("info", trace).memory.peak_rss_bytes);
+  expect(shown.charts[0].peak.bytes).toBe(workdir.json("info", trace).memory.peak_rss_bytes);
   expect(shown.marks.map(({ name }) => name)).toEqual(["step 0", "step 4", "step 8"]);
   const lines = page.locator(".output p");
   await expect(lines).toHaveCount(16);
   await expect(lines.first()).toContainText("step 0 <script>alert(1)</script>");
   await expect(page.locator(".output .stderr")).toHaveCount(3);
-  // After the last mark, wherever that is: a busy machine takes its time to begin.
+  // After the last mark, whose time depends on the load of the machine.
   await pointAt(page, "#chart-0", (1 + shown.marks[2].time / shown.span) / 2);
   await expect(page.locator(".output .now")).toHaveText(/step \d+ <script>|warning|done/);
   await page.locator(".dot:visible").last().click({ force: true });

@@ -1,5 +1,5 @@
-// Writes golden images anew in a third of the bytes: Chromium encodes for speed, and the edges of letters have more
-// shades than a comparison sees. Shades are rounded, by at most 4 of 255. `npm run golden` ends with it.
+// Recompresses golden images to a third of their size: Chromium encodes for speed, and glyph edges have more shades than
+// the comparison distinguishes. Shades are rounded by at most 4 of 255. `npm run golden` runs this last.
 
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -19,13 +19,13 @@ function chunks(bytes) {
   return found;
 }
 
-/** The nearest of three neighbors to what they predict, as the standard has it. */
+/** Returns the Paeth predictor of the PNG standard. */
 function paeth(left, above, corner) {
   const [a, b, c] = [Math.abs(above - corner), Math.abs(left - corner), Math.abs(left + above - 2 * corner)];
   return a <= b && a <= c ? left : b <= c ? above : corner;
 }
 
-/** Undoes the filters of rows, and rounds. */
+/** Reverts the row filters and rounds the shades. */
 function pixels(raw, width, height) {
   const step = 3;
   const row = width * step;
@@ -45,7 +45,7 @@ function pixels(raw, width, height) {
 
 const rounded = (shade) => Math.min(255, Math.round(shade / 8) * 8);
 
-/** Rows without a filter, each pixel the index of its color; null if there are too many. */
+/** Returns unfiltered rows of palette indices; null if there are more than 256 colors. */
 function indexed(out, width, height) {
   const colors = new Map();
   const rows = Buffer.alloc((width + 1) * height);
@@ -60,7 +60,7 @@ function indexed(out, width, height) {
   return { rows, palette };
 }
 
-/** Rows without a filter. */
+/** Returns unfiltered rows of RGB pixels. */
 function plain(out, width, height) {
   const rows = Buffer.alloc((width * 3 + 1) * height);
   for (let y = 0; y < height; y++) out.copy(rows, y * (width * 3 + 1) + 1, y * width * 3, (y + 1) * width * 3);
@@ -80,7 +80,7 @@ function shrink(bytes) {
   const all = chunks(bytes);
   const header = Buffer.from(all.find(({ type }) => type === "IHDR").data);
   const [width, height] = [header.readUInt32BE(0), header.readUInt32BE(4)];
-  // Plain colors of 8 bits, in one pass; anything else stays as it is.
+  // Handles 8-bit RGB without interlacing; other images stay unchanged.
   if (header[8] !== 8 || header[9] !== 2 || header[12] !== 0) return bytes;
   const data = Buffer.concat(all.filter(({ type }) => type === "IDAT").map(({ data }) => data));
   const out = Buffer.from(pixels(inflateSync(data), width, height));

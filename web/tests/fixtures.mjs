@@ -1,6 +1,6 @@
-// What all specs share: a desk with reports on it, a page that must stay quiet, and golden images.
+// Fixtures and helpers of all specs: a working directory with reports, a page that must stay quiet, golden images.
 //
-// A page fails its test by any error or warning on the console, any dialog and any request beyond `reachable`.
+// Any error or warning on the console, any dialog and any request outside `reachable` fails the test.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -14,24 +14,24 @@ import { test as base, expect } from "@playwright/test";
 export { expect };
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
-/** The command; what else tests need of the workspace is built beside it. */
+/** The command under test; other programs of the workspace are in the same directory. */
 const program = resolve(process.env.FLOODMARK ?? join(root, "target/debug/floodmark"));
-/** The widths that every view is looked at in. */
+/** The window sizes of golden images. */
 const SIZES = [
   { width: 1280, height: 900 },
   { width: 400, height: 800 },
 ];
 
-/** A file of `fixtures/`. */
+/** Returns the path of a file in `fixtures/`. */
 export const fixture = (name) => join(root, "fixtures", name);
 
-/** A folder with the program at hand; reports are made once. */
-class Desk {
-  folder = mkdtempSync(join(tmpdir(), "floodmark-web-"));
+/** A temporary directory in which the program runs; reports are cached. */
+class WorkDir {
+  directory = mkdtempSync(join(tmpdir(), "floodmark-web-"));
   #reports = new Map();
 
   path(name) {
-    return join(this.folder, name);
+    return join(this.directory, name);
   }
 
   write(name, content) {
@@ -39,18 +39,18 @@ class Desk {
     return this.path(name);
   }
 
-  /** Runs the program, returns what it printed. */
+  /** Runs the program and returns its stdout. */
   run(...args) {
-    // In the folder of fixtures, so that they can be named as they are on every machine.
+    // Runs in the directory of fixtures, so that their paths in reports are the same on every machine.
     return execFileSync(program, args, { cwd: fixture(""), encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], maxBuffer: 1 << 28 });
   }
 
-  /** Starts the program and leaves it running; whoever starts it ends it. */
+  /** Starts the program; the caller must end it. */
   start(...args) {
     return spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
   }
 
-  /** Starts a program that is built beside this one. */
+  /** Starts another program of the workspace. */
   startOther(name, ...args) {
     return spawn(join(dirname(program), name), args, { stdio: ["ignore", "pipe", "pipe"] });
   }
@@ -59,7 +59,7 @@ class Desk {
     return JSON.parse(this.run(...args, "--json"));
   }
 
-  /** The report of an input. */
+  /** Returns the report of an input. */
   report(input, ...options) {
     const key = JSON.stringify([input, options]);
     if (!this.#reports.has(key)) {
@@ -72,43 +72,43 @@ class Desk {
   }
 
   clear() {
-    rmSync(this.folder, { recursive: true, force: true });
+    rmSync(this.directory, { recursive: true, force: true });
   }
 }
 
 export const test = base.extend({
-  /** Addresses that a page may ask for. */
+  /** Addresses that a page may request. */
   reachable: [/^(file|data|blob):/, { option: true }],
 
-  desk: [
+  workdir: [
     async ({}, use) => {
-      const desk = new Desk();
-      await use(desk);
-      desk.clear();
+      const workdir = new WorkDir();
+      await use(workdir);
+      workdir.clear();
     },
     { scope: "worker" },
   ],
 
   page: async ({ page, reachable }, use) => {
-    const troubles = [];
-    page.on("console", (message) => ["error", "warning"].includes(message.type()) && troubles.push(message.text()));
-    page.on("pageerror", (error) => troubles.push(String(error)));
-    page.on("request", (request) => reachable.test(request.url()) || troubles.push(`asks for ${request.url()}`));
+    const problems = [];
+    page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(message.text()));
+    page.on("pageerror", (error) => problems.push(String(error)));
+    page.on("request", (request) => reachable.test(request.url()) || problems.push(`requested ${request.url()}`));
     page.on("dialog", (dialog) => {
-      troubles.push(`dialog: ${dialog.message()}`);
+      problems.push(`dialog: ${dialog.message()}`);
       void dialog.dismiss();
     });
     await use(page);
-    expect(troubles, "what the page complained of or asked for").toEqual([]);
+    expect(problems, "errors, dialogs and requests of the page").toEqual([]);
   },
 });
 
-/** Tests that serve inputs; what they started ends with them. */
+/** Adds a fixture that serves inputs; its servers end with the test. */
 export const serving = (test) => test.extend({
-  serve: async ({ desk }, use) => {
+  serve: async ({ workdir }, use) => {
     const started = [];
     await use(async (input, ...options) => {
-      const server = desk.start("serve", input, ...options);
+      const server = workdir.start("serve", input, ...options);
       started.push(server);
       const [url] = await once(createInterface({ input: server.stdout }), "line");
       return { url, server };
@@ -117,21 +117,21 @@ export const serving = (test) => test.extend({
   },
 });
 
-/** Opens a report and waits until it is drawn. */
+/** Opens a report and waits until it is complete. */
 export async function open(page, file) {
   await page.goto(pathToFileURL(file).href);
   await expect(page.locator("html")).toHaveAttribute("data-ready", /true|failed/);
   await expect(page.locator("html")).toHaveAttribute("data-ready", "true");
 }
 
-/** What a report carries along. */
+/** Returns the document embedded in a report. */
 export function documentOf(page) {
   return page.evaluate(() => JSON.parse(document.getElementById("floodmark-data").textContent));
 }
 
-/** Compares a view with its golden images, in all widths; none of them may scroll the page sideways. */
-export async function looks(page, name, locator, options = {}) {
-  // Alone on the page: what stands above decides by fractions of a pixel how a line is drawn.
+/** Compares an element with its golden images in all window sizes; none may make the page scroll sideways. */
+export async function matchesGolden(page, name, locator, options = {}) {
+  // Everything else is hidden, because elements above shift lines by fractions of a pixel.
   const hidden = await locator.evaluateHandle((element) => {
     const others = [];
     for (let at = element; at.parentElement && at !== document.body; at = at.parentElement) {
@@ -143,7 +143,7 @@ export async function looks(page, name, locator, options = {}) {
   });
   for (const size of SIZES) {
     await page.setViewportSize(size);
-    // Nothing is pointed at.
+    // Moves the pointer away.
     await page.mouse.move(0, 0);
     await expect(locator).toHaveScreenshot(`${name}-${size.width}.png`, options);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
@@ -153,7 +153,7 @@ export async function looks(page, name, locator, options = {}) {
   await hidden.evaluate((shown) => shown.forEach(([other, display]) => (other.style.display = display)));
 }
 
-/** Points at a timeline, at a share of its width; returns what its legend says. */
+/** Points at a timeline at a share of its width and returns its legend. */
 export async function pointAt(page, chart, share) {
   const over = page.locator(`${chart} .u-over`);
   await over.scrollIntoViewIfNeeded();
@@ -162,7 +162,7 @@ export async function pointAt(page, chart, share) {
   return page.locator(`${chart} .u-legend`).textContent();
 }
 
-/** What the legend says at a share of a timeline's width; twice, so that the pointer moves. */
+/** Returns the legend at a share of a timeline's width, after moving the pointer from elsewhere. */
 export async function legendAt(page, chart, share) {
   await pointAt(page, chart, 0.5);
   return pointAt(page, chart, share);
@@ -176,9 +176,9 @@ export async function pick(page, share, modifiers = []) {
   await over.click({ position: { x: Math.min(width - 1, Math.max(1, width * share)), y: 40 }, modifiers });
 }
 
-/** All rows of a table that is on the page, each cell as text; bytes are exact. */
+/** Returns the text of all cells of a table; bytes are exact. */
 export async function rowsOf(table) {
-  // Some are made when they are opened only.
+  // Some tables are created when they are opened.
   await table.locator("tbody").waitFor({ state: "attached" });
   const more = table.getByRole("button", { name: "Show more" });
   while ((await more.count()) > 0) await more.click();
@@ -187,7 +187,7 @@ export async function rowsOf(table) {
   );
 }
 
-/** A log of RMM with three threads whose blocks grow, stay and go; always the same. */
+/** Returns a reproducible RMM log of three threads whose live blocks rise and fall. */
 export function waves(events = 6000) {
   let seed = 7;
   const random = (below) => {
@@ -212,7 +212,7 @@ export function waves(events = 6000) {
       lines.push(`${thread},${time},allocate,${block.pointer},${block.size},${block.stream}`);
     }
   }
-  // One that there was no memory for.
+  // A failed allocation.
   lines.push(`101,${clock(events)},allocate failure,0x0,68719476736,0x1`);
   return `${lines.join("\n")}\n`;
 }

@@ -1,18 +1,18 @@
-// How every view looks, wide and narrow, compared with golden images.
+// Compares every view with golden images, in a wide and a narrow window.
 
 import { pathToFileURL } from "node:url";
-import { expect, fixture, looks, open, pointAt, test, waves } from "./reader.mjs";
+import { expect, fixture, matchesGolden, open, pointAt, test, waves } from "./fixtures.mjs";
 
 const SOLVER = fixture("run/solver.flood");
 const TORCH = fixture("torch/snapshot_torch2.11.pickle.gz");
 const NSYS = fixture("nsys/small_2025.3.sqlite");
 const STACKS = fixture("memory_logger/gdb_pstack.log");
-const rmm = (desk) => desk.write("rmm_log.dev0.csv", waves());
+const rmm = (workdir) => workdir.write("rmm_log.dev0.csv", waves());
 
-/** Thin bars are few pixels. */
+/** Thin bars have few pixels. */
 const STRICT = { maxDiffPixelRatio: 0.0005 };
 
-/** Views that only have to be looked at: name, input, place. */
+/** Views that need no interaction: name, input, selector, options. */
 const views = [
   ["header-torch", () => TORCH, "header"],
   ["header-rmm", rmm, "header"],
@@ -42,57 +42,57 @@ const views = [
 ];
 
 for (const [name, input, place, options] of views) {
-  test(name, async ({ page, desk }) => {
-    await open(page, desk.report(input(desk)));
-    await looks(page, name, page.locator(place), options);
+  test(name, async ({ page, workdir }) => {
+    await open(page, workdir.report(input(workdir)));
+    await matchesGolden(page, name, page.locator(place), options);
   });
 }
 
-test("a chosen dot", async ({ page, desk }) => {
-  await open(page, desk.report(SOLVER));
+test("the stack of a dot", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
   await page.locator(".dot:visible").last().click({ force: true });
-  await looks(page, "chosen-stack", page.locator("#chosen-stack"));
+  await matchesGolden(page, "chosen-stack", page.locator("#chosen-stack"));
 });
 
-test("a block with its stack", async ({ page, desk }) => {
-  await open(page, desk.report(NSYS));
+test("a block with its stack", async ({ page, workdir }) => {
+  await open(page, workdir.report(NSYS));
   await page.locator("#live .open").first().click();
-  await looks(page, "block-stack", page.locator("#live .detail"));
+  await matchesGolden(page, "block-stack", page.locator("#live .detail"));
 });
 
-test("the icicle, entered", async ({ page, desk }) => {
-  await open(page, desk.report(NSYS));
+test("the icicle graph, zoomed in", async ({ page, workdir }) => {
+  await open(page, workdir.report(NSYS));
   await page.locator(".icicle canvas").focus();
   for (const key of ["ArrowDown", "ArrowDown", "Enter"]) await page.keyboard.press(key);
-  await looks(page, "icicle-entered", page.locator(".icicle"));
+  await matchesGolden(page, "icicle-entered", page.locator(".icicle"));
 });
 
-test("holders as a table", async ({ page, desk }) => {
-  await open(page, desk.report(NSYS));
+test("the icicle graph as a table", async ({ page, workdir }) => {
+  await open(page, workdir.report(NSYS));
   await page.locator("#travel summary").click();
-  await looks(page, "table-holders", page.locator("#travel details"));
+  await matchesGolden(page, "table-holders", page.locator("#travel details"));
 });
 
-test("the legend of a timeline that is pointed at", async ({ page, desk }) => {
-  await open(page, desk.report(SOLVER));
+test("the legend of a timeline under the pointer", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
   await pointAt(page, "#chart-0", 0.6);
   await expect(page.locator("#chart-0 .chart")).toHaveScreenshot("timeline-pointed.png");
   await expect(page.locator("#output")).toHaveScreenshot("output-pointed.png");
 });
 
-test("a timeline near its peak", async ({ page, desk }) => {
-  await open(page, desk.report(rmm(desk)));
-  await page.getByRole("button", { name: "Zoom to the peak" }).click();
-  await looks(page, "timeline-peak", page.locator("#chart-0 .chart"));
+test("a timeline near its peak", async ({ page, workdir }) => {
+  await open(page, workdir.report(rmm(workdir)));
+  await page.getByRole("button", { name: "Zoom to peak" }).click();
+  await matchesGolden(page, "timeline-peak", page.locator("#chart-0 .chart"));
 });
 
-test("a timeline whose scales follow what is in sight", async ({ page, desk }) => {
-  await open(page, desk.report(TORCH));
+test("the scales of a zoomed timeline", async ({ page, workdir }) => {
+  await open(page, workdir.report(TORCH));
   const button = (name) => page.locator("#chart-0").getByRole("button", { name });
-  // First where memory is low, then where it is highest.
+  // Zooms in where memory is low, then at the peak.
   for (let times = 0; times < 3; times++) await button("Zoom in").click();
-  await button("Zoom to the peak").click();
-  await looks(page, "timeline-zoomed", page.locator("#chart-0 .chart"));
+  await button("Zoom to peak").click();
+  await matchesGolden(page, "timeline-zoomed", page.locator("#chart-0 .chart"));
 });
 
 test.describe("dark", () => {
@@ -106,15 +106,15 @@ test.describe("dark", () => {
     ["dark-addresses", NSYS, "#addresses-0 .addresses"],
   ];
   for (const [name, input, place] of dark) {
-    test(name, async ({ page, desk }) => {
-      await open(page, desk.report(input));
-      await looks(page, name, page.locator(place));
+    test(name, async ({ page, workdir }) => {
+      await open(page, workdir.report(input));
+      await matchesGolden(page, name, page.locator(place));
     });
   }
 });
 
-test("on paper", async ({ page, desk }) => {
-  await open(page, desk.report(SOLVER));
+test("in print", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
   await page.emulateMedia({ media: "print" });
   // A sheet of A4.
   await page.setViewportSize({ width: 718, height: 1047 });
@@ -124,8 +124,8 @@ test("on paper", async ({ page, desk }) => {
 
 test.describe("without scripts", () => {
   test.use({ javaScriptEnabled: false });
-  test("sentences and tables are there", async ({ page, desk }) => {
-    await page.goto(pathToFileURL(desk.report(NSYS)).href);
+  test("summary and tables are shown", async ({ page, workdir }) => {
+    await page.goto(pathToFileURL(workdir.report(NSYS)).href);
     await expect(page.locator(".static")).toContainText(/Memory rose to .*Sizes of allocations/s);
     for (const [width, height] of [[1280, 900], [400, 800]]) {
       await page.setViewportSize({ width, height });
