@@ -10,7 +10,7 @@ use floodmark_event::Row;
 use floodmark_event::{ProcessId, ScopeAction, ScopeRow};
 use floodmark_store::{ScanProps, Trace, is_trace};
 use floodmark_view::plain;
-use regex_lite::Regex;
+use regex::Regex;
 
 use crate::error::hinted;
 use crate::whole_file::is_standard;
