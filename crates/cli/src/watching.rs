@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use floodmark_event::text::shell_word;
 use floodmark_event::units::{format_count, format_duration_ns, parse_duration_ns};
 use floodmark_sampler::{
     Exit, Launch, Marks, Observer, Outcome, Pace, PeakMode, RecordedStacks, StackProps, StackReport,
@@ -22,7 +23,6 @@ use crate::printer::Printer;
 use crate::recording::{Place, Recording, anchor, filled_in, name_of_run};
 use crate::run_memory::{self, PROCESSES};
 use crate::whole_file::is_standard;
-use crate::words::quoted;
 
 /// Processes that a summary shows.
 const PROCESS_ROWS: usize = 5;
@@ -179,7 +179,8 @@ impl Watch {
         if json.is_some() || printer.speaks() {
             let report = summary(&watched, printer);
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
-            let trace = quoted(&watched.trace.display().to_string());
+            let trace = watched.trace.display().to_string();
+            let trace = shell_word(&trace);
             printer.say(&format!("\nnext: {}", printer.literal(&format!("{next} {}", plain(&trace)))));
             if let Some(json) = json
                 && let Err(error) = json.write(&document(&[report]), printer)

@@ -11,7 +11,7 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, Target, TraceArgs, Watch, marks};
-use crate::words::{quoted, words};
+use crate::words::words;
 
 /// Run a command and record the memory of everything it starts
 ///
@@ -90,16 +90,10 @@ impl RunArgs {
         let launch = self.launch()?;
         let props = WatchProps { marks: marks(&self.mark)?, ..self.sampling.props() };
         let place = self.trace.place(&launch.program.to_string_lossy());
-        let command = command_line(&launch);
+        let command = launch.command_line();
         let target = Target::Command(launch);
         let json = self.trace.json();
         let stacks = self.stacks.props();
         Watch { target, props, stacks, place, command, json, next: "floodmark read" }.run(printer)
     }
-}
-
-/// The command as one would type it.
-pub(crate) fn command_line(launch: &Launch) -> String {
-    let words = std::iter::once(&launch.program).chain(&launch.arguments);
-    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
