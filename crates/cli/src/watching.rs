@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_analyze::RunSummary;
+use floodmark_event::text::shell_word;
 use floodmark_event::units::{format_count, format_duration_ns, parse_duration_ns};
 use floodmark_inspect::run::PROCESSES;
 use floodmark_inspect::{Answer, Input, OpenProps};
@@ -19,7 +20,6 @@ use floodmark_view::{AnswerText as _, document, plain};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::whole_file::is_standard;
-use crate::words::quoted;
 
 /// Processes that a summary shows.
 const PROCESS_ROWS: usize = 5;
@@ -161,7 +161,8 @@ impl Watch {
         if json.is_some() || printer.speaks() {
             let report = summary(&recorded, printer);
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
-            let trace = quoted(&recorded.trace.display().to_string());
+            let trace = recorded.trace.display().to_string();
+            let trace = shell_word(&trace);
             printer.say(&format!("\nnext: {}", printer.literal(&format!("{next} {}", plain(&trace)))));
             if let Some(json) = json
                 && let Err(error) = json.write(&document(&[report]), printer)

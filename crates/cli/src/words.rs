@@ -1,12 +1,13 @@
-//! Cuts a line into words as a shell does, and does nothing else a shell does.
+//! Splits a command line into words as a shell does, without interpreting them.
 //!
-//! Blanks separate words; quotes and backslashes keep them together. Variables, patterns, pipes and
-//! the like are not interpreted: their characters stand for themselves.
+//! Blanks separate words; quotes and backslashes keep them together. Variables, patterns, pipes and the like
+//! stand for themselves, and so does `#`, as in Python's `shlex.split`, which the script `memory_logger` uses:
+//! the crate `shlex` would silently drop the rest of the line.
 
-/// Cuts a line into words.
+/// Splits a line into words.
 ///
 /// # Errors
-/// What is wrong: a quote that is not closed, or nothing after a backslash.
+/// The reason in words: a quote that is not closed, or nothing after a backslash.
 pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -17,7 +18,7 @@ pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
             '\'' => take_quoted(&mut chars, '\'', word.get_or_insert_default())?,
             '"' => take_quoted(&mut chars, '"', word.get_or_insert_default())?,
             '\\' => match chars.next() {
-                // A line that goes on.
+                // The line continues on the next one.
                 Some('\n') => {}
                 Some(next) => word.get_or_insert_default().push(next),
                 None => return Err("it ends in a backslash".into()),
@@ -45,25 +46,17 @@ fn take_quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) 
     }
 }
 
-/// Writes a word so that a shell, and [`words`], reads it as that word.
-pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_^".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
+    use floodmark_event::text::shell_word;
+
     use super::*;
 
     #[test]
     fn quoted_words_are_read_as_they_were() {
         for word in ["plain-1.0", "", "a b", "it's", "'", "\"$x\"", "a\\b", "\n", "~/é;|&"] {
-            assert_eq!(words(&quoted(word)).unwrap(), [word]);
+            assert_eq!(words(&shell_word(word)).unwrap(), [word]);
         }
-        assert_eq!(quoted("./a.out"), "./a.out");
     }
 
     #[test]

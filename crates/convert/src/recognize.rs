@@ -7,6 +7,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Chain, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use floodmark_event::text::shell_word;
 use floodmark_store::{Error, Result};
 
 use crate::foreign::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
@@ -235,7 +236,8 @@ fn look_of(head: &[u8], path: &Path) -> String {
         return "it is empty".to_owned();
     }
     if let Some((_, name, undo)) = COMPRESSIONS.iter().find(|(magic, ..)| head.starts_with(magic)) {
-        let file = if path == Path::new("-") { String::new() } else { format!(" {}", shell_word(path)) };
+        let path = path.display().to_string();
+        let file = if path == "-" { String::new() } else { format!(" {}", shell_word(&path)) };
         return format!("it is compressed with {name}; try: {undo}{file} | floodmark stats -");
     }
     if head.starts_with(b"PK\x03\x04") {
@@ -255,13 +257,6 @@ fn look_of(head: &[u8], path: &Path) -> String {
     } else {
         format!("it is binary and begins with {}", quoted(&head[..head.len().min(16)]))
     }
-}
-
-/// A path as a word that a shell takes as it is.
-fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,=:@%".contains(c);
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -332,11 +327,5 @@ mod tests {
         let error = recognized(b"BZh9", "-");
         assert!(error.is_err_and(|text| text.contains("try: bzip2 -dc | floodmark stats -")));
         assert_eq!(recognized(b"\x1f\x8b\x08\0", "x"), Err("decompressing x".to_owned()));
-    }
-
-    #[test]
-    fn a_path_in_a_remedy_survives_the_shell() {
-        assert_eq!(shell_word(Path::new("logs/a.gz")), "logs/a.gz");
-        assert_eq!(shell_word(Path::new("it's.gz")), r"'it'\''s.gz'");
     }
 }

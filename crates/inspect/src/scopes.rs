@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use floodmark_analyze::{Mark, ScopePaths, ScopeRoles};
 use floodmark_event::{ProcessId, Row, ScopeAction, ScopeRow, Tables};
 use floodmark_store::ScanProps;
-use regex_lite::Regex;
+use regex::Regex;
 
 use crate::error::{Error, Result};
 use crate::input::Input;

@@ -1,25 +1,24 @@
-//! Memory of an upstream, divided: what [`Pool`](crate::Pool), [`Arena`](crate::Arena) and
-//! [`FixedSize`](crate::FixedSize) are made of.
+//! Memory of an upstream resource, divided into blocks: the common part of [`Pool`](crate::Pool),
+//! [`Arena`](crate::Arena) and [`FixedSize`](crate::FixedSize).
 //!
 //! ```text
-//! upstream ──region──► ground ──span──► local heap of a stream ──► blocks
-//!                         └──────────────large blocks, and all when there is little left
+//! upstream ──region──► shared heap ──span──► local heap of a stream ──► blocks
+//!                          └──────────────── large blocks, and all blocks when little is left
 //! ```
 //!
-//! The *ground* heap has all regions. A stream's *local* heap borrows spans of it and divides those
-//! under a lock that nobody else needs, so streams do not meet. When the ground has not enough left,
-//! everything is gathered there again: free pieces join across heaps and streams, and the stream that
-//! asks waits for those that gave them back. Only then is the upstream asked for more.
+//! The shared heap owns all regions. The local heap of a stream borrows spans of it and divides them under a
+//! lock of its own, so streams do not contend. When the shared heap has not enough left, everything is
+//! gathered there: free pieces merge across heaps and streams, and the requesting stream waits for those that
+//! freed them. Only then is the upstream asked for more.
 //!
-//! Invariants: a block is in exactly one heap. Blocks that are handed out move from local heaps to the
-//! ground (when gathered), never the other way. Locks are taken in the order foreign, regrouping, local,
-//! ground, records.
+//! Invariants: a block is in exactly one heap. Allocated blocks move from local heaps to the shared heap
+//! (when gathered), never back. Locks are taken in the order foreign, regrouping, local, shared, records.
 
 mod address_map;
 mod bins;
+mod free_list_cache;
 pub(crate) mod heap;
 mod regroup;
-mod shelf;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ use heap::{Heap, Tag, Whole};
 use regroup::Regrouping;
 use streams::{Local, Streams, lock};
 
-/// What of [`Resource`] is the same for all that divide a field `reserve`.
+/// The methods of [`Resource`] that are the same for all resources with a field `reserve`.
 macro_rules! divides {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -66,18 +65,18 @@ macro_rules! divides {
 }
 pub(crate) use divides;
 
-/// How a reserve asks its upstream for more.
+/// How much a reserve requests from its upstream when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// By as much as it has, or by half of what is left to its maximum.
+    /// As much as it has, or half of what is left to its maximum.
     Doubling,
-    /// By so many bytes.
+    /// This many bytes.
     Step(u64),
-    /// Not at all.
+    /// Nothing.
     Never,
 }
 
-/// What sort of reserve to make.
+/// Properties of a reserve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReserveProps {
     pub(crate) name: &'static str,
@@ -87,52 +86,55 @@ pub(crate) struct ReserveProps {
     pub(crate) sharing: Sharing,
 }
 
-/// Spans are at least so large, and at most.
+/// Least and greatest size of a span in bytes.
 const SPAN_BYTES: (u64, u64) = (2 << 20, 256 << 20);
-/// A span is at most this part of all, so that one stream does not hoard.
+/// A span is at most this fraction of all memory, so that one stream does not hoard it.
 const SPAN_PART: u64 = 16;
-/// A span has room for at least so many blocks of the size that made it necessary.
+/// A span is used only if this many blocks of the requested size fit in.
 const SPAN_BLOCKS: u64 = 4;
 
 pub(crate) struct Reserve<R: Resource> {
     props: ReserveProps,
     streams: Streams,
-    ground: Mutex<Ground>,
+    shared: Mutex<SharedHeap>,
     regrouping: Regrouping,
     reserved_bytes: AtomicU64,
     misuses: AtomicU64,
     upstream: R,
 }
 
-struct Ground {
+/// The heap of all regions, from which streams borrow spans.
+struct SharedHeap {
     heap: Heap,
-    /// Spans by where they begin: size and whose they are.
+    /// Lent spans by start: size, and number of the local heap that has it.
     spans: BTreeMap<u64, (u64, u32)>,
-    /// What came from upstream: where it begins and its size.
+    /// Regions of the upstream: size by start.
     regions: BTreeMap<u64, u64>,
 }
 
-/// What to make of a piece of the ground.
+/// Purpose of a piece of the shared heap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Block,
     Span,
 }
 
-/// Whether memory is looked for that other streams gave back.
+/// Whether memory that other streams freed may be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
-    Spared,
-    WaitedFor,
+enum OtherStreams {
+    /// It may not, so nothing has to be waited for.
+    Skip,
+    /// It may, after waiting for those streams.
+    WaitFor,
 }
 
 impl<R: Resource> Reserve<R> {
     pub(crate) fn new(upstream: R, props: ReserveProps) -> Result<Arc<Self>> {
-        let ground = Ground { heap: Heap::new(), spans: BTreeMap::new(), regions: BTreeMap::new() };
+        let shared = SharedHeap { heap: Heap::new(), spans: BTreeMap::new(), regions: BTreeMap::new() };
         let reserve = Arc::new(Self {
             props,
             streams: Streams::new(upstream.order(), props.sharing),
-            ground: Mutex::new(ground),
+            shared: Mutex::new(shared),
             regrouping: Regrouping::default(),
             reserved_bytes: AtomicU64::new(0),
             misuses: AtomicU64::new(0),
@@ -180,7 +182,7 @@ impl<R: Resource> Reserve<R> {
         let local = self.streams.local(stream);
         let tag = local.tag();
         if !stream.is_lasting() {
-            // Before others can see the block.
+            // Before other threads can take the block.
             self.streams.mark(tag, stream);
         }
         let mut heap = local.heap();
@@ -190,15 +192,15 @@ impl<R: Resource> Reserve<R> {
         };
         if let Some(whole) = given.whole {
             self.give_spans_back(&mut heap, &[whole]);
-        } else if heap.is_cluttered() {
-            let wholes = heap.clear_shelf();
+        } else if heap.is_cache_overfull() {
+            let wholes = heap.flush_cache();
             self.give_spans_back(&mut heap, &wholes);
         }
         drop(heap);
         self.compare(address, bytes, given.asked);
     }
 
-    /// Names a block whose size is not that of the request it came from.
+    /// Reports a block that is freed with another size than it was allocated with.
     #[inline]
     fn compare(&self, address: Address, bytes: u64, size: u64) {
         if align_up(bytes, ALIGNMENT) != Some(size) {
@@ -222,23 +224,23 @@ impl<R: Resource> Reserve<R> {
         }
     }
 
-    /// Blocks that were given back wrongly: not live, or with another size.
+    /// Number of wrong frees: of blocks that are not live, or with another size.
     pub(crate) fn misuses(&self) -> u64 {
         self.misuses.load(Ordering::Relaxed)
     }
 
-    /// Gives a block back that is in another heap than the stream's own.
+    /// Frees a block that is in another heap than the stream's own.
     #[cold]
     fn deallocate_elsewhere(&self, address: Address, bytes: u64, tag: Tag) {
-        // A block may move to the ground between two looks, but never away from it.
+        // A block may move to the shared heap between the two checks, but never away from it.
         for _ in 0..2 {
             let owner = {
-                let mut ground = lock(&self.ground);
-                if let Some(given) = ground.heap.give_live(address.0, tag) {
-                    drop(ground);
+                let mut shared = lock(&self.shared);
+                if let Some(given) = shared.heap.give_live(address.0, tag) {
+                    drop(shared);
                     return self.compare(address, bytes, given.asked);
                 }
-                let span = ground.spans.range(..=address.0).next_back();
+                let span = shared.spans.range(..=address.0).next_back();
                 span.filter(|(start, (size, _))| address.0 - *start < *size).map(|(_, (_, local))| *local)
             };
             let Some(owner) = owner.and_then(|number| self.streams.numbered(number)) else { break };
@@ -251,7 +253,7 @@ impl<R: Resource> Reserve<R> {
         self.misuse(address, bytes, None);
     }
 
-    /// Gives spans of which nothing is in use back to the ground, all but one.
+    /// Returns spans that are completely free to the shared heap, all but one.
     #[cold]
     fn give_spans_back(&self, heap: &mut Heap, wholes: &[Whole]) {
         for whole in wholes {
@@ -259,20 +261,21 @@ impl<R: Resource> Reserve<R> {
                 return;
             }
             heap.remove(*whole);
-            let mut ground = lock(&self.ground);
-            ground.spans.remove(&whole.start);
-            ground.heap.give(whole.start, whole.tag);
+            let mut shared = lock(&self.shared);
+            shared.spans.remove(&whole.start);
+            shared.heap.give(whole.start, whole.tag);
         }
     }
 
-    /// Looks for memory where it costs least: nobody waits while there is some that it may use at once.
+    /// Searches for memory where it costs least: memory of other streams, for which the stream has to wait,
+    /// comes after all that it may use at once.
     #[cold]
     fn allocate_slowly(&self, size: u64, bytes: u64, local: &Local, stream: Stream) -> Result<Address> {
         let tag = local.tag();
-        for others in [Others::Spared, Others::WaitedFor] {
+        for others in [OtherStreams::Skip, OtherStreams::WaitFor] {
             let mut heap = local.heap();
-            if others == Others::WaitedFor {
-                // What other streams gave back here.
+            if others == OtherStreams::WaitFor {
+                // Memory of this heap that other streams freed.
                 let tags: Vec<Tag> = heap.other_tags(tag).collect();
                 self.streams.wait(&tags, tag, stream)?;
                 heap.settle(tag);
@@ -281,17 +284,17 @@ impl<R: Resource> Reserve<R> {
                 return Ok(Address(address));
             }
             let span = self.span_bytes(heap.span_bytes());
-            let mut ground = lock(&self.ground);
+            let mut shared = lock(&self.shared);
             if span / SPAN_BLOCKS >= size
-                && let Some(start) = self.take_from(&mut ground, span, Use::Span, (tag, stream), others)?
+                && let Some(start) = self.take_from(&mut shared, span, Use::Span, (tag, stream), others)?
             {
-                ground.spans.insert(start, (span, local.number));
+                shared.spans.insert(start, (span, local.number));
                 heap.add(start, span, tag);
                 if let Some(address) = heap.take(size, tag) {
                     return Ok(Address(address));
                 }
             }
-            if let Some(address) = self.take_from(&mut ground, size, Use::Block, (tag, stream), others)? {
+            if let Some(address) = self.take_from(&mut shared, size, Use::Block, (tag, stream), others)? {
                 return Ok(Address(address));
             }
         }
@@ -305,34 +308,35 @@ impl<R: Resource> Reserve<R> {
         if part < SPAN_BYTES.0 { 0 } else { wanted.min(part) / ALIGNMENT * ALIGNMENT }
     }
 
-    /// Takes from the ground: what is the stream's own, what nobody used, then what others gave back.
+    /// Takes from the shared heap: first memory that the stream itself freed, then unused memory, then memory
+    /// that other streams freed.
     fn take_from(
         &self,
-        ground: &mut Ground,
+        shared: &mut SharedHeap,
         size: u64,
         to: Use,
         (tag, stream): (Tag, Stream),
-        others: Others,
+        others: OtherStreams,
     ) -> Result<Option<u64>> {
         let mut take = |tag| match to {
-            Use::Block => ground.heap.take(size, tag),
-            Use::Span => ground.heap.lend(size, tag),
+            Use::Block => shared.heap.take(size, tag),
+            Use::Span => shared.heap.lend(size, tag),
         };
         if let Some(start) = take(tag).or_else(|| take(Tag::CLEAN)) {
             return Ok(Some(start));
         }
-        if others == Others::Spared {
+        if others == OtherStreams::Skip {
             return Ok(None);
         }
-        let tags: Vec<Tag> = ground.heap.other_tags(tag).collect();
+        let tags: Vec<Tag> = shared.heap.other_tags(tag).collect();
         for other in tags {
             let taken = match to {
-                Use::Block => ground.heap.take(size, other),
-                Use::Span => ground.heap.lend(size, other),
+                Use::Block => shared.heap.take(size, other),
+                Use::Span => shared.heap.lend(size, other),
             };
             let Some(start) = taken else { continue };
             if let Err(error) = self.streams.wait(&[other], tag, stream) {
-                ground.heap.give(start, other);
+                shared.heap.give(start, other);
                 return Err(error);
             }
             return Ok(Some(start));
@@ -344,22 +348,22 @@ impl<R: Resource> Reserve<R> {
         let mut live_bytes = 0;
         let mut live_blocks = 0;
         let mut largest = 0;
-        // Local heaps first: what moves meanwhile is counted twice rather than not at all.
+        // Local heaps first: blocks that move in the meantime are counted twice rather than not at all.
         for local in self.streams.locals() {
             let mut heap = local.heap();
             live_bytes += heap.live_bytes();
             live_blocks += heap.live_blocks();
             largest = largest.max(heap.largest(None));
         }
-        let mut ground = lock(&self.ground);
-        let lent: u64 = ground.spans.values().map(|(size, _)| size).sum();
+        let mut shared = lock(&self.shared);
+        let lent: u64 = shared.spans.values().map(|(size, _)| size).sum();
         Room {
             limit_bytes: self.limit_bytes(),
             reserved_bytes: self.reserved_bytes.load(Ordering::Relaxed),
-            live_bytes: live_bytes + ground.heap.live_bytes() - lent,
-            live_blocks: live_blocks + ground.heap.live_blocks() - ground.spans.len() as u64,
-            largest_free_bytes: Some(largest.max(ground.heap.largest(None))),
-            upstream_blocks: ground.regions.len() as u64,
+            live_bytes: live_bytes + shared.heap.live_bytes() - lent,
+            live_blocks: live_blocks + shared.heap.live_blocks() - shared.spans.len() as u64,
+            largest_free_bytes: Some(largest.max(shared.heap.largest(None))),
+            upstream_blocks: shared.regions.len() as u64,
         }
     }
 
@@ -370,13 +374,13 @@ impl<R: Resource> Reserve<R> {
         }
     }
 
-    /// Says why there is no room.
+    /// The error for a request that cannot be served, with its cause.
     fn out_of_memory(&self, request_bytes: u64, upstream: Option<AllocError>) -> AllocError {
         let room = self.room();
         self.out_of_memory_in(room, request_bytes, upstream)
     }
 
-    /// The same, for how things stood.
+    /// As [`Self::out_of_memory`], for an earlier state.
     fn out_of_memory_in(&self, room: Room, request_bytes: u64, upstream: Option<AllocError>) -> AllocError {
         let cause = match (room.limit_bytes, &upstream) {
             (Some(limit), _) if request_bytes > limit => Cause::TooLarge,
@@ -430,7 +434,7 @@ impl<R: Resource> Drop for Reserve<R> {
         if let Err(error) = self.streams.order().synchronize_all() {
             tracing::error!("{name}: cannot wait for the device: {error}");
         }
-        let regions = std::mem::take(&mut lock(&self.ground).regions);
+        let regions = std::mem::take(&mut lock(&self.shared).regions);
         for (start, size) in regions {
             self.give_region_back(start, size, Stream::DEFAULT);
         }

@@ -19,12 +19,12 @@ use std::path::Path;
 use std::process::Command;
 
 use floodmark_event::OutputStream;
+use floodmark_event::text::shell_line;
 
 use crate::error::{Error, Result};
 use crate::sys::keeper::Keeper;
 use crate::sys::limit::Limit;
 use crate::sys::{signal, terminal};
-use crate::tree::walk;
 
 /// A command to run.
 #[derive(Clone, Debug)]
@@ -59,10 +59,10 @@ impl Launch {
         name.to_string_lossy().into_owned()
     }
 
-    /// The command as one would type it.
-    pub(crate) fn command_line(&self) -> String {
+    /// The command line as it must be typed into a shell.
+    pub fn command_line(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.arguments);
-        walk::quoted(words.map(|word| word.to_string_lossy()))
+        shell_line(words.map(|word| word.to_string_lossy()))
     }
 }
 

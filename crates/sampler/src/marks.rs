@@ -1,25 +1,22 @@
-//! Marks: lines of the output that say what the program is doing.
+//! Marks: lines of a command's output that show what the command is doing.
 //!
-//! Output is cut into lines wherever it was read; bytes that are no text match as the replacement
-//! character. Only the first 64 KiB of a line are looked at, so that output without lines stays within
-//! bounds. A line without an end counts when the stream ends.
-//!
-//! The engine of regular expressions is small rather than fast. Most patterns have some words in them
-//! that a line must have, and only lines that do are shown to it: a hundred times faster.
+//! Output arrives in pieces of any size, so a line may have to be put together from several of them. A
+//! mark is searched for in the first 64 KiB of a line, which bounds the memory for output without line
+//! ends. The last line needs no line end. Bytes that are not UTF-8 are matched as U+FFFD.
 
 use std::borrow::Cow;
 
-use regex_lite::Regex;
+use memchr::memchr;
+use regex::Regex;
 
 use crate::error::{Error, Result};
-use crate::sys::search;
 
-/// Longest part of a line that is looked at.
+/// Bytes of a line that are searched.
 const LINE_BYTES: usize = 64 << 10;
-/// Longest name of a mark.
+/// Bytes of the name of a mark.
 const NAME_BYTES: usize = 256;
 
-/// Patterns of lines, and what to call them.
+/// Patterns of lines, with the names of the marks they stand for.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     marks: Vec<Mark>,
@@ -28,28 +25,27 @@ pub struct Marks {
 #[derive(Clone, Debug)]
 struct Mark {
     regex: Regex,
+    /// Template of the name; none if the name is the matched text.
     name: Option<String>,
-    /// What a line must have to match; empty where nothing is known.
-    needed: String,
 }
 
 impl Marks {
-    /// None.
+    /// Creates a list without patterns.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a pattern: a regular expression that is looked for anywhere in a line.
+    /// Adds a regular expression, which may match anywhere in a line.
     ///
-    /// The mark is called `name`, in which `$1` or `${word}` stands for what a group matched; without
-    /// a name it is called what the pattern matched.
+    /// The mark gets `name`, in which `$1` or `${word}` stands for the text of a group. Without a name it
+    /// is called like the text that the pattern matched.
     ///
     /// # Errors
-    /// [`Error::Pattern`] if the pattern is no regular expression.
+    /// [`Error::Pattern`] if the pattern is not a regular expression.
     pub fn add(&mut self, pattern: &str, name: Option<&str>) -> Result<()> {
         let regex = Regex::new(pattern)
-            .map_err(|error| Error::Pattern { pattern: pattern.to_owned(), message: error.to_string() })?;
-        self.marks.push(Mark { regex, name: name.map(str::to_owned), needed: needed(pattern) });
+            .map_err(|error| Error::Pattern { pattern: pattern.to_owned(), message: reason(&error) })?;
+        self.marks.push(Mark { regex, name: name.map(str::to_owned) });
         Ok(())
     }
 
@@ -59,105 +55,39 @@ impl Marks {
     }
 
     fn find(&self, line: &[u8], mut found: impl FnMut(&str)) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let may_match = |mark: &&Mark| search::contains(line, mark.needed.as_bytes());
-        for Mark { regex, name, .. } in self.marks.iter().filter(may_match) {
-            let text = String::from_utf8_lossy(line);
-            let Some(groups) = regex.captures(&text) else { continue };
-            let matched = groups.get(0).map_or("", |whole| whole.as_str());
+        let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
+        for Mark { regex, name } in &self.marks {
             let name = match name {
-                None => Cow::Borrowed(matched),
-                Some(template) => {
-                    let mut name = String::new();
-                    groups.expand(template, &mut name);
-                    Cow::Owned(name)
-                }
+                None => match regex.find(&line) {
+                    Some(matched) => Cow::Borrowed(matched.as_str()),
+                    None => continue,
+                },
+                Some(template) => match regex.captures(&line) {
+                    Some(groups) => {
+                        let mut name = String::new();
+                        groups.expand(template, &mut name);
+                        Cow::Owned(name)
+                    }
+                    None => continue,
+                },
             };
             found(&name[..name.floor_char_boundary(NAME_BYTES)]);
         }
     }
 }
 
-/// The longest text that everything has which a pattern matches; empty if none is sure.
-///
-/// Only what is outside of groups, classes and repetitions counts, and nothing if there are
-/// alternatives or flags.
-fn needed(pattern: &str) -> String {
-    let mut longest = String::new();
-    let mut run = String::new();
-    let mut depth = 0;
-    let mut characters = pattern.chars().peekable();
-    while let Some(character) = characters.next() {
-        let literal = match character {
-            '|' => return String::new(),
-            '(' => {
-                depth += 1;
-                // A name or nothing may follow; anything else is a flag, which can change everything.
-                if characters.next_if_eq(&'?').is_some()
-                    && !matches!(characters.next(), Some(':' | 'P' | '<'))
-                {
-                    return String::new();
-                }
-                None
-            }
-            ')' => {
-                depth -= 1;
-                None
-            }
-            '[' => {
-                skip_class(&mut characters);
-                None
-            }
-            '{' => {
-                characters.by_ref().find(|character| *character == '}');
-                None
-            }
-            '\\' => match characters.next() {
-                Some(escaped) if !escaped.is_ascii_alphanumeric() => Some(escaped),
-                // These have an argument, which must not be taken for text.
-                Some('x' | 'u' | 'U' | 'p' | 'P' | 'b') => return String::new(),
-                // Classes and anchors.
-                _ => None,
-            },
-            '.' | '^' | '$' | '*' | '+' | '?' => None,
-            other => Some(other),
-        };
-        let is_optional = matches!(characters.peek(), Some('*' | '?' | '{'));
-        match literal {
-            Some(literal) if depth == 0 && !is_optional => run.push(literal),
-            _ => {
-                longest = longer(longest, &mut run);
-            }
-        }
-    }
-    longer(longest, &mut run)
-}
-
-fn longer(longest: String, run: &mut String) -> String {
-    let run = std::mem::take(run);
-    if run.len() > longest.len() { run } else { longest }
-}
-
-/// Skips to the end of a class, of which the beginning was read.
-fn skip_class(characters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    characters.next_if_eq(&'^');
-    characters.next_if_eq(&']');
-    let mut depth = 1;
-    while depth > 0 {
-        match characters.next() {
-            None => return,
-            Some('\\') => drop(characters.next()),
-            Some('[') => depth += 1,
-            Some(']') => depth -= 1,
-            Some(_) => {}
-        }
-    }
+/// The reason why a pattern is refused, in one line; a syntax error is reported with the pattern and a
+/// pointer below it, on several.
+fn reason(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
 /// Cuts one stream into lines and finds marks in them.
 pub(crate) struct Lines<'a> {
     marks: &'a Marks,
-    /// The front of a line whose end was not read yet.
+    /// Start of a line whose end has not been read yet, at most [`LINE_BYTES`].
     begun: Vec<u8>,
 }
 
@@ -172,7 +102,7 @@ impl<'a> Lines<'a> {
             return;
         }
         let mut rest = bytes;
-        while let Some(end) = search::find_byte(rest, b'\n') {
+        while let Some(end) = memchr(b'\n', rest) {
             let line = &rest[..end];
             rest = &rest[end + 1..];
             if self.begun.is_empty() {
@@ -185,7 +115,7 @@ impl<'a> Lines<'a> {
         self.keep(rest);
     }
 
-    /// The stream ended, and with it its last line.
+    /// Ends the last line, because its stream has ended.
     pub(crate) fn finish(&mut self, found: impl FnMut(&str)) {
         if !self.begun.is_empty() {
             self.marks.find(&self.begun, found);
@@ -239,47 +169,25 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_must_have_is_seen_in_the_pattern() {
-        let cases = [
-            ("Nonlinear step [0-9]+", "Nonlinear step "),
-            (r"^ *\d+ Nonlinear \|R\| = (.*)$", " Nonlinear |R| = "),
-            ("colou?r", "colo"),
-            ("a{0}bc", "bc"),
-            ("ab+cd", "ab"),
-            ("(step) [x] y", " y"),
-            ("[]a-z]end", "end"),
-            ("[^]]end", "end"),
-            ("[[:alpha:]x]q", "q"),
-            ("one|two", ""),
-            ("(?i)step", ""),
-            (r"step (?<n>\d+) of (?P<all>\d+)", "step "),
-            (r"\wword\s", "word"),
-            (r"\x41bc", ""),
-            ("", ""),
-        ];
-        for (pattern, expected) in cases {
-            assert_eq!(needed(pattern), expected, "{pattern}");
-        }
-    }
-
-    proptest::proptest! {
-        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(4096))]
-        #[test]
-        fn whatever_matches_has_what_is_needed(
-            pattern in r"([ab1]|\[\]?[ab^]{1,2}\]|[()|*+?.^$]|\{1,2\}|\\[dwx.\\])*",
-            line in "[ab1.]{0,12}",
-        ) {
-            if let Ok(regex) = Regex::new(&pattern)
-                && regex.is_match(&line)
-            {
-                proptest::prop_assert!(line.contains(&needed(&pattern)), "{}", needed(&pattern));
-            }
-        }
+    fn a_mark_is_named_by_its_template_or_by_what_matched() {
+        let names = |pattern: &str, name: Option<&str>, line: &str| {
+            let mut marks = Marks::new();
+            marks.add(pattern, name).unwrap();
+            let mut found = Vec::new();
+            marks.find(line.as_bytes(), |name| found.push(name.to_owned()));
+            found
+        };
+        let line = "  3 Nonlinear |R| = 1.5e-3";
+        assert_eq!(names(r"^ *(\d+) Nonlinear", Some("step $1"), line), ["step 3"]);
+        assert_eq!(names(r"(?<n>\d+) Nonlinear", Some("${n}th step"), line), ["3th step"]);
+        assert_eq!(names(r"\d+ (?i)nonlinear", None, line), ["3 Nonlinear"]);
+        assert!(names("linear$", None, line).is_empty());
+        assert_eq!(names("é+.", None, "xéé!"), ["éé!"]);
     }
 
     #[test]
     fn a_bad_pattern_is_named() {
         let error = Marks::new().add("(", None).unwrap_err();
-        assert!(error.to_string().starts_with("the pattern '(' is wrong: "), "{error}");
+        assert_eq!(error.to_string(), "the pattern '(' is wrong: unclosed group");
     }
 }

@@ -1,4 +1,4 @@
-//! What the operating system is asked for: one thin, safe function per question.
+//! Calls of the operating system, each wrapped in a thin, safe function.
 //!
 //! All unsafe code of this crate is below this module, apart from calls into a driver's library.
 
@@ -10,7 +10,6 @@ pub(crate) mod limit;
 pub(crate) mod netlink;
 pub(crate) mod nice;
 pub(crate) mod pipe;
-pub(crate) mod search;
 pub(crate) mod signal;
 pub(crate) mod terminal;
 pub(crate) mod trace;
@@ -18,7 +17,7 @@ pub(crate) mod wait;
 
 use std::io;
 
-/// The result of a C function that says -1 and sets `errno`.
+/// Converts the result of a C function that returns -1 and sets `errno`.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -1,17 +1,22 @@
-//! What Floodmark's own tests and benchmarks need: synthetic workloads, oracles, torture programs.
+//! Shared code of Floodmark's tests and benchmarks.
 //!
-//! A [`Workload`] yields as many events as wanted without keeping them; an [`oracle`] answers the
-//! questions of an analysis in the most obvious way, however slow; [`torture`] says what the programs
-//! in `src/bin` record before they are killed. Nothing here knows the analyses.
+//! A [`Workload`] generates any number of events without keeping them. An [`oracle`] answers the questions
+//! of an analysis in the most obvious way, however slow. [`torture`] defines what the programs in `src/bin`
+//! record before a test kills them. [`TempDir`] and [`wait`] are for every test that touches files or other
+//! processes. Nothing here depends on the analyses, and the library depends on `floodmark-event` alone.
 
 pub mod gaps;
 pub mod line;
 pub mod oracle;
 pub mod random;
+pub mod temp_dir;
 pub mod torture;
+pub mod wait;
 pub mod workload;
 
 pub use gaps::Gaps;
 pub use oracle::{Oracle, OracleFilter};
 pub use random::Random;
+pub use temp_dir::TempDir;
+pub use wait::{wait_for, wait_for_exit, wait_until};
 pub use workload::{SizeMix, Workload, WorkloadProps};

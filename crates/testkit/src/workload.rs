@@ -7,7 +7,6 @@
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::{Frame, Process};
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, Tables};
-use floodmark_store::{Losses, Progress, Result, Source};
 
 use crate::random::Random;
 
@@ -237,24 +236,6 @@ impl Workload {
             thread,
             ..base
         }
-    }
-}
-
-impl Source for Workload {
-    fn tables(&self) -> &Tables {
-        &self.tables
-    }
-
-    fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
-        Ok(self.fill(batch))
-    }
-
-    fn losses(&self) -> Losses {
-        Losses::default()
-    }
-
-    fn progress(&self) -> Progress {
-        Progress { done: self.emitted, total: Some(self.props.events) }
     }
 }
 

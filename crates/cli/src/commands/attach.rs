@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_event::text::shell_line;
 use floodmark_event::units::parse_duration_ns;
 use floodmark_record::{Session, Target};
 use floodmark_sampler::WatchProps;
@@ -10,7 +11,6 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, TraceArgs, Watch};
-use crate::words::quoted;
 
 /// Record the memory of a process that runs already, and of everything it starts
 ///
@@ -58,6 +58,6 @@ impl AttachArgs {
 fn command_of(pid: i32) -> String {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    let words: Vec<String> = words.map(|word| quoted(&String::from_utf8_lossy(word))).collect();
-    if words.is_empty() { format!("process {pid}") } else { words.join(" ") }
+    let line = shell_line(words.map(String::from_utf8_lossy));
+    if line.is_empty() { format!("process {pid}") } else { line }
 }

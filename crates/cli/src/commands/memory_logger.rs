@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
+use floodmark_event::text::shell_line;
 use floodmark_inspect::{Input, OpenProps};
 use floodmark_record::{Destination, Session, Target};
 use floodmark_sampler::stacks::Tool;
@@ -19,7 +20,7 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::watching::{SamplingArgs, Watch, parse_seconds};
-use crate::words::{quoted, words};
+use crate::words::words;
 
 /// Do what memory_logger.py does, with its options
 ///
@@ -203,7 +204,7 @@ impl MemoryLoggerArgs {
         let path = trace_path(self.outfile.as_deref(), line, &words);
         let goes_on = words.iter().any(|word| word == "--recover");
         let destination = if goes_on { Destination::Append(path) } else { Destination::Over(path) };
-        let command = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let command = shell_line(&words);
         let program = words.remove(0);
         let sampling = SamplingArgs { repeat_rate: self.repeat_rate, ..SamplingArgs::default() };
         let session = Session {

@@ -12,7 +12,7 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, TraceArgs, Watch, marks};
-use crate::words::{quoted, words};
+use crate::words::words;
 
 /// Run a command and record the memory of everything it starts
 ///
@@ -91,17 +91,11 @@ impl RunArgs {
         let launch = self.launch()?;
         let props = WatchProps { marks: marks(&self.mark)?, ..self.sampling.props() };
         let destination = self.trace.destination(&launch.program.to_string_lossy());
-        let command = command_line(&launch);
+        let command = launch.command_line();
         let target = Target::Command(launch);
         let json = self.trace.json();
         let stacks = self.stacks.props();
         let session = Session { target, props, stacks, destination, command };
         Watch { session, json, next: "floodmark read" }.run(printer)
     }
-}
-
-/// The command as one would type it.
-pub(crate) fn command_line(launch: &Launch) -> String {
-    let words = std::iter::once(&launch.program).chain(&launch.arguments);
-    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }

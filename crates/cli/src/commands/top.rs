@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 
+use floodmark_event::text::shell_line;
 use floodmark_inspect::OpenProps;
 use floodmark_top::{AtEnd, Followed, Props, Record, option};
 
@@ -13,7 +14,6 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::watching::{SamplingArgs, TraceArgs, marks};
-use crate::words::quoted;
 
 /// Watch memory live in the terminal: of a command, of a trace that grows, or of anything recorded
 ///
@@ -67,8 +67,7 @@ impl TopArgs {
             }
             None => {
                 let record = self.record()?;
-                let words = self.command.iter().map(|word| quoted(&word.to_string_lossy()));
-                let command = Some(words.collect::<Vec<_>>().join(" "));
+                let command = Some(shell_line(self.command.iter().map(|word| word.to_string_lossy())));
                 let input = Followed { path: record.trace.clone(), props: OpenProps::default(), command };
                 Props { input, record: Some(record), at_end }
             }

@@ -4,22 +4,18 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use floodmark_testkit::TempDir;
 use serde_json::Value;
 
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// A directory with the fixtures of `data`, which is gone when the test ends.
+/// A temporary directory with the fixtures of `data`.
 pub(crate) struct CliTest {
-    dir: PathBuf,
+    dir: TempDir,
 }
 
 impl CliTest {
     pub(crate) fn new() -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}-{number}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"), "cli");
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data");
         for entry in fs::read_dir(data).unwrap() {
             let entry = entry.unwrap();
@@ -63,12 +59,6 @@ impl CliTest {
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         Ran::of(args, &child.wait_with_output().unwrap())
-    }
-}
-
-impl Drop for CliTest {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 

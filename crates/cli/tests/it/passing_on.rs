@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 use floodmark_event::OutputStream;
+use floodmark_testkit::{wait_for_exit, wait_until};
 use serde_json::{Value, json};
 
 use crate::cli_test::CliTest;
-use crate::running::{info, is_sampled, json_of, send, until, written};
+use crate::running::{info, json_of, send, wait_until_sampled, written};
 
 /// The numbers from 1, a line each, as `seq` writes them.
 fn numbers(last: u32) -> Vec<u8> {
@@ -34,6 +34,24 @@ fn status(pid: &str, field: &str) -> Option<String> {
     Some(line.to_owned())
 }
 
+/// Whether a signal that was sent to a process has not been delivered yet.
+fn is_pending(pid: &str, signal: i32) -> bool {
+    let pending = status(pid, "ShdPnd").unwrap();
+    u64::from_str_radix(&pending, 16).unwrap() & 1 << (signal - 1) != 0
+}
+
+/// Waits until a recorder whose command has ended sleeps because its reader does not read.
+fn wait_until_only_output_is_left(pid: &str) {
+    // The thread that adds up shared memory is the last one to end before the recorder waits for its output.
+    let is_adding_up = || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
+        names.into_iter().any(|name| name == "floodmark-total\n")
+    };
+    let is_asleep = || status(pid, "State").is_some_and(|state| state.starts_with('S'));
+    wait_until("the recorder to wait for its reader", || !is_adding_up() && is_asleep());
+}
+
 /// Kills us in the middle of a command's output, with options of ours; checks what came and what is kept.
 fn kill_amid_output(options: &[&str]) {
     let test = CliTest::new();
@@ -47,12 +65,14 @@ fn kill_amid_output(options: &[&str]) {
     let mut output = BufReader::with_capacity(1024, child.stdout.take().unwrap());
     let mut pid = String::new();
     output.read_line(&mut pid).unwrap();
-    until(|| is_sampled(&test, "k.flood"));
+    wait_until_sampled(&test, "k.flood");
     let mut begin = vec![0; 300_000];
     output.read_exact(&mut begin).unwrap();
     child.kill().unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(9));
-    until(|| status(pid.trim(), "TracerPid").is_some_and(|tracer| tracer == "0"));
+    assert_eq!(wait_for_exit(&mut child, "the killed recorder").signal(), Some(9));
+    wait_until("the command to be untraced", || {
+        status(pid.trim(), "TracerPid").is_some_and(|tracer| tracer == "0")
+    });
     test.write("go", "");
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).unwrap();
@@ -89,13 +109,15 @@ fn output_that_is_appended_to_a_file_survives_us_too() {
     let log = File::options().append(true).open(test.path("log")).unwrap();
     let mut command = test.command(&["run", "-q", "-o", "a.flood", "sh", "-c", script]);
     let mut child = command.stdout(log).spawn().unwrap();
-    until(|| test.path("begun").exists());
+    wait_until("the command to begin", || test.path("begun").exists());
     let expected = [b"before\n", &numbers(1000)[..], &numbers(1000)].concat();
-    until(|| test.read("log").len() > 7 + numbers(999).len());
+    wait_until("the first output", || test.read("log").len() > 7 + numbers(999).len());
     child.kill().unwrap();
-    child.wait().unwrap();
+    wait_for_exit(&mut child, "the killed recorder");
     test.write("go", "");
-    until(|| test.path("finished").exists() && test.read("log").len() >= expected.len());
+    wait_until("the rest of the output", || {
+        test.path("finished").exists() && test.read("log").len() >= expected.len()
+    });
     assert!(test.read("log").into_bytes() == expected);
 }
 
@@ -107,11 +129,11 @@ fn a_command_on_a_terminal_of_its_own_outlives_us() {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     child.kill().unwrap();
-    child.wait().unwrap();
+    wait_for_exit(&mut child, "the killed recorder");
     test.write("go", "");
     output.read_to_string(&mut line).unwrap();
     assert_eq!(line, "ready\r\nlast\r\n");
-    until(|| test.path("finished").exists());
+    wait_until("the command to finish", || test.path("finished").exists());
 }
 
 #[test]
@@ -122,20 +144,24 @@ fn one_key_that_ends_the_command_does_not_cost_its_last_lines() {
     let (mut child, mut output) = start(&test, &["run", "-q", "-o", "i.flood", "sh", "-c", script]);
     let mut pid = String::new();
     output.read_line(&mut pid).unwrap();
-    until(|| test.path("filled").exists());
+    wait_until("the pipes to be filled", || test.path("filled").exists());
     // We sleep through the command's end, as on a busy machine, and wake up to signal and end at once.
     let own = child.id().to_string();
     send("-STOP", &own);
-    until(|| status(&own, "State").is_some_and(|state| state.starts_with('T')));
+    wait_until("the recorder to be stopped", || {
+        status(&own, "State").is_some_and(|state| state.starts_with('T'))
+    });
     send("-INT", &format!("-{own}"));
-    until(|| status(pid.trim(), "State").is_none_or(|state| state.starts_with('Z')));
+    wait_until("the command to end", || {
+        status(pid.trim(), "State").is_none_or(|state| state.starts_with('Z'))
+    });
     send("-CONT", &own);
-    // Nobody reads meanwhile.
-    until(|| status(pid.trim(), "State").is_none());
-    std::thread::sleep(Duration::from_millis(200));
+    // Nothing is read before the recorder waits for its reader.
+    wait_until("the command to be reaped", || status(pid.trim(), "State").is_none());
+    wait_until_only_output_is_left(&own);
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(wait_for_exit(&mut child, "the recorder").code(), Some(3));
     assert!(rest == [vec![0; 100_000], numbers(200)].concat(), "{} bytes arrived", rest.len());
 }
 
@@ -146,12 +172,17 @@ fn a_second_signal_gives_a_reader_up_that_does_not_read() {
     let script = "head -c 100000 /dev/zero; echo $$ > number; mv number pid";
     let (mut child, output) = start(&test, &["run", "-q", "-o", "s.flood", "sh", "-c", script]);
     let own = child.id().to_string();
-    until(|| test.path("pid").exists() && status(test.read("pid").trim(), "State").is_none());
+    wait_until("the command to be reaped", || {
+        test.path("pid").exists() && status(test.read("pid").trim(), "State").is_none()
+    });
+    wait_until_only_output_is_left(&own);
     send("-TERM", &own);
-    std::thread::sleep(Duration::from_millis(300));
+    // The kernel merges a second signal with one that is still pending.
+    wait_until("the first signal to be delivered", || !is_pending(&own, libc::SIGTERM));
+    wait_until_only_output_is_left(&own);
     assert_eq!(child.try_wait().unwrap(), None, "one is not enough");
     send("-TERM", &own);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(wait_for_exit(&mut child, "the recorder").code(), Some(0));
     drop(output);
     assert_eq!(written(&test, "s.flood", OutputStream::Stdout).len(), 100_000, "it is recorded all the same");
 }
@@ -187,7 +218,7 @@ fn a_reader_that_has_enough_ends_the_command_as_it_would_without_us() {
     assert_eq!(head.stdout, b"y\n");
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(13));
+    assert_eq!(wait_for_exit(&mut child, "the recorder").signal(), Some(13));
     assert!(
         said.contains("killed by SIGPIPE") && said.contains("our stdout was closed by its reader"),
         "{said}"

@@ -10,10 +10,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
 
-/// Longest that anything may take before a test counts as hanging.
-const PATIENCE: Duration = Duration::from_mins(1);
+use floodmark_testkit::wait::{DEADLINE, wait_for_exit, wait_until};
 
 /// Bytes that enter and leave the screen of full-screen programs, and that show the cursor.
 pub(crate) const ENTER: &str = "\x1b[?1049h";
@@ -198,7 +196,7 @@ impl Pty {
     pub(crate) fn wait_for(&self, what: &str, holds: impl Fn(&str) -> bool) {
         let bytes = self.written.bytes.lock().unwrap();
         let waiting = |bytes: &mut Vec<u8>| !holds(&String::from_utf8_lossy(bytes));
-        let (bytes, waited) = self.written.more.wait_timeout_while(bytes, PATIENCE, waiting).unwrap();
+        let (bytes, waited) = self.written.more.wait_timeout_while(bytes, DEADLINE, waiting).unwrap();
         assert!(!waited.timed_out(), "no {what} in {}", String::from_utf8_lossy(&bytes));
     }
 
@@ -225,11 +223,7 @@ impl Pty {
 
     /// Waits until the command was stopped.
     pub(crate) fn wait_until_stopped(&self) {
-        let began = Instant::now();
-        while self.state() != 'T' {
-            assert!(began.elapsed() < PATIENCE, "{}", self.state());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the command to be stopped", || self.state() == 'T');
     }
 
     /// The letter of what the command does.
@@ -252,12 +246,12 @@ impl Pty {
         // With the last of its other ends a terminal is gone.
         drop(slave);
         drop(master);
-        exit_of(child.0.wait().unwrap())
+        exit_of(wait_for_exit(&mut child.0, "the command"))
     }
 
     /// Waits for the end, and gives the code, or the signal as a negative number.
     pub(crate) fn wait(&mut self) -> i32 {
-        exit_of(self.child.0.wait().unwrap())
+        exit_of(wait_for_exit(&mut self.child.0, "the command"))
     }
 
     /// Waits for the end; gives the code, or the signal as a negative number, and what was written after the

@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
 
 use floodmark_event::{OutputRow, OutputStream};
 use floodmark_store::{ScanProps, Trace};
+use floodmark_testkit::{wait_for_exit, wait_until};
 use serde_json::{Value, json};
 
 use crate::cli_test::{CliTest, Ran};
@@ -52,17 +52,15 @@ pub(crate) fn send(signal: &str, to: &str) {
 }
 
 /// Whether a trace that is being recorded has samples already.
-pub(crate) fn is_sampled(test: &CliTest, trace: &str) -> bool {
+fn is_sampled(test: &CliTest, trace: &str) -> bool {
     let ran = test.run(&["info", trace, "--json"]);
     let info: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
     info["memory"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0)
 }
 
-/// Waits for something that must come.
-pub(crate) fn until(what: impl Fn() -> bool) {
-    while !what() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits until a trace that is being recorded has samples.
+pub(crate) fn wait_until_sampled(test: &CliTest, trace: &str) {
+    wait_until("the first sample", || is_sampled(test, trace));
 }
 
 #[test]
@@ -284,9 +282,9 @@ fn an_interrupt_reaches_the_command_and_leaves_a_complete_trace() {
     let test = CliTest::new();
     let script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.02; done";
     let (mut child, _output) = start_ready(&test, &["run", "-o", "i.flood", "sh", "-c", script]);
-    until(|| is_sampled(&test, "i.flood"));
+    wait_until_sampled(&test, "i.flood");
     send("-INT", &format!("-{}", child.id()));
-    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert_eq!(wait_for_exit(&mut child, "the recorder").code(), Some(7));
     let output = written(&test, "i.flood", OutputStream::Stdout);
     assert!(output.starts_with(b"ready\ncaught\n"), "{}", String::from_utf8_lossy(&output));
     let found = info(&test, "i.flood");
@@ -296,7 +294,7 @@ fn an_interrupt_reaches_the_command_and_leaves_a_complete_trace() {
     let (mut child, _output) =
         start_ready(&test, &["run", "-o", "j.flood", "sh", "-c", "echo ready; exec sleep 100"]);
     send("-INT", &format!("-{}", child.id()));
-    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    assert_eq!(wait_for_exit(&mut child, "the recorder").signal(), Some(2));
     assert_eq!(info(&test, "j.flood")["run"]["exit_status"], 130);
 }
 
@@ -306,18 +304,17 @@ fn killing_us_leaves_a_trace_that_opens_and_a_command_that_runs_on() {
     let script = "echo begun > begun; while [ ! -e go ]; do sleep 0.01; done; echo finished > finished";
     let mut command = test.command(&["run", "--no-output", "-o", "k.flood", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until(|| test.path("begun").exists());
-    until(|| is_sampled(&test, "k.flood"));
+    wait_until("the command to begin", || test.path("begun").exists());
+    wait_until_sampled(&test, "k.flood");
     send("-KILL", &child.id().to_string());
-    let status: ExitStatus = child.wait().unwrap();
-    assert_eq!(status.signal(), Some(9));
+    assert_eq!(wait_for_exit(&mut child, "the killed recorder").signal(), Some(9));
     let found = info(&test, "k.flood");
     assert_eq!((&found["live"], &found["run"]["exit_status"]), (&json!(false), &Value::Null));
     assert!(found["memory"]["peak_rss_bytes"].as_u64().unwrap() > 0);
     assert!(found["run"]["command"].as_str().unwrap().starts_with("sh -c "));
     assert!(!test.path("finished").exists());
     test.write("go", "");
-    until(|| test.path("finished").exists());
+    wait_until("the command to finish", || test.path("finished").exists());
 }
 
 #[test]

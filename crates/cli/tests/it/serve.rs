@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
 
 use floodmark_event::{Kind, StackId};
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_testkit::wait::{DEADLINE, wait_for_exit, wait_until};
 use serde_json::Value;
 
 use crate::cli_test::CliTest;
@@ -39,7 +39,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.host).unwrap();
-        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream
     }
 
@@ -472,7 +472,7 @@ fn signals_end_it_even_while_pages_listen() {
         let mut news = listen(&server);
         wait_for(&mut news, |state| state["state"] == "ended");
         server.signal(signal);
-        assert_eq!(server.child.wait().unwrap().code(), Some(0));
+        assert_eq!(wait_for_exit(&mut server.child, "the server").code(), Some(0));
         let mut rest = String::new();
         let _ = news.read_to_string(&mut rest);
         assert!(!rest.contains("state"), "{rest}");
@@ -495,12 +495,12 @@ fn a_browser_is_not_in_the_group_that_ctrl_c_ends() {
     let mut command = test.command(&["serve", "golden.csv", "--open"]);
     command.env("PATH", test.path("bin")).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    while !said.exists() {
+    wait_until("the browser to start", || {
         assert_eq!(child.try_wait().unwrap(), None, "it serves until it is ended");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        said.exists()
+    });
     child.kill().unwrap();
-    child.wait().unwrap();
+    wait_for_exit(&mut child, "the killed server");
     let said = std::fs::read_to_string(said).unwrap();
     let (pid, group) = said.trim().split_once(' ').unwrap();
     assert_eq!(pid, group, "it has a group of its own");

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use floodmark_testkit::{wait_for_exit, wait_until};
+
 use crate::cli_test::CliTest;
 use crate::pty::{ENTER, LEAVE, Pty, SHOW_CURSOR};
 
@@ -271,9 +273,7 @@ fn a_signal_after_a_panic_is_passed_on_too() {
     let pty = Pty::start(command);
     pty.wait_for_text("which is a bug");
     // A signal before the recording takes care of them would only end that.
-    while !test.path("run.flood/segments").is_dir() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_until("the recording to begin", || test.path("run.flood/segments").is_dir());
     pty.signal(libc::SIGTERM);
     assert_eq!(pty.finish().0, -libc::SIGTERM);
 }
@@ -300,13 +300,11 @@ fn a_trace_that_somebody_else_records_is_followed_to_its_end() {
     let mut recording: Command = test.command(&["run", "-o", "run.flood", "--", "sh", "-c", WAITER]);
     let mut recording =
         recording.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-    while !test.path("run.flood/segments").is_dir() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_until("the recording to begin", || test.path("run.flood/segments").is_dir());
     let pty = top(&test, &["--exit", "run.flood"]);
     pty.wait_for_text("recording");
     test.write("go", "");
-    assert_eq!(recording.wait().unwrap().code(), Some(7));
+    assert_eq!(wait_for_exit(&mut recording, "the recorder").code(), Some(7));
     let (code, after) = pty.finish();
     assert_eq!(code, 0, "{after}");
 }

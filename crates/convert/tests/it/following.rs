@@ -1,10 +1,8 @@
 //! Events and rows of a growing trace, read together while several processes record into it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use floodmark_event::Row;
 use floodmark_event::tables::Frame;
@@ -15,8 +13,7 @@ use floodmark_store::TraceFollower;
 use floodmark_store::{Follow, Overwrite, Run, ScanProps, Sealer, Step, TraceWriter};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
-
-use crate::sample_traces::scratch;
+use floodmark_testkit::{TempDir, wait_for, wait_for_exit, wait_until};
 
 /// Name of the variable that tells a child where to record.
 const CHILD: &str = "FLOODMARK_TEST_FOLLOWED";
@@ -80,7 +77,7 @@ impl Other {
 
     fn end(mut self) {
         drop(self.input);
-        assert!(self.child.wait().expect("ends").success());
+        assert!(wait_for_exit(&mut self.child, "the other process").success());
     }
 }
 
@@ -92,35 +89,34 @@ fn read_until(
     wanted: impl Fn(&[Event], &[Row]) -> bool,
 ) {
     let (mut batch, mut new) = (EventBatch::new(), Vec::new());
-    while !wanted(events, rows) {
-        match following.next(&mut batch, &mut new).expect("reads") {
-            Step::Events => {
-                events.extend(batch.events());
-                rows.append(&mut new);
+    wait_until("the recorded events and rows", || {
+        while !wanted(events, rows) {
+            match following.next(&mut batch, &mut new).expect("reads") {
+                Step::Events => {
+                    events.extend(batch.events());
+                    rows.append(&mut new);
+                }
+                Step::Waiting => return false,
+                Step::Ended => panic!("the recording goes on"),
             }
-            Step::Waiting => std::thread::sleep(Duration::from_millis(5)),
-            Step::Ended => panic!("the recording goes on"),
         }
-    }
+        true
+    });
 }
 
 /// Ids of the stacks with this text, in two looks of a follower that does not translate.
 fn first_stack(path: &std::path::Path, text: &str) -> StackId {
     let mut follow = Follow::open(path, ScanProps::default()).expect("follows");
     let mut batch = EventBatch::new();
-    loop {
-        match follow.next(&mut batch).expect("reads") {
-            Step::Events => {
-                let found = batch
-                    .events()
-                    .find(|event| follow.tables().stack_text(event.stack).contains(&text.into()));
-                if let Some(event) = found {
-                    return event.stack;
-                }
+    wait_for(&format!("an event with the stack {text}"), || {
+        while follow.next(&mut batch).expect("reads") == Step::Events {
+            let has_text = |stack| follow.tables().stack_text(stack).contains(&text.into());
+            if let Some(event) = batch.events().find(|event| has_text(event.stack)) {
+                return Some(event.stack);
             }
-            _ => std::thread::sleep(Duration::from_millis(5)),
         }
-    }
+        None
+    })
 }
 
 fn check_texts(events: &[Event], tables: &Tables) {
@@ -135,7 +131,7 @@ fn check_texts(events: &[Event], tables: &Tables) {
 #[test]
 fn what_was_read_in_an_earlier_look_keeps_its_texts() {
     let _turn = recording();
-    let folder = scratch("looks");
+    let folder = TempDir::new("looks");
     let path = folder.join("run.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
@@ -169,13 +165,12 @@ fn what_was_read_in_an_earlier_look_keeps_its_texts() {
     check_texts(&events, following.tables());
     assert!(following.losses().is_empty(), "{:?}", following.losses());
     assert_eq!(following.tables().processes.len(), 2);
-    std::fs::remove_dir_all(folder).expect("it was there");
 }
 
 #[test]
 fn events_and_rows_come_together_and_subjects_are_as_of_the_latest_look() {
     let _turn = recording();
-    let folder = scratch("together");
+    let folder = TempDir::new("together");
     let path = folder.join("run.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let sealer = Sealer::open(&path, Run::default()).expect("seals");
@@ -222,12 +217,11 @@ fn events_and_rows_come_together_and_subjects_are_as_of_the_latest_look() {
     let first = following.tables().subjects.values().next().expect("three");
     assert_eq!((first.name.as_str(), first.wait_status), ("process 1", Some(9)));
     assert!(following.losses().is_empty(), "{:?}", following.losses());
-    std::fs::remove_dir_all(folder).expect("it was there");
 }
 
 #[test]
 fn a_finished_trace_is_read_in_one_look_with_its_losses() {
-    let folder: PathBuf = scratch("finished");
+    let folder = TempDir::new("finished");
     let path = folder.join("run.flood");
     let mut writer = TraceWriter::create(&path, Run::default(), Overwrite::No).expect("a trace");
     let mut batch = EventBatch::new();
@@ -245,13 +239,13 @@ fn a_finished_trace_is_read_in_one_look_with_its_losses() {
     assert_eq!(following.losses(), losses);
     assert_eq!(following.next(&mut batch, &mut rows).expect("reads"), Step::Ended);
     assert_eq!(following.losses(), losses);
-    std::fs::remove_dir_all(folder).expect("it was there");
 }
 
 #[test]
 fn of_one_look_events_come_first_so_that_there_is_something_to_show_at_once() {
     let _turn = recording();
-    let path = scratch("events-first").join("a.flood");
+    let folder = TempDir::new("events-first");
+    let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     for number in 1..=30_000u64 {
         tail::alloc(number << 8, 256, &Place::default(), StackId(0));

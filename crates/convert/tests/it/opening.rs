@@ -1,21 +1,14 @@
 //! Opening files by what is in them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use floodmark_convert::{Format, Mode, OpenProps, group_devices, open, recognize};
 use floodmark_event::ProcessId;
 use floodmark_store::Progress;
+use floodmark_testkit::TempDir;
 
 use crate::logs::{drain, folder};
-
-/// A fresh folder for one test.
-fn scratch(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).expect("a folder for the test");
-    path
-}
 
 fn refusal(path: &Path) -> String {
     match open(path, &OpenProps::default()) {
@@ -46,7 +39,8 @@ fn every_log_of_the_fixtures_is_recognized_and_all_but_one_open() {
 
 #[test]
 fn the_name_of_a_file_does_not_matter() {
-    let path = scratch("name").join("log.sqlite");
+    let scratch = TempDir::new("name");
+    let path = scratch.join("log.sqlite");
     fs::copy(folder().join("golden.csv"), &path).expect("a copy");
     let mut events = Vec::new();
     let mut source = open(&path, &OpenProps::default()).and_then(|log| log.events()).expect("a log");
@@ -70,7 +64,7 @@ fn properties_reach_the_reader() {
 
 #[test]
 fn a_trace_is_recognized_by_what_is_in_its_folder() {
-    let folder = scratch("traces");
+    let folder = TempDir::new("traces");
     for (name, inside) in [("a.flood", "segments"), ("b", "segments")] {
         fs::create_dir_all(folder.join(name).join(inside)).expect("a folder");
         assert_eq!(recognize(&folder.join(name)).ok(), Some(Format::Trace));
@@ -84,7 +78,7 @@ fn a_trace_is_recognized_by_what_is_in_its_folder() {
 
 #[test]
 fn a_file_that_is_not_recognized_is_described() {
-    let folder = scratch("unknown");
+    let folder = TempDir::new("unknown");
     for (name, bytes, look) in [
         ("empty.csv", &b""[..], "it is empty"),
         ("words.csv", b"Lorem ipsum", "it is text that begins with 'Lorem ipsum'"),
@@ -105,7 +99,7 @@ fn a_file_that_is_not_recognized_is_described() {
 
 #[test]
 fn a_log_that_is_compressed_with_gzip_is_read_as_it_was() {
-    let folder = scratch("gzip");
+    let folder = TempDir::new("gzip");
     let log = fs::read(crate::logs::folder().join("golden.csv")).expect("a log");
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, &log).expect("memory takes everything");

@@ -1,7 +1,6 @@
 //! Logs of samples brought into a trace, and the trace read back.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use floodmark_convert::{OpenProps, open};
 use floodmark_event::Row;
@@ -13,17 +12,10 @@ use floodmark_store::{IdMap, RowSource, follow_rows};
 use floodmark_store::{Overwrite, Run, ScanProps, Sealer, Trace, TraceWriter};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_testkit::{TempDir, wait};
 
 use crate::following::recording;
 use crate::sample_logs::{Reading, all, drain, fixture};
-
-pub(crate) fn scratch(name: &str) -> PathBuf {
-    let folder =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("samples-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder");
-    folder
-}
 
 /// Rows of a trace as they are now.
 fn rows_of(trace: &Path) -> Box<dyn RowSource> {
@@ -79,7 +71,7 @@ fn words(read: &Reading) -> (Vec<String>, Vec<String>, Vec<String>, Vec<String>)
 
 #[test]
 fn every_fixture_reads_back_from_a_trace_as_it_went_in() {
-    let folder = scratch("back");
+    let folder = TempDir::new("back");
     for (at, (path, _)) in all().into_iter().enumerate() {
         let before = drain(open(&path, &OpenProps::default()).and_then(|log| log.rows()).expect("a log"));
         let trace = folder.join(format!("{at}.flood"));
@@ -103,12 +95,11 @@ fn every_fixture_reads_back_from_a_trace_as_it_went_in() {
         let followed = drain(follow_rows(&trace, &ScanProps::default()).expect("a trace"));
         assert_eq!(words(&followed), words(&before), "{}", path.display());
     }
-    fs::remove_dir_all(folder).expect("it was there");
 }
 
 #[test]
 fn logs_of_several_tools_share_one_trace_and_one_clock() {
-    let folder = scratch("shared");
+    let folder = TempDir::new("shared");
     let trace = folder.join("both.flood");
     let mut writer = TraceWriter::create(&trace, Run::default(), Overwrite::No).expect("a trace");
     let mut tables = Tables::default();
@@ -138,20 +129,11 @@ fn logs_of_several_tools_share_one_trace_and_one_clock() {
             .last()
             .is_some_and(|f| f.contains("main")))
     );
-    fs::remove_dir_all(folder).expect("it was there");
 }
 
-/// Records sweeps with output and stacks, sealing now and then, until told to stop.
-fn record(sweeps: u64, sealer: &mut Sealer) {
-    let job = tail::subject(&Subject {
-        kind: SubjectKind::Job,
-        number: 0,
-        start_ns: 0,
-        parent: SubjectId(0),
-        name: "job".into(),
-        detail: String::new(),
-    });
-    for sweep in 0..sweeps {
+/// Records sweeps of a job with output, stacks and marks; seals after every tenth.
+fn record(job: SubjectId, sweeps: std::ops::Range<u64>, sealer: &mut Sealer) {
+    for sweep in sweeps {
         let when = When::At(monotonic_ns());
         tail::sample(job, Metric::Rss, sweep, when);
         tail::output(OutputStream::Stderr, format!("line {sweep}\n").as_bytes(), when);
@@ -164,7 +146,6 @@ fn record(sweeps: u64, sealer: &mut Sealer) {
         if sweep % 10 == 9 {
             sealer.seal().expect("seals");
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
@@ -172,23 +153,32 @@ fn record(sweeps: u64, sealer: &mut Sealer) {
 fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     const SWEEPS: u64 = 60;
     let _turn = recording();
-    let folder = scratch("growing");
+    let folder = TempDir::new("growing");
     let path = folder.join("run.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
-    let (tell, hear) = std::sync::mpsc::channel();
+    let job = tail::subject(&Subject {
+        kind: SubjectKind::Job,
+        number: 0,
+        start_ns: 0,
+        parent: SubjectId(0),
+        name: "job".into(),
+        detail: String::new(),
+    });
+    let (saw_rows, first_rows) = std::sync::mpsc::channel();
     let followed = std::thread::scope(|scope| {
         let mut source = follow_rows(&path, &ScanProps::default()).expect("follows");
         let follower = std::thread::Builder::new().name("follower".into()).spawn_scoped(scope, move || {
             let mut rows = Vec::new();
             assert!(source.next(&mut rows).expect("reads"));
-            tell.send(()).expect("the other end is here");
+            saw_rows.send(()).expect("the receiver exists");
             let mut followed = drain(source);
             followed.rows.splice(0..0, rows);
             followed
         });
-        record(SWEEPS, &mut sealer);
-        hear.recv().expect("something is seen before the end");
+        record(job, 0..SWEEPS / 2, &mut sealer);
+        first_rows.recv_timeout(wait::DEADLINE).expect("the follower sees rows of a growing trace");
+        record(job, SWEEPS / 2..SWEEPS, &mut sealer);
         recorder.stop();
         sealer.finish().expect("seals the rest");
         follower.expect("a thread").join().expect("no panic")
@@ -201,5 +191,4 @@ fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     let (samples, output, stacks, scopes) = words(&followed);
     assert_eq!([samples.len(), output.len(), stacks.len(), scopes.len()], [SWEEPS as usize; 4]);
     assert!(stacks[59].ends_with(" 59 function 59") && scopes[59].ends_with(" mark 59"), "{}", stacks[59]);
-    fs::remove_dir_all(folder).expect("it was there");
 }

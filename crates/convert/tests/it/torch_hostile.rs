@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use floodmark_convert::{OpenProps, open};
+use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
 use crate::snapshots::{lenient, pickled, read, try_read};
@@ -15,7 +16,8 @@ fn error(bytes: &[u8]) -> String {
 
 #[test]
 fn nothing_of_a_pickle_is_ever_run() {
-    let marker = std::env::temp_dir().join(format!("floodmark-ran-{}", std::process::id()));
+    let folder = TempDir::new("ran");
+    let marker = folder.join("marker");
     let evil = format!(
         "type('E', (), {{'__reduce__': lambda self: (__import__('os').system, ('touch {}',))}})()",
         marker.display()
@@ -57,12 +59,10 @@ fn nothing_of_a_pickle_is_ever_run() {
 fn a_file_of_torch_save_is_called_that() {
     // The number with which files of old versions begin.
     assert!(error(&pickled("0x1950a86a20f9469cfc6c", 2)).contains("files of torch.save begin so"));
-    let folder = std::env::temp_dir().join(format!("floodmark-save-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+    let folder = TempDir::new("save");
     let path = folder.join("model.pt");
     fs::write(&path, b"PK\x03\x04\0\0\0\0archive/data.pkl").expect("a file");
     let message = open(&path, &OpenProps::default()).err().expect("not a snapshot").to_string();
-    fs::remove_dir_all(&folder).expect("it is ours");
     assert!(message.contains("it is a zip archive, as torch.save writes"), "{message}");
 }
 

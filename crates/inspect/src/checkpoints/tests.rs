@@ -7,30 +7,13 @@ use floodmark_event::tables::Frame;
 use floodmark_event::{Action, Event, Kind, ProcessId, StackId, StringId};
 use floodmark_store::{Losses, Overwrite, Run, Sealer, Source as _, TraceWriter};
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
 use super::*;
 use crate::OpenProps;
 use crate::input::Input;
 use crate::zoom::{self, Window, Zoom};
-
-/// A folder that goes with the value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("floodmark-checkpoints-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// As many checkpoints as there can be: batches of merged runs are short.
 const DENSE: Limits = Limits { every: 1, bytes: 1 << 20, count: 64 };
@@ -190,8 +173,8 @@ proptest! {
         looks in proptest::collection::vec((-50..1900i64, 0..400i64), 4),
         count in 2usize..64,
     ) {
-        let folder = Folder::new("any");
-        let path = folder.0.join("a.flood");
+        let folder = TempDir::new("any");
+        let path = folder.join("a.flood");
         write(&path, &sequences);
         let mut checkpoints = Checkpoints::limited(&path, &filter, Limits { count, ..DENSE });
         // Once while the walk is at its beginning, once when it is over.
@@ -206,8 +189,8 @@ proptest! {
 
 #[test]
 fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
-    let folder = Folder::new("growing");
-    let path = folder.0.join("a.flood");
+    let folder = TempDir::new("growing");
+    let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).unwrap();
     let mut sealer = Sealer::open(&path, Run::default()).unwrap();
     let filter = Filter::default();
@@ -255,8 +238,8 @@ fn allocation(number: u64) -> Event {
 
 #[test]
 fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
-    let folder = Folder::new("dropped");
-    let path = folder.0.join("a.flood");
+    let folder = TempDir::new("dropped");
+    let path = folder.join("a.flood");
     write(&path, &[(1..=40_000).map(allocation).collect()]);
     let mut checkpoints = Checkpoints::limited(&path, &Filter::default(), DENSE);
     let window = Window { from_ns: 39_000, to_ns: 39_500, points: 64 };
@@ -268,8 +251,8 @@ fn a_look_that_nobody_wants_ends_the_walk_that_it_began() {
 
 #[test]
 fn checkpoints_take_no_more_memory_than_they_may() {
-    let folder = Folder::new("memory");
-    let path = folder.0.join("a.flood");
+    let folder = TempDir::new("memory");
+    let path = folder.join("a.flood");
     write(&path, &[(1..=200_000).map(allocation).collect()]);
     let filter = Filter::default();
     let bytes = 16 << 20;

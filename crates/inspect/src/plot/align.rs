@@ -1,7 +1,7 @@
 //! Which instant of an input is 0.
 
 use floodmark_event::units::NS_PER_DAY;
-use regex_lite::Regex;
+use regex::Regex;
 
 use super::{Gathered, Role, Series};
 use crate::error::{Error, Result};
@@ -35,7 +35,10 @@ pub fn parse_align(text: &str) -> std::result::Result<Align, String> {
     match (text, text.strip_prefix("mark:")) {
         ("start", _) => Ok(Align::Start),
         ("clock", _) => Ok(Align::Clock),
-        (_, Some(pattern)) => Regex::new(pattern).map(Align::Mark).map_err(|error| error.to_string()),
+        (_, Some(pattern)) => Regex::new(pattern).map(Align::Mark).map_err(|error| {
+            // The last of several lines; those above show the pattern.
+            error.to_string().lines().last().unwrap_or_default().to_owned()
+        }),
         _ => Err("write start, clock or mark:PATTERN".into()),
     }
 }

@@ -154,7 +154,7 @@ impl<'a> Collector<'a> {
         };
         fold.set(&part, row.time_ns, row.value);
         if let Some(end_ns) = subject.end_ns {
-            fold.end(&part, end_ns);
+            fold.end(&[part], end_ns);
         }
     }
 

@@ -1,7 +1,7 @@
-//! Free blocks by size: find one that fits in a few instructions, however many there are.
+//! Free blocks by size, so that one that fits is found in a few instructions however many there are.
 //!
 //! Sizes are counted in granules. Each power of two is a row, divided into sixteen cells; a cell is a
-//! list of blocks that differ in size by less than a sixteenth. Bitmaps say which cells hold any.
+//! list of blocks that differ in size by less than a sixteenth. Bitmaps show which cells hold any.
 //! The lists run through the block records, which the heap owns.
 
 /// No block.
@@ -14,14 +14,14 @@ const ROWS: usize = 54;
 /// Lists of free blocks that may be used under the same condition.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
-    /// Which rows have a cell with blocks.
+    /// Bitmap of rows that have a cell with blocks.
     rows: u64,
-    /// Which cells of a row have blocks.
+    /// Bitmap of cells with blocks, by row.
     cells: [u16; ROWS],
     heads: [u32; ROWS * COLUMNS],
-    /// How many blocks there are.
+    /// Number of free blocks.
     pub(super) blocks: u64,
-    /// How many bytes they have.
+    /// Size of all free blocks in bytes.
     pub(super) bytes: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Bins {
 pub(super) struct Cell(u16);
 
 impl Cell {
-    /// The cell in which a block of so many granules is kept.
+    /// The cell of a block of this many granules.
     #[inline]
     pub(super) const fn of(granules: u64) -> Self {
         if granules < COLUMNS as u64 {
@@ -41,7 +41,7 @@ impl Cell {
         Self(((log - 3) as u16) << 4 | column)
     }
 
-    /// The first cell whose every block has at least so many granules; none where sizes end.
+    /// The first cell whose blocks all have at least this many granules; none beyond the largest size.
     #[inline]
     const fn all_fit(granules: u64) -> Option<Self> {
         if granules < 2 * COLUMNS as u64 {
@@ -54,13 +54,13 @@ impl Cell {
         }
     }
 
-    /// Its place among all.
+    /// Index among all cells.
     #[inline]
     pub(super) const fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// So many granules or a few more: the least of a cell.
+    /// Smallest size that is at least this many granules and the smallest of its cell.
     #[inline]
     pub(super) const fn rounded(granules: u64) -> u64 {
         if granules < 2 * COLUMNS as u64 {
@@ -108,7 +108,7 @@ impl Bins {
         }
     }
 
-    /// The smallest cell with blocks that all have at least so many granules.
+    /// The smallest cell with blocks that all have at least this many granules.
     #[inline]
     pub(super) fn fitting(&self, granules: u64) -> Option<Cell> {
         let from = Cell::all_fit(granules)?;

@@ -1,41 +1,40 @@
-//! Pieces of memory, live and free, and nothing of the memory itself.
+//! A heap: bookkeeping of allocated and free pieces of memory, without touching the memory.
 //!
-//! Invariants: the pieces of a span follow each other without gaps, linked by `before` and `after`;
-//! two free neighbors never have the same tag, they are one piece; every live piece is in `live`, every
-//! free one in the bins of its tag or on the [`Shelf`]. All records are out of band, so the memory may be a device's, or
-//! not there at all.
+//! Invariants: the pieces of a span follow each other without gaps, linked by `before` and `after`; two free
+//! neighbors never have the same tag, because they are merged; every live piece is in `live`, every free one
+//! in the bins of its tag or in the [`FreeListCache`]. All records are out of band, so the memory may be a
+//! device's, or simulated.
 
 mod moving;
 
 use super::address_map::AddressMap;
 use super::bins::{Bins, Cell, NONE};
-use super::shelf::Shelf;
+use super::free_list_cache::FreeListCache;
 
-/// What pieces are measured in.
+/// Unit of sizes, in bytes.
 pub(crate) const GRANULE: u64 = 256;
 
-/// Under which condition a free piece may be used: a stream that may use it at once.
+/// Condition under which a piece may be used: the stream that may use a free piece without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tag(pub(super) u32);
 
 impl Tag {
-    /// Any stream may use it at once.
+    /// Any stream may use the piece without waiting.
     pub(crate) const CLEAN: Self = Self(0);
-    /// Not free: handed out.
+    /// Not free: allocated.
     const LIVE: Self = Self(u32::MAX);
-    /// Not free: divided further by another heap.
+    /// Not free: a span that another heap divides.
     const LENT: Self = Self(u32::MAX - 1);
-    /// Free, but not joined with its neighbors: on the shelf.
-    const SHELVED: Self = Self(u32::MAX - 2);
+    /// Free but not merged with its neighbors: in the free list cache.
+    const CACHED: Self = Self(u32::MAX - 2);
 
-    /// Whether it is free and in the bins.
+    /// Whether the piece is free and in the bins.
     const fn is_free(self) -> bool {
-        self.0 < Self::SHELVED.0
+        self.0 < Self::CACHED.0
     }
 }
 
-/// How many blocks of the cell that a request belongs to are looked at for one that fits, before one
-/// is taken that is sure to.
+/// Number of pieces in the request's own cell that are tried before a larger piece is split.
 const PROBES: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -45,31 +44,31 @@ struct Piece {
     /// Neighbors by address within the span.
     before: u32,
     after: u32,
-    /// Neighbors in the cell, for free pieces. A live one has the granules that were asked for in
-    /// `previous`, where they are fewer than it has; else 0.
+    /// Neighbors in the cell, for free pieces. A live piece has the requested granules in `previous` if they
+    /// are fewer than its size, else 0.
     previous: u32,
     next: u32,
     tag: Tag,
 }
 
 impl Piece {
-    /// Bytes that were asked for when it was taken.
+    /// Requested size in bytes, rounded up to granules.
     #[inline]
     fn asked(&self) -> u64 {
         if self.previous == 0 { self.size } else { u64::from(self.previous) * GRANULE }
     }
 }
 
-/// A piece that came back.
+/// The result of freeing a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// The size that was asked for.
+    /// Requested size in bytes, rounded up to granules.
     pub(crate) asked: u64,
-    /// The span it belongs to, if nothing of that is in use any more.
+    /// The span of the block, if the whole span is free now.
     pub(crate) whole: Option<Whole>,
 }
 
-/// A span of which nothing is in use; good until the heap changes.
+/// A span that is completely free; valid until the heap changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     index: u32,
@@ -78,20 +77,20 @@ pub(crate) struct Whole {
     pub(crate) tag: Tag,
 }
 
-/// Pieces of one or more spans.
+/// Allocated and free pieces of one or more spans.
 #[derive(Debug)]
 pub(crate) struct Heap {
     pieces: Vec<Piece>,
-    /// Records that are not used, linked by `next`.
+    /// First unused record; they are linked by `next`.
     spare: u32,
     live: AddressMap,
-    /// By tag; most heaps have one or two.
+    /// Bins by tag; most heaps have one or two.
     #[expect(clippy::vec_box, reason = "bins are large, and most stay empty")]
     bins: Vec<Box<Bins>>,
-    shelf: Shelf,
+    cache: FreeListCache,
     live_bytes: u64,
     span_bytes: u64,
-    /// Spans of which nothing is in use.
+    /// Number of spans that are completely free.
     whole: usize,
 }
 
@@ -102,47 +101,47 @@ impl Heap {
             spare: NONE,
             live: AddressMap::new(),
             bins: Vec::new(),
-            shelf: Shelf::new(None),
+            cache: FreeListCache::new(None),
             live_bytes: 0,
             span_bytes: 0,
             whole: 0,
         }
     }
 
-    /// Keeps blocks that come back under `tag` as they are, as far as they are small.
-    pub(crate) fn keep_for(&mut self, tag: Tag) {
-        self.clear_shelf();
-        self.shelf = Shelf::new(Some(tag));
+    /// Caches small blocks that are freed under `tag` from now on.
+    pub(crate) fn cache_for(&mut self, tag: Tag) {
+        self.flush_cache();
+        self.cache = FreeListCache::new(Some(tag));
     }
 
-    /// Bytes handed out; what is lent to other heaps counts.
+    /// Allocated bytes, including spans lent to other heaps.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Blocks handed out, or lent.
+    /// Allocated blocks, including spans lent to other heaps.
     pub(crate) fn live_blocks(&self) -> u64 {
         self.live.len() as u64
     }
 
-    /// Bytes of all spans.
+    /// Total size of all spans in bytes.
     pub(crate) fn span_bytes(&self) -> u64 {
         self.span_bytes
     }
 
-    /// Spans of which nothing is in use.
+    /// Number of spans that are completely free.
     pub(crate) fn whole_spans(&self) -> usize {
         self.whole
     }
 
-    /// Bytes that are free.
+    /// Free bytes, cached blocks included.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.span_bytes - self.live_bytes
     }
 
-    /// Takes a span over, all of it free.
+    /// Adds a span, all of it free.
     pub(crate) fn add(&mut self, start: u64, size: u64, tag: Tag) {
-        self.welcome(tag);
+        self.ensure_bins(tag);
         let piece =
             self.record(Piece { start, size, before: NONE, after: NONE, previous: NONE, next: NONE, tag });
         self.span_bytes += size;
@@ -150,7 +149,7 @@ impl Heap {
         self.link(piece);
     }
 
-    /// Gives up a span of which nothing is in use.
+    /// Removes a span that is completely free.
     pub(crate) fn remove(&mut self, whole: Whole) {
         self.unlink(whole.index);
         self.span_bytes -= whole.size;
@@ -158,20 +157,20 @@ impl Heap {
         self.release(whole.index);
     }
 
-    /// Spans of which nothing is in use.
+    /// All spans that are completely free.
     pub(crate) fn wholes(&mut self) -> Vec<Whole> {
-        self.clear_shelf();
+        self.flush_cache();
         self.free_pieces().filter_map(|index| self.as_whole(index)).collect()
     }
 
-    /// The piece as a span, if it is one.
+    /// The piece as a span, if it is all of one.
     #[inline]
     fn as_whole(&self, index: u32) -> Option<Whole> {
         let Piece { start, size, before, after, tag, .. } = self.pieces[index as usize];
         (before == NONE && after == NONE).then_some(Whole { index, start, size, tag })
     }
 
-    /// Hands out `size` bytes of what `tag` may use.
+    /// Allocates `size` bytes of what `tag` may use.
     #[inline]
     pub(crate) fn take(&mut self, size: u64, tag: Tag) -> Option<u64> {
         self.take_as(size, tag, Tag::LIVE)
@@ -185,15 +184,15 @@ impl Heap {
     #[inline]
     fn take_as(&mut self, size: u64, tag: Tag, taken: Tag) -> Option<u64> {
         let granules = size / GRANULE;
-        let Some(rounded) = self.shelf.rounded(granules, tag) else {
+        let Some(rounded) = self.cache.rounded(granules, tag) else {
             return self.take_exactly(size, tag, taken);
         };
-        let index = self.shelf.first(rounded);
+        let index = self.cache.first(rounded);
         if index == NONE {
             return self.take_rounded(size, rounded * GRANULE, tag, taken);
         }
         let piece = &mut self.pieces[index as usize];
-        self.shelf.take(rounded, piece.next);
+        self.cache.pop(rounded, piece.next);
         self.live_bytes += piece.size;
         piece.tag = taken;
         piece.previous = if rounded == granules { 0 } else { granules as u32 };
@@ -201,7 +200,7 @@ impl Heap {
         Some(piece.start)
     }
 
-    /// Takes a block that may come to the shelf, where there is none of its size.
+    /// Allocates a block of a rounded size that is not in the cache.
     fn take_rounded(&mut self, size: u64, rounded: u64, tag: Tag, taken: Tag) -> Option<u64> {
         let cell =
             self.bins_of(tag).and_then(|bins| bins.fitting(rounded / GRANULE).map(|cell| bins.head(cell)));
@@ -214,9 +213,9 @@ impl Heap {
     #[inline]
     fn take_exactly(&mut self, size: u64, tag: Tag, taken: Tag) -> Option<u64> {
         let index = match self.find(size, tag) {
-            None if self.shelf.is_empty() => return None,
+            None if self.cache.is_empty() => return None,
             None => {
-                self.clear_shelf();
+                self.flush_cache();
                 self.find(size, tag)?
             }
             Some(index) => index,
@@ -228,7 +227,7 @@ impl Heap {
     fn find(&self, size: u64, tag: Tag) -> Option<u32> {
         let granules = size / GRANULE;
         let bins = self.bins_of(tag)?;
-        // One of the request's own cell wastes least; one of the next cells is sure to fit.
+        // A piece of the request's own cell wastes least; every piece of the next cells is large enough.
         let own = Cell::of(granules);
         let mut index = bins.head(own);
         for _ in 0..PROBES {
@@ -246,7 +245,7 @@ impl Heap {
         }
     }
 
-    /// Looks at all of a cell: the last resort, since its blocks may be smaller or larger than `size`.
+    /// Searches all of a cell, whose pieces may be smaller or larger than `size`: the last resort.
     #[cold]
     fn search(&self, cell: Cell, size: u64, tag: Tag) -> Option<u32> {
         let mut index = self.bins_of(tag)?.head(cell);
@@ -256,7 +255,7 @@ impl Heap {
         (index != NONE).then_some(index)
     }
 
-    /// Makes the front of a free piece a live one.
+    /// Splits the front off a free piece and allocates it.
     #[inline]
     fn carve(&mut self, index: u32, size: u64, asked: u64, taken: Tag) -> u64 {
         let previous = if asked == size { 0 } else { (asked / GRANULE) as u32 };
@@ -277,7 +276,7 @@ impl Heap {
         if before != NONE {
             self.pieces[before as usize].after = front;
         }
-        // The rest stays where it is if it still belongs there, which spares two lists.
+        // The rest stays in its list if its size still belongs there, which spares changing two lists.
         let (old, new) = (Cell::of(free / GRANULE), Cell::of((free - size) / GRANULE));
         if old != new {
             self.unlink(index);
@@ -296,32 +295,32 @@ impl Heap {
         start
     }
 
-    /// Takes a block back that is handed out or lent; none if there is none at `address`.
+    /// Frees a block or a lent span; returns none if neither begins at `address`.
     #[inline]
     pub(crate) fn give(&mut self, address: u64, tag: Tag) -> Option<Given> {
         let index = self.live.remove(address)?;
         let piece = &mut self.pieces[index as usize];
         let (size, asked) = (piece.size, piece.asked());
         self.live_bytes -= size;
-        if self.shelf.keeps(size / GRANULE, tag) {
-            piece.tag = Tag::SHELVED;
-            piece.next = self.shelf.put(size / GRANULE, index);
+        if self.cache.accepts(size / GRANULE, tag) {
+            piece.tag = Tag::CACHED;
+            piece.next = self.cache.push(size / GRANULE, index);
             return Some(Given { asked, whole: None });
         }
         Some(Given { asked, whole: self.free(index, tag) })
     }
 
-    /// Whether so much is kept on the shelf that it is time to [clear](Self::clear_shelf) it.
+    /// Whether so many blocks are cached that the cache should be [flushed](Self::flush_cache).
     #[inline]
-    pub(crate) fn is_cluttered(&self) -> bool {
-        self.shelf.is_cluttered(self.live.len())
+    pub(crate) fn is_cache_overfull(&self) -> bool {
+        self.cache.is_overfull(self.live.len())
     }
 
-    /// Lets all that is on the shelf join its neighbors; returns the spans that became whole.
-    pub(crate) fn clear_shelf(&mut self) -> Vec<Whole> {
-        let Some(tag) = self.shelf.owner().filter(|_| !self.shelf.is_empty()) else { return Vec::new() };
+    /// Merges all cached blocks with their neighbors; returns the spans that became completely free.
+    pub(crate) fn flush_cache(&mut self) -> Vec<Whole> {
+        let Some(tag) = self.cache.owner().filter(|_| !self.cache.is_empty()) else { return Vec::new() };
         let mut wholes = Vec::new();
-        for head in self.shelf.clear() {
+        for head in self.cache.clear() {
             let mut index = head;
             while index != NONE {
                 let next = self.pieces[index as usize].next;
@@ -332,16 +331,16 @@ impl Heap {
         wholes
     }
 
-    /// As [`give`](Self::give), but only for blocks that are handed out, not lent.
+    /// As [`give`](Self::give), but only for blocks, not for lent spans.
     pub(crate) fn give_live(&mut self, address: u64, tag: Tag) -> Option<Given> {
         let index = self.live.get(address)?;
         (self.pieces[index as usize].tag == Tag::LIVE).then(|| self.give(address, tag))?
     }
 
-    /// Makes a piece free, one with its neighbors where they may be used alike.
+    /// Makes a piece free and merges it with free neighbors of the same tag.
     #[inline]
     fn free(&mut self, index: u32, tag: Tag) -> Option<Whole> {
-        self.welcome(tag);
+        self.ensure_bins(tag);
         let Piece { start, size, before, after, .. } = self.pieces[index as usize];
         let joins = |other: u32| other != NONE && self.pieces[other as usize].tag == tag;
         let (join_before, join_after) = (joins(before), joins(after));
@@ -394,9 +393,9 @@ impl Heap {
         whole
     }
 
-    /// Lets `into` use all that is free; returns the tags whose streams it has to wait for.
+    /// Gives all free memory the tag `into`; returns the previous tags, whose streams must be waited for.
     pub(crate) fn settle(&mut self, into: Tag) -> Vec<Tag> {
-        self.clear_shelf();
+        self.flush_cache();
         let mut settled = Vec::new();
         for number in 0..self.bins.len() as u32 {
             let tag = Tag(number);
@@ -405,8 +404,8 @@ impl Heap {
                 continue;
             }
             settled.push(tag);
-            // Freed again one by one, each joins what it can. A piece that joined another is gone, so
-            // only what still has the tag is looked at.
+            // Each piece is freed again, which merges it with its neighbors. Pieces of one tag are never
+            // neighbors, so none of the list disappears before its turn.
             for index in indexes {
                 self.unlink(index);
                 let piece = &self.pieces[index as usize];
@@ -420,16 +419,16 @@ impl Heap {
         settled
     }
 
-    /// Tags other than `own` under which something is free.
+    /// Tags of free memory other than `own`.
     pub(crate) fn other_tags(&self, own: Tag) -> impl Iterator<Item = Tag> + '_ {
         let numbered = self.bins.iter().enumerate();
         let free = numbered.filter(|(_, bins)| bins.blocks > 0);
         free.map(|(number, _)| Tag(number as u32)).filter(move |tag| *tag != own)
     }
 
-    /// The largest free piece of those that `tag` may use, or of all.
+    /// Size in bytes of the largest free piece of `tag`, or of all.
     pub(crate) fn largest(&mut self, tag: Option<Tag>) -> u64 {
-        self.clear_shelf();
+        self.flush_cache();
         let all = self
             .bins
             .iter()
@@ -459,21 +458,21 @@ impl Heap {
         self.bins.get(tag.0 as usize).map(|bins| &**bins)
     }
 
-    /// Bins of a tag that something was made free under before.
+    /// Bins of a tag for which [`Self::ensure_bins`] was called.
     #[inline]
     fn bins_mut(&mut self, tag: Tag) -> &mut Bins {
         &mut self.bins[tag.0 as usize]
     }
 
-    /// Makes sure that there are bins for `tag`.
+    /// Creates the bins of `tag` if there are none.
     #[inline]
-    fn welcome(&mut self, tag: Tag) {
+    fn ensure_bins(&mut self, tag: Tag) {
         if tag.0 as usize >= self.bins.len() {
             self.bins.resize_with(tag.0 as usize + 1, || Box::new(Bins::new()));
         }
     }
 
-    /// Changes a free piece, which may belong into another cell then.
+    /// Changes a free piece and moves it to another cell if its new size belongs there.
     #[inline]
     fn resize(&mut self, index: u32, change: impl FnOnce(&mut Piece)) {
         let mut piece = self.pieces[index as usize];

@@ -1,7 +1,7 @@
-//! Finding room when none is at hand: putting pieces together, growing, giving back.
+//! Finding memory when the heaps have none that fits: merging, growing, and releasing regions.
 //!
-//! One thread at a time does any of it. The upstream is called with no lock of ours held but that one, so
-//! it may be anything, and may even call us: what it asks for then is served from what is at hand.
+//! One thread at a time does this. The upstream is called without any other lock of ours, so it may be any
+//! resource and may even call this one: such a request is served from free memory only.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,36 +10,37 @@ use floodmark_event::units::format_bytes;
 
 use super::heap::Tag;
 use super::streams::{Local, lock};
-use super::{Ground, Growth, Others, Reserve, Use};
+use super::{Growth, OtherStreams, Reserve, SharedHeap, Use};
 use crate::error::{AllocError, Result};
 use crate::resource::{ALIGNMENT, Address, Readiness, Resource, align_up};
 use crate::stream::Stream;
 use crate::thread;
 
-/// Held by whoever gathers, grows or shrinks.
+/// The lock of gathering, growing and shrinking.
 #[derive(Default)]
 pub(super) struct Regrouping {
     lock: Mutex<()>,
-    /// Number of the thread that has it, or 0.
+    /// Number of the thread that holds it, or 0.
     owner: AtomicU32,
 }
 
-pub(super) struct Alone<'a> {
+/// Holds [`Regrouping`].
+pub(super) struct RegroupGuard<'a> {
     owner: &'a AtomicU32,
     _held: MutexGuard<'a, ()>,
 }
 
 impl Regrouping {
-    /// None if the calling thread has it already: the upstream called back.
-    fn begin(&self) -> Option<Alone<'_>> {
+    /// Locks it; none if the calling thread holds it already, because the upstream called back.
+    fn begin(&self) -> Option<RegroupGuard<'_>> {
         if self.owner.load(Ordering::Relaxed) == thread::number() {
             return None;
         }
         Some(self.owned(lock(&self.lock)))
     }
 
-    /// None if somebody has it.
-    fn try_begin(&self) -> Option<Alone<'_>> {
+    /// Locks it; none if a thread holds it.
+    fn try_begin(&self) -> Option<RegroupGuard<'_>> {
         match self.lock.try_lock() {
             Ok(held) => Some(self.owned(held)),
             Err(std::sync::TryLockError::Poisoned(held)) => Some(self.owned(PoisonError::into_inner(held))),
@@ -47,23 +48,23 @@ impl Regrouping {
         }
     }
 
-    fn owned<'a>(&'a self, held: MutexGuard<'a, ()>) -> Alone<'a> {
+    fn owned<'a>(&'a self, held: MutexGuard<'a, ()>) -> RegroupGuard<'a> {
         self.owner.store(thread::number(), Ordering::Relaxed);
-        Alone { owner: &self.owner, _held: held }
+        RegroupGuard { owner: &self.owner, _held: held }
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for RegroupGuard<'_> {
     fn drop(&mut self) {
         self.owner.store(0, Ordering::Relaxed);
     }
 }
 
 impl<R: Resource> Reserve<R> {
-    /// Finds room by putting everything together, and else by asking for more.
+    /// Finds memory by merging everything, or else by asking the upstream for more.
     pub(super) fn regroup(&self, size: u64, bytes: u64, tag: Tag, stream: Stream) -> Result<Address> {
         let Some(_alone) = self.regrouping.begin() else { return Err(self.out_of_memory(bytes, None)) };
-        // Somebody else may have made room meanwhile.
+        // Another thread may have made room in the meantime.
         if let Some(address) = self.take_block(size, tag, stream)? {
             return Ok(address);
         }
@@ -74,7 +75,7 @@ impl<R: Resource> Reserve<R> {
         }
         let room = self.room();
         let mut grown = self.grow(size, stream);
-        // Regions of which nothing is in use may be in the way of a larger one.
+        // Regions that are completely free may be in the way of a larger one.
         if grown.as_ref().is_err_and(may_be_in_the_way)
             && self.could_ever_hold(size)
             && self.give_regions_back(tag, stream)? > 0
@@ -92,58 +93,58 @@ impl<R: Resource> Reserve<R> {
     }
 
     fn take_block(&self, size: u64, tag: Tag, stream: Stream) -> Result<Option<Address>> {
-        let mut ground = lock(&self.ground);
-        let taken = self.take_from(&mut ground, size, Use::Block, (tag, stream), Others::WaitedFor)?;
+        let mut shared = lock(&self.shared);
+        let taken = self.take_from(&mut shared, size, Use::Block, (tag, stream), OtherStreams::WaitFor)?;
         Ok(taken.map(Address))
     }
 
     fn free_bytes(&self) -> u64 {
         let local: u64 = self.streams.locals().iter().map(|local| local.heap().free_bytes()).sum();
-        lock(&self.ground).heap.free_bytes() + local
+        lock(&self.shared).heap.free_bytes() + local
     }
 
-    /// Whether `size` bytes would fit if nothing else were there, as far as anybody knows.
+    /// Whether `size` bytes would fit if nothing else were allocated, as far as the limits are known.
     fn could_ever_hold(&self, size: u64) -> bool {
         let limits = [self.props.maximum_bytes, self.upstream.room().limit_bytes];
         self.props.growth != Growth::Never && limits.into_iter().flatten().all(|limit| size <= limit)
     }
 
-    /// Moves all that local heaps have to the ground.
+    /// Moves everything of these local heaps to the shared heap.
     pub(super) fn gather(&self, locals: &[Arc<Local>]) {
         for local in locals {
             let mut heap = local.heap();
             if heap.span_bytes() == 0 {
                 continue;
             }
-            let mut ground = lock(&self.ground);
+            let mut shared = lock(&self.shared);
             for (start, moved) in heap.drain() {
-                ground.spans.remove(&start);
-                ground.heap.absorb(start, &moved);
+                shared.spans.remove(&start);
+                shared.heap.absorb(start, &moved);
             }
         }
     }
 
-    /// Puts everything together for `stream`, which waits for all others. As long as the result is held,
-    /// nothing else is given back to the ground.
-    fn settle(&self, tag: Tag, stream: Stream) -> Result<MutexGuard<'_, Ground>> {
+    /// Merges all free memory for `stream`, which waits for all others. While the result is held, nothing else
+    /// is freed to the shared heap.
+    fn settle(&self, tag: Tag, stream: Stream) -> Result<MutexGuard<'_, SharedHeap>> {
         self.gather(&self.streams.locals());
-        let mut ground = lock(&self.ground);
-        let others: Vec<Tag> = ground.heap.other_tags(tag).collect();
+        let mut shared = lock(&self.shared);
+        let others: Vec<Tag> = shared.heap.other_tags(tag).collect();
         self.streams.wait(&others, tag, stream)?;
-        ground.heap.settle(tag);
-        Ok(ground)
+        shared.heap.settle(tag);
+        Ok(shared)
     }
 
     fn gather_and_take(&self, size: u64, tag: Tag, stream: Stream) -> Result<Option<Address>> {
-        let mut ground = self.settle(tag, stream)?;
-        let largest = ground.heap.largest(None);
-        let taken = ground.heap.take(size, tag);
-        drop(ground);
+        let mut shared = self.settle(tag, stream)?;
+        let largest = shared.heap.largest(None);
+        let taken = shared.heap.take(size, tag);
+        drop(shared);
         tracing::debug!("{}: regrouped, largest free block {}", self.props.name, format_bytes(largest));
         Ok(taken.map(Address))
     }
 
-    /// Asks the upstream for a region with room for `size` bytes, and takes them before anybody else can.
+    /// Asks the upstream for a region, and takes a block of `size` bytes of it before other threads can.
     fn grow(&self, size: u64, stream: Stream) -> Result<Address> {
         let reserved = self.reserved_bytes();
         let left = self.props.maximum_bytes.map(|maximum| maximum.saturating_sub(reserved));
@@ -168,7 +169,7 @@ impl<R: Resource> Reserve<R> {
         }
     }
 
-    /// Takes a region over, and at once a block of it if one is wanted.
+    /// Adds a region of the upstream, and takes a block of it if one is requested.
     pub(super) fn take_region(
         &self,
         size: u64,
@@ -194,26 +195,26 @@ impl<R: Resource> Reserve<R> {
                 tag
             }
         };
-        let mut ground = lock(&self.ground);
-        ground.heap.add(start.0, size, tag);
-        ground.regions.insert(start.0, size);
-        let taken = block.and_then(|bytes| ground.heap.take(bytes, tag));
+        let mut shared = lock(&self.shared);
+        shared.heap.add(start.0, size, tag);
+        shared.regions.insert(start.0, size);
+        let taken = block.and_then(|bytes| shared.heap.take(bytes, tag));
         let reserved = self.reserved_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        drop(ground);
+        drop(shared);
         tracing::debug!("{name}: grew by {} to {}", format_bytes(size), format_bytes(reserved));
         Ok(taken.map(Address))
     }
 
-    /// Gives regions of which nothing is in use back; returns how many bytes that was.
+    /// Returns regions that are completely free to the upstream; returns their size in bytes.
     fn give_regions_back(&self, tag: Tag, stream: Stream) -> Result<u64> {
-        let mut ground = self.settle(tag, stream)?;
-        let wholes = ground.heap.wholes();
+        let mut shared = self.settle(tag, stream)?;
+        let wholes = shared.heap.wholes();
         for whole in &wholes {
-            ground.heap.remove(*whole);
-            ground.regions.remove(&whole.start);
+            shared.heap.remove(*whole);
+            shared.regions.remove(&whole.start);
             self.reserved_bytes.fetch_sub(whole.size, Ordering::Relaxed);
         }
-        drop(ground);
+        drop(shared);
         for whole in &wholes {
             self.give_region_back(whole.start, whole.size, stream);
         }
@@ -246,15 +247,15 @@ impl<R: Resource> Reserve<R> {
         given + self.upstream.release()
     }
 
-    /// Forgets streams that ended, once there are many, unless somebody is busy: then the next one does it.
+    /// Drops the records of streams that ended, unless another thread is regrouping.
     pub(super) fn tidy(&self) {
         let forgotten = self.streams.forget(|| {
             let Some(_alone) = self.regrouping.try_begin() else { return Ok(false) };
             self.gather(&self.streams.locals());
-            // Whatever is given back to the ground before this was enqueued before the device is waited for.
-            let mut ground = lock(&self.ground);
+            // Everything freed to the shared heap so far was enqueued before the device is waited for.
+            let mut shared = lock(&self.shared);
             self.streams.order().synchronize_all()?;
-            ground.heap.settle(Tag::CLEAN);
+            shared.heap.settle(Tag::CLEAN);
             Ok(true)
         });
         if let Err(error) = forgotten {
@@ -263,10 +264,10 @@ impl<R: Resource> Reserve<R> {
     }
 }
 
-/// What a reserve says to itself when it may not grow.
+/// Internal answer of [`Reserve::grow`] when the reserve may not grow.
 const NO_ROOM: AllocError = AllocError::Invalid { bytes: 0, alignment: 0, why: "it may not grow" };
 
-/// Whether giving regions back could help against this refusal.
+/// Whether the refusal could be due to regions that can be returned.
 fn may_be_in_the_way(refused: &AllocError) -> bool {
     matches!(refused, AllocError::OutOfMemory(_) | AllocError::Invalid { .. })
 }

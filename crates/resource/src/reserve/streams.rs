@@ -1,11 +1,11 @@
-//! The streams of a reserve: what they may use, and how one waits for another.
+//! The streams of a reserve: which memory each may use, and how one waits for another.
 //!
-//! A stream has a [`Tag`], under which it gives memory back, and a [`Local`] heap (one per thread too,
-//! where threads are kept apart) from which it takes. Tags are used again once nothing carries them.
+//! A stream has a [`Tag`], under which it frees memory, and a [`Local`] heap (one per thread if threads are
+//! separated) from which it allocates. Tags are reused once no memory has them.
 //!
-//! Whoever works for a foreign stream holds [`Streams::foreign`] meanwhile, because such a stream may
-//! be forgotten at any time. Lasting streams are forgotten when they end, and nobody works for them
-//! then.
+//! A call for a foreign stream holds [`Streams::foreign`], because the record of such a stream may be dropped
+//! at any time. The record of a lasting stream is dropped when the stream ends, and then no call for it is
+//! in progress.
 #![expect(unsafe_code, reason = "remembers each thread's last heaps without counting references")]
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ pub(super) struct Local {
     /// Changes when the heap is given to another stream.
     generation: AtomicU32,
     tag: AtomicU32,
-    /// Where it is in the table.
+    /// Index in the table.
     pub(super) number: u32,
     pub(super) heap: Spin<Heap>,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Sharing {
     ByThread,
 }
 
-/// What a heap is found by.
+/// Key of a local heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     stream: u64,
@@ -72,7 +72,7 @@ struct Cached {
     local: *const Local,
 }
 
-/// Threads that are kept apart; beyond, some share.
+/// Number of threads with heaps of their own; beyond it, threads share.
 const THREADS: u32 = 64;
 
 const CACHED: usize = 8;
@@ -87,11 +87,11 @@ thread_local! {
     static LAST: [Cell<Cached>; CACHED] = const { [const { Cell::new(NOTHING) }; CACHED] };
 }
 
-/// Numbers of reserves, which are never used again: a remembered heap cannot be mistaken for one of
-/// another reserve.
+/// Number of the next reserve. Numbers are never reused, so a heap that a thread remembers cannot be
+/// mistaken for one of another reserve.
 static NEXT_RESERVE: AtomicU64 = AtomicU64::new(1);
 
-/// How many streams that ended, or may have, are remembered before everything is tidied.
+/// Number of streams that ended, or may have, whose records are kept before they are dropped.
 const REMEMBERED: usize = 64;
 
 pub(super) struct Streams {
@@ -101,7 +101,7 @@ pub(super) struct Streams {
     table: RwLock<Table>,
     records: Mutex<Vec<Record>>,
     foreign: RwLock<()>,
-    /// Streams that ended, or may have.
+    /// Number of streams that ended, or may have.
     gone: AtomicUsize,
 }
 
@@ -113,7 +113,7 @@ struct Table {
     tags: HashMap<(u64, bool), Tag>,
 }
 
-/// A stream, by its tag.
+/// A stream; its index is its tag.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     stream: Stream,
@@ -123,13 +123,13 @@ struct Record {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Can be recorded on when needed.
+    /// A marker is recorded when another stream has to wait.
     Lasting,
-    /// Is recorded on whenever it gives something back.
+    /// A marker is recorded at every free, because the stream may end unnoticed.
     Foreign,
-    /// Was recorded on for the last time.
+    /// The last marker is recorded.
     Ended,
-    /// Nobody.
+    /// The record is unused.
     Vacant,
 }
 
@@ -151,13 +151,13 @@ impl Streams {
         &self.order
     }
 
-    /// To be held while working for a foreign stream.
+    /// Guard to be held during a call for a foreign stream; none for other streams.
     #[inline]
     pub(super) fn foreign(&self, stream: Stream) -> Option<RwLockReadGuard<'_, ()>> {
         (!stream.is_lasting()).then(|| self.foreign.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The heap that the calling thread uses for `stream`.
+    /// The local heap that the calling thread uses for `stream`.
     #[inline]
     pub(super) fn local(&self, stream: Stream) -> &Local {
         let lasting = stream.is_lasting();
@@ -217,7 +217,7 @@ impl Streams {
         table.by_key.insert(key, number);
         let local = &table.locals[number as usize];
         local.tag.store(tag.0, Ordering::Relaxed);
-        local.heap().keep_for(tag);
+        local.heap().cache_for(tag);
         Arc::as_ptr(local)
     }
 
@@ -236,24 +236,24 @@ impl Streams {
         Tag(records.len() as u32 - 1)
     }
 
-    /// All heaps.
+    /// All local heaps.
     pub(super) fn locals(&self) -> Vec<Arc<Local>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).locals.clone()
     }
 
-    /// The heap with a number from [`Local::number`].
+    /// The local heap with this [`Local::number`].
     pub(super) fn numbered(&self, number: u32) -> Option<Arc<Local>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).locals.get(number as usize).cloned()
     }
 
-    /// Notes that `stream`, a foreign one, gives something back.
+    /// Records a marker on `stream`, a foreign one, before it frees memory.
     pub(super) fn mark(&self, tag: Tag, stream: Stream) {
         let mut records = lock(&self.records);
         let Some(record) = records.get_mut(tag.0 as usize) else { return };
         if let Err(error) = marker(&*self.order, record).and_then(|marker| self.order.record(marker, stream))
         {
             tracing::error!(
-                "cannot note where stream {:#x} stands, waiting for the device: {error}",
+                "cannot record a marker on stream {:#x}, waiting for the device: {error}",
                 stream.handle()
             );
             if let Err(error) = self.order.synchronize_all() {
@@ -262,13 +262,13 @@ impl Streams {
         }
     }
 
-    /// Makes `stream`, whose tag is `own`, wait until what the streams of `others` gave back is free.
+    /// Makes `stream`, whose tag is `own`, wait for everything that the streams of `others` freed.
     pub(super) fn wait(&self, others: &[Tag], own: Tag, stream: Stream) -> Result<()> {
         let mut waited = false;
         for tag in others.iter().filter(|tag| **tag != Tag::CLEAN && **tag != own) {
             waited |= self.wait_for(*tag, stream)?;
         }
-        // Who waits for this one has to wait for those, too. A lasting one is recorded on when needed.
+        // A stream that waits for this one must wait for the others too. A lasting stream is marked then.
         if waited && !stream.is_lasting() {
             self.mark(own, stream);
         }
@@ -279,9 +279,9 @@ impl Streams {
         let mut records = lock(&self.records);
         let Some(record) = records.get_mut(tag.0 as usize) else { return Ok(false) };
         match record.state {
-            // Has not given anything back.
+            // It has not freed anything.
             State::Foreign if record.marker.is_none() => return Ok(false),
-            // Must not be; whatever it stood for, it is over then.
+            // Must not happen; waiting for the device is correct for any stream.
             State::Vacant => return self.order.synchronize_all().map(|()| true),
             _ => {}
         }
@@ -299,7 +299,7 @@ impl Streams {
         Ok(true)
     }
 
-    /// Notes that a lasting stream is about to end; returns the heaps it used.
+    /// Records the end of a lasting stream; returns the heaps it used.
     pub(super) fn end(&self, stream: Stream) -> Vec<Arc<Local>> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(tag) = table.tags.remove(&(stream.handle(), stream.is_lasting())) else { return Vec::new() };
@@ -316,24 +316,24 @@ impl Streams {
         table.retire(|key| key.stream == stream.handle() && key.lasting == stream.is_lasting())
     }
 
-    /// Whether so many streams ended, or may have, that it is time to [`forget`](Self::forget) them.
+    /// Whether so many streams ended, or may have, that [`forget`](Self::forget) should be called.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.gone.load(Ordering::Relaxed) > REMEMBERED
     }
 
-    /// Forgets foreign and ended streams. `clean` has to make sure, while nobody works for a foreign
-    /// stream, that nothing carries their tags any more, or say that it could not. Does nothing while
-    /// somebody works for a foreign stream: waiting for them could mean waiting for ourselves.
+    /// Drops the records of foreign and ended streams. `clean` is called while no call for a foreign stream
+    /// is in progress; it must leave no memory with their tags, or return false. Does nothing while such a
+    /// call is in progress: waiting for it could mean waiting for ourselves.
     pub(super) fn forget(&self, clean: impl FnOnce() -> Result<bool>) -> Result<()> {
         let Ok(_alone) = self.foreign.try_write() else { return Ok(()) };
-        // Streams that end meanwhile have to wait for the next time.
+        // Streams that end in the meantime are left for the next call.
         let gone: Vec<usize> = {
             let records = lock(&self.records);
             let gone = |record: &Record| matches!(record.state, State::Foreign | State::Ended);
             (1..records.len()).filter(|number| gone(&records[*number])).collect()
         };
-        // Whatever happens, not again at once.
+        // Even after a failure the next attempt is not made at once.
         self.gone.store(REMEMBERED / 2, Ordering::Relaxed);
         if !clean()? {
             return Ok(());
@@ -355,7 +355,7 @@ impl Streams {
 }
 
 impl Table {
-    /// Gives the heaps with such keys to whoever comes next.
+    /// Removes the heaps with such keys; they will be reused for other streams.
     fn retire(&mut self, gone: impl Fn(&Key) -> bool) -> Vec<Arc<Local>> {
         let numbers: Vec<u32> =
             self.by_key.extract_if(|key, _| gone(key)).map(|(_, number)| number).collect();

@@ -7,6 +7,7 @@ use floodmark_resource::{
     Address, Arena, ArenaProps, BinMemory, Binning, Cause, FixedSize, FixedSizeProps, Pool, PoolProps,
     Resource, Result, Simulated, Stream,
 };
+use floodmark_testkit::TempDir;
 
 const MIB: u64 = 1 << 20;
 
@@ -50,14 +51,14 @@ fn an_arena_has_at_least_one_mebibyte_and_never_grows() {
 
 #[test]
 fn a_failure_is_described_in_a_file() {
-    let path = std::env::temp_dir().join(format!("floodmark-arena-{}.log", std::process::id()));
+    let folder = TempDir::new("arena");
+    let path = folder.join("failure.log");
     let props = ArenaProps { dump: Some(path.clone()), ..ArenaProps::new(MIB) };
     let arena = Arena::new(Simulated::new(4 * MIB), props).unwrap();
     let error = allocate(&arena, 8 * MIB, Stream::DEFAULT).unwrap_err();
     assert!(error.is_out_of_memory());
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("8.00 MiB") && text.contains("Fragmentation: 0.00 %"), "{text}");
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

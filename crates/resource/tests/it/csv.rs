@@ -10,9 +10,9 @@ use floodmark_resource::debug_log::DebugLog;
 use floodmark_resource::{
     Address, Callback, CsvError, CsvHandle, CsvLogging, Flush, Host, Resource, Simulated, Stream, find,
 };
+use floodmark_testkit::TempDir;
 
 use crate::blocks::{Block, give, give_all, take, take_on, try_take};
-use crate::folder::Folder;
 
 const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
@@ -69,7 +69,7 @@ fn read(path: &Path) -> Vec<(String, String, u64)> {
 
 #[test]
 fn a_file_has_a_row_per_event() {
-    let folder = Folder::new("csv-file");
+    let folder = TempDir::new("csv-file");
     let path = folder.join("made/on/the/way/log.csv");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, "something else").unwrap();
@@ -87,7 +87,7 @@ fn a_file_has_a_row_per_event() {
 
 #[test]
 fn folders_are_made_and_dropping_writes_the_rest() {
-    let folder = Folder::new("csv-drop");
+    let folder = TempDir::new("csv-drop");
     let path = folder.join("a/b/log.csv");
     let log = CsvLogging::create(Host::new(), &path, Flush::Buffered).unwrap();
     let first = take(&log, 99);
@@ -119,7 +119,7 @@ fn two_writers_get_the_same() {
 
 #[test]
 fn a_failure_is_in_the_file_when_the_caller_hears_of_it() {
-    let folder = Folder::new("csv-failure");
+    let folder = TempDir::new("csv-failure");
     let path = folder.join("log.csv");
     let log = CsvLogging::create(Simulated::new(1 << 20), &path, Flush::Buffered).unwrap();
     let block = take(&log, 99);
@@ -199,7 +199,7 @@ fn the_environment_names_the_file() {
         }
         Err(_) => {}
     }
-    let folder = Folder::new("csv-environment");
+    let folder = TempDir::new("csv-environment");
     let path = folder.join("log.csv");
     let test = "csv::the_environment_names_the_file";
     for value in [None, Some("")] {
@@ -230,7 +230,7 @@ fn the_environment_names_the_file() {
 
 #[test]
 fn a_device_has_a_file_of_its_own() {
-    let folder = Folder::new("csv-device");
+    let folder = TempDir::new("csv-device");
     let path = CsvHandle::device_file_name(&folder.join("rmm_log.csv"), 0);
     assert!(path.ends_with("rmm_log.dev0.csv"));
     drop(CsvLogging::create(Host::new(), &path, Flush::Buffered).unwrap());
@@ -239,7 +239,7 @@ fn a_device_has_a_file_of_its_own() {
 
 #[test]
 fn a_file_that_cannot_be_made_is_an_error_that_names_it() {
-    let folder = Folder::new("csv-error");
+    let folder = TempDir::new("csv-error");
     std::fs::write(folder.join("file"), "").unwrap();
     let path = folder.join("file/log.csv");
     let error = CsvLogging::create(Host::new(), &path, Flush::Buffered).unwrap_err();
@@ -330,7 +330,7 @@ fn what_waits_is_bounded() {
 
 #[test]
 fn rows_of_many_threads_are_whole_and_in_an_order_that_can_be() {
-    let folder = Folder::new("csv-threads");
+    let folder = TempDir::new("csv-threads");
     let path = folder.join("log.csv");
     let stack: Arc<dyn Resource> =
         Arc::new(CsvLogging::create(Simulated::new(16 << 10), &path, Flush::Buffered).unwrap());
@@ -377,7 +377,7 @@ fn in_a_fork(child: impl FnOnce()) {
 
 #[test]
 fn a_forked_child_writes_its_own_rows_only() {
-    let folder = Folder::new("csv-fork");
+    let folder = TempDir::new("csv-fork");
     let path = folder.join("log.csv");
     let log = CsvLogging::create(Simulated::new(1 << 20), &path, Flush::Buffered).unwrap();
     let parents = take(&log, 1);

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_resource::debug_log::{DebugLog, InstallError, Level, install, level, set_level, should_log};
 use floodmark_resource::{Address, Simulated, Stream};
+use floodmark_testkit::TempDir;
 use tracing::subscriber::with_default;
 
 use crate::blocks::{Block, give};
 use crate::csv::{Memory, in_another_process};
-use crate::folder::Folder;
 
 /// Messages are taken from this project alone.
 macro_rules! say {
@@ -185,7 +185,7 @@ fn the_environment_says_where_and_how_much() {
     if let Ok(name) = std::env::var(PART) {
         return part(&name);
     }
-    let folder = Folder::new("debug-log");
+    let folder = TempDir::new("debug-log");
     let run = |name: &str, variables: &[(&str, &str)]| {
         let mut command: Command =
             in_another_process("debug_log::the_environment_says_where_and_how_much", PART, name);

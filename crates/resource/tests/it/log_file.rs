@@ -11,19 +11,19 @@ use floodmark_resource::{
     FailureCallback, Flush, Host, Limiting, Logging, Memory, Pool, PoolProps, Prefetch, Resource, Retry,
     Simulated, Statistics, Stream, ThreadSafe, Tracking, current,
 };
+use floodmark_testkit::TempDir;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::blocks::{Block, MIB, give, take, take_on, try_take};
 use crate::csv::in_another_process;
-use crate::folder::Folder;
 use crate::stub::Stub;
 
 const PART: &str = "FLOODMARK_TEST_LOG_FILE";
 
 /// Runs a part of a test where the debug log goes to a file; returns its lines without their times.
 fn lines(test: &str, level: &str) -> Vec<String> {
-    let folder = Folder::new(&test.replace("::", "-"));
+    let folder = TempDir::new(&test.replace("::", "-"));
     let file = folder.join("debug.log");
     let mut command = in_another_process(test, PART, "1");
     command.env("FLOODMARK_DEBUG_LOG_FILE", &file).env("FLOODMARK_DEBUG_LOG", level);
@@ -139,7 +139,7 @@ fn devices_and_switches_between_them_are_told_once() {
 }
 
 fn create_all() {
-    let folder = Folder::new("log-file-csv");
+    let folder = TempDir::new("log-file-csv");
     let csv = CsvLogging::create(Host::new(), folder.join("log.csv"), Flush::Buffered).expect("a file");
     let writers = CsvLogging::to_writers(csv, vec![Box::new(io::sink())], Flush::Buffered);
     let below = Tracking::with_stacks(Tracking::new(Logging::new(writers)));

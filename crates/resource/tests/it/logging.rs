@@ -10,9 +10,9 @@ use floodmark_resource::{
 };
 use floodmark_store::{Run, ScanProps, SealerThread, Source as _, Trace};
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_testkit::TempDir;
 
 use crate::blocks::{Block, give, take, take_on, try_take};
-use crate::folder::Folder;
 
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -83,7 +83,7 @@ fn seen(action: Action, block: &Block, resource: &dyn Resource) -> Seen {
 #[test]
 fn what_a_resource_does_is_in_the_trace_event_by_event() {
     let _turn = turn();
-    let folder = Folder::new("logging");
+    let folder = TempDir::new("logging");
     let device = Logging::new(Limiting::new(Simulated::new(1 << 20), 1 << 20));
     let host = Logging::new(Host::new());
     let mut expected = Vec::new();
@@ -127,10 +127,10 @@ fn what_a_resource_does_is_in_the_trace_event_by_event() {
 #[test]
 fn names_are_right_in_the_next_recording_too() {
     let _turn = turn();
-    let folder = Folder::new("logging-again");
+    let folder = TempDir::new("logging-again");
     let resource = Logging::new(Simulated::new(1 << 20));
     for (number, first) in [(0, "one"), (1, "two"), (2, "three")] {
-        let found = record(&folder.join(&format!("{number}.flood")), || {
+        let found = record(&folder.join(format!("{number}.flood")), || {
             // Ids are handed out in order, so the same id is another name each time.
             for _ in 0..number {
                 tail::intern(first);
@@ -150,7 +150,7 @@ fn names_are_right_in_the_next_recording_too() {
 #[test]
 fn an_allocation_is_recorded_after_the_upstream_and_a_free_before() {
     let _turn = turn();
-    let folder = Folder::new("logging-order");
+    let folder = TempDir::new("logging-order");
     let below = |address| move || tail::alloc(address, 0, &Place::default(), StackId(0));
     let (taken, given) = (below(1), below(2));
     let resource = Logging::new(Callback::new(
@@ -178,7 +178,7 @@ fn stack() -> StackId {
 #[test]
 fn stacks_come_from_whoever_finds_them() {
     let _turn = turn();
-    let folder = Folder::new("logging-stacks");
+    let folder = TempDir::new("logging-stacks");
     let resource = Logging::new(Simulated::new(4096)).with_stacks(stack);
     let found = record(&folder.join("a.flood"), || {
         let block = take(&resource, 8);
@@ -193,7 +193,7 @@ fn stacks_come_from_whoever_finds_them() {
 #[test]
 fn threads_record_whole_lives() {
     let _turn = turn();
-    let folder = Folder::new("logging-threads");
+    let folder = TempDir::new("logging-threads");
     let resource = Arc::new(Logging::new(Statistics::new(Simulated::new(32 << 10))));
     let found = record(&folder.join("a.flood"), || {
         std::thread::scope(|scope| {

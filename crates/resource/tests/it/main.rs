@@ -67,7 +67,6 @@ mod cuda;
 mod current;
 mod debug_log;
 mod failure;
-mod folder;
 mod limiting;
 mod log_file;
 mod logging;

@@ -4,10 +4,11 @@
 //! numbers processes and threads upwards and says in `/proc/loadavg` which number came last. What has
 //! appeared since the last look lies in between.
 
-use std::borrow::Cow;
 use std::fs::{self, File};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
+
+use floodmark_event::text::shell_line;
 
 use crate::procfs::{self, Life};
 
@@ -135,32 +136,8 @@ pub(crate) fn describe(pid: i32, short: &str) -> (String, String) {
         let base = argument.rsplit(|&byte| byte == b'/').next().unwrap_or(argument);
         (is_cut && base.starts_with(short.as_bytes())).then(|| String::from_utf8_lossy(base).into_owned())
     });
-    let command = quoted(arguments().map(String::from_utf8_lossy));
+    let command = shell_line(arguments().map(String::from_utf8_lossy));
     (whole.unwrap_or_else(|| short.to_owned()), command)
-}
-
-/// Arguments as one would type them.
-pub(crate) fn quoted<'a>(arguments: impl Iterator<Item = Cow<'a, str>>) -> String {
-    let mut line = String::new();
-    for argument in arguments {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        quote(&argument, &mut line);
-    }
-    line
-}
-
-/// Writes an argument as a shell would need it.
-fn quote(argument: &str, out: &mut String) {
-    let is_plain = |c: char| c.is_alphanumeric() || "_-+=./,:@%^~".contains(c);
-    if !argument.is_empty() && argument.chars().all(is_plain) {
-        out.push_str(argument);
-        return;
-    }
-    out.push('\'');
-    out.push_str(&argument.replace('\'', r"'\''"));
-    out.push('\'');
 }
 
 /// Reads the front of a file of a process.
@@ -243,17 +220,5 @@ mod tests {
         walker.last_pid = Some(walker.highest_pid - 1);
         let News::Given([above, below]) = walker.news() else { panic!("numbers go on from below") };
         assert_eq!((above.count(), *below.start()), (1, LOWEST_PID));
-    }
-
-    #[test]
-    fn arguments_are_quoted_where_they_must_be() {
-        let quoted = |argument| {
-            let mut out = String::new();
-            quote(argument, &mut out);
-            out
-        };
-        assert_eq!(quoted("--rate=1/2"), "--rate=1/2");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's\n"), "'it'\\''s\n'");
     }
 }

@@ -5,15 +5,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
-use crate::programs::Folder;
+use floodmark_testkit::wait_for_exit;
+
+use crate::programs::WatchTest;
 
 #[test]
 fn exit_codes_are_passed_on() {
-    let folder = Folder::new("codes");
+    let test = WatchTest::new("codes");
     for code in [0, 1, 2, 42, 126, 127, 128, 255] {
-        let status = folder.watcher(&[]).args(["sh", "-c", &format!("exit {code}")]).status().unwrap();
+        let status = test.watcher(&[]).args(["sh", "-c", &format!("exit {code}")]).status().unwrap();
         assert_eq!(status.code(), Some(code));
-        let report = folder.report();
+        let report = test.report();
         assert_eq!(report.figure("exit"), code as u64);
         assert_eq!(report.processes()[0].status, Some(code << 8));
     }
@@ -21,32 +23,32 @@ fn exit_codes_are_passed_on() {
 
 #[test]
 fn a_signal_that_ended_the_command_ends_us() {
-    let folder = Folder::new("deaths");
+    let test = WatchTest::new("deaths");
     for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("INT", 2), ("PIPE", 13)] {
         let script = format!("ulimit -c 0; kill -{name} $$");
-        let status = folder.watcher(&[]).args(["sh", "-c", &script]).status().unwrap();
+        let status = test.watcher(&[]).args(["sh", "-c", &script]).status().unwrap();
         assert_eq!(status.signal(), Some(number), "{name}");
-        assert_eq!(folder.report().figure("exit"), 128 + number as u64);
+        assert_eq!(test.report().figure("exit"), 128 + number as u64);
     }
 }
 
 #[test]
 fn a_command_that_cannot_be_run_is_said_so_as_a_shell_would() {
-    let folder = Folder::new("refusals");
-    let plain = folder.join("plain");
+    let test = WatchTest::new("refusals");
+    let plain = test.join("plain");
     std::fs::write(&plain, "not a program").unwrap();
-    let orphaned = folder.join("orphaned");
+    let orphaned = test.join("orphaned");
     std::fs::write(&orphaned, "#!/no/such/interpreter\n").unwrap();
     std::fs::set_permissions(&orphaned, std::fs::Permissions::from_mode(0o755)).unwrap();
     let cases = [
         ("no-such-command-anywhere".into(), 127, "command not found"),
-        (folder.join("nothing"), 127, "command not found"),
+        (test.join("nothing"), 127, "command not found"),
         (plain, 126, "cannot be run: Permission denied"),
         ("/tmp".into(), 126, "cannot be run"),
         (orphaned, 126, "cannot be run: No such file"),
     ];
     for (program, code, words) in cases {
-        let mut watcher = folder.watcher(&[]);
+        let mut watcher = test.watcher(&[]);
         let output = watcher.arg(&program).stderr(Stdio::piped()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{said}");
@@ -56,8 +58,8 @@ fn a_command_that_cannot_be_run_is_said_so_as_a_shell_would() {
 
 #[test]
 fn watching_ends_when_the_whole_tree_has_ended() {
-    let folder = Folder::new("tree-end");
-    let report = folder.watch(&[], &[&"sh", &"-c", &"sleep 0.4 & exit 3"]);
+    let test = WatchTest::new("tree-end");
+    let report = test.watch(&[], &[&"sh", &"-c", &"sleep 0.4 & exit 3"]);
     let sleeps = report.named("sleep");
     assert_eq!((sleeps.len(), sleeps[0].status), (1, Some(0)), "{report:?}");
     assert!(report.figure("duration_ns") >= 400_000_000);
@@ -66,17 +68,17 @@ fn watching_ends_when_the_whole_tree_has_ended() {
 
 #[test]
 fn watching_can_end_with_the_command() {
-    let folder = Folder::new("command-end");
-    let mut watcher = folder.watcher(&["until-command"]);
+    let test = WatchTest::new("command-end");
+    let mut watcher = test.watcher(&["until-command"]);
     let mut child =
         watcher.args(["sh", "-c", "sleep 100 & echo $!; exit 3"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let status = child.wait().unwrap();
+    let status = wait_for_exit(&mut child, "the watcher");
     let pid: i32 = line.trim().parse().unwrap();
     assert_eq!(status.code(), Some(3));
     let is_there = std::fs::exists(format!("/proc/{pid}")).unwrap();
     assert!(std::process::Command::new("kill").arg(pid.to_string()).status().unwrap().success());
     assert!(is_there, "it goes on");
-    assert_eq!(folder.report().figure("left"), 1);
+    assert_eq!(test.report().figure("left"), 1);
 }

@@ -3,25 +3,25 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::programs::{Folder, Report};
+use crate::programs::{Report, WatchTest};
 
-fn library(folder: &Folder, defines: &[&str]) -> PathBuf {
+fn library(test: &WatchTest, defines: &[&str]) -> PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/programs/nvml.c");
-    let library = folder.join("libnvml.so");
+    let library = test.join("libnvml.so");
     let mut command = Command::new("cc");
     command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
     assert!(command.args(defines).status().expect("cc runs").success());
     library
 }
 
-fn watch(folder: &Folder, library: &str) -> Report {
-    folder.watch(&["samples", &format!("gpu={library}")], &[&"sleep", &"0.5"])
+fn watch(test: &WatchTest, library: &str) -> Report {
+    test.watch(&["samples", &format!("gpu={library}")], &[&"sleep", &"0.5"])
 }
 
 #[test]
 fn memory_of_devices_and_processes_is_sampled() {
-    let folder = Folder::new("gpus");
-    let report = watch(&folder, &library(&folder, &[]).display().to_string());
+    let test = WatchTest::new("gpus");
+    let report = watch(&test, &library(&test, &[]).display().to_string());
     let devices: Vec<_> = report.subjects.iter().filter(|seen| seen.kind == "device").collect();
     assert_eq!(devices.len(), 2, "{report:?}");
     for (index, device) in devices.iter().enumerate() {
@@ -48,12 +48,12 @@ fn memory_of_devices_and_processes_is_sampled() {
 
 #[test]
 fn a_library_that_does_not_work_is_noted_and_does_no_harm() {
-    let folder = Folder::new("broken");
-    let report = watch(&folder, &library(&folder, &["-DBROKEN"]).display().to_string());
+    let test = WatchTest::new("broken");
+    let report = watch(&test, &library(&test, &["-DBROKEN"]).display().to_string());
     assert!(report.notes.iter().any(|note| note.contains("does not start (error 9)")), "{:?}", report.notes);
-    let report = watch(&folder, "libc.so.6");
+    let report = watch(&test, "libc.so.6");
     assert!(report.notes.iter().any(|note| note.contains("it has no nvml")), "{:?}", report.notes);
-    let report = watch(&folder, "no-such-library.so");
+    let report = watch(&test, "no-such-library.so");
     assert!(report.notes.is_empty(), "{:?}", report.notes);
     assert!(report.subjects.iter().all(|seen| seen.kind != "device"));
 }

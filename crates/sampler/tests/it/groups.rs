@@ -5,7 +5,7 @@ use std::path::Path;
 
 use floodmark_sampler::metrics::cgroup::{Cgroup, Usage};
 
-use crate::programs::Folder;
+use crate::programs::WatchTest;
 
 fn write(folder: &Path, files: &[(&str, &str)]) {
     fs::create_dir_all(folder).expect("a folder");
@@ -15,8 +15,8 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 }
 
 /// Control groups of the second version: /job has a limit and /job/step has none.
-fn second_version(folder: &Folder) -> std::path::PathBuf {
-    let root = folder.join("v2");
+fn second_version(test: &WatchTest) -> std::path::PathBuf {
+    let root = test.join("v2");
     write(&root, &[("cgroup.controllers", "memory\n")]);
     write(&root.join("job"), &[("memory.current", "900\n"), ("memory.max", "1048576\n")]);
     let step = [("memory.current", "4096\n"), ("memory.max", "max\n"), ("memory.peak", "8192\n")];
@@ -26,8 +26,8 @@ fn second_version(folder: &Folder) -> std::path::PathBuf {
 
 #[test]
 fn the_second_version_is_read_and_the_least_limit_above_holds() {
-    let folder = Folder::new("v2");
-    let root = second_version(&folder);
+    let test = WatchTest::new("v2");
+    let root = second_version(&test);
     let groups = "9:cpu:/elsewhere\n0::/job/step\n";
     let group = Cgroup::below(&root, groups).expect("a group");
     assert_eq!(group.path(), "/job/step");
@@ -48,8 +48,8 @@ fn the_second_version_is_read_and_the_least_limit_above_holds() {
 
 #[test]
 fn the_first_version_is_read() {
-    let folder = Folder::new("v1");
-    let root = folder.join("memory");
+    let test = WatchTest::new("v1");
+    let root = test.join("memory");
     let none = "9223372036854771712\n";
     write(&root, &[("memory.usage_in_bytes", "77\n"), ("memory.limit_in_bytes", none)]);
     let files = [
@@ -65,8 +65,8 @@ fn the_first_version_is_read() {
 
 #[test]
 fn the_group_of_a_command_is_sampled() {
-    let folder = Folder::new("sampled");
-    let root = folder.join("v2");
+    let test = WatchTest::new("sampled");
+    let root = test.join("v2");
     // Where the command's group is on this machine, it is in the fixture.
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
@@ -74,7 +74,7 @@ fn the_group_of_a_command_is_sampled() {
     let files = [("memory.current", "4096\n"), ("memory.max", "81920\n"), ("memory.peak", "8192\n")];
     write(&root.join(path), &files);
     let option = format!("cgroup={}", root.display());
-    let report = folder.watch(&["samples", &option], &[&"sleep", &"0.1"]);
+    let report = test.watch(&["samples", &option], &[&"sleep", &"0.1"]);
     let group = report.subjects.iter().find(|seen| seen.kind == "cgroup");
     let has_second_version = own.lines().any(|line| line.starts_with("0::"));
     assert_eq!(group.is_some(), has_second_version, "{own}");

@@ -1,13 +1,13 @@
 //! Peaks that fall between two sweeps.
 
-use crate::programs::{Folder, Report};
+use crate::programs::{Report, WatchTest};
 
 const MIB: u64 = 1 << 20;
 
 fn saw(teeth: &str, options: &[&str], wrapped: &[&str]) -> (Report, Vec<(f64, f64)>) {
-    let folder = Folder::new(&format!("saw{}{}", options.len(), wrapped.len()));
-    let (program, truth) = (folder.compile("saw.c"), folder.join("truth"));
-    let mut watcher = folder.watcher(options);
+    let test = WatchTest::new(&format!("saw{}{}", options.len(), wrapped.len()));
+    let (program, truth) = (test.compile("saw.c"), test.join("truth"));
+    let mut watcher = test.watcher(options);
     watcher.args(wrapped).arg(program).args([teeth, "0.005", "0.015"]).arg(&truth);
     assert!(watcher.status().expect("it runs").success());
     let truth = std::fs::read_to_string(truth).expect("the truth");
@@ -15,7 +15,7 @@ fn saw(teeth: &str, options: &[&str], wrapped: &[&str]) -> (Report, Vec<(f64, f6
         let (begin, end) = line.split_once(' ').expect("two numbers");
         (begin.parse().expect("a time"), end.parse().expect("a time"))
     });
-    (folder.report(), holds.collect())
+    (test.report(), holds.collect())
 }
 
 /// 50 and 128 MiB, and what a process in C has anyway.
@@ -51,13 +51,13 @@ fn the_peak_of_a_grandchild_is_known_too() {
 
 #[test]
 fn the_peak_of_one_that_slept_among_many_is_exact() {
-    let folder = Folder::new("slept");
-    let (program, truth) = (folder.compile("saw.c"), folder.join("truth"));
+    let test = WatchTest::new("slept");
+    let (program, truth) = (test.compile("saw.c"), test.join("truth"));
     let script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do sleep 5 & done; \"$@\"";
-    let mut watcher = folder.watcher(&["interval=10ms"]);
+    let mut watcher = test.watcher(&["interval=10ms"]);
     watcher.args(["sh", "-c", script, "sh"]).arg(program).args(["1", "0.005", "2.2"]).arg(truth);
     assert!(watcher.status().expect("it runs").success());
-    let report = folder.report();
+    let report = test.report();
     assert_eq!(report.named("sleep").len(), 18);
     assert!(is_the_peak(report.named("saw")[0].peak.expect("the kernel's last word")), "{report:?}");
     assert!(is_the_peak(report.figure("largest")) && report.figure("rss") >= 178 * MIB, "{report:?}");
@@ -85,8 +85,8 @@ fn with_exact_peaks_every_tooth_is_seen() {
 
 #[test]
 fn a_small_program_is_not_blamed_for_the_memory_of_its_parent() {
-    let folder = Folder::new("small");
-    let report = folder.watch(&[], &[&"sh", &"-c", &"sleep 0.2"]);
+    let test = WatchTest::new("small");
+    let report = test.watch(&[], &[&"sh", &"-c", &"sleep 0.2"]);
     for process in report.processes() {
         assert!(process.peak.unwrap() < 5 * MIB, "{process:?}");
     }

@@ -3,20 +3,22 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use crate::programs::Folder;
+use floodmark_testkit::wait_for_exit;
+
+use crate::programs::WatchTest;
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn a_segment_that_four_processes_share_counts_once() {
-    let folder = Folder::new("share");
-    let family = folder.compile("family.c");
-    let mut watcher = folder.watcher(&["samples", "totals=0.2", &folder.ready(), "ready-rss=552MiB"]);
+    let test = WatchTest::new("share");
+    let family = test.compile("family.c");
+    let mut watcher = test.watcher(&["samples", "totals=0.2", &test.ready(), "ready-rss=552MiB"]);
     let mut child = watcher.arg(&family).args(["share", "4"]).stdin(Stdio::piped()).spawn().unwrap();
-    folder.wait_until_ready(&mut child);
+    test.wait_until_ready(&mut child);
     child.stdin.take().unwrap().write_all(b"four").unwrap();
-    assert!(child.wait().unwrap().success());
-    let report = folder.report();
+    assert!(wait_for_exit(&mut child, "the watcher").success());
+    let report = test.report();
     let truth = 168 * MIB;
     let total = report.figure("total");
     assert!(total.abs_diff(truth) < truth / 50, "{} MiB: {report:?}", total / MIB);

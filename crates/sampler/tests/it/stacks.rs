@@ -10,8 +10,9 @@ use floodmark_event::{StackReason, SubjectId};
 use floodmark_sampler::stacks::{End, StackTarget, TakenStack};
 use floodmark_sampler::{StackMethod, StackProps, StackReport, StackTaker};
 use floodmark_tail::clock::monotonic_ns;
+use floodmark_testkit::{wait_for_exit, wait_until};
 
-use crate::programs::Folder;
+use crate::programs::WatchTest;
 
 /// A program that told us that it is ready, and ends with this value.
 pub(crate) struct Ready {
@@ -47,9 +48,9 @@ impl Ready {
     pub(crate) fn reads(self) -> Self {
         let waiting = format!("{} 0x0 ", libc::SYS_read);
         let path = format!("/proc/{0}/task/{0}/syscall", self.pid());
-        while !std::fs::read_to_string(&path).expect("it is there").starts_with(&waiting) {
-            std::thread::yield_now();
-        }
+        wait_until("the program to read", || {
+            std::fs::read_to_string(&path).expect("it is there").starts_with(&waiting)
+        });
         self
     }
 
@@ -70,7 +71,7 @@ impl Ready {
     /// Lets it end by itself.
     pub(crate) fn end(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().expect("it ends").success());
+        assert!(wait_for_exit(&mut self.child, "the program").success());
     }
 }
 
@@ -82,9 +83,9 @@ impl Drop for Ready {
 }
 
 /// Compiles one of our programs as others are compiled.
-pub(crate) fn compile(folder: &Folder, source: &str, name: &str, options: &[&str]) -> PathBuf {
+pub(crate) fn compile(test: &WatchTest, source: &str, name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs").join(source);
-    let program = folder.join(name);
+    let program = test.join(name);
     let mut command = Command::new("cc");
     command.args(["-O2", "-g", "-fomit-frame-pointer", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
     command.arg(source).args(options).args(["-lpthread", "-ldl"]);
@@ -135,8 +136,8 @@ pub(crate) fn assert_towers(told: &str, stacks: &[TakenStack]) {
 
 #[test]
 fn all_threads_have_the_functions_that_they_are_in() {
-    let folder = Folder::new("towers");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("towers");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("8")).reads();
     let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
     assert_towers(&target.told, &stacks);
@@ -155,8 +156,8 @@ fn all_threads_have_the_functions_that_they_are_in() {
 #[test]
 fn debuggers_find_the_same_functions() {
     use floodmark_sampler::stacks::Tool;
-    let folder = Folder::new("debuggers");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("debuggers");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("8")).reads();
     for tool in Tool::ALL {
         let (report, stacks) = take(StackMethod::Tool(tool), &[target.pid()]);
@@ -217,11 +218,11 @@ fn a_program_in_python_shows_its_functions() {
 
 #[test]
 fn stacks_at_a_peak_say_who_asked_for_the_memory() {
-    let folder = Folder::new("grow");
-    let program = compile(&folder, "grow.c", "grow", &[]);
+    let test = WatchTest::new("grow");
+    let program = compile(&test, "grow.c", "grow", &[]);
     for method in ["native", "gdb"] {
         let stacks = format!("stacks={method}");
-        let report = folder.watch(&["interval=2ms", &stacks], &[&"sh", &"-c", &"\"$0\"; exit $?", &program]);
+        let report = test.watch(&["interval=2ms", &stacks], &[&"sh", &"-c", &"\"$0\"; exit $?", &program]);
         let grow = &report.named("grow")[0];
         let told: Vec<_> = report.stacks.iter().filter(|(process, ..)| *process == grow.number).collect();
         let is_there = |names: &[&str]| {

@@ -1,14 +1,15 @@
 //! Stacks of programs that are hard to take stacks of.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use floodmark_event::{StackReason, SubjectId};
 use floodmark_sampler::stacks::StackTarget;
 use floodmark_sampler::{StackMethod, StackProps, StackTaker};
 use floodmark_tail::clock::monotonic_ns;
+use floodmark_testkit::{wait_for, wait_for_exit, wait_until};
 
-use crate::programs::Folder;
+use crate::programs::WatchTest;
 use crate::stacks::{Ready, assert_towers, compile, functions, take};
 
 fn state(pid: i32, thread: i32) -> Option<char> {
@@ -18,24 +19,18 @@ fn state(pid: i32, thread: i32) -> Option<char> {
 
 /// Asserts that nothing of a process stays stopped.
 fn assert_runs(pid: i32) {
-    let began = Instant::now();
-    loop {
+    wait_until("all threads to run", || {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
         let threads = threads.map(|thread| {
             thread.expect("an entry").file_name().to_str().expect("digits").parse().expect("a number")
         });
-        let states: Vec<Option<char>> = threads.map(|thread| state(pid, thread)).collect();
-        if !states.iter().any(|state| matches!(state, Some('t' | 'T'))) {
-            return;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{states:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        threads.into_iter().all(|thread| !matches!(state(pid, thread), Some('t' | 'T')))
+    });
 }
 
 #[test]
 fn programs_of_every_make_are_understood() {
-    let folder = Folder::new("makes");
+    let test = WatchTest::new("makes");
     let makes: [(&str, &[&str]); 5] = [
         ("fixed", &["-no-pie"]),
         ("static", &["-static", "-DNO_LIBRARY"]),
@@ -44,7 +39,7 @@ fn programs_of_every_make_are_understood() {
         ("packed", &["-Wl,-z,noseparate-code"]),
     ];
     for (name, options) in makes {
-        let program = compile(&folder, "towers.c", name, options);
+        let program = compile(&test, "towers.c", name, options);
         let target = Ready::start(Command::new(&program).arg("8")).reads();
         let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
         assert_eq!((report.stacks, report.cut), (8, 0), "{name}: {report:?} {stacks:#?}");
@@ -55,8 +50,8 @@ fn programs_of_every_make_are_understood() {
 
 #[test]
 fn a_program_whose_file_is_gone_is_understood() {
-    let folder = Folder::new("gone");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("gone");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("4")).reads();
     std::fs::remove_file(&program).unwrap();
     let (_, stacks) = take(StackMethod::Native, &[target.pid()]);
@@ -66,9 +61,9 @@ fn a_program_whose_file_is_gone_is_understood() {
 
 #[test]
 fn a_library_that_is_loaded_later_is_understood() {
-    let folder = Folder::new("later");
-    let program = compile(&folder, "towers.c", "towers", &[]);
-    let library = compile(&folder, "annex.c", "libannex.so", &["-shared", "-fPIC"]);
+    let test = WatchTest::new("later");
+    let program = compile(&test, "towers.c", "towers", &[]);
+    let library = compile(&test, "annex.c", "libannex.so", &["-shared", "-fPIC"]);
     let mut target = Ready::start(Command::new(&program).arg("4").arg(&library)).reads();
     let mut taker = StackTaker::open(StackProps::default(), Vec::new()).expect("it is ready");
     let process = target.pid();
@@ -94,8 +89,8 @@ fn a_library_that_is_loaded_later_is_understood() {
 
 #[test]
 fn many_threads_are_all_taken() {
-    let folder = Folder::new("many");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("many");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("64")).reads();
     let (report, stacks) = take(StackMethod::Native, &[target.pid()]);
     assert_towers(&target.told, &stacks);
@@ -106,8 +101,8 @@ fn many_threads_are_all_taken() {
 
 #[test]
 fn several_processes_share_what_is_known_of_their_program() {
-    let folder = Folder::new("several");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("several");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let targets: Vec<Ready> = (0..4).map(|_| Ready::start(Command::new(&program).arg("4")).reads()).collect();
     let pids: Vec<i32> = targets.iter().map(Ready::pid).collect();
     let (report, stacks) = take(StackMethod::Native, &pids);
@@ -121,8 +116,8 @@ fn several_processes_share_what_is_known_of_their_program() {
 
 #[test]
 fn a_process_that_is_debugged_is_left_to_its_debugger() {
-    let folder = Folder::new("busy");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("busy");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("4")).reads();
     let mut command = Command::new("gdb");
     command.args(["-nx", "-q", "-batch", "-p", &target.pid().to_string()]);
@@ -149,9 +144,7 @@ fn a_process_that_is_debugged_is_left_to_its_debugger() {
 fn a_process_that_is_over_is_no_error() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id() as i32;
-    while state(pid, pid) != Some('Z') {
-        std::thread::yield_now();
-    }
+    wait_until("the process to end", || state(pid, pid) == Some('Z'));
     let (report, stacks) = take(StackMethod::Native, &[pid, i32::MAX]);
     assert_eq!((report.gone_processes, stacks.len(), report.notes().len()), (2, 0, 0), "{report:?}");
     assert!(child.wait().unwrap().success(), "its end is left to its parent");
@@ -170,8 +163,8 @@ fn harass(mut pids: impl FnMut() -> Vec<i32>, rounds: u64) -> floodmark_sampler:
 
 #[test]
 fn processes_that_start_threads_fork_exec_and_end_all_the_while_do_what_they_would_do() {
-    let folder = Folder::new("restless");
-    let program = compile(&folder, "restless.c", "restless", &[]);
+    let test = WatchTest::new("restless");
+    let program = compile(&test, "restless.c", "restless", &[]);
     let mut child = Command::new(&program).args(["40"]).spawn().unwrap();
     let pid = child.id() as i32;
     let tree = || {
@@ -186,49 +179,43 @@ fn processes_that_start_threads_fork_exec_and_end_all_the_while_do_what_they_wou
         all
     };
     let mut rounds = 0;
-    let status = loop {
+    let status = wait_for("the processes to end", || {
         let report = harass(tree, 20);
         assert_eq!((report.failures, report.denied_processes), (0, 0), "{report:?}");
         rounds += report.stacks;
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-    };
+        child.try_wait().unwrap()
+    });
     assert!(status.success(), "every part of it came to its own end: {status}");
     assert!(rounds > 0);
 }
 
 #[test]
 fn a_signal_that_comes_at_the_same_moment_is_not_lost() {
-    let folder = Folder::new("signals");
-    let program = compile(&folder, "restless.c", "restless", &[]);
+    let test = WatchTest::new("signals");
+    let program = compile(&test, "restless.c", "restless", &[]);
     // It sends itself signals and counts how many it gets.
     let mut child = Command::new(&program).args(["signals", "3000"]).spawn().unwrap();
     let pid = child.id() as i32;
     let mut stacks = 0;
-    let status = loop {
+    let status = wait_for("the process to end", || {
         stacks += harass(|| vec![pid], 50).stacks;
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-    };
+        child.try_wait().unwrap()
+    });
     assert!(status.success(), "{status}");
     assert!(stacks > 0);
 }
 
 #[test]
 fn a_stopped_process_stays_stopped_and_can_be_continued() {
-    let folder = Folder::new("stopped");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("stopped");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("4")).reads();
     let pid = target.pid();
     let signal = |name: &str| {
         assert!(Command::new("kill").args([name, &pid.to_string()]).status().expect("it runs").success());
     };
     signal("-STOP");
-    while state(pid, pid) != Some('T') {
-        std::thread::yield_now();
-    }
+    wait_until("the process to stop", || state(pid, pid) == Some('T'));
     let (_, stacks) = take(StackMethod::Native, &[pid]);
     assert_towers(&target.told, &stacks);
     assert_eq!(state(pid, pid), Some('T'));
@@ -239,19 +226,19 @@ fn a_stopped_process_stays_stopped_and_can_be_continued() {
 
 #[test]
 fn nothing_stays_stopped_when_whoever_takes_stacks_is_killed() {
-    let folder = Folder::new("killed");
-    let program = compile(&folder, "towers.c", "towers", &[]);
+    let test = WatchTest::new("killed");
+    let program = compile(&test, "towers.c", "towers", &[]);
     let target = Ready::start(Command::new(&program).arg("16")).reads();
     let attach = format!("attach={}", target.pid());
     for (round, method) in ["native", "native", "native", "gdb"].iter().cycle().take(24).enumerate() {
         let options =
-            [&attach, &format!("stacks={method}"), "interval=1ms", "stacks-interval=1ms", &folder.ready()];
-        let mut watcher = folder.watcher(&options).spawn().unwrap();
-        folder.wait_until_ready(&mut watcher);
+            [&attach, &format!("stacks={method}"), "interval=1ms", "stacks-interval=1ms", &test.ready()];
+        let mut watcher = test.watcher(&options).spawn().unwrap();
+        test.wait_until_ready(&mut watcher);
         std::thread::sleep(Duration::from_micros(500 * round as u64));
         watcher.kill().unwrap();
-        watcher.wait().unwrap();
-        std::fs::remove_file(folder.join("ready")).unwrap();
+        wait_for_exit(&mut watcher, "the killed watcher");
+        std::fs::remove_file(test.join("ready")).unwrap();
         assert_runs(target.pid());
     }
     let (_, stacks) = take(StackMethod::Native, &[target.pid()]);
@@ -261,13 +248,11 @@ fn nothing_stays_stopped_when_whoever_takes_stacks_is_killed() {
 
 #[test]
 fn a_thread_that_cannot_be_stopped_holds_nobody_up() {
-    let folder = Folder::new("vfork");
-    let program = compile(&folder, "restless.c", "restless", &[]);
+    let test = WatchTest::new("vfork");
+    let program = compile(&test, "restless.c", "restless", &[]);
     // Its first thread waits in vfork for a child that ends with its input.
     let target = Ready::start(Command::new(&program).args(["vfork", "0"]));
-    while state(target.pid(), target.pid()) != Some('D') {
-        std::thread::yield_now();
-    }
+    wait_until("the first thread to wait in vfork", || state(target.pid(), target.pid()) == Some('D'));
     let (report, _) = take(StackMethod::Native, &[target.pid()]);
     assert_eq!(report.stuck_threads, 1, "{report:?}");
     assert!(report.notes()[0].contains("did not stop in time"));
@@ -275,8 +260,6 @@ fn a_thread_that_cannot_be_stopped_holds_nobody_up() {
     // Asking for its end would also ask for the stop that is still to come, so it is looked for.
     let (pid, mut target) = (target.pid(), target);
     drop(target.child.stdin.take());
-    while state(pid, pid) != Some('Z') {
-        std::thread::yield_now();
-    }
+    wait_until("the process to end", || state(pid, pid) == Some('Z'));
     target.end();
 }

@@ -12,7 +12,7 @@ use floodmark_tail::reader::RingReader;
 use floodmark_tail::record::{Decoder, Record};
 use floodmark_tail::{RecordProps, Recorder};
 
-use crate::programs::Folder;
+use crate::programs::WatchTest;
 
 /// What of a recording is about stacks.
 #[derive(Default)]
@@ -70,8 +70,8 @@ impl Found {
 
 #[test]
 fn stacks_are_recorded_from_the_innermost_frame_to_the_outermost() {
-    let folder = Folder::new("recorded");
-    let trace = folder.join("run.flood");
+    let test = WatchTest::new("recorded");
+    let trace = test.join("run.flood");
     let recorder = Recorder::start(RecordProps::new(&trace)).expect("starts");
     let frame = |function: &str, line| {
         let (file, module) = ("app.c".to_owned(), "/bin/app".to_owned());

@@ -2,29 +2,29 @@
 
 use std::process::{Command, Stdio};
 
-use crate::programs::Folder;
+use crate::programs::WatchTest;
 
 /// Types at a terminal where a watcher runs `script`.
-fn at_terminal(name: &str, options: &[&str], keys: [&str; 2], script: &str) -> (String, Folder) {
-    let folder = Folder::new(name);
-    let mut command = Command::new(folder.compile("keys.c"));
+fn at_terminal(name: &str, options: &[&str], keys: [&str; 2], script: &str) -> (String, WatchTest) {
+    let test = WatchTest::new(name);
+    let mut command = Command::new(test.compile("keys.c"));
     command.args(keys).arg(env!("CARGO_BIN_EXE_floodmark-watch"));
-    command.arg(format!("report={}", folder.join("report").display()));
-    command.arg(format!("streams={}", folder.join("streams").display()));
+    command.arg(format!("report={}", test.join("report").display()));
+    command.arg(format!("streams={}", test.join("streams").display()));
     command.args(options).args(["--", "sh", "-c", script]).stdin(Stdio::null());
     let output = command.output().expect("it runs");
-    (String::from_utf8_lossy(&output.stdout).into_owned(), folder)
+    (String::from_utf8_lossy(&output.stdout).into_owned(), test)
 }
 
 #[test]
 fn a_terminal_of_its_own_looks_like_ours() {
     let script = "test -t 0 && test -t 1 && test -t 2 && stty size && tty && echo ready && read line && echo got $line";
-    let (said, folder) = at_terminal("own", &["terminal"], ["ready", "word\r"], script);
+    let (said, test) = at_terminal("own", &["terminal"], ["ready", "word\r"], script);
     assert!(said.contains("33 77\r\n"), "{said}");
     assert!(said.contains("got word\r\n"), "{said}");
     assert!(said.contains("modes during: other, after: same\n"), "raw, and back again: {said}");
     assert!(said.contains("exit 0\n"), "{said}");
-    let recorded = std::fs::read_to_string(folder.join("streams.terminal")).unwrap();
+    let recorded = std::fs::read_to_string(test.join("streams.terminal")).unwrap();
     assert!(said.contains(&recorded), "{recorded:?}");
     assert!(recorded.ends_with("got word\r\n"));
 }

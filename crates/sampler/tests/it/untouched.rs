@@ -2,11 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use crate::programs::Folder;
+use crate::programs::WatchTest;
 
 /// What a command says of its surroundings, with a watcher and without.
 fn both(options: &[&str], before: &str, script: &str) -> (String, String) {
-    let folder = Folder::new(&format!("untouched{}", script.len()));
+    let test = WatchTest::new(&format!("untouched{}", script.len()));
     let said = |watcher: &str| {
         let script = format!("{before} exec {watcher} sh -c '{script}'");
         let mut command = Command::new("sh");
@@ -14,7 +14,7 @@ fn both(options: &[&str], before: &str, script: &str) -> (String, String) {
         assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     };
-    let report = folder.join("report");
+    let report = test.join("report");
     let options = format!("report={} {}", report.display(), options.join(" "));
     (said(""), said(&format!("{} {options} --", env!("CARGO_BIN_EXE_floodmark-watch"))))
 }
@@ -42,19 +42,19 @@ fn no_descriptor_is_added_and_none_is_taken() {
 #[test]
 fn the_command_is_in_our_process_group() {
     let script = "ps -o pgid= -p $$ -p $PPID | sort -u | wc -l";
-    let folder = Folder::new("group");
-    let output = folder.watcher(&[]).args(["sh", "-c", script]).output().unwrap();
+    let test = WatchTest::new("group");
+    let output = test.watcher(&[]).args(["sh", "-c", script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
 }
 
 #[test]
 fn standard_input_belongs_to_the_command() {
-    let folder = Folder::new("stdin");
-    let source = folder.join("source");
+    let test = WatchTest::new("stdin");
+    let source = test.join("source");
     let bytes: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     std::fs::write(&source, &bytes).unwrap();
     for options in [&[][..], &["pipes"]] {
-        let mut watcher = folder.watcher(options);
+        let mut watcher = test.watcher(options);
         let output = watcher.arg("cat").stdin(std::fs::File::open(&source).unwrap()).output().unwrap();
         assert!(output.stdout == bytes, "{} bytes came through", output.stdout.len());
     }
@@ -62,10 +62,10 @@ fn standard_input_belongs_to_the_command() {
 
 #[test]
 fn a_command_survives_the_end_of_its_watcher() {
-    let folder = Folder::new("survivor");
-    let trace = folder.join("alive");
+    let test = WatchTest::new("survivor");
+    let trace = test.join("alive");
     let script = format!("echo $$; sleep 0.5; echo alive > {}", trace.display());
-    let mut watcher = folder.watcher(&[]);
+    let mut watcher = test.watcher(&[]);
     let mut watcher = watcher.args(["sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut first = [0; 1];
     std::io::Read::read_exact(watcher.stdout.as_mut().unwrap(), &mut first).unwrap();

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::StackId;
@@ -12,6 +11,7 @@ use floodmark_stacks::{FrameName, Stack, recorded_stack};
 use floodmark_tail::reader::RingReader;
 use floodmark_tail::record::{Decoder, Record};
 use floodmark_tail::{RecordProps, Recorder, intern, intern_frame, intern_stack};
+use floodmark_testkit::TempDir;
 
 use super::recurse;
 
@@ -21,24 +21,21 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A trace that goes away when the test ends.
-struct Trace(PathBuf);
+/// A trace in a temporary directory of its own.
+struct Trace(TempDir);
 
 impl Trace {
     fn new(name: &str) -> Self {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = directory.join(format!("{name}-{}.flood", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
+        Self(TempDir::new(name))
     }
 
     fn record(&self) -> Recorder {
-        Recorder::start(RecordProps::new(&self.0)).expect("nothing else records")
+        Recorder::start(RecordProps::new(self.0.join("run.flood"))).expect("nothing else records")
     }
 
     fn definitions(&self) -> Definitions {
         let mut definitions = Definitions::default();
-        let entries = std::fs::read_dir(self.0.join("segments")).expect("a recording was made");
+        let entries = std::fs::read_dir(self.0.join("run.flood/segments")).expect("a recording was made");
         for path in entries.map(|entry| entry.expect("an entry").path()) {
             let ring = RingReader::new(File::open(&path).expect("a ring")).expect("a ring");
             for chunk in ring.chunks().expect("chunks").0 {
@@ -46,12 +43,6 @@ impl Trace {
             }
         }
         definitions
-    }
-}
-
-impl Drop for Trace {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

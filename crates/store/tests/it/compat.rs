@@ -11,8 +11,9 @@ use floodmark_event::{
 use floodmark_store::manifest::FORMAT_VERSION;
 use floodmark_store::{Losses, Overwrite, Run, ScanProps, Trace, TraceWriter};
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
+use floodmark_testkit::TempDir;
 
-use crate::traces::{Folder, event, meaning, read, rows, tables};
+use crate::traces::{event, meaning, read, rows, tables};
 
 fn fixtures(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/fixtures/v{version}"))
@@ -33,14 +34,14 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn every_version_still_opens() {
     for version in 1..=FORMAT_VERSION {
-        let folder = Folder::new(&format!("compat-{version}"));
+        let folder = TempDir::new(&format!("compat-{version}"));
         let fixture = fixtures(version);
         assert!(
             fixture.exists(),
             "format version {version} has no fixture; make it with\n  cargo test -p floodmark-store --test it -- --ignored write_the_fixture"
         );
         // Opening seals a tail, so copies are opened.
-        copy(&fixture, &folder.0);
+        copy(&fixture, folder.path());
         let tables = tables();
         let expected: Vec<_> = (0..500).map(|index| meaning(&event(index), &tables)).collect();
         assert_eq!(read(&folder.join("sealed"), &ScanProps::default()), expected);

@@ -1,63 +1,61 @@
-//! A growing trace, seen from a thread beside the recording.
+//! Following a trace while it is recorded and sealed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use floodmark_event::{EventBatch, Metric, SampleRow, StackId, SubjectId};
 use floodmark_store::{Error, Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
+use floodmark_testkit::{TempDir, wait_until};
 
-use crate::traces::{Folder, recording};
+use crate::traces::recording;
 
 const EVENTS: u64 = 1_500_000;
+/// Events after which the recording waits for the follower.
+const ROUND: u64 = 300_000;
 
 #[test]
 fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
     let _turn = recording();
-    let folder = Folder::new("follow");
+    let folder = TempDir::new("follow");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let sealer = SealerThread::spawn(&path, Run::default()).expect("seals");
-    let ended = AtomicBool::new(false);
+    let seen = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let follower = scope.spawn(|| {
             let mut follow = Follow::open(&path, ScanProps::default()).expect("follows");
             let mut batch = EventBatch::new();
-            let (mut next, mut before_the_end) = (0, 0);
-            loop {
-                match follow.next(&mut batch).expect("reads") {
-                    Step::Events => {
-                        for event in batch.events() {
-                            assert_eq!(event.address, next << 8);
-                            next += 1;
+            let mut next = 0;
+            wait_until("the end of the trace", || {
+                loop {
+                    match follow.next(&mut batch).expect("reads") {
+                        Step::Events => {
+                            for event in batch.events() {
+                                assert_eq!(event.address, next << 8);
+                                next += 1;
+                            }
+                            seen.store(next, Ordering::Relaxed);
                         }
-                        if !ended.load(Ordering::Relaxed) {
-                            before_the_end = next;
-                        }
+                        Step::Waiting => return false,
+                        Step::Ended => return true,
                     }
-                    Step::Waiting => std::thread::sleep(Duration::from_millis(5)),
-                    Step::Ended => break,
                 }
-            }
+            });
             assert!(follow.losses().is_empty(), "{:?}", follow.losses());
-            (next, before_the_end)
+            next
         });
         let place = Place::default();
-        for round in 0..EVENTS {
-            tail::alloc(round << 8, round, &place, StackId(0));
-            // About a second in all, so that the follower gets to see it grow.
-            if round % 100_000 == 0 {
-                std::thread::sleep(Duration::from_millis(60));
+        for number in 0..EVENTS {
+            tail::alloc(number << 8, number, &place, StackId(0));
+            let recorded = number + 1;
+            if recorded % ROUND == 0 {
+                wait_until("the follower to catch up", || seen.load(Ordering::Relaxed) == recorded);
             }
         }
-        std::thread::sleep(Duration::from_millis(300));
-        ended.store(true, Ordering::Relaxed);
         recorder.stop();
         sealer.stop().expect("seals the rest");
-        let (seen, before_the_end) = follower.join().expect("the follower ends well");
-        assert_eq!(seen, EVENTS);
-        assert!(before_the_end > 0, "nothing was seen before the end");
+        assert_eq!(follower.join().expect("the follower ends well"), EVENTS);
     });
     let mut scan = Trace::open(&path).expect("opens").scan(&ScanProps::default()).expect("scans");
     let mut batch = EventBatch::new();
@@ -71,7 +69,7 @@ fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
 #[test]
 fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
     let _turn = recording();
-    let folder = Folder::new("follow-samples");
+    let folder = TempDir::new("follow-samples");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
@@ -85,13 +83,17 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
         if sweep % 10 == 9 {
             sealer.seal().expect("seals");
         }
-        // The follower holds back what is younger than a tenth of a second.
-        std::thread::sleep(Duration::from_millis(10));
-        while follow.next(&mut rows).expect("reads") == Step::Events {
-            seen.append(&mut rows);
+        // At the first of these sweeps all rows are sealed, at the second the last half is in the tail.
+        if sweep == 9 || sweep == 24 {
+            let recorded = (sweep as usize + 1) * 50;
+            wait_until("the follower to catch up", || {
+                while follow.next(&mut rows).expect("reads") == Step::Events {
+                    seen.append(&mut rows);
+                }
+                seen.len() == recorded
+            });
         }
     }
-    assert!(!seen.is_empty(), "nothing was seen before the end");
     recorder.stop();
     sealer.finish().expect("seals the rest");
     while follow.next(&mut rows).expect("reads") != Step::Ended {
@@ -107,7 +109,7 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
 #[test]
 fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
     let _turn = recording();
-    let folder = Folder::new("follow-replaced");
+    let folder = TempDir::new("follow-replaced");
     let path = folder.join("a.flood");
     let record = |address| {
         let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -117,9 +119,7 @@ fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
     let first = record(1);
     let mut follow = Follow::open(&path, ScanProps::default()).expect("follows");
     let mut batch = EventBatch::new();
-    while follow.next(&mut batch).expect("reads") != Step::Events {
-        std::thread::sleep(Follow::PAUSE);
-    }
+    wait_until("the first event", || follow.next(&mut batch).expect("reads") == Step::Events);
     while follow.next(&mut batch).expect("reads") != Step::Waiting {}
     first.stop();
     // The number of the directory is free for the next one unless the follower holds on to it.
@@ -134,7 +134,7 @@ fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
 #[test]
 fn tables_are_not_looked_for_where_there_are_only_events_and_nothing_is_missed() {
     let _turn = recording();
-    let folder = Folder::new("event-chunks");
+    let folder = TempDir::new("event-chunks");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let record = |thread: u64| {

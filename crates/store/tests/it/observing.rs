@@ -13,9 +13,10 @@ use floodmark_event::{
 };
 use floodmark_store::{Losses, Overwrite, Run, ScanProps, Sealer, Table, Trace, TraceWriter, repair};
 use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
-use crate::traces::{Folder, recording, rows, tables};
+use crate::traces::{recording, rows, tables};
 
 /// One call of a sampler, a moment after the one before.
 #[derive(Clone, Debug)]
@@ -133,7 +134,7 @@ proptest! {
         steps in proptest::collection::vec(0u64..3_000_000, 120),
     ) {
         let _turn = recording();
-        let folder = Folder::new("observed");
+        let folder = TempDir::new("observed");
         let path = folder.join("a.flood");
         let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
         let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
@@ -162,7 +163,7 @@ proptest! {
 #[test]
 fn rows_of_several_threads_are_merged_by_time_while_the_trace_is_sealed() {
     let _turn = recording();
-    let folder = Folder::new("threads");
+    let folder = TempDir::new("threads");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
@@ -197,7 +198,7 @@ fn process(number: u64, parent: SubjectId) -> Subject {
 #[test]
 fn a_subject_is_one_row_however_late_it_ends() {
     let _turn = recording();
-    let folder = Folder::new("subjects");
+    let folder = TempDir::new("subjects");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
@@ -236,7 +237,7 @@ fn a_subject_is_one_row_however_late_it_ends() {
 #[test]
 fn times_that_go_back_are_kept_and_rows_stay_in_the_order_of_recording() {
     let _turn = recording();
-    let folder = Folder::new("back");
+    let folder = TempDir::new("back");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let now = floodmark_tail::clock::monotonic_ns();
@@ -260,7 +261,7 @@ fn times_that_go_back_are_kept_and_rows_stay_in_the_order_of_recording() {
 
 #[test]
 fn rows_narrow_by_time_subject_and_process() {
-    let folder = Folder::new("narrow-rows");
+    let folder = TempDir::new("narrow-rows");
     let path = folder.join("a.flood");
     let row = |index: u64| SampleRow {
         time_ns: 1_000 + index as i64,
@@ -293,7 +294,7 @@ fn rows_narrow_by_time_subject_and_process() {
 
 #[test]
 fn every_table_can_be_written_and_read_without_a_recording() {
-    let folder = Folder::new("imported");
+    let folder = TempDir::new("imported");
     let path = folder.join("a.flood");
     let mut tables = tables();
     let subject = SubjectRow {
@@ -359,7 +360,7 @@ fn every_table_can_be_written_and_read_without_a_recording() {
 #[test]
 fn scopes_are_read_from_entering_to_leaving() {
     let _turn = recording();
-    let folder = Folder::new("scopes");
+    let folder = TempDir::new("scopes");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let outside = tail::enter_scope(tail::intern("epoch"));
@@ -382,7 +383,7 @@ fn scopes_are_read_from_entering_to_leaving() {
 
 #[test]
 fn a_damaged_part_of_samples_is_set_aside_and_counted() {
-    let folder = Folder::new("repair-samples");
+    let folder = TempDir::new("repair-samples");
     let path = folder.join("a.flood");
     let row = |time_ns| SampleRow { time_ns, subject: 1, metric: Metric::Rss, value: 1 };
     let mut writer = TraceWriter::create(&path, Run::default(), Overwrite::No).expect("creates");
@@ -409,7 +410,7 @@ fn line(number: u64) -> String {
 #[test]
 fn a_segment_cut_anywhere_costs_what_was_behind_the_cut_and_says_so() {
     let _turn = recording();
-    let folder = Folder::new("cut");
+    let folder = TempDir::new("cut");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let count = 12_000;
@@ -424,7 +425,7 @@ fn a_segment_cut_anywhere_costs_what_was_behind_the_cut_and_says_so() {
     let segment = segment.expect("more than fits the lane's chunks");
     let whole = fs::read(&segment).expect("reads");
     for cut in [0, 1, whole.len() / 3, whole.len() / 2, whole.len() - 1] {
-        let copy = folder.join(&format!("{cut}.flood"));
+        let copy = folder.join(format!("{cut}.flood"));
         fs::create_dir_all(copy.join("segments")).expect("creates");
         for entry in &segments {
             fs::copy(entry.path(), copy.join("segments").join(entry.file_name())).expect("copies");
@@ -491,7 +492,7 @@ fn observer() {
 
 #[test]
 fn a_killed_observer_loses_nothing_it_had_recorded() {
-    let folder = Folder::new("killed");
+    let folder = TempDir::new("killed");
     for (run, name) in ["1.flood", "2.sealed.flood", "3.flood", "4.sealed.flood"].into_iter().enumerate() {
         let path = folder.join(name);
         let mut child = Command::new(std::env::current_exe().expect("this program"))

@@ -2,13 +2,14 @@
 
 use floodmark_event::{Event, ProcessId, Tables};
 use floodmark_store::{Error, Losses, Overwrite, Run, ScanProps, Trace, TraceWriter};
+use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
-use crate::traces::{Folder, event, meaning, read, tables, write};
+use crate::traces::{event, meaning, read, tables, write};
 
 #[test]
 fn everything_written_is_read_back() {
-    let folder = Folder::new("identity");
+    let folder = TempDir::new("identity");
     let trace = folder.join("a.flood");
     let tables = tables();
     let events: Vec<Event> = (0..30_000).map(event).collect();
@@ -25,7 +26,7 @@ fn everything_written_is_read_back() {
 
 #[test]
 fn scans_narrow_by_time_process_and_column() {
-    let folder = Folder::new("narrow");
+    let folder = TempDir::new("narrow");
     let trace = folder.join("a.flood");
     let tables = tables();
     let events: Vec<Event> = (0..20_000).map(event).collect();
@@ -49,7 +50,7 @@ fn scans_narrow_by_time_process_and_column() {
 
 #[test]
 fn sequences_merge_by_time_and_keep_their_own_order() {
-    let folder = Folder::new("merge");
+    let folder = TempDir::new("merge");
     let trace = folder.join("a.flood");
     let at = |time_ns, address| Event { time_ns, address, process: ProcessId(1), ..Event::default() };
     // The second row of the first sequence is earlier than its first: logs do that.
@@ -68,7 +69,7 @@ proptest! {
     fn any_sequences_merge_as_a_stable_sort_would(
         sequences in proptest::collection::vec(proptest::collection::vec(0i64..500, 0..300), 1..5)
     ) {
-        let folder = Folder::new("merge-any");
+        let folder = TempDir::new("merge-any");
         let trace = folder.join("a.flood");
         let mut number = 0;
         let sequences: Vec<Vec<Event>> = sequences
@@ -93,12 +94,12 @@ proptest! {
 
 #[test]
 fn a_trace_appears_whole_or_not_at_all() {
-    let folder = Folder::new("whole");
+    let folder = TempDir::new("whole");
     let path = folder.join("a.flood");
     let writer = TraceWriter::create(&path, Run::default(), Overwrite::No).expect("creates");
     assert!(!path.exists());
     drop(writer);
-    assert_eq!(std::fs::read_dir(&folder.0).expect("reads").count(), 0);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0);
     write(&path, &[vec![event(1)]], &tables());
     let refused = TraceWriter::create(&path, Run::default(), Overwrite::No).err().expect("exists");
     assert!(matches!(refused, Error::Exists { .. }), "{refused}");
@@ -111,16 +112,16 @@ fn a_trace_appears_whole_or_not_at_all() {
 
 #[test]
 fn what_is_no_trace_is_told_from_what_is_not_there() {
-    let folder = Folder::new("none");
+    let folder = TempDir::new("none");
     let error = Trace::open(&folder.join("missing")).expect_err("is missing");
     assert!(matches!(&error, Error::Io { .. }), "{error}");
-    let error = Trace::open(&folder.0).expect_err("is no trace");
+    let error = Trace::open(folder.path()).expect_err("is no trace");
     assert!(error.to_string().contains("no trace"), "{error}");
 }
 
 #[test]
 fn losses_of_an_import_stay_with_the_trace() {
-    let folder = Folder::new("losses");
+    let folder = TempDir::new("losses");
     let path = folder.join("a.flood");
     let mut losses = Losses::default();
     losses.add(3, "malformed lines skipped");

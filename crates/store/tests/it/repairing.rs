@@ -4,12 +4,13 @@ use std::fs;
 
 use floodmark_event::Event;
 use floodmark_store::{Error, ScanProps, Source as _, Trace, repair};
+use floodmark_testkit::TempDir;
 
-use crate::traces::{Folder, event, read, tables, write};
+use crate::traces::{event, read, tables, write};
 
 #[test]
 fn a_damaged_part_is_named_and_repair_keeps_the_rest() {
-    let folder = Folder::new("repair");
+    let folder = TempDir::new("repair");
     let trace = folder.join("a.flood");
     let events: Vec<Event> = (0..5_000).map(event).collect();
     write(&trace, &[events[..2_000].to_vec(), events[2_000..].to_vec()], &tables());
@@ -31,7 +32,7 @@ fn a_damaged_part_is_named_and_repair_keeps_the_rest() {
 
 #[test]
 fn a_damaged_manifest_is_made_anew_from_the_parts() {
-    let folder = Folder::new("manifest");
+    let folder = TempDir::new("manifest");
     let trace = folder.join("a.flood");
     write(&trace, &[(0..100).map(event).collect()], &tables());
     let before = read(&trace, &ScanProps::default());
@@ -46,7 +47,7 @@ fn a_damaged_manifest_is_made_anew_from_the_parts() {
 
 #[test]
 fn a_missing_manifest_costs_no_parts() {
-    let folder = Folder::new("no-manifest");
+    let folder = TempDir::new("no-manifest");
     let trace = folder.join("a.flood");
     write(&trace, &[(0..100).map(event).collect()], &tables());
     fs::remove_file(trace.join("manifest.json")).expect("removes");
@@ -60,7 +61,7 @@ fn a_missing_manifest_costs_no_parts() {
 
 #[test]
 fn a_link_that_leads_elsewhere_costs_nobody_a_file() {
-    let folder = Folder::new("link");
+    let folder = TempDir::new("link");
     let trace = folder.join("a.flood");
     let precious = folder.join("precious");
     fs::write(&precious, "the only copy").expect("writes");
@@ -76,7 +77,7 @@ fn a_link_that_leads_elsewhere_costs_nobody_a_file() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions() {
-    let folder = Folder::new("newer");
+    let folder = TempDir::new("newer");
     let trace = folder.join("a.flood");
     write(&trace, &[vec![event(1)]], &tables());
     let path = trace.join("manifest.json");
@@ -89,7 +90,7 @@ fn a_newer_format_is_refused_with_both_versions() {
 
 #[test]
 fn parts_a_crash_left_unlisted_do_not_count() {
-    let folder = Folder::new("unlisted");
+    let folder = TempDir::new("unlisted");
     let trace = folder.join("a.flood");
     write(&trace, &[vec![event(1), event(2)]], &tables());
     fs::copy(trace.join("event/part-000001.parquet"), trace.join("event/part-000002.parquet"))

@@ -6,9 +6,10 @@ use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{Event, EventBatch, StackId};
 use floodmark_store::{Run, Scan, ScanCursor, ScanProps, Sealer, Source as _, Trace};
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
-use crate::traces::{Folder, event, meaning, recording, tables, write};
+use crate::traces::{event, meaning, recording, tables, write};
 
 type Meaning = (Event, String, String, Vec<String>);
 
@@ -58,7 +59,7 @@ proptest! {
 
     #[test]
     fn whatever_is_merged_goes_on_where_it_stood(sequences in sequences()) {
-        let folder = Folder::new("resume");
+        let folder = TempDir::new("resume");
         let trace = folder.join("a.flood");
         write(&trace, &sequences, &tables());
         let (events, positions) = whole(&trace);
@@ -74,7 +75,7 @@ proptest! {
 
     #[test]
     fn runs_that_came_since_are_read_too_or_nobody_goes_on(sequences in sequences(), known in 1usize..4) {
-        let folder = Folder::new("resume-more");
+        let folder = TempDir::new("resume-more");
         let (before, after) = (folder.join("before.flood"), folder.join("after.flood"));
         let known = known.min(sequences.len());
         write(&before, &sequences[..known], &tables());
@@ -97,7 +98,7 @@ proptest! {
 
 #[test]
 fn positions_within_row_groups_and_parts_are_found() {
-    let folder = Folder::new("resume-large");
+    let folder = TempDir::new("resume-large");
     let trace = folder.join("a.flood");
     let rows = (1 << 20) + 5 * BATCH_ROWS as u64 / 2;
     let late: Vec<Event> = (0..1000).map(|number| event(number * 1000)).collect();
@@ -121,7 +122,7 @@ fn positions_within_row_groups_and_parts_are_found() {
 #[test]
 fn what_is_sealed_meanwhile_comes_once() {
     let _turn = recording();
-    let folder = Folder::new("resume-growing");
+    let folder = TempDir::new("resume-growing");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");

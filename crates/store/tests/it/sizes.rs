@@ -9,8 +9,9 @@ use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::reader::RingReader;
 use floodmark_tail::segment;
 use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_testkit::TempDir;
 
-use crate::traces::{Folder, recording};
+use crate::traces::recording;
 
 const PROCESSES: usize = 100;
 const SWEEPS: u64 = 1000;
@@ -64,7 +65,7 @@ fn tail_bytes(trace: &Path) -> usize {
 /// Records sweeps with these values of each process; returns bytes per sample in the tail and at rest.
 fn bytes_per_sample(name: &str, working: usize, values: impl Fn(&Seen) -> Vec<(Metric, u64)>) -> (f64, f64) {
     let _turn = recording();
-    let folder = Folder::new(name);
+    let folder = TempDir::new(name);
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut state = 7u64;

@@ -9,6 +9,7 @@ use floodmark_event::{Event, Metric, OutputStream, StackSeen, SubjectEnd, Subjec
 use floodmark_tail::reader::{RingProcess, RingReader};
 use floodmark_tail::record::{Decoder, Record, SubjectEntry};
 use floodmark_tail::segment;
+use floodmark_testkit::TempDir;
 
 /// There is one recording per process, so tests of this binary take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -16,26 +17,16 @@ static TURN: Mutex<()> = Mutex::new(());
 /// A folder for a trace, and the turn to record.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
+    /// Removes the trace and its rings before the next test takes its turn.
+    _directory: TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Place {
     pub(crate) fn new(name: &str) -> Self {
         let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let path = std::env::temp_dir().join(format!("floodmark-event-{name}-{}.flood", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self { path, _turn: turn }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // What is left of rings in shared memory goes too.
-        let links = std::fs::read_dir(self.path.join("segments")).into_iter().flatten().flatten();
-        for ring in links.filter_map(|link| std::fs::read_link(link.path()).ok()) {
-            let _ = std::fs::remove_file(ring);
-        }
-        let _ = std::fs::remove_dir_all(&self.path);
+        let directory = TempDir::new(name);
+        Self { path: directory.join("run.flood"), _directory: directory, _turn: turn }
     }
 }
 

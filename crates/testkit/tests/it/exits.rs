@@ -1,15 +1,16 @@
-//! Every way in which programs end, fork and lose files.
+//! Recordings of programs that stop, exit, crash, fork and lose files.
 
 use floodmark_store::Manifest;
 use floodmark_testkit::torture::check_thread;
+use floodmark_testkit::{TempDir, wait_for_exit};
 
-use crate::programs::{Folder, events_by_thread, lost, writer};
+use crate::programs::{events_by_thread, lost, writer};
 
 /// Runs a writer to its end and checks that its trace has everything.
 fn run(name: &str, options: &[&str], expected: &[(u64, u64)]) {
-    let folder = Folder::new(name);
+    let folder = TempDir::new(name);
     let trace = folder.join("run.flood");
-    assert!(writer(&trace, options).wait().expect("ends").success());
+    assert!(wait_for_exit(&mut writer(&trace, options), "the writer").success());
     let threads = events_by_thread(&trace);
     let found: Vec<(u64, u64)> =
         threads.iter().map(|(number, events)| (*number, check_thread(*number, events))).collect();
@@ -50,10 +51,11 @@ fn forty_threads_have_forty_lanes() {
 
 #[test]
 fn a_lost_segment_is_a_counted_gap_and_the_rest_is_read() {
-    let folder = Folder::new("lost-segment");
+    let folder = TempDir::new("lost-segment");
     let trace = folder.join("run.flood");
     // Long enough for several segment files of 16 MiB.
-    assert!(writer(&trace, &["1", "6000000", "--exit", "immediately"]).wait().expect("ends").success());
+    let mut writer = writer(&trace, &["1", "6000000", "--exit", "immediately"]);
+    assert!(wait_for_exit(&mut writer, "the writer").success());
     let mut segments: Vec<_> = std::fs::read_dir(trace.join("segments"))
         .expect("segments")
         .map(|entry| entry.expect("an entry").path())

@@ -1,41 +1,11 @@
-//! Running the torture programs and reading what they left.
+//! Runs the torture programs and reads the traces they left.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use floodmark_event::{Event, EventBatch};
 use floodmark_store::{ScanProps, Source as _, Trace};
-
-/// A folder that goes with the value.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("floodmark-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
-    }
-
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left of rings in shared memory goes too.
-        let traces = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let links = traces.flat_map(|trace| {
-            std::fs::read_dir(trace.path().join("segments")).into_iter().flatten().flatten()
-        });
-        for ring in links.filter_map(|link| std::fs::read_link(link.path()).ok()) {
-            let _ = std::fs::remove_file(ring);
-        }
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 pub(crate) fn writer(trace: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark-writer"));
@@ -48,7 +18,7 @@ pub(crate) fn sealer(trace: &Path) -> Child {
     command.arg(trace).stdin(Stdio::null()).spawn().expect("the sealer starts")
 }
 
-/// The events of a trace by stream, which is the torture thread's number, in the trace's order.
+/// Events of a trace in its order, by stream, which is the number of the torture thread.
 pub(crate) fn events_by_thread(trace: &Path) -> BTreeMap<u64, Vec<Event>> {
     let trace = Trace::open(trace).expect("the trace opens");
     let mut scan = trace.scan(&ScanProps::default()).expect("the trace scans");
@@ -65,7 +35,7 @@ pub(crate) fn events_by_thread(trace: &Path) -> BTreeMap<u64, Vec<Event>> {
     threads
 }
 
-/// What is known to be missing from a trace.
+/// Number of events that a trace reports as lost.
 pub(crate) fn lost(trace: &Path) -> u64 {
     let trace = Trace::open(trace).expect("the trace opens");
     let mut scan = trace.scan(&ScanProps::default()).expect("the trace scans");

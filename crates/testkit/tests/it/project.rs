@@ -1,24 +1,43 @@
-//! What the project promises of its own sources.
+//! Promises that the project makes about its own sources and manifests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Names under a table of a manifest.
-fn names(krate: &str, table: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join("crates").join(krate).join("Cargo.toml")).expect("a manifest");
-    let lines = text.lines().skip_while(|line| *line != format!("[{table}]")).skip(1);
-    let lines = lines.take_while(|line| !line.starts_with('[')).filter(|line| line.contains('='));
-    lines.map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned()).collect()
+/// The packages of the workspace, as `cargo metadata` describes them.
+fn packages() -> Vec<Value> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
+    let output = cargo.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    metadata["packages"].as_array().expect("packages").clone()
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    of[name].as_array().expect("a list").iter()
+}
+
+/// Names of the dependencies of a crate that are linked into what uses it.
+fn dependencies(folder: &str) -> Vec<String> {
+    let manifest = root().join("crates").join(folder).join("Cargo.toml").canonicalize().expect("a crate");
+    let package =
+        packages().into_iter().find(|package| package["manifest_path"] == *manifest.to_string_lossy());
+    let package = package.expect("a package");
+    let linked = list(&package, "dependencies").filter(|dependency| dependency["kind"].is_null());
+    linked.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
 }
 
 #[test]
 fn what_is_linked_into_other_processes_needs_libc_alone() {
-    assert!(names("event", "dependencies").is_empty());
-    assert_eq!(names("tail", "dependencies"), ["floodmark-event", "libc"]);
+    assert!(dependencies("event").is_empty());
+    assert_eq!(dependencies("tail"), ["floodmark-event", "libc"]);
 }
 
 #[test]
@@ -60,7 +79,7 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ),
     ];
     for (krate, may) in allowed {
-        let ours = names(krate, "dependencies").into_iter().filter(|name| name.starts_with("floodmark-"));
+        let ours = dependencies(krate).into_iter().filter(|name| name.starts_with("floodmark-"));
         let mut ours: Vec<String> = ours.collect();
         ours.sort();
         assert_eq!(ours, may, "{krate}");
@@ -72,7 +91,7 @@ fn no_library_knows_options_or_the_printer() {
     for krate in fs::read_dir(root().join("crates")).expect("crates").map(|entry| entry.expect("an entry")) {
         let krate = krate.file_name().to_string_lossy().into_owned();
         let is_program = ["cli", "bench"].contains(&krate.as_str());
-        let has = |name: &str| names(&krate, "dependencies").iter().any(|known| known == name);
+        let has = |name: &str| dependencies(&krate).iter().any(|known| known == name);
         assert!(is_program || !(has("clap") || has("anyhow") || has("indicatif")), "{krate}");
     }
 }
@@ -91,6 +110,45 @@ fn the_command_stays_small() {
         }
     }
     assert!(lines <= 5500, "{lines} lines: what is not options or printing belongs to a library");
+}
+
+#[test]
+fn published_crates_can_be_packaged() {
+    let packages = packages();
+    let is_published = |package: &Value| package["publish"].is_null();
+    let published: Vec<&str> = packages
+        .iter()
+        .filter(|package| is_published(package))
+        .filter_map(|package| package["name"].as_str())
+        .collect();
+    assert!(
+        published.contains(&"floodmark-tail") && !published.contains(&"floodmark-testkit"),
+        "{published:?}"
+    );
+    for package in packages.iter().filter(|package| is_published(package)) {
+        let name = &package["name"];
+        assert!(package["license"].is_string() && package["description"].is_string(), "{name}");
+        for dependency in list(package, "dependencies").filter(|dependency| dependency["path"].is_string()) {
+            let (other, is_dev) = (&dependency["name"], dependency["kind"] == "dev");
+            let has_version = dependency["req"] != "*";
+            assert!(!is_dev || other != name, "{name} depends on itself, which cannot be published first");
+            assert!(is_dev || has_version, "{name} needs a version of {other}");
+            // Without a version a dev-dependency is left out of the published manifest.
+            let is_available = published.iter().any(|published| other == published);
+            assert!(!has_version || is_available, "{name} needs {other}, which is not published");
+        }
+        let directory =
+            Path::new(package["manifest_path"].as_str().expect("a path")).parent().expect("a folder");
+        let binaries = list(package, "targets").filter(|target| target["kind"][0] == "bin");
+        for binary in binaries.filter(|_| name != "floodmark") {
+            let source = Path::new(binary["src_path"].as_str().expect("a path"));
+            let is_test = source.starts_with(directory.join("tests"));
+            let manifest = fs::read_to_string(directory.join("Cargo.toml")).expect("a manifest");
+            let is_excluded =
+                manifest.lines().any(|line| line.starts_with("exclude = ") && line.contains("\"tests\""));
+            assert!(is_test && is_excluded, "{name} would install {}", binary["name"]);
+        }
+    }
 }
 
 #[test]

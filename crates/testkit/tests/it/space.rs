@@ -1,23 +1,23 @@
-//! When there is no space: the host goes on, and what is missing is counted to the event.
+//! Recording without space left: the recorded program goes on, and every lost event is counted.
 //!
 //! These tests mount a small file system in a mount namespace of their own, as root or, where the
 //! system allows it, in a user namespace.
 
 use std::process::{Command, Output};
 
-use crate::programs::Folder;
+use floodmark_testkit::TempDir;
 
 const EVENTS: u64 = 3_000_000;
 
-/// Runs a shell script in a mount namespace with the torture programs at hand.
-fn in_namespace(script: &str, folder: &Folder) -> Output {
-    // Who we are: the owner of our own process folder.
+/// Runs a shell script in a mount namespace, with the paths of the torture programs in its environment.
+fn in_namespace(script: &str, folder: &TempDir) -> Output {
+    // The owner of our directory in /proc is the effective user.
     let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("proc")) == 0;
     let flags: &[&str] = if root { &["-m"] } else { &["-U", "-r", "-m"] };
     let output = Command::new("unshare")
         .args(flags)
         .args(["sh", "-e", "-c", script])
-        .env("DIR", &folder.0)
+        .env("DIR", folder.path())
         .env("WRITER", env!("CARGO_BIN_EXE_floodmark-writer"))
         .env("COUNTER", env!("CARGO_BIN_EXE_floodmark-counter"))
         .output()
@@ -35,7 +35,7 @@ fn counts(output: &Output) -> (u64, u64) {
 
 #[test]
 fn a_full_disk_is_a_counted_gap_and_no_trouble_for_the_host() {
-    let folder = Folder::new("full-disk");
+    let folder = TempDir::new("full-disk");
     // 16 MiB hold about a million and a half of the three million events.
     let script = "mount -t tmpfs -o size=16m none $DIR
         $WRITER $DIR/run.flood 1 3000000
@@ -49,7 +49,7 @@ fn a_full_disk_is_a_counted_gap_and_no_trouble_for_the_host() {
 
 #[test]
 fn a_full_disk_that_also_holds_the_ring_is_a_counted_gap() {
-    let folder = Folder::new("full-ring");
+    let folder = TempDir::new("full-ring");
     let script = "mount -t tmpfs -o size=16m none $DIR
         $WRITER $DIR/run.flood 1 3000000 --small-ring $DIR
         $COUNTER $DIR/run.flood prefix-has-holes
@@ -61,7 +61,7 @@ fn a_full_disk_that_also_holds_the_ring_is_a_counted_gap() {
 
 #[test]
 fn a_full_disk_under_a_sealing_process_is_a_counted_gap() {
-    let folder = Folder::new("full-seal");
+    let folder = TempDir::new("full-seal");
     // Sealed events take far less space, so the disk is nearly full before we begin.
     let script = "mount -t tmpfs -o size=16m none $DIR
         head -c 15500000 /dev/zero > $DIR/ballast
@@ -76,7 +76,7 @@ fn a_full_disk_under_a_sealing_process_is_a_counted_gap() {
 
 #[test]
 fn a_directory_that_turns_read_only_keeps_what_it_has_and_still_opens() {
-    let folder = Folder::new("read-only");
+    let folder = TempDir::new("read-only");
     let script = "mount -t tmpfs -o size=64m none $DIR
         $WRITER $DIR/run.flood 1 100000 --exit immediately
         mount -o remount,ro $DIR

@@ -1,7 +1,7 @@
-//! Memory that the driver hands out block by block: of the device, managed, pinned.
+//! Memory that the driver allocates block by block: device, managed and pinned memory.
 //!
-//! Streams play no part in it: a new block can be used at once by all of them, and freeing waits until
-//! the device is done.
+//! Streams play no part in it: all of them can use a new block at once, and freeing waits until the device
+//! is done.
 #![expect(unsafe_code, reason = "gives blocks back to the driver")]
 
 use std::collections::HashMap;
@@ -20,19 +20,20 @@ use crate::resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, che
 use crate::steps;
 use crate::stream::{Stream, StreamOrder};
 
-/// What the three sorts share.
+/// The common part of the three kinds.
 #[derive(Debug)]
 struct Plain {
     name: &'static str,
+    kind: Kind,
     device: CudaDevice,
     live: Live,
     limit_bytes: Option<u64>,
 }
 
 impl Plain {
-    fn new(name: &'static str, device: &CudaDevice, limit_bytes: Option<u64>) -> Self {
+    fn new(name: &'static str, kind: Kind, device: &CudaDevice, limit_bytes: Option<u64>) -> Self {
         tracing::info!("{name}: memory of device {} ({})", device.ordinal(), device.name());
-        Self { name, device: device.clone(), live: Live::default(), limit_bytes }
+        Self { name, kind, device: device.clone(), live: Live::default(), limit_bytes }
     }
 
     fn allocate(
@@ -88,17 +89,42 @@ impl Plain {
     }
 }
 
+/// The methods of [`Resource`] that are the same for all types with a field of type [`Plain`].
+macro_rules! plain_memory {
+    ($plain:tt, $readiness:expr) => {
+        fn name(&self) -> &'static str {
+            self.$plain.name
+        }
+
+        fn memory(&self) -> Memory {
+            Memory { kind: self.$plain.kind, device: self.$plain.device.ordinal() }
+        }
+
+        fn room(&self) -> Room {
+            self.$plain.room()
+        }
+
+        fn order(&self) -> Arc<dyn StreamOrder> {
+            order::shared(&self.$plain.device)
+        }
+
+        fn readiness(&self) -> Readiness {
+            $readiness
+        }
+    };
+}
+
 /// Memory of a device, from `cuMemAlloc`.
 #[derive(Debug)]
 pub struct CudaMemory(Plain);
 
 impl CudaMemory {
-    /// All that the device has.
+    /// Creates a resource of all memory of a device.
     pub fn new(device: &CudaDevice) -> Self {
-        Self(Plain::new("cuda", device, Some(device.total_bytes())))
+        Self(Plain::new("cuda", Kind::Device, device, Some(device.total_bytes())))
     }
 
-    /// Its device.
+    /// The device of the memory.
     pub const fn device(&self) -> &CudaDevice {
         &self.0.device
     }
@@ -114,48 +140,29 @@ impl Resource for CudaMemory {
         self.0.deallocate(address, bytes, stream, |driver| unsafe { driver.free(address.0) });
     }
 
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn memory(&self) -> Memory {
-        Memory { kind: Kind::Device, device: self.0.device.ordinal() }
-    }
-
-    fn room(&self) -> Room {
-        self.0.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        order::shared(&self.0.device)
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness::AnyStream
-    }
+    plain_memory!(0, Readiness::AnyStream);
 }
 
-/// Memory that moves between host and devices as it is used, from `cuMemAllocManaged`.
-///
-/// There may be more of it than the device has.
+/// Managed memory, from `cuMemAllocManaged`: it moves between host and devices as it is used, and there may be
+/// more of it than the device has.
 #[derive(Debug)]
 pub struct CudaManaged(Plain);
 
 impl CudaManaged {
-    /// Memory that is first used by `device`, most likely.
+    /// Creates a resource of managed memory that `device` will probably use first.
     pub fn new(device: &CudaDevice) -> Self {
-        Self(Plain::new("managed", device, None))
+        Self(Plain::new("managed", Kind::Managed, device, None))
     }
 
-    /// Its device.
+    /// The device of the memory.
     pub const fn device(&self) -> &CudaDevice {
         &self.0.device
     }
 
-    /// Moves part of it to the device, in the order of `stream`.
+    /// Moves a range of managed memory to the device, in the order of `stream`.
     ///
     /// # Errors
-    /// When it is no managed memory, or when the device cannot.
+    /// If the range is not managed memory, or if the device cannot prefetch.
     pub fn prefetch(&self, address: Address, bytes: u64, stream: Stream) -> Result<()> {
         self.0.device.prefetch(address, bytes, stream)
     }
@@ -171,55 +178,37 @@ impl Resource for CudaManaged {
         self.0.deallocate(address, bytes, stream, |driver| unsafe { driver.free(address.0) });
     }
 
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn memory(&self) -> Memory {
-        Memory { kind: Kind::Managed, device: self.0.device.ordinal() }
-    }
-
-    fn room(&self) -> Room {
-        self.0.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        order::shared(&self.0.device)
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness::AnyStream
-    }
+    plain_memory!(0, Readiness::AnyStream);
 }
 
-/// Page-locked memory of the host that the device can use, from `cuMemHostAlloc`.
+/// Page-locked host memory that the device can access, from `cuMemHostAlloc`.
 #[derive(Debug)]
 pub struct CudaPinned {
     plain: Plain,
-    /// Blocks that begin after what the driver gave, with what it gave; empty where it aligns well.
+    /// Address from the driver by address of the block, where the two differ because of alignment.
     shifted: Mutex<HashMap<u64, u64>>,
     shifted_count: AtomicU64,
 }
 
 impl CudaPinned {
-    /// Memory that `device` can use.
+    /// Creates a resource of pinned memory that `device` can access.
     pub fn new(device: &CudaDevice) -> Self {
-        let plain = Plain::new("pinned", device, None);
+        let plain = Plain::new("pinned", Kind::Pinned, device, None);
         Self { plain, shifted: Mutex::default(), shifted_count: AtomicU64::new(0) }
     }
 
-    /// Its device.
+    /// The device of the memory.
     pub const fn device(&self) -> &CudaDevice {
         &self.plain.device
     }
 
-    /// Asks for a larger block where the driver does not align as we promise.
+    /// Allocates; asks for a larger block where the driver does not align as [`ALIGNMENT`] promises.
     fn take(&self, driver: &Driver, bytes: usize) -> Result<u64, Failure> {
         let given = driver.allocate_host(bytes)?;
         if (given as u64).is_multiple_of(ALIGNMENT) {
             return Ok(given as u64);
         }
-        // SAFETY: it came from there a line ago.
+        // SAFETY: `allocate_host` returned it above, and it is not used.
         unsafe { driver.free_host(given) }?;
         let given = driver.allocate_host(bytes.saturating_add(ALIGNMENT as usize))? as u64;
         let address = given.next_multiple_of(ALIGNMENT);
@@ -228,7 +217,7 @@ impl CudaPinned {
         Ok(address)
     }
 
-    /// What the driver gave for a block.
+    /// The address that the driver returned for a block.
     fn given(&self, address: Address) -> Handle {
         let mut given = None;
         if self.shifted_count.load(Ordering::Relaxed) > 0 {
@@ -246,7 +235,7 @@ impl Resource for CudaPinned {
 
     unsafe fn deallocate(&self, address: Address, bytes: u64, _: u64, stream: Stream) {
         self.plain.deallocate(address, bytes, stream, |driver| {
-            // Freeing was seen to wait for the device (driver 580), but nothing promises that it does.
+            // Driver 580 waits for the device here, but that is not documented.
             driver.synchronize_stream(stream.handle() as Handle)?;
             // SAFETY: the caller promises that the block came from here, and all that was enqueued on
             // `stream` has run.
@@ -254,19 +243,5 @@ impl Resource for CudaPinned {
         });
     }
 
-    fn name(&self) -> &'static str {
-        self.plain.name
-    }
-
-    fn memory(&self) -> Memory {
-        Memory { kind: Kind::Pinned, device: self.plain.device.ordinal() }
-    }
-
-    fn room(&self) -> Room {
-        self.plain.room()
-    }
-
-    fn order(&self) -> Arc<dyn StreamOrder> {
-        order::shared(&self.plain.device)
-    }
+    plain_memory!(plain, Readiness::RequestedStream);
 }

@@ -1,23 +1,23 @@
-//! Pieces that go from one heap to another: what a stream's heap divided comes back to the ground.
+//! Moving pieces between heaps: those of a stream's local heap return to the shared heap.
 
-use super::{GRANULE, Heap, NONE, Piece, Shelf, Tag};
+use super::{FreeListCache, GRANULE, Heap, NONE, Piece, Tag};
 
-/// A piece, for whoever moves it to another heap.
+/// A piece on its way to another heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// Handed out.
+    /// Allocated.
     Live { start: u64, size: u64, asked: u64 },
     /// Free.
     Free { start: u64, size: u64, tag: Tag },
 }
 
 impl Heap {
-    /// Gives up everything: the pieces of each span in order of address, and where they go.
+    /// Removes all spans; returns the start and the pieces of each, in order of address.
     pub(crate) fn drain(&mut self) -> Vec<(u64, Vec<Moved>)> {
-        self.clear_shelf();
-        let shelf = Shelf::new(self.shelf.owner());
-        let used = std::mem::replace(self, Self { shelf, ..Self::new() });
-        // The first piece of a span has nothing before it. Spare records have size 0.
+        self.flush_cache();
+        let cache = FreeListCache::new(self.cache.owner());
+        let used = std::mem::replace(self, Self { cache, ..Self::new() });
+        // The first piece of a span has no neighbor before it. Unused records have size 0.
         let first = used.pieces.iter().filter(|piece| piece.before == NONE && piece.size > 0);
         first
             .map(|first| {
@@ -40,7 +40,7 @@ impl Heap {
             .collect()
     }
 
-    /// Takes a lent block back in the pieces that the other heap made of it.
+    /// Takes a lent span back, as the pieces that the other heap made of it.
     pub(crate) fn absorb(&mut self, start: u64, moved: &[Moved]) {
         let Some(index) = self.live.remove(start) else { return };
         let Piece { size, before, after, .. } = self.pieces[index as usize];

@@ -13,15 +13,15 @@ impl Heap {
     /// All that the head of the file promises.
     fn check(&self) {
         let mut free = 0;
-        let mut shelved = 0;
+        let mut cached = 0;
         let mut live = 0;
         let mut whole = 0;
         for piece in self.pieces.iter().filter(|piece| piece.size > 0) {
             if piece.tag.is_free() {
                 free += piece.size;
                 whole += usize::from(piece.before == NONE && piece.after == NONE);
-            } else if piece.tag == Tag::SHELVED {
-                shelved += piece.size;
+            } else if piece.tag == Tag::CACHED {
+                cached += piece.size;
             } else {
                 live += piece.size;
             }
@@ -35,8 +35,8 @@ impl Heap {
                 assert!(!piece.tag.is_free() || piece.tag != after.tag, "neighbors that were not joined");
             }
         }
-        assert_eq!((live, free + shelved, whole), (self.live_bytes, self.free_bytes(), self.whole));
-        assert_eq!(shelved == 0, self.shelf.is_empty());
+        assert_eq!((live, free + cached, whole), (self.live_bytes, self.free_bytes(), self.whole));
+        assert_eq!(cached == 0, self.cache.is_empty());
         let listed: u64 = self.free_pieces().map(|index| self.pieces[index as usize].size).sum();
         let counted: u64 = self.bins.iter().map(|bins| bins.bytes).sum();
         assert_eq!((listed, counted), (free, free));
@@ -115,7 +115,7 @@ fn what_another_heap_divided_comes_back_in_its_pieces() {
 fn a_block_that_comes_back_is_kept_as_it_is_until_memory_is_short() {
     let mut heap = Heap::new();
     heap.add(1 << 20, 1 << 20, ONE);
-    heap.keep_for(ONE);
+    heap.cache_for(ONE);
     // 33 granules have a cell with 32 and 34 for its neighbors: rounded up to 34.
     let [first, second] = [0, 1].map(|_| heap.take(33 * GRANULE, ONE).unwrap());
     assert_eq!(second - first, 34 * GRANULE);
@@ -129,7 +129,7 @@ fn a_block_that_comes_back_is_kept_as_it_is_until_memory_is_short() {
     for block in [first, second + 34 * GRANULE] {
         heap.give(block, ONE);
     }
-    // Nothing but what is on the shelf would do, joined with its neighbors.
+    // Only cached blocks, merged with their neighbors, are large enough.
     heap.settle(ONE);
     assert_eq!(heap.take(1 << 20, ONE), Some(1 << 20));
 }
@@ -156,7 +156,7 @@ proptest! {
     fn pieces_never_overlap_and_all_join_in_the_end(steps in steps(), keeps in any::<bool>()) {
         let mut heap = Heap::new();
         if keeps {
-            heap.keep_for(ONE);
+            heap.cache_for(ONE);
         }
         heap.add(1 << 20, 8 << 20, Tag::CLEAN);
         heap.add(1 << 30, 1 << 20, Tag(1));

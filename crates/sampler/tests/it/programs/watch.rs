@@ -130,6 +130,7 @@ impl Options {
                 (when.interval_ns, when.most_time) = (Some(parse_duration_ns(value)?), 1.0);
             }
             "ready" => self.seen.ready = Some(value.into()),
+            "sweeps" => self.seen.count = Some(value.into()),
             "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
             _ => return Err(format!("unknown option {name}").into()),
         }
@@ -145,6 +146,8 @@ struct Seen {
     /// A file to make when so much is resident, and all but a percent of the total is certain.
     ready: Option<String>,
     ready_rss: u64,
+    /// A file that holds the number of sweeps so far.
+    count: Option<String>,
     /// Children of our own, which are none of the command's.
     has_children: bool,
     children: Vec<Child>,
@@ -164,6 +167,9 @@ impl Observer for Seen {
             stacks.swept(sweep);
         }
         self.sweeps += 1;
+        if let Some(path) = &self.count {
+            let _ = fs::write(path, self.sweeps.to_string());
+        }
         self.highest_rss = self.highest_rss.max(sweep.rss_bytes);
         if self.has_children && self.sweeps < 5 {
             let _ = self.start_child("0.02");
