@@ -57,7 +57,7 @@ impl<T: Copy + PartialEq> Column<T> {
         values
     }
 
-    /// Whether all rows agree, as far as the form of the column says.
+    /// Returns the value of all rows if the column is stored as one value.
     pub fn same(&self) -> Option<T> {
         match self {
             Self::Same(value) => Some(*value),
@@ -71,6 +71,78 @@ impl<T: Copy + PartialEq> Column<T> {
             Self::Same(same) => *same = value,
         }
     }
+
+    /// Appends rows of `sources` to a column that has `rows` rows so far.
+    ///
+    /// The column stays a `Same` one where it and all sources agree on one value.
+    fn append_rows(&mut self, rows: usize, sources: &[&Self], ranges: &[RowRange]) {
+        let agreed = sources.first().and_then(|source| source.same());
+        if let Some(value) = agreed
+            && sources.iter().all(|source| source.same() == agreed)
+            && (rows == 0 || self.same() == agreed)
+        {
+            *self = Self::Same(value);
+            return;
+        }
+        if let Self::Same(value) = *self {
+            let mut values = Vec::with_capacity(BATCH_ROWS.max(rows));
+            values.resize(rows, value);
+            *self = Self::Each(values);
+        }
+        let Self::Each(values) = self else { unreachable!("made an Each column above") };
+        for range in ranges {
+            let (start, len) = (range.start as usize, range.len as usize);
+            match sources[range.source as usize] {
+                Self::Same(value) => values.extend(std::iter::repeat_n(*value, len)),
+                // Rows of processes that record at the same time alternate, so one row is the usual case.
+                Self::Each(source) if len == 1 => values.push(source[start]),
+                Self::Each(source) => values.extend_from_slice(&source[start..start + len]),
+            }
+        }
+    }
+
+    /// Keeps the rows for which `keep` is true.
+    fn retain(&mut self, keep: &[bool]) {
+        if let Self::Each(values) = self {
+            let mut keep = keep.iter();
+            values.retain(|_| *keep.next().expect("one flag per row"));
+        }
+    }
+}
+
+/// Rows that follow one another in one of several batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowRange {
+    /// Index of the batch among the sources.
+    pub source: u32,
+    /// First row.
+    pub start: u32,
+    /// Number of rows.
+    pub len: u32,
+}
+
+/// One column of every source.
+fn column_of<'a, T>(sources: &[&'a EventBatch], column: fn(&EventBatch) -> &Column<T>) -> Vec<&'a Column<T>> {
+    sources.iter().map(|source| column(source)).collect()
+}
+
+/// Calls `$visit!(column, none)` for every column of a batch, with the value that stands for "none".
+macro_rules! each_column {
+    ($visit:ident) => {
+        $visit!(time_ns, 0);
+        $visit!(process, ProcessId(0));
+        $visit!(thread, 0);
+        $visit!(action, Action::Alloc);
+        $visit!(address, 0);
+        $visit!(bytes, 0);
+        $visit!(device, NO_DEVICE);
+        $visit!(stream, 0);
+        $visit!(kind, Kind::Unknown);
+        $visit!(resource, StringId(0));
+        $visit!(scope, 0);
+        $visit!(stack, StackId(0));
+        $visit!(name, StringId(0));
+    };
 }
 
 /// A run of events, column by column. See [`Event`] for what each column means.
@@ -152,58 +224,67 @@ impl EventBatch {
                 assert_eq!(values.len(), len, "a column differs in length from its batch");
             }
         }
-        check(&self.time_ns, len);
-        check(&self.process, len);
-        check(&self.thread, len);
-        check(&self.action, len);
-        check(&self.address, len);
-        check(&self.bytes, len);
-        check(&self.device, len);
-        check(&self.stream, len);
-        check(&self.kind, len);
-        check(&self.resource, len);
-        check(&self.scope, len);
-        check(&self.stack, len);
-        check(&self.name, len);
+        macro_rules! check_column {
+            ($column:ident, $none:expr) => {
+                check(&self.$column, len)
+            };
+        }
+        each_column!(check_column);
         self.len = len;
     }
 
     /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
+        macro_rules! clear_column {
+            ($column:ident, $none:expr) => {
+                self.$column.clear($none)
+            };
+        }
+        each_column!(clear_column);
         self.len = 0;
-        self.time_ns.clear(0);
-        self.process.clear(ProcessId(0));
-        self.thread.clear(0);
-        self.action.clear(Action::Alloc);
-        self.address.clear(0);
-        self.bytes.clear(0);
-        self.device.clear(NO_DEVICE);
-        self.stream.clear(0);
-        self.kind.clear(Kind::Unknown);
-        self.resource.clear(StringId(0));
-        self.scope.clear(0);
-        self.stack.clear(StackId(0));
-        self.name.clear(StringId(0));
     }
 
     /// Appends one event.
     #[inline]
     pub fn push(&mut self, event: &Event) {
         let rows = self.len;
-        self.time_ns.push(event.time_ns, rows);
-        self.process.push(event.process, rows);
-        self.thread.push(event.thread, rows);
-        self.action.push(event.action, rows);
-        self.address.push(event.address, rows);
-        self.bytes.push(event.bytes, rows);
-        self.device.push(event.device, rows);
-        self.stream.push(event.stream, rows);
-        self.kind.push(event.kind, rows);
-        self.resource.push(event.resource, rows);
-        self.scope.push(event.scope, rows);
-        self.stack.push(event.stack, rows);
-        self.name.push(event.name, rows);
+        macro_rules! push_value {
+            ($column:ident, $none:expr) => {
+                self.$column.push(event.$column, rows)
+            };
+        }
+        each_column!(push_value);
         self.len = rows + 1;
+    }
+
+    /// Appends rows of other batches, column by column: `ranges` lists them in the order they are to have.
+    ///
+    /// # Panics
+    /// If a range is not in its source.
+    pub fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]) {
+        let rows = self.len;
+        macro_rules! append_column {
+            ($column:ident, $none:expr) => {
+                self.$column.append_rows(rows, &column_of(sources, |batch| &batch.$column), ranges)
+            };
+        }
+        each_column!(append_column);
+        let more: usize = ranges.iter().map(|range| range.len as usize).sum();
+        self.set_len(rows + more);
+    }
+
+    /// Keeps the rows for which `keep`, which has one flag per row, is true.
+    ///
+    /// # Panics
+    /// If there are fewer flags than rows.
+    pub fn retain(&mut self, keep: &[bool]) {
+        macro_rules! retain_rows {
+            ($column:ident, $none:expr) => {
+                self.$column.retain(keep)
+            };
+        }
+        each_column!(retain_rows);
+        self.len = keep.iter().take(self.len).filter(|keep| **keep).count();
     }
 
     /// Returns one row.
@@ -258,5 +339,36 @@ mod tests {
         assert!(batch.is_empty());
         batch.push(&events[0]);
         assert_eq!(batch.event(0), events[0]);
+    }
+
+    #[test]
+    fn rows_of_several_batches_are_appended_in_the_order_of_the_ranges() {
+        let event = |number: u64, process| Event {
+            time_ns: number as i64,
+            process: ProcessId(process),
+            bytes: number * 10,
+            device: i32::from(number == 7),
+            ..Event::default()
+        };
+        let batch = |numbers: std::ops::Range<u64>, process| {
+            let mut batch = EventBatch::new();
+            numbers.for_each(|number| batch.push(&event(number, process)));
+            batch
+        };
+        let (first, second) = (batch(0..6, 1), batch(6..9, 2));
+        let range = |source, start, len| RowRange { source, start, len };
+        let mut merged = EventBatch::new();
+        merged.append_rows(&[&first, &second], &[range(0, 0, 2), range(1, 0, 1), range(0, 2, 1)]);
+        merged.append_rows(&[&second, &first], &[range(0, 1, 2), range(1, 3, 3)]);
+        let expected = [(0, 1), (1, 1), (6, 2), (2, 1), (7, 2), (8, 2), (3, 1), (4, 1), (5, 1)];
+        let expected = expected.map(|(number, process)| event(number, process));
+        assert_eq!(merged.events().collect::<Vec<_>>(), expected);
+        assert_eq!(merged.thread, Column::Same(0));
+        merged.retain(&expected.map(|event| event.process == ProcessId(2)));
+        assert_eq!(merged.events().map(|event| event.bytes).collect::<Vec<_>>(), [60, 70, 80]);
+        // A value that all agree on stays one value.
+        let mut same = EventBatch::new();
+        same.append_rows(&[&first], &[range(0, 1, 4)]);
+        assert_eq!((same.len(), same.process), (4, Column::Same(ProcessId(1))));
     }
 }

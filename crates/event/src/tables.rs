@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::event::{ProcessId, StackId, StringId};
 use crate::rows::SubjectRow;
@@ -58,12 +59,10 @@ pub struct Frame {
 /// Everything ids of a source point to.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    strings: Vec<String>,
-    string_ids: HashMap<String, StringId>,
-    frames: Vec<Frame>,
-    frame_ids: HashMap<Frame, u32>,
-    stacks: Vec<(StackId, u32)>,
-    stack_ids: HashMap<(StackId, u32), StackId>,
+    /// Entries that are shared with clones and never change; their ids come first.
+    shared: Arc<Interned>,
+    /// Entries that were added since.
+    own: Interned,
     /// Processes, in the order of their ids.
     pub processes: Vec<Process>,
     /// Threads that have names.
@@ -72,15 +71,29 @@ pub struct Tables {
     pub subjects: BTreeMap<u64, SubjectRow>,
 }
 
+/// Strings, frames and stacks, each stored once.
+#[derive(Clone, Debug, Default)]
+struct Interned {
+    strings: Vec<String>,
+    string_ids: HashMap<String, StringId>,
+    frames: Vec<Frame>,
+    frame_ids: HashMap<Frame, u32>,
+    stacks: Vec<(StackId, u32)>,
+    stack_ids: HashMap<(StackId, u32), StackId>,
+}
+
 impl Default for Tables {
     fn default() -> Self {
-        Self {
+        let own = Interned {
             strings: vec![String::new()],
             string_ids: HashMap::from([(String::new(), StringId(0))]),
             frames: vec![Frame::default()],
-            frame_ids: HashMap::new(),
             stacks: vec![(StackId(0), 0)],
-            stack_ids: HashMap::new(),
+            ..Interned::default()
+        };
+        Self {
+            shared: Arc::default(),
+            own,
             processes: Vec::new(),
             threads: Vec::new(),
             subjects: BTreeMap::new(),
@@ -88,52 +101,86 @@ impl Default for Tables {
     }
 }
 
+/// Returns the entry at `index` of two lists that follow one another.
+fn entry<'a, T>(shared: &'a [T], own: &'a [T], index: u32) -> Option<&'a T> {
+    let index = index as usize;
+    shared.get(index).or_else(|| own.get(index - shared.len()))
+}
+
 impl Tables {
+    /// Shares all strings, frames and stacks with clones made from now on, so that cloning costs little
+    /// however many there are. Ids stay as they are; what a clone adds is its own.
+    pub fn share(&mut self) {
+        let own = std::mem::take(&mut self.own);
+        let shared = Arc::make_mut(&mut self.shared);
+        shared.strings.extend(own.strings);
+        shared.string_ids.extend(own.string_ids);
+        shared.frames.extend(own.frames);
+        shared.frame_ids.extend(own.frame_ids);
+        shared.stacks.extend(own.stacks);
+        shared.stack_ids.extend(own.stack_ids);
+    }
+
     /// Returns the id of `text`, adding it if it is new.
     pub fn intern(&mut self, text: &str) -> StringId {
-        if let Some(id) = self.string_ids.get(text) {
+        if let Some(id) = self.shared.string_ids.get(text).or_else(|| self.own.string_ids.get(text)) {
             return *id;
         }
-        let id = StringId(self.strings.len() as u32);
-        self.strings.push(text.to_owned());
-        self.string_ids.insert(text.to_owned(), id);
+        let id = StringId(self.counts().0 as u32);
+        self.own.strings.push(text.to_owned());
+        self.own.string_ids.insert(text.to_owned(), id);
         id
     }
 
     /// Returns the id of `frame`, adding it if it is new.
     pub fn intern_frame(&mut self, frame: Frame) -> u32 {
-        *self.frame_ids.entry(frame).or_insert_with(|| {
-            self.frames.push(frame);
-            self.frames.len() as u32 - 1
+        if let Some(id) = self.shared.frame_ids.get(&frame) {
+            return *id;
+        }
+        let new = self.counts().1 as u32;
+        let Interned { frames, frame_ids, .. } = &mut self.own;
+        *frame_ids.entry(frame).or_insert_with(|| {
+            frames.push(frame);
+            new
         })
     }
 
     /// Returns the id of the stack that is `frame` called from `parent`, adding it if it is new.
     pub fn intern_stack(&mut self, parent: StackId, frame: u32) -> StackId {
-        *self.stack_ids.entry((parent, frame)).or_insert_with(|| {
-            self.stacks.push((parent, frame));
-            StackId(self.stacks.len() as u32 - 1)
+        if let Some(id) = self.shared.stack_ids.get(&(parent, frame)) {
+            return *id;
+        }
+        let new = StackId(self.counts().2 as u32);
+        let Interned { stacks, stack_ids, .. } = &mut self.own;
+        *stack_ids.entry((parent, frame)).or_insert_with(|| {
+            stacks.push((parent, frame));
+            new
         })
     }
 
     /// Returns the text of `id`, or an empty one if there is none.
     pub fn string(&self, id: StringId) -> &str {
-        self.strings.get(id.0 as usize).map_or("", String::as_str)
+        entry(&self.shared.strings, &self.own.strings, id.0).map_or("", String::as_str)
     }
 
     /// Number of strings, frames and stacks, the "none" entries included.
     pub fn counts(&self) -> (usize, usize, usize) {
-        (self.strings.len(), self.frames.len(), self.stacks.len())
+        let (shared, own) = (&self.shared, &self.own);
+        (
+            shared.strings.len() + own.strings.len(),
+            shared.frames.len() + own.frames.len(),
+            shared.stacks.len() + own.stacks.len(),
+        )
     }
 
     /// Returns the frame with this id.
     pub fn frame(&self, id: u32) -> Frame {
-        self.frames.get(id as usize).copied().unwrap_or_default()
+        entry(&self.shared.frames, &self.own.frames, id).copied().unwrap_or_default()
     }
 
     /// Returns parent and frame of a stack.
     pub fn stack(&self, id: StackId) -> Option<(StackId, u32)> {
-        (id.0 != 0).then(|| self.stacks.get(id.0 as usize).copied()).flatten()
+        (id.0 != 0).then(|| entry(&self.shared.stacks, &self.own.stacks, id.0).copied()).flatten()
     }
 
     /// Iterates over the frames of `stack`, innermost first.
@@ -197,5 +244,28 @@ mod tests {
         assert_eq!(tables.stack_text(inner), ["load (app.py:9)", "main (app.py:3)"]);
         assert!(tables.stack_text(StackId(0)).is_empty());
         assert!(tables.stack_text(StackId(999)).is_empty());
+    }
+
+    #[test]
+    fn clones_share_entries_and_add_their_own() {
+        let mut tables = Tables::default();
+        let main = tables.intern("main");
+        let frame = tables.intern_frame(Frame { function: main, ..Frame::default() });
+        let stack = tables.intern_stack(StackId(0), frame);
+        tables.share();
+        let (mut one, mut other) = (tables.clone(), tables);
+        assert_eq!((one.intern("main"), one.intern("")), (main, StringId(0)));
+        let (pool, buffer) = (one.intern("pool"), other.intern("buffer"));
+        assert_eq!((one.string(pool), other.string(buffer)), ("pool", "buffer"));
+        assert_eq!(pool, buffer);
+        let load = one.intern_frame(Frame { function: pool, ..Frame::default() });
+        let inner = one.intern_stack(stack, load);
+        assert_eq!(one.stack_text(inner), ["pool", "main"]);
+        assert_eq!(other.stack(inner), None);
+        // Sharing again keeps ids.
+        one.share();
+        assert_eq!(one.stack_text(inner), ["pool", "main"]);
+        assert_eq!((one.intern("pool"), one.intern_stack(stack, load)), (pool, inner));
+        assert_eq!((one.counts(), other.counts()), ((3, 3, 3), (3, 2, 2)));
     }
 }

@@ -1,334 +1,261 @@
-//! How events and the small tables look as Parquet columns.
-//!
-//! Times are UTC timestamps in nanoseconds, enumerations are dictionary-encoded words, "none" is
-//! null, so that DuckDB, pandas, Polars and Spark show what we mean without knowing us.
+//! The event table, which is read and written by columns.
 
 use std::sync::Arc;
 
-use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int32Type, TimestampNanosecondType, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
-use arrow_buffer::{NullBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use floodmark_event::{
-    Action, Column, EventBatch, Kind, NO_DEVICE, ProcessId, StackId, StringId, Tables, UNKNOWN_BYTES,
+use arrow_array::types::{Int32Type, UInt64Type};
+use arrow_array::{
+    Array as _, ArrayRef, DictionaryArray, NullArray, PrimitiveArray, RecordBatch, StringArray,
 };
-use rustc_hash::FxHashMap;
+use arrow_schema::{Schema, SchemaRef};
+use floodmark_event::{Action, Column, EventBatch, Kind, StackId, StringId};
 
-/// Columns of the event table, in order.
-pub const EVENT_COLUMNS: [&str; 13] = [
-    "time", "process", "thread", "action", "address", "bytes", "device", "stream", "kind", "resource",
-    "scope", "stack", "name",
-];
+use crate::codec::{
+    AtRest, Codec, ColumnEncoding, DefaultWord, Device, EventBytes, Name, NonZero, Number, NumberCodec,
+    ProcessNumber, Stack, Time, WordOr, WordReader, listed_words, name_words, number_array,
+};
+use crate::registry::Registry;
+use crate::rows::field;
 
-/// The type of a dictionary-encoded word.
-pub(crate) fn word_type() -> DataType {
-    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
-}
-
-pub(crate) fn time_type() -> DataType {
-    DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
-}
-
-/// Schema of the event table.
-pub(crate) fn event_schema() -> SchemaRef {
-    let field = |name: &str, kind: DataType, nullable: bool| Field::new(name, kind, nullable);
-    Arc::new(Schema::new(vec![
-        field("time", time_type(), false),
-        field("process", DataType::UInt32, false),
-        field("thread", DataType::UInt64, false),
-        field("action", word_type(), false),
-        field("address", DataType::UInt64, false),
-        field("bytes", DataType::UInt64, true),
-        field("device", DataType::Int32, true),
-        field("stream", DataType::UInt64, false),
-        field("kind", word_type(), false),
-        field("resource", word_type(), true),
-        field("scope", DataType::UInt64, true),
-        field("stack", DataType::UInt64, true),
-        field("name", word_type(), true),
-    ]))
-}
-
-fn values<T: Copy + PartialEq, U>(column: &Column<T>, rows: usize, convert: impl Fn(T) -> U) -> Vec<U> {
-    (0..rows).map(|row| convert(column.at(row))).collect()
-}
-
-/// Builds an array in which `none` is null.
-fn nullable<P, T>(
-    column: &Column<T>,
-    rows: usize,
-    none: T,
-    convert: impl Fn(T) -> P::Native,
-) -> PrimitiveArray<P>
-where
-    P: arrow_array::ArrowPrimitiveType,
-    T: Copy + PartialEq,
-{
-    let natives =
-        values(column, rows, |value| if value == none { P::Native::default() } else { convert(value) });
-    let nulls = (0..rows).map(|row| column.at(row) != none).collect::<NullBuffer>();
-    PrimitiveArray::new(ScalarBuffer::from(natives), Some(nulls).filter(|nulls| nulls.null_count() > 0))
-}
-
-/// Builds an array of words from numbers into a fixed list.
-pub(crate) fn fixed_words(keys: Vec<i32>, words: &[&str]) -> ArrayRef {
-    let words = StringArray::from(words.to_vec());
-    Arc::new(DictionaryArray::<Int32Type>::new(PrimitiveArray::from(keys), Arc::new(words)))
-}
-
-/// Builds an array of any words; `None` is null.
-pub(crate) fn words<'a>(words: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
-    let mut builder = StringDictionaryBuilder::<Int32Type>::new();
-    for word in words {
-        builder.append_option(word);
-    }
-    Arc::new(builder.finish())
-}
-
-/// Builds an array of interned strings; id 0 is null.
-fn interned_words(column: &Column<StringId>, rows: usize, tables: &Tables) -> ArrayRef {
-    if column.same() == Some(StringId(0)) {
-        let none = vec![None::<i32>; rows];
-        let words = StringArray::from(Vec::<&str>::new());
-        return Arc::new(DictionaryArray::<Int32Type>::new(PrimitiveArray::from(none), Arc::new(words)));
-    }
-    words((0..rows).map(|row| match column.at(row) {
-        StringId(0) => None,
-        id => Some(tables.string(id)),
-    }))
-}
-
-/// Turns a batch into the columns of the event table.
-///
-/// `stack_key` gives stacks their ids at rest.
-pub(crate) fn to_record_batch(
-    batch: &EventBatch,
-    tables: &Tables,
-    stack_key: &dyn Fn(StackId) -> u64,
-) -> RecordBatch {
-    let rows = batch.len();
-    let times = PrimitiveArray::<TimestampNanosecondType>::from(values(&batch.time_ns, rows, |time| time));
-    let stack_ids: Column<u64> = match batch.stack.same() {
-        Some(StackId(0)) => Column::Same(0),
-        _ => {
-            Column::Each(values(&batch.stack, rows, |stack| if stack.0 == 0 { 0 } else { stack_key(stack) }))
-        }
-    };
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(times.with_timezone("UTC")),
-        Arc::new(PrimitiveArray::<UInt32Type>::from(values(&batch.process, rows, |process| process.0))),
-        Arc::new(PrimitiveArray::<UInt64Type>::from(values(&batch.thread, rows, |thread| thread))),
-        fixed_words(values(&batch.action, rows, |action| action as i32), &Action::ALL.map(Action::name)),
-        Arc::new(PrimitiveArray::<UInt64Type>::from(values(&batch.address, rows, |address| address))),
-        Arc::new(nullable::<UInt64Type, _>(&batch.bytes, rows, UNKNOWN_BYTES, |bytes| bytes)),
-        Arc::new(nullable::<Int32Type, _>(&batch.device, rows, NO_DEVICE, |device| device)),
-        Arc::new(PrimitiveArray::<UInt64Type>::from(values(&batch.stream, rows, |stream| stream))),
-        fixed_words(values(&batch.kind, rows, |kind| kind as i32), &Kind::ALL.map(Kind::name)),
-        interned_words(&batch.resource, rows, tables),
-        Arc::new(nullable::<UInt64Type, _>(&batch.scope, rows, 0, |scope| scope)),
-        Arc::new(nullable::<UInt64Type, _>(&stack_ids, rows, 0, |stack| stack)),
-        interned_words(&batch.name, rows, tables),
-    ];
-    RecordBatch::try_new(event_schema(), columns).expect("columns are built to the schema")
-}
-
-/// Turns record batches back into event batches.
-pub(crate) struct FromRecords<'a> {
-    /// Where strings go.
-    pub(crate) tables: &'a mut Tables,
-    /// Ids in `tables` of stacks at rest.
-    pub(crate) stacks: &'a FxHashMap<u64, StackId>,
-}
-
-/// An array of nothing.
-fn new_null_array() -> ArrayRef {
-    Arc::new(arrow_array::NullArray::new(0))
-}
-
-/// One value of a column as it is stored.
-pub(crate) enum Value<'a> {
+/// The value of a column that has only one in a whole part.
+pub enum Constant {
+    /// None.
+    Null,
+    /// A number, or its bits.
     Number(i64),
-    Word(&'a str),
+    /// A word.
+    Word(String),
 }
 
-/// Fills a column from a primitive array, as one value where all agree.
-fn fill<P, T>(
-    column: &mut Column<T>,
-    array: &ArrayRef,
-    none: T,
-    convert: impl Fn(P::Native) -> T,
-) -> Option<()>
-where
-    P: arrow_array::ArrowPrimitiveType,
-    P::Native: PartialEq,
-    T: Copy + PartialEq,
-{
-    let array = array.as_primitive_opt::<P>()?;
-    let natives = array.values();
-    if array.null_count() == array.len() {
-        *column = Column::Same(none);
-    } else if array.null_count() > 0 {
-        let values = column.each_cleared();
-        values.extend(
-            (0..array.len()).map(|row| if array.is_null(row) { none } else { convert(natives[row]) }),
-        );
-    } else if natives.first().is_some_and(|first| natives.iter().all(|native| native == first)) {
-        *column = Column::Same(convert(natives[0]));
-    } else {
-        column.each_cleared().extend(natives.iter().map(|native| convert(*native)));
+/// Stores a column of a batch and reads it back.
+trait ColumnCodec: Codec<Value: Copy + PartialEq> {
+    /// Value of rows whose column is null or was not read.
+    const NO_VALUE: Self::Value;
+
+    /// Builds the stored column.
+    fn encode_column(column: &Column<Self::Value>, batch: &EventBatch, at_rest: &AtRest<'_>) -> ArrayRef;
+    /// Fills `column` from a stored one, as one value where all agree; `None` if it has another type than
+    /// the format says.
+    fn decode_column(
+        column: &mut Column<Self::Value>,
+        array: ArrayRef,
+        registry: &mut Registry,
+    ) -> Option<()>;
+    /// Returns the value that a number or a word stands for.
+    fn of_constant(value: &Constant, registry: &mut Registry) -> Self::Value;
+}
+
+fn values<'a, T: Copy + PartialEq>(
+    column: &'a Column<T>,
+    batch: &EventBatch,
+) -> impl Iterator<Item = T> + Clone + 'a {
+    (0..batch.len()).map(|row| column.at(row))
+}
+
+impl<N: NumberCodec> ColumnCodec for N {
+    const NO_VALUE: N::Value = N::NONE;
+
+    fn encode_column(column: &Column<N::Value>, batch: &EventBatch, _: &AtRest<'_>) -> ArrayRef {
+        number_array::<N>(values(column, batch))
     }
-    Some(())
-}
 
-/// Fills a column of plain numbers, taking over the array's memory where nobody else uses it.
-fn fill_numbers<P, T>(column: &mut Column<T>, array: ArrayRef, none: T) -> Option<()>
-where
-    P: arrow_array::ArrowPrimitiveType<Native = T>,
-    T: Copy + PartialEq + arrow_buffer::ArrowNativeType,
-{
-    let numbers = array.as_primitive_opt::<P>()?;
-    let differ = |first: &T| numbers.values().iter().any(|number| number != first);
-    if numbers.null_count() > 0 || !numbers.values().first().is_some_and(differ) {
-        return fill::<P, T>(column, &array, none, |number| number);
-    }
-    let values = numbers.values().clone();
-    drop(array);
-    *column = Column::Each(
-        values.into_inner().into_vec().unwrap_or_else(|shared| shared.typed_data::<T>().to_vec()),
-    );
-    Some(())
-}
-
-/// Fills a column from dictionary-encoded words.
-fn fill_words<T: Copy + PartialEq>(
-    column: &mut Column<T>,
-    array: &ArrayRef,
-    none: T,
-    mut convert: impl FnMut(&str) -> T,
-) -> Option<()> {
-    let array = array.as_dictionary_opt::<Int32Type>()?;
-    let words = array.values().as_string_opt::<i32>()?;
-    let meanings: Vec<T> = (0..words.len()).map(|at| convert(words.value(at))).collect();
-    let keys = array.keys();
-    let meaning = |row: usize| {
-        if keys.is_null(row) {
-            return none;
+    fn decode_column(column: &mut Column<N::Value>, array: ArrayRef, _: &mut Registry) -> Option<()> {
+        let numbers = array.as_primitive_opt::<N::Arrow>()?;
+        let natives = numbers.values();
+        if numbers.null_count() == numbers.len() {
+            *column = Column::Same(N::NONE);
+        } else if numbers.null_count() > 0 {
+            let value = |row| if numbers.is_null(row) { N::NONE } else { N::from_native(numbers.value(row)) };
+            column.each_cleared().extend((0..numbers.len()).map(value));
+        } else if natives.iter().all(|native| *native == natives[0]) {
+            *column = Column::Same(N::from_native(natives[0]));
+        } else {
+            let natives = natives.clone();
+            // The buffer alone is left, so that its memory can be taken over.
+            drop(array);
+            *column = Column::Each(N::take_all(natives));
         }
-        meanings.get(keys.value(row) as usize).copied().unwrap_or(none)
-    };
-    let raw = keys.values();
-    let same = keys.null_count() == keys.len()
-        || (keys.null_count() == 0 && raw.first().is_some_and(|first| raw.iter().all(|key| key == first)));
-    if same && !keys.is_empty() {
-        *column = Column::Same(meaning(0));
-    } else if keys.null_count() == 0 {
-        let meaning = |key: &i32| meanings.get(*key as usize).copied().unwrap_or(none);
-        column.each_cleared().extend(raw.iter().map(meaning));
-    } else {
-        column.each_cleared().extend((0..keys.len()).map(meaning));
-    }
-    Some(())
-}
-
-impl FromRecords<'_> {
-    /// Replaces the rows of `out` by those of `records`; columns that are missing stay "none".
-    ///
-    /// `None` if a column has another type than the format says.
-    pub(crate) fn convert(&mut self, records: RecordBatch, out: &mut EventBatch) -> Option<()> {
-        out.clear();
-        let (schema, mut columns, rows) = records.into_parts();
-        for name in EVENT_COLUMNS {
-            let found = schema.index_of(name).ok();
-            // Taken out, so that the last owner of its memory is whoever fills the column.
-            let array = found.map(|index| std::mem::replace(&mut columns[index], new_null_array()));
-            self.column(name, array, out)?;
-        }
-        out.set_len(rows);
         Some(())
     }
 
-    fn column(&mut self, name: &str, array: Option<ArrayRef>, out: &mut EventBatch) -> Option<()> {
-        macro_rules! fill_from {
-            ($column:ident, $none:expr, $with:expr) => {
-                match array {
-                    None => {
-                        out.$column = Column::Same($none);
-                        Some(())
-                    }
-                    Some(array) => $with(&mut out.$column, array, $none),
-                }
-            };
+    fn of_constant(value: &Constant, _: &mut Registry) -> N::Value {
+        match value {
+            Constant::Number(number) => N::from_statistics(*number),
+            Constant::Null | Constant::Word(_) => N::NONE,
         }
-        match name {
-            "time" => fill_from!(time_ns, 0, fill_numbers::<TimestampNanosecondType, _>),
-            "process" => {
-                fill_from!(process, ProcessId(0), |c, a: ArrayRef, n| fill::<UInt32Type, _>(
-                    c, &a, n, ProcessId
-                ))
-            }
-            "thread" => fill_from!(thread, 0, fill_numbers::<UInt64Type, _>),
-            "action" => fill_from!(action, Action::Alloc, |c, a: ArrayRef, n| fill_words(c, &a, n, |word| {
-                Action::from_name(word).unwrap_or_default()
-            })),
-            "address" => fill_from!(address, 0, fill_numbers::<UInt64Type, _>),
-            "bytes" => fill_from!(bytes, UNKNOWN_BYTES, fill_numbers::<UInt64Type, _>),
-            "device" => {
-                fill_from!(device, NO_DEVICE, |c, a: ArrayRef, n| fill::<Int32Type, _>(c, &a, n, |v| v))
-            }
-            "stream" => fill_from!(stream, 0, fill_numbers::<UInt64Type, _>),
-            "kind" => fill_from!(kind, Kind::Unknown, |c, a: ArrayRef, n| fill_words(c, &a, n, |word| {
-                Kind::from_name(word).unwrap_or_default()
-            })),
-            "resource" => {
-                fill_from!(resource, StringId(0), |c, a: ArrayRef, n| fill_words(c, &a, n, |word| {
-                    self.tables.intern(word)
-                }))
-            }
-            "scope" => fill_from!(scope, 0, fill_numbers::<UInt64Type, _>),
-            "stack" => {
-                fill_from!(stack, StackId(0), |c, a: ArrayRef, n| fill::<UInt64Type, _>(c, &a, n, |v| {
-                    self.stacks.get(&v).copied().unwrap_or_default()
-                }))
-            }
-            _ => {
-                fill_from!(name, StringId(0), |c, a: ArrayRef, n| fill_words(c, &a, n, |word| self
-                    .tables
-                    .intern(word)))
-            }
-        }
+    }
+}
+
+/// Fills a column from dictionary-encoded words.
+fn fill_words<T: Copy + PartialEq>(column: &mut Column<T>, words: WordReader<'_, T>, none: T) {
+    let (keys, meanings) = words.into_parts();
+    let raw = keys.values();
+    let meaning = |key: &i32| meanings.get(*key as usize).copied().unwrap_or(none);
+    if keys.null_count() == keys.len() {
+        *column = Column::Same(none);
+    } else if keys.null_count() > 0 {
+        let value = |row| if keys.is_null(row) { none } else { meaning(&raw[row]) };
+        column.each_cleared().extend((0..keys.len()).map(value));
+    } else if raw.iter().all(|key| *key == raw[0]) {
+        *column = Column::Same(meaning(&raw[0]));
+    } else {
+        column.each_cleared().extend(raw.iter().map(meaning));
+    }
+}
+
+impl<E: DefaultWord> ColumnCodec for WordOr<E> {
+    const NO_VALUE: E = E::UNKNOWN;
+
+    fn encode_column(column: &Column<E>, batch: &EventBatch, _: &AtRest<'_>) -> ArrayRef {
+        listed_words(values(column, batch))
     }
 
-    /// Gives all rows of a column the same value; `None` is null.
-    pub(crate) fn set(&mut self, name: &str, value: Option<&Value<'_>>, out: &mut EventBatch) {
-        let number = match value {
-            Some(Value::Number(number)) => Some(*number),
-            _ => None,
-        };
-        let word = match value {
-            Some(Value::Word(word)) => Some(*word),
-            _ => None,
-        };
-        let unsigned = number.map(|number| number as u64);
-        match name {
-            "process" => out.process = Column::Same(ProcessId(number.unwrap_or(0) as u32)),
-            "thread" => out.thread = Column::Same(unsigned.unwrap_or(0)),
-            "action" => out.action = Column::Same(word.and_then(Action::from_name).unwrap_or_default()),
-            "address" => out.address = Column::Same(unsigned.unwrap_or(0)),
-            "bytes" => out.bytes = Column::Same(unsigned.unwrap_or(UNKNOWN_BYTES)),
-            "device" => out.device = Column::Same(number.map_or(NO_DEVICE, |number| number as i32)),
-            "stream" => out.stream = Column::Same(unsigned.unwrap_or(0)),
-            "kind" => out.kind = Column::Same(word.and_then(Kind::from_name).unwrap_or_default()),
-            "resource" => {
-                out.resource = Column::Same(word.map_or(StringId(0), |word| self.tables.intern(word)));
-            }
-            "scope" => out.scope = Column::Same(unsigned.unwrap_or(0)),
-            "stack" => {
-                let stack = unsigned.and_then(|key| self.stacks.get(&key).copied());
-                out.stack = Column::Same(stack.unwrap_or_default());
-            }
-            _ => out.name = Column::Same(word.map_or(StringId(0), |word| self.tables.intern(word))),
+    fn decode_column(column: &mut Column<E>, array: ArrayRef, registry: &mut Registry) -> Option<()> {
+        fill_words(column, Self::reader(&array, registry)?, E::UNKNOWN);
+        Some(())
+    }
+
+    fn of_constant(value: &Constant, _: &mut Registry) -> E {
+        match value {
+            Constant::Word(word) => E::of_word(word).unwrap_or(E::UNKNOWN),
+            Constant::Null | Constant::Number(_) => E::UNKNOWN,
         }
     }
+}
+
+impl ColumnCodec for Name {
+    const NO_VALUE: StringId = StringId(0);
+
+    fn encode_column(column: &Column<StringId>, batch: &EventBatch, at_rest: &AtRest<'_>) -> ArrayRef {
+        if column.same() == Some(StringId(0)) {
+            let none = PrimitiveArray::<Int32Type>::new_null(batch.len());
+            let words = StringArray::from(Vec::<&str>::new());
+            return Arc::new(DictionaryArray::new(none, Arc::new(words)));
+        }
+        name_words(values(column, batch), at_rest.tables)
+    }
+
+    fn decode_column(column: &mut Column<StringId>, array: ArrayRef, registry: &mut Registry) -> Option<()> {
+        fill_words(column, Self::reader(&array, registry)?, StringId(0));
+        Some(())
+    }
+
+    fn of_constant(value: &Constant, registry: &mut Registry) -> StringId {
+        match value {
+            Constant::Word(word) => registry.tables.intern(word),
+            Constant::Null | Constant::Number(_) => StringId(0),
+        }
+    }
+}
+
+impl ColumnCodec for Stack {
+    const NO_VALUE: StackId = StackId(0);
+
+    fn encode_column(column: &Column<StackId>, batch: &EventBatch, at_rest: &AtRest<'_>) -> ArrayRef {
+        if column.same() == Some(StackId(0)) {
+            return Arc::new(PrimitiveArray::<UInt64Type>::new_null(batch.len()));
+        }
+        let key = |row| at_rest.stack(batch.process.at(row), column.at(row));
+        number_array::<NonZero>((0..batch.len()).map(key))
+    }
+
+    fn decode_column(column: &mut Column<StackId>, array: ArrayRef, registry: &mut Registry) -> Option<()> {
+        let keys = array.as_primitive_opt::<UInt64Type>()?;
+        let stack = |row| if keys.is_null(row) { StackId(0) } else { registry.stack(keys.value(row)) };
+        if keys.null_count() == keys.len() {
+            *column = Column::Same(StackId(0));
+        } else if keys.null_count() == 0 && keys.values().iter().all(|key| *key == keys.value(0)) {
+            *column = Column::Same(stack(0));
+        } else {
+            column.each_cleared().extend((0..keys.len()).map(stack));
+        }
+        Some(())
+    }
+
+    fn of_constant(value: &Constant, registry: &mut Registry) -> StackId {
+        match value {
+            Constant::Number(number) => registry.stack(*number as u64),
+            Constant::Null | Constant::Word(_) => StackId(0),
+        }
+    }
+}
+
+/// Defines the event table: one line per column with its name, the column of a batch, how it is stored, and
+/// the encoding if that is not the default one.
+macro_rules! event_columns {
+    ($($name:literal: $column:ident as $codec:ty $(=> $encoding:ident)?,)*) => {
+        /// Columns of the event table, in order.
+        pub const EVENT_COLUMNS: [&str; [$($name),*].len()] = [$($name),*];
+
+        /// Columns that are not stored in the default encoding.
+        pub(crate) const EVENT_ENCODINGS: &[(&str, ColumnEncoding)] =
+            &[$($(($name, ColumnEncoding::$encoding),)?)*];
+
+        /// Columns of the event table.
+        pub(crate) fn event_schema() -> SchemaRef {
+            Arc::new(Schema::new(vec![$(field::<$codec>($name)),*]))
+        }
+
+        /// Turns a batch into the columns of the event table.
+        pub(crate) fn to_record_batch(batch: &EventBatch, at_rest: &AtRest<'_>) -> RecordBatch {
+            let columns: Vec<ArrayRef> =
+                vec![$(<$codec as ColumnCodec>::encode_column(&batch.$column, batch, at_rest)),*];
+            RecordBatch::try_new(event_schema(), columns).expect("columns are built to the schema")
+        }
+
+        /// Replaces the rows of `batch` by those of `records`; columns that are missing read as "none".
+        ///
+        /// `None` if a column has another type than the format says.
+        pub(crate) fn read_record_batch(
+            records: RecordBatch,
+            batch: &mut EventBatch,
+            registry: &mut Registry,
+        ) -> Option<()> {
+            batch.clear();
+            let (schema, mut arrays, rows) = records.into_parts();
+            $(
+                match schema.index_of($name) {
+                    Ok(index) => {
+                        // Taken out, so that the memory of an array can be taken over.
+                        let array = std::mem::replace(&mut arrays[index], Arc::new(NullArray::new(0)));
+                        <$codec as ColumnCodec>::decode_column(&mut batch.$column, array, registry)?;
+                    }
+                    Err(_) => batch.$column = Column::Same(<$codec as ColumnCodec>::NO_VALUE),
+                }
+            )*
+            batch.set_len(rows);
+            Some(())
+        }
+
+        /// Gives all rows of a column the same value.
+        pub(crate) fn set_constant(
+            name: &str,
+            value: &Constant,
+            batch: &mut EventBatch,
+            registry: &mut Registry,
+        ) {
+            match name {
+                $($name => {
+                    batch.$column = Column::Same(<$codec as ColumnCodec>::of_constant(value, registry));
+                })*
+                _ => {}
+            }
+        }
+    };
+}
+
+event_columns! {
+    "time": time_ns as Time => Ascending,
+    "process": process as ProcessNumber,
+    "thread": thread as Number,
+    "action": action as WordOr<Action>,
+    "address": address as Number => DictionaryOrDelta,
+    "bytes": bytes as EventBytes => DictionaryOrDelta,
+    "device": device as Device,
+    "stream": stream as Number,
+    "kind": kind as WordOr<Kind>,
+    "resource": resource as Name,
+    "scope": scope as NonZero,
+    "stack": stack as Stack,
+    "name": name as Name,
 }

@@ -8,6 +8,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::table::Table;
+
 /// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -95,6 +97,14 @@ pub enum Error {
         /// The trace.
         path: PathBuf,
     },
+    /// A column was asked for that its table does not have.
+    #[error("the table '{table}' has no column '{column}'")]
+    NoColumn {
+        /// Name of the table.
+        table: &'static str,
+        /// Name of the column.
+        column: String,
+    },
     /// Floodmark contradicts itself.
     #[error("internal error: {0} (please report this)")]
     Internal(String),
@@ -105,6 +115,11 @@ impl Error {
     pub fn io(act: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |source| Self::Io { act, path, source }
+    }
+
+    /// Says what is wrong with a file of a trace.
+    pub(crate) fn corrupt(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.as_ref().to_owned(), what: what.into() }
     }
 
     /// A remedy, if we know one.
@@ -133,6 +148,11 @@ impl Error {
             Self::Exists { .. } => Some("choose another name or add --force".into()),
             Self::Replaced { .. } => Some("start again".into()),
             Self::Locked { .. } => Some("wait until the recording has ended".into()),
+            Self::NoColumn { table, .. } => {
+                let columns = Table::from_name(table)?.schema();
+                let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
+                Some(format!("its columns are {}", names.join(", ")))
+            }
             Self::Internal(_) => None,
         }
     }

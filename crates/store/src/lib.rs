@@ -10,14 +10,18 @@
 //! | [`trace`] | opening, recovering, repairing, writing a trace |
 //! | [`seal`] | moving the tail into parts, live or after a crash |
 //! | [`scan`] | events and rows of other tables in order, from parts and tail alike |
-//! | [`looks`], [`follow`] | the same of a growing trace as they come |
+//! | [`records`] | every table as Arrow record batches |
+//! | [`poller`], [`follow`], [`row_source`] | growing traces, and rows of all tables together |
 //! | [`scopes`] | scopes from entering to leaving |
 //! | `tail`, `merge` | finding what is in the tail; merging its lanes |
-//! | `columns`, `rows`, `subjects`, `registry` | events, rows of other tables and small tables as Parquet |
-//! | [`table`], `part`, `parts` | which tables there are; writing and opening their parts |
+//! | [`table`] | which tables there are |
+//! | [`columns`], `rows`, `small_tables`, `codec` | columns of events, of other rows and of what ids point to; how each kind of column is stored |
+//! | `registry` | small tables in memory, and their ids |
+//! | `part`, `parts` | opening and writing parts |
 //! | [`manifest`], `dir` | the list of all files, replaced atomically |
 //! | [`source`], [`error`] | what all readers of events have in common |
 
+mod codec;
 pub mod columns;
 mod dir;
 pub mod error;
@@ -28,6 +32,8 @@ mod merge;
 mod part;
 mod parts;
 pub mod poller;
+pub mod process_ranges;
+pub mod records;
 mod registry;
 pub mod row_source;
 mod rows;
@@ -35,8 +41,8 @@ pub mod scan;
 pub mod scopes;
 pub mod seal;
 mod signals;
+mod small_tables;
 pub mod source;
-mod subjects;
 pub mod table;
 mod tail;
 pub mod trace;
@@ -47,6 +53,8 @@ pub use identity::Identity;
 pub use manifest::{Manifest, Run};
 pub use merge::EventChunks;
 pub use poller::GrowthPoller;
+pub use process_ranges::ProcessRanges;
+pub use records::{Projection, RecordBatches};
 pub use row_source::{IdMap, ResumableEvents, RowSource, TraceFollower, follow_rows};
 pub use rows::TableRow;
 pub use scan::{Scan, ScanCursor, ScanProps};

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dir;
 use crate::error::{Error, Result};
+use crate::process_ranges::ProcessRanges;
 use crate::source::Losses;
 use crate::table::Table;
 
@@ -131,6 +132,9 @@ pub struct Part {
     /// Parts with the same number follow one another in the order of this list, whatever their
     /// times; parts with different numbers are merged by time.
     pub order: u32,
+    /// Processes whose rows are in it; not known if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<ProcessRanges>,
 }
 
 impl Manifest {
@@ -275,6 +279,7 @@ mod tests {
             min_time_ns: 0,
             max_time_ns: 0,
             order: 0,
+            processes: None,
         };
         manifest.parts.push(part("part-000001.parquet"));
         let round = |manifest: &Manifest| {

@@ -17,7 +17,8 @@ use floodmark_event::{
 use floodmark_tail::record::{Decoder, Record};
 
 use crate::manifest::{Manifest, Position};
-use crate::registry::{Definitions, Registry, key};
+use crate::registry::{Registry, key};
+use crate::small_tables::{Definitions, FrameRow, StackRow, StringRow};
 use crate::source::Losses;
 use crate::table::Table;
 use crate::tail::{ChunkRef, DAMAGED, MISSING, TailSnapshot};
@@ -150,6 +151,13 @@ pub(crate) struct TailWanted {
     pub(crate) event_chunks: Option<Arc<EventChunks>>,
 }
 
+impl TailWanted {
+    /// Only definitions.
+    pub(crate) fn definitions() -> Self {
+        Self { only: Some(Table::Subject), ..Self::default() }
+    }
+}
+
 /// Merges what [`TailSnapshot`] found.
 pub(crate) struct TailMerge {
     lanes: Vec<Lane>,
@@ -191,8 +199,8 @@ impl TailMerge {
             if let Some(from_ns) = from_ns {
                 tail.drop_before(from_ns, utc_offset_ns);
             }
-            // Messages come from importers alone: of their table nothing but definitions can be here.
-            let has_rows = only != Some(Table::Log);
+            // Messages come from importers alone, and lanes other than 0 hold no definitions.
+            let has_rows = only.is_none_or(|only| only != Table::Log && only.has_time());
             for (lane, chunks) in tail.lanes.into_iter().filter(|(lane, _)| has_rows || *lane == 0) {
                 let mut position = entry.lanes.get(&lane).copied().unwrap_or_default();
                 // What was left out on purpose is not missing.
@@ -333,11 +341,10 @@ impl Lane {
                 Record::String { id, text } => {
                     let text = String::from_utf8_lossy(text).into_owned();
                     registry.add_string(key(process, id.0), &text);
-                    definitions.strings.push((key(process, id.0), text));
+                    definitions.strings.push(StringRow { string: key(process, id.0), text });
                 }
                 Record::Frame { id, frame } => {
-                    let string =
-                        |id: StringId| registry.strings.get(&key(process, id.0)).copied().unwrap_or_default();
+                    let string = |id: StringId| registry.string(key(process, id.0));
                     let frame = Frame {
                         function: string(frame.function),
                         file: string(frame.file),
@@ -345,18 +352,17 @@ impl Lane {
                         ..frame
                     };
                     registry.add_frame(key(process, id), frame);
-                    definitions.frames.push((key(process, id), frame));
+                    definitions.frames.push(FrameRow::new(key(process, id), frame));
                 }
                 Record::Stack { id, parent, frame } => {
-                    let row = (key(process, id.0), key(process, parent.0), key(process, frame));
-                    registry.add_stack(row.0, row.1, row.2);
+                    let (stack, frame) = (key(process, id.0), key(process, frame));
+                    let row = StackRow { stack, parent: key_or_none(process, parent.0), frame };
+                    registry.add_stack(row.stack, row.parent, row.frame);
                     definitions.stacks.push(row);
                 }
                 Record::Subject { id, entry } => {
-                    let text = |id: StringId| {
-                        let id = registry.strings.get(&key(process, id.0)).copied().unwrap_or_default();
-                        registry.tables.string(id).to_owned()
-                    };
+                    let text =
+                        |id: StringId| registry.tables.string(registry.string(key(process, id.0))).to_owned();
                     let subject = SubjectRow {
                         start_ns: Some(entry.start_ns).filter(|start| *start != 0),
                         parent: key_or_none(process, entry.parent.0),
@@ -429,14 +435,14 @@ fn key_or_none(process: ProcessId, number: u32) -> u64 {
 fn string(id: StringId, process: ProcessId, registry: &Registry) -> StringId {
     match id.0 {
         0 => id,
-        local => registry.strings.get(&key(process, local)).copied().unwrap_or_default(),
+        local => registry.string(key(process, local)),
     }
 }
 
 fn stack(id: StackId, process: ProcessId, registry: &Registry) -> StackId {
     match id.0 {
         0 => id,
-        local => registry.stacks.get(&key(process, local)).copied().unwrap_or_default(),
+        local => registry.stack(key(process, local)),
     }
 }
 

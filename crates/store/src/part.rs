@@ -1,22 +1,33 @@
 //! Parts: writing and opening immutable Parquet files.
 //!
 //! Invariant: a part appears under its name only when it is complete and durable; until then it has
-//! another name, which nobody reads.
+//! another name, which no reader opens.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use floodmark_event::ProcessId;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+use crate::codec::ColumnEncoding;
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::manifest::Part;
+use crate::process_ranges::ProcessRanges;
+use crate::table::Table;
+
+/// What is wrong with a part whose columns do not have the types of FORMAT.md.
+pub(crate) const WRONG_TYPE: &str = "a column has another type than the format says";
 
 /// Rows of a row group: what a scan can skip at once, and what a writer keeps in memory encoded.
 const GROUP_ROWS: usize = 1 << 20;
@@ -37,7 +48,7 @@ fn parquet_error(act: &'static str, path: &Path) -> impl FnOnce(parquet::errors:
     }
 }
 
-fn properties(table: &str) -> WriterProperties {
+fn properties(table: Table) -> WriterProperties {
     let builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 exists")))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
@@ -45,37 +56,33 @@ fn properties(table: &str) -> WriterProperties {
         // Addresses and sizes repeat; a dictionary beats differences as long as it stays small.
         .set_dictionary_page_size_limit(1 << 20)
         .set_created_by(format!("floodmark {}", env!("CARGO_PKG_VERSION")));
-    // Times hardly ever repeat and always grow.
-    let builder = builder
-        .set_column_dictionary_enabled(ColumnPath::from("time"), false)
-        .set_column_encoding(ColumnPath::from("time"), Encoding::DELTA_BINARY_PACKED);
-    let differences = |builder: WriterPropertiesBuilder, column: &str| {
-        builder.set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED)
+    let encode = |builder: WriterPropertiesBuilder, (column, encoding): &(&str, ColumnEncoding)| {
+        let column = || ColumnPath::from(*column);
+        let delta = Encoding::DELTA_BINARY_PACKED;
+        match encoding {
+            ColumnEncoding::Ascending => {
+                builder.set_column_dictionary_enabled(column(), false).set_column_encoding(column(), delta)
+            }
+            ColumnEncoding::DictionaryOrDelta => builder.set_column_encoding(column(), delta),
+            ColumnEncoding::Plain => builder.set_column_dictionary_enabled(column(), false),
+            ColumnEncoding::Opaque => builder
+                .set_column_dictionary_enabled(column(), false)
+                .set_column_statistics_enabled(column(), EnabledStatistics::None),
+        }
     };
-    match table {
-        "event" => ["address", "bytes"].into_iter().fold(builder, differences).build(),
-        // Output is long and its pieces differ; nobody asks for the least of them.
-        "output" => builder
-            .set_column_dictionary_enabled(ColumnPath::from("bytes"), false)
-            .set_column_statistics_enabled(ColumnPath::from("bytes"), EnabledStatistics::None)
-            .build(),
-        // A sweep reads the same values again, changed or not: whole numbers repeat at the same distance,
-        // which is what zstd looks for and what dictionaries and differences hide from it (0.4 bytes a
-        // sample against 0.6 and 2.9).
-        "sample" => builder.set_column_dictionary_enabled(ColumnPath::from("value"), false).build(),
-        _ => builder.build(),
-    }
+    table.definition().encodings.iter().fold(builder, encode).build()
 }
 
 /// A part that is being written.
 pub(crate) struct PartWriter {
-    table: String,
+    table: Table,
     file: String,
     path: PathBuf,
     temporary: PathBuf,
     writer: Option<ArrowWriter<File>>,
     pub(crate) rows: u64,
     times: Option<(i64, i64)>,
+    processes: BTreeSet<u32>,
 }
 
 impl PartWriter {
@@ -83,23 +90,24 @@ impl PartWriter {
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be made.
-    pub(crate) fn create(trace: &Path, table: &str, number: u32, schema: SchemaRef) -> Result<Self> {
-        let folder = trace.join(table);
+    pub(crate) fn create(trace: &Path, table: Table, number: u32) -> Result<Self> {
+        let folder = trace.join(table.name());
         fs::create_dir_all(&folder).map_err(Error::io("creating", &folder))?;
         let file = format!("part-{number:06}.parquet");
         let path = folder.join(&file);
         let temporary = folder.join(format!("{file}.tmp"));
         let out = File::create(&temporary).map_err(Error::io("creating", &temporary))?;
-        let writer = ArrowWriter::try_new(out, schema, Some(properties(table)))
+        let writer = ArrowWriter::try_new(out, table.schema(), Some(properties(table)))
             .map_err(parquet_error("writing", &temporary))?;
         Ok(Self {
-            table: table.to_owned(),
+            table,
             file,
             path,
             temporary,
             writer: Some(writer),
             rows: 0,
             times: None,
+            processes: BTreeSet::new(),
         })
     }
 
@@ -121,6 +129,14 @@ impl PartWriter {
         Ok(())
     }
 
+    /// Notes that rows of `process` are in the part.
+    pub(crate) fn add_process(&mut self, process: ProcessId) {
+        // A part mostly has one process.
+        if self.processes.last() != Some(&process.0) {
+            self.processes.insert(process.0);
+        }
+    }
+
     /// Completes the part and makes it durable. It still has to be listed in the manifest.
     ///
     /// # Errors
@@ -133,8 +149,9 @@ impl PartWriter {
         fs::rename(&self.temporary, &self.path).map_err(Error::io("renaming", &self.temporary))?;
         dir::sync_parent(&self.path);
         let (min_time_ns, max_time_ns) = self.times.unwrap_or_default();
-        let (table, file) = (std::mem::take(&mut self.table), std::mem::take(&mut self.file));
-        Ok(Part { table, file, rows: self.rows, bytes, min_time_ns, max_time_ns, order })
+        let (table, file) = (self.table.name().to_owned(), std::mem::take(&mut self.file));
+        let processes = (!self.processes.is_empty()).then(|| ProcessRanges::of(&self.processes));
+        Ok(Part { table, file, rows: self.rows, bytes, min_time_ns, max_time_ns, order, processes })
     }
 }
 
@@ -153,25 +170,60 @@ pub(crate) fn next_number<'a>(parts: impl Iterator<Item = &'a Part>, table: &str
     parts.filter(|part| part.table == table).filter_map(number).max().map_or(1, |last| last.saturating_add(1))
 }
 
-/// Opens a part for reading.
-///
-/// # Errors
-/// [`Error::Io`] or [`Error::Corrupt`].
-pub(crate) fn open(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>> {
-    let file = File::open(path).map_err(Error::io("opening", path))?;
-    ParquetRecordBatchReaderBuilder::try_new(file).map_err(parquet_error("reading", path))
+/// Opens the parts of a trace, and counts how often those of each table are opened.
+#[derive(Clone, Debug)]
+pub(crate) struct PartFiles {
+    trace: PathBuf,
+    opens: Arc<[AtomicU64; Table::ALL.len()]>,
 }
 
-/// Reads a whole part, batch by batch.
-///
-/// # Errors
-/// [`Error::Io`] or [`Error::Corrupt`].
-pub(crate) fn read_all(path: &Path, mut each: impl FnMut(&RecordBatch) -> Option<()>) -> Result<()> {
-    let reader = open(path)?.build().map_err(parquet_error("reading", path))?;
-    for records in reader {
-        let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
-        let records = records.map_err(|error| corrupt(error.to_string()))?;
-        each(&records).ok_or_else(|| corrupt("a column has another type than the format says".into()))?;
+impl PartFiles {
+    /// Opens parts of the trace at `trace`.
+    pub(crate) fn new(trace: &Path) -> Self {
+        Self { trace: trace.to_owned(), opens: Arc::new(Table::ALL.map(|_| AtomicU64::new(0))) }
     }
-    Ok(())
+
+    /// Directory of the trace.
+    pub(crate) fn trace(&self) -> &Path {
+        &self.trace
+    }
+
+    /// How often parts of a table were opened.
+    pub(crate) fn opens(&self, table: Table) -> u64 {
+        self.opens[table as usize].load(Ordering::Relaxed)
+    }
+
+    /// Opens a part for reading and reads what it says about itself.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Corrupt`].
+    pub(crate) fn open(&self, part: &Part) -> Result<(File, ArrowReaderMetadata)> {
+        let path = part.path(&self.trace);
+        if let Some(table) = Table::from_name(&part.table) {
+            self.opens[table as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        let file = File::open(&path).map_err(Error::io("opening", &path))?;
+        let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default());
+        Ok((file, metadata.map_err(parquet_error("reading", &path))?))
+    }
+
+    /// Reads a whole part, batch by batch. `each` returns `None` if a column is not what the format says.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Corrupt`].
+    pub(crate) fn read_all(
+        &self,
+        part: &Part,
+        mut each: impl FnMut(&RecordBatch) -> Option<()>,
+    ) -> Result<()> {
+        let path = part.path(&self.trace);
+        let (file, metadata) = self.open(part)?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+        let reader = reader.build().map_err(parquet_error("reading", &path))?;
+        for records in reader {
+            let records = records.map_err(|error| Error::corrupt(&path, error.to_string()))?;
+            each(&records).ok_or_else(|| Error::corrupt(&path, WRONG_TYPE))?;
+        }
+        Ok(())
+    }
 }

@@ -1,58 +1,57 @@
-//! Looking at a growing trace again and again, each time at what is new.
+//! Polls a growing trace, each time for what is new.
 //!
-//! A look goes up to a moment ago. Rows of different threads become visible in a slightly different
+//! A poll goes up to a moment ago. Rows of different threads become visible in a slightly different
 //! order than they happened; the moment is there to let them sort. A row that was committed later than
-//! that is in no look; it can be counted when the end is reached, so it is not lost silently.
+//! that is in no poll; it is counted when the end is reached, so it is not lost silently.
 //!
-//! Ids in rows are good for the look they came from: the tables are read anew each time, and what a
+//! Ids in rows are good for the poll they came from: the tables are read anew each time, and what a
 //! process defined since then comes before what others had defined already.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use floodmark_event::EventBatch;
 use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
 use crate::identity::Identity;
-use crate::rows::TableRow;
+use crate::records::Projection;
 use crate::scan::ScanProps;
-use crate::scan::batch::Batch;
 use crate::source::Losses;
+use crate::table::Table;
 use crate::trace::Trace;
 
-/// How long rows get to sort, unless somebody says otherwise.
+/// How long rows get to sort by default.
 const SETTLE: Duration = Duration::from_millis(100);
 
 const TOO_LATE: &str = "they were committed too late to be followed; the trace has them";
 
-/// Whether the trace may be looked at again.
+/// Whether the trace may have more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Growing,
-    /// The only look saw everything.
+    /// The only poll saw everything.
     Once,
-    /// Earlier looks may have been too early for some rows.
+    /// Earlier polls may have been too early for some rows.
     Ended,
 }
 
-/// Looks at a growing trace.
+/// Polls a growing trace.
 #[derive(Clone, Debug)]
 pub struct GrowthPoller {
     path: PathBuf,
     identity: Identity,
     props: ScanProps,
     settle_ns: i64,
-    /// The latest look went up to here.
+    /// The latest poll went up to here.
     seen_to_ns: Option<i64>,
     state: State,
 }
 
 impl GrowthPoller {
-    /// How long to wait before looking again.
+    /// How long to wait between two polls.
     pub const PAUSE: Duration = Duration::from_millis(100);
 
-    /// Looks at what `props` wants of the trace at `path`, from the first row on.
+    /// Polls what `props` selects of the trace at `path`, from the first row on.
     ///
     /// # Errors
     /// What is wrong with the trace's files.
@@ -70,7 +69,7 @@ impl GrowthPoller {
         })
     }
 
-    /// Has rows held back for so long after their time, instead of a tenth of a second. A sampler whose
+    /// Holds rows back for this long after their time, instead of a tenth of a second. A sampler whose
     /// sweeps take longer than that records samples with times that are older, and without this they
     /// would be counted as too late.
     #[must_use]
@@ -78,8 +77,8 @@ impl GrowthPoller {
         Self { settle_ns: i64::try_from(settle.as_nanos()).unwrap_or(i64::MAX), ..self }
     }
 
-    /// Looks again: returns the trace as it is now and what of it is new; none after the last look.
-    /// What the look before had to offer must have been read.
+    /// Polls again: returns the trace as it is now and what of it is new; none after the last poll.
+    /// What the poll before had to offer must have been read.
     ///
     /// # Errors
     /// Another recording has replaced the trace, or what is wrong with its files.
@@ -107,37 +106,28 @@ impl GrowthPoller {
         Ok(Some((trace, new)))
     }
 
-    /// Whether nothing will be new after the latest look: the recording had ended.
+    /// Whether nothing will be new after the latest poll: the recording had ended.
     pub fn is_last(&self) -> bool {
         self.state != State::Growing
     }
 
-    /// Adds to `losses` what no look had, when `read` events came of all looks and the last is over.
+    /// Adds the rows of `table` that were in no poll to `losses`, when `read` of them came of all polls and
+    /// the last is over.
     ///
     /// # Errors
     /// What is wrong with the trace's files.
-    pub fn count_late_events(&self, read: u64, losses: &mut Losses) -> Result<()> {
-        self.count_late::<EventBatch>(read, losses)
-    }
-
-    /// The same of the rows of another table.
-    ///
-    /// # Errors
-    /// What is wrong with the trace's files.
-    pub fn count_late_rows<T: TableRow>(&self, read: u64, losses: &mut Losses) -> Result<()> {
-        self.count_late::<Vec<T>>(read, losses)
-    }
-
-    pub(crate) fn count_late<B: Batch>(&self, read: u64, losses: &mut Losses) -> Result<()> {
+    pub fn count_late(&self, table: Table, read: u64, losses: &mut Losses) -> Result<()> {
         if self.state != State::Ended {
             return Ok(());
         }
-        let everything = ScanProps { columns: Some(vec!["time"]), ..self.props.clone() };
-        let mut scan = Trace::open(&self.path)?.batches::<B>(&everything)?;
-        let mut batch = B::default();
-        let mut rows = 0;
-        while scan.next_batch(&mut batch)? {
-            rows += batch.len() as u64;
+        let trace = Trace::open(&self.path)?;
+        let selects_all = self.props.wants_all_rows() && self.props.subjects.is_none();
+        let mut rows = trace.manifest().rows_of(table);
+        if !selects_all || trace.is_live() {
+            rows = 0;
+            for records in trace.record_batches(table, &Projection::columns(["time"]), &self.props)? {
+                rows += records?.num_rows() as u64;
+            }
         }
         if rows > read {
             losses.add(rows - read, TOO_LATE);

@@ -1,35 +1,39 @@
-//! The small tables of a trace: what ids at rest and ids in memory have to do with each other.
+//! The small tables of a trace in memory, and the mapping from ids at rest to ids in memory.
 //!
 //! At rest an id is 64 bits: the process in the upper half, the process's own number in the lower
 //! (imported traces have one numbering and 0 in the upper half). So a process's numbers go into parts
 //! as they are, and nothing has to be remembered between two sealings. In memory ids are dense and
 //! equal contents have equal ids.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray as _;
-use arrow_array::types::{UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use floodmark_event::tables::{Frame, Process};
-use floodmark_event::{ProcessId, StackId, StringId, Tables};
+use floodmark_event::tables::Frame;
+use floodmark_event::{ProcessId, StackId, StringId, SubjectRow, Tables};
 use rustc_hash::FxHashMap;
 
+use crate::codec::AtRest;
 use crate::error::Result;
-use crate::manifest::{Manifest, ProcessEntry};
-use crate::part;
-use crate::subjects;
-use crate::table::Table;
+use crate::manifest::Manifest;
+use crate::part::PartFiles;
+use crate::rows::Columns;
+use crate::small_tables::{FrameRow, StackRow, StringRow, processes};
 
 /// Puts a process and one of its own numbers together.
 pub(crate) fn key(process: ProcessId, number: u32) -> u64 {
     u64::from(process.0) << 32 | u64::from(number)
 }
 
-/// Which of the small tables a reader needs; processes and subjects it always gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Returns the process in the upper half of an id at rest.
+pub(crate) fn process_of(key: u64) -> ProcessId {
+    ProcessId((key >> 32) as u32)
+}
+
+/// Which of the small tables a reader needs; processes and subjects are always loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
+    /// No ids are translated.
+    #[default]
+    Nothing,
     /// Names of subjects and scopes, which a tail may give by id.
     Names,
     /// Stacks as well.
@@ -37,244 +41,162 @@ pub enum Needs {
 }
 
 /// Tables in memory, and how to get there from ids at rest.
+///
+/// A clone shares what was loaded before [`Self::share`], so that several scans of a trace load it once.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     pub(crate) tables: Tables,
-    pub(crate) strings: FxHashMap<u64, StringId>,
-    pub(crate) frames: FxHashMap<u64, u32>,
-    pub(crate) stacks: FxHashMap<u64, StackId>,
-    /// An id at rest for each stack in memory.
-    stack_keys: Vec<u64>,
+    ids: Arc<Ids>,
+    loaded: Needs,
 }
 
-/// Definitions that are not in parts yet.
+/// Ids in memory by ids at rest, and back.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Definitions {
-    pub(crate) strings: Vec<(u64, String)>,
-    pub(crate) frames: Vec<(u64, Frame)>,
-    pub(crate) stacks: Vec<(u64, u64, u64)>,
-    /// Whether subjects are new or ended. Their table is written as a whole.
-    pub(crate) has_subjects: bool,
+struct Ids {
+    strings: FxHashMap<u64, StringId>,
+    frames: FxHashMap<u64, u32>,
+    stacks: FxHashMap<u64, StackId>,
+    /// The first id at rest of each stack in memory.
+    stack_keys: Vec<u64>,
+    /// Ids at rest that other processes have for the same stack.
+    stack_keys_of: FxHashMap<(ProcessId, StackId), u64>,
 }
 
 impl Registry {
-    /// Reads the tables of the trace at `trace`.
+    /// Reads tables of a trace that are needed and not loaded yet.
     ///
     /// # Errors
-    /// If a part cannot be read.
-    pub(crate) fn load(trace: &Path, manifest: &Manifest, needs: Needs) -> Result<Self> {
-        let mut registry = Self::default();
-        registry.set_processes(manifest);
-        for part in manifest.parts_of(Table::Subject.name()) {
-            part::read_all(&part.path(trace), |records| subjects::read(records, &mut registry.tables))?;
+    /// If a part cannot be read. The registry may then hold some of its rows already.
+    pub(crate) fn load(&mut self, files: &PartFiles, manifest: &Manifest, needs: Needs) -> Result<()> {
+        if self.loaded < Needs::Names && needs >= Needs::Names {
+            self.set_processes(manifest);
+            self.read::<SubjectRow>(files, manifest, |registry, row| {
+                registry.tables.subjects.insert(row.subject, row);
+            })?;
+            self.read::<StringRow>(files, manifest, |registry, row| {
+                registry.add_string(row.string, &row.text);
+            })?;
+            self.loaded = Needs::Names;
         }
-        for part in manifest.parts_of(Table::String.name()) {
-            part::read_all(&part.path(trace), |records| registry.read_strings(records))?;
+        if self.loaded < Needs::Everything && needs >= Needs::Everything {
+            self.read::<FrameRow>(files, manifest, |registry, row| {
+                registry.add_frame(row.frame, row.to_frame());
+            })?;
+            self.read::<StackRow>(files, manifest, |registry, row| {
+                registry.add_stack(row.stack, row.parent, row.frame);
+            })?;
+            self.loaded = Needs::Everything;
         }
-        if needs == Needs::Names {
-            return Ok(registry);
+        Ok(())
+    }
+
+    /// Reads all rows of a table. Rows with words that this version does not know are left out.
+    fn read<T: Columns>(
+        &mut self,
+        files: &PartFiles,
+        manifest: &Manifest,
+        mut add: impl FnMut(&mut Self, T),
+    ) -> Result<()> {
+        let mut rows = Vec::new();
+        for part in manifest.parts_of(T::TABLE.name()) {
+            files.read_all(part, |records| {
+                T::from_records(records, self, &mut rows)?;
+                rows.drain(..).for_each(|row| add(self, row));
+                Some(())
+            })?;
         }
-        for part in manifest.parts_of(Table::Frame.name()) {
-            part::read_all(&part.path(trace), |records| registry.read_frames(records))?;
-        }
-        for part in manifest.parts_of(Table::Stack.name()) {
-            part::read_all(&part.path(trace), |records| registry.read_stacks(records))?;
-        }
-        Ok(registry)
+        Ok(())
+    }
+
+    /// Whether what is needed was loaded.
+    pub(crate) fn has(&self, needs: Needs) -> bool {
+        self.loaded >= needs
+    }
+
+    /// Shares everything loaded so far with clones made from now on.
+    pub(crate) fn share(&mut self) {
+        self.tables.share();
     }
 
     /// Takes over the processes of the manifest.
     pub(crate) fn set_processes(&mut self, manifest: &Manifest) {
-        let process = |entry: &ProcessEntry| Process {
-            id: ProcessId(entry.id),
-            pid: entry.pid,
-            parent_pid: entry.parent_pid,
-            host: entry.host.clone(),
-            command: entry.command.clone(),
-            start_ns: entry.start_ns,
-        };
-        self.tables.processes = manifest.processes.iter().map(process).collect();
+        self.tables.processes = processes(manifest);
     }
 
     pub(crate) fn add_string(&mut self, key: u64, text: &str) -> StringId {
         let id = self.tables.intern(text);
-        self.strings.insert(key, id);
+        Arc::make_mut(&mut self.ids).strings.insert(key, id);
         id
     }
 
     pub(crate) fn add_frame(&mut self, key: u64, frame: Frame) {
         let id = self.tables.intern_frame(frame);
-        self.frames.insert(key, id);
+        Arc::make_mut(&mut self.ids).frames.insert(key, id);
     }
 
     pub(crate) fn add_stack(&mut self, key: u64, parent: u64, frame: u64) {
-        let parent = self.stacks.get(&parent).copied().unwrap_or_default();
-        let frame = self.frames.get(&frame).copied().unwrap_or_default();
+        let ids = Arc::make_mut(&mut self.ids);
+        let parent = ids.stacks.get(&parent).copied().unwrap_or_default();
+        let frame = ids.frames.get(&frame).copied().unwrap_or_default();
         let id = self.tables.intern_stack(parent, frame);
-        self.stacks.insert(key, id);
-        if self.stack_keys.len() <= id.0 as usize {
-            self.stack_keys.resize(id.0 as usize + 1, 0);
+        ids.stacks.insert(key, id);
+        if ids.stack_keys.len() <= id.0 as usize {
+            ids.stack_keys.resize(id.0 as usize + 1, 0);
         }
-        self.stack_keys[id.0 as usize] = key;
+        let first = &mut ids.stack_keys[id.0 as usize];
+        if *first == 0 {
+            *first = key;
+        } else if process_of(*first) != process_of(key) {
+            ids.stack_keys_of.entry((process_of(key), id)).or_insert(key);
+        }
     }
 
-    /// Returns an id at rest for a stack in memory.
-    pub(crate) fn stack_key(&self, stack: StackId) -> u64 {
-        self.stack_keys.get(stack.0 as usize).copied().unwrap_or(0)
+    /// Returns the id in memory of a string.
+    pub(crate) fn string(&self, key: u64) -> StringId {
+        self.ids.strings.get(&key).copied().unwrap_or_default()
     }
 
-    fn read_strings(&mut self, records: &RecordBatch) -> Option<()> {
-        let keys = column::<UInt64Type>(records, "string")?;
-        let texts = text_column(records, "text")?;
-        for row in 0..records.num_rows() {
-            self.add_string(keys.value(row), texts.value(row));
-        }
-        Some(())
+    /// Returns the id in memory of a stack.
+    #[inline]
+    pub(crate) fn stack(&self, key: u64) -> StackId {
+        self.ids.stacks.get(&key).copied().unwrap_or_default()
     }
 
-    fn read_frames(&mut self, records: &RecordBatch) -> Option<()> {
-        let keys = column::<UInt64Type>(records, "frame")?;
-        let [functions, files, modules] =
-            ["function", "file", "module"].map(|name| text_column(records, name).cloned());
-        let (functions, files, modules) = (functions?, files?, modules?);
-        let lines = column::<UInt32Type>(records, "line")?;
-        let addresses = column::<UInt64Type>(records, "address")?;
-        for row in 0..records.num_rows() {
-            let frame = Frame {
-                function: self.tables.intern(functions.value(row)),
-                file: self.tables.intern(files.value(row)),
-                line: lines.value(row),
-                module: self.tables.intern(modules.value(row)),
-                address: addresses.value(row),
-            };
-            self.add_frame(keys.value(row), frame);
-        }
-        Some(())
+    /// Turns ids in memory back into ids at rest.
+    pub(crate) fn at_rest(&self) -> AtRest<'_> {
+        AtRest { tables: &self.tables, registry: Some(self) }
     }
 
-    fn read_stacks(&mut self, records: &RecordBatch) -> Option<()> {
-        let keys = column::<UInt64Type>(records, "stack")?;
-        let parents = column::<UInt64Type>(records, "parent")?;
-        let frames = column::<UInt64Type>(records, "frame")?;
-        for row in 0..records.num_rows() {
-            let parent = if parents.is_null(row) { 0 } else { parents.value(row) };
-            self.add_stack(keys.value(row), parent, frames.value(row));
+    /// Returns the id at rest of a stack in memory: the one that `process` defined, if it did.
+    pub(crate) fn stack_key(&self, process: ProcessId, stack: StackId) -> u64 {
+        let first = self.ids.stack_keys.get(stack.0 as usize).copied().unwrap_or(0);
+        if process_of(first) == process {
+            return first;
         }
-        Some(())
+        self.ids.stack_keys_of.get(&(process, stack)).copied().unwrap_or(first)
     }
 }
 
-pub(crate) fn column<'a, P: arrow_array::ArrowPrimitiveType>(
-    records: &'a RecordBatch,
-    name: &str,
-) -> Option<&'a arrow_array::PrimitiveArray<P>> {
-    records.column_by_name(name)?.as_primitive_opt::<P>()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(crate) fn text_column<'a>(records: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
-    records.column_by_name(name)?.as_string_opt::<i32>()
-}
-
-impl Definitions {
-    /// Collects everything of `tables`, whose ids become those at rest.
-    pub(crate) fn of_tables(tables: &Tables) -> Self {
-        let (_, frames, stacks) = tables.counts();
-        let stack_row = |id: u32| {
-            let (parent, frame) = tables.stack(StackId(id))?;
-            Some((u64::from(id), u64::from(parent.0), u64::from(frame)))
+    #[test]
+    fn a_stack_keeps_the_id_that_its_own_process_gave_it() {
+        let mut registry = Registry::default();
+        let stack_of = |registry: &mut Registry, process: u32, number: u32| {
+            let process = ProcessId(process);
+            let function = registry.add_string(key(process, 1), "main");
+            registry.add_frame(key(process, 1), Frame { function, ..Frame::default() });
+            registry.add_stack(key(process, number), 0, key(process, 1));
+            registry.stack(key(process, number))
         };
-        Self {
-            strings: Vec::new(),
-            frames: (1..frames as u32).map(|id| (u64::from(id), tables.frame(id))).collect(),
-            stacks: (1..stacks as u32).filter_map(stack_row).collect(),
-            has_subjects: !tables.subjects.is_empty(),
-        }
+        let first = stack_of(&mut registry, 1, 3);
+        assert_eq!(stack_of(&mut registry, 2, 5), first);
+        assert_eq!(stack_of(&mut registry, 2, 6), first);
+        assert_eq!(registry.stack_key(ProcessId(1), first), key(ProcessId(1), 3));
+        assert_eq!(registry.stack_key(ProcessId(2), first), key(ProcessId(2), 5));
+        // A process that did not define it gets one that means the same.
+        assert_eq!(registry.stack_key(ProcessId(3), first), key(ProcessId(1), 3));
     }
-
-    /// Turns the definitions into rows, by table; tables without any are left out.
-    pub(crate) fn to_records(&self, tables: &Tables) -> Vec<(Table, RecordBatch)> {
-        let mut out = Vec::new();
-        let table = |schema: &SchemaRef, columns: Vec<ArrayRef>| {
-            RecordBatch::try_new(schema.clone(), columns).expect("columns are built to the schema")
-        };
-        let keys = |keys: Vec<u64>| Arc::new(UInt64Array::from(keys)) as ArrayRef;
-        if !self.strings.is_empty() {
-            let schema = schema(&[("string", DataType::UInt64, false), ("text", DataType::Utf8, false)]);
-            let ids = keys(self.strings.iter().map(|(key, _)| *key).collect());
-            let texts = StringArray::from_iter_values(self.strings.iter().map(|(_, text)| text));
-            out.push((Table::String, table(&schema, vec![ids, Arc::new(texts)])));
-        }
-        if !self.frames.is_empty() {
-            let schema = schema(&[
-                ("frame", DataType::UInt64, false),
-                ("function", DataType::Utf8, false),
-                ("file", DataType::Utf8, false),
-                ("line", DataType::UInt32, false),
-                ("module", DataType::Utf8, false),
-                ("address", DataType::UInt64, false),
-            ]);
-            let text = |of: fn(&Frame) -> StringId| {
-                let texts = self.frames.iter().map(|(_, frame)| tables.string(of(frame)));
-                Arc::new(StringArray::from_iter_values(texts)) as ArrayRef
-            };
-            let columns = vec![
-                keys(self.frames.iter().map(|(key, _)| *key).collect()),
-                text(|frame| frame.function),
-                text(|frame| frame.file),
-                Arc::new(UInt32Array::from_iter_values(self.frames.iter().map(|(_, frame)| frame.line))),
-                text(|frame| frame.module),
-                keys(self.frames.iter().map(|(_, frame)| frame.address).collect()),
-            ];
-            out.push((Table::Frame, table(&schema, columns)));
-        }
-        if !self.stacks.is_empty() {
-            let schema = schema(&[
-                ("stack", DataType::UInt64, false),
-                ("parent", DataType::UInt64, true),
-                ("frame", DataType::UInt64, false),
-            ]);
-            let parents = self.stacks.iter().map(|(_, parent, _)| (*parent as u32 != 0).then_some(*parent));
-            let columns = vec![
-                keys(self.stacks.iter().map(|(key, _, _)| *key).collect()),
-                Arc::new(parents.collect::<UInt64Array>()),
-                keys(self.stacks.iter().map(|(_, _, frame)| *frame).collect()),
-            ];
-            out.push((Table::Stack, table(&schema, columns)));
-        }
-        out
-    }
-}
-
-pub(crate) fn schema(fields: &[(&str, DataType, bool)]) -> SchemaRef {
-    let field = |(name, kind, nullable): &(&str, DataType, bool)| Field::new(*name, kind.clone(), *nullable);
-    Arc::new(Schema::new(fields.iter().map(field).collect::<Vec<_>>()))
-}
-
-/// The process table of a manifest, for readers that know only Parquet.
-pub(crate) fn process_records(manifest: &Manifest) -> RecordBatch {
-    let schema = schema(&[
-        ("process", DataType::UInt32, false),
-        ("pid", DataType::UInt32, false),
-        ("parent_pid", DataType::UInt32, false),
-        ("host", DataType::Utf8, false),
-        ("command", DataType::Utf8, false),
-        ("start", crate::columns::time_type(), false),
-    ]);
-    let processes = &manifest.processes;
-    let number = |of: fn(&ProcessEntry) -> u32| {
-        Arc::new(UInt32Array::from_iter_values(processes.iter().map(of))) as ArrayRef
-    };
-    let text = |of: fn(&ProcessEntry) -> &String| {
-        Arc::new(StringArray::from_iter_values(processes.iter().map(of))) as ArrayRef
-    };
-    let starts = processes.iter().map(|process| process.start_ns).collect::<Vec<_>>();
-    let columns = vec![
-        number(|process| process.id),
-        number(|process| process.pid),
-        number(|process| process.parent_pid),
-        text(|process| &process.host),
-        text(|process| &process.command),
-        Arc::new(arrow_array::TimestampNanosecondArray::from(starts).with_timezone("UTC")),
-    ];
-    RecordBatch::try_new(schema, columns).expect("columns are built to the schema")
 }

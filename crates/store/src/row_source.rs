@@ -16,15 +16,15 @@ use crate::source::{Losses, Progress};
 pub use follow::{TraceFollower, follow_rows};
 pub use id_map::IdMap;
 pub use resumable::ResumableEvents;
-pub(crate) use trace::open as open_rows;
+pub(crate) use trace::{AnyRowScan, RowScan, open as open_rows};
 
 /// Yields rows in the order of their times, as far as what they are read from keeps that order.
 pub trait RowSource: Send {
     /// What ids in rows point to, and the subjects. Grows while rows are read; an id stays good.
     fn tables(&self) -> &Tables;
 
-    /// Replaces `rows` by the next ones; `false` at the end, with `rows` empty. Waits if the source is
-    /// still growing and is followed.
+    /// Replaces `rows` by the next ones; `false` at the end, with `rows` empty. A source that follows a
+    /// growing trace waits for them.
     ///
     /// # Errors
     /// If the source cannot be read on; what came before stays good.

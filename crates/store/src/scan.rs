@@ -1,31 +1,38 @@
-//! Reading rows back: sealed parts and unsealed tail look the same.
+//! Reads rows of a table in order: sealed parts and unsealed tail look the same.
 //!
-//! A trace is a set of *runs*, each in order by itself: the parts of one import, one sealing, the
-//! tail. Runs are merged by time; where their times do not overlap, which is nearly everywhere,
-//! whole batches pass through untouched. Within a run rows keep their order even if their times do
-//! not: the order of a log is the order in which things happened.
+//! A table is a set of *runs*, each in order by itself: the parts of one import, those of one group of
+//! processes in one sealing, the tail. Runs are merged by time, at equal times in the order of the list.
+//! Where their times do not overlap whole batches pass through untouched; where they do, as those of
+//! processes that ran at the same time, batches are filled from all of them, column by column. Within a
+//! run rows keep their order even if their times do not: the order of a log is the order in which things
+//! happened.
 //!
-//! All tables are read this way. The event table comes by columns and is a [`Source`]; the others come
-//! as vectors of rows.
+//! The event table comes by columns and is a [`Source`]; other tables come as vectors of rows, and all
+//! of them as Arrow record batches ([`Trace::record_batches`](crate::Trace::record_batches)).
 
 pub(crate) mod batch;
 mod cursor;
 mod part_run;
+mod props;
+mod run;
 
-use std::path::Path;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use floodmark_event::{EventBatch, ProcessId, Tables};
-use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::statistics::Statistics;
+use floodmark_event::{EventBatch, RowRange, Tables};
+use rustc_hash::FxHashMap;
 
 use self::batch::Batch;
 pub use self::cursor::ScanCursor;
 use self::cursor::ScanPlan;
-use self::part_run::{PartRow, PartRun, Tally};
-use crate::error::Result;
+use self::part_run::{PartRow, PartRun, ReadContext, Tally};
+pub use self::props::ScanProps;
+use self::run::{Rows, Run};
+use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part};
 use crate::merge::{EventChunks, TailMerge, TailRows};
+use crate::part::PartFiles;
 use crate::registry::Registry;
 use crate::rows::TableRow;
 use crate::source::{Losses, Progress, Source};
@@ -33,234 +40,214 @@ use crate::source::{Losses, Progress, Source};
 /// Reason for rows that a later version wrote.
 const UNKNOWN_WORDS: &str = "they have words that this version of Floodmark does not know";
 
-/// Which rows and columns to read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScanProps {
-    /// Names of the columns to read, of [`EVENT_COLUMNS`](crate::columns::EVENT_COLUMNS); all if
-    /// `None`. Others read as "none". Other tables are always read with all columns.
-    pub columns: Option<Vec<&'static str>>,
-    /// Only rows recorded by these processes.
-    pub processes: Option<Vec<ProcessId>>,
-    /// Only rows about these subjects, in tables that are about subjects.
-    pub subjects: Option<Vec<u64>>,
-    /// Only rows from this time on.
-    pub from_ns: Option<i64>,
-    /// Only rows up to this time.
-    pub to_ns: Option<i64>,
-    /// What somebody who read all events found out ([`Scan::event_chunks`]): other tables are not looked for
-    /// there.
-    pub event_chunks: Option<Arc<EventChunks>>,
-}
-
-impl ScanProps {
-    fn wants(&self, column: &str) -> bool {
-        // Times are needed to merge, and what is filtered by must be read.
-        let filtered = self.processes.is_some() && column == "process";
-        column == "time" || filtered || self.columns.as_ref().is_none_or(|columns| columns.contains(&column))
-    }
-
-    fn overlaps(&self, from_ns: i64, to_ns: i64) -> bool {
-        self.from_ns.is_none_or(|from| to_ns >= from) && self.to_ns.is_none_or(|to| from_ns <= to)
-    }
-
-    /// Whether a row group can hold a row we want.
-    fn wants_group(&self, group: &RowGroupMetaData) -> bool {
-        group.columns().iter().all(|column| {
-            match (column.column_path().string().as_str(), column.statistics()) {
-                ("time", Some(Statistics::Int64(times))) => match (times.min_opt(), times.max_opt()) {
-                    (Some(from), Some(to)) => self.overlaps(*from, *to),
-                    _ => true,
-                },
-                ("process", Some(Statistics::Int32(ids))) => {
-                    match (&self.processes, ids.min_opt(), ids.max_opt()) {
-                        (Some(wanted), Some(from), Some(to)) => {
-                            wanted.iter().any(|id| (*from..=*to).contains(&(id.0 as i32)))
-                        }
-                        _ => true,
-                    }
-                }
-                _ => true,
-            }
-        })
-    }
-
-    /// Whether a row is wanted; one that says nothing about subjects is not filtered by them.
-    fn wants_row(&self, time_ns: i64, process: ProcessId, subject: Option<u64>) -> bool {
-        self.overlaps(time_ns, time_ns)
-            && self.processes.as_ref().is_none_or(|ids| ids.contains(&process))
-            && subject.is_none_or(|subject| self.subjects.as_ref().is_none_or(|ids| ids.contains(&subject)))
-    }
-}
-
-enum Rows {
-    Parts(PartRun),
-    Tail(Box<(TailMerge, TailRows)>),
-}
-
-struct Run<B> {
-    rows: Rows,
-    /// Which of the runs of parts it is; none for the tail.
-    of: Option<usize>,
-    batch: B,
-    at: usize,
-    /// The row of its parts that is handed out next.
-    next: PartRow,
-    /// Time at which the next row sorts: never less than that of an earlier row of the run.
-    time_ns: i64,
-    started: bool,
-}
-
-impl<B: Batch> Run<B> {
-    fn advance(&mut self) {
-        self.at += 1;
-        self.next.row += 1;
-        if self.at < self.batch.len() {
-            self.time_ns = self.time_ns.max(self.batch.time_ns(self.at));
-        }
-    }
-}
-
 /// The rows of a table of a trace, in order: its events, unless another table is named.
-pub struct Scan<B = EventBatch> {
+pub struct Scan<B: Batch = EventBatch> {
+    layout: B::Layout,
     runs: Vec<Run<B>>,
+    /// Runs that may have more rows: the time at which the next row sorts, and the run's index.
+    heads: BinaryHeap<Reverse<(i64, usize)>>,
+    /// Rows of the runs' batches that come next and were not copied yet.
+    picked: Picked,
+    /// What went wrong after rows that were handed out.
+    failure: Option<Error>,
     registry: Registry,
     props: ScanProps,
     losses: Losses,
     tally: Tally,
     total: u64,
-    standing: ScanPlan,
+    plan: ScanPlan,
     event_chunks: EventChunks,
 }
 
+/// Rows of several batches, in order.
+#[derive(Default)]
+struct Picked {
+    ranges: Vec<RowRange>,
+    rows: usize,
+    /// Runs that the ranges are of.
+    runs: Vec<usize>,
+    /// Index in `runs`, plus one, of every run.
+    sources: Vec<u32>,
+}
+
+impl Picked {
+    fn new(runs: usize) -> Self {
+        Self { sources: vec![0; runs], ..Self::default() }
+    }
+
+    fn add(&mut self, run: usize, start: usize, len: usize) {
+        if self.sources[run] == 0 {
+            self.runs.push(run);
+            self.sources[run] = self.runs.len() as u32;
+        }
+        let source = self.sources[run] - 1;
+        self.ranges.push(RowRange { source, start: start as u32, len: len as u32 });
+        self.rows += len;
+    }
+
+    fn clear(&mut self) {
+        self.ranges.clear();
+        self.runs.drain(..).for_each(|run| self.sources[run] = 0);
+        self.rows = 0;
+    }
+}
+
+/// What a scan reads at one moment.
+pub(crate) struct ScanInput {
+    pub(crate) files: PartFiles,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) registry: Registry,
+    pub(crate) tail: Option<TailMerge>,
+}
+
 impl<B: Batch> Scan<B> {
-    /// Reads from the beginning, or from a position; none if that does not fit.
+    /// Reads from the beginning, or from a position; `None` if that does not fit.
     pub(crate) fn new(
-        trace: &Path,
-        manifest: &Manifest,
-        (registry, tail): (Registry, Option<TailMerge>),
+        input: ScanInput,
+        layout: B::Layout,
         props: ScanProps,
         from: Option<&ScanCursor>,
     ) -> Option<Self> {
-        let mut runs: Vec<Run<B>> = Vec::new();
+        let ScanInput { files, manifest, registry, tail } = input;
         let mut orders: Vec<(u32, Vec<&Part>)> = Vec::new();
-        let parts = manifest.parts_of(B::TABLE.name());
-        for part in parts.filter(|part| props.overlaps(part.min_time_ns, part.max_time_ns)) {
-            match orders.iter_mut().find(|(order, _)| *order == part.order) {
-                Some((_, parts)) => parts.push(part),
-                None => orders.push((part.order, vec![part])),
+        let mut at: FxHashMap<u32, usize> = FxHashMap::default();
+        for part in manifest.parts_of(B::table(&layout).name()) {
+            let at = *at.entry(part.order).or_insert(orders.len());
+            if at == orders.len() {
+                orders.push((part.order, Vec::new()));
             }
+            orders[at].1.push(part);
         }
-        let rows = orders.iter().flat_map(|(_, parts)| parts).map(|part| part.rows);
-        let total = rows.fold(0u64, u64::saturating_add);
-        let standing = ScanPlan::new(&orders, from)?;
-        let run = |rows, of, next, time_ns, started| Run {
-            rows,
-            of,
-            batch: B::default(),
-            at: 0,
-            next,
-            time_ns,
-            started,
-        };
+        let wanted = || orders.iter().flat_map(|(_, parts)| parts).filter(|part| props.wants_part(part));
+        let total = wanted().fold(0u64, |rows, part| rows.saturating_add(part.rows));
+        let plan = ScanPlan::new(&orders, from)?;
+        let mut runs: Vec<Run<B>> = Vec::new();
         for (of, (order, parts)) in orders.into_iter().enumerate() {
-            // Rows of an import may come before its first row in time, but are read after it.
-            let earliest = parts.iter().map(|part| part.min_time_ns).min().unwrap_or(i64::MIN);
-            let stand = from.and_then(|from| from.stand(order));
-            if stand.is_some_and(|stand| stand.ended) {
+            let cursor = from.and_then(|from| from.run(order));
+            let is_wanted = parts.iter().any(|part| props.wants_part(part));
+            if !is_wanted || cursor.is_some_and(|cursor| cursor.is_ended) {
                 continue;
             }
-            let (next, sorts_ns, started) =
-                stand.map_or((PartRow::default(), earliest, false), |s| (s.next, s.sorts_ns, s.started));
-            let parts = parts.iter().map(|part| part.path(trace)).collect();
-            runs.push(run(Rows::Parts(PartRun::new(parts, next)), Some(of), next, sorts_ns, started));
+            // Rows of an import may come before its first row in time, but are read after it.
+            let earliest_ns = parts.iter().map(|part| part.min_time_ns).min().unwrap_or(i64::MIN);
+            let (next, sorts_ns) =
+                cursor.map_or((PartRow::default(), earliest_ns), |cursor| (cursor.next, cursor.sorts_ns));
+            let parts = parts.into_iter().cloned().collect();
+            let rows = Rows::Parts(Box::new(PartRun::new(files.clone(), parts, next)));
+            runs.push(Run::new(rows, Some(of), next, sorts_ns));
         }
         if let Some(tail) = tail {
             let rows = Rows::Tail(Box::new((tail, TailRows::default())));
-            runs.push(run(rows, None, PartRow::default(), i64::MIN, false));
+            runs.push(Run::new(rows, None, PartRow::default(), i64::MIN));
         }
-        let tally = Tally { done: 0, unknown: 0 };
-        let (losses, event_chunks) = (manifest.all_losses(), EventChunks::default());
-        Some(Self { runs, registry, props, losses, tally, total, standing, event_chunks })
+        let picked = Picked::new(runs.len());
+        let heads = runs.iter().enumerate().map(|(index, run)| Reverse((run.key_ns(), index))).collect();
+        Some(Self {
+            layout,
+            runs,
+            heads,
+            picked,
+            failure: None,
+            registry,
+            props,
+            losses: manifest.all_losses(),
+            tally: Tally::default(),
+            total,
+            plan,
+            event_chunks: EventChunks::default(),
+        })
     }
 
-    /// Reads the next batch of a run into its own batch; removes the run at its end.
+    /// Reads the next batch of a run; `false` at its end.
     fn refill(&mut self, index: usize) -> Result<bool> {
         let run = &mut self.runs[index];
-        let filled = match &mut run.rows {
-            Rows::Parts(parts) => {
-                let filled = parts.next(&mut run.batch, &mut self.registry, &self.props, &mut self.tally)?;
-                let PartRow { part, row } = parts.next_row();
-                run.next = PartRow { part, row: row.saturating_sub(run.batch.len() as u64) };
-                filled
-            }
-            Rows::Tail(tail) => {
-                let (tail, rows) = tail.as_mut();
-                let filled = tail.next(rows, &self.registry);
-                run.batch.take(rows);
-                filled
-            }
+        let mut context = ReadContext {
+            layout: &self.layout,
+            props: &self.props,
+            registry: &mut self.registry,
+            tally: &mut self.tally,
         };
-        if !filled {
-            if let Rows::Tail(tail) = &mut run.rows {
-                self.losses.extend(&tail.0.losses);
-                self.event_chunks = tail.0.event_chunks();
-            }
-            self.standing.end(run.of);
-            self.runs.remove(index);
-            return Ok(false);
+        if run.refill(&mut context)? {
+            return Ok(true);
         }
-        run.at = 0;
-        if run.batch.len() > 0 {
-            let first = run.batch.time_ns(0);
-            run.time_ns = if run.started { run.time_ns.max(first) } else { first };
-            run.started = true;
+        if let Rows::Tail(tail) = &mut run.rows {
+            self.losses.extend(&tail.0.losses);
+            self.event_chunks = tail.0.event_chunks();
         }
-        Ok(true)
+        self.plan.end(run.of, run.cursor());
+        run.batch = B::default();
+        Ok(false)
     }
 
-    fn next_unfiltered(&mut self, out: &mut B) -> Result<bool> {
+    /// Time and index of the head that comes after the first.
+    fn second_head(&self) -> Option<(i64, usize)> {
+        // The two below the top of a binary heap.
+        self.heads.as_slice().iter().skip(1).take(2).map(|Reverse(head)| *head).min()
+    }
+
+    /// Copies the picked rows to `out`.
+    fn copy_picked(&mut self, out: &mut B) {
+        if self.picked.rows > 0 {
+            let sources: Vec<&B> = self.picked.runs.iter().map(|run| &self.runs[*run].batch).collect();
+            out.append_rows(&sources, &self.picked.ranges);
+            self.picked.clear();
+        }
+    }
+
+    /// Replaces the rows of `out` by the next ones; `false` at the end.
+    pub(crate) fn next_batch(&mut self, out: &mut B) -> Result<bool> {
         out.clear();
-        while out.len() == 0 {
-            let Some(first) = (0..self.runs.len()).min_by_key(|index| self.runs[*index].time_ns) else {
-                return Ok(false);
-            };
-            if self.runs[first].at >= self.runs[first].batch.len() {
-                self.refill(first)?;
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let full = B::full_rows(&self.layout);
+        while let Some(Reverse((_, first))) = self.heads.peek().copied() {
+            if self.runs[first].is_empty() {
+                // Picked rows are of batches that are replaced now.
+                self.copy_picked(out);
+                match self.refill(first) {
+                    Ok(true) => self.set_first_head(first),
+                    Ok(false) => drop(self.heads.pop()),
+                    Err(failure) if out.len() > 0 => {
+                        self.failure = Some(failure);
+                        return Ok(true);
+                    }
+                    Err(failure) => return Err(failure),
+                }
                 continue;
             }
             // Equal times go in the order of the runs.
-            let others = self.runs.iter().enumerate().filter(|(index, _)| *index != first);
-            let until = others.map(|(index, run)| (run.time_ns, index)).min();
-            let comes_first = |time_ns| until.is_none_or(|until| (time_ns, first) < until);
+            let second = self.second_head();
+            let comes_first = |time_ns| second.is_none_or(|second| (time_ns, first) < second);
             let run = &mut self.runs[first];
-            if run.at == 0 {
-                let latest_ns = run.batch.latest_ns();
-                if comes_first(latest_ns) {
-                    std::mem::swap(out, &mut run.batch);
-                    run.time_ns = run.time_ns.max(latest_ns);
-                    run.next.row += out.len() as u64;
-                    run.batch.clear();
-                    self.standing.hand_out(run.of, out.len(), run.time_ns);
-                    return Ok(true);
+            let rows = out.len() + self.picked.rows;
+            let whole_ns = run.whole_ns().filter(|_| run.batch.len() >= full / 2);
+            if let Some(last_ns) = whole_ns.filter(|last_ns| comes_first(*last_ns)) {
+                if rows > 0 {
+                    break;
                 }
-            }
-            while run.at < run.batch.len() && comes_first(run.time_ns) && out.len() < B::ROWS {
-                out.push_from(&run.batch, run.at);
-                self.standing.hand_out(run.of, 1, run.time_ns);
-                run.advance();
-            }
-        }
-        Ok(true)
-    }
-
-    pub(crate) fn next_batch(&mut self, batch: &mut B) -> Result<bool> {
-        while self.next_unfiltered(batch)? {
-            batch.filter(&self.props);
-            if batch.len() > 0 {
+                run.pass_whole(out);
+                self.plan.hand_out(run.of, out.len(), last_ns);
+                self.set_first_head(first);
                 return Ok(true);
             }
+            let (start, count, last_ns) = run.pass(full - rows, comes_first);
+            self.plan.hand_out(run.of, count, last_ns);
+            self.picked.add(first, start, count);
+            self.set_first_head(first);
+            if rows + count >= full {
+                break;
+            }
         }
-        Ok(false)
+        self.copy_picked(out);
+        Ok(out.len() > 0)
+    }
+
+    /// Gives the first head, which is of the run `first`, the time at which the next row sorts.
+    fn set_first_head(&mut self, first: usize) {
+        if let Some(mut head) = self.heads.peek_mut() {
+            *head = Reverse((self.runs[first].key_ns(), first));
+        }
     }
 
     pub(crate) fn registry_tables(&self) -> &Tables {

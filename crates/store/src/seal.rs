@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use floodmark_tail::reader::{Life, RingReader};
+use floodmark_tail::reader::RingReader;
 use floodmark_tail::segment::Frame;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part, Run};
 use crate::merge::{TailMerge, TailRows, TailWanted};
-use crate::parts::PartsWriter;
+use crate::part::PartFiles;
+use crate::parts::{PartGroups, PartsWriter};
 use crate::registry::{Needs, Registry};
 use crate::signals;
 use crate::table::Table;
@@ -107,7 +108,8 @@ impl Sealer {
                 manifest
             }
         };
-        let registry = Registry::load(trace, &manifest, Needs::Everything)?;
+        let mut registry = Registry::default();
+        registry.load(&PartFiles::new(trace), &manifest, Needs::Everything)?;
         // Drain files of an earlier sealer are read, never appended to: their end may be torn.
         let numbers = tail::names(trace)?.into_iter().filter_map(|name| match parse_name(&name)? {
             TailFile::Segment { lane: None, number, .. } => Some(number.saturating_add(1)),
@@ -245,12 +247,13 @@ impl Sealer {
     }
 
     fn write_parts(&mut self, snapshot: TailSnapshot, manifest: &mut Manifest) -> Result<Vec<Part>> {
+        let groups = PartGroups::by_size(&snapshot.sizes(manifest));
         let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, &TailWanted::default());
         self.registry.set_processes(manifest);
-        let mut writer = PartsWriter::new(&self.trace, manifest);
+        let mut writer = PartsWriter::new(&self.trace, manifest, groups);
         let mut rows = TailRows::default();
         while merge.next(&mut rows, &self.registry) {
-            writer.tail(&rows, &self.registry)?;
+            writer.tail(&mut rows, &self.registry)?;
         }
         writer.definitions(&merge.definitions, &self.registry.tables)?;
         for (process, lane, position) in merge.positions() {
@@ -298,16 +301,6 @@ impl Sealer {
             let _ = fs::remove_file(&link);
             let _ = fs::remove_file(link.with_extension("ring.tmp"));
         }
-    }
-
-    /// Whether a process may still write into the trace.
-    ///
-    /// # Errors
-    /// If the tail cannot be looked at.
-    pub fn has_writers(&mut self) -> Result<bool> {
-        self.find_rings()?;
-        let running = |ring: &Ring| ring.reader.process().is_ok_and(|process| process.life == Life::Running);
-        Ok(self.rings.values().any(running))
     }
 
     /// Seals everything and ends. Processes that still run keep their rings.

@@ -1,63 +1,163 @@
-//! The tables of a trace, each a folder of parts.
+//! The tables of a trace, each a folder of parts, and where each is defined.
+//!
+//! A table has one definition: the type of its rows with its columns (`columns` for events, `rows` for
+//! tables with a time, `small_tables` for what ids point to). Everything else iterates over [`Table::ALL`]
+//! or `ROW_TABLES`, so a new table is its definition, an entry in each of the two lists here, and the code
+//! that uses its rows.
 
-/// A table of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Table {
-    /// Allocations, frees, failures.
-    Event,
-    /// Scopes entered and left, marks.
-    Scope,
-    /// Values that were read.
-    Sample,
-    /// Output that was read.
-    Output,
-    /// Stacks that were seen from outside.
-    StackSample,
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use floodmark_event::batch::BATCH_ROWS;
+use floodmark_event::tables::Process;
+use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, SubjectRow};
+
+use crate::codec::ColumnEncoding;
+use crate::columns::{EVENT_ENCODINGS, event_schema};
+use crate::error::Result;
+use crate::merge::TailRows;
+use crate::parts::PartsWriter;
+use crate::registry::Registry;
+use crate::row_source::{AnyRowScan, RowScan};
+use crate::rows::{Columns, TableRow, to_records};
+use crate::scan::ScanProps;
+use crate::small_tables::{FrameRow, StackRow, StringRow};
+use crate::trace::Trace;
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $table:ident $name:literal $definition:expr,)*) => {
+        /// A table of a trace.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Table {
+            $($(#[$doc])* $table,)*
+        }
+
+        impl Table {
+            /// All tables.
+            pub const ALL: [Self; [$(Self::$table),*].len()] = [$(Self::$table),*];
+
+            /// Name of the table and of its folder.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$table => $name,)*
+                }
+            }
+
+            /// Columns of the table.
+            pub(crate) const fn definition(self) -> TableDefinition {
+                match self {
+                    $(Self::$table => $definition,)*
+                }
+            }
+        }
+    };
+}
+
+tables! {
+    /// Allocations, frees and failed allocations.
+    Event "event" TableDefinition { schema: event_schema, encodings: EVENT_ENCODINGS, rows: BATCH_ROWS },
+    /// Scopes entered and left, and marks.
+    Scope "scope" TableDefinition::of::<ScopeRow>(),
+    /// Values of metrics at an instant.
+    Sample "sample" TableDefinition::of::<SampleRow>(),
+    /// Output of the recorded command.
+    Output "output" TableDefinition::of::<OutputRow>(),
+    /// Stacks of threads, taken by another process.
+    StackSample "stack_sample" TableDefinition::of::<StackSampleRow>(),
     /// Messages of the tool that recorded.
-    Log,
+    Log "log" TableDefinition::of::<LogRow>(),
     /// Processes that recorded.
-    Process,
-    /// What was observed.
-    Subject,
+    Process "process" TableDefinition::of::<Process>(),
+    /// Processes, devices and groups that samples are about.
+    Subject "subject" TableDefinition::of::<SubjectRow>(),
     /// Text that ids point to.
-    String,
+    String "string" TableDefinition::of::<StringRow>(),
     /// Entries of stacks.
-    Frame,
-    /// Call paths.
-    Stack,
+    Frame "frame" TableDefinition::of::<FrameRow>(),
+    /// Call stacks, each an entry and the stack of its caller.
+    Stack "stack" TableDefinition::of::<StackRow>(),
 }
 
 impl Table {
-    /// All tables.
-    pub const ALL: [Self; 11] = [
-        Self::Event,
-        Self::Scope,
-        Self::Sample,
-        Self::Output,
-        Self::StackSample,
-        Self::Log,
-        Self::Process,
-        Self::Subject,
-        Self::String,
-        Self::Frame,
-        Self::Stack,
-    ];
+    /// Returns the table with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.name() == name)
+    }
 
-    /// Name of the table and of its folder.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Event => "event",
-            Self::Scope => "scope",
-            Self::Sample => "sample",
-            Self::Output => "output",
-            Self::StackSample => "stack_sample",
-            Self::Log => "log",
-            Self::Process => "process",
-            Self::Subject => "subject",
-            Self::String => "string",
-            Self::Frame => "frame",
-            Self::Stack => "stack",
+    /// Returns the columns of the table, as parts and record batches have them.
+    pub fn schema(self) -> SchemaRef {
+        (self.definition().schema)()
+    }
+
+    /// Whether rows have a time. The other tables are small: ids in rows point to them.
+    pub fn has_time(self) -> bool {
+        self == Self::Event || ROW_TABLES.iter().any(|rows| rows.table == self)
+    }
+}
+
+/// The columns of a table.
+#[derive(Clone, Copy)]
+pub(crate) struct TableDefinition {
+    pub(crate) schema: fn() -> SchemaRef,
+    /// Columns that are not stored in the default encoding.
+    pub(crate) encodings: &'static [(&'static str, ColumnEncoding)],
+    /// Rows to read at once.
+    pub(crate) rows: usize,
+}
+
+impl TableDefinition {
+    const fn of<T: Columns>() -> Self {
+        Self { schema: T::schema, encodings: T::ENCODINGS, rows: T::ROWS }
+    }
+}
+
+/// Tables with a time that are read row by row: all but events. Rows of the same time come in this order.
+pub(crate) const ROW_TABLES: [RowTable; 5] = [
+    RowTable::of::<ScopeRow>(),
+    RowTable::of::<SampleRow>(),
+    RowTable::of::<OutputRow>(),
+    RowTable::of::<StackSampleRow>(),
+    RowTable::of::<LogRow>(),
+];
+
+/// What can be done with the rows of a table without naming their type.
+#[derive(Clone, Copy)]
+pub(crate) struct RowTable {
+    pub(crate) table: Table,
+    /// Starts a scan.
+    pub(crate) scan: fn(&Trace, &ScanProps) -> Result<Box<dyn AnyRowScan>>,
+    /// Turns the table's rows of the tail into columns.
+    pub(crate) tail_records: fn(&mut TailRows, &Registry) -> RecordBatch,
+    /// Writes the table's rows of the tail to parts.
+    pub(crate) write_tail: fn(&mut PartsWriter, &mut TailRows, &Registry) -> Result<()>,
+}
+
+impl RowTable {
+    const fn of<T: TableRow>() -> Self {
+        Self {
+            table: T::TABLE,
+            scan: |trace, props| Ok(Box::new(RowScan::<T>::open(trace, props)?)),
+            tail_records: |rows, registry| to_records(T::of_tail(rows), &registry.at_rest()),
+            write_tail: |writer, rows, registry| writer.tail_rows(T::of_tail(rows), registry),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_has_a_name_and_columns_of_its_own() {
+        for table in Table::ALL {
+            assert_eq!(Table::from_name(table.name()), Some(table));
+            let schema = table.schema();
+            let has_time = schema.field_with_name("time").is_ok();
+            assert_eq!(table.has_time(), has_time, "{}", table.name());
+            for (column, _) in table.definition().encodings {
+                assert!(schema.field_with_name(column).is_ok(), "{}.{column}", table.name());
+            }
+        }
+        assert_eq!(Table::from_name("nothing"), None);
     }
 }

@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use floodmark_event::ProcessId;
 use floodmark_tail::reader::{Life, RingProcess, RingReader, is_maker_gone};
 use floodmark_tail::segment::{FRAME_HEAD_BYTES, Frame};
 
@@ -224,6 +225,16 @@ impl TailSnapshot {
         self.processes.iter().all(|(stem, tail)| tail.has_ended(stem, RemoteWriters::AssumeRunning))
     }
 
+    /// Bytes of records that each process has in the tail, in the order of ids. The manifest must know all of
+    /// them (see [`Self::adopt`]).
+    pub(crate) fn sizes(&self, manifest: &Manifest) -> Vec<(ProcessId, u64)> {
+        let size = |entry: &ProcessEntry| {
+            let tail = self.processes.get(&entry.stem)?;
+            Some((ProcessId(entry.id), tail.record_bytes())).filter(|(_, bytes)| *bytes > 0)
+        };
+        manifest.processes.iter().filter_map(size).collect()
+    }
+
     /// Enters the processes that the manifest does not know, and what their rings say now.
     pub(crate) fn adopt(&self, manifest: &mut Manifest) {
         let mut tails: Vec<_> = self.processes.iter().collect();
@@ -248,6 +259,12 @@ impl TailSnapshot {
 }
 
 impl ProcessTail {
+    /// Bytes of records other than definitions.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        let lanes = self.lanes.iter().filter(|(lane, _)| **lane != 0);
+        lanes.flat_map(|(_, chunks)| chunks).map(|chunk| chunk.len() as u64).sum()
+    }
+
     /// Whether the process will write no more.
     pub(crate) fn has_ended(&self, stem: &str, elsewhere: RemoteWriters) -> bool {
         match &self.ring {

@@ -4,33 +4,40 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use floodmark_event::{EventBatch, SubjectRow, Tables};
 
+use crate::codec::AtRest;
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
 use crate::merge::{TailMerge, TailWanted};
-use crate::part;
-use crate::parts::PartsWriter;
-use crate::registry::{Definitions, Needs, Registry};
+use crate::part::PartFiles;
+use crate::parts::{PartGroups, PartsWriter};
+use crate::registry::{Needs, Registry};
 use crate::row_source::{RowSource, open_rows};
 use crate::rows::TableRow;
 use crate::scan::batch::Batch;
-use crate::scan::{Scan, ScanCursor, ScanProps};
+use crate::scan::{Scan, ScanCursor, ScanInput, ScanProps};
 use crate::seal::{self, Sealer};
+use crate::small_tables::Definitions;
 use crate::source::Losses;
 use crate::table::Table;
 use crate::tail::{self, RemoteWriters, SEGMENTS, TailSnapshot, parse_name};
 
-/// How often a live trace is looked at again because it was being sealed meanwhile.
-const LOOKS: usize = 100;
+/// How often reading a live trace starts over because it was being sealed meanwhile.
+const ATTEMPTS: usize = 100;
 
 /// A trace opened for reading.
+///
+/// Clones share what was loaded: the small tables of a trace that is not live are read once.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    path: PathBuf,
-    manifest: Manifest,
+    pub(crate) manifest: Arc<Manifest>,
     live: bool,
+    pub(crate) files: PartFiles,
+    /// Small tables, unless the trace is live.
+    registry: Arc<Mutex<Registry>>,
 }
 
 /// Whether there is a trace at `path`.
@@ -67,24 +74,28 @@ impl Trace {
             let reason = format!("it has neither {MANIFEST_FILE} nor {SEGMENTS}/, so it is no trace");
             return Err(Error::Unrecognized { path: path.to_owned(), reason });
         }
-        let missing = Manifest::load(path)?.is_none();
-        if missing && has_parts(path) {
-            return Err(manifest_is_missing(path));
-        }
         if has_tail(path)?
             && let Some(manifest) = recover(path)?
         {
-            return Ok(Self { path: path.to_owned(), manifest, live: false });
+            return Ok(Self::with_manifest(path, manifest, false));
         }
-        // Loaded after the look at the tail: what left it meanwhile is in the manifest by then.
         let live = has_tail(path)?;
-        let manifest = Manifest::load(path)?.unwrap_or_else(|| Manifest::new(Run::default()));
-        Ok(Self { path: path.to_owned(), manifest, live })
+        // Loaded after the tail was listed: what left it meanwhile is in the manifest by then.
+        match Manifest::load(path)? {
+            Some(manifest) => Ok(Self::with_manifest(path, manifest, live)),
+            None if has_parts(path) => Err(manifest_is_missing(path)),
+            None => Ok(Self::with_manifest(path, Manifest::new(Run::default()), live)),
+        }
+    }
+
+    fn with_manifest(path: &Path, manifest: Manifest, live: bool) -> Self {
+        let files = PartFiles::new(path);
+        Self { manifest: Arc::new(manifest), live, files, registry: Arc::default() }
     }
 
     /// Directory of the trace.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.files.trace()
     }
 
     /// What the trace consists of, without its tail.
@@ -97,17 +108,22 @@ impl Trace {
         self.live
     }
 
+    /// Returns how often parts of a table were opened through this value and its clones, for tests of how
+    /// much a reader reads.
+    pub fn opens(&self, table: Table) -> u64 {
+        self.files.opens(table)
+    }
+
     /// Reads events: parts and tail as they are now.
     ///
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn scan(&self, props: &ScanProps) -> Result<Scan> {
-        self.batches(props)
+        self.batches((), props)
     }
 
-    /// Reads events from where another scan stood, which must have been one of this trace. None if what
-    /// came since does not all belong behind that, if parts are not what they were, or if `props` does not
-    /// want all rows.
+    /// Reads events from the position of another scan of this trace. None if something that was added since
+    /// does not belong behind it, if parts are not what they were, or if `props` does not want all rows.
     ///
     /// # Errors
     /// What is wrong with the trace's files.
@@ -116,13 +132,13 @@ impl Trace {
             return Ok(None);
         }
         let wanted = TailWanted { only: Some(Table::Event), ..TailWanted::default() };
-        let TraceSnapshot { manifest, registry, tail } = self.look(Needs::Everything, &wanted)?;
-        let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), Some(position));
+        let snapshot = self.snapshot(Needs::Everything, &wanted)?;
+        let scan = Scan::new(snapshot.input(&self.files), (), props.clone(), Some(position));
         let Some(mut scan) = scan else { return Ok(None) };
         Ok(scan.tail_fits()?.then_some(scan))
     }
 
-    /// Reads the rows of another table, which the type of row says: [`SampleRow`], [`OutputRow`],
+    /// Reads the rows of another table, which the type of row names: [`SampleRow`], [`OutputRow`],
     /// [`StackSampleRow`], [`LogRow`] or [`ScopeRow`].
     ///
     /// [`SampleRow`]: floodmark_event::SampleRow
@@ -134,7 +150,7 @@ impl Trace {
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn rows<T: TableRow>(&self, props: &ScanProps) -> Result<Scan<Vec<T>>> {
-        self.batches(props)
+        self.batches((), props)
     }
 
     /// Reads the rows of every table but the events, in the order of time, as they are now.
@@ -150,67 +166,86 @@ impl Trace {
     /// # Errors
     /// What is wrong with the trace's files.
     pub fn subjects(&self) -> Result<BTreeMap<u64, SubjectRow>> {
-        let wanted = TailWanted { only: Some(Table::Subject), ..TailWanted::default() };
-        Ok(self.look(Needs::Names, &wanted)?.registry.tables.subjects)
+        Ok(self.snapshot(Needs::Names, &TailWanted::definitions())?.registry.tables.subjects)
     }
 
-    pub(crate) fn batches<B: Batch>(&self, props: &ScanProps) -> Result<Scan<B>> {
+    pub(crate) fn batches<B: Batch>(&self, layout: B::Layout, props: &ScanProps) -> Result<Scan<B>> {
         let wanted = TailWanted {
             from_ns: props.from_ns,
-            only: Some(B::TABLE),
+            only: Some(B::table(&layout)),
             event_chunks: props.event_chunks.clone(),
         };
-        let TraceSnapshot { manifest, registry, tail } = self.look(B::NEEDS, &wanted)?;
-        let scan = Scan::new(&self.path, &manifest, (registry, tail), props.clone(), None);
+        let snapshot = self.snapshot(B::needs(&layout), &wanted)?;
+        let scan = Scan::new(snapshot.input(&self.files), layout, props.clone(), None);
         Ok(scan.expect("the beginning always fits"))
     }
 
-    /// Looks at everything at one moment. Of the tail it may leave out what is not wanted.
-    fn look(&self, needs: Needs, wanted: &TailWanted) -> Result<TraceSnapshot> {
-        if !self.live {
-            let registry = Registry::load(&self.path, &self.manifest, needs)?;
-            return Ok(TraceSnapshot { manifest: self.manifest.clone(), registry, tail: None });
+    /// Returns the small tables of a trace that is not live. Each is read the first time it is needed.
+    fn registry(&self, needs: Needs) -> Result<Registry> {
+        let mut shared = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if !shared.has(needs) {
+            // Taken out: one that was loaded half is not kept.
+            let mut registry = std::mem::take(&mut *shared);
+            registry.load(&self.files, &self.manifest, needs)?;
+            registry.share();
+            *shared = registry;
         }
-        let mut looked = 0;
+        Ok(shared.clone())
+    }
+
+    /// Collects what the trace consists of at one moment. Of the tail it may leave out what is not wanted.
+    pub(crate) fn snapshot(&self, needs: Needs, wanted: &TailWanted) -> Result<TraceSnapshot> {
+        if !self.live {
+            let registry = self.registry(needs)?;
+            return Ok(TraceSnapshot { manifest: Arc::clone(&self.manifest), registry, tail: None });
+        }
+        let mut attempts = 0;
         loop {
-            let before = Manifest::load(&self.path)?.unwrap_or_else(|| Manifest::new(Run::default()));
-            let snapshot = TailSnapshot::collect(&self.path, &before, RemoteWriters::AssumeRunning)?;
-            let after = Manifest::load(&self.path)?.map_or(0, |manifest| manifest.revision);
-            looked += 1;
-            // What was sealed between the two looks would be in neither or in both.
-            if before.revision != after && looked < LOOKS {
+            let before = Manifest::load(self.path())?.unwrap_or_else(|| Manifest::new(Run::default()));
+            let snapshot = TailSnapshot::collect(self.path(), &before, RemoteWriters::AssumeRunning)?;
+            let after = Manifest::load(self.path())?.map_or(0, |manifest| manifest.revision);
+            attempts += 1;
+            // What was sealed in between would be in neither or in both.
+            if before.revision != after && attempts < ATTEMPTS {
                 continue;
             }
             let mut manifest = before;
             snapshot.adopt(&mut manifest);
-            let registry = Registry::load(&self.path, &manifest, needs);
-            // Likewise a part that was replaced while its table was read.
-            let mut registry = match registry {
+            let mut registry = Registry::default();
+            match registry.load(&self.files, &manifest, needs) {
+                // Likewise a part that was replaced while its table was read.
                 Err(Error::Io { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound && looked < LOOKS =>
+                    if source.kind() == io::ErrorKind::NotFound && attempts < ATTEMPTS =>
                 {
                     continue;
                 }
-                other => other?,
-            };
+                loaded => loaded?,
+            }
             let tail = Some(TailMerge::new(snapshot, &manifest, &mut registry, wanted));
-            return Ok(TraceSnapshot { manifest, registry, tail });
+            return Ok(TraceSnapshot { manifest: Arc::new(manifest), registry, tail });
         }
     }
 }
 
 /// What a trace consists of at one moment.
-struct TraceSnapshot {
-    manifest: Manifest,
-    registry: Registry,
-    tail: Option<TailMerge>,
+pub(crate) struct TraceSnapshot {
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) registry: Registry,
+    pub(crate) tail: Option<TailMerge>,
 }
 
-/// Seals the tail of a trace nobody records into any more; `None` if that is not for us to do.
+impl TraceSnapshot {
+    fn input(self, files: &PartFiles) -> ScanInput {
+        let Self { manifest, registry, tail } = self;
+        ScanInput { files: files.clone(), manifest, registry, tail }
+    }
+}
+
+/// Seals the tail of a trace whose recording has ended; `None` if this process should not or cannot.
 fn recover(trace: &Path) -> Result<Option<Manifest>> {
     let lock = match seal::lock(trace) {
         Ok(Some(lock)) => lock,
-        // Somebody seals it, or we may read the trace but not write it: its tail is read where it is.
+        // Another process seals it, or we may read the trace but not write it: its tail is read where it is.
         Ok(None) | Err(Error::Io { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -282,10 +317,11 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
         }
         Err(error) => return Err(error),
     };
+    let files = PartFiles::new(path);
     let (good, bad): (Vec<_>, Vec<_>) = manifest
         .parts
         .drain(..)
-        .map(|part| (read_through(path, &part), part))
+        .map(|part| (read_through(&files, &part), part))
         .partition(|(check, _)| check.is_ok());
     manifest.parts = good.into_iter().map(|(_, part)| part).collect();
     for (check, part) in bad {
@@ -310,38 +346,47 @@ pub fn repair(path: &Path) -> Result<RepairReport> {
 }
 
 /// Reads every row of a part.
-fn read_through(trace: &Path, listed: &Part) -> Result<()> {
+fn read_through(files: &PartFiles, listed: &Part) -> Result<()> {
     let mut rows = 0;
-    let path = listed.path(trace);
-    part::read_all(&path, |records| {
+    files.read_all(listed, |records| {
         rows += records.num_rows() as u64;
         Some(())
     })?;
     if rows == listed.rows {
         return Ok(());
     }
-    Err(Error::Corrupt { path, what: format!("it has {rows} rows where the manifest says {}", listed.rows) })
+    let what = format!("it has {rows} rows where the manifest says {}", listed.rows);
+    Err(Error::corrupt(listed.path(files.trace()), what))
 }
 
 /// Makes a manifest from the parts that are there.
 fn rebuild(trace: &Path) -> Result<Manifest> {
     let mut manifest = Manifest::new(Run::default());
+    let files = PartFiles::new(trace);
     for table in Table::ALL.map(Table::name) {
         let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| name.ends_with(".parquet")).collect();
         names.sort();
         for (order, file) in (0..).zip(names) {
-            let mut part =
-                Part { table: table.into(), file, rows: 0, bytes: 0, min_time_ns: 0, max_time_ns: 0, order };
-            part.min_time_ns = i64::MIN;
-            part.max_time_ns = i64::MAX;
+            let mut part = Part {
+                table: table.into(),
+                file,
+                rows: 0,
+                bytes: 0,
+                min_time_ns: i64::MIN,
+                max_time_ns: i64::MAX,
+                order,
+                processes: None,
+            };
             let path = part.path(trace);
             part.bytes = fs::metadata(&path).map_err(Error::io("reading", &path))?.len();
-            let _ = part::read_all(&path, |records| {
-                part.rows += records.num_rows() as u64;
+            let mut rows = 0;
+            let _ = files.read_all(&part, |records| {
+                rows += records.num_rows() as u64;
                 Some(())
             });
+            part.rows = rows;
             manifest.parts.push(part);
         }
     }
@@ -383,7 +428,7 @@ impl TraceWriter {
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         fs::create_dir_all(temporary.join(SEGMENTS)).map_err(Error::io("creating", &temporary))?;
         let manifest = Manifest::new(run);
-        let parts = Some(PartsWriter::new(&temporary, &manifest));
+        let parts = Some(PartsWriter::new(&temporary, &manifest, PartGroups::default()));
         Ok(Self { path: path.to_owned(), temporary, manifest, parts, overwrite, span: None })
     }
 
@@ -394,7 +439,7 @@ impl TraceWriter {
     pub fn write(&mut self, batch: &EventBatch, tables: &Tables) -> Result<()> {
         self.cover((0..batch.len()).map(|row| batch.time_ns.at(row)));
         let parts = self.parts.as_mut().expect("present until finished");
-        parts.events(batch, tables, &|stack| u64::from(stack.0))
+        parts.events(batch, &AtRest::of_tables(tables))
     }
 
     /// Appends rows of another table, which come after those of earlier calls. Subjects are written
@@ -406,7 +451,7 @@ impl TraceWriter {
         self.cover(rows.iter().map(T::time_ns));
         let parts = self.parts.as_mut().expect("present until finished");
         // A row of output can be long, and what is turned into columns at once is in memory twice.
-        rows.chunks(T::ROWS).try_for_each(|rows| parts.rows(rows, tables, &|stack| u64::from(stack.0)))
+        rows.chunks(T::ROWS).try_for_each(|rows| parts.rows(rows, &AtRest::of_tables(tables)))
     }
 
     fn cover(&mut self, times: impl Iterator<Item = i64>) {

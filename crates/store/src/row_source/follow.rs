@@ -1,22 +1,27 @@
-//! The events and rows of a growing trace, as they come.
+//! Follows the events and rows of a growing trace.
 //!
-//! All tables are read in the same looks at the trace, so what comes of one look is later than what came
-//! of the looks before, events and rows alike. Of one look events come first: a long tail has hardly
-//! anything else, whoever follows sees something at once, and other tables need not be looked for where it
-//! has nothing but events. Ids are good for a look only; they are given new ones in
-//! tables that only grow, so a fold can go on from look to look.
+//! All tables are read in the same polls of the trace, so what comes of one poll is later than what came
+//! of the polls before, events and rows alike. Of one poll events come first: a long tail has hardly
+//! anything else, so a live view shows something at once, and chunks that hold nothing but events are not
+//! decoded again for other tables. Ids of a scan are good for one poll only; they are translated to tables
+//! that only grow, so a fold can go on from poll to poll.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{GrowthPoller, Losses, Result, Scan, ScanProps, Source as _, Step, Trace};
-use floodmark_event::{EventBatch, Tables};
+use floodmark_event::{EventBatch, Row, Tables};
 
 use super::RowSource;
 use super::id_map::IdMap;
 use super::trace::{RowCounts, TraceRows, join};
-use floodmark_event::Row;
+use crate::error::Result;
+use crate::follow::Step;
+use crate::poller::GrowthPoller;
+use crate::scan::{Scan, ScanProps};
+use crate::source::{Losses, Source as _};
+use crate::table::Table;
+use crate::trace::Trace;
 
 /// How long rows may take to be recorded after their time; a slow sweep takes that long.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -30,19 +35,19 @@ enum Wanted {
 
 /// Reads a growing trace without waiting for it: events, samples, output, stacks and scopes.
 pub struct TraceFollower {
-    looks: GrowthPoller,
+    poller: GrowthPoller,
     wanted: Wanted,
-    look: Option<Poll>,
+    poll: Option<Poll>,
     tables: Tables,
     events: u64,
     rows: RowCounts,
     losses: Losses,
 }
 
-/// What one look at the trace has to offer.
+/// What one poll of the trace has to offer.
 enum Poll {
     Events(Box<Events>),
-    /// Rows, and what was missing among the events before.
+    /// Rows, and what is missing from the events before.
     Rows(Box<TraceRows>, Losses),
 }
 
@@ -55,7 +60,7 @@ struct Events {
 }
 
 impl TraceFollower {
-    /// How long to wait before looking again.
+    /// How long to wait between two polls.
     pub const PAUSE: Duration = GrowthPoller::PAUSE;
 
     /// Follows the events and rows of the trace at `path` from the first ones on.
@@ -68,9 +73,9 @@ impl TraceFollower {
 
     fn start(path: &Path, props: &ScanProps, wanted: Wanted) -> Result<Self> {
         Ok(Self {
-            looks: GrowthPoller::open(path, props.clone())?.settling(SETTLE),
+            poller: GrowthPoller::open(path, props.clone())?.settling(SETTLE),
             wanted,
-            look: None,
+            poll: None,
             tables: Tables::default(),
             events: 0,
             rows: RowCounts::default(),
@@ -79,14 +84,14 @@ impl TraceFollower {
     }
 
     /// What all ids of events and rows that were read point to, and the subjects as they were at the
-    /// latest look. Only grows.
+    /// latest poll. Only grows.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
     /// What is known to be missing from what was read so far.
     pub fn losses(&self) -> Losses {
-        self.look.as_ref().map_or_else(|| self.losses.clone(), Poll::losses)
+        self.poll.as_ref().map_or_else(|| self.losses.clone(), Poll::losses)
     }
 
     /// Replaces `events` and `rows` by the next ones, each in order; one of them is empty. Nothing
@@ -97,30 +102,30 @@ impl TraceFollower {
     pub fn next(&mut self, events: &mut EventBatch, rows: &mut Vec<Row>) -> Result<Step> {
         events.clear();
         rows.clear();
-        let mut look = match self.look.take() {
-            Some(look) => look,
+        let mut poll = match self.poll.take() {
+            Some(poll) => poll,
             None => {
-                let Some((trace, new)) = self.looks.again()? else { return Ok(Step::Ended) };
+                let Some((trace, new)) = self.poller.again()? else { return Ok(Step::Ended) };
                 Poll::open(trace, new, self.wanted, &mut self.tables)?
             }
         };
-        let is_more = look.next(events, rows, &mut self.tables)?;
+        let has_more = poll.next(events, rows, &mut self.tables)?;
         self.events += events.len() as u64;
-        if is_more {
-            self.look = Some(look);
+        if has_more {
+            self.poll = Some(poll);
             return Ok(Step::Events);
         }
-        self.losses = look.losses();
-        if let Poll::Rows(read, _) = look {
-            self.rows.add(read.counts());
+        self.losses = poll.losses();
+        if let Poll::Rows(read, _) = poll {
+            self.rows.add(&read.counts());
         }
-        if !self.looks.is_last() {
+        if !self.poller.is_last() {
             return Ok(Step::Waiting);
         }
         if self.wanted == Wanted::EventsAndRows {
-            self.looks.count_late_events(self.events, &mut self.losses)?;
+            self.poller.count_late(Table::Event, self.events, &mut self.losses)?;
         }
-        self.rows.count_late(&self.looks, &mut self.losses)?;
+        self.rows.count_late(&self.poller, &mut self.losses)?;
         Ok(Step::Ended)
     }
 }

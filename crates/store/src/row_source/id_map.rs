@@ -1,23 +1,22 @@
-//! Gives rows of several sources ids in one set of tables.
+//! Translates ids of several sources to one set of tables.
 //!
-//! Every source numbers its strings, frames and stacks itself. Whoever brings sources together, or reads
-//! a table of a trace that keeps its own registry, translates.
+//! Every source numbers its strings, frames and stacks itself, and so does every scan of a trace.
 
 use std::collections::HashSet;
 
 use floodmark_event::tables::{Frame, Thread};
-use floodmark_event::{Column, EventBatch, ProcessId, StackId, StringId, Tables};
+use floodmark_event::{Column, EventBatch, ProcessId, Row, StackId, StringId, Tables};
 
-use floodmark_event::Row;
+use crate::rows::Columns as _;
 
-/// Stacks and texts of one source that have an id in the tables they were brought to.
+/// Ids that stacks and texts of one source have in other tables.
 #[derive(Clone, Debug, Default)]
 pub struct IdMap {
     stacks: NewIds,
     texts: NewIds,
 }
 
-/// New ids by old ones, which are dense: this is asked for every event.
+/// New ids by old ones, which are dense. Looked up for every event.
 #[derive(Clone, Debug, Default)]
 struct NewIds(Vec<Option<u32>>);
 
@@ -45,7 +44,7 @@ impl IdMap {
             }
         }
         to.processes.sort_by_key(|process| process.id);
-        // Looks come every tenth of a second and hardly ever know more.
+        // Polls come every tenth of a second and hardly ever know more.
         if from.threads != to.threads {
             let known: HashSet<_> = to.threads.iter().map(key).collect();
             let is_new = |thread: &&Thread| !known.contains(&key(thread));
@@ -62,10 +61,11 @@ impl IdMap {
     /// Translates the ids of `row` from `from` to `to`, adding to `to` what is missing there.
     pub fn remap_row(&mut self, row: &mut Row, from: &Tables, to: &mut Tables) {
         match row {
-            Row::Scope(row) => row.name = string(row.name, from, to),
-            Row::Stack(row) => row.stack = self.stack(row.stack, from, to),
-            Row::Log(row) => row.source = string(row.source, from, to),
-            Row::Sample(_) | Row::Output(_) => {}
+            Row::Scope(row) => row.remap(self, from, to),
+            Row::Sample(row) => row.remap(self, from, to),
+            Row::Output(row) => row.remap(self, from, to),
+            Row::Stack(row) => row.remap(self, from, to),
+            Row::Log(row) => row.remap(self, from, to),
         }
     }
 
@@ -93,7 +93,8 @@ impl IdMap {
         }
     }
 
-    fn text(&mut self, id: StringId, from: &Tables, to: &mut Tables) -> StringId {
+    /// Translates a text.
+    pub(crate) fn text(&mut self, id: StringId, from: &Tables, to: &mut Tables) -> StringId {
         if let Some(new) = self.texts.of(id.0) {
             return StringId(new);
         }

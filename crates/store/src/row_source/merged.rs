@@ -1,45 +1,8 @@
-//! Rows of all tables in the order of their times.
+//! Rows of several tables in the order of their times.
 
 use std::collections::VecDeque;
 
-use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow};
-
 use floodmark_event::Row;
-
-/// Turns a row of one table into a row of any.
-pub(super) trait IntoRow {
-    fn into_row(self) -> Row;
-}
-
-impl IntoRow for ScopeRow {
-    fn into_row(self) -> Row {
-        Row::Scope(self)
-    }
-}
-
-impl IntoRow for SampleRow {
-    fn into_row(self) -> Row {
-        Row::Sample(self)
-    }
-}
-
-impl IntoRow for OutputRow {
-    fn into_row(self) -> Row {
-        Row::Output(self)
-    }
-}
-
-impl IntoRow for StackSampleRow {
-    fn into_row(self) -> Row {
-        Row::Stack(self)
-    }
-}
-
-impl IntoRow for LogRow {
-    fn into_row(self) -> Row {
-        Row::Log(self)
-    }
-}
 
 /// Rows of one table that wait for those of others. A table keeps its order even where its times do not:
 /// a row sorts at the latest time its table has had.
@@ -65,20 +28,12 @@ impl Queue {
         self.rows.is_empty()
     }
 
-    fn first_ns(&self) -> Option<i64> {
-        self.rows.front().map(|(time_ns, _)| *time_ns)
+    pub(super) fn pop(&mut self) -> Option<Row> {
+        self.rows.pop_front().map(|(_, row)| row)
     }
-}
 
-/// Moves rows to `out` in the order of their times, at equal times in that of the queues, as long as no
-/// queue is empty that may still be filled.
-pub(super) fn drain_ready(queues: &mut [Queue], is_filled: &[bool], out: &mut Vec<Row>, most: usize) {
-    while out.len() < most {
-        if (0..queues.len()).any(|at| queues[at].is_empty() && !is_filled[at]) {
-            return;
-        }
-        let first = (0..queues.len()).filter_map(|at| Some((queues[at].first_ns()?, at))).min();
-        let Some((_, at)) = first else { return };
-        out.extend(queues[at].rows.pop_front().map(|(_, row)| row));
+    /// Time at which the first row sorts.
+    pub(super) fn first_ns(&self) -> Option<i64> {
+        self.rows.front().map(|(time_ns, _)| *time_ns)
     }
 }

@@ -1,21 +1,24 @@
-//! Events of a trace from a place on, with ids that are good for longer than the reading.
+//! Events of a trace from a position on, with ids that outlive the scan.
 //!
-//! Every scan numbers texts and stacks itself. Who keeps blocks of one scan to go on with another one reads
-//! both here, with tables of his own that only grow.
+//! Every scan numbers texts and stacks itself. A reader that keeps blocks of one scan and goes on with
+//! another reads both here, with tables of its own that only grow.
 
-use crate::{Result, Scan, ScanCursor, ScanProps, Source as _, Trace};
 use floodmark_event::{EventBatch, Tables};
 
 use super::id_map::IdMap;
+use crate::error::Result;
+use crate::scan::{Scan, ScanCursor, ScanProps};
+use crate::source::Source as _;
+use crate::trace::Trace;
 
-/// Reads the events of a trace, from its beginning or from where another reading stood.
+/// Reads the events of a trace, from the beginning or from the position of an earlier reading.
 pub struct ResumableEvents {
     scan: Scan,
     ids: IdMap,
 }
 
 impl ResumableEvents {
-    /// Begins with the first event. Who is to stand somewhere must want all rows.
+    /// Begins with the first event. Only a reading of all rows has a position.
     ///
     /// # Errors
     /// What is wrong with the trace's files.
@@ -23,7 +26,7 @@ impl ResumableEvents {
         Ok(Self::new(trace.scan(props)?, tables))
     }
 
-    /// Goes on from where another reading of this trace stood; none if that is no place to go on from any
+    /// Goes on from the position of an earlier reading of this trace; none if the position is not good any
     /// more (see [`Trace::scan_from`]).
     ///
     /// # Errors
@@ -48,12 +51,12 @@ impl ResumableEvents {
     /// # Errors
     /// What is wrong with the trace's files; what came before stays good.
     pub fn next(&mut self, batch: &mut EventBatch, tables: &mut Tables) -> Result<bool> {
-        let is_more = self.scan.next(batch)?;
+        let has_more = self.scan.next(batch)?;
         self.ids.remap_events(batch, self.scan.tables(), tables);
-        Ok(is_more)
+        Ok(has_more)
     }
 
-    /// Where the reading stands; see [`Scan::position`].
+    /// Position of the reading; see [`Scan::position`].
     pub fn position(&self) -> Option<ScanCursor> {
         self.scan.position()
     }

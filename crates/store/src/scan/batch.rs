@@ -1,28 +1,34 @@
-//! Rows as a scan hands them out: events by columns, everything else row by row.
+//! Rows as a scan merges and hands them out: events by columns, other tables row by row.
+//!
+//! `records` has a third form, Arrow record batches.
 
 use arrow_array::RecordBatch;
 use floodmark_event::batch::BATCH_ROWS;
-use floodmark_event::{Column, EventBatch};
+use floodmark_event::{Column, EventBatch, RowRange};
 
 use super::ScanProps;
-use super::part_run::Constant;
-use crate::columns::{EVENT_COLUMNS, FromRecords, Value};
+use crate::columns::{Constant, EVENT_COLUMNS, read_record_batch, set_constant};
 use crate::merge::TailRows;
 use crate::registry::{Needs, Registry};
-use crate::rows::Columns;
+use crate::rows::TableRow;
 use crate::table::Table;
 
 /// What a scan, which knows runs and times, has to know of the rows it merges.
 pub trait Batch: Default + Send {
-    /// Table they are in.
-    const TABLE: Table;
-    /// Which small tables must be there to read them.
-    const NEEDS: Needs;
-    /// Rows to read at once.
-    const ROWS: usize;
+    /// What a scan has to know beside the type.
+    type Layout: Clone + Send;
 
-    /// Columns of which those that are wanted and vary are decoded; none if always all are.
-    fn columns() -> &'static [&'static str];
+    /// Table the rows are in.
+    fn table(layout: &Self::Layout) -> Table;
+    /// Which small tables must be loaded to read them.
+    fn needs(layout: &Self::Layout) -> Needs;
+    /// Rows of a full batch.
+    fn full_rows(layout: &Self::Layout) -> usize;
+    /// Columns to read; all if `None`.
+    fn columns<'a>(layout: &'a Self::Layout, props: &ScanProps) -> Option<Vec<&'a str>>;
+    /// Whether [`Self::read`] takes columns that have one value apart from those that were decoded.
+    const TAKES_CONSTANTS: bool;
+
     /// Number of rows.
     fn len(&self) -> usize;
     /// Removes all rows and keeps the memory.
@@ -31,29 +37,43 @@ pub trait Batch: Default + Send {
     fn time_ns(&self, row: usize) -> i64;
     /// Latest time of all rows.
     fn latest_ns(&self) -> i64;
-    /// Appends a row of another batch.
-    fn push_from(&mut self, from: &Self, row: usize);
+    /// Appends rows of other batches, in the order of `ranges`.
+    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]);
     /// Replaces the rows by those of `records`. Returns how many were left out because of words that
     /// this version does not know; `None` if a column is not what the format says.
     fn read(
         &mut self,
         records: RecordBatch,
-        constants: &[(&'static str, Constant)],
+        constants: &[(String, Constant)],
+        layout: &Self::Layout,
         registry: &mut Registry,
     ) -> Option<u64>;
     /// Replaces the rows by those of its table in `rows`.
-    fn take(&mut self, rows: &mut TailRows);
-    /// Removes the rows that are not wanted.
-    fn filter(&mut self, props: &ScanProps);
+    fn take(&mut self, rows: &mut TailRows, layout: &Self::Layout, registry: &Registry);
+    /// Says for each row whether it is wanted; `None` if all are.
+    fn wanted(&self, props: &ScanProps) -> Option<Vec<bool>>;
+    /// Keeps the rows for which `keep` is true.
+    fn retain(&mut self, keep: &[bool]);
 }
 
 impl Batch for EventBatch {
-    const TABLE: Table = Table::Event;
-    const NEEDS: Needs = Needs::Everything;
-    const ROWS: usize = BATCH_ROWS;
+    type Layout = ();
+    const TAKES_CONSTANTS: bool = true;
 
-    fn columns() -> &'static [&'static str] {
-        &EVENT_COLUMNS
+    fn table((): &()) -> Table {
+        Table::Event
+    }
+
+    fn needs((): &()) -> Needs {
+        Needs::Everything
+    }
+
+    fn full_rows((): &()) -> usize {
+        BATCH_ROWS
+    }
+
+    fn columns<'a>((): &'a (), props: &ScanProps) -> Option<Vec<&'a str>> {
+        Some(EVENT_COLUMNS.into_iter().filter(|column| props.wants(column)).collect())
     }
 
     fn len(&self) -> usize {
@@ -64,78 +84,72 @@ impl Batch for EventBatch {
         EventBatch::clear(self);
     }
 
+    #[inline]
     fn time_ns(&self, row: usize) -> i64 {
         self.time_ns.at(row)
     }
 
     fn latest_ns(&self) -> i64 {
         match &self.time_ns {
+            Column::Same(_) if self.is_empty() => i64::MIN,
             Column::Same(time) => *time,
             Column::Each(times) => times.iter().copied().max().unwrap_or(i64::MIN),
         }
     }
 
-    fn push_from(&mut self, from: &Self, row: usize) {
-        self.push(&from.event(row));
+    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]) {
+        EventBatch::append_rows(self, sources, ranges);
     }
 
     fn read(
         &mut self,
         records: RecordBatch,
-        constants: &[(&'static str, Constant)],
+        constants: &[(String, Constant)],
+        (): &(),
         registry: &mut Registry,
     ) -> Option<u64> {
-        let mut converter = FromRecords { tables: &mut registry.tables, stacks: &registry.stacks };
-        converter.convert(records, self)?;
+        read_record_batch(records, self, registry)?;
         for (name, value) in constants {
-            let value = match value {
-                Constant::Null => None,
-                Constant::Number(number) => Some(Value::Number(*number)),
-                Constant::Word(word) => Some(Value::Word(word)),
-            };
-            converter.set(name, value.as_ref(), self);
+            set_constant(name, value, self, registry);
         }
         Some(0)
     }
 
-    fn take(&mut self, rows: &mut TailRows) {
+    fn take(&mut self, rows: &mut TailRows, (): &(), _: &Registry) {
         std::mem::swap(self, &mut rows.events);
     }
 
-    fn filter(&mut self, props: &ScanProps) {
-        if props.processes.is_none() && props.from_ns.is_none() && props.to_ns.is_none() {
-            return;
+    fn wanted(&self, props: &ScanProps) -> Option<Vec<bool>> {
+        if props.wants_all_rows() {
+            return None;
         }
-        let keep: Vec<bool> = (0..self.len())
-            .map(|row| props.wants_row(self.time_ns.at(row), self.process.at(row), None))
-            .collect();
-        if keep.iter().all(|keep| *keep) {
-            return;
-        }
-        retain(&mut self.time_ns, &keep);
-        retain(&mut self.process, &keep);
-        retain(&mut self.thread, &keep);
-        retain(&mut self.action, &keep);
-        retain(&mut self.address, &keep);
-        retain(&mut self.bytes, &keep);
-        retain(&mut self.device, &keep);
-        retain(&mut self.stream, &keep);
-        retain(&mut self.kind, &keep);
-        retain(&mut self.resource, &keep);
-        retain(&mut self.scope, &keep);
-        retain(&mut self.stack, &keep);
-        retain(&mut self.name, &keep);
-        self.set_len(keep.iter().filter(|keep| **keep).count());
+        let wanted = |row| props.wants_row(self.time_ns.at(row), self.process.at(row), None);
+        Some((0..self.len()).map(wanted).collect())
+    }
+
+    fn retain(&mut self, keep: &[bool]) {
+        EventBatch::retain(self, keep);
     }
 }
 
-impl<T: Columns> Batch for Vec<T> {
-    const TABLE: Table = T::TABLE;
-    const NEEDS: Needs = T::NEEDS;
-    const ROWS: usize = T::ROWS;
+impl<T: TableRow> Batch for Vec<T> {
+    type Layout = ();
+    const TAKES_CONSTANTS: bool = false;
 
-    fn columns() -> &'static [&'static str] {
-        &[]
+    fn table((): &()) -> Table {
+        T::TABLE
+    }
+
+    fn needs((): &()) -> Needs {
+        T::NEEDS
+    }
+
+    fn full_rows((): &()) -> usize {
+        T::ROWS
+    }
+
+    fn columns<'a>((): &'a (), _: &ScanProps) -> Option<Vec<&'a str>> {
+        None
     }
 
     fn len(&self) -> usize {
@@ -154,32 +168,38 @@ impl<T: Columns> Batch for Vec<T> {
         self.iter().map(T::time_ns).max().unwrap_or(i64::MIN)
     }
 
-    fn push_from(&mut self, from: &Self, row: usize) {
-        self.push(from[row].clone());
+    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]) {
+        for RowRange { source, start, len } in ranges {
+            let start = *start as usize;
+            self.extend_from_slice(&sources[*source as usize][start..start + *len as usize]);
+        }
     }
 
     fn read(
         &mut self,
         records: RecordBatch,
-        _: &[(&'static str, Constant)],
+        _: &[(String, Constant)],
+        (): &(),
         registry: &mut Registry,
     ) -> Option<u64> {
         self.clear();
         T::from_records(&records, registry, self)
     }
 
-    fn take(&mut self, rows: &mut TailRows) {
+    fn take(&mut self, rows: &mut TailRows, (): &(), _: &Registry) {
         std::mem::swap(self, T::of_tail(rows));
     }
 
-    fn filter(&mut self, props: &ScanProps) {
-        self.retain(|row| props.wants_row(row.time_ns(), row.process(), row.subject()));
+    fn wanted(&self, props: &ScanProps) -> Option<Vec<bool>> {
+        if props.wants_all_rows() && props.subjects.is_none() {
+            return None;
+        }
+        let wanted = |row: &T| props.wants_row(row.time_ns(), row.process(), row.subject());
+        Some(self.iter().map(wanted).collect())
     }
-}
 
-fn retain<T>(column: &mut Column<T>, keep: &[bool]) {
-    if let Column::Each(values) = column {
+    fn retain(&mut self, keep: &[bool]) {
         let mut keep = keep.iter();
-        values.retain(|_| *keep.next().expect("as many as rows"));
+        Vec::retain(self, |_| *keep.next().expect("one flag per row"));
     }
 }

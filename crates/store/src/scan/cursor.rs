@@ -1,47 +1,47 @@
-//! Where a scan of events stands, so that another one can go on there.
+//! The position of a scan of events, from which another scan can go on.
 //!
-//! A position names the parts it was taken among and what of each run was handed out. It is good for as long
-//! as all that came since belongs behind it: runs of rows that are new, or a tail, must not have a row
-//! that sorts before the latest one handed out. Whoever resumes finds out, and reads from elsewhere if not.
+//! A cursor names the parts it was taken among and how far each run was handed out. It is good as long as
+//! everything that was added since belongs behind it: neither a new run nor the tail may have a row that
+//! sorts before the latest one handed out. [`Trace::scan_from`](crate::Trace::scan_from) checks that.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
-
-use floodmark_event::EventBatch;
 
 use super::batch::Batch as _;
 use super::part_run::PartRow;
-use super::{Rows, Run, Scan, ScanProps};
+use super::run::Rows;
+use super::{Run, Scan};
 use crate::error::Result;
 use crate::manifest::Part;
 
-/// Parts of one number, by name and size.
+/// An `order`, and its parts by name and size.
 type RunParts = (u32, Vec<(String, u64)>);
 
-/// Where a scan of events stands.
+/// The position of a scan of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanCursor {
-    /// The runs there were, shared by all positions of a scan.
+    /// The runs there were, shared by all cursors of a scan.
     parts: Arc<[RunParts]>,
-    /// Where each stands.
-    stands: Vec<RunCursor>,
+    /// Position in each of them.
+    runs: Vec<RunCursor>,
     /// Time at which the latest row that was handed out sorted.
     latest_ns: i64,
     events: u64,
 }
 
 impl ScanCursor {
-    /// Events that come before.
+    /// Number of events before it.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Where the run of a number stands; none if it is new.
-    pub(super) fn stand(&self, order: u32) -> Option<RunCursor> {
+    /// Returns the position in the run with this `order`; `None` if it is new.
+    pub(super) fn run(&self, order: u32) -> Option<RunCursor> {
         let at = self.parts.iter().position(|(known, _)| *known == order)?;
-        self.stands.get(at).copied()
+        self.runs.get(at).copied()
     }
 
-    /// Whether runs that were there are as they were, and those that came since belong behind.
+    /// Whether the runs it knows are unchanged, and later ones belong behind it.
     fn fits(&self, orders: &[(u32, Vec<&Part>)]) -> bool {
         let known = self.parts.len();
         orders.len() >= known
@@ -53,17 +53,15 @@ impl ScanCursor {
     }
 }
 
-/// Where a run of parts stands.
+/// A position in a run of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunCursor {
     /// The row that comes next.
     pub(super) next: PartRow,
     /// Time at which it sorts, as far as that is known.
     pub(super) sorts_ns: i64,
-    /// Whether any row was read.
-    pub(super) started: bool,
-    /// Whether there is no more.
-    pub(super) ended: bool,
+    /// Whether there are no more rows.
+    pub(super) is_ended: bool,
 }
 
 fn run_parts(orders: &[(u32, Vec<&Part>)]) -> Vec<RunParts> {
@@ -71,30 +69,29 @@ fn run_parts(orders: &[(u32, Vec<&Part>)]) -> Vec<RunParts> {
     orders.iter().map(|(order, parts)| (*order, parts.iter().map(name).collect())).collect()
 }
 
-/// What a scan has to remember to say where it stands.
-#[derive(Default)]
+/// What a scan remembers to make cursors.
 pub(super) struct ScanPlan {
     parts: Arc<[RunParts]>,
-    /// Where each run of parts stood at its end.
-    stands: Vec<RunCursor>,
-    pub(super) latest_ns: Option<i64>,
+    /// Positions in runs of parts that have ended.
+    runs: Vec<RunCursor>,
+    latest_ns: Option<i64>,
     rows: u64,
     has_tail_rows: bool,
 }
 
 impl ScanPlan {
-    /// Starts at the beginning, or at a position; none if that does not fit.
+    /// Starts at the beginning, or at a cursor; `None` if that does not fit.
     pub(super) fn new(orders: &[(u32, Vec<&Part>)], from: Option<&ScanCursor>) -> Option<Self> {
-        let (mut stands, mut latest_ns, mut rows) = (Vec::new(), None, 0);
+        let (mut runs, mut latest_ns, mut rows) = (Vec::new(), None, 0);
         if let Some(from) = from {
             if !from.fits(orders) {
                 return None;
             }
-            stands.clone_from(&from.stands);
+            runs.clone_from(&from.runs);
             (latest_ns, rows) = (Some(from.latest_ns), from.events);
         }
-        stands.resize(orders.len(), RunCursor::default());
-        Some(Self { parts: run_parts(orders).into(), stands, latest_ns, rows, has_tail_rows: false })
+        runs.resize(orders.len(), RunCursor::default());
+        Some(Self { parts: run_parts(orders).into(), runs, latest_ns, rows, has_tail_rows: false })
     }
 
     /// Notes that rows of a run were handed out, the last of which sorted at `time_ns`.
@@ -104,48 +101,46 @@ impl ScanPlan {
         self.latest_ns = self.latest_ns.max(Some(time_ns));
     }
 
-    /// Notes that a run has no more rows.
-    pub(super) fn end(&mut self, of: Option<usize>) {
-        if let Some(stand) = of.and_then(|of| self.stands.get_mut(of)) {
-            stand.ended = true;
+    /// Notes that a run of parts, which stood at `cursor`, has no more rows.
+    pub(super) fn end(&mut self, of: Option<usize>, cursor: RunCursor) {
+        if let Some(run) = of.and_then(|of| self.runs.get_mut(of)) {
+            *run = RunCursor { is_ended: true, ..cursor };
         }
-    }
-}
-
-impl ScanProps {
-    /// Whether all rows are wanted.
-    pub(crate) fn wants_all_rows(&self) -> bool {
-        let Self { columns: _, processes, subjects: _, from_ns, to_ns, event_chunks: _ } = self;
-        processes.is_none() && from_ns.is_none() && to_ns.is_none()
     }
 }
 
 impl Scan {
-    /// Where the scan stands; none if nobody could go on there: it has come to the tail, which is
-    /// elsewhere soon, or does not read all rows.
+    /// Returns the position of the scan; `None` if no other scan could go on there, because it has come to
+    /// the tail, which moves into parts, or does not read all rows.
     pub fn position(&self) -> Option<ScanCursor> {
-        if self.standing.has_tail_rows || !self.props.wants_all_rows() {
+        if self.plan.has_tail_rows || !self.props.wants_all_rows() {
             return None;
         }
-        let mut stands = self.standing.stands.clone();
-        for Run { of, next, time_ns, started, .. } in &self.runs {
-            if let Some(of) = *of {
-                stands[of] = RunCursor { next: *next, sorts_ns: *time_ns, started: *started, ended: false };
+        let mut runs = self.plan.runs.clone();
+        for Reverse((_, index)) in &self.heads {
+            let run = &self.runs[*index];
+            if let Some(of) = run.of {
+                runs[of] = run.cursor();
             }
         }
-        let latest_ns = self.standing.latest_ns.unwrap_or(i64::MIN);
-        Some(ScanCursor { parts: self.standing.parts.clone(), stands, latest_ns, events: self.standing.rows })
+        let latest_ns = self.plan.latest_ns.unwrap_or(i64::MIN);
+        Some(ScanCursor { parts: self.plan.parts.clone(), runs, latest_ns, events: self.plan.rows })
     }
 
-    /// Whether the tail, if there is one, belongs behind what came before the position.
+    /// Whether the tail, if there is one, belongs behind the cursor from which the scan goes on.
     pub(crate) fn tail_fits(&mut self) -> Result<bool> {
-        let Some(index) = self.runs.iter().position(|run| matches!(run.rows, Rows::Tail(_))) else {
-            return Ok(true);
-        };
-        while self.runs.get(index).is_some_and(|run| run.batch.is_empty()) {
-            self.refill(index)?;
+        let is_tail = |run: &Run<_>| matches!(run.rows, Rows::Tail(_));
+        let Some(index) = self.runs.iter().position(is_tail) else { return Ok(true) };
+        let mut has_more = true;
+        while has_more && self.runs[index].is_empty() {
+            has_more = self.refill(index)?;
         }
-        let first_ns = self.runs.get(index).map(|run: &Run<EventBatch>| run.batch.time_ns(0));
-        Ok(first_ns.is_none_or(|first_ns| Some(first_ns) >= self.standing.latest_ns))
+        self.heads.retain(|Reverse((_, head))| *head != index);
+        let run = &self.runs[index];
+        if has_more {
+            self.heads.push(Reverse((run.key_ns(), index)));
+        }
+        let first_ns = has_more.then(|| run.batch.time_ns(0));
+        Ok(first_ns.is_none_or(|first_ns| Some(first_ns) >= self.plan.latest_ns))
     }
 }

@@ -1,26 +1,37 @@
-//! Reading parts that follow one another, and of each only what varies and is asked for.
+//! Reads parts that follow one another, and of each only the columns that vary and are asked for.
+//!
+//! Parts and row groups without a row that is wanted are not read. Rows behind them still sort as if they
+//! had been: a run keeps its order, so its rows sort at the latest time that came before them.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::ScanProps;
 use super::batch::Batch;
+use super::props::latest_ns;
+use crate::columns::Constant;
 use crate::error::{Error, Result};
-use crate::part;
+use crate::manifest::Part;
+use crate::part::{PartFiles, WRONG_TYPE};
 use crate::registry::Registry;
 
 /// Parts that follow one another.
 pub(super) struct PartRun {
-    parts: VecDeque<PathBuf>,
+    files: PartFiles,
+    parts: VecDeque<Part>,
     reader: Option<PartReader>,
-    /// What has been read.
-    read: PartRow,
+    /// The row that is read next.
+    next: PartRow,
+    /// Latest time of everything that was not read.
+    skipped_ns: i64,
 }
 
 /// A row of parts that follow one another.
@@ -35,19 +46,27 @@ pub(super) struct PartRow {
 /// An open part.
 struct PartReader {
     path: PathBuf,
-    rows: ParquetRecordBatchReader,
+    file: File,
+    metadata: ArrowReaderMetadata,
+    mask: ProjectionMask,
+    batch_rows: usize,
     /// Columns that have one value in the whole part, which are not decoded.
-    constants: Vec<(&'static str, Constant)>,
+    constants: Vec<(String, Constant)>,
+    /// Row groups that are left to read.
+    stretches: VecDeque<Stretch>,
+    /// Rows of the next stretch to leave out.
+    offset: u64,
+    rows: Option<ParquetRecordBatchReader>,
 }
 
-/// The value of a column that has only one.
-pub enum Constant {
-    /// None.
-    Null,
-    /// A number.
-    Number(i64),
-    /// A word.
-    Word(String),
+/// Row groups that follow one another.
+#[derive(Default)]
+struct Stretch {
+    groups: Vec<usize>,
+    /// Latest time of the row groups before it that are not read.
+    skipped_ns: Option<i64>,
+    /// Rows of these row groups.
+    skipped_rows: u64,
 }
 
 /// Returns the value of a column if all `groups` agree on one.
@@ -85,101 +104,149 @@ fn constant(groups: &[&RowGroupMetaData], column: usize) -> Option<Constant> {
 }
 
 impl PartReader {
-    /// Opens a part behind its first `rows` rows, which there can be only if all rows are wanted.
-    fn open<B: Batch>(path: &Path, props: &ScanProps, rows: u64) -> Result<Self> {
-        let mut skip = rows;
-        let builder: ParquetRecordBatchReaderBuilder<File> = part::open(path)?;
-        let metadata = builder.metadata().clone();
-        let mut groups: Vec<(usize, &RowGroupMetaData)> =
-            metadata.row_groups().iter().enumerate().filter(|(_, group)| props.wants_group(group)).collect();
-        let is_before = |(_, group): &&(usize, &RowGroupMetaData)| {
+    /// Opens a part behind its first `rows` rows, which may be left out only if all rows are wanted.
+    fn open<B: Batch>(
+        files: &PartFiles,
+        part: &Part,
+        layout: &B::Layout,
+        props: &ScanProps,
+        rows: u64,
+    ) -> Result<Self> {
+        let path = part.path(files.trace());
+        let (file, metadata) = files.open(part)?;
+        let groups = metadata.metadata().row_groups();
+        let mut offset = rows;
+        let mut stretches: VecDeque<Stretch> = VecDeque::new();
+        let mut read: Vec<&RowGroupMetaData> = Vec::new();
+        let mut stretch = Stretch::default();
+        for (index, group) in groups.iter().enumerate() {
             let rows = u64::try_from(group.num_rows()).unwrap_or(0);
-            let is_before = skip >= rows;
-            skip -= if is_before { rows } else { 0 };
-            is_before
-        };
-        let before = groups.iter().take_while(is_before).count();
-        groups.drain(..before);
-        let (indexes, groups): (Vec<usize>, Vec<&RowGroupMetaData>) = groups.into_iter().unzip();
-        let mut decoded = Vec::new();
-        let mut constants = Vec::new();
-        for name in B::columns().iter().filter(|column| props.wants(column)) {
-            let columns = builder.parquet_schema().columns().iter();
-            let index =
-                columns.enumerate().find(|(_, column)| column.name() == *name).map(|(index, _)| index);
-            match index.and_then(|index| constant(&groups, index)) {
-                // Something must be decoded to count rows.
-                Some(value) if *name != "time" => constants.push((*name, value)),
-                _ => decoded.push(*name),
+            if read.is_empty() && offset >= rows && offset > 0 {
+                offset -= rows;
+            } else if props.wants_group(group) {
+                stretch.groups.push(index);
+                read.push(group);
+            } else {
+                if !stretch.groups.is_empty() {
+                    stretches.push_back(std::mem::take(&mut stretch));
+                }
+                stretch.skipped_ns = stretch.skipped_ns.max(Some(latest_ns(group)));
+                stretch.skipped_rows += rows;
             }
         }
-        // Without a list of columns all are decoded.
-        let mask = match B::columns() {
-            [] => ProjectionMask::all(),
-            _ => ProjectionMask::columns(builder.parquet_schema(), decoded),
-        };
-        let rows = builder.with_projection(mask).with_row_groups(indexes).with_batch_size(B::ROWS);
-        let rows =
-            if skip > 0 { rows.with_offset(usize::try_from(skip).unwrap_or(usize::MAX)) } else { rows };
-        let rows = rows.build();
-        let rows = rows.map_err(|error| Error::Corrupt { path: path.to_owned(), what: error.to_string() })?;
-        Ok(Self { path: path.to_owned(), rows, constants })
+        stretches.push_back(stretch);
+        let (mut constants, mut mask) = (Vec::new(), ProjectionMask::all());
+        if let Some(columns) = B::columns(layout, props) {
+            let mut decoded = Vec::new();
+            let schema = metadata.parquet_schema();
+            for name in columns {
+                let index = schema.columns().iter().position(|column| column.name() == name);
+                match index.filter(|_| B::TAKES_CONSTANTS).and_then(|index| constant(&read, index)) {
+                    // Something must be decoded to count rows.
+                    Some(value) if name != "time" => constants.push((name.to_owned(), value)),
+                    _ => decoded.push(name),
+                }
+            }
+            mask = ProjectionMask::columns(schema, decoded);
+        }
+        let batch_rows = B::full_rows(layout);
+        Ok(Self { path, file, metadata, mask, batch_rows, constants, stretches, offset, rows: None })
+    }
+
+    /// Reads the next row groups and returns them; `None` at the end of the part.
+    fn next_stretch(&mut self) -> Result<Option<Stretch>> {
+        let Some(stretch) = self.stretches.pop_front() else { return Ok(None) };
+        if !stretch.groups.is_empty() {
+            let file = self.file.try_clone().map_err(Error::io("reading", &self.path))?;
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
+                .with_projection(self.mask.clone())
+                .with_row_groups(stretch.groups.clone())
+                .with_batch_size(self.batch_rows);
+            let offset = usize::try_from(std::mem::take(&mut self.offset)).unwrap_or(usize::MAX);
+            let builder = if offset > 0 { builder.with_offset(offset) } else { builder };
+            let rows = builder.build().map_err(|error| Error::corrupt(&self.path, error.to_string()))?;
+            self.rows = Some(rows);
+        }
+        Ok(Some(stretch))
     }
 }
 
-/// What reading a run adds to.
+/// Counts what a scan has read.
+#[derive(Default)]
 pub(super) struct Tally {
-    /// Rows read.
+    /// Rows read or passed over.
     pub(super) done: u64,
     /// Rows left out because of words this version does not know.
     pub(super) unknown: u64,
 }
 
+/// What a run needs to read rows.
+pub(super) struct ReadContext<'a, B: Batch> {
+    pub(super) layout: &'a B::Layout,
+    pub(super) props: &'a ScanProps,
+    pub(super) registry: &'a mut Registry,
+    pub(super) tally: &'a mut Tally,
+}
+
 impl PartRun {
     /// Reads `parts` from a row on; see [`PartReader::open`].
-    pub(super) fn new(mut parts: VecDeque<PathBuf>, from: PartRow) -> Self {
+    pub(super) fn new(files: PartFiles, mut parts: VecDeque<Part>, from: PartRow) -> Self {
         parts.drain(..from.part.min(parts.len()));
-        Self { parts, reader: None, read: from }
+        Self { files, parts, reader: None, next: from, skipped_ns: i64::MIN }
     }
 
-    /// The row that comes next.
+    /// The row that is read next.
     pub(super) fn next_row(&self) -> PartRow {
-        self.read
+        self.next
     }
 
-    pub(super) fn next<B: Batch>(
-        &mut self,
-        batch: &mut B,
-        registry: &mut Registry,
-        props: &ScanProps,
-        tally: &mut Tally,
-    ) -> Result<bool> {
+    /// Latest time of everything before the batch that was not read.
+    pub(super) fn skipped_ns(&self) -> i64 {
+        self.skipped_ns
+    }
+
+    /// Replaces the rows of `batch` by the next ones; `false` at the end.
+    pub(super) fn next<B: Batch>(&mut self, batch: &mut B, context: &mut ReadContext<'_, B>) -> Result<bool> {
         loop {
-            if self.reader.is_none() {
-                let Some(path) = self.parts.front() else {
+            let Some(reader) = &mut self.reader else {
+                let Some(part) = self.parts.front() else {
                     batch.clear();
                     return Ok(false);
                 };
-                self.reader = Some(PartReader::open::<B>(path, props, self.read.row)?);
-            }
-            let reader = self.reader.as_mut().expect("opened above");
-            let corrupt = |what: String| Error::Corrupt { path: reader.path.clone(), what };
-            match reader.rows.next() {
+                if context.props.wants_part(part) {
+                    let (layout, props) = (context.layout, context.props);
+                    let reader = PartReader::open::<B>(&self.files, part, layout, props, self.next.row)?;
+                    self.reader = Some(reader);
+                } else {
+                    self.skipped_ns = self.skipped_ns.max(part.max_time_ns);
+                    self.pass_part();
+                }
+                continue;
+            };
+            match reader.rows.as_mut().and_then(Iterator::next) {
                 Some(Ok(records)) => {
-                    self.read.row += records.num_rows() as u64;
-                    tally.done += records.num_rows() as u64;
-                    let unknown = batch.read(records, &reader.constants, registry);
-                    tally.unknown += unknown
-                        .ok_or_else(|| corrupt("a column has another type than the format says".into()))?;
+                    self.next.row += records.num_rows() as u64;
+                    context.tally.done += records.num_rows() as u64;
+                    let unknown = batch.read(records, &reader.constants, context.layout, context.registry);
+                    context.tally.unknown +=
+                        unknown.ok_or_else(|| Error::corrupt(&reader.path, WRONG_TYPE))?;
                     return Ok(true);
                 }
-                Some(Err(error)) => return Err(corrupt(error.to_string())),
-                None => {
-                    self.reader = None;
-                    self.parts.pop_front();
-                    self.read = PartRow { part: self.read.part + 1, row: 0 };
-                }
+                Some(Err(error)) => return Err(Error::corrupt(&reader.path, error.to_string())),
+                None => match reader.next_stretch()? {
+                    Some(stretch) => {
+                        self.skipped_ns = self.skipped_ns.max(stretch.skipped_ns.unwrap_or(i64::MIN));
+                        context.tally.done += stretch.skipped_rows;
+                    }
+                    None => self.pass_part(),
+                },
             }
         }
+    }
+
+    fn pass_part(&mut self) {
+        self.reader = None;
+        self.parts.pop_front();
+        self.next = PartRow { part: self.next.part + 1, row: 0 };
     }
 }

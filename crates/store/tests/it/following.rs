@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use floodmark_event::{EventBatch, Metric, SampleRow, StackId, SubjectId};
-use floodmark_store::{Error, Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace};
+use floodmark_event::{EventBatch, Metric, Row, SampleRow, StackId, SubjectId};
+use floodmark_store::{
+    Error, Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace, TraceFollower,
+};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 use floodmark_testkit::{TempDir, wait_until};
@@ -73,9 +75,9 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
-    let mut follow = Follow::<Vec<SampleRow>>::open_rows(&path, ScanProps::default()).expect("follows");
-    let (mut rows, mut seen) = (Vec::new(), Vec::new());
-    for sweep in 0..40 {
+    let mut follow = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
+    let (mut events, mut rows, mut seen) = (EventBatch::new(), Vec::new(), Vec::new());
+    for sweep in 0..60 {
         let when = When::At(monotonic_ns());
         for subject in 1..=50 {
             tail::sample(SubjectId(subject), Metric::Rss, sweep, when);
@@ -87,7 +89,7 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
         if sweep == 9 || sweep == 24 {
             let recorded = (sweep as usize + 1) * 50;
             wait_until("the follower to catch up", || {
-                while follow.next(&mut rows).expect("reads") == Step::Events {
+                while follow.next(&mut events, &mut rows).expect("reads") == Step::Events {
                     seen.append(&mut rows);
                 }
                 seen.len() == recorded
@@ -96,13 +98,17 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
     }
     recorder.stop();
     sealer.finish().expect("seals the rest");
-    while follow.next(&mut rows).expect("reads") != Step::Ended {
+    while follow.next(&mut events, &mut rows).expect("reads") != Step::Ended {
         seen.append(&mut rows);
     }
     assert!(follow.losses().is_empty(), "{:?}", follow.losses());
-    let found: Vec<(u64, u64)> = seen.iter().map(|row| (row.value, row.subject & 0xffff_ffff)).collect();
+    let value = |row: &Row| match row {
+        Row::Sample(row) => (row.value, row.subject & 0xffff_ffff),
+        other => panic!("{other:?} was not recorded"),
+    };
+    let found: Vec<(u64, u64)> = seen.iter().map(value).collect();
     let expected: Vec<(u64, u64)> =
-        (0..40).flat_map(|sweep| (1..=50).map(move |subject| (sweep, subject))).collect();
+        (0..60).flat_map(|sweep| (1..=50).map(move |subject| (sweep, subject))).collect();
     assert_eq!(found, expected);
 }
 
