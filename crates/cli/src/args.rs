@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use floodmark_analyze::GroupBy;
 use floodmark_convert::{Mode, OpenProps};
 use floodmark_event::Filter;
@@ -12,7 +12,7 @@ use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId};
 
 use crate::commands;
 
-/// Find out how high memory rises, who holds it at the highest point and what never comes back
+/// Record and analyze memory: peaks, what held them, and leaks
 #[derive(Debug, Parser)]
 #[command(name = "floodmark", version, max_term_width = 100, after_help = EXAMPLES, subcommand_help_heading = "Commands")]
 pub(crate) struct Cli {
@@ -26,20 +26,51 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  floodmark stats memory_log.dev0.csv          Sum up a log written by RMM
-  floodmark watermark memory_log.dev0.csv      See who held memory at the peak
-  floodmark leaks memory_log.dev0.csv          List what was never freed
-  floodmark fragmentation memory_log.dev0.csv  See how free memory is strewn among blocks
-  floodmark flame run.flood -o peak.svg        Draw who held memory at the peak
-  floodmark diff before.flood after.flood      See what changed between two runs
-  floodmark plot run.flood -o memory.svg       Draw memory over time
+  floodmark run -- ./solver -i input.i         Record a command
+  floodmark watermark memory_log.dev0.csv      Show what held memory at the peak of an RMM log
+  floodmark leaks memory_log.dev0.csv          List blocks that were never freed
+  floodmark flame run.flood -o peak.svg        Draw a flame graph of the peak
+  floodmark diff before.flood after.flood      Show what changed between two runs
+  floodmark plot run.flood -o memory.svg       Plot memory over time
   floodmark check run.csv --max-peak 20GiB     Fail in CI when memory rises too high
-  floodmark replay memory_log.dev0.csv         Try other allocators on it
-  floodmark report run.flood                   Look at it in a browser
-  floodmark serve run.flood                    The same while it is being recorded
-  floodmark import memory_log.dev0.csv         Keep it as a trace, many times smaller
+  floodmark replay memory_log.dev0.csv         Try other allocators on a log
+  floodmark report run.flood                   Write one HTML file to mail
+  floodmark import memory_log.dev0.csv         Convert a log to a trace, many times smaller
 
-Inputs are traces or logs, recognized by what is in them; '-' reads standard input.";
+Inputs are traces or logs of other tools, recognized by their content; '-' reads standard input.";
+
+/// Commands by what they are for, as the help lists them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Record", &["run", "attach", "top"]),
+    ("Look", &["info", "read", "plot", "report", "serve"]),
+    ("Analyze", &["stats", "watermark", "usage", "leaks", "lifetimes", "fragmentation", "flame", "replay"]),
+    ("Compare and check", &["diff", "check"]),
+    ("Convert", &["import", "export", "repair"]),
+    ("Compatibility", &["memory_logger", "nsys", "completions"]),
+];
+
+/// Returns the command with its help, in which the subcommands are grouped.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let header = command.get_styles().get_header().to_owned();
+    let literal = command.get_styles().get_literal().to_owned();
+    let width = GROUPS.iter().flat_map(|(_, names)| names.iter()).map(|name| name.len()).max().unwrap_or(0);
+    let mut template = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (group, names) in GROUPS {
+        template.push_str(&format!("\n{header}{group}:{header:#}\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(|command| command.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            template.push_str(&format!(
+                "  {literal}{name}{literal:#}{:1$}  {about}\n",
+                "",
+                width - name.len()
+            ));
+        }
+    }
+    template.push_str("\n{options}{after-help}");
+    command.help_template(template)
+}
 
 /// Options of all commands.
 #[derive(Args, Clone, Debug)]
@@ -104,7 +135,7 @@ pub(crate) enum Command {
 /// What to read, and which of it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct InputArgs {
-    /// Traces or logs to look at, each on its own; '-' is standard input
+    /// Traces or logs to analyze, each on its own; '-' is standard input
     #[arg(required = true, value_name = "INPUT", help_heading = None)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Which events to look at
@@ -119,10 +150,10 @@ pub(crate) struct InputArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Reading")]
 pub(crate) struct ReadingArgs {
-    /// Skip lines that cannot be read, and count them
+    /// Skip lines that cannot be read and count them as lost
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// Take this as the day of the first event in logs that carry no date
+    /// Day of the first event in logs that carry no date
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = parse_date)]
     pub(crate) date: Option<Date>,
 }
@@ -137,27 +168,27 @@ impl ReadingArgs {
 
 /// Which events to look at.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Narrowing (lists are separated by commas)")]
+#[command(next_help_heading = "Filters (comma-separated)")]
 pub(crate) struct FilterArgs {
-    /// Look at these devices only ('none' for events of no device)
+    /// Select devices ('none' for events on no device)
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_device)]
     device: Vec<i32>,
-    /// Look at these processes only, by their number in the trace
+    /// Select processes by their number in the trace
     #[arg(long, value_name = "N", value_delimiter = ',')]
     process: Vec<u32>,
-    /// Look at what these threads allocated only
+    /// Select allocations of these threads
     #[arg(long, value_name = "TID", value_delimiter = ',', value_parser = parse_number)]
     thread: Vec<u64>,
-    /// Look at what was allocated on these streams only, as in 0x55d0c0
+    /// Select allocations on these streams, as in 0x55d0c0
     #[arg(long, value_name = "STREAM", value_delimiter = ',', value_parser = parse_number)]
     stream: Vec<u64>,
-    /// Look at the sum of these kinds of memory only
+    /// Select kinds of memory; figures are their sum
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds())]
     kind: Vec<String>,
-    /// Begin here: +1.5s after the start, 10:00:01.5, 2026-07-01T06:29:01Z or @1634567890.25
+    /// Start of the window: +1.5s after the start, 10:00:01.5, 2026-07-01T06:29:01Z or @1634567890.25
     #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
     from: Option<Instant>,
-    /// End here; blocks live then count as live at the end
+    /// End of the window; blocks live then count as live at the end
     #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
     to: Option<Instant>,
 }
@@ -210,8 +241,8 @@ pub(crate) struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show at most so many rows of a table, 0 for all [default: 10, JSON: all]
-    #[arg(long, value_name = "N")]
+    /// Rows of a table to show, 0 for all [default: 10, JSON: all]
+    #[arg(long = "limit", alias = "rows", value_name = "N")]
     pub(crate) rows: Option<usize>,
 }
 
@@ -268,4 +299,19 @@ fn parse_number(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     number.map_err(|_| "write a number such as 23340 or 0x55d0c0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let cli = Cli::command();
+        let mut all: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        grouped.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(grouped, all);
+    }
 }

@@ -17,28 +17,31 @@ use crate::whole_file::{self, Overwrite};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Picture")]
 pub(crate) struct DrawingArgs {
-    /// Write the picture here; the ending says what it becomes: .svg, .png, .pdf or .html
+    /// Write to this file: .svg, .png, .pdf or .html
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// What it becomes, whatever the ending
+    /// Replace the file if it exists already
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+    /// Output format; overrides the file extension
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
     /// Width and height in pixels
     #[arg(long, value_name = "WxH", value_parser = parse_size, default_value = "1200x600")]
     pub(crate) size: Size,
-    /// Draw light on dark
+    /// Use a dark theme
     #[arg(long, visible_alias = "darkmode")]
     pub(crate) dark: bool,
-    /// Place of the names: best, top, none or a corner such as 'upper left'
+    /// Place of the legend: best, top, none or a corner such as 'upper left'
     #[arg(long, value_name = "PLACE", value_parser = parse_legend, default_value = "best")]
     pub(crate) legend: LegendPlace,
-    /// Angle of lines of output, in degrees
+    /// Angle of output lines, in degrees
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(i16).range(-90..=90), allow_hyphen_values = true)]
     pub(crate) rotate_text: i16,
-    /// Move lines of output by so many pixels to the right and up
+    /// Shift of output lines to the right and up, in pixels
     #[arg(long, num_args = 2, value_names = ["X", "Y"], allow_hyphen_values = true)]
     pub(crate) move_text: Option<Vec<f64>>,
-    /// Show so many characters of a line of output
+    /// Characters to show of an output line
     #[arg(long, value_name = "N", default_value_t = 24)]
     pub(crate) trim_text: u16,
 }
@@ -57,6 +60,13 @@ pub(crate) enum Format {
 }
 
 impl DrawingArgs {
+    /// Refuses to replace a file without --force, before anything is read.
+    pub(crate) fn refuse_existing(&self) -> Result<()> {
+        self.output
+            .as_ref()
+            .map_or(Ok(()), |output| whole_file::refuse_existing(output, Overwrite::forced(self.force)))
+    }
+
     /// The same for whoever draws.
     pub(crate) fn props(&self) -> Props {
         let shift = self.move_text.as_deref().unwrap_or_default();
@@ -144,8 +154,9 @@ impl Picture {
             }
             return printer.data(&terminal::text(&self.figure, &printer.layout(None)));
         };
+        let overwrite = Overwrite::forced(args.force);
         let bytes = self.bytes(args.format(output)?)?;
-        whole_file::fill(output, Overwrite::Yes, |out| Ok(out.write_all(&bytes)?))?;
+        whole_file::fill(output, overwrite, |out| Ok(out.write_all(&bytes)?))?;
         let Size { width, height } = args.size;
         let like = format!("{width}x{height}, {}", format_bytes(bytes.len() as u64));
         whole_file::say_written(output, &like, printer);

@@ -24,14 +24,15 @@ mod words;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::FromArgMatches as _;
 
 use crate::args::Cli;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = args::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; whoever closed the pipe does not want to hear of it.
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     };
     let printer = Printer::new(&cli.global);
     let Some(command) = cli.command else {
-        let _ = Cli::command().print_help();
+        let _ = args::command().print_help();
         return ExitStatus::Success.into();
     };
     match commands::run(command, &printer) {

@@ -24,10 +24,10 @@ pub(crate) struct StackArgs {
     /// Take stacks when so much of a limit is in use [default: 90%]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     stack_limit: Option<f64>,
-    /// Take this for a limit of all processes together, besides that of the control group
+    /// Memory limit of the job, in addition to the cgroup's
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
-    /// Spend at most this share of the time in taking stacks, unless much has happened [default: 5%]
+    /// Maximum share of time spent taking stacks (exceeded only near a limit or after a 50 % jump) [default: 5%]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     stack_time: Option<f64>,
     /// Take stacks with a debugger; the same as --stacks gdb

@@ -67,12 +67,12 @@ impl TraceArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Look exactly this often, as in 2ms [default: every 10ms, faster while memory moves, slower
-    /// while it rests]
+    /// Sample at this fixed interval, as in 2ms [default: every 10ms, faster while memory changes, slower
+    /// while it does not]
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Option<u64>,
-    /// The same in seconds, as in 0.25
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "interval")]
+    /// Sample at this fixed interval in seconds, as in 0.25
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "interval")]
     pub(crate) repeat_rate: Option<u64>,
     /// Find the peak of every interval, not only the highest of each process
     ///

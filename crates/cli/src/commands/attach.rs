@@ -12,17 +12,17 @@ use crate::printer::Printer;
 use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, TraceArgs, Watch};
 
-/// Record the memory of a process that runs already, and of everything it starts
+/// Record the memory of a running process and of everything it starts
 ///
-/// Ends when the process and its descendants have ended, when the time is up, or at Ctrl-C; what was
-/// watched goes on undisturbed. Its output is not recorded.
+/// Recording ends when the process and its descendants have ended, when the time is up, or at Ctrl-C; the
+/// process itself goes on undisturbed. Its output is not recorded.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AttachArgs {
-    /// Number of the process
+    /// PID of the process
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: i32,
-    /// Stop watching after this time, as in 30s or 5min
+    /// Stop recording after this time, as in 30s or 5min
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration_ns, help_heading = "Sampling")]
     time: Option<u64>,
     #[command(flatten)]

@@ -16,24 +16,24 @@ use crate::printer::Printer;
 
 /// Check memory against rules; exit with 1 if one is broken
 ///
-/// All rules are checked in one pass. A rule that is broken names its culprits: when the peak was
-/// reached and by whom, which blocks are left, which request failed.
+/// All rules are checked in one pass. A broken rule names its culprits: the sites that held the peak, the
+/// blocks that are left, the allocations that failed.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// Allow at most so many live bytes, as in 512MiB or 20GiB
+    /// Maximum of live bytes, as in 512MiB or 20GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Rules")]
     max_peak: Option<u64>,
-    /// Allow at most so many bytes to be live at the end
+    /// Maximum of leaked bytes
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Rules")]
     max_leak: Option<u64>,
-    /// Allow at most so many blocks to be live at the end
+    /// Maximum of leaked blocks
     #[arg(long, value_name = "N", help_heading = "Rules")]
     max_leaked_blocks: Option<u64>,
-    /// Allow no allocation to fail
+    /// Fail if an allocation failed
     #[arg(long, help_heading = "Rules")]
     no_failures: bool,
-    /// Allow no event to be missing from the input
+    /// Fail if events are missing from the input
     #[arg(long, help_heading = "Rules")]
     no_losses: bool,
     #[command(flatten)]

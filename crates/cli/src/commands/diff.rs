@@ -20,16 +20,15 @@ use crate::whole_file::{Overwrite, is_standard, refuse_existing, write};
 
 /// Compare two runs: what grew, what is new, what is gone
 ///
-/// Compares figures, who held memory at the peak, and leaks. Places are matched between the two though
-/// addresses and process numbers differ, and though lines moved because something else in the file
-/// changed. With --fail-on it is a check: exit with 1 if a figure grew by more than a rule allows.
+/// Compares figures, what held memory at the peak, and leaks. Sites are matched even if addresses, PIDs or
+/// line numbers differ. With --fail-on it is a check: exit with 1 if a figure grew by more than a rule allows.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
-    /// Trace or log to compare with
+    /// Trace or log of the first run
     #[arg(value_name = "BEFORE", help_heading = None)]
     before: PathBuf,
-    /// Trace or log to look at
+    /// Trace or log of the second run
     #[arg(value_name = "AFTER", help_heading = None)]
     after: PathBuf,
     /// Group blocks by this [default: site, or size where no block has a stack or name]
@@ -38,7 +37,7 @@ pub(crate) struct DiffArgs {
     /// Exit with 1 if a figure grew by more, as in 'growth>5%', 'peak>10MiB' or 'leaked>0'
     #[arg(long, value_name = "RULE", value_parser = parse_rule, help_heading = "What to show")]
     fail_on: Vec<Budget>,
-    /// Write a page for a browser too, with a flame graph of what changed
+    /// Write an HTML page too, with a flame graph of what changed
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
     /// Replace the page if it exists already
@@ -55,7 +54,7 @@ pub(crate) struct DiffArgs {
 const EXAMPLES: &str = "\
 Examples:
   floodmark diff before.flood after.flood
-  floodmark diff before.csv after.csv --by size --rows 0
+  floodmark diff before.csv after.csv --by size --limit 0
   floodmark diff main.pickle branch.pickle --html changes.html
   floodmark diff main.flood branch.flood --fail-on 'growth>5%' --fail-on 'leaked>0'
 

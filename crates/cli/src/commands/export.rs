@@ -24,7 +24,7 @@ use crate::printer::Printer;
 use crate::progress::Bars;
 use crate::whole_file::{Overwrite, fill, refuse_existing, say_written};
 
-/// Write what an input holds in a format of another tool
+/// Convert an input to a format of another tool
 ///
 /// Logs of RMM have no column for the device: events of several devices become one file per device, named
 /// as RMM names them: out.csv becomes out.dev0.csv and out.dev1.csv. All other formats are one file.
@@ -37,16 +37,16 @@ pub(crate) struct ExportArgs {
     /// Write to this file; '-' is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write in this format
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Rmm)]
     format: Format,
-    /// Write every event as an instant too; of chrome
+    /// Include every event (chrome only)
     #[arg(long)]
     events: bool,
-    /// What numbers of folded stacks are [default: peak]
+    /// Value of each folded stack [default: peak]
     #[arg(long, value_enum, value_name = "WHAT")]
     of: Option<Of>,
-    /// Take this time instead of the peak; of speedscope, pprof, folded and csv-blocks
+    /// Instant to export instead of the peak (speedscope, pprof, folded, csv-blocks)
     #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
     at: Option<Instant>,
     /// Replace files that exist already

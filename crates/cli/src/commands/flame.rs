@@ -19,12 +19,11 @@ use crate::printer::Printer;
 use crate::progress::Bars;
 use crate::whole_file::{Overwrite, refuse_existing};
 
-/// Draw who holds memory, call by call
+/// Draw a flame graph of what holds memory
 ///
-/// A flame graph: every call is a box under the one that called it, as wide as what is held below it. It
-/// shows what was live at the peak, or with --of what is left at the end, all that was ever allocated, or
-/// how often. Of a trace that has stack samples and no allocations, it shows how often each call was
-/// seen. Without -o it is drawn in the terminal.
+/// Every call is a box under its caller, as wide as the memory held below it: at the peak or, with --of, at
+/// the end, all bytes ever allocated, or the number of allocations. A trace with stack samples but no
+/// allocations shows how often each call was sampled. Without -o the graph is drawn in the terminal.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
@@ -32,43 +31,43 @@ pub(crate) struct FlameArgs {
     /// Trace or log to draw; '-' is standard input
     #[arg(value_name = "INPUT", help_heading = None)]
     input: PathBuf,
-    /// What widths are
+    /// What box width measures
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Peak, help_heading = "What to draw")]
     of: Of,
-    /// Draw what was live at this time instead of at the peak
+    /// Instant to draw instead of the peak
     #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true, help_heading = "What to draw")]
     at: Option<Instant>,
-    /// What boxes are
+    /// What each box is
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Stack, help_heading = "What to draw")]
     by: By,
-    /// Begin with what allocates, its callers below
+    /// Start with the allocating function, its callers below
     #[arg(long, help_heading = "What to draw")]
     invert: bool,
-    /// Draw every frame; else runs of frames of interpreters, runtimes and allocators become one box
+    /// Draw every frame; otherwise runs of interpreter, runtime and allocator frames become one box
     #[arg(long, help_heading = "What to draw")]
     all_frames: bool,
-    /// Show at most so many lines in the terminal, 0 for all [default: 40]
-    #[arg(long, value_name = "N", help_heading = "What to draw")]
-    rows: Option<usize>,
+    /// Lines to show in the terminal, 0 for all [default: 40]
+    #[arg(long, alias = "rows", value_name = "N", help_heading = "What to draw")]
+    limit: Option<usize>,
     /// Print JSON
     #[arg(long, conflicts_with = "output", help_heading = "What to draw")]
     json: bool,
-    /// Write the picture here; the ending says what it becomes: .svg, .png, .pdf, .html or .folded
+    /// Write to this file: .svg, .png, .pdf, .html or .folded
     #[arg(short, long, value_name = "FILE", help_heading = "Picture")]
     output: Option<PathBuf>,
     /// Replace the picture if it exists already
     #[arg(long, requires = "output", help_heading = "Picture")]
     force: bool,
-    /// What it becomes, whatever the ending
+    /// Output format; overrides the file extension
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output", help_heading = "Picture")]
     format: Option<FlameFormat>,
-    /// Width in pixels; it becomes as high as it is deep
+    /// Width in pixels; the height follows from the depth
     #[arg(long, value_name = "N", default_value_t = 1200, value_parser = clap::value_parser!(u32).range(200..=10_000), help_heading = "Picture")]
     width: u32,
     /// Draw light on dark; pages follow the reader's theme otherwise
     #[arg(long, visible_alias = "darkmode", help_heading = "Picture")]
     dark: bool,
-    /// Title [default: what is drawn, and the name of the input]
+    /// Title [default: what is drawn and the name of the input]
     #[arg(long, value_name = "TEXT", help_heading = "Picture")]
     title: Option<String>,
     #[command(flatten)]
@@ -86,12 +85,12 @@ Examples:
   floodmark flame run.flood --by scope --at +12.5s
   floodmark flame run.flood -o peak.folded                 For flamegraph.pl and others";
 
-/// What boxes are.
+/// What each box is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
     /// Calls
     Stack,
-    /// Places of the program's own code that allocate
+    /// Sites in the program's own code that allocate
     Site,
     /// Scopes, and sites in them
     Scope,
@@ -133,7 +132,7 @@ impl FlameArgs {
             printer.say("note: there are no allocations; what is drawn is how often each call was sampled");
         }
         let Some((output, format)) = self.output.as_deref().zip(format) else {
-            let rows = Some(self.rows.unwrap_or(USUAL_LINES));
+            let rows = Some(self.limit.unwrap_or(USUAL_LINES));
             printer.reports(&[answer], OutputArgs { json: self.json, rows })?;
             return Ok(ExitStatus::Success);
         };

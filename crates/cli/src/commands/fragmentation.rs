@@ -14,22 +14,22 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Show how free memory is strewn among live blocks
+/// Show how fragmented free memory is
 ///
-/// Looks at the gaps between live blocks: how much is free, how large the largest gap is, and whether
-/// a failed allocation failed for want of memory or because what was free lay in pieces. Gaps are those
-/// of the segments an allocator held; of sources that do not name them, those of the addresses that
-/// blocks have covered so far.
+/// Measures the gaps between live blocks: how much is free, how large the largest gap is, and whether a
+/// failed allocation failed for lack of memory or because free memory was fragmented. Gaps lie in the
+/// segments that an allocator holds or, where those are not recorded, in the addresses that blocks have
+/// covered so far.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FragmentationArgs {
-    /// Tell when a request of this size would have fitted into a gap
+    /// Show when a request of this size would have fitted into a gap
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "What to show")]
     request: Option<u64>,
-    /// Show the addresses at this time, or at the peak, at the worst instant or at the end
+    /// Show the address map at this time, at the peak, at the worst instant or at the end
     #[arg(long, value_name = "TIME|peak|worst|end", value_parser = parse_when, help_heading = "What to show")]
     at: Option<When>,
-    /// Take holes up to this size that no block ever covered for padding [default: 2MiB]
+    /// Treat holes up to this size that no block ever covered as padding [default: 2MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "What to show")]
     join: Option<u64>,
     #[command(flatten)]

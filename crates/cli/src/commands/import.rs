@@ -15,7 +15,7 @@ use crate::printer::Printer;
 use crate::progress::Bars;
 use crate::reading::ZoneArgs;
 
-/// Keep logs of other tools as a trace, which is smaller and faster to read
+/// Convert logs of other tools to a trace, which is smaller and faster to read
 ///
 /// Several logs become one trace. Logs that differ only in .devN are the devices of one process; others
 /// are processes of their own.
@@ -35,7 +35,7 @@ pub(crate) struct ImportArgs {
     json: JsonArgs,
     #[command(flatten)]
     reading: ReadingArgs,
-    /// Take this as the device of logs whose names do not tell [default: 0]
+    /// Device of logs whose names do not state one [default: 0]
     #[arg(long, value_name = "N", help_heading = "Reading", value_parser = clap::value_parser!(i32).range(0..))]
     set_device: Option<i32>,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub(crate) struct ImportArgs {
 }
 
 const EXAMPLES: &str = "\
-Formats, recognized by what is in the file:
+Formats, recognized by content:
   RMM log            CSV of RMM's logging adaptor, as every version of RMM writes it
   memory_logger log  of the memory_logger that comes with MOOSE: memory, output and stacks of a job
   nvidia-smi output  --query-gpu or --query-compute-apps as CSV, dmon -s m, pmon -s m

@@ -13,7 +13,7 @@ use crate::progress::Bars;
 
 /// Show what a trace or a log is
 ///
-/// Tells format, size, time and processes of traces and logs, what a trace was recorded or imported
+/// Prints format, size, time and processes of traces and logs, what a trace was recorded or imported
 /// from, its tables, and what is missing from it.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]

@@ -12,16 +12,16 @@ use crate::printer::Printer;
 /// List blocks that were never freed
 ///
 /// A block that is live at the end is a leak if its site frees most of what it allocates, and a
-/// candidate otherwise: a cache or a pool may keep it on purpose. Listed apart are static variables,
-/// segments that an allocator holds, what was allocated before recording began and what ended with its
+/// candidate otherwise: a cache or a pool may keep it on purpose. Excluded are static variables,
+/// segments that an allocator holds, blocks from before the recording and blocks that ended with their
 /// context. With --per, finds the sites that hold more from iteration to iteration.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LeaksArgs {
-    /// Tell which sites grow from one scope or mark of this name, or pattern, to the next
+    /// Find sites that grow from one scope or mark of this name (or pattern) to the next
     #[arg(long, value_name = "NAME", help_heading = "Growth")]
     per: Option<String>,
-    /// Pass over so many iterations at first
+    /// Iterations to skip at the start
     #[arg(long, value_name = "N", default_value_t = 0, requires = "per", help_heading = "Growth")]
     warm_up: u64,
     #[command(flatten)]
@@ -34,7 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark leaks memory_log.dev0.csv
   floodmark leaks memory_log.dev0.csv --to +60s     What is live after a minute
-  floodmark leaks run.flood --rows 0 --thread 23340
+  floodmark leaks run.flood --limit 0 --thread 23340
   floodmark leaks run.flood --per step --warm-up 10 What grows with every step
   floodmark leaks run.flood --json | jq '.blocks[].address'";
 

@@ -10,11 +10,11 @@ use crate::ask::ask_each;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Show how long blocks live and who allocates only to free at once
+/// Show block lifetimes and allocation churn
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LifetimesArgs {
-    /// Call blocks churn that live less than this
+    /// Count blocks as churn that live less than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns, default_value = "1ms", help_heading = "What to show")]
     churn: u64,
     #[command(flatten)]

@@ -229,7 +229,7 @@ impl MemoryLoggerArgs {
         typed.extend(switches.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
         if is_plot {
             typed.extend(self.picture.typed());
-            typed.extend(self.outfile.iter().flat_map(|file| ["-o".into(), file.into()]));
+            typed.extend(self.outfile.iter().flat_map(|file| ["-o".into(), file.into(), "--force".into()]));
         }
         let files: Vec<PathBuf> = self.read.iter().chain(&self.plot).map(|file| found(file)).collect();
         for path in files.iter().filter(|path| !is_plot && is_trace(path)) {

@@ -15,43 +15,43 @@ use crate::printer::Printer;
 use crate::progress::Bars;
 use crate::reading::ZoneArgs;
 
-/// Draw memory over time, of one run or of several on one axis
+/// Plot memory over time, of one run or several on one axis
 ///
-/// Of a log of allocations this is live bytes by kind of memory; of a trace of 'floodmark run' and
-/// other logs of samples, the memory of all processes; and what devices report, where it is known.
-/// Marks are drawn as phases. Without -o the picture is drawn in the terminal.
+/// Allocation events are plotted as live bytes by kind of memory; samples, as 'floodmark run' records
+/// them, as the memory of all processes, with what devices report. Marks are drawn as phases. Without -o
+/// the plot is drawn in the terminal.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlotArgs {
     /// Traces or logs to draw; '-' is standard input
     #[arg(required = true, value_name = "INPUT", help_heading = None)]
     inputs: Vec<PathBuf>,
-    /// Draw every process, host, device or kind of memory by itself
+    /// Draw a curve for every process, rank, host, device or kind of memory
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "What to draw")]
     per: Option<PerName>,
-    /// Draw parts as areas on top of each other, or as lines [default: stack for one input]
+    /// Draw parts stacked or as lines [default: stack for one input]
     #[arg(long, value_enum, value_name = "HOW", help_heading = "What to draw")]
     draw: Option<DrawName>,
-    /// Draw this metric instead of the usual one
+    /// Metric to plot instead of the usual one
     #[arg(long, value_name = "METRIC", value_parser = metrics(), hide_possible_values = true, help_heading = "What to draw")]
     metric: Option<String>,
-    /// Draw what nvidia-smi reported meanwhile beside it
+    /// Plot this nvidia-smi log beside the input
     #[arg(long, value_name = "FILE", help_heading = "What to draw")]
     smi: Option<PathBuf>,
-    /// Put inputs at their start, on the clock, or at the first mark or line of output that matches, as in
+    /// Align inputs at their start, by clock, or at the first matching mark or output line, as in
     /// mark:'step 1'
     #[arg(long, value_name = "HOW", value_parser = parse_align, default_value = "start", help_heading = "What to draw")]
     align: Align,
-    /// Write lines of the command's output at their instants
+    /// Show the command's output
     #[arg(long, help_heading = "What to draw")]
     stdout: bool,
-    /// Draw a dot for every stack that was taken
-    #[arg(long, help_heading = "What to draw")]
-    pstack: bool,
-    /// Draw no phases
+    /// Show stack samples as dots
+    #[arg(long, alias = "pstack", help_heading = "What to draw")]
+    stacks: bool,
+    /// Hide phases
     #[arg(long, help_heading = "What to draw")]
     no_phases: bool,
-    /// Title [default: the command, or names of the inputs]
+    /// Title [default: the command or the names of the inputs]
     #[arg(long, value_name = "TEXT", help_heading = "Picture")]
     title: Option<String>,
     #[command(flatten)]
@@ -67,13 +67,14 @@ pub(crate) struct PlotArgs {
 const EXAMPLES: &str = "\
 Examples:
   floodmark plot run.flood
-  floodmark plot run.flood -o memory.svg --stdout --pstack
+  floodmark plot run.flood -o memory.svg --stdout --stacks
   floodmark plot before.flood after.flood -o compare.png --dark
   floodmark plot memory_log.dev0.csv --smi smi.csv --utc-offset +02:00 -o gpu.pdf
   floodmark plot run.flood --per process -o processes.html";
 
 impl PlotArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        self.drawing.refuse_existing()?;
         let open = OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() };
         let props = PlotProps {
             filter: self.filter.props(),
@@ -81,7 +82,7 @@ impl PlotArgs {
             draw: self.draw.map(Draw::from),
             metric: self.metric.as_deref().and_then(Metric::from_name),
             output: Show::from(self.stdout),
-            stacks: Show::from(self.pstack),
+            stacks: Show::from(self.stacks),
             phases: Show::from(!self.no_phases),
             points: self.drawing.points(),
             is_alone: self.inputs.len() == 1,

@@ -16,12 +16,11 @@ use crate::printer::Printer;
 use crate::reading::events::{EventForm, EventProps, follow_events, read_events};
 use crate::reading::{LayoutName, SampleForm, SampleProps, ZoneArgs, read_samples};
 
-/// Print single events, or memory over time
+/// Print events, or memory over time
 ///
-/// Of a trace or log with samples, such as one that 'floodmark run' recorded, prints a line for every
-/// sweep; of others, every event. Options that select events by more than their
-/// time, or --events, print events. An event is selected by what it carries itself: --thread shows what a
-/// thread allocated and what it freed.
+/// Prints a line per sweep for inputs with samples, as 'floodmark run' records them, and every event of
+/// others. Any filter other than --from/--to, or --events, switches to printing events. Each event is
+/// selected by its own values: --thread shows what a thread allocated and what it freed.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
@@ -29,16 +28,16 @@ pub(crate) struct ReadArgs {
     /// Trace or log to read; '-' is standard input
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Go on while the trace or log grows; a trace ends with its recording
+    /// Follow the trace or log while it grows; a trace ends with its recording
     #[arg(long, help_heading = "Output")]
     follow: bool,
-    /// Print at most so many events, or lines of memory
+    /// Events or lines to print at most
     #[arg(long, value_name = "N", help_heading = "Output")]
     limit: Option<usize>,
     /// Print CSV
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     csv: bool,
-    /// Print a line of JSON for every event or row
+    /// Print a JSON line for every event or row
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Print events even if there are samples
@@ -56,16 +55,16 @@ pub(crate) struct ReadArgs {
         help_heading = "Memory over time"
     )]
     layout: Option<LayoutName>,
-    /// Name the hosts, devices or processes that reported, with their memory
+    /// Show every host, device or process with its memory
     #[arg(long, help_heading = "Memory over time")]
     separate: bool,
-    /// Print output of the command too
+    /// Print the command's output too
     #[arg(long, help_heading = "Memory over time")]
     stdout: bool,
-    /// Print stacks too
-    #[arg(long, help_heading = "Memory over time")]
-    pstack: bool,
-    /// Show this metric instead of the usual one
+    /// Print stack samples too
+    #[arg(long, alias = "pstack", help_heading = "Memory over time")]
+    stacks: bool,
+    /// Metric to print instead of the usual one
     #[arg(long, value_name = "METRIC", value_parser = metrics(), hide_possible_values = true, help_heading = "Memory over time")]
     metric: Option<String>,
     #[command(flatten)]
@@ -81,7 +80,7 @@ Examples:
   floodmark read memory_log.dev0.csv --limit 20
   floodmark read run.flood --thread 23340 --from +1s --to +1.1s
   floodmark read run.flood --follow --stdout
-  floodmark read job_memory.log --separate --stdout --pstack
+  floodmark read job_memory.log --separate --stdout --stacks
   floodmark read run.flood --json | jq 'select(.action == \"failure\")'";
 
 impl ReadArgs {
@@ -133,7 +132,7 @@ impl ReadArgs {
             form,
             separate: if self.separate { Separate::Yes } else { Separate::No },
             output: Show::from(self.stdout),
-            stacks: Show::from(self.pstack),
+            stacks: Show::from(self.stacks),
             metric: self.metric.as_deref().and_then(Metric::from_name),
             limit: self.limit,
             from,

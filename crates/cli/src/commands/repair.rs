@@ -14,9 +14,8 @@ use crate::printer::Printer;
 
 /// Make a damaged trace readable
 ///
-/// Every command recovers a trace whose recording was killed; this is for damaged files. What is left
-/// in the live tail is saved, parts that cannot be read are renamed, never deleted, and what they held
-/// is counted as lost.
+/// Every command recovers a trace whose recording was killed; this is for damaged files. The live tail is
+/// saved, parts that cannot be read are renamed, never deleted, and their rows are counted as lost.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RepairArgs {

@@ -23,18 +23,18 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::progress::{Bar, Bars};
 
-/// Play a log against memory resources: how fast, how much room, what fails
+/// Replay a log against memory resources: speed, memory needed, failures
 ///
-/// Every allocation and free of the log is made again, in its order, with its threads and streams, against
-/// each resource in turn: on the GPU, or on simulated memory, which needs none. An allocation that
-/// succeeded in the log and now fails is named with its line, and ends in exit code 1.
+/// Repeats every allocation and free of the log in order, with its threads and streams, against each
+/// resource in turn: on the GPU, or on simulated memory, which needs none. An allocation that succeeded in
+/// the log and fails now is named with its line and ends in exit code 1.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplayArgs {
-    /// Trace or log to play; '-' is standard input
+    /// Trace or log to replay; '-' is standard input
     #[arg(value_name = "INPUT", required_unless_present = "file")]
     input: Option<PathBuf>,
-    /// Play this log; the same as INPUT, for those used to RMM's replay
+    /// Trace or log to replay, as in RMM's replay benchmark
     #[arg(short, long, alias = "log_file", value_name = "FILE", conflicts_with = "input")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -53,28 +53,28 @@ pub(crate) struct ReplayArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Resources")]
 struct ResourceArgs {
-    /// Play against these resources, separated by commas [default: all that this machine has]
+    /// Resources to replay against (comma-separated) [default: all that this machine has]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', value_parser = names())]
     resource: Vec<String>,
-    /// Play on simulated memory of this size, as in 80GiB; a bare number is GiB, 0 the GPU itself
+    /// Simulated memory of this size, as in 80GiB; a bare number is GiB, 0 is the GPU itself
     #[arg(short, long, alias = "size", value_name = "SIZE", value_parser = parse_simulated)]
     simulate: Option<u64>,
-    /// Play on this GPU [default: 0, or simulated memory where there is none]
+    /// GPU to replay on [default: 0, or simulated memory where there is none]
     #[arg(long, value_name = "N", conflicts_with = "simulate", value_parser = clap::value_parser!(i32).range(0..))]
     gpu: Option<i32>,
-    /// Have pools reserve this much at first [default: half of the memory]
+    /// Initial size of pools [default: half of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pool_initial: Option<u64>,
-    /// Have pools reserve at most this much
+    /// Maximum size of pools
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pool_maximum: Option<u64>,
-    /// Give arenas this much [default: all of simulated memory, half of a GPU's]
+    /// Size of arenas [default: all of simulated memory, half of a GPU's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     arena_size: Option<u64>,
-    /// Use blocks of this size in the fixed resource
+    /// Block size of the fixed-size resource
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1MiB")]
     fixed_block: u64,
-    /// Have the fixed resource reserve so many blocks at a time
+    /// Blocks that the fixed-size resource reserves at a time
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
     fixed_blocks: u64,
 }
@@ -83,19 +83,19 @@ struct ResourceArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Playing")]
 struct PlayingArgs {
-    /// Play with as many threads as the log has, at once, instead of in the order of the log
+    /// Replay concurrently with the log's threads instead of in the order of the log
     #[arg(long)]
     concurrent: bool,
-    /// Keep the pace of the log instead of going as fast as possible
+    /// Keep the pace of the log instead of replaying as fast as possible
     #[arg(long)]
     paced: bool,
-    /// Keep this many times the pace of the log
+    /// Keep the pace of the log, multiplied by this
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed)]
     speed: Option<f64>,
-    /// Play so often to take the time; the median counts
+    /// Repetitions per timing; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: u64,
-    /// Search for the least memory in which the log fits each suballocator
+    /// Search for the least memory with which each suballocator serves the log
     #[arg(long)]
     what_if: bool,
 }

@@ -14,11 +14,10 @@ use crate::printer::Printer;
 use crate::progress::Bars;
 use crate::whole_file::{Overwrite, refuse_existing, write};
 
-/// Write a report that a browser shows
+/// Write a report as one HTML file
 ///
-/// The report is one HTML file that needs nothing else: no network, no program but a browser. It has the
-/// timeline to zoom into, who held memory at the peak by stack, tables to sort and to search, and, of what
-/// was run, the output and the stacks that were taken.
+/// The file needs no network and no program but a browser. It has a timeline to zoom into, what held memory
+/// at the peak by stack, tables to sort and search and, for recorded runs, output and stack samples.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {

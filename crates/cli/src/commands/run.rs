@@ -14,12 +14,12 @@ use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, TraceArgs, Watch, marks};
 use crate::words::words;
 
-/// Run a command and record the memory of everything it starts
+/// Run a command and record its memory, output and stacks
 ///
 /// The command runs as it would without Floodmark: same terminal, input, directory and signals. Every
-/// process it becomes is followed until the last one has ended. Its memory, its output and its marks go
-/// into a trace, a summary goes to standard error, and the exit code is the command's own. If a signal
-/// ended the command, Floodmark ends by the same signal once the trace is complete.
+/// process it starts is followed until the last one has ended. Memory, output and marks go into a trace, a
+/// summary to standard error, and the exit code is the command's own. If a signal ends the command,
+/// Floodmark ends by the same signal once the trace is complete.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -31,16 +31,16 @@ pub(crate) struct RunArgs {
         trailing_var_arg = true
     )]
     command: Vec<OsString>,
-    /// The command as one text, cut into words as a shell does; nothing else of it is interpreted
+    /// Command as one string, split into words like a shell does; nothing else in it is interpreted
     #[arg(long, value_name = "COMMAND", help_heading = None)]
     run: Option<String>,
-    /// Leave the command's output alone and do not record it
+    /// Do not record the command's output
     #[arg(long, conflicts_with_all = ["pty", "mark"], help_heading = "Output of the command")]
     no_output: bool,
-    /// Give the command a terminal of its own, so that it writes as it would to a terminal
+    /// Run the command in a pseudo-terminal, so that it writes as to a terminal
     #[arg(long, help_heading = "Output of the command")]
     pty: bool,
-    /// Begin a new phase at every line of output that matches this regular expression; repeatable
+    /// Start a phase at every output line that matches this regular expression; repeatable
     #[arg(long, value_name = "REGEX", help_heading = "Output of the command")]
     mark: Vec<String>,
     #[command(flatten)]

@@ -17,21 +17,21 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::progress::Bars;
 
-/// Show a trace in a browser while it grows
+/// Serve the report page, live while recording
 ///
-/// Serves the page of 'floodmark report' at an address that is printed. While the trace is being recorded
-/// the page follows it; and the closer one looks at a timeline, the more of it is drawn, down to single
-/// events. Only this machine can reach the page, and only with the address as it is printed.
+/// Serves the page of 'floodmark report' at the address it prints. The page follows a trace that is being
+/// recorded, and zooms down to single events. Only this machine can reach the page, and only with the token
+/// in the printed address.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Trace or log to show
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Listen at this port [default: one that is free]
+    /// Port to listen on [default: one that is free]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     port: u16,
-    /// Listen at this address; others than those of this machine itself can be reached over the network
+    /// Address to listen on; any other than loopback can be reached over the network
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
     /// Open the page in a browser

@@ -9,7 +9,7 @@ use crate::ask::ask_each;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Sum up allocations: how many, how much, how high, in which sizes
+/// Summarize allocations: counts, bytes, peak, sizes
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatsArgs {

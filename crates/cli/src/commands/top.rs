@@ -15,11 +15,11 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::watching::{SamplingArgs, TraceArgs, marks};
 
-/// Watch memory live in the terminal: of a command, of a trace that grows, or of anything recorded
+/// Watch memory live in the terminal
 ///
-/// Shows memory over time with its peak, processes, devices, who holds memory at the peak or now, phases and
-/// the last lines of output. A command is recorded as 'floodmark run' does, and its output goes to the trace
-/// alone. Press ? for the keys.
+/// Shows memory over time with its peak, processes, devices, what holds memory at the peak or now, phases
+/// and the last lines of output. A command is recorded like 'floodmark run' does; its output goes to the
+/// trace only. Press ? for the keys.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
@@ -29,13 +29,13 @@ pub(crate) struct TopArgs {
     /// A command to record and watch, after --
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<OsString>,
-    /// Leave when the recording has ended, instead of waiting for a key
+    /// Exit when the recording has ended instead of waiting for a key
     #[arg(long)]
     exit: bool,
-    /// Give the command a terminal of its own, so that it writes as it would to a terminal
+    /// Run the command in a pseudo-terminal, so that it writes as to a terminal
     #[arg(long, requires = "command", help_heading = "Output of the command")]
     pty: bool,
-    /// Begin a new phase at every line of output that matches this regular expression; repeatable
+    /// Start a phase at every output line that matches this regular expression; repeatable
     #[arg(long, value_name = "REGEX", requires = "command", help_heading = "Output of the command")]
     mark: Vec<String>,
     #[command(flatten)]

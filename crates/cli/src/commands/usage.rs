@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use floodmark_analyze::{Align, UsageMode};
 use floodmark_inspect::overlay::{UsageBeside, UsageProps};
 use floodmark_inspect::{Answer, Input, OpenProps, Query};
@@ -22,11 +23,11 @@ use crate::whole_file::{Overwrite, fill};
 
 /// Show live bytes over time, as a chart or as data
 ///
-/// Data is reduced to a number of points that keep every interval's maximum and minimum and the peak
-/// exactly, unless every change is asked for.
+/// Data is reduced to a number of points that keep every interval's minimum and maximum and the exact
+/// peak; --exact keeps every change.
 ///
-/// With samples of the device, from a log of nvidia-smi or in the trace itself, shows what the device
-/// said was in use beside what is tracked, and what is left over: contexts, libraries, other processes.
+/// With samples of the device, from an nvidia-smi log or the trace itself, shows what the device reported
+/// beside what is tracked, and the residual: contexts, libraries, other processes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UsageArgs {
@@ -38,17 +39,17 @@ pub(crate) struct UsageArgs {
         help_heading = "What to show"
     )]
     csv: bool,
-    /// Reduce to at most so many points
+    /// Points to reduce to
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(16..), help_heading = "What to show")]
     points: u32,
     /// Keep every change of live bytes
     #[arg(long, conflicts_with = "points", help_heading = "What to show")]
     exact: bool,
-    /// Compare with what nvidia-smi wrote to this file, in any of its forms
+    /// Compare with this nvidia-smi log, in any of its forms
     #[arg(long, value_name = "FILE", conflicts_with = "exact", help_heading = "What the device says")]
     smi: Option<PathBuf>,
-    /// Bring samples and events together: by UTC, or as if both began together
-    #[arg(long, value_name = "HOW", default_value = "utc", value_parser = ["utc", "start"], help_heading = "What the device says")]
+    /// Align samples and events by clock, or at their start
+    #[arg(long, value_name = "HOW", default_value = "clock", value_parser = alignments(), help_heading = "What the device says")]
     align: String,
     #[command(flatten)]
     zone: ZoneArgs,
@@ -56,6 +57,11 @@ pub(crate) struct UsageArgs {
     output: JsonArgs,
     #[command(flatten)]
     input: InputArgs,
+}
+
+/// Ways to align samples and events; `utc` is the former name of `clock`.
+fn alignments() -> PossibleValuesParser {
+    PossibleValuesParser::new([PossibleValue::new("clock").alias("utc"), PossibleValue::new("start")])
 }
 
 const EXAMPLES: &str = "\

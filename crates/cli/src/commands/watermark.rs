@@ -10,10 +10,10 @@ use crate::ask::ask_each;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Show who held memory at its highest point
+/// Show what held memory at the peak
 ///
 /// Finds the first instant of the highest live bytes and lists the blocks that were live then, grouped
-/// by the place in the program that allocated them. Logs without stacks are grouped by thread, stream
+/// by the site that allocated them. Logs without stacks are grouped by thread, stream
 /// and size.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -21,7 +21,7 @@ pub(crate) struct WatermarkArgs {
     /// Group blocks by this; several give several tables
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ways(), help_heading = "What to show")]
     by: Vec<String>,
-    /// Show what was live at this time instead of at the peak
+    /// Instant to show instead of the peak
     #[arg(long, value_name = "TIME", value_parser = parse_instant, help_heading = "What to show")]
     at: Option<Instant>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct WatermarkArgs {
 const EXAMPLES: &str = "\
 Examples:
   floodmark watermark memory_log.dev0.csv
-  floodmark watermark run.flood --by stack --rows 3
+  floodmark watermark run.flood --by stack --limit 3
   floodmark watermark run.flood --by stream,thread --device 1
   floodmark watermark run.flood --by module         Which libraries held it
   floodmark watermark memory_log.dev0.csv --at 06:29:01.5";

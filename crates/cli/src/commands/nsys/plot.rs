@@ -54,6 +54,7 @@ fn parse_shift(text: &str) -> Result<i64, String> {
 
 impl NsysPlotArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        self.drawing.refuse_existing()?;
         let name = self.usage.display();
         let bytes = fs::read(&self.usage).with_context(|| format!("opening {name}"))?;
         let table = UsageTable::parse(&String::from_utf8_lossy(&bytes)).map_err(|what| {
