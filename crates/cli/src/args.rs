@@ -68,7 +68,7 @@ pub(crate) fn command() -> clap::Command {
             ));
         }
     }
-    template.push_str("\n{options}{after-help}");
+    template.push_str(&format!("\n{header}Global options:{header:#}\n{{options}}{{after-help}}"));
     command.help_template(template)
 }
 

@@ -214,7 +214,10 @@ fn picture_of(path: PathBuf) -> Picture {
     follow::read(&input, Begins::Before, &Ends::default(), &tell);
     drop(tell);
     let last = hear.into_iter().last().expect("a picture");
-    let Update::Picture(picture) = last else { panic!("it cannot be read") };
+    let picture = match last {
+        Update::Picture(picture) => picture,
+        Update::Failed(error) => panic!("{error}"),
+    };
     let origin = Origin { source: name.to_string_lossy().into_owned(), command: None };
     Picture { origin, ..*picture }
 }
@@ -227,7 +230,7 @@ fn logs_of_other_tools_are_still_pictures() {
         assert_eq!(picture.progress, Progress::Ended);
         assert_snapshot!(format!("top_log_{name}"), screen(&picture, &mut State::default(), (80, 24)));
     }
-    let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/golden.csv");
+    let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/it/data/golden.csv");
     assert_snapshot!("top_log_rmm", screen(&picture_of(events), &mut State::default(), (80, 24)));
 }
 

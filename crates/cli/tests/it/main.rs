@@ -18,6 +18,7 @@ mod inputs;
 mod json;
 mod mpi;
 mod nsys;
+mod opens;
 mod passing_on;
 mod peak_stack;
 mod plotting;

@@ -19,7 +19,7 @@ fn with_fixtures(names: &[&str]) -> CliTest {
 
 /// Writes a picture quietly and returns it.
 fn drawn(test: &CliTest, args: &[&str], output: &str) -> Vec<u8> {
-    let all = [&["plot"], args, &["-q", "-o", output]].concat();
+    let all = [&["plot"], args, &["-q", "--force", "-o", output]].concat();
     let ran = test.run(&all).ok();
     assert_eq!(ran.stdout, "");
     fs::read(test.path(output)).unwrap()

@@ -251,7 +251,7 @@ fn errors_name_the_file_the_line_and_a_remedy() {
     let ran = test.run(&["read", "bad.dat", "--thread", "7"]);
     assert!(ran.stderr.contains("bad.dat contains samples but no events"), "{}", ran.stderr);
     let ran = test.run(&["read", "bad.dat", "--lenient", "--metric", "pss"]);
-    assert!(ran.stderr.contains("bad.dat has no samples of pss"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("bad.dat contains no samples of pss"), "{}", ran.stderr);
     assert_eq!(test.run(&["read", "golden.csv", "--follow"]).code, 2);
     assert!(test.run(&["import", "bad.dat", "--utc-offset", "7"]).stderr.contains("such as +02:00"));
 }
