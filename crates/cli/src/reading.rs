@@ -8,9 +8,9 @@ mod lines;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_convert::levels::{Extent, Survey};
+use floodmark_analyze::{SampleState, SeriesKey};
 use floodmark_event::units::Instant;
-use floodmark_event::{Metric, Row};
+use floodmark_event::{Metric, Row, SubjectKind, Tables};
 use floodmark_inspect::input::follow_rows;
 use floodmark_inspect::plot::Show;
 use floodmark_inspect::{Input, OpenProps};
@@ -99,19 +99,51 @@ pub(crate) fn read_samples(
     show(input.rows(&ScanProps::default())?.as_mut(), input, extent, props, printer)
 }
 
+/// What there is to show of samples.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// Sum that is shown.
+    key: SeriesKey,
+    /// Its highest value.
+    highest: u64,
+    /// Subjects that report: hosts of a job, else those added up.
+    reporters: usize,
+}
+
+impl Extent {
+    fn new(samples: &SampleState, metric: Option<Metric>) -> Option<Self> {
+        let any = || samples.keys().next().filter(|_| metric.is_none());
+        let key = samples.main_key(metric).or_else(any)?;
+        let hosts = SeriesKey { kind: SubjectKind::Host, ..key };
+        let is_of_hosts = key.kind == SubjectKind::Job && samples.reporters(hosts) > 0;
+        Some(Self {
+            key,
+            highest: samples.peak(key).map_or(0, |peak| peak.live_bytes),
+            reporters: samples.reporters(if is_of_hosts { hosts } else { key }),
+        })
+    }
+}
+
 /// Reads everything for the highest value, which bars are drawn to.
 fn survey(input: &Input, metric: Option<Metric>) -> Result<Option<Extent>> {
     let mut source = input.rows(&ScanProps::default())?;
-    let (mut survey, mut rows) = (Survey::default(), Vec::new());
+    let mut samples = SampleState::new(&Tables::default().subjects);
+    let (mut rows, mut known) = (Vec::new(), 0);
     // Errors are reported when rows are shown.
     while let Ok(true) = source.next(&mut rows) {
+        let subjects = &source.tables().subjects;
+        if known != subjects.len() {
+            known = subjects.len();
+            samples.learn(subjects);
+        }
         for row in &rows {
             if let Row::Sample(row) = row {
-                survey.add(row, source.tables());
+                samples.push(row, &mut ());
             }
         }
     }
-    let extent = survey.finish(metric);
+    samples.finish(&mut ());
+    let extent = Extent::new(&samples, metric);
     match (metric, extent) {
         (Some(metric), None) => Err(hinted(
             format!("{} contains no samples of {}", input.name(), metric.name()),
@@ -132,6 +164,7 @@ fn show(
     printer.data(&lines.begin())?;
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
+        lines.learn(source.tables());
         let end = rows.iter().try_for_each(|row| lines.row(row, source.tables()));
         printer.data(&lines.take())?;
         if end.is_break() {

@@ -14,7 +14,6 @@ mod foreign;
 mod gunzip;
 mod json_text;
 pub mod kineto;
-pub mod levels;
 pub mod memory_logger;
 pub mod mprof;
 pub mod nsys;

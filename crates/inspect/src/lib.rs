@@ -49,6 +49,7 @@ pub mod questions;
 pub mod run;
 pub mod scopes;
 pub mod select;
+pub mod subjects;
 pub mod zoom;
 
 pub use answer::{Answer, Loss};

@@ -4,22 +4,22 @@
 
 use std::ops::ControlFlow;
 
-use floodmark_event::Filter;
-use floodmark_event::filter::resolve;
-use floodmark_event::{Event, EventBatch};
+use floodmark_event::filter::Window;
+use floodmark_event::{Event, EventBatch, Filter};
 
 /// Which events to pass on, and how many.
 #[derive(Clone, Debug)]
 pub struct Select {
     filter: Filter,
-    first_ns: Option<i64>,
+    /// The filter's window, once the first event is known.
+    window: Option<Window>,
     left: Option<usize>,
 }
 
 impl Select {
-    /// Passes on what `narrow` asks for, but at most `limit` events.
+    /// Passes on what `filter` selects, but at most `limit` events.
     pub fn new(filter: Filter, limit: Option<usize>) -> Self {
-        Self { filter, first_ns: None, left: limit }
+        Self { filter, window: None, left: limit }
     }
 
     /// Calls `visit` with the selected events of `batch`; breaks when the limit is reached.
@@ -43,17 +43,7 @@ impl Select {
     }
 
     fn selects(&mut self, event: &Event) -> bool {
-        fn within<T: PartialEq>(list: Option<&Vec<T>>, value: &T) -> bool {
-            list.is_none_or(|list| list.contains(value))
-        }
-        let first_ns = *self.first_ns.get_or_insert(event.time_ns);
-        let filter = &self.filter;
-        within(filter.devices.as_ref(), &event.device)
-            && within(filter.processes.as_ref(), &event.process)
-            && within(filter.threads.as_ref(), &event.thread)
-            && within(filter.streams.as_ref(), &event.stream)
-            && within(filter.kinds.as_ref(), &event.kind)
-            && filter.from_ns.is_none_or(|from| event.time_ns >= resolve(from, first_ns))
-            && filter.to_ns.is_none_or(|to| event.time_ns <= resolve(to, first_ns))
+        let window = *self.window.get_or_insert_with(|| self.filter.window(event.time_ns));
+        self.filter.selects(event) && window.contains(event.time_ns)
     }
 }

@@ -8,8 +8,9 @@ mod original;
 
 use std::fmt::Write as _;
 
+use floodmark_analyze::SeriesKey;
 use floodmark_event::tables::Frame;
-use floodmark_event::{StackSampleRow, SubjectRow, Tables};
+use floodmark_event::{StackSampleRow, SubjectKind, Tables};
 
 use crate::plain::plain;
 
@@ -47,14 +48,17 @@ pub enum Separate {
     Yes,
 }
 
-/// What a subject is called: its name, or its kind and number.
-pub fn subject_name(subject: &SubjectRow) -> String {
-    let name = plain(&subject.name);
-    match (name.is_empty(), subject.number) {
-        (false, 0) if subject.kind != floodmark_event::SubjectKind::Device => name.into_owned(),
-        (false, number) => format!("{number} {name}"),
-        (true, number) => format!("{} {number}", subject.kind.name()),
-    }
+/// Names a sum over subjects, as in `rss of the job`.
+pub fn series_title(key: SeriesKey) -> String {
+    let whose = match key.kind {
+        SubjectKind::Job => "the job",
+        SubjectKind::Device => "all devices",
+        SubjectKind::Host => "all hosts",
+        SubjectKind::Process => "all processes",
+        SubjectKind::Pool => "all pools",
+        _ => "all control groups",
+    };
+    format!("{} of {whose}", key.metric.name())
 }
 
 /// The frames of a stack as a debugger prints them, innermost first.

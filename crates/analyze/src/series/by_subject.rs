@@ -110,8 +110,13 @@ impl<T: SeriesPoint> SubjectSeriesFold<T> {
     /// Keeps what lies between two instants only; peaks stay those of everything.
     #[must_use]
     pub fn within(mut self, from_ns: i64, to_ns: i64) -> Self {
-        self.series.window_ns = (from_ns, to_ns);
+        self.set_window(from_ns, to_ns);
         self
+    }
+
+    /// Does the same before the first sample, where the window depends on it.
+    pub fn set_window(&mut self, from_ns: i64, to_ns: i64) {
+        self.series.window_ns = (from_ns, to_ns);
     }
 
     /// Keeps these metrics only.

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
+use floodmark_analyze::{SeriesKey, SweepFold, SweepTotal};
 use floodmark_convert::Format;
-use floodmark_convert::levels::{Extent, Level, Levels, Series};
-use floodmark_event::Row;
-use floodmark_event::filter::resolve;
-use floodmark_event::{Metric, SampleRow, StackSampleRow, SubjectKind, Tables};
+use floodmark_event::filter::Window;
+use floodmark_event::{Filter, Metric, Row, SampleRow, StackSampleRow, SubjectKind, Tables};
 use floodmark_inspect::Input;
 use floodmark_inspect::plot::Show;
-use floodmark_view::samples::{MemoryAt, Reported, stack_lines, subject_name};
+use floodmark_inspect::subjects::subject_name;
+use floodmark_view::samples::{MemoryAt, Reported, series_title, stack_lines};
 use floodmark_view::{
     CompactLayout, CompactProps, Layout, OriginalLayout, OriginalProps, SampleCsv, SampleJson,
 };
 
-use super::{LayoutName, SampleForm, SampleProps};
+use super::{Extent, LayoutName, SampleForm, SampleProps};
 use crate::error::hinted;
 use crate::printer::Printer;
 
@@ -24,7 +24,9 @@ use crate::printer::Printer;
 pub(super) struct Lines<'a> {
     props: &'a SampleProps,
     layout: Layout,
-    levels: Option<Levels>,
+    sweeps: Option<SweepFold>,
+    /// Subjects that the sweeps know.
+    known: usize,
     form: Written,
     text: String,
     /// What has the time of the sweep at hand and stands behind its line.
@@ -33,6 +35,8 @@ pub(super) struct Lines<'a> {
     left: Option<usize>,
     /// Time of the first row.
     start_ns: Option<i64>,
+    /// Rows that are shown.
+    window: Window,
     /// Ranks of processes in an MPI job.
     ranks: HashMap<u64, u64>,
 }
@@ -51,7 +55,7 @@ fn is_original(input: &Input) -> bool {
 }
 
 fn compact(extent: Option<Extent>, props: &SampleProps) -> Box<CompactLayout> {
-    let title = extent.map_or_else(String::new, |extent| extent.series.title());
+    let title = extent.map_or_else(String::new, |extent| series_title(extent.key));
     let (highest_bytes, separate) = (extent.map(|extent| extent.highest), props.separate);
     Box::new(CompactLayout::new(CompactProps { title, highest_bytes, separate }))
 }
@@ -84,15 +88,25 @@ impl<'a> Lines<'a> {
             }
             (SampleForm::Text(Some(LayoutName::Original)), Some(extent)) => original(extent, props, &layout),
             (SampleForm::Text(None), Some(extent))
-                if extent.series.kind == SubjectKind::Job && is_original(input) =>
+                if extent.key.kind == SubjectKind::Job && is_original(input) =>
             {
                 original(extent, props, &layout)
             }
             (SampleForm::Text(None), Some(_)) => Written::Compact(compact(extent, props)),
         };
-        let levels = extent.map(|extent| Levels::new(extent.series));
-        let (text, held, left, start_ns) = (String::new(), String::new(), props.limit, None);
-        Ok(Self { props, layout, levels, form, text, held, left, start_ns, ranks: HashMap::new() })
+        Ok(Self {
+            props,
+            layout,
+            sweeps: extent.map(|extent| SweepFold::new(extent.key)),
+            known: 0,
+            form,
+            text: String::new(),
+            held: String::new(),
+            left: props.limit,
+            start_ns: None,
+            window: Window::default(),
+            ranks: HashMap::new(),
+        })
     }
 
     /// What stands before the first row.
@@ -101,6 +115,17 @@ impl<'a> Lines<'a> {
             Written::Original(original) => original.header(),
             Written::Csv => SampleCsv::HEADER.to_owned(),
             Written::Compact(_) | Written::Json => String::new(),
+        }
+    }
+
+    /// Learns what is known of subjects before the rows of a batch come.
+    pub(super) fn learn(&mut self, tables: &Tables) {
+        // Ends become known while a trace grows.
+        if let Some(sweeps) = &mut self.sweeps
+            && (self.props.follow == Show::Yes || self.known != tables.subjects.len())
+        {
+            self.known = tables.subjects.len();
+            sweeps.learn(&tables.subjects);
         }
     }
 
@@ -114,21 +139,25 @@ impl<'a> Lines<'a> {
         if self.left == Some(0) {
             return ControlFlow::Break(());
         }
-        self.start_ns.get_or_insert(row.time_ns());
+        if self.start_ns.is_none() {
+            self.start_ns = Some(row.time_ns());
+            let filter = Filter { from_ns: self.props.from, to_ns: self.props.to, ..Filter::default() };
+            self.window = filter.window(row.time_ns());
+        }
         match &self.form {
             Written::Csv | Written::Json => {
-                if self.is_within(row.time_ns()) {
+                if self.window.contains(row.time_ns()) {
                     self.data(row, tables);
                 }
             }
             Written::Original(_) | Written::Compact(_) => {
                 // A sweep that is over belongs before whatever comes after it.
-                let level = match row {
+                let total = match row {
                     Row::Sample(row) => self.sample(row, tables),
-                    _ => self.levels.as_mut().and_then(|levels| levels.before(row.time_ns())),
+                    _ => self.sweeps.as_mut().and_then(|sweeps| sweeps.before(row.time_ns())),
                 };
-                self.memory(level, tables);
-                if self.left != Some(0) && self.is_within(row.time_ns()) {
+                self.memory(total, tables);
+                if self.left != Some(0) && self.window.contains(row.time_ns()) {
                     self.beside(row, tables);
                 }
             }
@@ -139,8 +168,8 @@ impl<'a> Lines<'a> {
     /// Writes what is left when all rows have come.
     pub(super) fn end(&mut self, tables: &Tables) {
         if self.left != Some(0) {
-            let level = self.levels.as_mut().and_then(Levels::finish);
-            self.memory(level, tables);
+            let total = self.sweeps.as_mut().and_then(SweepFold::finish);
+            self.memory(total, tables);
         }
         match &mut self.form {
             Written::Original(original) => {
@@ -152,36 +181,32 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn is_within(&self, time_ns: i64) -> bool {
-        let start_ns = self.start_ns.unwrap_or(time_ns);
-        self.props.from.is_none_or(|from| time_ns >= resolve(from, start_ns))
-            && self.props.to.is_none_or(|to| time_ns <= resolve(to, start_ns))
-    }
-
     fn count(&mut self) {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
     /// Takes a sample; returns the total of the sweep before, if that is over.
-    fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<Level> {
+    fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<SweepTotal> {
         if row.metric == Metric::Rank {
             self.ranks.insert(row.subject, row.value);
         }
         let (props, form) = (self.props, &mut self.form);
-        let levels = self.levels.get_or_insert_with(|| {
-            let series = Series::guess(row, tables, props.metric);
+        let sweeps = self.sweeps.get_or_insert_with(|| {
+            let key = SeriesKey::guess(row, tables, props.metric);
             if let Written::Compact(compact) = form {
-                compact.set_title(series.title());
+                compact.set_title(series_title(key));
             }
-            Levels::new(series)
+            let mut sweeps = SweepFold::new(key);
+            sweeps.learn(&tables.subjects);
+            sweeps
         });
-        levels.push(row, tables)
+        sweeps.push(row)
     }
 
     /// Writes a line of memory.
-    fn memory(&mut self, level: Option<Level>, tables: &Tables) {
-        let Some(Level { time_ns, total, reports }) = level else { return };
-        if !self.is_within(time_ns) {
+    fn memory(&mut self, total: Option<SweepTotal>, tables: &Tables) {
+        let Some(SweepTotal { time_ns, total, reports }) = total else { return };
+        if !self.window.contains(time_ns) {
             return;
         }
         let report =
@@ -211,7 +236,7 @@ impl<'a> Lines<'a> {
             },
             Written::Compact(compact) => {
                 compact.begin(start_ns.unwrap_or(row.time_ns()));
-                let is_held = self.levels.as_ref().is_some_and(|levels| levels.is_open_at(row.time_ns()));
+                let is_held = self.sweeps.as_ref().is_some_and(|sweeps| sweeps.is_open_at(row.time_ns()));
                 let text = if is_held { &mut self.held } else { &mut self.text };
                 *text += &match row {
                     Row::Scope(row) => compact.scope(row, tables, &layout),

@@ -105,7 +105,8 @@ fn one_job(mpi: &Mpi) {
     };
     assert!((0..RANKS).all(row), "{info}");
     let rows = test.run(&["read", "job.flood", "--metric", "hwm", "--separate"]).ok().stdout;
-    assert!(rows.contains("ranks rank 3 "), "{rows}");
+    let has_rank = |line: &str| line.contains("ranks (") && line.contains(") rank 3 ");
+    assert!(rows.lines().any(has_rank), "{rows}");
     let svg = test.run(&["plot", "job.flood", "--per", "rank", "--format", "svg", "-o", "-"]).ok().stdout;
     for rank in 0..RANKS {
         assert!(svg.contains(&format!(">rank {rank}</text>")), "rank {rank}: {svg}");

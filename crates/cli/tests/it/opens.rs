@@ -112,7 +112,8 @@ fn a_trace_loads_each_small_table_once() {
         let opens = opens(&test, &args);
         for table in ["string", "frame", "stack", "subject"] {
             let part = format!("{table}/part-000001.parquet");
-            let count = opens.iter().filter(|(path, _)| **path == part).map(|(_, count)| count).sum::<usize>();
+            let count =
+                opens.iter().filter(|(path, _)| **path == part).map(|(_, count)| count).sum::<usize>();
             assert!(count <= sides, "{args:?} loads {table} {count} times: {opens:?}");
         }
         let events = count(&opens, "event/part-000001.parquet");

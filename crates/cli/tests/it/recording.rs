@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
-use floodmark_event::{Kind, StackId};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_event::{Kind, Metric, StackId, Subject, SubjectEnd, SubjectId, SubjectKind};
+use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
 use serde_json::json;
 
 use crate::cli_test::CliTest;
@@ -36,4 +36,28 @@ fn a_growing_trace_is_described_analyzed_and_followed_to_its_end() {
     let leaks = test.run(&["leaks", "live.flood", "--json"]).json();
     assert_eq!((&leaks["leaked_bytes"], &leaks["leaked_blocks"]), (&json!(400), &json!(2)));
     assert_eq!(test.run(&["info", "live.flood", "--json"]).json()["live"], json!(false));
+}
+
+#[test]
+fn read_and_plot_find_the_same_peak_of_processes_that_come_and_go() {
+    let test = CliTest::new();
+    let recorder = Recorder::start(RecordProps::new(test.path("turns.flood"))).unwrap();
+    for turn in 1..=4 {
+        let process = tail::subject(&Subject {
+            kind: SubjectKind::Process,
+            number: 100 + turn,
+            start_ns: turn as i64,
+            parent: SubjectId(0),
+            name: "worker".into(),
+            detail: String::new(),
+        });
+        tail::sample(process, Metric::RssAnon, 60 << 20, When::Now);
+        tail::subject_ended(process, SubjectEnd { wait_status: Some(0), peak_rss_bytes: None }, When::Now);
+    }
+    recorder.stop();
+    let read = test.run(&["read", "turns.flood", "--metric", "rss_anon"]).ok().stdout;
+    let totals: Vec<&str> = read.lines().filter(|line| line.contains(" MiB")).collect();
+    assert!(totals.len() >= 4 && totals.iter().all(|line| line.contains("60.0 MiB")), "{read}");
+    let plot = test.run(&["plot", "turns.flood", "--metric", "rss_anon"]).ok().stdout;
+    assert!(plot.contains("rss_anon of all processes: peak 60.0 MiB"), "{plot}");
 }
