@@ -55,20 +55,20 @@ pub(crate) fn command() -> clap::Command {
     let header = command.get_styles().get_header().to_owned();
     let literal = command.get_styles().get_literal().to_owned();
     let width = GROUPS.iter().flat_map(|(_, names)| names.iter()).map(|name| name.len()).max().unwrap_or(0);
-    let mut template = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
-    for (group, names) in GROUPS {
-        template.push_str(&format!("\n{header}{group}:{header:#}\n"));
-        for name in names {
-            let about = command.find_subcommand(name).and_then(|command| command.get_about());
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            template.push_str(&format!(
-                "  {literal}{name}{literal:#}{:1$}  {about}\n",
-                "",
-                width - name.len()
-            ));
-        }
-    }
-    template.push_str(&format!("\n{header}Global options:{header:#}\n{{options}}{{after-help}}"));
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name).and_then(|command| command.get_about());
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        format!("  {literal}{name}{literal:#}{:1$}  {about}\n", "", width - name.len())
+    };
+    let group = |(group, names): &(&str, &[&str])| {
+        format!("{header}{group}:{header:#}\n{}", names.iter().map(line).collect::<String>())
+    };
+    let groups: Vec<String> = GROUPS.iter().map(group).collect();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n{header}Global options:{header:#}\n\
+         {{options}}{{after-help}}",
+        groups.join("\n")
+    );
     command.help_template(template)
 }
 

@@ -152,7 +152,7 @@ impl Watch {
         let is_command = matches!(self.session.target, Target::Command(_));
         let recorded = match self.session.run() {
             Ok(recorded) => recorded,
-            Err(error) => return Ok(not_started(error, printer)),
+            Err(error) => return Ok(not_started(&error, printer)),
         };
         let exit = recorded.outcome.exit.filter(|_| is_command);
         if let Err(error) = &recorded.manifest {
@@ -228,8 +228,7 @@ impl JsonFile {
 }
 
 /// Prints an error that kept a command from starting, and gives the exit code a shell would.
-fn not_started(error: floodmark_record::Error, printer: &Printer) -> ExitStatus {
-    let code = error.exit_code();
-    printer.error(&error);
-    ExitStatus::External(Exit::Code(code))
+fn not_started(error: &floodmark_record::Error, printer: &Printer) -> ExitStatus {
+    printer.error(error);
+    ExitStatus::External(Exit::Code(error.exit_code()))
 }

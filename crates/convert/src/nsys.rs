@@ -89,7 +89,7 @@ pub(crate) fn is_export(path: &Path, head: &[u8]) -> bool {
 }
 
 /// Opens an export; its tables are read when events or rows are first asked for.
-pub(crate) fn parse(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Parsed>> {
+pub(crate) fn parse(candidate: &Candidate, props: &OpenProps) -> Result<Box<dyn Parsed>> {
     let path = candidate.path.as_path();
     if !path.is_dir() && candidate.total_bytes.is_none() {
         let reason = "an export of Nsight Systems is read from its file, not from a pipe".to_owned();

@@ -19,6 +19,7 @@ pub(crate) struct Ready {
     pub(crate) events: Vec<Event>,
     pub(crate) tables: Tables,
     pub(crate) rows: Vec<Row>,
+    /// What ids in rows point to.
     pub(crate) row_tables: Tables,
     pub(crate) losses: Losses,
 }
@@ -95,7 +96,8 @@ struct ReadyRows {
 
 impl RowSource for ReadyRows {
     fn tables(&self) -> &Tables {
-        &self.ready.row_tables
+        let Ready { row_tables, .. } = &*self.ready;
+        row_tables
     }
 
     fn next(&mut self, rows: &mut Vec<Row>) -> Result<bool> {

@@ -104,7 +104,7 @@ const FORMATS: [Known; 10] = [
         format: Format::Nsys,
         name: "Nsight Systems export",
         recognizes: |candidate| nsys::is_export(&candidate.path, &candidate.head),
-        opener: Opener::Whole(nsys::parse),
+        opener: Opener::Whole(|candidate, props| nsys::parse(&candidate, props)),
     },
 ];
 
@@ -130,6 +130,9 @@ pub fn recognize(path: &Path) -> Result<Format> {
 
 /// How much of a file is looked at.
 const HEAD_BYTES: usize = 4096;
+
+/// All bytes of an input: those that were read to recognize it, then the rest.
+pub(crate) type WholeInput = Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>;
 
 /// Something to recognize.
 pub(crate) struct Candidate {
@@ -185,7 +188,7 @@ impl Candidate {
     }
 
     /// The path, the length if known, and the whole input from its first byte on.
-    pub(crate) fn into_parts(self) -> (PathBuf, Option<u64>, Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>) {
+    pub(crate) fn into_parts(self) -> (PathBuf, Option<u64>, WholeInput) {
         (self.path, self.total_bytes, Cursor::new(self.head).chain(self.rest))
     }
 

@@ -1,13 +1,13 @@
-//! Places in a trace to read on from, so that a close look need not read all that came before.
+//! Checkpoints along a trace, so that a zoom need not read everything that came before.
 //!
-//! A checkpoint is where a reading stood and what was live there. A walk through the trace, made while nobody
-//! asks, leaves one every so many events, as far as events are in parts: what is in the tail is elsewhere
-//! soon, and is read from its beginning. What comes late may make a checkpoint useless; whoever
-//! starts from one finds that out, drops it and takes an earlier one, or begins at the beginning. So an answer
-//! never depends on checkpoints, only the time it takes.
+//! A checkpoint is a scan cursor with the blocks that were live there. A background walk through the trace keeps
+//! one every so many events, as far as events are in parts: what is in the tail moves soon and is read from its
+//! start. Rows that arrive late may make a checkpoint useless; a zoom that starts from one notices that, drops
+//! it and takes an earlier one or the beginning. So an answer never depends on checkpoints, only the time it
+//! takes.
 //!
-//! Memory is bounded: beyond [`Limits`] every other checkpoint is given up, and from then on half as many
-//! are made.
+//! Memory is bounded: beyond [`Limits`] every other checkpoint is dropped, and from then on half as many are
+//! kept.
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +25,10 @@ use floodmark_store::{ScanCursor, ScanProps, Table, Trace, is_trace};
 use crate::error::Result;
 use crate::zoom::StillWanted;
 
-/// How long to walk before others get their turn.
+/// How long to walk at a time.
 const TURN: Duration = Duration::from_millis(50);
-/// How often a growing trace is looked at for more to walk through.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often a growing trace is polled for more to walk through.
+const POLL: Duration = Duration::from_secs(2);
 
 /// How many checkpoints there may be.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +57,8 @@ pub struct Checkpoints {
     walk: Option<Walk>,
     /// Events that were walked through, at most.
     walked: u64,
-    looked: Option<Instant>,
-    /// There is nothing to walk through, or that went wrong.
+    polled: Option<Instant>,
+    /// Whether there is nothing to walk through, or walking failed.
     is_off: bool,
 }
 
@@ -79,18 +79,18 @@ struct Walk {
     since: u64,
 }
 
-/// A reading that begins where a close look needs it to.
+/// Events from a checkpoint on.
 pub struct Started<'a> {
     /// Events from there on.
     pub events: ResumableEvents,
     /// What their ids point to.
     pub tables: &'a mut Tables,
-    /// What was live there; none at the beginning.
+    /// Blocks that were live there; none at the beginning.
     pub kept: Option<&'a KeptLive>,
 }
 
 impl Checkpoints {
-    /// Has none yet. A log has none ever: its lines say nothing by themselves.
+    /// Starts without checkpoints. A foreign file never has any.
     pub fn new(path: &Path, filter: &Filter) -> Self {
         Self::limited(path, filter, Limits::default())
     }
@@ -104,17 +104,17 @@ impl Checkpoints {
             kept: Vec::new(),
             walk: None,
             walked: 0,
-            looked: None,
+            polled: None,
             is_off: !is_trace(path),
         }
     }
 
     /// Whether a walk is under way.
     pub fn is_walking(&self) -> bool {
-        self.walk.is_some() || (self.looked.is_none() && !self.is_off)
+        self.walk.is_some() || (self.polled.is_none() && !self.is_off)
     }
 
-    /// Walks for a while. What goes wrong is for those to say who ask.
+    /// Walks for a while. Errors are reported by the zoom that meets them.
     pub fn turn(&mut self) {
         let began = Instant::now();
         let walked = self.begin_walk().and_then(|()| {
@@ -126,13 +126,13 @@ impl Checkpoints {
         }
     }
 
-    /// Begins a walk if there is enough that nobody has walked through.
+    /// Begins a walk if enough was sealed since the last one.
     fn begin_walk(&mut self) -> Result<()> {
-        let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        let is_due = self.polled.is_none_or(|polled| polled.elapsed() >= POLL);
         if self.is_off || self.walk.is_some() || !is_due {
             return Ok(());
         }
-        self.looked = Some(Instant::now());
+        self.polled = Some(Instant::now());
         let trace = Trace::open(&self.path)?;
         let sealed = trace.manifest().rows_of(Table::Event);
         if sealed < self.walked.saturating_add(self.limits.every) {
@@ -153,7 +153,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Walks on by a batch; whether there is more to walk through.
+    /// Walks on by a batch; returns whether there is more.
     fn step(&mut self) -> Result<bool> {
         let Some(walk) = &mut self.walk else { return Ok(false) };
         let is_more = walk.events.next(&mut walk.batch, &mut self.tables)?;
@@ -194,8 +194,11 @@ impl Checkpoints {
         }
     }
 
-    /// Starts a reading from which all events come that are at `from_ns` and later, or after `end`, and
-    /// walks there before if nobody has; none if nobody wants it any more.
+    /// Starts so that all events at `from_ns` and later, or after `end`, come, and walks there first if that was
+    /// not done yet; none if the answer is not wanted any more.
+    ///
+    /// # Errors
+    /// If the trace is damaged.
     pub fn start(
         &mut self,
         from_ns: i64,
@@ -216,7 +219,7 @@ impl Checkpoints {
         Ok(Some(Started { events, tables: &mut self.tables, kept }))
     }
 
-    /// Opens the trace at the latest checkpoint before `from_ns` that is good.
+    /// Opens the trace at the latest valid checkpoint before `from_ns`.
     fn open(
         &mut self,
         trace: &Trace,

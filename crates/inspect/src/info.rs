@@ -186,7 +186,8 @@ impl Input {
             info.messages = messages_of(self.rows(&ScanProps::default())?.as_mut())?;
         }
         info.bytes = file_bytes(self.path());
-        info.format = if info.bytes.is_some() { self.format_name() } else { "log" }.to_owned();
+        let format = if info.bytes.is_some() { self.format_name() } else { "log" };
+        format.clone_into(&mut info.format);
         Ok((info, losses))
     }
 

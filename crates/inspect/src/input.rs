@@ -22,6 +22,7 @@ const GROWTH_POLL: Duration = Duration::from_millis(100);
 
 /// What an input contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts")]
 pub struct Contents {
     /// Whether there may be allocations and frees.
     pub has_events: bool,

@@ -65,7 +65,9 @@ fn each(input: &Input, mut visit: impl FnMut(&ScopeRow, &Tables)) -> Result<()> 
         let mut scan = trace.rows::<ScopeRow>(&ScanProps::default())?;
         let mut rows = Vec::new();
         while scan.next(&mut rows)? {
-            rows.iter().for_each(|row| visit(row, scan.tables()));
+            for row in &rows {
+                visit(row, scan.tables());
+            }
         }
         return Ok(());
     }

@@ -23,6 +23,9 @@ impl Select {
     }
 
     /// Calls `visit` with the selected events of `batch`; breaks when the limit is reached.
+    ///
+    /// # Errors
+    /// What `visit` returns.
     pub fn pass_on<E>(
         &mut self,
         batch: &EventBatch,

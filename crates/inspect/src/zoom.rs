@@ -1,5 +1,6 @@
-//! Lines between two instants and blocks of any instant in full detail, read anew: what was live then is
-//! known only to who has read all before, or starts from a checkpoint.
+//! Windows and instants of an input in full detail.
+//!
+//! Finding what was live at an instant means replaying every earlier event; a trace starts from a checkpoint.
 
 use floodmark_analyze::{
     KeptLive, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots, SubjectSeriesFold, Usage,
@@ -20,18 +21,18 @@ use crate::pass::Columns;
 /// Blocks that are listed of an instant.
 const BLOCKS: usize = 1000;
 
-/// Which range is asked for, in nanoseconds since the origin.
+/// A window in nanoseconds since the origin of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeQuery {
     /// Where it begins.
     pub from: i64,
     /// Where it ends.
     pub to: i64,
-    /// Points of a line; if there are no more changes than that, all of them.
+    /// Points of a time series; if there are no more changes than that, all of them.
     pub points: usize,
 }
 
-/// A range in the times of the input.
+/// A window in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// First instant, in nanoseconds since the Unix epoch.
@@ -43,14 +44,14 @@ pub struct Window {
 }
 
 impl RangeQuery {
-    /// The same where times count from 1970.
+    /// Returns the window in nanoseconds since the Unix epoch.
     pub fn since(self, origin_ns: i64) -> Window {
         let at = |time: i64| origin_ns.saturating_add(time);
         Window { from_ns: at(self.from), to_ns: at(self.to), points: self.points }
     }
 }
 
-/// Whether somebody still waits for the answer.
+/// Returns whether the answer is still wanted.
 pub type StillWanted<'a> = &'a dyn Fn() -> bool;
 
 /// What a zoom is about.
@@ -63,14 +64,15 @@ pub struct Zoom<'a> {
     pub checkpoints: &'a mut Checkpoints,
 }
 
-/// Events from where they are needed, or all of them.
+/// Events from a checkpoint on, or all of them.
 enum Events<'a> {
     Placed(Box<Started<'a>>),
     Whole(Box<dyn Source>),
 }
 
 impl<'a> Events<'a> {
-    /// Has all events at `from_ns` and later, or after `end`; none if nobody wants them any more.
+    /// Starts so that all events at `from_ns` and later, or after `end`, come; none if the answer is not wanted
+    /// any more.
     fn from(
         zoom: Zoom<'a>,
         columns: Columns,
@@ -86,7 +88,7 @@ impl<'a> Events<'a> {
         Ok(Some(Self::Whole(input.events(&scan)?)))
     }
 
-    /// What was live before the first of them.
+    /// Returns what was live before the first of them.
     fn kept(&self) -> Option<&KeptLive> {
         match self {
             Self::Placed(started) => started.kept,
@@ -109,7 +111,10 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Live bytes within a window; none if nobody wants it any more.
+/// Returns live bytes within a window; none if the answer is not wanted any more.
+///
+/// # Errors
+/// If the input is damaged.
 pub fn usage(zoom: Zoom<'_>, window: Window, wanted: StillWanted<'_>) -> Result<Option<Usage>> {
     let filter = Filter {
         from_ns: Some(Instant::At(window.from_ns)),
@@ -134,7 +139,10 @@ pub fn usage(zoom: Zoom<'_>, window: Window, wanted: StillWanted<'_>) -> Result<
     Ok(Some(pass.finish(events.tables())))
 }
 
-/// Lines of samples within a window; none if nobody wants them any more.
+/// Returns time series of samples within a window; none if the answer is not wanted any more.
+///
+/// # Errors
+/// If the input is damaged.
 pub fn samples(input: &Input, window: Window, wanted: StillWanted<'_>) -> Result<Option<SamplesPart>> {
     let mut source = input.rows(&ScanProps::default())?;
     let mut subjects = source.tables().subjects.clone();
@@ -159,7 +167,10 @@ pub fn samples(input: &Input, window: Window, wanted: StillWanted<'_>) -> Result
     Ok(Some(SamplesPart { subjects, series: series.finish(), ..SamplesPart::default() }))
 }
 
-/// What was live at instants, of one sum; none if nobody wants it any more.
+/// Returns what was live at instants, for one tally; none if the answer is not wanted any more.
+///
+/// # Errors
+/// If the input is damaged.
 pub fn snapshots(
     zoom: Zoom<'_>,
     (tally, times): (u8, Vec<i64>),

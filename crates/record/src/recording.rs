@@ -16,16 +16,16 @@ const NAME_BYTES: usize = 60;
 /// How many names are tried.
 const MOST_NAMES: u32 = 10_000;
 
-/// Where a trace goes.
+/// Where a recording goes.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// Into this directory, which must not be there yet.
+    /// A directory that must not exist yet.
     New(PathBuf),
-    /// Into this directory, in place of a trace that may be there.
+    /// A directory; a trace that exists there is replaced.
     Over(PathBuf),
-    /// Into this trace, which goes on.
+    /// A trace that is continued.
     Append(PathBuf),
-    /// Into a directory of this name, or of this name and a number.
+    /// A directory of this name, or of this name and a number.
     Numbered(String),
 }
 
@@ -44,7 +44,7 @@ impl Destination {
             Self::Over(path) => {
                 let reserved = ReservedDirectory { replaced: set_aside(path)?, ..new(path) };
                 if let Err(error) = make(path) {
-                    reserved.give_back();
+                    reserved.restore();
                     return Err(Error::create(path)(error));
                 }
                 Ok(reserved)
@@ -62,7 +62,11 @@ impl Destination {
 }
 
 impl Destination {
-    /// Finds the directory for somebody else to record into, and whether what is there may be replaced.
+    /// Reserves the directory for another process to record into; returns it and whether a trace there may be
+    /// replaced.
+    ///
+    /// # Errors
+    /// If no directory can be made.
     pub fn reserve(&self) -> Result<(PathBuf, bool)> {
         match self {
             Self::New(path) | Self::Append(path) => Ok((path.clone(), false)),
@@ -88,8 +92,8 @@ struct ReservedDirectory {
 }
 
 impl ReservedDirectory {
-    /// Leaves everything as it was. What cannot be put back stays where it was set aside.
-    fn give_back(&self) {
+    /// Restores what was there. A trace that cannot be put back stays where it was set aside.
+    fn restore(&self) {
         if self.is_new {
             let _ = fs::remove_dir_all(&self.trace);
         }
@@ -98,7 +102,7 @@ impl ReservedDirectory {
         }
     }
 
-    /// There is a new trace, so the one before it goes.
+    /// Deletes the trace that was replaced.
     fn keep(&self) {
         if let Some(replaced) = &self.replaced {
             let _ = fs::remove_dir_all(replaced);
@@ -106,7 +110,7 @@ impl ReservedDirectory {
     }
 }
 
-/// Makes a directory for a trace; an empty one will do.
+/// Makes a directory for a trace, or takes an empty one.
 fn make(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(path) => Ok(()),
@@ -128,7 +132,7 @@ fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
         let what = format!("{} is no trace, so it is not replaced", path.display());
         return Err(Error::refused(what, "choose another name with -o"));
     }
-    // One that cannot be read may be replaced; one that somebody writes may not.
+    // A trace that cannot be read may be replaced; one that is being recorded may not.
     if Trace::open(path).is_ok_and(|trace| trace.is_live()) {
         let what = format!("{} is being recorded, so it is not replaced", path.display());
         return Err(Error::refused(what, name_hint("choose another name with -o")));
@@ -205,7 +209,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins to record `command` into a new trace.
+    /// Starts to record `command` into a new trace.
+    ///
+    /// # Errors
+    /// If the destination cannot be used or recording cannot be started; nothing is left behind then.
     pub fn start(destination: &Destination, command: String) -> Result<Self> {
         let reserved = destination.take()?;
         let trace = &reserved.trace;
@@ -228,7 +235,7 @@ impl Recording {
         match started {
             Ok((sealer, recorder)) => Ok(Self { reserved, recorder, sealer }),
             Err(error) => {
-                reserved.give_back();
+                reserved.restore();
                 Err(error)
             }
         }
@@ -239,14 +246,17 @@ impl Recording {
         &self.reserved.trace
     }
 
-    /// Ends the recording of something that never began.
+    /// Discards the recording of a command that did not start.
     pub fn discard(self) {
         self.recorder.stop();
         let _ = self.sealer.stop();
-        self.reserved.give_back();
+        self.reserved.restore();
     }
 
     /// Completes the trace.
+    ///
+    /// # Errors
+    /// If the trace cannot be completed.
     pub fn finish(self, outcome: &Outcome) -> Result<Manifest> {
         self.recorder.stop();
         self.reserved.keep();

@@ -206,7 +206,7 @@ fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
             }
         }
         // A look between, whatever was walked through.
-        (checkpoints.looked, checkpoints.walk) = (None, None);
+        (checkpoints.polled, checkpoints.walk) = (None, None);
         let mut times = Vec::new();
         each_batch(&path, |batch| times.extend(batch.events().map(|event| event.time_ns)));
         assert_eq!(times.len() as u64, (round + 1) * 12_000);

@@ -47,6 +47,9 @@ pub struct Growing {
 
 impl Growing {
     /// Begins with the first event.
+    ///
+    /// # Errors
+    /// If the trace is damaged.
     pub fn open(path: &Path, filter: &Filter) -> Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -62,6 +65,9 @@ impl Growing {
     }
 
     /// Reads on for a while.
+    ///
+    /// # Errors
+    /// If the trace is damaged; what was read before stays good.
     pub fn read(&mut self) -> Result<ReadOutcome> {
         let began = Instant::now();
         let mut outcome = ReadOutcome::Idle;
@@ -84,6 +90,9 @@ impl Growing {
     }
 
     /// The page so far.
+    ///
+    /// # Errors
+    /// If the trace is damaged.
     pub fn page(&mut self) -> Result<Page> {
         let trace = Trace::open(&self.path)?;
         self.about = about(&trace.manifest().run);
