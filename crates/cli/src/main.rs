@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(status) => {
             if let ExitStatus::External(exit) = status {
                 // Whoever waits for us sees what they would have seen of the command.
-                exit.die_likewise();
+                exit.reraise();
             }
             status.into()
         }

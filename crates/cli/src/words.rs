@@ -1,8 +1,8 @@
 //! Splits a command line into words as a shell does, without interpreting them.
 //!
 //! Blanks separate words; quotes and backslashes keep them together. Variables, patterns, pipes and the like
-//! stand for themselves, and so does `#`, as in Python's `shlex.split`, which the script `memory_logger` uses:
-//! the crate `shlex` would silently drop the rest of the line.
+//! stand for themselves, and so does `#`, as in Python's `shlex.split`, which the script `memory_logger`
+//! uses: the crate `shlex` would silently drop the rest of the line.
 
 /// Splits a line into words.
 ///

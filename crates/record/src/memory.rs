@@ -42,7 +42,7 @@ pub(crate) fn of_outcome(outcome: &Outcome, anchor: &Anchor) -> RunMemory {
         end_time_ns: None,
         wait_status: None,
         peak_rss_bytes: peak.rss_bytes,
-        peak_is_exact: peak.known == PeakSource::LastWord,
+        peak_is_exact: peak.known == PeakSource::Exit,
         peak_time_ns: None,
         rss_at_peak_bytes: None,
         peak_pss_bytes: None,

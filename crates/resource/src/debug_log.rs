@@ -1,19 +1,21 @@
-//! What resources tell while they work: the debug log.
+//! The debug log: messages of resources as lines of text.
 //!
-//! Resources say things with `tracing` and nothing else, so a program that has a subscriber of its own
-//! sees them there. For all others [`install`] makes [`DebugLog`] the subscriber of the process:
+//! Resources emit messages with `tracing` only, so a program with a subscriber of its own gets them there. For
+//! other programs, [`install`] makes [`DebugLog`] the subscriber of the process:
 //!
 //! ```text
 //! [2026-11-15 15:20:31.689] [info] device 0: the current resource is now failure_callback, was none
 //! ```
 //!
-//! in local time, one line per message, to standard error or to the file that
-//! `FLOODMARK_DEBUG_LOG_FILE` or `RMM_DEBUG_LOG_FILE` names. Which messages is decided by [`set_level`],
-//! at first by `FLOODMARK_DEBUG_LOG`; the features `max_level_*` of this crate leave out the others when
-//! it is built. A message that is not wanted costs one comparison.
+//! It writes one line per message, with local time, to stderr or to the file in `FLOODMARK_DEBUG_LOG_FILE` or
+//! `RMM_DEBUG_LOG_FILE`. [`set_level`] selects the messages, initially by `FLOODMARK_DEBUG_LOG`; the features
+//! `max_level_*` of this crate remove messages at compile time. A disabled message costs one comparison.
 //!
-//! Invariants: a message is put together before anything is locked, and written with one call; nothing
-//! here calls a resource. So it does not matter which locks the thread that says something holds.
+//! `tracing-subscriber` is not used: the format of a line, RMM's levels and the count of lost lines would remain
+//! to be written, and every user of a pool would have to compile more crates.
+//!
+//! Invariants: a message is formatted before anything is locked, and written with one call; nothing here calls a
+//! resource. A thread may therefore emit a message while it holds any lock.
 
 mod level;
 mod line;
@@ -36,31 +38,31 @@ use sink::Sink;
 
 use crate::local_time::now;
 
-/// The level to begin with.
+/// Variable with the initial level.
 const LEVEL_VARIABLE: &str = "FLOODMARK_DEBUG_LOG";
-/// Where messages go, the first that is set.
+/// Variables with the path of the log; the first that is set counts.
 const FILE_VARIABLES: [&str; 2] = ["FLOODMARK_DEBUG_LOG_FILE", "RMM_DEBUG_LOG_FILE"];
-/// Whose messages these are: other parts of the program have logs of their own.
+/// Prefix of the targets whose messages are logged.
 const TARGET: &str = "floodmark";
 
-/// Why the debug log could not be installed.
+/// The reason why the debug log could not be installed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The program has a subscriber of its own, which gets all messages.
+    /// The program has a subscriber, which gets all messages.
     Taken,
-    /// The environment asks for a level that there is none of.
+    /// The environment names a level that does not exist.
     Level {
-        /// The variable that does.
+        /// The variable.
         variable: &'static str,
-        /// What is wrong with it.
+        /// The error.
         source: UnknownLevel,
     },
-    /// The file cannot be written.
+    /// The file cannot be opened.
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -87,11 +89,11 @@ impl std::error::Error for InstallError {
     }
 }
 
-/// Makes the debug log the subscriber of this process, as the environment says. Once it is, calling this
-/// again changes nothing.
+/// Makes the debug log the subscriber of this process, configured by the environment. Further calls have no
+/// effect.
 ///
 /// # Errors
-/// [`InstallError`] says what is in the way; then nothing is changed.
+/// [`InstallError`] names the reason; then nothing is changed.
 pub fn install() -> Result<(), InstallError> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +117,7 @@ pub fn install() -> Result<(), InstallError> {
     let log = DebugLog::with_sink(sink);
     let shared = Arc::clone(&log.shared);
     set_global_default(log).map_err(|_| InstallError::Taken)?;
-    // Only now is it ours to empty.
+    // Truncated only after this log was installed.
     shared.sink.truncate();
     *installed = true;
     if let Some(level) = level {
@@ -124,7 +126,7 @@ pub fn install() -> Result<(), InstallError> {
     Ok(())
 }
 
-/// Writes messages as lines of text.
+/// A `tracing` subscriber that writes messages as lines of text.
 pub struct DebugLog {
     shared: Arc<Shared>,
 }
@@ -132,23 +134,23 @@ pub struct DebugLog {
 struct Shared {
     sink: Sink,
     lost_lines: AtomicU64,
-    told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl DebugLog {
-    /// Writes to standard error.
+    /// Creates a log on stderr.
     pub fn to_stderr() -> Self {
         Self::with_sink(Sink::Stderr)
     }
 
-    /// Writes to `out`, a line at a time.
+    /// Creates a log on `out`, which gets one line per call.
     pub fn to_writer(out: Box<dyn Write + Send>) -> Self {
         Self::with_sink(Sink::Writer(Mutex::new(out)))
     }
 
     fn with_sink(sink: Sink) -> Self {
-        let (lost_lines, told) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { sink, lost_lines, told }) }
+        let (lost_lines, is_reported) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { sink, lost_lines, is_reported }) }
     }
 
     fn wants(metadata: &Metadata<'_>) -> bool {
@@ -162,8 +164,8 @@ impl Shared {
             return;
         }
         self.lost_lines.fetch_add(1, Ordering::Relaxed);
-        // A file that fails is told of where somebody may see it, once.
-        if self.sink.is_file() && !self.told.swap(true, Ordering::Relaxed) {
+        // A failing file is reported once on stderr.
+        if self.sink.is_file() && !self.is_reported.swap(true, Ordering::Relaxed) {
             let _ = Sink::Stderr.write(b"floodmark: the debug log cannot be written; lines are missing\n");
         }
     }

@@ -98,7 +98,8 @@ fn costs(outcome: &Outcome) -> String {
 
 /// How many peaks are in the samples: of resident memory, or of marks where those are exact.
 fn teeth(seen: &Memory, truth: &str, peaks: PeakMode) -> usize {
-    let is_process = |one: &floodmark_sampler::sink::Seen| one.subject.kind == SubjectKind::Process;
+    let is_process =
+        |one: &floodmark_sampler::sink::RecordedSubject| one.subject.kind == SubjectKind::Process;
     let process = seen.subjects.iter().position(is_process).map_or(0, |place| place as u32 + 1);
     let (metric, patience_ns) = match peaks {
         PeakMode::Kept => (Metric::Rss, 0),

@@ -1,7 +1,7 @@
-//! Why a command could not be run or a process not be watched.
+//! Errors of starting a command or a watch.
 //!
-//! What goes wrong once the command runs is no error: it is a [`Note`](crate::Note) of the outcome,
-//! because the command must not suffer from it.
+//! Problems after the command has started are not errors but [`Note`](crate::Note)s of the outcome, because
+//! the command must not suffer from them.
 
 use std::ffi::OsString;
 use std::{fmt, io};
@@ -9,67 +9,67 @@ use std::{fmt, io};
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error of starting a command or a watch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no such program.
     NotFound {
-        /// As it was given.
+        /// The program, as it was passed.
         program: OsString,
     },
-    /// The program is there, but cannot be run.
+    /// The program exists, but cannot be run.
     NotExecutable {
-        /// As it was given.
+        /// The program, as it was passed.
         program: OsString,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The system would not start a process.
+    /// The system refused to start a process.
     Start {
-        /// As it was given.
+        /// The program, as it was passed.
         program: OsString,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// There is no process with this number, or none that may be seen.
+    /// There is no process with this PID, or it is not visible.
     NoProcess {
-        /// Its number.
+        /// The PID.
         pid: i32,
     },
-    /// This process is watching something already; signals and orphans cannot be shared.
+    /// This process is watching another tree; signals and orphans cannot be shared.
     Busy,
-    /// A pattern of a mark cannot be read.
+    /// A pattern of a mark is not a regular expression.
     Pattern {
-        /// As it was given.
+        /// The pattern, as it was passed.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason.
         message: String,
     },
-    /// A debugger is asked for that is not installed.
+    /// The requested debugger is not installed.
     NoTool {
         /// The program.
         program: &'static str,
-        /// The package of Debian and Ubuntu that has it.
+        /// Its package in Debian and Ubuntu.
         package: &'static str,
     },
-    /// The system refused something that watching needs.
+    /// A system call that the watch needs failed.
     System {
-        /// What was being done, as in "opening a terminal".
+        /// The operation, as in "opening a terminal".
         act: &'static str,
-        /// Why it failed.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Wraps an error of the system with what was being done.
+    /// Wraps an error of the system with the operation that failed.
     pub(crate) fn system(act: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { act, source }
     }
 
-    /// The exit code a shell would give: 127 for a program that is not there, 126 for one that cannot
-    /// be run, 2 otherwise.
+    /// Exit code as a shell would return it: 127 for a missing program, 126 for one that cannot be run, 2
+    /// otherwise.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound { .. } => 127,
@@ -78,7 +78,7 @@ impl Error {
         }
     }
 
-    /// A remedy, if we know one.
+    /// A remedy, if there is a known one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { .. } => Some("check the spelling, or give the program with its path"),
@@ -91,7 +91,7 @@ impl Error {
             },
             Self::Start { .. } => Some("see 'ulimit -u' and the memory that is left"),
             Self::NoProcess { .. } => Some("'ps' lists processes; those of others may be hidden"),
-            Self::NoTool { .. } => Some("native stacks need no debugger, and hold nobody up for long"),
+            Self::NoTool { .. } => Some("native stacks need no debugger, and stop processes only briefly"),
             Self::Busy | Self::Pattern { .. } | Self::System { .. } => None,
         }
     }

@@ -1,13 +1,12 @@
-//! Starting a command as if nobody watched.
+//! Starting a command as it would start without us.
 //!
-//! The command gets our terminal, our standard input, our working directory and environment, every
-//! descriptor we inherited without close-on-exec (MPI launchers pass sockets that way), our process
-//! group, and signals as we found them: what was ignored stays ignored, everything else is at its
-//! default, nothing is blocked that was not before. Being in our group, it gets Ctrl-C and Ctrl-Z from
-//! the terminal itself.
+//! The command inherits our terminal, stdin, working directory and environment, every descriptor without
+//! close-on-exec (MPI launchers pass sockets that way), our process group, and the signal dispositions that
+//! we inherited: ignored signals stay ignored, all others are at their default, and the mask is unchanged.
+//! Being in our group, it gets Ctrl-C and Ctrl-Z from the terminal directly.
 //!
-//! It does *not* get a signal when we die, and its output goes on to where ours went: a recorder that is
-//! killed must not take the recorded with it. (See `sys::keeper`.)
+//! It gets *no* signal when we die, and its output still reaches the stream that ours went to: a recorder
+//! that is killed must not end the command (see `sys::keeper`).
 #![expect(unsafe_code, reason = "code between fork and exec is unsafe to add")]
 
 use std::ffi::{OsStr, OsString};
@@ -29,18 +28,18 @@ use crate::sys::{signal, terminal};
 /// A command to run.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program, with a path or to be found in `PATH`.
+    /// The program: a path, or a name to be found in `PATH`.
     pub program: OsString,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<OsString>,
     /// Variables to add to the environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// What is done with its output.
+    /// How its output is captured.
     pub capture: Capture,
 }
 
 impl Launch {
-    /// A command with arguments whose output is left alone.
+    /// Creates a command whose output is not captured.
     pub fn new(
         program: impl Into<OsString>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -53,7 +52,7 @@ impl Launch {
         }
     }
 
-    /// The program's name without its path.
+    /// Name of the program without its directory.
     pub(crate) fn name(&self) -> String {
         let name = Path::new(&self.program).file_name().unwrap_or(&self.program);
         name.to_string_lossy().into_owned()
@@ -66,18 +65,17 @@ impl Launch {
     }
 }
 
-/// What is done with a command's output.
+/// How a command's output is captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capture {
-    /// Nothing: it writes where we would.
+    /// Not at all: the command inherits our streams.
     #[default]
     None,
-    /// It writes into two pipes; what comes out is recorded and passed on. Programs that care see that
-    /// they do not write to a terminal.
+    /// By two pipes, whose output is recorded and forwarded. A program can tell that it does not write to a
+    /// terminal.
     Pipes,
-    /// It writes to a terminal of its own, where standard output and error are one, in a session of
-    /// its own; what comes out is recorded and passed on. Standard input is that terminal too if ours
-    /// is one.
+    /// By a pseudoterminal in a session of its own, where stdout and stderr are one stream, which is recorded
+    /// and forwarded. Stdin is that terminal too if ours is a terminal.
     Terminal,
 }
 
@@ -85,31 +83,31 @@ pub enum Capture {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) pid: i32,
-    /// Where its output comes out.
+    /// Our ends of its output streams.
     pub(crate) streams: Vec<(OutputStream, OwnedFd)>,
     /// Our end of its terminal.
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) group: Group,
 }
 
-/// Whose signals from the terminal a command gets.
+/// Process group of a command, which decides the terminal's signals it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Those that we get too.
+    /// Our group: it gets the signals that we get.
     Ours,
-    /// None of ours.
+    /// Another group.
     Other,
 }
 
-/// What a command must find as it was before us.
+/// State of this process that a command must inherit as it was before.
 pub(crate) struct Surroundings {
-    /// Signals that were ignored.
+    /// Ignored signals.
     pub(crate) ignored: Vec<libc::c_int>,
-    /// How many descriptors there may be.
+    /// Limit of descriptors.
     pub(crate) descriptors: Limit,
 }
 
-/// Where a command's output will go, made before it starts.
+/// Streams for a command's output, created before it starts.
 pub(crate) struct Channels {
     /// Our ends.
     streams: Vec<(OutputStream, OwnedFd)>,
@@ -122,7 +120,7 @@ pub(crate) struct Channels {
 impl Channels {
     pub(crate) fn open(capture: Capture) -> Result<Self> {
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(Error::system("copying a descriptor"));
-        let pipe = || io::pipe().map_err(Error::system("making a pipe"));
+        let pipe = || io::pipe().map_err(Error::system("creating a pipe"));
         match capture {
             Capture::None => Ok(Self { streams: Vec::new(), theirs: None, terminal: None }),
             Capture::Pipes => {
@@ -139,7 +137,7 @@ impl Channels {
         }
     }
 
-    /// Starts a process that takes the streams over should we be killed; none where there are none.
+    /// Starts a process that takes over the streams if we are killed; none if there are no streams.
     pub(crate) fn keeper(&self) -> io::Result<Option<Keeper>> {
         let to = |stream: OutputStream| match stream {
             OutputStream::Stderr => libc::STDERR_FILENO,
@@ -150,7 +148,7 @@ impl Channels {
     }
 }
 
-/// Starts a command. When this returns the program itself runs.
+/// Starts a command. When this returns, exec has succeeded.
 pub(crate) fn start(launch: &Launch, channels: Channels, surroundings: Surroundings) -> Result<Started> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments);
@@ -184,7 +182,7 @@ fn open_terminal() -> io::Result<terminal::Pair> {
     terminal::open(ours.into_iter().find(io::IsTerminal::is_terminal))
 }
 
-/// Says as a shell would why a program did not start.
+/// The error for a program that could not be started, as a shell would report it.
 fn refusal(program: &OsStr, source: io::Error) -> Error {
     let program = program.to_owned();
     match source.kind() {
@@ -200,8 +198,7 @@ fn refusal(program: &OsStr, source: io::Error) -> Error {
     }
 }
 
-/// Whether there is such a file: if the system says "not found" of one that is there, it means its
-/// interpreter.
+/// Whether the program exists: "not found" for a file that exists means that its interpreter is missing.
 fn is_there(program: &OsStr) -> bool {
     if program.is_empty() {
         return false;

@@ -1,25 +1,34 @@
-//! Runs a command and watches the memory, output and end of every process it becomes.
+//! Runs a command and samples the memory of its tree of processes, with their output, stacks and exits.
 //!
-//! [`run`] starts a command as if nobody watched and returns when everything it became is over;
-//! [`attach`] watches what runs already. Both tell a [`Sink`] what they see and an [`Observer`] of
-//! every sweep, and give an [`Outcome`].
+//! [`run`] starts a command without changing its environment and returns when all of its processes have
+//! ended; [`attach`] watches a running process. Both send samples to a [`Sink`], call an [`Observer`] after
+//! every sweep, and return an [`Outcome`].
 //!
-//! | module | what lives there |
+//! ```no_run
+//! use floodmark_sampler::{Launch, Memory, WatchProps, run};
+//!
+//! let mut samples = Memory::default();
+//! let outcome = run(&Launch::new("make", ["-j4"]), &WatchProps::default(), &mut samples, &mut ())?;
+//! assert!(outcome.peaks.rss.bytes > 0);
+//! # Ok::<(), floodmark_sampler::Error>(())
+//! ```
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`launch`] | starting a command untouched |
-//! | `tree` | the processes it became: told by the kernel (`events`), or found by looking (`walk`) |
-//! | [`metrics`] | what is read of them: memory, totals, control groups, devices |
-//! | [`watch`] | the loop, births, ends and sweeps |
-//! | [`pace`] | when to sweep |
-//! | `output`, [`marks`] | the command's output, passed on and recorded; lines of it that are marks |
-//! | [`sink`], [`observer`] | who is told |
-//! | [`stacks`] | what threads were doing at a peak |
-//! | [`outcome`], [`error`] | how it went, and why it did not |
+//! | [`launch`] | starting a command |
+//! | `tree` | its processes, found by events of the kernel (`events`) or by scanning (`walk`) |
+//! | [`metrics`] | memory of processes, totals, cgroups and GPUs |
+//! | [`watch`] | the main loop: discovery and exits of processes, sweeps |
+//! | [`pace`] | the interval between sweeps |
+//! | `output`, [`marks`] | the command's output, forwarded and recorded; lines of it that are marks |
+//! | [`sink`], [`observer`] | receivers of samples and sweeps |
+//! | [`stacks`] | call stacks of processes at peaks |
+//! | [`outcome`], [`error`] | results of a watch, and errors |
 //! | `rank` | ranks of processes in an MPI job |
-//! | [`procfs`] | parsers of what the kernel writes |
-//! | `sys` | what the operating system is asked for |
+//! | [`procfs`] | parsers of files in `/proc` |
+//! | `sys` | system calls |
 //!
-//! What does *not* live here: traces (`floodmark-store`) and anything that interprets samples.
+//! Traces are in `floodmark-store`, and everything that interprets samples is in `floodmark-analyze`.
 
 pub mod error;
 pub mod launch;
@@ -48,4 +57,4 @@ pub use pace::Pace;
 pub use rank::own_rank;
 pub use sink::{Memory, Sink, TailSink};
 pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};
-pub use watch::{Births, PeakMode, Until, WatchProps, attach, run};
+pub use watch::{Discovery, PeakMode, Until, WatchProps, attach, run};

@@ -1,8 +1,8 @@
-//! What is read of processes, groups and devices.
+//! Metrics of processes, cgroups and GPUs.
 
 pub mod cgroup;
+pub(crate) mod gauges;
 pub(crate) mod gpu;
 pub(crate) mod memory;
 mod nvml;
-pub(crate) mod told;
 pub(crate) mod total;

@@ -1,74 +1,74 @@
-//! Being told of every sweep while it is fresh.
+//! Observation of every sweep as it is made.
 //!
-//! Whoever takes stacks at a peak must know of it within the same millisecond, not from a trace.
+//! To take stacks at a peak, it must be known within the same millisecond, and not from a trace.
 
 use floodmark_event::SubjectId;
 
 use crate::metrics::cgroup::Usage;
 
-/// Looks at every sweep. It runs between two sweeps: what it takes long for, it delays.
+/// Observes every sweep. It runs between two sweeps, so a slow observer delays the next one.
 ///
-/// It may start processes of its own only where the kernel tells of births
-/// ([`Note::NoEvents`](crate::Note::NoEvents)): elsewhere they cannot be told from orphans of the
+/// It may start processes only where the kernel reports process events (see
+/// [`Note::NoEvents`](crate::Note::NoEvents)): otherwise they cannot be distinguished from orphans of the
 /// command, and are reaped with them.
 pub trait Observer {
-    /// A sweep was made, and told to the sink.
+    /// Called after a sweep, whose samples the sink has got.
     fn swept(&mut self, sweep: &Sweep<'_>);
 }
 
-/// Looks at nothing.
+/// Observes nothing.
 impl Observer for () {
     fn swept(&mut self, _sweep: &Sweep<'_>) {}
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep<'a> {
-    /// When, in monotonic nanoseconds.
+    /// Time in monotonic nanoseconds.
     pub at_ns: u64,
-    /// Resident bytes of all processes, summed.
+    /// Sum of resident bytes of all processes.
     pub rss_bytes: u64,
-    /// Change of that sum since the sweep before.
+    /// Change of that sum since the previous sweep.
     pub change_bytes: i64,
     /// Whether the sum is the highest so far.
     pub level: Level,
-    /// The total in which shared memory counts once.
+    /// Total with shared memory counted once.
     pub total: Total,
-    /// The control group, where there is one.
+    /// Usage of the cgroup, if there is one.
     pub cgroup: Option<Usage>,
     /// All processes whose memory was read.
     pub processes: &'a [ProcessSweep],
 }
 
-/// Where a sum stands.
+/// How a sum compares with earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Higher than ever before.
+    /// Higher than all earlier ones.
     NewPeak,
-    /// Not.
+    /// Not higher than an earlier one.
     BelowPeak,
 }
 
-/// All processes together, shared memory counted once.
+/// Total of all processes, with shared memory counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// Last readings, and the changes of resident bytes since.
+    /// Sum of the last readings and of the changes of resident bytes since.
     pub bytes: u64,
-    /// How much less it may be.
+    /// Upper bound of how much less it may be.
     pub error_bytes: u64,
 }
 
 /// One process in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessSweep {
-    /// What stands for it in the sink; 0 for one that is too young to be told of.
+    /// Its subject in the sink; 0 for a process that is too young to have one.
     pub subject: SubjectId,
-    /// The system's number.
+    /// PID.
     pub pid: i32,
-    /// Its start in clock ticks since boot; 0 if not read yet.
+    /// Start in clock ticks since boot; 0 if not read yet.
     pub start_ticks: u64,
     /// Resident bytes.
     pub rss_bytes: u64,
-    /// Change since the sweep before; for the first sweep of a process all of it.
+    /// Change since the previous sweep; all of it in the first sweep of a process.
     pub change_bytes: i64,
 }

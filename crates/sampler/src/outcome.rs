@@ -1,4 +1,4 @@
-//! How a run went: its end, its peaks, and what watching it cost and missed.
+//! The result of a watch: exit status, peaks, cost, and what could not be recorded.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::sys::signal;
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It ended by itself, with this code.
+    /// It exited with this code.
     Code(u8),
-    /// A signal ended it.
+    /// A signal killed it.
     Signal {
-        /// The signal's number.
+        /// Number of the signal.
         number: u8,
         /// Whether it left a core file.
         core: bool,
@@ -19,7 +19,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Reads a status as `wait` gives it.
+    /// Decodes a wait status.
     pub const fn from_wait_status(status: i32) -> Self {
         match status & 0x7f {
             0 => Self::Code((status >> 8) as u8),
@@ -27,7 +27,7 @@ impl Exit {
         }
     }
 
-    /// The exit code a shell would give: the command's own, or 128 and the number of the signal.
+    /// Exit code as a shell would return it: the command's own, or 128 plus the number of the signal.
     pub const fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -35,64 +35,63 @@ impl Exit {
         }
     }
 
-    /// Ends this process as the command ended, if a signal ended it: whoever waits for us then sees
-    /// what they would have seen. Leaves no core file. Returns for a command that ended by itself, and
-    /// should the signal not end us.
-    pub fn die_likewise(self) {
+    /// Ends this process by the signal that killed the command, so that our parent sees the same wait status.
+    /// Leaves no core file. Returns if the command exited, or if the signal does not end this process.
+    pub fn reraise(self) {
         if let Self::Signal { number, .. } = self {
             signal::die_of(i32::from(number));
         }
     }
 }
 
-/// How a run went.
+/// The result of a watch.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How the command ended; none where it was another's child, or where watching ended first.
+    /// How the command ended; none if it was another process's child, or if the watch ended first.
     pub exit: Option<Exit>,
-    /// Begin of watching, in monotonic nanoseconds.
+    /// Start of the watch in monotonic nanoseconds.
     pub began_ns: u64,
-    /// Time from the begin to the end of the last process.
+    /// Time from the start to the end of the last process.
     pub duration_ns: u64,
     /// Peaks of the whole job.
     pub peaks: Peaks,
-    /// How many processes there were.
+    /// Number of processes.
     pub processes: ProcessCounts,
     /// The processes with the highest peaks, highest first; no more than [`Outcome::LARGEST`].
     pub largest: Vec<ProcessPeak>,
-    /// What watching cost.
+    /// Cost of the watch.
     pub cost: Cost,
-    /// What could not be done as it should be.
+    /// Limitations and problems of the watch.
     pub notes: Vec<Note>,
 }
 
 impl Outcome {
-    /// How many processes [`Outcome::largest`] lists at most.
+    /// Maximum length of [`Outcome::largest`].
     pub const LARGEST: usize = 64;
 }
 
 /// Peaks of all processes together.
 ///
-/// No kernel keeps the peak of a sum. [`Peaks::rss_seen`] is the highest sum that a sweep found, and
-/// never too high. Between two sweeps a single process may have been higher; its own mark says so.
-/// [`Peaks::rss`] is the highest sum with the largest such excess of *one* process added, as if the
-/// others had stood still: exact for a job of one process or one that dominates, and never below what
-/// was seen. It is too high, by that excess at most, where others grew after that process had shrunk:
-/// the truth lies between the two.
+/// The kernel keeps no peak of a sum. [`Peaks::rss_seen`] is the highest sum at a sweep, which is never too
+/// high. Between two sweeps a single process may have been higher, as its high-water mark shows.
+/// [`Peaks::rss`] is the highest sum plus the largest such excess of *one* process, as if the others had not
+/// changed: exact for a job of one process or one that dominates, and never below a sum that was seen. It is
+/// too high, by that excess at most, if others grew after that process had shrunk: the truth lies between the
+/// two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
-    /// Highest sum of resident bytes, with what marks of the kernel add to it.
+    /// Highest sum of resident bytes, with the excess by high-water marks.
     pub rss: Peak,
     /// Highest sum of resident bytes at a sweep.
     pub rss_seen: Peak,
-    /// Highest total in which shared memory counts once; none where nothing could be read.
+    /// Highest total with shared memory counted once; none if nothing could be read.
     pub total: Option<TotalPeak>,
-    /// Most resident bytes of any single process; where the command was our own child this includes
-    /// processes that nobody saw.
+    /// Peak of resident bytes of any single process. If the command was our own child, this includes
+    /// processes that were not seen.
     pub largest_process_bytes: u64,
 }
 
-/// A highest value and when it was reached.
+/// A highest value and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// The value.
@@ -104,129 +103,128 @@ pub struct Peak {
 /// The highest total of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TotalPeak {
-    /// Proportional set sizes, summed: last readings, and the changes of resident bytes since.
+    /// Sum of proportional set sizes: last readings, and the changes of resident bytes since.
     pub peak: Peak,
-    /// How much less it may have been, because memory that may be shared changed since it was last
-    /// read; 0 for a reading.
+    /// Upper bound of how much less it may have been, because memory that may be shared changed since the
+    /// last reading; 0 for a reading.
     pub error_bytes: u64,
 }
 
-/// How many processes there were.
+/// Numbers of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessCounts {
     /// Processes that were seen.
     pub seen: u64,
-    /// Most at one time.
+    /// Largest number at one time.
     pub most: u64,
-    /// Seen, but over before any memory could be read.
+    /// Processes that were seen, but ended before their memory could be read.
     pub unread: u64,
-    /// Known to have been there only because they ended as our children.
+    /// Processes that are known only because they ended as our children.
     pub missed: u64,
-    /// Numbers that the system gave to processes or threads, of the tree or not, which were gone before
-    /// a look at them: no more than so many were missed on top. 0 where the kernel tells of births.
+    /// PIDs of processes or threads, of the tree or not, that ended before they could be read: an upper bound
+    /// of further missed processes. 0 with process events.
     pub vanished: u64,
-    /// Still running when watching ended.
+    /// Processes that were still running at the end of the watch.
     pub left: u64,
 }
 
 /// The peak of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessPeak {
-    /// The system's number of the process.
+    /// PID.
     pub pid: i32,
     /// Name of the program.
     pub name: String,
-    /// Most resident bytes.
+    /// Peak of resident bytes.
     pub rss_bytes: u64,
-    /// How this is known.
+    /// Source of the peak.
     pub known: PeakSource,
 }
 
-/// How the peak of a process is known.
+/// Source of the peak of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PeakSource {
-    /// The highest value that a sweep saw; it may have been more in between.
+    /// The highest value at a sweep; it may have been higher in between.
     #[default]
     Seen,
-    /// The kernel's own mark, when it was last read; nothing is known of the time after that.
+    /// The kernel's high-water mark at its last reading; the peak may have been higher after that.
     Mark,
-    /// The kernel's last word, given at the end of the process: exact.
-    LastWord,
+    /// What the kernel reported at the end of the process: exact.
+    Exit,
 }
 
-/// What watching cost.
+/// Cost of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Processor time of this whole process while it watched.
+    /// CPU time of this whole process during the watch.
     pub own_cpu_ns: u64,
-    /// Of it, the time spent in reading proportional set sizes.
+    /// CPU time of reading proportional set sizes, which is part of it.
     pub totals_cpu_ns: u64,
-    /// Sweeps made.
+    /// Number of sweeps.
     pub sweeps: u64,
-    /// Sweeps that began more than half an interval late.
+    /// Number of sweeps that began more than half an interval late.
     pub late_sweeps: u64,
-    /// Sweeps that were not made because their time had passed.
+    /// Number of sweeps that were skipped because their time had passed.
     pub left_out_sweeps: u64,
     /// Longest time between two sweeps.
     pub longest_gap_ns: u64,
 }
 
-/// Something that could not be done as it should be.
+/// A limitation or problem of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// The kernel tells us of no births; short-lived processes may be missed.
+    /// The kernel reports no process events; short-lived processes may be missed.
     NoEvents {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Births came faster than they could be read, so some were looked for afterwards.
+    /// Process events were lost, and the processes were searched for afterwards.
     EventsOverrun {
-        /// How often.
+        /// Number of times.
         times: u64,
     },
-    /// Found by looking, and something was gone before the look.
+    /// Processes were found by scanning, and some ended before they could be read.
     Vanished {
-        /// How many processes and threads, of the command or not.
+        /// Number of processes and threads, of the command or not.
         count: u64,
     },
-    /// Proportional set sizes may not be read for some processes; their resident bytes count whole.
+    /// Proportional set sizes of some processes may not be read; all of their resident bytes count.
     TotalsDenied {
-        /// One of the processes.
+        /// PID of one of the processes.
         pid: i32,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// Marks of the kernel may not be reset for some processes, so their peaks are of their whole life.
+    /// High-water marks of some processes may not be reset, so their peaks are those of their whole life.
     ResetDenied {
-        /// One of the processes.
+        /// PID of one of the processes.
         pid: i32,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// There are more processes than file descriptors; files are opened for each reading.
+    /// There are more processes than descriptors, so files are opened for each reading.
     FewDescriptors {
-        /// How many there are.
+        /// Limit of descriptors.
         limit: u64,
     },
-    /// The driver's process numbers are those of another namespace: memory of devices is known, who
-    /// uses it is not.
+    /// The driver reports PIDs of another namespace: GPU memory is known by device, but not by process.
     ForeignGpuProcesses,
-    /// A library for devices is there but does not work.
+    /// The library for GPUs is installed but does not work.
     GpuFailed {
-        /// What it said.
+        /// The reason.
         why: String,
     },
-    /// Somebody closed our output; the command's was closed in turn.
+    /// The reader of our output closed it, so the command's was closed too.
     OutputClosed {
-        /// Which one.
+        /// The stream.
         stream: floodmark_event::OutputStream,
     },
-    /// Output could not be passed on.
+    /// Output could not be forwarded.
     OutputFailed {
-        /// Which one.
+        /// The stream.
         stream: floodmark_event::OutputStream,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
@@ -235,32 +233,41 @@ impl fmt::Display for Note {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoEvents { why } => {
-                write!(out, "short-lived processes may be missed: the kernel reports no births ({why})")
+                write!(
+                    out,
+                    "short-lived processes may be missed: the kernel reports no process events ({why})"
+                )
             }
             Self::EventsOverrun { times } => {
-                write!(out, "births came too fast {times} times; short-lived processes may be missed")
+                write!(out, "process events were lost {times} times; short-lived processes may be missed")
             }
             Self::Vanished { count } => {
-                write!(out, "{count} processes or threads of the host, perhaps ours, came and went unseen")
+                write!(
+                    out,
+                    "{count} processes or threads of the host ended before they could be read; some may be the command's"
+                )
             }
             Self::TotalsDenied { pid, why } => {
-                write!(out, "shared memory of process {pid} and perhaps others counts whole: {why}")
+                write!(out, "all shared memory of process {pid} and perhaps others is counted: {why}")
             }
             Self::ResetDenied { pid, why } => {
                 write!(out, "peaks of process {pid} and perhaps others are not per interval: {why}")
             }
             Self::FewDescriptors { limit } => {
-                write!(out, "sampling costs more than it should: only {limit} descriptors; see 'ulimit -n'")
+                write!(
+                    out,
+                    "sampling is slower than necessary: only {limit} descriptors are allowed; see 'ulimit -n'"
+                )
             }
             Self::ForeignGpuProcesses => {
-                out.write_str("GPU memory is known per device only: the driver counts processes of the host")
+                out.write_str("GPU memory is known per device only: the driver reports PIDs of the host")
             }
             Self::GpuFailed { why } => write!(out, "GPU memory is not recorded: {why}"),
             Self::OutputClosed { stream } => {
                 write!(out, "our {} was closed by its reader, so the command's was too", stream.name())
             }
             Self::OutputFailed { stream, why } => {
-                write!(out, "{} could not be passed on: {why}", stream.name())
+                write!(out, "{} could not be forwarded: {why}", stream.name())
             }
         }
     }
@@ -271,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_becomes_what_a_shell_would_say() {
+    fn wait_statuses_are_decoded_as_by_a_shell() {
         assert_eq!(Exit::from_wait_status(3 << 8), Exit::Code(3));
         assert_eq!(Exit::from_wait_status(15), Exit::Signal { number: 15, core: false });
         assert_eq!(Exit::from_wait_status(0x80 | 0xb), Exit::Signal { number: 11, core: true });

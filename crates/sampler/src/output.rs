@@ -1,20 +1,19 @@
-//! The command's output: recorded and passed on, byte for byte.
+//! The command's output: recorded and forwarded, byte for byte.
 //!
-//! Each stream has a thread of its own, which reads, stamps, tells the sink and writes to our own
-//! stream, in this order. It holds 64 KiB and no more: when our reader is slow the command waits, as it
-//! would without us, and sampling does not. When our reader is gone, what the command has written by
-//! then is still recorded, and then the command's stream is closed, so that it learns of it as it would
-//! without us.
+//! Each stream has a thread of its own, which reads, takes the time, calls the sink and writes to our own
+//! stream, in this order. It holds at most 64 KiB: when our reader is slow the command blocks, as it would
+//! without us, and sampling does not. When our reader is gone, everything that the command has written by
+//! then is recorded, and then the command's stream is closed, so that the command notices as it would without
+//! us.
 //!
-//! What comes through a pipe is copied to be recorded and stays in the pipe until it moves on to our
-//! stream, so that no byte is ever in our hands alone: should we be killed, the [`Keeper`] finds in the pipe
-//! exactly what has not been passed on. Of a terminal, and where our stream is a file that is appended to,
-//! that is not possible: what was read from a terminal is lost then, and what was just appended may come
-//! twice.
+//! Output of a pipe is copied (`tee`) for recording and stays in the pipe until it is moved (`splice`) to our
+//! stream, so no byte is in our memory alone: if we are killed, the [`Keeper`] finds in the pipe exactly what
+//! has not been forwarded. This is not possible for a terminal, whose bytes are lost then, nor if our stream
+//! is a file opened for appending, where the last bytes may be written twice.
 //!
-//! The price: a command that gives pages to its pipe with `vmsplice` and writes to them once the pipe is empty
-//! may do so while they wait in the next pipe. It could not know of a next pipe without us either, because any
-//! reader may move pages on.
+//! The price: a command that moves pages into its pipe with `vmsplice` and reuses them once the pipe is empty
+//! may do so while they are in the next pipe. Without us it could not rely on that either, because any reader
+//! may move pages on.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
@@ -29,21 +28,21 @@ use floodmark_tail::clock::monotonic_ns;
 use crate::marks::{Lines, Marks};
 use crate::outcome::Note;
 use crate::sink::Sink;
-use crate::sys::bell::Bell;
 use crate::sys::clock::Waiting;
+use crate::sys::eventfd::EventFd;
 use crate::sys::keeper::Keeper;
 use crate::sys::{descriptor, pipe, signal};
 
-/// What is read at once, and all that is held of a stream.
+/// Bytes that are read at once, and the most that is held of a stream.
 const CHUNK_BYTES: usize = 64 << 10;
-/// What a pipe holds at most.
+/// Largest capacity of a pipe.
 const MOST_PIPED_BYTES: usize = 1 << 20;
-/// How long to wait before asking again whether to give up.
+/// Time between two checks whether to give up.
 const RETRY_NS: u64 = 100_000_000;
 
-/// A sink that several threads tell. (A trait, because the lifetime within a mutex could not be shortened.)
+/// A sink that several threads call. (A trait, because the lifetime within a mutex cannot be shortened.)
 pub(crate) trait SharedSink: Sync {
-    /// Calls `what` once, while nobody else is heard.
+    /// Calls `what` once, with exclusive access to the sink.
     fn with(&self, what: &mut dyn FnMut(&mut dyn Sink));
 }
 
@@ -53,62 +52,62 @@ impl SharedSink for Mutex<&mut dyn Sink> {
     }
 }
 
-/// Calls a sink.
-pub(crate) fn tell<T>(sink: &dyn SharedSink, what: impl FnOnce(&mut dyn Sink) -> T) -> T {
+/// Calls `what` with exclusive access to the sink, and returns its result.
+pub(crate) fn with_sink<T>(sink: &dyn SharedSink, what: impl FnOnce(&mut dyn Sink) -> T) -> T {
     let (mut what, mut result) = (Some(what), None);
     sink.with(&mut |sink| result = what.take().map(|what| what(sink)));
     result.expect("a shared sink calls what it is given")
 }
 
-/// How the threads of the streams and the loop speak to each other.
-pub(crate) struct Ends {
-    /// Rung when nothing more will be written.
-    over: Bell,
-    /// Rung by each thread that is done.
-    done: Bell,
-    /// Set when nobody waits for slow readers any more.
+/// State that the threads of the streams share with the main loop.
+pub(crate) struct OutputControl {
+    /// Notified when nothing more will be written.
+    over: EventFd,
+    /// Notified by each thread that is done.
+    done: EventFd,
+    /// Set when slow readers are not waited for any more.
     give_up: AtomicBool,
-    /// Threads that may be blocked in writing; 0 for none.
+    /// Ids of the threads that may be blocked in writing; 0 for none, -1 for one that is starting.
     threads: [AtomicI32; 3],
 }
 
-impl Ends {
+impl OutputControl {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            over: Bell::new()?,
-            done: Bell::new()?,
+            over: EventFd::new()?,
+            done: EventFd::new()?,
             give_up: AtomicBool::new(false),
             threads: [const { AtomicI32::new(0) }; 3],
         })
     }
 
-    /// All processes are over: what is in the pipes now is all there will be.
+    /// Ends the streams once they are empty, because all processes have ended.
     pub(crate) fn close(&self) {
-        self.over.ring();
+        self.over.notify();
     }
 
-    /// Rings when threads have ended.
-    pub(crate) fn done(&self) -> &Bell {
+    /// Becomes readable when threads have ended.
+    pub(crate) fn done(&self) -> &EventFd {
         &self.done
     }
 
-    /// There is no thread for a stream after all.
-    fn has_none(&self, stream: OutputStream) {
+    /// Notes that the thread of a stream could not be started.
+    fn no_thread(&self, stream: OutputStream) {
         self.threads[stream as usize - 1].store(0, Ordering::Release);
     }
 
-    /// Whether some thread has not ended.
+    /// Whether a thread is still running.
     pub(crate) fn is_busy(&self) -> bool {
         self.threads.iter().any(|thread| thread.load(Ordering::Acquire) != 0)
     }
 
-    /// Has threads end that wait for a reader of ours; what they hold is recorded, but not passed on.
+    /// Ends threads that wait for our reader; what they hold is recorded, but not forwarded.
     pub(crate) fn give_up(&self) {
         self.give_up.store(true, Ordering::Release);
     }
 
-    /// Interrupts threads that do not know yet that they should give up. To be called until none is
-    /// left: one may be just before it blocks.
+    /// Interrupts threads that have not noticed that they should give up. To be called until none is left,
+    /// because a thread may be about to block.
     pub(crate) fn interrupt_if_given_up(&self) {
         if !self.give_up.load(Ordering::Acquire) {
             return;
@@ -122,13 +121,13 @@ impl Ends {
     }
 }
 
-/// What all streams of a command share.
+/// Parts that all streams of a command share.
 #[derive(Clone, Copy)]
-pub(crate) struct Passing<'a> {
+pub(crate) struct Forwarding<'a> {
     pub(crate) sink: &'a dyn SharedSink,
     pub(crate) marks: &'a Marks,
-    pub(crate) ends: &'a Ends,
-    /// Who else has the streams open.
+    pub(crate) control: &'a OutputControl,
+    /// The process that has the streams open too.
     pub(crate) keeper: Option<&'a Keeper>,
 }
 
@@ -137,84 +136,84 @@ pub(crate) struct Pump<'a> {
     stream: OutputStream,
     from: File,
     to: File,
-    /// Where what is in the pipe is copied to; none if it has to be taken out.
+    /// Pipe for copies; none if bytes have to be read from the stream.
     copies: Option<Copies>,
-    /// Bytes that were recorded and are still in the pipe.
-    unpassed: usize,
+    /// Bytes that were recorded and are still in the command's pipe.
+    unforwarded: usize,
     lines: Lines<'a>,
-    shared: Passing<'a>,
+    shared: Forwarding<'a>,
     place: usize,
 }
 
-/// A pipe of our own.
+/// A pipe for copies of the output.
 struct Copies {
     into: PipeWriter,
     from: PipeReader,
-    /// Whether our stream takes what comes from a pipe without our touching it.
+    /// Whether our stream accepts `splice`.
     can_transfer: bool,
 }
 
-/// Why a pump stops.
+/// The reason why a pump stops.
 enum Stopped {
     Ended,
-    /// Nobody takes what we pass on.
+    /// Our stream does not accept output.
     Refused(io::Error),
     GaveUp,
 }
 
 impl<'a> Pump<'a> {
-    /// Prepares to pass on what comes from `from`; not more than one pump per stream.
-    fn new((stream, from): (OutputStream, OwnedFd), shared: Passing<'a>) -> io::Result<Self> {
+    /// Prepares to forward the output of `from`; there must be only one pump per stream.
+    fn new((stream, from): (OutputStream, OwnedFd), shared: Forwarding<'a>) -> io::Result<Self> {
         let to = match stream {
             OutputStream::Stderr => io::stderr().as_fd().try_clone_to_owned()?,
             _ => io::stdout().as_fd().try_clone_to_owned()?,
         };
-        // Our end only: the command's end is another description.
+        // This affects our end only, because the command's end is another file description.
         descriptor::never_block(from.as_fd())?;
         let copies = match stream {
             OutputStream::Terminal => None,
             _ => io::pipe().ok().map(|(from, into)| Copies { into, from, can_transfer: true }),
         };
         let place = stream as usize - 1;
-        shared.ends.threads[place].store(-1, Ordering::Release);
+        shared.control.threads[place].store(-1, Ordering::Release);
         let lines = Lines::new(shared.marks);
-        Ok(Self { stream, from: from.into(), to: to.into(), copies, unpassed: 0, lines, shared, place })
+        Ok(Self { stream, from: from.into(), to: to.into(), copies, unforwarded: 0, lines, shared, place })
     }
 
-    /// Starts a thread that passes everything on.
+    /// Starts a thread that forwards everything.
     pub(crate) fn start<'s>(
         scope: &'s Scope<'s, '_>,
         (stream, from): (OutputStream, OwnedFd),
-        shared: Passing<'s>,
+        shared: Forwarding<'s>,
     ) -> Result<ScopedJoinHandle<'s, Option<Note>>, Note> {
         let started = Pump::new((stream, from), shared).and_then(|pump| {
             thread::Builder::new().name("floodmark-output".into()).spawn_scoped(scope, || pump.run())
         });
         started.map_err(|error| {
-            shared.ends.has_none(stream);
+            shared.control.no_thread(stream);
             Note::OutputFailed { stream, why: error.to_string() }
         })
     }
 
-    /// Passes everything on until the end.
+    /// Forwards everything until the end of the stream.
     fn run(mut self) -> Option<Note> {
-        signal::leave_to_others();
-        let Passing { sink, ends, keeper, .. } = self.shared;
-        ends.threads[self.place].store(signal::this_thread(), Ordering::Release);
+        signal::block_for_this_thread();
+        let Forwarding { sink, control, keeper, .. } = self.shared;
+        control.threads[self.place].store(signal::this_thread(), Ordering::Release);
         let mut buffer = vec![0; CHUNK_BYTES];
-        let stopped = self.pass_on(&mut buffer);
+        let stopped = self.forward(&mut buffer);
         if let Stopped::Refused(_) | Stopped::GaveUp = stopped {
             self.record_rest(&mut buffer);
         }
         let at_ns = monotonic_ns();
         let Self { stream, mut lines, place, from, .. } = self;
-        lines.finish(|name| tell(sink, |sink| sink.mark(at_ns, name)));
+        lines.finish(|name| with_sink(sink, |sink| sink.mark(at_ns, name)));
         drop(from);
         if let (Stopped::Refused(_), Some(keeper)) = (&stopped, keeper) {
             keeper.close(place);
         }
-        ends.threads[place].store(0, Ordering::Release);
-        ends.done.ring();
+        control.threads[place].store(0, Ordering::Release);
+        control.done.notify();
         match stopped {
             Stopped::Ended | Stopped::GaveUp => None,
             Stopped::Refused(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -224,10 +223,10 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn pass_on(&mut self, buffer: &mut [u8]) -> Stopped {
+    fn forward(&mut self, buffer: &mut [u8]) -> Stopped {
         let mut is_over = false;
         loop {
-            match self.look(buffer) {
+            match self.peek(buffer) {
                 Ok(0) => return Stopped::Ended,
                 Ok(length) => {
                     self.record(&buffer[..length]);
@@ -241,50 +240,50 @@ impl<'a> Pump<'a> {
                     io::ErrorKind::WouldBlock if is_over => return Stopped::Ended,
                     io::ErrorKind::WouldBlock => {
                         let mut waiting =
-                            Waiting::new([Some(self.from.as_fd()), Some(self.shared.ends.over.as_fd())]);
+                            Waiting::new([Some(self.from.as_fd()), Some(self.shared.control.over.as_fd())]);
                         let _ = waiting.until(None);
                         is_over = waiting.is_ready(1);
                     }
-                    // A terminal says so when nobody has it open any more.
+                    // A terminal fails when no process has it open any more.
                     _ => return Stopped::Ended,
                 },
             }
         }
     }
 
-    /// Reads what is there next. Of a pipe it stays there.
-    fn look(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads the next bytes; leaves them in the stream if it is a pipe.
+    fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(copies) = &mut self.copies else { return self.from.read(buffer) };
         let length = pipe::copy(self.from.as_fd(), copies.into.as_fd(), buffer.len())?;
         copies.from.read_exact(&mut buffer[..length])?;
-        self.unpassed = length;
+        self.unforwarded = length;
         Ok(length)
     }
 
     fn record(&mut self, bytes: &[u8]) {
         let at_ns = monotonic_ns();
-        tell(self.shared.sink, |sink| {
+        with_sink(self.shared.sink, |sink| {
             sink.output(at_ns, self.stream, bytes);
             self.lines.feed(bytes, |name| sink.mark(at_ns, name));
         });
     }
 
-    /// Records what has been written by now, without passing it on.
+    /// Records what has been written by now, without forwarding it.
     fn record_rest(&mut self, buffer: &mut [u8]) {
-        while self.unpassed > 0 {
-            let most = self.unpassed.min(buffer.len());
+        while self.unforwarded > 0 {
+            let most = self.unforwarded.min(buffer.len());
             match self.from.read(&mut buffer[..most]) {
-                Ok(length @ 1..) => self.unpassed -= length,
+                Ok(length @ 1..) => self.unforwarded -= length,
                 _ => return,
             }
         }
         if self.stream == OutputStream::Terminal {
-            // Others have our end of the terminal too, so closing it tells nobody. Whose terminal is
-            // gone gets this signal, which the loop passes on.
+            // Other descriptors keep our end of the terminal open, so closing it has no effect. SIGHUP means
+            // that the terminal is gone, and the main loop forwards it.
             signal::send(std::process::id() as i32, libc::SIGHUP);
             self.record_until_over(buffer);
         }
-        // Whoever writes on and on must learn that nobody reads.
+        // Bounded, because a command that writes on must get an error.
         let mut left = MOST_PIPED_BYTES;
         while left > 0
             && let Ok(length @ 1..) = self.from.read(buffer)
@@ -297,7 +296,7 @@ impl<'a> Pump<'a> {
     fn record_until_over(&mut self, buffer: &mut [u8]) {
         let mut is_over = false;
         while !is_over {
-            let mut waiting = Waiting::new([Some(self.from.as_fd()), Some(self.shared.ends.over.as_fd())]);
+            let mut waiting = Waiting::new([Some(self.from.as_fd()), Some(self.shared.control.over.as_fd())]);
             let _ = waiting.until(None);
             is_over = waiting.is_ready(1);
             match self.from.read(buffer) {
@@ -308,18 +307,18 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Passes on what was looked at.
+    /// Forwards bytes from [`Self::peek`].
     fn write(&mut self, bytes: &mut [u8]) -> Stopped {
-        let mut passed = 0;
-        while passed < bytes.len() {
-            if self.shared.ends.give_up.load(Ordering::Acquire) {
+        let mut forwarded = 0;
+        while forwarded < bytes.len() {
+            if self.shared.control.give_up.load(Ordering::Acquire) {
                 return Stopped::GaveUp;
             }
-            match self.write_some(&mut bytes[passed..]) {
-                Ok(length) => passed += length,
+            match self.write_some(&mut bytes[forwarded..]) {
+                Ok(length) => forwarded += length,
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
-                    // A pipe is full, or somebody made our stream so; that is theirs to decide.
+                    // The pipe is full, or our stream is in non-blocking mode, which is not ours to change.
                     io::ErrorKind::WouldBlock => {
                         descriptor::wait_for_room(self.to.as_fd(), RETRY_NS);
                     }
@@ -330,36 +329,36 @@ impl<'a> Pump<'a> {
         Stopped::Ended
     }
 
-    /// Passes on some of what was looked at; says how much.
+    /// Forwards some of the bytes; returns how many.
     fn write_some(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let Some(copies) = &mut self.copies else { return self.to.write(bytes) };
         if copies.can_transfer {
             match pipe::transfer(self.from.as_fd(), self.to.as_fd(), bytes.len()) {
-                // A file that is appended to, for example.
+                // For example a file that is opened for appending.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => copies.can_transfer = false,
                 result => {
                     let length = result?;
-                    self.unpassed -= length;
+                    self.unforwarded -= length;
                     return Ok(length);
                 }
             }
         }
         let length = self.to.write(bytes)?;
-        // They are still in the pipe, and go now.
+        // Removes them from the pipe.
         self.from.read_exact(&mut bytes[..length])?;
-        self.unpassed -= length;
+        self.unforwarded -= length;
         Ok(length)
     }
 }
 
-/// Passes what we read from our terminal on to the command's, until all is over.
-pub(crate) fn pass_keys(terminal: OwnedFd, ends: &Ends) {
-    signal::leave_to_others();
+/// Forwards input of our terminal to the command's, until all processes have ended.
+pub(crate) fn forward_keys(terminal: OwnedFd, control: &OutputControl) {
+    signal::block_for_this_thread();
     let Ok(input) = io::stdin().as_fd().try_clone_to_owned() else { return };
     let (mut input, mut terminal) = (File::from(input), File::from(terminal));
     let mut buffer = [0; 4096];
     loop {
-        let mut waiting = Waiting::new([Some(input.as_fd()), Some(ends.over.as_fd())]);
+        let mut waiting = Waiting::new([Some(input.as_fd()), Some(control.over.as_fd())]);
         if waiting.until(None).is_err() || waiting.is_ready(1) {
             return;
         }
@@ -370,7 +369,7 @@ pub(crate) fn pass_keys(terminal: OwnedFd, ends: &Ends) {
                 Ok(length) => bytes = &bytes[length..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let mut waiting = Waiting::new([Some(ends.over.as_fd())]);
+                    let mut waiting = Waiting::new([Some(control.over.as_fd())]);
                     let _ = waiting.until(Some(monotonic_ns()));
                     if waiting.is_ready(0) {
                         return;

@@ -1,25 +1,25 @@
-//! When to look: absolute deadlines, closer together while memory moves.
+//! Times of sweeps: absolute deadlines, with shorter intervals while memory changes.
 //!
-//! An adaptive pace begins at its usual interval. While resident memory moves it halves the interval
-//! down to the shortest; when nothing moves it goes back, and after some seconds of rest on to the
-//! longest. It never sweeps so often that sweeping costs more than its share of a core. A fixed pace
-//! stays as it is, whatever it costs.
+//! An adaptive pace begins with its usual interval. While resident memory changes, it halves the interval
+//! down to the shortest. When nothing changes, it returns to the usual interval, and after some seconds goes
+//! on to the longest. It bounds the share of a core that sweeps take. A fixed pace does not change, whatever
+//! it costs.
 
-/// How often to look.
+/// Interval between sweeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As often as memory moves.
+    /// An interval that depends on changes of memory.
     Adaptive {
-        /// Usual time between two sweeps.
+        /// Usual interval in nanoseconds.
         usual_ns: u64,
-        /// Shortest, while memory moves.
+        /// Shortest interval in nanoseconds, while memory changes.
         shortest_ns: u64,
-        /// Longest, after long rest.
+        /// Longest interval in nanoseconds, when nothing changes.
         longest_ns: u64,
     },
-    /// Exactly this often.
+    /// A constant interval.
     Fixed {
-        /// Time between two sweeps.
+        /// Interval in nanoseconds.
         interval_ns: u64,
     },
 }
@@ -30,26 +30,26 @@ impl Default for Pace {
     }
 }
 
-/// What sweeps may cost while an adaptive pace is at its usual interval or slower, and while it is
-/// faster because memory moves: the reciprocals of shares of a core.
+/// Reciprocals of the largest share of a core that sweeps of an adaptive pace take: at its usual interval or
+/// a longer one, and at a shorter one.
 const USUAL_COST: u64 = 50;
 const MOVING_COST: u64 = 10;
-/// Rest after which an adaptive pace slows down.
+/// Time without a change after which an adaptive pace slows down.
 const REST_NS: u64 = 3_000_000_000;
-/// Sweeps without motion after which it goes back to the usual interval, one step each.
+/// Number of sweeps without a change after which the interval is doubled, up to the usual one.
 const STILL_SWEEPS: u32 = 8;
 
-/// Shortest interval there is: below it the system spends its time on us.
+/// Lower bound of all intervals.
 const LEAST_NS: u64 = 100_000;
 
-/// Whether memory changed since the last sweep by more than noise.
+/// Whether memory changed by more than noise since the last sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Motion {
     Moved,
     Still,
 }
 
-/// Says when the next sweep is due.
+/// Computes the time of the next sweep.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     pace: Pace,
@@ -58,17 +58,17 @@ pub(crate) struct Pacer {
     last_ns: u64,
     moved_ns: u64,
     still: u32,
-    /// What a sweep costs, smoothed.
+    /// CPU time of a sweep, smoothed.
     cost_ns: u64,
     pub(crate) sweeps: u64,
     pub(crate) late: u64,
-    /// Sweeps whose time passed before they could be made.
+    /// Number of sweeps that were skipped because their time had passed.
     pub(crate) left_out: u64,
     pub(crate) longest_gap_ns: u64,
 }
 
 impl Pacer {
-    /// The first sweep is due at once.
+    /// Creates a pacer whose first sweep is due now.
     pub(crate) fn new(pace: Pace, now_ns: u64) -> Self {
         let interval_ns = match pace {
             Pace::Adaptive { usual_ns, .. } => usual_ns,
@@ -97,7 +97,7 @@ impl Pacer {
         self.interval_ns
     }
 
-    /// A sweep begins.
+    /// Notes the start of a sweep.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.sweeps += 1;
         self.late += u64::from(now_ns.saturating_sub(self.deadline_ns) > self.interval_ns / 2);
@@ -107,7 +107,7 @@ impl Pacer {
         self.last_ns = now_ns;
     }
 
-    /// A sweep is done; `cost_ns` is what it took of a core.
+    /// Notes the end of a sweep that took `cost_ns` of CPU time.
     pub(crate) fn end(&mut self, now_ns: u64, motion: Motion, cost_ns: u64) {
         self.cost_ns = if self.cost_ns == 0 { cost_ns } else { (7 * self.cost_ns + cost_ns) / 8 };
         self.adapt(now_ns, motion);
@@ -115,7 +115,7 @@ impl Pacer {
         self.deadline_ns = if next > now_ns {
             next
         } else {
-            // Sweeps that could not be made are counted and not made up for; the rhythm stays.
+            // Skipped sweeps are counted and not made up for; deadlines stay multiples of the interval.
             self.left_out += 1 + (now_ns - next) / self.interval_ns;
             now_ns + self.interval_ns - (now_ns - next) % self.interval_ns
         };
@@ -145,8 +145,8 @@ impl Pacer {
         self.interval_ns = self.interval_ns.max((self.cost_ns * share).min(longest_ns)).max(LEAST_NS);
     }
 
-    /// Something happened in the tree, so that the next sweep should not be far.
-    pub(crate) fn stir(&mut self, now_ns: u64) {
+    /// Shortens a long interval to the usual one, because of an event in the tree.
+    pub(crate) fn hurry(&mut self, now_ns: u64) {
         let Pace::Adaptive { usual_ns, .. } = self.pace else { return };
         self.moved_ns = now_ns;
         if self.interval_ns > usual_ns {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(keep(&mut pacer, 2000 * MS, Motion::Still, 1000), 10 * MS);
         assert_eq!(keep(&mut pacer, 20_000 * MS, Motion::Still, 1000), 100 * MS);
         let now_ns = pacer.deadline_ns() - 90 * MS;
-        pacer.stir(now_ns);
+        pacer.hurry(now_ns);
         assert_eq!((pacer.interval_ns(), pacer.deadline_ns()), (10 * MS, now_ns + 10 * MS));
         assert_eq!(pacer.late, 0);
     }

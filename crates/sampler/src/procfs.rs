@@ -1,17 +1,17 @@
-//! Reading what `/proc` says of a process.
+//! Parsers of files in `/proc`.
 //!
-//! These are parsers of bytes: they allocate nothing (names apart), believe nothing about lengths or
-//! order beyond what the kernel promises, and give nothing for what they do not understand. A name may
-//! hold anything but a zero byte: blanks, parentheses, line ends, control characters.
+//! They parse bytes, allocate nothing except names, rely on nothing about lengths or order that the kernel
+//! does not guarantee, and return none for what they cannot parse. A name may contain any byte but zero:
+//! blanks, parentheses, line ends, control characters.
 
-/// Numbers of `/proc/PID/statm`, in pages. All zero for a process that is over but not waited for.
+/// Numbers of `/proc/PID/statm`, in pages. All are zero for a zombie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statm {
-    /// Virtual memory.
+    /// Virtual memory, in pages.
     pub virtual_pages: u64,
-    /// Resident.
+    /// Resident memory, in pages.
     pub resident_pages: u64,
-    /// Resident and of a file or of shared memory.
+    /// Resident memory of files and shared memory, in pages.
     pub shared_pages: u64,
 }
 
@@ -28,35 +28,35 @@ pub fn statm(text: &[u8]) -> Option<Statm> {
 /// Whether a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It does, or sleeps, or is stopped.
+    /// It runs, sleeps or is stopped.
     Alive,
-    /// It is over, and its parent has not asked for its status yet.
+    /// It has ended, and its parent has not reaped it yet.
     Zombie,
 }
 
-/// What we use of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// Number of the process.
+    /// PID.
     pub pid: i32,
-    /// Name as the kernel writes it: a line end as `\n`, a backslash doubled. See [`unescape`].
+    /// Name, escaped by the kernel: `\n` for a line end, two backslashes for one. See [`unescape`].
     pub name: &'a [u8],
-    /// Whether its first thread runs.
+    /// State of its first thread.
     pub life: Life,
-    /// Its parent.
+    /// PID of its parent.
     pub parent: i32,
-    /// Its threads; one more than run if the first is over and others are not.
+    /// Number of threads; one too many if the first has ended and others run.
     pub threads: u64,
-    /// Processor time in clock ticks, user and system.
+    /// CPU time in clock ticks, user and system.
     pub cpu_ticks: u64,
-    /// When it started, in clock ticks since boot. With the number it identifies a process.
+    /// Start in clock ticks since boot. Together with the PID it identifies a process.
     pub start_ticks: u64,
 }
 
 /// Parses `/proc/PID/stat`.
 pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let open = text.iter().position(|&byte| byte == b'(')?;
-    // A name may hold parentheses; numbers cannot, so the last one ends it.
+    // A name may contain parentheses, but the fields after it do not, so the last one ends it.
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let name = text.get(open + 1..close)?;
     let pid = Numbers(&text[..open]).next()? as i32;
@@ -65,7 +65,7 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
         b'Z' | b'X' | b'x' => Life::Zombie,
         _ => Life::Alive,
     };
-    // Fields from the fourth on, with negative ones among them.
+    // Fields from the fourth on, some of which are negative.
     let mut fields = rest.get(2..)?.split(u8::is_ascii_whitespace);
     let parent = number(fields.next()?)? as i32;
     let user = number(fields.nth(9)?)?;
@@ -75,26 +75,26 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     Some(Stat { pid, name, life, parent, threads, cpu_ticks: user.wrapping_add(system), start_ticks })
 }
 
-/// What we use of `/proc/PID/status`. Memory is in bytes; a process that is over has none.
+/// The fields of `/proc/PID/status` that are used. Memory is in bytes; a zombie has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Process the thread belongs to.
+    /// PID of the thread's process.
     pub tgid: i32,
-    /// Its parent.
+    /// PID of its parent.
     pub parent: i32,
-    /// Most resident bytes so far, or since it was reset.
+    /// High-water mark of resident bytes, since it was reset.
     pub hwm: Option<u64>,
     /// Resident bytes.
     pub rss: Option<u64>,
-    /// Of no file.
+    /// Resident anonymous bytes.
     pub anon: Option<u64>,
-    /// Of files.
+    /// Resident bytes of files.
     pub file: Option<u64>,
-    /// Of shared memory.
+    /// Resident bytes of shared memory.
     pub shmem: Option<u64>,
-    /// Swapped out.
+    /// Swapped bytes.
     pub swap: Option<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ pub fn status(text: &[u8]) -> Status {
             b"VmSwap" => status.swap = bytes(),
             b"Threads" => {
                 status.threads = Some(value);
-                // Everything we want comes before.
+                // The other fields precede it.
                 break;
             }
             _ => {}
@@ -124,20 +124,20 @@ pub fn status(text: &[u8]) -> Status {
     status
 }
 
-/// What we use of `/proc/PID/smaps_rollup`, in bytes.
+/// The fields of `/proc/PID/smaps_rollup` that are used, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rollup {
-    /// Resident, counted page by page.
+    /// Resident bytes, counted page by page.
     pub rss: u64,
-    /// Resident, shared pages divided by those who share them.
+    /// Resident bytes, with each shared page divided by the number of processes that share it.
     pub pss: u64,
-    /// Resident and nobody else's.
+    /// Resident private bytes.
     pub uss: u64,
-    /// Resident and of no file.
+    /// Resident anonymous bytes.
     pub anon: u64,
 }
 
-/// Parses `/proc/PID/smaps_rollup`; none if it has no proportional size.
+/// Parses `/proc/PID/smaps_rollup`; returns none without a proportional size.
 pub fn rollup(text: &[u8]) -> Option<Rollup> {
     let mut rollup = Rollup::default();
     let mut complete = false;
@@ -159,14 +159,14 @@ pub fn rollup(text: &[u8]) -> Option<Rollup> {
     complete.then_some(rollup)
 }
 
-/// The number given to the newest process or thread, from `/proc/loadavg`.
+/// Id of the newest process or thread, from `/proc/loadavg`.
 pub fn last_pid(text: &[u8]) -> Option<i32> {
     let text = text.trim_ascii_end();
     let start = text.iter().rposition(|&byte| byte == b' ')? + 1;
     number(&text[start..]).map(|number| number as i32)
 }
 
-/// The name that the kernel wrote with `\n` and `\\` for a line end and a backslash.
+/// Decodes a name, in which the kernel writes `\n` for a line end and `\\` for a backslash.
 pub fn unescape(name: &[u8]) -> String {
     let mut plain = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -192,7 +192,7 @@ fn key_and_number(line: &[u8]) -> Option<(&[u8], u64)> {
     Some((&line[..colon], Numbers(&line[colon + 1..]).next()?))
 }
 
-/// A field that is nothing but digits.
+/// Parses a field of digits only.
 fn number(field: &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for byte in field {
@@ -205,7 +205,7 @@ fn number(field: &[u8]) -> Option<u64> {
     (!field.is_empty()).then_some(value)
 }
 
-/// Numbers at the front of a text, separated by blanks.
+/// Iterates over numbers at the start of a text, separated by blanks.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {

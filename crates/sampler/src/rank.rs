@@ -1,31 +1,31 @@
-//! The rank of a process in an MPI job, as a launcher wrote it into its environment.
+//! The rank of a process in an MPI job, from the environment that its launcher set.
 //!
 //! A launcher may run within another's job, whose variables all its ranks inherit: under `salloc` every rank
-//! of `mpiexec` has a `SLURM_PROCID` of 0. So those of MPI's own launchers count first, and Slurm's only in a
-//! step of a job. The environment is anybody's to write: what is no rank is taken for no value.
+//! of `mpiexec` has a `SLURM_PROCID` of 0. The variables of MPI launchers therefore take precedence, and
+//! Slurm's counts only in a step of a job. Values that are not ranks are ignored.
 
 use std::fs::File;
 use std::io::Read as _;
 
 use crate::tree::walk::Path;
 
-/// Variables of launchers that start nothing but ranks, in the order in which they count: Open MPI's, those of
-/// whatever speaks `PMIx`, and those of MPICH and its relatives.
+/// Variables of launchers that start only ranks, in order of precedence: Open MPI's, those of `PMIx`, and
+/// those of MPICH and its derivatives.
 const RANKS: [&[u8]; 3] = [b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK"];
-/// Slurm's, and the step in which it counts.
+/// Slurm's variable, and the one of the step in which it counts.
 const SLURM_RANK: &[u8] = b"SLURM_PROCID";
 const SLURM_STEP: &[u8] = b"SLURM_STEP_ID";
-/// Steps from this number on are the job's script or shell, and not of ranks.
+/// Steps from this number on are the job's script or shell and have no ranks.
 const SLURM_SPECIAL: u32 = 0xffff_fff0;
-/// More of an environment is not looked at.
+/// Number of bytes of an environment that are searched.
 const MOST_BYTES: u64 = 256 << 10;
 
-/// Rank of this process, if it is one of an MPI job.
+/// Rank of this process, if it belongs to an MPI job.
 pub fn own_rank() -> Option<u32> {
     of(std::process::id() as i32)
 }
 
-/// Rank of a process; none where it has none, or where its environment is not ours to read.
+/// Rank of a process; none if it has none, or if its environment cannot be read.
 pub(crate) fn of(pid: i32) -> Option<u32> {
     let file = File::open(Path::of(pid, "environ").as_str()).ok()?;
     let mut environment = Vec::with_capacity(16 << 10);
@@ -47,7 +47,7 @@ fn parse(environment: &[u8]) -> Option<u32> {
                 None => continue,
             },
         };
-        // Of several the first counts, as for whoever asks for a variable.
+        // The first of several counts, as for `getenv`.
         place.get_or_insert(value);
     }
     let rank = |value: &[u8]| number(value).filter(|rank| i32::try_from(*rank).is_ok());

@@ -1,32 +1,32 @@
-//! Where everything that is seen goes.
+//! Receivers of samples, output and marks.
 //!
-//! A gauge holds until its next sample: a value is told when it differs from the one told before, and
-//! otherwise once a second. Output is told by threads of their own, so calls may come slightly out of
-//! the order of their times.
+//! A value holds until its next sample: it is sent when it differs from the one sent before, and otherwise
+//! once a second. Output is sent by threads of its own, so calls may be slightly out of the order of their
+//! times.
 
 use floodmark_event::{Metric, OutputStream, Subject, SubjectEnd, SubjectId};
 use floodmark_tail as tail;
 use floodmark_tail::clock::When;
 
-/// Takes what is seen. Times are monotonic nanoseconds, as [`floodmark_tail::clock::monotonic_ns`]
-/// gives them.
+/// Receives samples, output and marks. Times are monotonic nanoseconds, of
+/// [`floodmark_tail::clock::monotonic_ns`].
 pub trait Sink: Send {
-    /// Something to observe appeared; the number returned stands for it in all that follows.
+    /// Adds a subject, and returns the id that stands for it in later calls.
     ///
-    /// Called again for a process that replaced its program, with the same number and start: what
-    /// follows is told of the number returned last.
+    /// Called again for a process that called exec, with the same PID and start; later calls use the id that
+    /// was returned last.
     fn subject(&mut self, at_ns: u64, subject: &Subject) -> SubjectId;
 
-    /// Something that was observed is over.
+    /// Records the end of a subject.
     fn ended(&mut self, at_ns: u64, subject: SubjectId, end: SubjectEnd);
 
-    /// Gauges were read.
+    /// Records values of metrics.
     fn samples(&mut self, at_ns: u64, subject: SubjectId, samples: &[(Metric, u64)]);
 
-    /// The command wrote something. A call may begin or end within a line or a character.
+    /// Records output of the command. A call may begin or end within a line or a character.
     fn output(&mut self, at_ns: u64, stream: OutputStream, bytes: &[u8]);
 
-    /// A line of the output matched a pattern.
+    /// Records a mark: a line of the output that matched a pattern.
     fn mark(&mut self, at_ns: u64, name: &str);
 }
 
@@ -52,9 +52,9 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     }
 }
 
-/// Records everything into the trace that this process records into; nothing while it records none.
+/// Records everything into the trace that this process records into, if any.
 ///
-/// A mark has the time at which it is recorded, which is a moment after that of the line it was in.
+/// A mark has the time at which it is recorded, which is shortly after that of its line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TailSink;
 
@@ -80,51 +80,51 @@ impl Sink for TailSink {
     }
 }
 
-/// Keeps everything in memory: for tests and for programs that look at a short run at once.
+/// Keeps everything in memory: for tests, and for programs that analyze a short run at once.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Subjects in the order they appeared; the number of one is its index and one.
-    pub subjects: Vec<Seen>,
-    /// All samples, in the order they were told.
+    /// Subjects in the order they were added; the id of each is its index plus one.
+    pub subjects: Vec<RecordedSubject>,
+    /// All samples, in the order of calls.
     pub samples: Vec<Sample>,
-    /// Output, as it was read.
+    /// Output: time, stream and bytes.
     pub output: Vec<(u64, OutputStream, Vec<u8>)>,
-    /// Marks.
+    /// Marks: time and name.
     pub marks: Vec<(u64, String)>,
 }
 
-/// A subject and how it went.
+/// A subject and its end.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    /// When it was first told.
+pub struct RecordedSubject {
+    /// Time at which it was added.
     pub at_ns: u64,
-    /// What it is.
+    /// The subject.
     pub subject: Subject,
-    /// When and how it ended, if it did.
+    /// Time and kind of its end, if it has ended.
     pub end: Option<(u64, SubjectEnd)>,
 }
 
 /// One value of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When it was read.
+    /// Time of the reading.
     pub at_ns: u64,
-    /// Whose it is.
+    /// The subject.
     pub subject: SubjectId,
-    /// What was read.
+    /// The metric.
     pub metric: Metric,
     /// The value.
     pub value: u64,
 }
 
 impl Memory {
-    /// All that was written to a stream.
+    /// All bytes that were written to a stream.
     pub fn written(&self, stream: OutputStream) -> Vec<u8> {
         let chunks = self.output.iter().filter(|(_, of, _)| *of == stream);
         chunks.flat_map(|(_, _, bytes)| bytes.iter().copied()).collect()
     }
 
-    /// Values of one metric of one subject with their times.
+    /// Times and values of one metric of one subject.
     pub fn series(&self, subject: SubjectId, metric: Metric) -> Vec<(u64, u64)> {
         let samples =
             self.samples.iter().filter(|sample| sample.subject == subject && sample.metric == metric);
@@ -134,7 +134,7 @@ impl Memory {
 
 impl Sink for Memory {
     fn subject(&mut self, at_ns: u64, subject: &Subject) -> SubjectId {
-        self.subjects.push(Seen { at_ns, subject: subject.clone(), end: None });
+        self.subjects.push(RecordedSubject { at_ns, subject: subject.clone(), end: None });
         SubjectId(self.subjects.len() as u32)
     }
 

@@ -1,20 +1,20 @@
-//! Stacks of the threads of watched processes, taken at the moments that matter.
+//! Call stacks of watched processes, taken at peaks and other triggers.
 //!
-//! A [`StackTaker`] observes sweeps; when memory reaches a new peak, grows, or nears a limit, it takes
-//! the stacks of all threads of the processes that grew, and gives them to a [`StackSink`].
+//! A [`StackTaker`] observes sweeps. When memory reaches a new peak, grows, or nears a limit, it takes the
+//! stacks of all threads of the processes that grew, and passes them to a [`StackSink`].
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `when` | the moments that matter |
-//! | `tracer` | the thread that stops others, one at a time, and copies what they were doing |
-//! | `maps`, `image` | what a process has loaded, and what unwinding needs of it |
-//! | `worker`, `unwind`, `names` | from copies to functions, on a thread that gives way to all others |
-//! | `python` | frames of Python, which are not on the stack |
-//! | `tools` | debuggers that are called instead |
-//! | `record` | stacks for a recording |
+//! | `when` | triggers |
+//! | `tracer` | the thread that stops others, one at a time, and copies their registers and stacks |
+//! | `maps`, `image` | modules that a process has loaded, and their unwind tables |
+//! | `worker`, `unwind`, `names` | unwinding and symbols, on a thread of low priority |
+//! | `python` | frames of Python, which are not on the native stack |
+//! | `tools` | debuggers, as an alternative |
+//! | `record` | recording of stacks |
 //!
-//! Invariants: a thread is stopped for no longer than a copy takes, and one at a time; no process is
-//! left stopped, however this one ends; what somebody else debugs is left alone and counted.
+//! Invariants: a thread is stopped only while it is copied, and one at a time; no process stays stopped,
+//! however this one ends; a process that is being debugged is skipped and counted.
 
 mod image;
 mod maps;
@@ -52,48 +52,48 @@ use when::Trigger;
 /// How stacks are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StackMethod {
-    /// By stopping each thread for some microseconds and unwinding a copy of its stack.
+    /// Each thread is stopped for some microseconds, and a copy of its stack is unwound.
     #[default]
     Native,
-    /// The same, with the functions of Python in the place of the interpreter's.
+    /// As [`StackMethod::Native`], with functions of Python instead of the interpreter's.
     Python,
-    /// By calling a debugger, which stops a process for as long as it likes.
+    /// A debugger is called, which stops the process for much longer.
     Tool(Tool),
 }
 
-/// What to take, and when.
+/// Properties of taking stacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StackProps {
-    /// How.
+    /// The method.
     pub method: StackMethod,
-    /// When.
+    /// The triggers.
     pub when: StackWhen,
 }
 
 /// A stack of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenStack {
-    /// When, in monotonic nanoseconds: the time of the sweep that was the reason.
+    /// Time in monotonic nanoseconds of the sweep that triggered it.
     pub at_ns: u64,
-    /// The process in the sink of the watcher.
+    /// Subject of the process in the watcher's sink.
     pub subject: SubjectId,
-    /// The system's number of the process.
+    /// PID.
     pub process: i32,
-    /// The system's number of the thread.
+    /// Thread id.
     pub thread: u64,
-    /// Why it was taken.
+    /// The trigger.
     pub reason: StackReason,
-    /// How long the thread was held up; for a debugger, how long it took in all.
+    /// Time for which the thread was stopped; for a debugger, its whole run time.
     pub pause_ns: u64,
-    /// Frames, innermost first; a function that was inlined is a frame too.
+    /// Frames, innermost first; inlined functions have frames of their own.
     pub frames: Vec<Arc<NamedFrame>>,
-    /// Whether the outermost frame is there.
+    /// Whether the outermost frame was reached.
     pub end: End,
 }
 
-/// Takes stacks. It is called on the thread that watches.
+/// Receives stacks. It is called on the watcher's thread.
 pub trait StackSink {
-    /// A stack is ready, some time after it was taken.
+    /// Receives a stack, some time after it was taken.
     fn stack(&mut self, stack: TakenStack);
 }
 
@@ -103,16 +103,16 @@ impl StackSink for Vec<TakenStack> {
     }
 }
 
-/// A process to look at.
+/// A process whose stacks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackTarget {
-    /// The system's number.
+    /// PID.
     pub process: i32,
-    /// What stands for it in the sink of the watcher.
+    /// Its subject in the watcher's sink.
     pub subject: SubjectId,
 }
 
-/// Takes stacks of what is watched.
+/// Takes stacks of watched processes.
 #[derive(Debug)]
 pub struct StackTaker<S> {
     trigger: Trigger,
@@ -128,11 +128,11 @@ enum Engine {
 }
 
 impl<S: StackSink> StackTaker<S> {
-    /// Gets ready. This must be done before a command is run: a debugger is started through a process
-    /// that the watcher must not take for one of the command's.
+    /// Prepares to take stacks. This must precede the start of a command, because a debugger is started by a
+    /// helper process that the watcher must not take for one of the command's.
     ///
     /// # Errors
-    /// [`Error::NoTool`](crate::Error::NoTool) if a debugger is asked for that is not installed.
+    /// [`Error::NoTool`](crate::Error::NoTool) if the requested debugger is not installed.
     pub fn open(props: StackProps, sink: S) -> Result<Self> {
         let engine = match props.method {
             StackMethod::Native => Engine::Native(Box::new(Native::start(Languages::Native)?)),
@@ -142,7 +142,7 @@ impl<S: StackSink> StackTaker<S> {
         Ok(Self { trigger: Trigger::new(props.when), engine, report: StackReport::default(), sink })
     }
 
-    /// Something to ask for stacks with, from any thread.
+    /// A handle to request stacks from any thread.
     pub fn request(&self) -> StackRequest {
         self.trigger.request.clone()
     }
@@ -160,7 +160,7 @@ impl<S: StackSink> StackTaker<S> {
         }
     }
 
-    /// Passes on what is ready.
+    /// Passes finished stacks to the sink.
     fn pass_on(&mut self) {
         if let Engine::Native(native) = &mut self.engine {
             while let Some(stack) = native.next() {
@@ -170,7 +170,7 @@ impl<S: StackSink> StackTaker<S> {
         }
     }
 
-    /// Waits until all stacks have names, and passes them on.
+    /// Waits until all stacks are finished, and passes them to the sink.
     pub fn finish(mut self) -> (StackReport, S) {
         if let Engine::Native(native) = &mut self.engine {
             for stack in native.finish() {

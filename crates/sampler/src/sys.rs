@@ -2,9 +2,9 @@
 //!
 //! All unsafe code of this crate is below this module, apart from calls into a driver's library.
 
-pub(crate) mod bell;
 pub(crate) mod clock;
 pub(crate) mod descriptor;
+pub(crate) mod eventfd;
 pub(crate) mod keeper;
 pub(crate) mod limit;
 pub(crate) mod netlink;

@@ -1,13 +1,13 @@
-//! The processes that the command became.
+//! The tree of processes below a command.
 //!
-//! A process is its number and its start: numbers are used again. It belongs to the tree if its parent
-//! did when it was born, whatever becomes of the parent, of sessions and of groups; see [`events`] and
-//! [`walk`] for how births are learned of.
+//! A process is identified by its PID and its start time, because PIDs are reused. It belongs to the tree if
+//! its parent did when it was forked, whatever becomes of the parent, of sessions and of process groups.
+//! [`events`] and [`walk`] find new processes.
 //!
-//! Invariant: the table holds processes that are not known to be over, each once.
+//! Invariant: the table holds processes that are not known to have ended, each once.
 
 pub(crate) mod events;
-pub(crate) mod lastwords;
+pub(crate) mod exit_stats;
 pub(crate) mod walk;
 
 use std::collections::HashMap;
@@ -15,17 +15,17 @@ use std::collections::HashMap;
 use floodmark_event::SubjectId;
 use floodmark_tail::clock::{Anchor, monotonic_ns};
 
+use crate::metrics::gauges::Gauges;
 use crate::metrics::memory::ProcessMemory;
-use crate::metrics::told::Told;
 use crate::sys::clock::{boot_ns, ticks_per_second};
 use walk::Found;
 
-/// Whose program a process runs.
+/// Origin of the program that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Image {
-    /// Its parent's, since it was forked: its memory is its parent's too, until one of them writes.
+    /// Inherited by fork: memory is shared with the parent until one of them writes.
     Inherited,
-    /// Its own, by exec.
+    /// Started by exec.
     Own,
 }
 
@@ -36,30 +36,30 @@ pub(crate) enum Learned {
     News,
 }
 
-/// How long a process that has just been forked is expected to call exec. Until then its memory is
-/// counted with its parent's, which it shares.
+/// Time within which a forked process is expected to call exec. Until then its memory is counted with its
+/// parent's, which it shares.
 pub(crate) const NEWBORN_NS: u64 = 50_000_000;
 
 /// A process of the tree.
 pub(crate) struct Process {
     pub(crate) pid: i32,
-    /// In clock ticks since boot; 0 until it was read.
+    /// Start in clock ticks since boot; 0 until it was read.
     pub(crate) start_ticks: u64,
-    /// When it was born or found, in monotonic nanoseconds.
+    /// Time of its fork, or at which it was found, in monotonic nanoseconds.
     pub(crate) born_ns: u64,
-    /// What stands for its parent.
+    /// Subject of its parent.
     pub(crate) parent: SubjectId,
-    /// What stands for it; 0 until it was told of.
+    /// Its subject; 0 until it was sent to the sink.
     pub(crate) subject: SubjectId,
     pub(crate) name: String,
     pub(crate) command: String,
     pub(crate) image: Image,
-    /// How many children it had: what the kernel says of it at its end is of those too.
+    /// Number of its children: the resource usage at its end includes theirs.
     pub(crate) children: u64,
-    /// Most resident bytes that it can have had before its first exec.
+    /// Upper bound of its resident bytes before its first exec.
     pub(crate) inherited_bytes: u64,
     pub(crate) memory: ProcessMemory,
-    pub(crate) told: Told,
+    pub(crate) gauges: Gauges,
 }
 
 impl Process {
@@ -76,15 +76,15 @@ impl Process {
             children: 0,
             inherited_bytes: 0,
             memory: ProcessMemory::default(),
-            told: Told::default(),
+            gauges: Gauges::default(),
         }
     }
 
-    /// Takes in what `/proc` says of it.
+    /// Updates it by what `/proc` has; returns whether its name or command line changed.
     pub(crate) fn learn(&mut self, found: &Found) -> Learned {
         self.start_ticks = found.start_ticks;
         let (name, command) = walk::describe(self.pid, &found.name);
-        // Of a process that is over only the short name is left, which says nothing new of a longer one.
+        // An ended process has only its short name left, which must not replace a longer one.
         let is_over = command.is_empty();
         if (is_over && self.name.starts_with(&name)) || (self.name == name && self.command == command) {
             return Learned::Nothing;
@@ -96,7 +96,7 @@ impl Process {
         Learned::News
     }
 
-    /// Whether it may still be on its way from fork to exec.
+    /// Whether it may still be between fork and exec.
     pub(crate) fn is_newborn(&self, now_ns: u64) -> bool {
         self.image == Image::Inherited && now_ns.saturating_sub(self.born_ns) < NEWBORN_NS
     }
@@ -108,15 +108,16 @@ pub(crate) enum Known {
     No,
     /// It is in the table.
     Same,
-    /// One that had its number before is in the table, and must be over.
+    /// The table has an earlier process with this PID, which must have ended.
     Other,
 }
 
-/// All processes of the tree that live.
+/// All running processes of the tree.
 #[derive(Default)]
 pub(crate) struct Table {
     processes: Vec<Process>,
-    /// Until when each need not be read; apart from them, so that who rests costs no more than this.
+    /// Time until which each need not be read; a separate list, so that skipping a resting process touches
+    /// nothing else.
     rests_until_ns: Vec<u64>,
     places: HashMap<i32, usize>,
     seen: u64,
@@ -153,7 +154,7 @@ impl Table {
         self.processes.get_mut(place)
     }
 
-    /// Whether a process with this number and start is known.
+    /// Whether a process with this PID and start is in the table.
     pub(crate) fn knows(&self, pid: i32, start_ticks: u64) -> Known {
         match self.get(pid) {
             None => Known::No,
@@ -162,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Adds a process; its number must not be in the table.
+    /// Adds a process, whose PID must not be in the table.
     pub(crate) fn add(&mut self, process: Process) {
         debug_assert!(!self.has(process.pid), "{} is in the table", process.pid);
         self.places.insert(process.pid, self.processes.len());
@@ -172,7 +173,7 @@ impl Table {
         self.most = self.most.max(self.processes.len() as u64);
     }
 
-    /// Takes a process out, because it is over.
+    /// Removes a process that has ended.
     pub(crate) fn remove(&mut self, pid: i32) -> Option<Process> {
         let place = self.places.remove(&pid)?;
         let process = self.processes.swap_remove(place);
@@ -183,37 +184,37 @@ impl Table {
         Some(process)
     }
 
-    /// Whether the process at this place need not be read now.
+    /// Whether the process at this index need not be read now.
     pub(crate) fn rests(&self, place: usize, now_ns: u64) -> bool {
         self.rests_until_ns.get(place).is_some_and(|until_ns| now_ns < *until_ns)
     }
 
-    /// Lets the process at this place rest.
+    /// Skips the process at this index until a time in monotonic nanoseconds.
     pub(crate) fn rest(&mut self, place: usize, until_ns: u64) {
         if let Some(rests) = self.rests_until_ns.get_mut(place) {
             *rests = until_ns;
         }
     }
 
-    /// Has a process read at the next sweep.
+    /// Makes the next sweep read a process.
     pub(crate) fn wake(&mut self, pid: i32) {
         if let Some(place) = self.place(pid) {
             self.rest(place, 0);
         }
     }
 
-    /// How many were ever in the table.
+    /// Number of processes that were ever in the table.
     pub(crate) fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// How many were in the table at most.
+    /// Largest number of processes at one time.
     pub(crate) fn most(&self) -> u64 {
         self.most
     }
 }
 
-/// Maps start times to UTC.
+/// Converts start times to UTC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Starts {
     anchor: Anchor,
@@ -228,13 +229,13 @@ impl Starts {
         Self { anchor: Anchor::now(), slept_ns, ns_per_tick: 1_000_000_000 / ticks_per_second() }
     }
 
-    /// UTC of clock ticks since boot.
+    /// Converts clock ticks since boot to UTC nanoseconds.
     pub(crate) fn utc_ns(&self, start_ticks: u64) -> i64 {
         let since_boot = start_ticks.saturating_mul(self.ns_per_tick);
         self.anchor.utc_ns(since_boot.wrapping_sub(self.slept_ns))
     }
 
-    /// UTC of a process's start, as exactly as it is known.
+    /// Start of a process in UTC nanoseconds, as exactly as it is known.
     pub(crate) fn of(&self, process: &Process) -> i64 {
         match process.start_ticks {
             0 => self.anchor.utc_ns(process.born_ns),
@@ -242,7 +243,7 @@ impl Starts {
         }
     }
 
-    /// Nanoseconds of processor time in clock ticks.
+    /// Converts clock ticks to nanoseconds.
     pub(crate) fn ticks_ns(&self, ticks: u64) -> u64 {
         ticks.saturating_mul(self.ns_per_tick)
     }
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn our_own_start_is_just_past() {
-        let me = walk::look_at(std::process::id() as i32).unwrap();
+        let me = walk::read_process(std::process::id() as i32).unwrap();
         let start = Starts::now().utc_ns(me.start_ticks);
         let now = Anchor::now().utc_ns;
         assert!(start <= now + 20_000_000 && now - start < 600_000_000_000, "{start} {now}");

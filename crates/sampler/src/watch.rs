@@ -1,20 +1,19 @@
-//! Watching a tree of processes from its first to its last.
+//! Watching a tree of processes from its first process to its last.
 //!
-//! One loop waits for whatever comes first: the next sweep, something the kernel tells of processes,
-//! a signal, the end of a child. It sleeps otherwise. Signals and orphans belong to a whole process,
-//! so a process watches one thing at a time.
+//! One loop sleeps until the next sweep, an event of a process, a signal or the end of a child. Signals and
+//! orphans belong to a whole process, so a process can watch only one tree at a time.
 //!
-//! **Signals.** A key of the terminal reaches the command by itself, because it is in our process
-//! group; what a process sends to us alone is passed on to the command (and to it alone: what it does
-//! about its children is its own business). We never end because of a signal while the command lives,
-//! however often it comes: whether to end is the command's decision, as it would be without us. Once
-//! the command is over and only processes that it left behind are being watched, the next SIGINT,
-//! SIGTERM, SIGHUP or SIGQUIT ends the watching and leaves them running. Once all is over and only our
-//! reader is slow, one such signal, the command's own included, is not yet a reason to drop output; the next
-//! is. What has arrived when the end is noticed was meant for the command.
+//! **Signals.** A key of the terminal reaches the command directly, because the command is in our process
+//! group. A signal that a process sends to us alone is forwarded to the command (and not to its children,
+//! which are the command's business). No signal ends the watch while the command runs: whether to end is the
+//! command's decision, as it would be without us. Once the command has ended and only processes that it left
+//! behind are watched, the next SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the watch and leaves them running.
+//! Once all have ended and only our reader is slow, the first such signal, including one that ended the
+//! command, does not drop output; the second does. Signals that arrived before the end was noticed were meant
+//! for the command.
 
-mod births;
-mod ends;
+mod discovery;
+mod exits;
 mod job;
 mod processes;
 mod recorder;
@@ -36,11 +35,11 @@ use crate::launch::{self, Channels, Group, Launch, Started};
 use crate::marks::Marks;
 use crate::metrics::cgroup::Cgroup;
 use crate::metrics::gpu::Gpus;
-use crate::metrics::memory::Keep;
+use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::{self, Totals};
 use crate::observer::Observer;
 use crate::outcome::{Cost, Exit, Note, Outcome};
-use crate::output::{self, Ends, Passing, Pump, SharedSink};
+use crate::output::{self, Forwarding, OutputControl, Pump, SharedSink};
 use crate::pace::Pace;
 use crate::procfs;
 use crate::sink::Sink;
@@ -51,32 +50,32 @@ use crate::sys::signal::{self, Arrived, Sender, Signals};
 use crate::sys::terminal::{self, Raw};
 use crate::sys::wait::{self, Adopt};
 use crate::tree::events::Events;
-use crate::tree::lastwords::LastWords;
+use crate::tree::exit_stats::ExitStats;
 use crate::tree::walk::{self, Walker};
 
-use recorder::{Beginning, Origin, Recorder, Stir};
+use recorder::{Activity, Origin, Recorder, RecorderProps};
 use sweep::Surroundings;
 
-/// How to watch.
+/// Properties of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchProps {
-    /// How often to look.
+    /// Interval between sweeps.
     pub pace: Pace,
-    /// Which peaks of processes are looked for.
+    /// Which peaks of processes are recorded.
     pub peaks: PeakMode,
-    /// How births of processes are learned of.
-    pub births: Births,
-    /// When to stop.
+    /// How new processes are found.
+    pub discovery: Discovery,
+    /// When the watch ends.
     pub until: Until,
-    /// Stop after this time in any case, and leave everything running.
+    /// Time in nanoseconds after which the watch ends in any case and leaves everything running.
     pub at_most_ns: Option<u64>,
-    /// Share of a core that reading proportional set sizes may take; 0 for none.
+    /// Share of a core that reading proportional set sizes may take; 0 disables it.
     pub totals_share: f64,
-    /// Lines of the output that are marks.
+    /// Patterns of output lines that are marks.
     pub marks: Marks,
-    /// Root of the file system of control groups, where it is not where the system mounted it.
+    /// Root of the cgroup file system; none for the one that is mounted.
     pub cgroup_root: Option<PathBuf>,
-    /// Library to ask about GPUs, and none to ask nothing. It need not be there.
+    /// Library that reports GPU memory, if it is installed; none disables it.
     pub gpu_library: Option<OsString>,
 }
 
@@ -85,7 +84,7 @@ impl Default for WatchProps {
         Self {
             pace: Pace::default(),
             peaks: PeakMode::default(),
-            births: Births::default(),
+            discovery: Discovery::default(),
             until: Until::default(),
             at_most_ns: None,
             totals_share: 0.01,
@@ -96,42 +95,42 @@ impl Default for WatchProps {
     }
 }
 
-/// Which peaks are looked for.
+/// Which peaks of processes are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeakMode {
-    /// The kernel's mark of each process is read and left as it is: its highest peak is exact, lower
-    /// ones between two sweeps are not seen.
+    /// The high-water mark of each process is read and left as it is: its highest peak is exact, lower peaks
+    /// between two sweeps are not seen.
     #[default]
     Kept,
-    /// The mark is read at every sweep, and reset when memory has come down from it: the peak of every
-    /// interval is exact. This changes what the kernel says at the end of a process (`ru_maxrss`, as
-    /// `time -v` prints it), and waits for the process if it is mapping memory at that moment.
+    /// The mark is read at every sweep, and reset when memory has fallen below it: the peak of every interval
+    /// is exact. This changes the maximum that the kernel reports at exit (`ru_maxrss`, as `time -v` prints
+    /// it), and blocks while the process is mapping memory.
     Exact,
 }
 
-/// How births are learned of.
+/// How new processes are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Births {
-    /// From the kernel, or by looking where it does not tell.
+pub enum Discovery {
+    /// By events of the kernel, or by scanning `/proc` where there are none.
     #[default]
-    Told,
-    /// By looking.
-    Looked,
+    Events,
+    /// By scanning `/proc`.
+    Scan,
 }
 
-/// When watching stops.
+/// When a watch ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
-    /// When the last process of the tree is over.
+    /// When the last process of the tree has ended.
     #[default]
     Tree,
-    /// When the command itself is over; what it left behind goes on unwatched, and a process of ours
-    /// passes its output on until it ends.
+    /// When the command itself has ended. Processes that it left behind run on unwatched, and a process of
+    /// ours forwards their output until they end.
     Command,
 }
 
-/// Signals that are passed on to the command.
-const PASSED_ON: [libc::c_int; 8] = [
+/// Signals that are forwarded to the command.
+const FORWARDED: [libc::c_int; 8] = [
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTERM,
@@ -141,93 +140,111 @@ const PASSED_ON: [libc::c_int; 8] = [
     libc::SIGALRM,
     libc::SIGWINCH,
 ];
-/// Those of them that end watching when there is nobody to pass them on to.
+/// Those of them that end the watch after the command has ended.
 const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
-/// How often the host's events may wake us without being about the tree, per second; above that they
-/// are read every few milliseconds instead.
+/// Number of wake-ups per second by events that are not about the tree; above it, events are read every few
+/// milliseconds instead.
 const MOST_IDLE_WAKES: u32 = 200;
 const QUIET_NS: u64 = 5_000_000;
 
-/// Runs a command and watches everything it becomes; returns when all of it is over.
+/// Runs a command and watches its tree of processes; returns when all of them have ended.
 ///
 /// # Errors
-/// If the command cannot be started. Whatever happens later is in the outcome.
+/// If the command cannot be started. Later problems are notes in the outcome.
 pub fn run(
     launch: &Launch,
     props: &WatchProps,
     sink: &mut dyn Sink,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let turn = Turn::take()?;
+    let lock = WatchLock::take()?;
     let signals = listen()?;
-    let ends = Ends::new().map_err(Error::system("making a bell"))?;
+    let control = OutputControl::new().map_err(Error::system("creating an eventfd"))?;
     let _orphans = Orphans::adopt().map_err(Error::system("becoming the parent of orphans"))?;
     let channels = Channels::open(launch.capture)?;
-    // Where no process is to be had the command will not start either.
+    // If no process can be started, the command cannot either.
     let keeper = channels.keeper().map_err(Error::system("starting a process"))?;
-    let mut before = Before::open(props);
-    before.strangers.extend(keeper.as_ref().map(Keeper::pid));
+    let mut before = Prepared::open(props);
+    before.foreign_children.extend(keeper.as_ref().map(Keeper::pid));
     let began = Began::now();
-    let surroundings = launch::Surroundings { ignored: signals.ignored(), descriptors: turn.descriptors };
+    let surroundings = launch::Surroundings { ignored: signals.ignored(), descriptors: lock.descriptors };
     let started = launch::start(launch, channels, surroundings)?;
     let name = launch.name();
     let command = launch.command_line();
     let sink = Mutex::new(sink);
-    let watch =
-        Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
+    let watch = Watch {
+        props,
+        observer,
+        signals,
+        control: &control,
+        keeper,
+        is_termination_requested: false,
+        began,
+        name,
+        command,
+    };
     Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, before))
 }
 
-/// Watches a process that runs already, and all its descendants; returns when they are over, or when
-/// a signal says so. They are left as they are.
+/// Watches a running process and all its descendants; returns when they have ended, or when a signal ends the
+/// watch. They are not disturbed.
 ///
 /// # Errors
-/// [`Error::NoProcess`] if there is none.
+/// [`Error::NoProcess`] if there is no such process.
 pub fn attach(
     pid: i32,
     props: &WatchProps,
     sink: &mut dyn Sink,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let _turn = Turn::take()?;
-    let found = walk::look_at(pid).filter(|_| pid > 0 && walk::is_process(pid) == Some(true));
+    let _lock = WatchLock::take()?;
+    let found = walk::read_process(pid).filter(|_| pid > 0 && walk::is_process(pid) == Some(true));
     let found = found.filter(|found| found.life == procfs::Life::Alive).ok_or(Error::NoProcess { pid })?;
     let signals = listen()?;
-    let ends = Ends::new().map_err(Error::system("making a bell"))?;
-    let before = Before::open(props);
+    let control = OutputControl::new().map_err(Error::system("creating an eventfd"))?;
+    let before = Prepared::open(props);
     let sink = Mutex::new(sink);
     let (name, command) = walk::describe(pid, &found.name);
     let (began, keeper) = (Began::now(), None);
-    let watch =
-        Watch { props, observer, signals, ends: &ends, keeper, is_told_to_end: false, began, name, command };
+    let watch = Watch {
+        props,
+        observer,
+        signals,
+        control: &control,
+        keeper,
+        is_termination_requested: false,
+        began,
+        name,
+        command,
+    };
     Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, before))
 }
 
 fn listen() -> Result<Signals> {
-    let signals = PASSED_ON.into_iter().chain([libc::SIGCONT]).collect::<Vec<_>>();
+    let signals = FORWARDED.into_iter().chain([libc::SIGCONT]).collect::<Vec<_>>();
     Signals::listen(&signals).map_err(Error::system("listening to signals"))
 }
 
-/// What must be known, and listened to, before a command starts.
-struct Before {
+/// Subscriptions and facts that must precede the start of a command.
+struct Prepared {
     events: Result<Events, String>,
-    last_words: Option<LastWords>,
+    exit_stats: Option<ExitStats>,
     walker: Walker,
-    /// Children that we had before.
-    strangers: HashSet<i32>,
-    /// Most resident bytes of ourselves: what a child may have inherited.
+    /// Children that this process had before.
+    foreign_children: HashSet<i32>,
+    /// High-water mark of this process in bytes, which a child may inherit.
     own_mark: u64,
 }
 
-impl Before {
+impl Prepared {
     fn open(props: &WatchProps) -> Self {
-        let (events, last_words) = match props.births {
-            Births::Told => (Events::open(), LastWords::open()),
-            Births::Looked => (Err("not asked for".into()), None),
+        let (events, exit_stats) = match props.discovery {
+            Discovery::Events => (Events::open(), ExitStats::open()),
+            Discovery::Scan => (Err("not asked for".into()), None),
         };
-        let strangers = walk::children_of(std::process::id() as i32).into_iter().collect();
-        Self { events, last_words, walker: Walker::new(), strangers, own_mark: own_mark() }
+        let foreign_children = walk::children_of(std::process::id() as i32).into_iter().collect();
+        Self { events, exit_stats, walker: Walker::new(), foreign_children, own_mark: own_mark() }
     }
 }
 
@@ -237,7 +254,7 @@ fn own_mark() -> u64 {
     procfs::status(text).hwm.unwrap_or(u64::MAX)
 }
 
-/// What is watched.
+/// The process to be watched.
 enum Target {
     Started(Started),
     Running(i32),
@@ -255,23 +272,23 @@ impl Began {
     }
 }
 
-/// A watch from its begin to its end.
+/// A watch from its start to its end.
 struct Watch<'a> {
     props: &'a WatchProps,
     observer: &'a mut dyn Observer,
     signals: Signals,
-    ends: &'a Ends,
+    control: &'a OutputControl,
     keeper: Option<Keeper>,
-    /// Whether we were told to end, or the command was.
-    is_told_to_end: bool,
+    /// Whether a signal asked this process, or the command, to end.
+    is_termination_requested: bool,
     began: Began,
     name: String,
     command: String,
 }
 
 impl Watch<'_> {
-    fn whole(mut self, origin: Origin, target: Target, sink: &dyn SharedSink, before: Before) -> Outcome {
-        let Before { events, last_words, walker, strangers, own_mark } = before;
+    fn whole(mut self, origin: Origin, target: Target, sink: &dyn SharedSink, before: Prepared) -> Outcome {
+        let Prepared { events, exit_stats, walker, foreign_children, own_mark } = before;
         let (root, streams, terminal, group) = match target {
             Target::Started(started) => (started.pid, started.streams, started.terminal, started.group),
             Target::Running(pid) => (pid, Vec::new(), None, Group::Other),
@@ -284,25 +301,26 @@ impl Watch<'_> {
                 .ok()
                 .and_then(|groups| Cgroup::below(folder, &groups)),
         };
-        // Where there is no thread to be had there are worse troubles than this.
+        // A system that cannot start a thread has worse problems than missing GPU samples.
         let gpus = self.props.gpu_library.as_ref().and_then(|library| Gpus::start(library).ok());
-        let mut recorder = Recorder::new(Beginning {
+        let mut recorder = Recorder::new(RecorderProps {
             props: self.props,
             sink,
             origin,
             root,
-            strangers,
+            foreign_children,
             events,
-            last_words,
+            exit_stats,
             walker,
             totals,
-            keep: Keep::new(Limit::descriptors().count().saturating_sub(64)),
+            descriptors: DescriptorBudget::new(Limit::descriptors().count().saturating_sub(64)),
             began_ns: self.began.at_ns,
             surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
         });
         let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
         let keeper = self.keeper.take();
-        let passing = Passing { sink, marks: &self.props.marks, ends: self.ends, keeper: keeper.as_ref() };
+        let passing =
+            Forwarding { sink, marks: &self.props.marks, control: self.control, keeper: keeper.as_ref() };
         let (finished_ns, mut notes) = thread::scope(|scope| {
             let spawn = |name: &str| thread::Builder::new().name(name.into());
             let (requests, answers) = server;
@@ -318,14 +336,14 @@ impl Watch<'_> {
             if let (Some(terminal), Some(_)) = (&terminal, &raw)
                 && let Ok(terminal) = terminal.try_clone()
             {
-                let ends = self.ends;
-                let pass = move || output::pass_keys(terminal, ends);
+                let control = self.control;
+                let pass = move || output::forward_keys(terminal, control);
                 drop(spawn("floodmark-keys").spawn_scoped(scope, pass));
             }
             self.watch(&mut recorder, &link, own_mark);
             let finished_ns = monotonic_ns();
-            // What came and went since the last sweep is to be counted too.
-            recorder.look(finished_ns);
+            // Counts processes that came and went since the last sweep.
+            recorder.discover(finished_ns);
             recorder.totals.finish();
             drop(totals);
             self.finish_output();
@@ -362,9 +380,9 @@ impl Watch<'_> {
         }
     }
 
-    /// The loop.
+    /// The main loop.
     fn watch(&mut self, recorder: &mut Recorder<'_>, link: &Link<'_>, own_mark: u64) {
-        recorder.tell_of_surroundings(self.began.at_ns, &self.name, &self.command);
+        recorder.report_surroundings(self.began.at_ns, &self.name, &self.command);
         recorder.add_root(self.began.at_ns, own_mark, &self.name, &self.command);
         if recorder.origin == Origin::Attached {
             recorder.walk(self.began.at_ns);
@@ -373,22 +391,22 @@ impl Watch<'_> {
         let mut idle = IdleWakes::default();
         let mut has_ended = false;
         loop {
-            let stir = recorder.drain_events();
+            let activity = recorder.drain_events();
             let now_ns = monotonic_ns();
             if recorder.is_root_over && !has_ended {
                 has_ended = true;
-                self.take_signals_of_the_past();
+                self.drain_earlier_signals();
                 if recorder.origin == Origin::Launched {
                     recorder.reap();
                 }
             }
-            if stir == Stir::Tree {
-                recorder.pacer.stir(now_ns);
+            if activity == Activity::Tree {
+                recorder.pacer.hurry(now_ns);
             }
             if now_ns >= recorder.pacer.deadline_ns() {
                 recorder.sweep(now_ns, self.observer);
             } else {
-                idle.woken(stir, now_ns);
+                idle.woken(activity, now_ns);
             }
             if self.is_over(recorder, now_ns) || deadline_ns.is_some_and(|deadline| now_ns >= deadline) {
                 return;
@@ -400,7 +418,7 @@ impl Watch<'_> {
             }
             let mut waiting =
                 Waiting::new([Some(self.signals.as_fd()), events.map(std::os::fd::AsFd::as_fd)]);
-            // It fails only for want of kernel memory; then the next round comes at once.
+            // It fails only if the kernel has no memory; then the loop continues at once.
             let _ = waiting.until(Some(until_ns));
             if waiting.is_ready(0) && self.take_signals(recorder, link) == Then::Stop {
                 return;
@@ -415,52 +433,52 @@ impl Watch<'_> {
         }
     }
 
-    /// Does what signals say; says whether they end the watching.
+    /// Handles signals; returns whether they end the watch.
     fn take_signals(&mut self, recorder: &mut Recorder<'_>, link: &Link<'_>) -> Then {
         let mut then = Then::GoOn;
         let mut has_children = false;
         let has_command = recorder.origin == Origin::Launched && !recorder.is_root_over;
         self.signals.drain(|arrived| {
-            self.is_told_to_end |= ENDING.contains(&arrived.number);
+            self.is_termination_requested |= ENDING.contains(&arrived.number);
             match arrived.number {
                 libc::SIGCHLD => has_children = true,
                 libc::SIGCONT => link.continued(),
                 libc::SIGWINCH => link.resized(),
-                number if has_command => link.pass_on(Arrived { number, ..arrived }),
+                number if has_command => link.forward(Arrived { number, ..arrived }),
                 number if ENDING.contains(&number) => then = Then::Stop,
                 _ => {}
             }
         });
         if has_children && recorder.origin == Origin::Launched {
-            // Children of our own, started by somebody in this process, are known by their births.
+            // Children that other code of this process started are known by their fork events.
             recorder.drain_events();
             recorder.reap();
         }
         then
     }
 
-    /// Takes what arrived before we learned that the command is over: a key of the terminal reaches us not
-    /// later than the command that it ends.
-    fn take_signals_of_the_past(&mut self) {
-        self.signals.drain(|arrived| self.is_told_to_end |= ENDING.contains(&arrived.number));
+    /// Reads signals that arrived before the end of the command was noticed: a key of the terminal reaches us
+    /// not later than the command that it ends.
+    fn drain_earlier_signals(&mut self) {
+        self.signals.drain(|arrived| self.is_termination_requested |= ENDING.contains(&arrived.number));
     }
 
-    /// Waits until all output is passed on, or until a second signal says that nobody wants it.
+    /// Waits until all output is forwarded, or until a second signal drops it.
     fn finish_output(&mut self) {
-        self.take_signals_of_the_past();
-        self.ends.close();
-        while self.ends.is_busy() {
-            let bell = self.ends.done();
-            let mut waiting = Waiting::new([Some(self.signals.as_fd()), Some(bell.as_fd())]);
+        self.drain_earlier_signals();
+        self.control.close();
+        while self.control.is_busy() {
+            let done = self.control.done();
+            let mut waiting = Waiting::new([Some(self.signals.as_fd()), Some(done.as_fd())]);
             let _ = waiting.until(Some(monotonic_ns() + 100_000_000));
-            bell.quiet();
+            done.clear();
             self.signals.drain(|arrived| {
                 let is_ending = ENDING.contains(&arrived.number);
-                if is_ending && std::mem::replace(&mut self.is_told_to_end, true) {
-                    self.ends.give_up();
+                if is_ending && std::mem::replace(&mut self.is_termination_requested, true) {
+                    self.control.give_up();
                 }
             });
-            self.ends.interrupt_if_given_up();
+            self.control.interrupt_if_given_up();
         }
     }
 }
@@ -471,7 +489,7 @@ enum Then {
     Stop,
 }
 
-/// What connects us with the command.
+/// The connection to the command.
 struct Link<'a> {
     root: i32,
     group: Group,
@@ -480,14 +498,14 @@ struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// Passes a signal on that the command has not got already.
-    fn pass_on(&self, arrived: Arrived) {
+    /// Forwards a signal unless the command has received it already.
+    fn forward(&self, arrived: Arrived) {
         if arrived.sender == Sender::Process || self.group == Group::Other {
             signal::send(self.root, arrived.number);
         }
     }
 
-    /// Our terminal changed its size.
+    /// Copies the new size of our terminal to the command's.
     fn resized(&self) {
         if let Some(terminal) = self.terminal {
             let (input, output) = (io::stdin(), io::stdout());
@@ -496,7 +514,7 @@ impl Link<'_> {
         }
     }
 
-    /// We were stopped, and somebody may have put our terminal into another mode.
+    /// Restores raw mode after we were stopped, because another program may have changed it.
     fn continued(&self) {
         if let Some(raw) = self.raw {
             raw.again();
@@ -509,7 +527,7 @@ fn enter_raw_mode() -> Option<Raw> {
     input.is_terminal().then(|| Raw::enter(input.as_fd()).ok()).flatten()
 }
 
-/// Counts how often events of the host wake us for nothing.
+/// Counts wake-ups by events that are not about the tree.
 #[derive(Default)]
 struct IdleWakes {
     second: u64,
@@ -518,25 +536,25 @@ struct IdleWakes {
 }
 
 impl IdleWakes {
-    fn woken(&mut self, stir: Stir, now_ns: u64) {
+    fn woken(&mut self, activity: Activity, now_ns: u64) {
         let second = now_ns / 1_000_000_000;
         if second != self.second {
             (self.second, self.count, self.is_too_many) = (second, 0, false);
         }
-        self.count += u32::from(stir == Stir::None);
+        self.count += u32::from(activity == Activity::None);
         self.is_too_many = self.count > MOST_IDLE_WAKES;
     }
 }
 
-/// The right to watch, which a process has once: signals and orphans cannot be shared. While it is
-/// held we may have as many descriptors as the system allows.
-struct Turn {
+/// The right to watch, which can be taken once per process, because signals and orphans cannot be shared.
+/// While it is held, the limit of descriptors is raised to the highest that the system allows.
+struct WatchLock {
     descriptors: Limit,
 }
 
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-impl Turn {
+impl WatchLock {
     fn take() -> Result<Self> {
         if IS_TAKEN.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy);
@@ -547,14 +565,14 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for WatchLock {
     fn drop(&mut self) {
         self.descriptors.set();
         IS_TAKEN.store(false, Ordering::Release);
     }
 }
 
-/// Being the parent of orphans, until dropped.
+/// Makes this process the parent of orphans until dropped.
 struct Orphans {
     before: Adopt,
 }
@@ -567,7 +585,7 @@ impl Orphans {
 
 impl Drop for Orphans {
     fn drop(&mut self) {
-        // What can be asked for can be taken back.
+        // Setting it succeeded, so resetting it does too.
         let _ = wait::adopt_orphans(self.before);
     }
 }

@@ -457,7 +457,7 @@ mod tests {
                 missed_processes: Some(1),
                 ..RunMemory::default()
             },
-            notes: vec!["births came too fast".into()],
+            notes: vec!["process events were lost".into()],
         }
     }
 
@@ -490,7 +490,7 @@ Peak 300.0 MiB (314,572,800 bytes) resident at 1.75 s, in phase step 1
     main (solver.c:40)
     … and 3 more
 
-note: births came too fast
+note: process events were lost
 ";
         assert_eq!(text, expected);
     }

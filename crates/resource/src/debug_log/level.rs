@@ -1,4 +1,4 @@
-//! How much is told.
+//! Levels of the debug log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tracing::callsite::rebuild_interest_cache;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
-/// How much is told, most first; the numbers are RMM's.
+/// A level of the debug log, with RMM's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
     /// Every step.
     Trace = 0,
-    /// What helps to understand a decision.
+    /// Decisions and their reasons.
     Debug = 1,
-    /// What a person may want to know.
+    /// Notable events.
     Info = 2,
-    /// What may be a mistake.
+    /// Possible mistakes.
     Warn = 3,
-    /// What is one.
+    /// Errors.
     Error = 4,
-    /// RMM's word for what ends a program; nothing here does, so nothing is told.
+    /// RMM's level for fatal errors; there are none here, so nothing is logged.
     Critical = 5,
-    /// Nothing.
+    /// Nothing is logged.
     Off = 6,
 }
 
@@ -32,7 +32,7 @@ impl Level {
     pub const ALL: [Self; 7] =
         [Self::Trace, Self::Debug, Self::Info, Self::Warn, Self::Error, Self::Critical, Self::Off];
 
-    /// The word for it.
+    /// Name of the level.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Trace => "trace",
@@ -45,7 +45,7 @@ impl Level {
         }
     }
 
-    /// The level with this number, if there is one.
+    /// The level with this number, if it exists.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// There is no level of this name.
+/// The error for a name that is no level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLevel(String);
 
@@ -83,7 +83,7 @@ impl std::error::Error for UnknownLevel {}
 impl FromStr for Level {
     type Err = UnknownLevel;
 
-    /// Parses a name in any case, also as loggers of other kinds write it: `WARNING`, `err`, `fatal`.
+    /// Parses a name in any case, including names of other loggers: `WARNING`, `err`, `fatal`.
     fn from_str(text: &str) -> Result<Self, UnknownLevel> {
         let name = text.trim().to_ascii_lowercase();
         match name.as_str() {
@@ -101,24 +101,24 @@ impl FromStr for Level {
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// The level of this process.
+/// The current level of this process.
 pub fn level() -> Level {
     Level::from_number(LEVEL.load(Ordering::Relaxed)).unwrap_or(Level::Off)
 }
 
-/// Tells so much from now on.
+/// Sets the level of this process.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
-    // Every place that says something keeps whether anybody listens.
+    // Every call site caches whether it is enabled.
     rebuild_interest_cache();
 }
 
-/// Whether messages of `level` are wanted now, and were not left out when this was built.
+/// Whether messages of `level` are enabled now, and were not removed at compile time.
 pub fn should_log(level: Level) -> bool {
     level != Level::Off && level >= self::level() && level.filter() <= STATIC_MAX_LEVEL
 }
 
-/// The same for `tracing`.
+/// The current level as a filter of `tracing`.
 pub(super) fn filter() -> LevelFilter {
     level().filter()
 }

@@ -1,4 +1,4 @@
-//! What a line of the debug log looks like.
+//! Format of a line of the debug log.
 
 use std::fmt::{self, Debug, Display, Write as _};
 
@@ -9,12 +9,12 @@ use tracing::field::{Field, Visit};
 use crate::local_time::LocalTime;
 use crate::stream::Stream;
 
-/// A stream as messages show it: `0x7f00`.
+/// Formats a stream for messages: `0x7f00`.
 pub fn show_stream(stream: Stream) -> impl Display {
     fmt::from_fn(move |out| write!(out, "{:#x}", stream.handle()))
 }
 
-/// A size as messages show it, readable and to the byte: `4.00 MiB (4194304 bytes)`.
+/// Formats a size for messages: `4.00 MiB (4194304 bytes)`.
 pub fn show_bytes(bytes: u64) -> impl Display {
     fmt::from_fn(move |out| match bytes {
         0..1024 => write!(out, "{bytes} B"),
@@ -22,7 +22,7 @@ pub fn show_bytes(bytes: u64) -> impl Display {
     })
 }
 
-/// Puts a line together, its end included.
+/// Formats a line, including its line end.
 pub(super) fn format(event: &Event<'_>, second: i64, nanos: u32) -> String {
     let LocalTime { year, month, day, hour, minute, second } = LocalTime::of(second);
     let millis = nanos / 1_000_000;
@@ -50,7 +50,7 @@ fn word(level: tracing::Level) -> &'static str {
     }
 }
 
-/// Writes the message, or all else as `name=value`.
+/// Writes either the message, or all other fields as `name=value`.
 struct Fields<'a> {
     line: &'a mut String,
     only_message: bool,
@@ -72,7 +72,7 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// Writes text so that it stays on its line and does nothing to a terminal.
+/// Writes text with control characters escaped.
 struct Escaped<'a>(&'a mut String);
 
 impl fmt::Write for Escaped<'_> {

@@ -1,20 +1,21 @@
-//! Where the debug log goes.
+//! Destination of the debug log.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+/// A destination of lines.
 pub(super) enum Sink {
-    /// Standard error.
+    /// Stderr.
     Stderr,
-    /// A file that is only ever appended to, so threads need no lock to keep their lines apart.
+    /// A file opened for appending, so that lines of several threads do not mix without a lock.
     File(File),
     Writer(Mutex<Box<dyn io::Write + Send>>),
 }
 
 impl Sink {
-    /// Opens a file and leaves what is in it.
+    /// Opens a file without truncating it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         OpenOptions::new().append(true).create(true).open(path).map(Self::File)
     }
@@ -23,10 +24,10 @@ impl Sink {
         matches!(self, Self::File(_))
     }
 
-    /// Empties a file.
+    /// Truncates a file.
     pub(super) fn truncate(&self) {
         if let Self::File(file) = self {
-            // What cannot be emptied, a pipe say, is appended to.
+            // A pipe, for example, cannot be truncated.
             let _ = file.set_len(0);
         }
     }

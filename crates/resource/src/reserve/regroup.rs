@@ -124,8 +124,8 @@ impl<R: Resource> Reserve<R> {
         }
     }
 
-    /// Merges all free memory for `stream`, which waits for all others. While the result is held, nothing else
-    /// is freed to the shared heap.
+    /// Merges all free memory for `stream`, which waits for all others. While the result is held, nothing
+    /// else is freed to the shared heap.
     fn settle(&self, tag: Tag, stream: Stream) -> Result<MutexGuard<'_, SharedHeap>> {
         self.gather(&self.streams.locals());
         let mut shared = lock(&self.shared);

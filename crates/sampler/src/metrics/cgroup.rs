@@ -1,25 +1,25 @@
-//! The control group of a command: what it uses, may use, and used at most.
+//! The cgroup of a command: usage, limit and peak of its memory.
 //!
-//! Both versions are known. A group's limit is the least of its own and of all groups above it. Usage
-//! counts what no process is charged with: cache of files, memory of the kernel, files in shared
-//! memory. That is what gets jobs killed whose processes look small.
+//! Versions 1 and 2 are supported. The limit of a cgroup is the lowest of its own and of all its ancestors.
+//! Usage includes memory that no process accounts for: page cache, kernel memory, files in tmpfs. It is what
+//! jobs are killed for whose processes look small.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// What was read, in bytes.
+/// Memory of a cgroup, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// In use.
+    /// Current usage.
     pub usage: Option<u64>,
-    /// Most that may be in use; none for no limit.
+    /// Limit; none if there is none.
     pub limit: Option<u64>,
-    /// Most that was in use since the group was made; the kernel keeps it, or does not.
+    /// Peak since the cgroup was created, if the kernel keeps it.
     pub peak: Option<u64>,
 }
 
-/// Names of the files that a version has.
+/// File names of a cgroup version.
 struct Names {
     usage: &'static str,
     limit: &'static str,
@@ -33,36 +33,35 @@ const V1: Names = Names {
 };
 const V2: Names = Names { usage: "memory.current", limit: "memory.max", peak: "memory.peak" };
 
-/// The first version writes "no limit" as the largest multiple of a page.
+/// Version 1 writes "no limit" as the largest multiple of a page.
 const NO_LIMIT: u64 = i64::MAX as u64 & !0xffff;
 
-/// A control group of which memory can be read.
+/// A cgroup whose memory can be read.
 #[derive(Debug)]
 pub struct Cgroup {
     path: String,
     usage: File,
     peak: Option<File>,
-    /// Files with limits: the group's own and those above it.
+    /// Files with limits of the cgroup and its ancestors.
     limits: Vec<File>,
 }
 
 impl Cgroup {
-    /// The group of a process, in the file systems that are mounted here; none if its memory is not
-    /// accounted for.
+    /// The cgroup of a process, in the file systems mounted here; none if its memory is not accounted.
     pub fn of_process(pid: i32) -> Option<Self> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         mounts.lines().filter_map(Mount::parse).find_map(|mount| mount.open(&groups))
     }
 
-    /// The group that `groups` (the text of a `/proc/PID/cgroup`) names, below the root of a file
-    /// system of control groups. The root may be that of either version.
+    /// The cgroup that `groups` (the text of `/proc/PID/cgroup`) names, below the root of a cgroup file
+    /// system of either version.
     pub fn below(root: &Path, groups: &str) -> Option<Self> {
         let is_v2 = root.join("cgroup.controllers").exists();
         Mount { root: "/".into(), point: root.into(), is_v2 }.open(groups)
     }
 
-    /// The path of the group in its hierarchy.
+    /// Path of the cgroup in its hierarchy.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -72,7 +71,7 @@ impl Cgroup {
         Usage { usage: read(&self.usage), limit: None, peak: self.peak.as_ref().and_then(read) }
     }
 
-    /// Reads the limit that holds: the least of this group's and of those above it.
+    /// Reads the effective limit: the lowest of the cgroup and its ancestors.
     pub fn limit(&self) -> Option<u64> {
         self.limits.iter().filter_map(read).filter(|limit| *limit < NO_LIMIT).min()
     }
@@ -84,9 +83,9 @@ fn read(file: &File) -> Option<u64> {
     std::str::from_utf8(&buffer[..length]).ok()?.trim_end().parse().ok()
 }
 
-/// A mounted file system of control groups with a memory controller.
+/// A mounted cgroup file system with a memory controller.
 struct Mount {
-    /// Group that its top stands for.
+    /// Cgroup at its mount point.
     root: String,
     point: PathBuf,
     is_v2: bool,
@@ -119,8 +118,8 @@ impl Mount {
             };
             matches.then_some(path)
         })?;
-        // In a container without a namespace of its own the path is the host's, of which only what is
-        // below the mount's root can be seen.
+        // In a container without a cgroup namespace the path is the host's, of which only the part below the
+        // mount's root is visible.
         let below = match path.strip_prefix(self.root.trim_end_matches('/')) {
             Some(below) if below.is_empty() || below.starts_with('/') => below,
             _ => path,
@@ -134,7 +133,7 @@ impl Mount {
     }
 }
 
-/// Paths in `mountinfo` have blanks and backslashes as octal numbers.
+/// Decodes a path of `mountinfo`, in which blanks and backslashes are octal numbers.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,12 +1,11 @@
-//! Memory of GPUs, of whole devices and by process.
+//! GPU memory, by device and by process.
 //!
-//! Every call takes the driver's own lock, and some take milliseconds, so they are made by a thread of
-//! their own and seldom: memory ten times a second, the list of processes once. The driver counts
-//! processes of the host; in a namespace of its own a process cannot know its number there, so then
-//! memory is known by device only.
+//! Every call takes the driver's lock, and some take milliseconds, so a thread of its own makes them, and
+//! rarely: memory ten times a second, the list of processes once. The driver reports PIDs of the host; in
+//! another PID namespace they cannot be mapped to processes, so memory is known by device only.
 //!
-//! A driver can hang, or take half a second to wake up. So the thread is on its own: a command that is
-//! over in a moment never touches the driver, and nobody waits long for the thread to end.
+//! A driver can hang, or take half a second to wake up. The thread is therefore detached: a short command
+//! never calls the driver, and the end of the thread is not waited for long.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,50 +16,50 @@ use std::time::Duration;
 use floodmark_tail::clock::monotonic_ns;
 
 use super::nvml::{Device, Missing, Nvml};
-use crate::sys::bell::Bell;
 use crate::sys::clock::Waiting;
+use crate::sys::eventfd::EventFd;
 use crate::sys::signal;
 
-/// How long a command must live to be worth waking the driver.
+/// Time after which a command is worth waking the driver.
 const PATIENCE_NS: u64 = 100_000_000;
-/// How long to wait for a call into the driver when all is over.
+/// Time to wait for a call into the driver at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Time between two readings of memory, and how many of them per list of processes.
+/// Time between two readings of memory, and number of readings per list of processes.
 const INTERVAL_NS: u64 = 100_000_000;
 const LIST_EVERY: u64 = 10;
 
-/// Number of the first namespace of processes.
+/// Inode number of the initial PID namespace.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What the thread has read.
+/// The latest readings.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// Counts readings.
+    /// Number of readings.
     pub(crate) number: u64,
     pub(crate) at_ns: u64,
     /// Name and UUID of each device.
     pub(crate) names: Vec<(String, String)>,
     pub(crate) devices: Vec<Option<Device>>,
-    /// Bytes by process, summed over devices; in the order of their numbers.
+    /// PIDs with bytes, summed over devices, in order.
     pub(crate) processes: Vec<(i32, u64)>,
-    /// Counts lists of processes.
+    /// Number of lists of processes.
     pub(crate) list_number: u64,
     pub(crate) has_foreign_processes: bool,
-    /// Why there are none.
+    /// The reason why there are no readings.
     pub(crate) failed: Option<String>,
     is_over: bool,
 }
 
-/// Where the thread and the loop meet.
+/// State that the thread shares with the main loop.
 pub(crate) struct Gpus {
     reading: Mutex<Reading>,
-    over: Bell,
+    over: EventFd,
     ended: Condvar,
 }
 
 impl Gpus {
     fn new() -> io::Result<Self> {
-        Ok(Self { reading: Mutex::default(), over: Bell::new()?, ended: Condvar::new() })
+        Ok(Self { reading: Mutex::default(), over: EventFd::new()?, ended: Condvar::new() })
     }
 
     /// Starts the thread.
@@ -78,21 +77,21 @@ impl Gpus {
         Ok(gpus)
     }
 
-    /// Has the thread end, and waits for it if that does not take long.
+    /// Ends the thread, and waits for it for a short time.
     pub(crate) fn finish(&self) {
-        self.over.ring();
+        self.over.notify();
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.ended.wait_timeout_while(reading, FAREWELL, |reading| !reading.is_over);
     }
 
-    /// Waits until a time; says whether all is over.
+    /// Waits until a time; returns whether the thread has to end.
     fn waits_until(&self, deadline_ns: u64) -> bool {
         let mut waiting = Waiting::new([Some(self.over.as_fd())]);
         let _ = waiting.until(Some(deadline_ns));
         waiting.is_ready(0)
     }
 
-    /// Looks at the last reading, unless it is being made.
+    /// Calls `look` with the last reading, unless it is being updated.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&Reading) -> T) -> Option<T> {
         self.reading.try_lock().ok().map(|reading| look(&reading))
     }
@@ -101,9 +100,9 @@ impl Gpus {
         change(&mut self.reading.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Reads until told to end.
+    /// Main function of the thread.
     fn serve(&self, library: &OsStr) {
-        signal::leave_to_others();
+        signal::block_for_this_thread();
         let nvml = match Nvml::load(library) {
             Ok(nvml) => nvml,
             Err(Missing::Absent) => return,
@@ -144,7 +143,7 @@ impl Gpus {
     }
 }
 
-/// A process may be on several devices.
+/// Sums up entries of the same process, which may use several devices.
 fn sum_by_process(list: &mut Vec<(i32, u64)>) {
     list.sort_unstable();
     list.dedup_by(|next, kept| {

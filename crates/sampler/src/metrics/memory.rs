@@ -1,10 +1,9 @@
 //! The memory of one process.
 //!
-//! `statm` is read at every sweep from a descriptor that stays open: a microsecond, against two to
-//! open it anew. Such a descriptor can never come to mean another process; once its process is gone,
-//! reading fails. `status` costs five times as much and is read when resident memory moved, and ten
-//! times a second: it has the kernel's own mark of the highest resident memory, which no spike
-//! between two sweeps escapes.
+//! `statm` is read at every sweep from a descriptor that stays open, which takes 1 µs instead of the 3 µs of
+//! opening it again. A descriptor never refers to another process; once its process is gone, reading fails.
+//! `status` costs five times as much and is read when resident memory changed, and ten times a second: it
+//! has the kernel's high-water mark (HWM) of resident memory, which no spike between two sweeps escapes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,22 +14,22 @@ use crate::procfs::{self, Statm, Status};
 use crate::sys::wait::Reaped;
 use crate::tree::walk::Path;
 
-/// Readings without a change after which a process is read half as often, and then half of that.
+/// Number of readings without a change after which a process is read half as often, and then half of that.
 const STILL_READINGS: u32 = 8;
-/// Longest time that a process is not read because it was still.
+/// Longest time that an unchanged process is not read.
 const REST_NS: u64 = 100_000_000;
 
-/// A file of a process, kept open where there are descriptors enough.
+/// A file of a process, kept open while the descriptor budget allows it.
 #[derive(Default)]
-struct Kept {
+struct KeptFile {
     file: Option<File>,
 }
 
-impl Kept {
+impl KeptFile {
     fn read<'a>(
         &mut self,
         path: impl FnOnce() -> Path,
-        keep: &mut Keep,
+        descriptors: &mut DescriptorBudget,
         buffer: &'a mut [u8],
     ) -> io::Result<&'a [u8]> {
         if let Some(file) = &self.file {
@@ -39,22 +38,22 @@ impl Kept {
         }
         let file = path().open()?;
         let length = file.read_at(buffer, 0)?;
-        if keep.take() {
+        if descriptors.take() {
             self.file = Some(file);
         }
         Ok(&buffer[..length])
     }
 }
 
-/// How many descriptors may be kept open.
+/// Number of descriptors that may be kept open.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keep {
+pub(crate) struct DescriptorBudget {
     left: u64,
-    /// Whether one was refused.
+    /// Whether a descriptor was refused.
     pub(crate) refused: bool,
 }
 
-impl Keep {
+impl DescriptorBudget {
     pub(crate) fn new(count: u64) -> Self {
         Self { left: count, refused: false }
     }
@@ -71,27 +70,27 @@ impl Keep {
     }
 }
 
-/// What a proportional reading said, and how things stood then.
+/// A reading of proportional set size, and the state at that time; in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TotalReading {
     pub(crate) at_ns: u64,
     pub(crate) pss: u64,
-    /// Resident and somebody else's too.
+    /// Resident memory that other processes share.
     pub(crate) shared: u64,
-    /// What a sweep said at that time.
+    /// Resident memory by the sweep at that time.
     pub(crate) rss: u64,
     pub(crate) file_and_shmem: u64,
-    /// Where the job's motion stood.
+    /// [`Totals::motion`](crate::metrics::total::Totals::motion) at that time.
     pub(crate) motion: u64,
     pub(crate) cost_ns: u64,
 }
 
-/// What is known of the memory of a process, in bytes.
+/// Memory of a process, in bytes.
 #[derive(Default)]
 pub(crate) struct ProcessMemory {
-    statm: Kept,
-    status: Kept,
-    /// A thread to read through when the first one is over.
+    statm: KeptFile,
+    status: KeptFile,
+    /// Thread whose files are read after the first thread has ended.
     through: Option<i32>,
     pub(crate) rss: u64,
     /// Resident memory of files and shared memory.
@@ -100,30 +99,30 @@ pub(crate) struct ProcessMemory {
     pub(crate) first_rss: u64,
     pub(crate) first_shared: u64,
     pub(crate) was_read: bool,
-    /// Highest that a sweep saw.
+    /// Highest resident memory at a sweep.
     pub(crate) seen_peak: u64,
-    /// Highest mark of the kernel.
+    /// Highest high-water mark that was read.
     pub(crate) mark: u64,
-    /// The mark at the end, where the kernel told.
-    pub(crate) last_word: Option<u64>,
+    /// High-water mark at exit, from the exit statistics.
+    pub(crate) exit_peak: Option<u64>,
     status_at_ns: u64,
     status_rss: u64,
     pub(crate) total: Option<TotalReading>,
     pub(crate) total_denied: bool,
-    /// When its numbers of processor time were read.
+    /// Monotonic nanoseconds at which CPU time was last read.
     pub(crate) stat_at_ns: u64,
-    /// Readings that found no change.
+    /// Number of consecutive readings without a change.
     still: u32,
     cpu_ticks: Option<u64>,
     sleep: Sleep,
 }
 
-/// Whether a process runs.
+/// Whether a process used CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sleep {
     #[default]
     Awake,
-    /// It has just been found asleep.
+    /// It was found asleep for the first time.
     Fallen,
     Deep,
 }
@@ -135,7 +134,7 @@ pub(crate) enum Stillness {
     Still,
 }
 
-/// What a sweep found.
+/// Values before a reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) rss_before: u64,
@@ -143,15 +142,20 @@ pub(crate) struct Change {
 }
 
 impl ProcessMemory {
-    /// Reads resident and virtual memory; none if the process has no memory any more.
-    pub(crate) fn sweep(&mut self, pid: i32, page_bytes: u64, keep: &mut Keep) -> Option<(Change, u64)> {
+    /// Reads resident and virtual memory; returns none if the process has no memory any more.
+    pub(crate) fn sweep(
+        &mut self,
+        pid: i32,
+        page_bytes: u64,
+        descriptors: &mut DescriptorBudget,
+    ) -> Option<(Change, u64)> {
         let through = self.through;
         let path = || match through {
             None => Path::of(pid, "statm"),
             Some(thread) => Path::of_thread(pid, thread, "statm"),
         };
         let mut buffer = [0; 128];
-        let text = self.statm.read(path, keep, &mut buffer).ok()?;
+        let text = self.statm.read(path, descriptors, &mut buffer).ok()?;
         let statm = procfs::statm(text).filter(|statm| *statm != Statm::default())?;
         let change = Change { rss_before: self.rss, shared_before: self.shared };
         self.rss = statm.resident_pages.saturating_mul(page_bytes);
@@ -164,7 +168,7 @@ impl ProcessMemory {
         Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
     }
 
-    /// Whether a reading found a change.
+    /// Compares a reading with the one before.
     pub(crate) fn stillness(&mut self, change: Change) -> Stillness {
         if change.rss_before == self.rss && change.shared_before == self.shared {
             self.still = self.still.saturating_add(1);
@@ -176,19 +180,19 @@ impl ProcessMemory {
         }
     }
 
-    /// How long a process that does not change may rest, whether it runs or not. What it does meanwhile
-    /// is seen up to [`REST_NS`] later; the kernel's mark keeps its peak.
+    /// Time for which an unchanged process is not read, whether it runs or not. A change is seen up to
+    /// [`REST_NS`] later; the high-water mark keeps its peak.
     pub(crate) fn rest_ns(&self, interval_ns: u64) -> u64 {
         let sweeps = 1 << (self.still / STILL_READINGS).min(6);
-        // Half a sweep less, so that one that comes early counts too.
+        // Half an interval less, so that a sweep that is a little early reads it too.
         (interval_ns * sweeps).min(REST_NS).saturating_sub(interval_ns / 2)
     }
 
-    /// How long a process may rest because it sleeps: one that does not run takes no memory.
+    /// Time for which a sleeping process is not read: without running it takes no memory.
     pub(crate) fn sleep_ns(&mut self, pid: i32, interval_ns: u64) -> u64 {
         let rest_ns = match self.sleep {
             Sleep::Awake => return 0,
-            // Not all at the same sweep.
+            // Spread over several sweeps.
             Sleep::Fallen => REST_NS / 16 * (1 + u64::from(pid.unsigned_abs()) % 16),
             Sleep::Deep => REST_NS,
         };
@@ -196,8 +200,8 @@ impl ProcessMemory {
         rest_ns.saturating_sub(interval_ns / 2)
     }
 
-    /// Takes in its processor time, of about a second after it was told last: it sleeps if there was no
-    /// tick of the clock in which it ran, and its memory did not change.
+    /// Takes in CPU time, about a second after it was last read: a process sleeps if it used none and its
+    /// memory did not change.
     pub(crate) fn note_processor_time(&mut self, ticks: Option<u64>) {
         let has_run = ticks.is_none() || ticks != self.cpu_ticks || self.still == 0;
         self.cpu_ticks = ticks;
@@ -208,22 +212,27 @@ impl ProcessMemory {
         };
     }
 
-    /// Whether `status` should be read: resident memory moved by a percent and a page or two, or
-    /// it has not been read for long.
+    /// Whether `status` should be read: resident memory changed by more than 1 % and 64 KiB, or it was not
+    /// read for `every_ns`.
     pub(crate) fn wants_status(&self, now_ns: u64, every_ns: u64) -> bool {
         let moved = self.rss.abs_diff(self.status_rss);
         moved > (self.rss / 100).max(64 << 10) || now_ns.saturating_sub(self.status_at_ns) >= every_ns
     }
 
-    /// Reads `status`, and with it the kernel's mark.
-    pub(crate) fn read_status(&mut self, pid: i32, now_ns: u64, keep: &mut Keep) -> Option<Status> {
+    /// Reads `status`, which has the high-water mark.
+    pub(crate) fn read_status(
+        &mut self,
+        pid: i32,
+        now_ns: u64,
+        descriptors: &mut DescriptorBudget,
+    ) -> Option<Status> {
         let through = self.through;
         let path = || match through {
             None => Path::of(pid, "status"),
             Some(thread) => Path::of_thread(pid, thread, "status"),
         };
         let mut buffer = [0; 2048];
-        let text = self.status.read(path, keep, &mut buffer).ok()?;
+        let text = self.status.read(path, descriptors, &mut buffer).ok()?;
         let status = procfs::status(text);
         self.mark = self.mark.max(status.hwm?);
         self.status_at_ns = now_ns;
@@ -231,20 +240,19 @@ impl ProcessMemory {
         Some(status)
     }
 
-    /// Resets the kernel's mark to what is resident now.
+    /// Resets the high-water mark to the current resident memory.
     pub(crate) fn reset_mark(pid: i32) -> io::Result<()> {
         let path = Path::of(pid, "clear_refs");
         OpenOptions::new().write(true).open(path.as_str())?.write_all(b"5")
     }
 
-    /// Reads through another thread from now on, because the first one is over and others are not.
-    pub(crate) fn read_through(&mut self, thread: i32, keep: &mut Keep) {
-        self.close(keep);
+    /// Reads the files of another thread from now on, because the first thread has ended and others run.
+    pub(crate) fn read_through(&mut self, thread: i32, descriptors: &mut DescriptorBudget) {
+        self.close(descriptors);
         self.through = Some(thread);
     }
 
-    /// Forgets what belongs to the program before an exec. `brief` says that it was a newborn's, whose
-    /// memory was its parent's.
+    /// Forgets the values of the program before an exec. The memory of a newborn was its parent's.
     pub(crate) fn new_program(&mut self, was_newborn: bool) {
         self.was_read = false;
         self.total = None;
@@ -255,12 +263,12 @@ impl ProcessMemory {
         }
     }
 
-    /// Most resident bytes, and how this is known. `inherited_bytes` is what it can have had before
-    /// its first exec, `children` how many children it had.
+    /// Peak of resident bytes, and its source. `inherited_bytes` is the most that it can have had before its
+    /// first exec, `children` the number of its children.
     ///
-    /// What a parent is told is of the process, of what it was between fork and exec, and of the
-    /// children it waited for. It is the process's own only if there were no children, and if it is
-    /// above what the process can have inherited.
+    /// The peak in the resource usage that a parent reaps covers the process, also between fork and exec, and
+    /// the children it waited for. It is the process's own only if there were no children, and if it is above
+    /// what the process can have inherited.
     pub(crate) fn peak(
         &self,
         reaped: Option<&Reaped>,
@@ -268,24 +276,24 @@ impl ProcessMemory {
         children: u64,
     ) -> (u64, PeakSource) {
         let source = if self.mark > 0 { PeakSource::Mark } else { PeakSource::Seen };
-        // Sweeps see on after the mark was last read.
+        // A sweep may have seen more after the mark was last read.
         let known = (self.mark.max(self.seen_peak), source);
-        if let Some(last_word) = self.last_word {
-            return (last_word.max(known.0), PeakSource::LastWord);
+        if let Some(exit_peak) = self.exit_peak {
+            return (exit_peak.max(known.0), PeakSource::Exit);
         }
         match reaped {
             Some(reaped) if children == 0 && reaped.peak_rss_bytes > inherited_bytes => {
-                // After a reset of marks the last word may be less than what we kept.
-                (reaped.peak_rss_bytes.max(known.0), PeakSource::LastWord)
+                // After a reset of the mark it may be less than an earlier mark.
+                (reaped.peak_rss_bytes.max(known.0), PeakSource::Exit)
             }
             _ => known,
         }
     }
 
-    /// Closes what is kept open.
-    pub(crate) fn close(&mut self, keep: &mut Keep) {
+    /// Closes the files that are kept open.
+    pub(crate) fn close(&mut self, descriptors: &mut DescriptorBudget) {
         let closed = [self.statm.file.take(), self.status.file.take()];
-        keep.give_back(closed.iter().flatten().count() as u64);
+        descriptors.give_back(closed.iter().flatten().count() as u64);
     }
 }
 
@@ -294,19 +302,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_memory_is_read_and_marked() {
+    fn our_own_memory_and_mark_are_read() {
         let me = std::process::id() as i32;
         let mut memory = ProcessMemory::default();
-        let mut keep = Keep::new(1);
-        let (change, virtual_bytes) = memory.sweep(me, 4096, &mut keep).expect("we live");
+        let mut descriptors = DescriptorBudget::new(1);
+        let (change, virtual_bytes) = memory.sweep(me, 4096, &mut descriptors).expect("we live");
         assert_eq!(change.rss_before, 0);
         assert!(memory.rss > 0 && virtual_bytes >= memory.rss);
-        let status = memory.read_status(me, 1, &mut keep).expect("we live");
+        let status = memory.read_status(me, 1, &mut descriptors).expect("we live");
         assert!(status.hwm >= status.rss);
         assert!(memory.status.file.is_none(), "there was one descriptor to keep");
-        assert!(keep.refused);
-        memory.close(&mut keep);
-        assert_eq!(keep.left, 1);
+        assert!(descriptors.refused);
+        memory.close(&mut descriptors);
+        assert_eq!(descriptors.left, 1);
     }
 
     #[test]
@@ -330,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_where_it_can_be_of_this_process_alone() {
+    fn the_peak_at_exit_counts_if_it_can_only_be_of_this_process() {
         let memory = ProcessMemory { mark: 50, seen_peak: 40, ..ProcessMemory::default() };
         let reaped = Reaped { status: 0, peak_rss_bytes: 90, cpu_ns: 0 };
-        assert_eq!(memory.peak(Some(&reaped), 30, 0), (90, PeakSource::LastWord));
+        assert_eq!(memory.peak(Some(&reaped), 30, 0), (90, PeakSource::Exit));
         assert_eq!(memory.peak(Some(&reaped), 90, 0), (50, PeakSource::Mark), "its parent's");
         assert_eq!(memory.peak(Some(&reaped), 30, 1), (50, PeakSource::Mark), "perhaps its child's");
         assert_eq!(memory.peak(None, 0, 0), (50, PeakSource::Mark));
-        let told = ProcessMemory { last_word: Some(60), mark: 50, ..ProcessMemory::default() };
-        assert_eq!(told.peak(Some(&reaped), 30, 1), (60, PeakSource::LastWord));
+        let reported = ProcessMemory { exit_peak: Some(60), mark: 50, ..ProcessMemory::default() };
+        assert_eq!(reported.peak(Some(&reaped), 30, 1), (60, PeakSource::Exit));
         let reset = Reaped { peak_rss_bytes: 45, ..reaped };
-        assert_eq!(memory.peak(Some(&reset), 30, 0), (50, PeakSource::LastWord));
+        assert_eq!(memory.peak(Some(&reset), 30, 0), (50, PeakSource::Exit));
     }
 }

@@ -1,7 +1,7 @@
-//! NVIDIA's management library, loaded at run time or not at all.
+//! NVIDIA's management library (NVML), loaded at run time if it is installed.
 //!
-//! Types and names are those of the library's public interface. Missing functions make the library
-//! unusable, except those that only say more.
+//! Types and names are those of the library's public interface. All functions are required except for
+//! optional details.
 #![expect(unsafe_code, reason = "calls a driver's library")]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt as _;
 
 const SUCCESS: c_int = 0;
 const INSUFFICIENT_SIZE: c_int = 7;
-/// What the library says where it does not know.
+/// Value for "not available".
 const NOT_AVAILABLE: u64 = u64::MAX;
-/// Longest name or UUID that is asked for.
+/// Size of the buffer for a name or UUID.
 const TEXT_BYTES: usize = 96;
-/// No more processes than this are asked for.
+/// Largest number of processes.
 const MOST_PROCESSES: c_uint = 65_536;
 
 type Handle = *mut c_void;
@@ -64,12 +64,12 @@ pub(crate) struct Nvml {
     devices: Vec<Handle>,
 }
 
-/// Why there is no library.
+/// The reason why the library cannot be used.
 #[derive(Debug)]
 pub(crate) enum Missing {
-    /// It is not installed: nothing to worry about.
+    /// It is not installed.
     Absent,
-    /// It is there and does not work.
+    /// It is installed and does not work.
     Broken(String),
 }
 
@@ -77,22 +77,22 @@ pub(crate) enum Missing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) total: u64,
-    /// In use, with what the driver keeps for itself.
+    /// Used bytes, including those reserved by the driver.
     pub(crate) used: u64,
-    /// Share of time it was busy, in percent.
+    /// Utilization in percent.
     pub(crate) busy: Option<u64>,
 }
 
 impl Nvml {
-    /// Loads the library and starts it.
+    /// Loads and initializes the library.
     pub(crate) fn load(path: &OsStr) -> Result<Self, Missing> {
         let name = CString::new(path.as_bytes()).map_err(|_| Missing::Absent)?;
-        // SAFETY: the name is a C string. What the library does when it is loaded is the driver's.
+        // SAFETY: the name is a C string. Initializers of the library are the driver's responsibility.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Err(Missing::Absent);
         }
-        // Null where there is no such function.
+        // Null if there is no such function.
         // SAFETY: the library was just loaded and is never unloaded; the name is a C string.
         let find = |name: &CStr| unsafe { libc::dlsym(library, name.as_ptr()) };
         let need = |name: &CStr| {
@@ -135,7 +135,7 @@ impl Nvml {
         }
         for index in 0..devices {
             let mut device = std::ptr::null_mut();
-            // SAFETY: as above. A device that may not be used has no handle, and keeps its number.
+            // SAFETY: as above. A device that may not be used has no handle, and keeps its index.
             let code = unsafe { handle(index, &raw mut device) };
             nvml.devices.push(if code == SUCCESS { device } else { std::ptr::null_mut() });
         }
@@ -155,7 +155,7 @@ impl Nvml {
         let text = |function: TextFn| {
             let mut buffer = [0u8; TEXT_BYTES];
             let device = self.device(index)?;
-            // SAFETY: the handle is the library's own, the buffer is as long as is said.
+            // SAFETY: the handle is the library's own, and the buffer has this length.
             let code = unsafe { function(device, buffer.as_mut_ptr().cast(), TEXT_BYTES as c_uint) };
             let text = CStr::from_bytes_until_nul(&buffer).ok()?;
             (code == SUCCESS).then(|| text.to_string_lossy().into_owned())
@@ -180,7 +180,7 @@ impl Nvml {
         Some(Device { total: info.total, used: info.used, busy })
     }
 
-    /// Appends processes that compute on a device and what they use; those of unknown use are left out.
+    /// Appends the compute processes of a device with their bytes; processes of unknown usage are left out.
     pub(crate) fn processes(&self, index: usize, out: &mut Vec<(i32, u64)>) {
         let Some(device) = self.device(index) else { return };
         let mut infos: Vec<ProcessInfo> = Vec::new();

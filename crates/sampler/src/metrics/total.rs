@@ -1,10 +1,10 @@
-//! What all processes use together, memory that they share counted once.
+//! The total memory of all processes, with shared memory counted once (PSS).
 //!
-//! The kernel divides shared pages among those who share them in `smaps_rollup`, and walks all page
-//! tables for it: ten to twenty milliseconds per GiB. So it is read by a thread of its own, within a
-//! share of a core, and where it matters most: largest doubt first. In between, a process counts as its
-//! last reading and the change of its resident memory since. Memory of no file is its own, so that
-//! part is certain; what may be shared is in doubt until it is read again.
+//! In `smaps_rollup` the kernel divides shared pages among the processes that share them, and walks all page
+//! tables for it: 10 to 20 ms per GiB. A thread of its own reads it, within a share of a core, for the
+//! process with the largest uncertainty first. Between two readings a process counts with its last reading
+//! and the change of its resident memory since. Anonymous memory is private, so that part is certain; memory
+//! that may be shared is uncertain until it is read again.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -17,22 +17,22 @@ use crate::sys::signal;
 use crate::tree::walk::Path;
 use crate::tree::{Image, Process};
 
-/// What may be spent at once, and what a run starts with: a few readings right at the start, because
-/// until then shared memory counts once per process.
+/// Largest CPU time budget, and the budget at the start: a few readings are made at once, because until then
+/// shared memory counts once per process.
 const BURST_NS: u64 = 50_000_000;
 const START_NS: u64 = 20_000_000;
-/// How often to look who should be read.
+/// Time between two choices of a process to read.
 const ASK_NS: u64 = 4_000_000;
-/// How often to look when there was nobody to be read, and nothing is new.
+/// The same if there was no process to read and nothing has changed.
 const IDLE_NS: u64 = 100_000_000;
-/// What a reading is expected to cost before there was one.
+/// Expected cost of the first reading of a process.
 const NS_PER_GIB: u128 = 20_000_000;
 const NS_AT_LEAST: u64 = 50_000;
-/// Doubt about a process below this is not worth a reading; nor is less than so much of its share of
-/// the total, so that what is not read does not add up.
-const LEAST_DOUBT_BYTES: u64 = 64 << 10;
-const LEAST_DOUBT_SHARE: u64 = 50;
-/// After this time a reading of shared memory is in doubt even if nothing seems to have changed.
+/// Least uncertainty of a process that is worth a reading, in bytes and as a fraction of its share of the
+/// total, so that small errors do not add up.
+const LEAST_UNCERTAIN_BYTES: u64 = 64 << 10;
+const LEAST_UNCERTAIN_SHARE: u64 = 50;
+/// Age at which a reading of shared memory becomes uncertain even if nothing seems to have changed.
 const STALE_NS: u64 = 10_000_000_000;
 
 /// A process to be read.
@@ -45,7 +45,7 @@ pub(crate) struct Request {
     motion: u64,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     request: Request,
@@ -53,9 +53,9 @@ pub(crate) struct Answer {
     result: io::Result<Rollup>,
 }
 
-/// Reads what is asked for until nobody asks any more.
+/// Serves requests until the channel is closed.
 pub(crate) fn serve(requests: &Receiver<Request>, answers: &SyncSender<Answer>) {
-    signal::leave_to_others();
+    signal::block_for_this_thread();
     while let Ok(request) = requests.recv() {
         let before = thread_cpu_ns();
         let result = read(request.pid);
@@ -68,52 +68,52 @@ pub(crate) fn serve(requests: &Receiver<Request>, answers: &SyncSender<Answer>) 
 
 fn read(pid: i32) -> io::Result<Rollup> {
     let mut buffer = [0; 2048];
-    // Opened anew each time: a descriptor would keep to the program before an exec.
+    // Opened each time: a descriptor would stay with the program before an exec.
     let length = Path::of(pid, "smaps_rollup").open()?.read_at(&mut buffer, 0)?;
     procfs::rollup(&buffer[..length]).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The kernel counts resident pages in batches: each processor keeps up to so many to itself.
+/// Largest error of the kernel's counters of resident pages: each CPU counts a batch before it is added.
 fn counter_error_bytes() -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     processors * (2 * processors).max(32) * 4096
 }
 
-/// A process's part in the total.
+/// Contribution of a process to the total, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) bytes: u64,
-    /// How much of it may belong to others.
-    pub(crate) doubt_bytes: u64,
+    /// How much of it may be shared with others.
+    pub(crate) uncertain_bytes: u64,
 }
 
-/// What an answer was.
+/// Outcome of a reading.
 pub(crate) enum Read {
     /// A process was read.
     Done { pid: i32, rollup: Rollup },
-    /// It may not be read.
+    /// The process may not be read.
     Denied { pid: i32, why: io::Error },
 }
 
-/// Who is read next, and what for.
+/// Chooses the processes to read, within a budget of CPU time.
 pub(crate) struct Totals {
     requests: Option<SyncSender<Request>>,
     answers: Receiver<Answer>,
     is_reading: bool,
-    /// Nanoseconds of processor time per nanosecond.
+    /// Share of a core that readings may take.
     share: f64,
-    /// What may be spent now; below zero after something dear.
-    purse_ns: i64,
+    /// CPU time that may be spent now; negative after an expensive reading.
+    budget_ns: i64,
     filled_ns: u64,
     asked_ns: u64,
-    /// When nobody was worth a reading, or none could be paid: until when not to look again, unless
-    /// there is news.
+    /// Time before which no process is chosen again unless something changes, because none was worth its
+    /// cost.
     idle_until_ns: u64,
     idle_news: (u64, u64),
     spent_ns: u64,
-    /// How much memory that can be shared has come and gone in the whole job.
+    /// Sum of all changes of memory that may be shared, in bytes.
     motion: u64,
-    /// How far off the kernel's counters may be.
+    /// Largest error of the kernel's counters.
     counter_error_bytes: u64,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Totals {
 pub(crate) type Server = (Receiver<Request>, SyncSender<Answer>);
 
 impl Totals {
-    /// Plans readings within a share of a core.
+    /// Creates a plan of readings that take at most a share of a core.
     pub(crate) fn new(share: f64, now_ns: u64) -> (Self, Server) {
         let (requests, asked) = sync_channel(1);
         let (told, answers) = sync_channel(1);
@@ -130,7 +130,7 @@ impl Totals {
             answers,
             is_reading: false,
             share,
-            purse_ns: START_NS as i64,
+            budget_ns: START_NS as i64,
             filled_ns: now_ns,
             asked_ns: 0,
             idle_until_ns: 0,
@@ -142,7 +142,7 @@ impl Totals {
         (totals, (asked, told))
     }
 
-    /// Asks no more, so that the reading thread ends.
+    /// Closes the channel, so that the reading thread ends.
     pub(crate) fn finish(&mut self) {
         self.requests = None;
     }
@@ -151,39 +151,39 @@ impl Totals {
         self.spent_ns
     }
 
-    /// Memory that can be shared came or went.
+    /// Notes a change of memory that may be shared.
     pub(crate) fn moved(&mut self, bytes: u64) {
         self.motion = self.motion.saturating_add(bytes);
     }
 
-    /// How much memory that can be shared has come and gone.
+    /// Sum of all changes of memory that may be shared, in bytes.
     pub(crate) fn motion(&self) -> u64 {
         self.motion
     }
 
-    /// What a process adds to the total.
+    /// Contribution of a process to the total.
     pub(crate) fn part(&self, process: &Process) -> Part {
         let memory = &process.memory;
         let Some(read) = &memory.total else {
             return match process.image {
-                // Until it is read, all that it had at first is its parent's.
+                // Until it is read, what it had at first counts with its parent.
                 Image::Inherited if !memory.total_denied => {
                     let bytes = memory.rss.saturating_sub(memory.first_rss);
-                    let doubt = memory.shared.saturating_sub(memory.first_shared);
-                    Part { bytes, doubt_bytes: doubt.min(bytes) }
+                    let uncertain = memory.shared.saturating_sub(memory.first_shared);
+                    Part { bytes, uncertain_bytes: uncertain.min(bytes) }
                 }
-                Image::Inherited => Part { bytes: memory.rss, doubt_bytes: memory.rss },
-                Image::Own => Part { bytes: memory.rss, doubt_bytes: memory.shared.min(memory.rss) },
+                Image::Inherited => Part { bytes: memory.rss, uncertain_bytes: memory.rss },
+                Image::Own => Part { bytes: memory.rss, uncertain_bytes: memory.shared.min(memory.rss) },
             };
         };
         let bytes = (read.pss + memory.rss).saturating_sub(read.rss);
         let others = self.motion.saturating_sub(read.motion);
-        let doubt = memory.shared.abs_diff(read.file_and_shmem).saturating_add(read.shared.min(others));
-        Part { bytes, doubt_bytes: doubt.min(bytes) }
+        let uncertain = memory.shared.abs_diff(read.file_and_shmem).saturating_add(read.shared.min(others));
+        Part { bytes, uncertain_bytes: uncertain.min(bytes) }
     }
 
-    /// How much a reading of a process would clear up.
-    fn urge(&self, process: &Process, now_ns: u64) -> u64 {
+    /// Bytes that a reading of a process would make certain.
+    fn priority(&self, process: &Process, now_ns: u64) -> u64 {
         let memory = &process.memory;
         if memory.total_denied || !memory.was_read || process.is_newborn(now_ns) {
             return 0;
@@ -194,27 +194,27 @@ impl Totals {
             Some(read) => {
                 let age = now_ns.saturating_sub(read.at_ns);
                 let stale = if age < STALE_NS { 0 } else { read.shared };
-                self.part(process).doubt_bytes.saturating_add(stale)
+                self.part(process).uncertain_bytes.saturating_add(stale)
             }
         }
     }
 
-    /// Takes an answer, if there is one, and fits it to its process.
+    /// Takes an answer, if there is one, and stores it in its process.
     pub(crate) fn collect(&mut self, processes: &mut [Process], now_ns: u64) -> Option<Read> {
         let answer = self.answers.try_recv().ok()?;
         self.is_reading = false;
         self.spent_ns += answer.cost_ns;
-        self.purse_ns -= answer.cost_ns as i64;
+        self.budget_ns -= answer.cost_ns as i64;
         let request = answer.request;
         let same = |process: &&mut Process| process.pid == request.pid && process.born_ns == request.born_ns;
         let process = processes.iter_mut().find(same)?;
         let memory = &mut process.memory;
         match answer.result {
             Ok(rollup) => {
-                // Later changes are counted from here. The kernel's counters may differ from what it
-                // counts page by page, so where nothing changed in between the counters hold; and
-                // where something did, what was counted, as far as the counters allow. Where they are
-                // further apart than counters err, the process changed since the counters were read.
+                // Later changes are added to this reading. The kernel's counters may differ from what it
+                // counts page by page. So if the counters before and after are equal they are used, otherwise
+                // the counted value within their range. A larger difference than the counters' error means
+                // that the process changed after the counters were read.
                 let between = |counted: u64, before: u64, after: u64| {
                     let nearest = counted.clamp(before.min(after), before.max(after));
                     if nearest.abs_diff(counted) <= self.counter_error_bytes { nearest } else { counted }
@@ -226,7 +226,7 @@ impl Totals {
                     shared: rollup.rss.saturating_sub(rollup.uss),
                     rss: between(rollup.rss, request.rss, memory.rss),
                     file_and_shmem: between(shared, request.shared, memory.shared),
-                    // What moved while it was read may be in it or not.
+                    // Changes during the reading may be included or not.
                     motion: request.motion,
                     cost_ns: answer.cost_ns,
                 });
@@ -237,19 +237,20 @@ impl Totals {
                     memory.total_denied = true;
                     Some(Read::Denied { pid: request.pid, why })
                 }
-                // Gone or going.
+                // The process is ending or gone.
                 _ => None,
             },
         }
     }
 
-    /// Has the process with the largest doubt read, if it is worth it and can be paid. `passes` is another
-    /// number whenever processes came, went or became others.
+    /// Requests a reading of the process with the largest uncertainty, if it is worth it and the budget
+    /// allows it. `passes` changes whenever processes were added, removed or called exec.
     pub(crate) fn ask(&mut self, processes: &[Process], total_bytes: u64, passes: u64, now_ns: u64) {
         let earned = (now_ns.saturating_sub(self.filled_ns) as f64 * self.share) as i64;
-        self.purse_ns = (self.purse_ns + earned).min(BURST_NS as i64);
+        self.budget_ns = (self.budget_ns + earned).min(BURST_NS as i64);
         self.filled_ns = now_ns;
-        let may_ask = !self.is_reading && self.purse_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
+        let may_ask =
+            !self.is_reading && self.budget_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
         let Some(requests) = self.requests.as_ref().filter(|_| may_ask) else { return };
         let news = (self.motion, passes);
         if now_ns < self.idle_until_ns && news == self.idle_news {
@@ -257,10 +258,10 @@ impl Totals {
         }
         self.asked_ns = now_ns;
         (self.idle_until_ns, self.idle_news) = (now_ns + IDLE_NS, news);
-        let urges = processes.iter().map(|process| (self.urge(process, now_ns), process));
-        let Some((urge, process)) = urges.max_by_key(|(urge, _)| *urge) else { return };
+        let priorities = processes.iter().map(|process| (self.priority(process, now_ns), process));
+        let Some((priority, process)) = priorities.max_by_key(|(priority, _)| *priority) else { return };
         let share_bytes = total_bytes / processes.len() as u64;
-        if urge < LEAST_DOUBT_BYTES.max(share_bytes / LEAST_DOUBT_SHARE) {
+        if priority < LEAST_UNCERTAIN_BYTES.max(share_bytes / LEAST_UNCERTAIN_SHARE) {
             return;
         }
         let memory = &process.memory;
@@ -270,8 +271,8 @@ impl Totals {
             }
             _ => ((u128::from(memory.rss) * NS_PER_GIB) >> 30) as u64,
         };
-        // What is dearer than the purse is large is bought on credit, or it would never be.
-        if self.purse_ns < expected.clamp(NS_AT_LEAST, BURST_NS) as i64 {
+        // A reading that costs more than the largest budget overdraws it, or it would never be made.
+        if self.budget_ns < expected.clamp(NS_AT_LEAST, BURST_NS) as i64 {
             return;
         }
         let request = Request {
@@ -301,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_shared_is_in_doubt_until_it_is_read() {
+    fn memory_that_may_be_shared_is_uncertain_until_it_is_read() {
         let (mut totals, _server) = Totals::new(0.01, 0);
         let mut one = process(Image::Own, 138 * MIB, 128 * MIB);
-        assert_eq!(totals.part(&one), Part { bytes: 138 * MIB, doubt_bytes: 128 * MIB });
+        assert_eq!(totals.part(&one), Part { bytes: 138 * MIB, uncertain_bytes: 128 * MIB });
         one.memory.total = Some(TotalReading {
             pss: 42 * MIB,
             shared: 128 * MIB,
@@ -312,13 +313,13 @@ mod tests {
             file_and_shmem: 128 * MIB,
             ..TotalReading::default()
         });
-        assert_eq!(totals.part(&one), Part { bytes: 42 * MIB, doubt_bytes: 0 });
+        assert_eq!(totals.part(&one), Part { bytes: 42 * MIB, uncertain_bytes: 0 });
         one.memory.rss += 8 * MIB;
-        assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, doubt_bytes: 0 }, "its own");
+        assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, uncertain_bytes: 0 }, "its own");
         totals.moved(3 * MIB);
-        assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, doubt_bytes: 3 * MIB }, "another's coming");
+        assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, uncertain_bytes: 3 * MIB }, "another's coming");
         totals.moved(300 * MIB);
-        assert_eq!(totals.part(&one).doubt_bytes, 50 * MIB, "no more than it counts for");
+        assert_eq!(totals.part(&one).uncertain_bytes, 50 * MIB, "no more than it counts for");
     }
 
     #[test]
@@ -330,7 +331,7 @@ mod tests {
         let request = asked.try_recv().expect("it is worth a reading");
         // Read after it gave most back, before its counters were looked at again.
         let rollup = Rollup { rss: 51 * MIB, anon: 49 * MIB, pss: 50 * MIB, uss: 49 * MIB };
-        told.send(Answer { request, cost_ns: 1, result: Ok(rollup) }).expect("somebody listens");
+        told.send(Answer { request, cost_ns: 1, result: Ok(rollup) }).expect("the receiver exists");
         assert!(totals.collect(&mut processes, now_ns + ASK_NS).is_some());
         processes[0].memory.rss = 51 * MIB;
         assert_eq!(totals.part(&processes[0]).bytes, 50 * MIB);
@@ -342,11 +343,15 @@ mod tests {
         let mut child = process(Image::Inherited, 100 * MIB, 10 * MIB);
         assert_eq!(totals.part(&child), Part::default());
         child.memory.rss += MIB;
-        assert_eq!(totals.part(&child), Part { bytes: MIB, doubt_bytes: 0 });
+        assert_eq!(totals.part(&child), Part { bytes: MIB, uncertain_bytes: 0 });
         (child.memory.rss, child.memory.shared) = (104 * MIB, 12 * MIB);
-        assert_eq!(totals.part(&child), Part { bytes: 4 * MIB, doubt_bytes: 2 * MIB }, "perhaps not its own");
-        assert_eq!(totals.urge(&child, 0), 0, "it may call exec yet");
-        assert_eq!(totals.urge(&child, crate::tree::NEWBORN_NS), 104 * MIB);
+        assert_eq!(
+            totals.part(&child),
+            Part { bytes: 4 * MIB, uncertain_bytes: 2 * MIB },
+            "perhaps not its own"
+        );
+        assert_eq!(totals.priority(&child, 0), 0, "it may call exec yet");
+        assert_eq!(totals.priority(&child, crate::tree::NEWBORN_NS), 104 * MIB);
     }
 
     #[test]

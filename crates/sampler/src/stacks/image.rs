@@ -1,7 +1,7 @@
-//! Programs and libraries: what unwinding needs of them, read once for all processes that use them.
+//! Programs and libraries: their unwind tables, read once for all processes that use them.
 //!
-//! A file is opened while a process leads to it and stays open: nobody else can then have its number,
-//! and its names can be looked up when the process is long gone.
+//! A file is opened through a process that uses it and stays open: its inode number is then not reused, and
+//! its symbols can be read after the process has ended.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,37 +17,37 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 
 use super::maps::{Code, FileKey};
 
-/// The largest file of the kernel's own that is believed to be one.
+/// Largest plausible size of the kernel's vDSO.
 pub(crate) const MOST_VDSO: u64 = 1 << 20;
 
-/// Where distributions put separate symbols, by build.
+/// Directory in which distributions install separate debug information, by build id.
 const SEPARATE: &str = "/usr/lib/debug/.build-id";
 
-/// Where the bytes of a module are.
+/// Source of the bytes of a module.
 #[derive(Debug)]
 pub(crate) enum Bytes {
     /// A file.
     File(File),
-    /// Memory of a process: what is in no file.
+    /// Memory of a process, for code without a file.
     Memory(Vec<u8>),
 }
 
-/// A section's address and contents.
+/// Address and contents of a section.
 type Section = (Range<u64>, Arc<[u8]>);
 
-/// What is known of a module.
+/// A module: a program or library.
 #[derive(Debug)]
 pub(crate) struct Image {
     key: FileKey,
     bytes: Bytes,
-    /// Loaded parts: offset in the file, length, address.
+    /// Loaded segments: offset in the file, length, address.
     segments: Vec<(u64, u64, u64)>,
     text: Option<Range<u64>>,
     frames: Option<Section>,
     index: Option<Section>,
-    /// What separate symbols of this very build are filed under.
+    /// Build id, which names the file of separate debug information.
     build: Option<Vec<u8>>,
-    /// Functions of a module that is in no file: address, size, name.
+    /// Functions of a module without a file: address, size, name.
     functions: Vec<(u64, u64, String)>,
 }
 
@@ -79,18 +79,18 @@ impl Image {
         Some(image)
     }
 
-    /// How far from its own addresses the module is loaded.
+    /// Difference between the addresses in memory and those in the file.
     pub(crate) fn bias(&self, code: &Code) -> Option<u64> {
         let inside = |(offset, length, _): &&(u64, u64, u64)| {
-            // Loaded memory begins with the page that the segment begins in.
+            // A mapping begins at the page of the segment's start.
             (offset & !0xfff..offset + length).contains(&code.offset)
         };
-        // Of two segments in one page it is the later one whose page this is.
+        // If two segments share a page, the mapping belongs to the later one.
         let (offset, _, address) = self.segments.iter().rfind(inside)?;
         Some(code.start.wrapping_sub(address.wrapping_add(code.offset.wrapping_sub(*offset))))
     }
 
-    /// The module for an unwinder, loaded in these addresses.
+    /// The module for the unwinder, loaded at these addresses.
     pub(crate) fn module(&self, range: Range<u64>, bias: u64) -> Module<Arc<[u8]>> {
         let (frames, index) = (self.frames.clone(), self.index.clone());
         let info = ExplicitModuleSectionInfo {
@@ -105,12 +105,12 @@ impl Image {
         Module::new(self.key.path.clone(), range, bias, info)
     }
 
-    /// What the module is called.
+    /// Name of the module.
     pub(crate) fn name(&self) -> &str {
         self.key.name()
     }
 
-    /// Separate symbols of the module, where they are installed.
+    /// Separate debug information of the module, if it is installed.
     pub(crate) fn separate_symbols(&self) -> Option<PathBuf> {
         let (first, rest) = self.build.as_deref()?.split_first()?;
         let mut name = format!("{SEPARATE}/{first:02x}/");
@@ -121,11 +121,11 @@ impl Image {
         path.is_file().then_some(path)
     }
 
-    /// A path to read names from; none for what is in no file.
+    /// A path to read symbols from; none for a module without a file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         let Bytes::File(file) = &self.bytes else { return None };
-        // Tools look for separate symbols beside the real path. It may lead to another file here than
-        // in the process, or to none.
+        // Separate debug information is searched for by the real path, which may lead to another file here
+        // than in the process, or to none.
         let same = |path: &PathBuf| {
             use std::os::unix::fs::MetadataExt as _;
             let (theirs, ours) = (std::fs::metadata(path).ok()?, file.metadata().ok()?);
@@ -135,7 +135,7 @@ impl Image {
         Some(named.unwrap_or_else(|| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))))
     }
 
-    /// The function at an address of the module, where the module is in no file.
+    /// The function at an address of a module without a file.
     pub(crate) fn function(&self, address: u64) -> Option<&str> {
         let inside =
             |(start, size, _): &&(u64, u64, String)| (*start..start + size.max(&1)).contains(&address);
@@ -190,12 +190,12 @@ fn functions(bytes: &[u8]) -> Vec<(u64, u64, String)> {
     named.collect()
 }
 
-/// All modules that were seen.
+/// All known modules.
 #[derive(Debug, Default)]
 pub(crate) struct Images(HashMap<FileKey, Option<Arc<Image>>>);
 
 impl Images {
-    /// Learns of a module; one that cannot be understood is remembered as that.
+    /// Adds a module; one that cannot be parsed is remembered as such.
     pub(crate) fn add(&mut self, key: FileKey, bytes: Option<Bytes>) {
         let image = bytes.and_then(|bytes| Image::read(key.clone(), bytes));
         self.0.entry(key).or_insert(image.map(Arc::new));

@@ -1,45 +1,45 @@
-//! What a process has mapped: code of files, and the memory that stacks are in.
+//! Memory map of a process: code of modules, and writable memory, which contains the stacks.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 
-/// A file as the kernel names it in a map; a name alone could be that of another file.
+/// A file as the kernel identifies it in a map; a path alone may belong to another file by now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileKey {
-    /// Device, as it is printed.
+    /// Device, as printed by the kernel.
     pub(crate) device: (u32, u32),
-    /// Number on the device; 0 for what is no file.
+    /// Inode number; 0 for memory without a file.
     pub(crate) inode: u64,
-    /// Path as the process sees it, or a name in brackets.
+    /// Path in the process's mount namespace, or a name in brackets.
     pub(crate) path: String,
 }
 
-/// Executable memory that comes from a file, or the kernel.
+/// Executable memory of a file or of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub(crate) offset: u64,
     pub(crate) file: FileKey,
 }
 
-/// What of a map is needed for stacks.
+/// The parts of a memory map that unwinding needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Maps {
-    /// Code, by address.
+    /// Executable mappings, by address.
     pub(crate) code: Vec<Code>,
-    /// Memory that can be written, by address: stacks are in there.
+    /// Writable mappings, by address, which contain the stacks.
     writable: Vec<(u64, u64)>,
-    /// Where the program's file begins in memory; Python's state is found from there.
+    /// Address of the program's file, from which Python's state is found.
     pub(crate) starts: Vec<(u64, FileKey)>,
 }
 
 impl Maps {
     /// Reads the map of a process.
     pub(crate) fn read(pid: i32) -> io::Result<Self> {
-        // A path may hold any bytes.
+        // A path may contain any bytes.
         let text = fs::read(format!("/proc/{pid}/maps"))?;
         Ok(Self::parse(&String::from_utf8_lossy(&text)))
     }
@@ -63,7 +63,7 @@ impl Maps {
         maps
     }
 
-    /// The end of the memory that `address` is in.
+    /// End of the mapping that contains `address`.
     pub(crate) fn end_of_memory(&self, address: u64) -> Option<u64> {
         let at = self.writable.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
         let (_, end) = *self.writable.get(at)?;
@@ -71,9 +71,9 @@ impl Maps {
     }
 }
 
-/// What the kernel calls its own code in a process.
+/// Name of the kernel's vDSO.
 pub(crate) const VDSO: &str = "[vdso]";
-/// What it adds to the path of a file that is not there any more.
+/// Suffix of the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
 struct Line<'a> {
@@ -113,7 +113,7 @@ impl<'a> Line<'a> {
 }
 
 impl Code {
-    /// Opens the file while the process is there to lead to it.
+    /// Opens the file through the process, which must still exist.
     pub(crate) fn open(&self, pid: i32) -> Option<File> {
         if self.file.inode == 0 {
             return None;
@@ -124,19 +124,19 @@ impl Code {
         {
             return Some(file);
         }
-        // Leads to the very file, whatever became of its name, but not everybody may use it.
+        // This leads to the same file even if it was renamed, but needs privileges.
         let (start, end) = (self.start, self.end);
         File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")).ok()
     }
 }
 
 impl FileKey {
-    /// The path without what the kernel added.
+    /// The path without the suffix of deleted files.
     pub(crate) fn name(&self) -> &str {
         self.path.strip_suffix(DELETED).unwrap_or(&self.path)
     }
 
-    /// The path, if that file is still under it.
+    /// The path, if it still leads to this file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         (self.inode != 0 && !self.path.ends_with(DELETED)).then(|| PathBuf::from(&self.path))
     }

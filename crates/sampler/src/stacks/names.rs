@@ -1,4 +1,4 @@
-//! What frames are called: looked up once for each address of a module.
+//! Symbols of frames, resolved once for each address of a module.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,30 +10,30 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use super::image::Image;
 use super::unwind::Place;
 
-/// One frame of a stack, with what is known of it.
+/// A frame of a stack with its symbol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NamedFrame {
-    /// Function, as its language spells it; empty if not known.
+    /// Demangled name of the function; empty if unknown.
     pub function: String,
-    /// Source file; empty if not known.
+    /// Source file; empty if unknown.
     pub file: String,
-    /// Line in it; 0 if not known.
+    /// Line in the source file; 0 if unknown.
     pub line: u32,
-    /// Program or library; empty for code that no file has.
+    /// Path of the module; empty for code without a file.
     pub module: String,
-    /// The instruction, or the call that is to return, as the module's file counts; 0 if not known.
+    /// Address of the instruction, or of the call that has not returned, in the module's file; 0 if unknown.
     pub address: u64,
 }
 
-/// Names of one address: the function, preceded by those that were inlined into it.
+/// Frames of one address: the function, preceded by those inlined into it.
 type Names = Arc<[Arc<NamedFrame>]>;
 
-/// All names that were looked up.
+/// Cache of resolved frames.
 pub(crate) struct Namer {
     symbolizer: Symbolizer,
-    /// By module and address; a module is where it is, and never goes.
+    /// Frames by module and address. A module is identified by its pointer, which stays valid.
     known: HashMap<(usize, u64), Names>,
-    /// Paths of modules, looked at once; the module is kept so that its place is not another's.
+    /// Paths of modules; the module is kept alive so that its pointer is not reused.
     paths: HashMap<usize, (Arc<Image>, Vec<PathBuf>)>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Namer {
 }
 
 impl Namer {
-    /// Names the frames of a stack, innermost first.
+    /// Resolves the frames of a stack, innermost first.
     pub(crate) fn name(&mut self, places: &[Place]) -> Vec<Names> {
         places.iter().map(|place| self.names_of(place)).collect()
     }
@@ -79,9 +79,9 @@ impl Namer {
         names.unwrap_or_else(|| vec![unnamed])
     }
 
-    /// Names of a frame from one file; none if it does not have it.
+    /// Resolves a frame by one file; returns none if the file does not have it.
     fn look_into(&self, path: &PathBuf, unnamed: &NamedFrame) -> Option<Vec<NamedFrame>> {
-        // Debug information has the lines, but not always the whole names.
+        // Debug information has line numbers, but not always the full names.
         let symbol = self.symbol(path, unnamed.address, Detail::Functions);
         let line = self.symbol(path, unnamed.address, Detail::Lines);
         let function = symbol.as_ref().or(line.as_ref()).map(|symbol| symbol.name.to_string())?;
@@ -98,7 +98,7 @@ impl Namer {
                 name
             }));
         }
-        // They come from the outside in.
+        // Inlined functions are listed from the outermost to the innermost.
         names.reverse();
         Some(names)
     }
@@ -106,7 +106,7 @@ impl Namer {
     fn symbol(&self, path: &PathBuf, address: u64, detail: Detail) -> Option<Sym<'_>> {
         let mut file = Elf::new(path);
         file.debug_syms = detail == Detail::Lines;
-        // Nothing where the file cannot be understood.
+        // None if the file cannot be parsed.
         match self.symbolizer.symbolize_single(&Source::Elf(file), Input::VirtOffset(address)).ok()? {
             Symbolized::Sym(symbol) => Some(symbol),
             Symbolized::Unknown(_) => None,

@@ -1,4 +1,4 @@
-//! Taking stacks ourselves: copies now, functions later.
+//! Taking stacks natively: a tracer copies them, and a worker resolves them later.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,12 +14,12 @@ use super::{StackReport, StackTarget, TakenStack};
 use crate::error::{Error, Result};
 use crate::sys::trace::read_memory;
 
-/// The threads that do the work, and what they were told already.
+/// The tracer and the worker, and the modules that the worker has.
 #[derive(Debug)]
 pub(crate) struct Native {
     tracer: Tracer,
     worker: Worker,
-    /// Modules that the worker knows.
+    /// Modules that were sent to the worker.
     known: HashSet<FileKey>,
     languages: Languages,
 }
@@ -38,7 +38,7 @@ impl Native {
         report: &mut StackReport,
     ) {
         let process = target.process;
-        // Nothing is mapped in a process that is over.
+        // A process that has ended has no mappings.
         let Some(maps) = Maps::read(process).ok().filter(|maps| !maps.code.is_empty()) else {
             report.gone_processes += 1;
             return;
@@ -70,7 +70,7 @@ impl Native {
         self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, python });
     }
 
-    /// Opens modules that were not seen before.
+    /// Opens modules that are new.
     fn new_files(&mut self, process: i32, maps: &Maps) -> Vec<(FileKey, Option<Bytes>)> {
         let mut files = Vec::new();
         for code in &maps.code {
@@ -103,7 +103,7 @@ fn bytes_of(process: i32, code: &Code) -> Option<Bytes> {
     (read == bytes.len()).then_some(Bytes::Memory(bytes))
 }
 
-/// Who traces a process.
+/// PID of the process that traces a process.
 pub(crate) fn tracer_of(process: i32) -> Option<i32> {
     let status = fs::read(format!("/proc/{process}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);

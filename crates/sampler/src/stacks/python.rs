@@ -1,8 +1,7 @@
-//! Frames of Python: what its functions are called and where they are, in the place of the frames of
-//! the interpreter that runs them.
+//! Frames of Python, which replace the frames of the interpreter that runs them.
 //!
-//! The library of `py-spy` knows how all versions of Python keep their frames. It is told to stop nobody;
-//! the tracer has all threads stopped when it asks.
+//! The library of `py-spy` can read the frames of all versions of Python. It does not stop the process
+//! itself, because the tracer has stopped all threads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,19 +14,19 @@ use super::names::NamedFrame;
 use super::tracer::Copied;
 use super::worker::Frames;
 
-/// How often it is tried to understand a process. One that has just started cannot be, yet.
+/// Number of attempts to find Python's state in a process, which fails while the process is starting.
 const MOST_TRIES: u32 = 8;
-/// The function that runs functions of Python.
+/// The function of the interpreter that runs functions of Python.
 const RUNS_PYTHON: &str = "_PyEval_EvalFrameDefault";
 
 /// The frames of Python of one thread.
 #[derive(Debug)]
 pub(crate) struct PythonThread {
-    /// The system's number of the thread, where Python knows it.
+    /// Thread id, if Python knows it.
     thread: Option<u64>,
-    /// What the thread calls itself.
+    /// Python's identifier of the thread.
     itself: u64,
-    /// Innermost first; whether the interpreter was entered anew for the frame.
+    /// Frames, innermost first, each with whether the interpreter was entered again for it.
     frames: Vec<(Arc<NamedFrame>, Entry)>,
 }
 
@@ -37,12 +36,12 @@ enum Entry {
     Same,
 }
 
-/// The processes that are known to run Python.
+/// Processes that run Python.
 #[derive(Default)]
 pub(crate) struct Pythons(HashMap<i32, Known>);
 
 struct Known {
-    /// What the process had loaded first; a process that calls exec becomes another.
+    /// First module of the process, which changes when it calls exec.
     program: Option<(u64, FileKey)>,
     spy: Option<PythonSpy>,
     tries: u32,
@@ -50,7 +49,7 @@ struct Known {
 }
 
 impl Pythons {
-    /// Learns where a process keeps its frames, if it runs Python.
+    /// Finds Python's state in a process, if it runs Python.
     pub(crate) fn prepare(&mut self, process: i32, maps: &Maps) {
         let program = maps.starts.first().cloned();
         let known = self.0.get(&process).filter(|known| known.program == program);
@@ -78,12 +77,12 @@ impl Pythons {
         self.0.get(&process).is_some_and(|known| known.spy.is_some())
     }
 
-    /// Why a process that runs Python is not understood.
+    /// The reason why Python's state was not found.
     pub(crate) fn failure(&self, process: i32) -> Option<String> {
         self.0.get(&process)?.failure.clone()
     }
 
-    /// Reads the frames of a process that is known.
+    /// Reads the frames of a known process.
     pub(crate) fn frames(&mut self, process: i32) -> Result<Vec<PythonThread>, String> {
         let spy = self.0.get_mut(&process).and_then(|known| known.spy.as_mut());
         let traces = spy.ok_or("unknown")?.get_stack_traces().map_err(|error| format!("{error:#}"))?;
@@ -107,7 +106,7 @@ fn named(frame: py_spy::Frame) -> (Arc<NamedFrame>, Entry) {
     (Arc::new(named), entry)
 }
 
-/// Whether this is code of an interpreter, or an extension of one.
+/// Whether the module is an interpreter or an extension.
 fn is_python(code: &Code) -> bool {
     code.file.name().rsplit('/').next().is_some_and(|name| name.contains("python"))
 }
@@ -121,8 +120,8 @@ pub(crate) fn of_thread<'a>(threads: &'a [PythonThread], copied: &Copied) -> Opt
     })
 }
 
-/// Puts frames of Python where the interpreter runs them. The interpreter's own frames are left out but
-/// for the innermost, which say what Python is doing at the moment.
+/// Inserts frames of Python where the interpreter runs them. The interpreter's own frames are removed except
+/// for the innermost ones, which show what Python is doing.
 ///
 /// Native frames are groups of those at one address, innermost first.
 pub(crate) fn merge(native: &[Arc<[Arc<NamedFrame>]>], python: Option<&PythonThread>) -> Frames {
@@ -130,7 +129,7 @@ pub(crate) fn merge(native: &[Arc<[Arc<NamedFrame>]>], python: Option<&PythonThr
     let Some(python) = python.filter(|python| !python.frames.is_empty()) else { return all().collect() };
     let runs_python = |names: &&Arc<[Arc<NamedFrame>]>| is_running_python(names);
     let Some(interpreter) = native.iter().find(runs_python) else {
-        // Without names of the interpreter nobody knows where they belong.
+        // Without symbols of the interpreter their position is unknown.
         return python.frames.iter().map(|(frame, _)| Arc::clone(frame)).chain(all()).collect();
     };
     let interpreter = module_of(interpreter);
@@ -144,7 +143,7 @@ pub(crate) fn merge(native: &[Arc<[Arc<NamedFrame>]>], python: Option<&PythonThr
             runs -= 1;
             for (frame, entry) in left.by_ref() {
                 merged.push(Arc::clone(frame));
-                // What is left when there is no further place for it stays together.
+                // The remaining frames go to the last position.
                 if *entry == Entry::New && runs > 0 {
                     break;
                 }

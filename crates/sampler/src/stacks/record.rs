@@ -1,4 +1,4 @@
-//! Stacks for a recording.
+//! Recording of stacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use floodmark_tail::{intern, intern_frame, intern_stack, stack_sample};
 
 use super::{NamedFrame, StackSink, TakenStack};
 
-/// Puts stacks into what this process records.
+/// Records stacks into the trace that this process records into.
 #[derive(Debug, Default)]
 pub struct RecordedStacks {
     frames: HashMap<Arc<NamedFrame>, u32>,

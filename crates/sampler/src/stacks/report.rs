@@ -1,40 +1,40 @@
-//! What taking stacks cost, and what could not be taken.
+//! Cost of taking stacks, and stacks that could not be taken.
 
 use super::{End, TakenStack};
 
-/// How many failures are told in words.
+/// Number of failures whose messages are kept.
 const MOST_MESSAGES: usize = 3;
 
-/// How it went.
+/// Statistics of taking stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackReport {
-    /// Moments at which stacks were taken.
+    /// Number of times that stacks were taken.
     pub takings: u64,
-    /// Processes whose stacks were taken, counted each time.
+    /// Number of processes whose stacks were taken, counted each time.
     pub processes: u64,
-    /// Stacks.
+    /// Number of stacks.
     pub stacks: u64,
-    /// Of them, those whose outer frames could not be found.
+    /// Number of stacks whose outer frames could not be found.
     pub cut: u64,
-    /// The longest that a single thread was held up.
+    /// Longest time that a thread was stopped.
     pub longest_pause_ns: u64,
-    /// All pauses of threads, added.
+    /// Sum of the times that threads were stopped.
     pub paused_ns: u64,
-    /// Processes that were over when their stacks were to be taken.
+    /// Number of processes that ended before their stacks could be taken.
     pub gone_processes: u64,
-    /// Threads that were over when they were to be stopped.
+    /// Number of threads that ended before they could be stopped.
     pub gone_threads: u64,
-    /// Threads that could not be stopped in time, because they wait for a device or a child.
+    /// Number of threads that did not stop in time, because they wait for a device or a child.
     pub stuck_threads: u64,
-    /// Processes that a debugger has already.
+    /// Number of processes that were being debugged.
     pub busy_processes: u64,
-    /// Processes that we may not look into.
+    /// Number of processes that may not be traced.
     pub denied_processes: u64,
-    /// Times that a debugger, or the system, failed.
+    /// Number of failures of a debugger or of the system.
     pub failures: u64,
-    /// Times that functions of Python could not be found in a process that runs it.
+    /// Number of times that frames of Python could not be read in a process that runs it.
     pub python_failures: u64,
-    /// What was said of failures, the first few times.
+    /// Messages of the first failures.
     pub messages: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl StackReport {
         }
     }
 
-    /// What is missing, in sentences; empty if nothing is.
+    /// Descriptions of what is missing; empty if nothing is.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.cut > 0 {

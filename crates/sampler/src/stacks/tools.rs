@@ -1,8 +1,8 @@
-//! Debuggers that take stacks for us: slower by orders of magnitude, and what some people ask for.
+//! Debuggers that take stacks: slower by orders of magnitude, for users who want them.
 //!
-//! A debugger would be a child of the process that watches, which takes every child for one of the
-//! command's. So debuggers are started by a shell that was there before; it does what it reads from us,
-//! one process after another, and ends when we do.
+//! As a child of the watcher a debugger would count as a process of the command. Debuggers are therefore
+//! started by a shell that was started before; it reads requests from a pipe, one after another, and ends
+//! with us.
 
 mod parse;
 
@@ -22,27 +22,27 @@ use crate::error::{Error, Result};
 use crate::sys::clock::Waiting;
 use crate::sys::signal;
 
-/// How long a debugger may take.
+/// Time limit of a debugger.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// The most it may write.
+/// Limit of a debugger's output in bytes.
 const MOST_BYTES: usize = 256 << 20;
 
 /// A debugger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// The GNU debugger.
+    /// GDB.
     Gdb,
-    /// The debugger of LLVM.
+    /// LLDB.
     Lldb,
-    /// The program for stacks of elfutils.
+    /// `eu-stack` of elfutils.
     EuStack,
 }
 
 impl Tool {
-    /// All of them.
+    /// All debuggers.
     pub const ALL: [Self; 3] = [Self::Gdb, Self::Lldb, Self::EuStack];
 
-    /// The program's name.
+    /// Name of the program.
     pub const fn program(self) -> &'static str {
         match self {
             Self::Gdb => "gdb",
@@ -51,7 +51,7 @@ impl Tool {
         }
     }
 
-    /// The package of Debian and Ubuntu that has it.
+    /// Its package in Debian and Ubuntu.
     pub const fn package(self) -> &'static str {
         match self {
             Self::Gdb => "gdb",
@@ -60,8 +60,8 @@ impl Tool {
         }
     }
 
-    /// What the shell calls for the process in `$pid`. Nothing of the user's own settings is read, and
-    /// nothing is fetched from the network.
+    /// Command line of the shell for the process in `$pid`. The user's settings are not read, and nothing is
+    /// downloaded.
     const fn command(self) -> &'static str {
         match self {
             Self::Gdb => {
@@ -94,7 +94,7 @@ pub(crate) struct Helper {
     shell: Child,
     orders: Option<ChildStdin>,
     answers: ChildStdout,
-    /// What ends an answer, at the beginning of a line.
+    /// Line that ends an answer.
     mark: String,
 }
 
@@ -111,7 +111,7 @@ impl Helper {
             .args(["-c", &script])
             .env("LC_ALL", "C")
             .env_remove("DEBUGINFOD_URLS")
-            // Keys of the terminal are not for it.
+            // Signals of the terminal must not reach it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -198,7 +198,7 @@ impl Helper {
         }
     }
 
-    /// Ends the shell and what it started; the kernel lets go what a debugger had stopped.
+    /// Kills the shell and its debugger; the kernel then continues the process that was stopped.
     fn kill(&self) {
         signal::kill_group(self.shell.id() as i32);
     }
@@ -207,7 +207,7 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         self.orders = None;
-        // It is at the end of its input, and ends.
+        // Its input is closed, so it ends.
         let _ = self.shell.wait();
     }
 }

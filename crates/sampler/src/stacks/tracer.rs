@@ -1,13 +1,13 @@
-//! The thread that stops others: one thread of one process at a time, no longer than it takes to copy
-//! what its stack is unwound from.
+//! The tracer: stops one thread of one process at a time, for as long as it takes to copy its registers and
+//! stack.
 //!
-//! Only the thread that began to trace may end it, and whatever it traces goes on when it ends. So this
-//! is a thread of its own. A thread that waits for a disk or for a child in `vfork` stops only when that
-//! is over, which may be never: then the tracer is left waiting, lets the thread go on the moment it
-//! stops, and ends. Another tracer does the work in the meantime.
+//! Only the thread that attached with ptrace can detach, and its tracees continue when it ends, so this is a
+//! thread of its own. A tracee that waits for a disk, or for a child in `vfork`, stops only when that wait
+//! ends, which may be never: then the tracer is abandoned, detaches as soon as the tracee stops, and ends.
+//! Another tracer does the work in the meantime.
 //!
-//! Frames of Python lie about in memory, where any thread that runs may change them. For them all
-//! threads of the process are stopped together; if one does not stop soon, the others are let go.
+//! Frames of Python are on the heap, where any running thread may change them. For them all threads of a
+//! process are stopped together; if one does not stop soon, the others continue.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,32 +22,32 @@ use super::python::{PythonThread, Pythons};
 use crate::sys::trace::{Refusal, Registers, Traced, bury_threads, read_memory};
 use crate::tree::walk;
 
-/// How much of a stack is copied while its thread is stopped.
+/// Bytes of a stack that are copied while its thread is stopped.
 const COPIED_STOPPED: usize = 128 << 10;
-/// How much of a deeper one is copied when the thread runs again: its outer frames stay as they are
-/// until all inner ones have returned.
+/// Bytes of a deeper stack that are copied after its thread continued: outer frames do not change until all
+/// inner ones have returned.
 const COPIED_RUNNING: usize = 2 << 20;
-/// How much is tried where no map says how much there is.
+/// Bytes that are copied if the mapping of the stack is unknown.
 const COPIED_UNKNOWN: usize = 32 << 10;
-/// How often it is looked whether the tracer gets on.
+/// Time between two checks of the tracer's progress.
 const LOOK: Duration = Duration::from_millis(25);
-/// How many times in a row it may not have, before it is left alone: over a thread that could stop if it
-/// had a processor, and over one that waits in the kernel and cannot.
+/// Number of checks without progress after which a tracer is abandoned: if the thread could stop once it gets
+/// a CPU, and if it is in an uninterruptible wait.
 const PATIENCE: u32 = 200;
 const PATIENCE_WAITING: u32 = 10;
-/// How many tracers may be left alone over one process.
+/// Number of tracers that may be abandoned for one process.
 const MOST_STUCK: u64 = 3;
 
-/// How long all threads of a process may take to stop together.
+/// Time limit for stopping all threads of a process.
 const PATIENCE_TOGETHER_NS: u64 = 20_000_000;
 
-/// What to take.
+/// A request for stacks.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) process: i32,
     pub(crate) maps: Arc<Maps>,
     pub(crate) languages: Languages,
-    /// Threads that were tried already.
+    /// Threads that were tried before.
     pub(crate) tried: Vec<i32>,
 }
 
@@ -57,39 +57,39 @@ impl Job {
     }
 }
 
-/// Which frames are wanted.
+/// Which frames are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Languages {
     Native,
     Python,
 }
 
-/// A thread as it was.
+/// Registers and stack of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     pub(crate) thread: i32,
     pub(crate) registers: Registers,
-    /// The stack, from the stack pointer on.
+    /// The stack, from the stack pointer.
     pub(crate) stack: Vec<u8>,
     pub(crate) pause_ns: u64,
 }
 
-/// What came of a job.
+/// The result of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     pub(crate) threads: Vec<Copied>,
     /// Threads that ended before they could be stopped.
     pub(crate) gone: u64,
-    /// Threads that we may not stop.
+    /// Threads that may not be traced.
     pub(crate) denied: u64,
     /// Threads that did not stop in time.
     pub(crate) stuck: u64,
-    /// Frames of Python, and why there are none where there should be.
+    /// Frames of Python, or the reason why they could not be read.
     pub(crate) python: Vec<PythonThread>,
     pub(crate) python_failure: Option<String>,
 }
 
-/// Takes jobs, one after another.
+/// Handles requests, one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
     running: Option<Running>,
@@ -103,23 +103,23 @@ struct Running {
 
 #[derive(Debug)]
 enum Order {
-    /// Learn what is needed to find Python's frames in a process. Stops nobody, and may take its time.
+    /// Find Python's state in a process, without stopping it.
     Prepare(Job),
     Take(Job),
 }
 
 #[derive(Debug)]
 enum Message {
-    /// A thread is next.
+    /// The tracer begins with a thread.
     Trying(i32),
-    /// It was copied.
+    /// The thread was copied.
     Copied(Copied),
-    /// That is all, but for what was told already.
+    /// The request is done.
     Done(Copies),
 }
 
 impl Tracer {
-    /// Copies the threads of a process, but for those that do not stop.
+    /// Copies the threads of a process, except those that do not stop.
     pub(crate) fn take(&mut self, mut job: Job) -> io::Result<Copies> {
         let mut whole = Copies::default();
         loop {
@@ -127,18 +127,18 @@ impl Tracer {
             if is_done || whole.stuck >= MOST_STUCK {
                 return Ok(whole);
             }
-            // Whatever is left is tried by another tracer, one thread at a time.
+            // Another tracer tries the remaining threads, one at a time.
             job.languages = Languages::Native;
         }
     }
 
-    /// Goes on with a job; says whether it is done. If not, a thread of it does not stop.
+    /// Continues a request; returns whether it is done. If not, one of its threads does not stop.
     fn take_some(&mut self, job: &mut Job, whole: &mut Copies) -> io::Result<bool> {
         let running = match self.running.take() {
             Some(running) => running,
             None => Running::start()?,
         };
-        // The thread ends with the channel only.
+        // The thread ends only when the channel is closed.
         if job.languages == Languages::Python {
             let _ = running.jobs.send(Order::Prepare(job.clone()));
             let _ = running.results.recv();
@@ -168,17 +168,17 @@ impl Tracer {
             }
             waited = 0;
         }
-        // It finds its channels closed as soon as it can, and ends.
+        // It ends when it finds its channels closed.
         whole.stuck += 1;
         Ok(false)
     }
 }
 
-/// Whether a thread is in a wait that no signal ends.
+/// Whether a thread is in an uninterruptible wait.
 fn waits_in_kernel(thread: i32) -> bool {
     let stat = fs::read(format!("/proc/{thread}/stat")).unwrap_or_default();
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
-    // One that is gone has nothing to wait for either.
+    // A thread that is gone does not wait.
     matches!(state, Some(b'D') | None)
 }
 
@@ -224,7 +224,7 @@ impl Running {
     }
 }
 
-/// Copies the threads of a process one after another; none if nobody listens any more.
+/// Copies the threads of a process one after another; returns none if the receiver is gone.
 fn copy(job: &Job, done: &Sender<Message>) -> Option<Copies> {
     let mut copies = Copies::default();
     for thread in job.threads() {
@@ -239,7 +239,7 @@ fn copy(job: &Job, done: &Sender<Message>) -> Option<Copies> {
 }
 
 fn copy_thread(job: &Job, thread: i32) -> Result<Copied, Refusal> {
-    // Made before, so that the thread does not wait for memory of ours.
+    // Allocated before, so that the stopped thread does not wait for our page faults.
     let stack = vec![0; COPIED_STOPPED];
     let began_ns = monotonic_ns();
     let mut traced = Traced::seize(job.process, thread)?;
@@ -251,7 +251,7 @@ fn copy_thread(job: &Job, thread: i32) -> Result<Copied, Refusal> {
     Ok(copied)
 }
 
-/// Copies what must not change meanwhile.
+/// Copies what must be read while the thread is stopped.
 fn copy_stopped(job: &Job, traced: &Traced, mut stack: Vec<u8>) -> Result<Copied, Refusal> {
     let registers = traced.registers().map_err(|_| Refusal::Denied)?;
     let wanted = depth(job, registers).unwrap_or(COPIED_UNKNOWN).min(COPIED_STOPPED);
@@ -260,13 +260,13 @@ fn copy_stopped(job: &Job, traced: &Traced, mut stack: Vec<u8>) -> Result<Copied
     Ok(Copied { thread: traced.thread(), registers, stack, pause_ns: 0 })
 }
 
-/// Bytes from the stack pointer to the end of the memory that it is in.
+/// Bytes from the stack pointer to the end of its mapping.
 fn depth(job: &Job, registers: Registers) -> Option<usize> {
     let end = job.maps.end_of_memory(registers.stack)?;
     usize::try_from(end - registers.stack).ok()
 }
 
-/// Copies the outer part of a deep stack, and gives back what a small one did not need.
+/// Copies the outer part of a deep stack, and shrinks the buffer of a small one.
 fn copy_rest(job: &Job, copied: &mut Copied) {
     let read = copied.stack.len();
     copied.stack.shrink_to_fit();
@@ -301,10 +301,11 @@ fn copy_together(job: &Job, pythons: &mut Pythons, done: &Sender<Message>) -> Co
     let deadline_ns = began_ns + PATIENCE_TOGETHER_NS;
     while all.iter_mut().any(|traced| !traced.has_stopped() && traced.is_awaited()) {
         if monotonic_ns() > deadline_ns {
-            // What has stopped goes on first; letting go of the others waits for them.
+            // Threads that have stopped are continued first, because detaching from the others waits for
+            // them.
             all.sort_by_key(Traced::is_awaited);
             for traced in all.iter().filter(|traced| traced.is_awaited()) {
-                // If nobody listens, so much the better.
+                // The receiver may be gone.
                 let _ = done.send(Message::Trying(traced.thread()));
             }
             all.clear();

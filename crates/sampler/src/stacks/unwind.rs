@@ -1,4 +1,4 @@
-//! From registers and a copy of a stack to addresses in modules.
+//! Unwinding of registers and a copied stack to addresses in modules.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use super::maps::{Code, Maps};
 use super::tracer::Copied;
 use crate::sys::trace::Registers;
 
-/// The most frames of a stack; what is further out is cut.
+/// Largest number of frames of a stack; outer frames are cut.
 const MOST_FRAMES: usize = 1024;
 
-/// Rules that were worked out, for all processes.
+/// Cache of unwind rules for all processes.
 pub(crate) type Cache = CacheNative<MayAllocateDuringUnwind>;
 
-/// Where a frame is.
+/// Position of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The module; none for code that no file has.
+    /// The module; none for code without a file.
     pub(crate) image: Option<Arc<Image>>,
-    /// The instruction, or the call that is to return: as the module's file counts, or in memory.
+    /// Address of the instruction, or of the call that has not returned: in the module's file, or in memory.
     pub(crate) address: u64,
 }
 
-/// The code of a process, ready to unwind through.
+/// Code mappings of a process, prepared for unwinding.
 pub(crate) struct Walker {
     code: Vec<Code>,
     unwinder: UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>,
-    /// Addresses in memory, what is there, and how far from its own addresses.
+    /// Address ranges in memory, with their modules and load offsets.
     loaded: Vec<(Range<u64>, Arc<Image>, u64)>,
 }
 
@@ -49,12 +49,12 @@ impl Walker {
         Self { code: maps.code.clone(), unwinder, loaded }
     }
 
-    /// Whether the process has the same code loaded as it had then.
+    /// Whether the process still has the same code mapped.
     pub(crate) fn is_of(&self, maps: &Maps) -> bool {
         self.code == maps.code
     }
 
-    /// The frames of a thread, innermost first, and whether the outermost was reached.
+    /// Frames of a thread, innermost first, and whether the outermost one was reached.
     pub(crate) fn walk(&self, copied: &Copied, cache: &mut Cache) -> (Vec<Place>, End) {
         let bottom = copied.registers.stack;
         let mut read = |address: u64| {
@@ -77,7 +77,7 @@ impl Walker {
     }
 
     fn place(&self, frame: FrameAddress) -> Place {
-        // A return address is after the call and may belong to the next function.
+        // A return address follows the call and may belong to the next function.
         let address = frame.address_for_lookup();
         let at = self.loaded.partition_point(|(range, _, _)| range.start <= address);
         let found = at.checked_sub(1).and_then(|at| self.loaded.get(at));
@@ -93,10 +93,10 @@ impl Walker {
 /// How a stack ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// With the function that the thread began with.
+    /// At the first function of the thread.
     #[default]
     Outermost,
-    /// Earlier: what is further out could not be found.
+    /// Before that: the outer frames could not be found.
     Cut,
 }
 

@@ -1,4 +1,4 @@
-//! When stacks are taken: at peaks, after growth, at an interval, near a limit, on request.
+//! Triggers of stacks: peaks, growth, an interval, a limit that is near, and requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use floodmark_event::StackReason;
 
 use crate::observer::{Level, ProcessSweep, Sweep};
 
-/// Growth below this is never a reason.
+/// Growth in bytes below which stacks are never taken.
 const LEAST_GROWTH_BYTES: u64 = 1 << 20;
-/// Growth by this share is a reason even where taking stacks took too much time already.
+/// Growth by this share triggers even if the time budget is exceeded.
 const MUCH: f64 = 0.5;
-/// A process grew if its growth is this share of what all of them grew by.
+/// Share of the total growth above which a process counts as grown.
 const SHARE_OF_GROWTH: u64 = 100;
 
-/// When to take stacks. Shares are of the value before: 0.05 is five percent more.
+/// Triggers of stacks. Shares are relative to the previous value: 0.05 is 5 % more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackWhen {
-    /// At a new peak that is at least this share above the last one taken.
+    /// Triggers at a new peak that is at least this share above the last one taken.
     pub peak_share: Option<f64>,
-    /// When memory grew by this share since the last time, or since it was lowest after that.
+    /// Triggers when memory grew by this share since the last time, or since its minimum after that.
     pub growth_share: Option<f64>,
-    /// Every so often.
+    /// Triggers at this interval in nanoseconds.
     pub interval_ns: Option<u64>,
-    /// When this share of a limit is in use: of the control group's, or of [`StackWhen::limit_bytes`].
-    /// Then again whenever half of what was left is gone.
+    /// Triggers when this share of a limit is in use: of the cgroup's, or of [`StackWhen::limit_bytes`].
+    /// Triggers again whenever half of the remainder is used.
     pub limit_share: Option<f64>,
-    /// A limit of all processes together, if it is another than the control group's.
+    /// Limit in bytes for all processes together, in addition to the cgroup's.
     pub limit_bytes: Option<u64>,
-    /// The share of the time that may be spent in taking stacks. Beyond it memory must have grown by half
-    /// to be a reason; what is asked for, or near a limit, is taken regardless.
+    /// Share of the time that may be spent taking stacks. Above it, only growth by half triggers; requests
+    /// and a limit that is near trigger regardless.
     pub most_time: f64,
 }
 
@@ -47,12 +47,12 @@ impl Default for StackWhen {
     }
 }
 
-/// Asks for stacks, from any thread.
+/// Requests stacks, from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct StackRequest(Arc<AtomicBool>);
 
 impl StackRequest {
-    /// Has stacks taken at the next sweep.
+    /// Requests stacks at the next sweep.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -62,22 +62,22 @@ impl StackRequest {
     }
 }
 
-/// Remembers what was taken, and says when to take again.
+/// Decides at each sweep whether stacks are taken.
 #[derive(Debug)]
 pub(crate) struct Trigger {
     when: StackWhen,
     pub(crate) request: StackRequest,
-    /// The highest sum at which stacks were taken.
+    /// Highest sum at which stacks were taken.
     peak: u64,
-    /// The lowest sum since.
+    /// Lowest sum since then.
     lowest: Option<u64>,
-    /// When they were taken last.
+    /// Time at which stacks were last taken.
     last_ns: Option<u64>,
-    /// Not before.
+    /// Earliest time of the next stacks.
     not_before_ns: u64,
-    /// What must be left of the limit for it not to be a reason again; none while it is not near.
+    /// Remainder of the limit below which it triggers again; none while the limit is not near.
     room: Option<u64>,
-    /// Resident bytes of each process when stacks were last taken.
+    /// Resident bytes of each process at the last stacks.
     before: HashMap<(i32, u64), u64>,
 }
 
@@ -95,7 +95,7 @@ impl Trigger {
         }
     }
 
-    /// Looks at a sweep; says whether stacks are to be taken, and why.
+    /// Returns the trigger if stacks are to be taken at this sweep.
     pub(crate) fn look(&mut self, sweep: &Sweep<'_>) -> Option<StackReason> {
         let sum = sweep.rss_bytes;
         let lowest = *self.lowest.insert(self.lowest.unwrap_or(0).min(sum));
@@ -142,13 +142,13 @@ impl Trigger {
         is_news
     }
 
-    /// The processes to look at: those that grew, or all where that is not the question.
+    /// The processes whose stacks are taken: those that grew, or all if growth is not the trigger.
     pub(crate) fn choose(&self, sweep: &Sweep<'_>, reason: StackReason) -> Vec<ProcessSweep> {
         let growth = |process: &ProcessSweep| {
             let before = self.before.get(&(process.pid, process.start_ticks)).copied().unwrap_or(0);
             process.rss_bytes.saturating_sub(before)
         };
-        // One too young has no number in the trace yet; it is there at the next sweep.
+        // A newborn has no subject yet; it has one at the next sweep.
         let known = sweep.processes.iter().filter(|process| process.subject.0 != 0);
         if matches!(reason, StackReason::Interval | StackReason::Request) {
             return known.copied().collect();
@@ -166,7 +166,7 @@ impl Trigger {
         grown
     }
 
-    /// Stacks were taken at a sweep, which took this long.
+    /// Notes that stacks were taken at a sweep, and the time it took.
     pub(crate) fn taken(&mut self, sweep: &Sweep<'_>, took_ns: u64) {
         self.peak = self.peak.max(sweep.rss_bytes);
         self.lowest = Some(sweep.rss_bytes);
@@ -201,7 +201,7 @@ mod tests {
             Self { trigger: Trigger::new(when), peak: 0, at_ns: 0, cgroup: None, took_ns: 0 }
         }
 
-        /// Sweeps ten milliseconds later; takes stacks if there is reason to.
+        /// Sweeps 10 ms later; takes stacks if there is a trigger.
         fn sweep(&mut self, sizes: &[u64]) -> Option<(StackReason, Vec<i32>)> {
             let of = |(pid, rss_bytes): (usize, &u64)| ProcessSweep {
                 subject: SubjectId(pid as u32 + 1),

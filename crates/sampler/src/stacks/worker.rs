@@ -1,7 +1,7 @@
-//! The thread that unwinds copies and finds names, when others leave it time to.
+//! The worker: a thread of low priority that unwinds copies and resolves symbols.
 //!
-//! It gives way to everybody, the watched command first. Locks of the recording are not touched here:
-//! what it has found is recorded by the thread that watches, between two sweeps.
+//! It yields to all other threads, especially the watched command. It takes no locks of the recording: the
+//! watcher's thread records the stacks between two sweeps.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ use super::unwind::{Cache, Walker};
 use super::{TakenStack, python};
 use crate::sys::nice;
 
-/// Processes whose code is remembered.
+/// Number of processes whose code mappings are cached.
 const MOST_WALKERS: usize = 256;
 
 /// Copies of the threads of one process.
@@ -31,14 +31,14 @@ pub(crate) struct Snapshot {
     pub(crate) process: i32,
     pub(crate) reason: StackReason,
     pub(crate) maps: Arc<Maps>,
-    /// Modules that were not seen before.
+    /// New modules.
     pub(crate) files: Vec<(FileKey, Option<Bytes>)>,
     pub(crate) threads: Vec<Copied>,
     /// Frames of Python, by thread.
     pub(crate) python: Vec<PythonThread>,
 }
 
-/// The thread, and what goes to it and comes from it.
+/// The worker's thread and its channels.
 #[derive(Debug)]
 pub(crate) struct Worker {
     snapshots: Option<Sender<Snapshot>>,
@@ -66,22 +66,22 @@ impl Worker {
 
     pub(crate) fn send(&self, snapshot: Snapshot) {
         if let Some(snapshots) = &self.snapshots {
-            // It ends with the channel only.
+            // It ends only when the channel is closed.
             let _ = snapshots.send(snapshot);
         }
     }
 
-    /// A stack that is ready.
+    /// The next finished stack, if there is one.
     pub(crate) fn next(&self) -> Result<TakenStack, TryRecvError> {
         self.found.try_recv()
     }
 
-    /// Waits for all that was sent.
+    /// Waits for all stacks that were sent.
     pub(crate) fn finish(&mut self) -> Vec<TakenStack> {
         self.snapshots = None;
         let rest = self.found.iter().collect();
         if let Some(thread) = self.thread.take() {
-            // What it found before it panicked is worth having.
+            // Stacks that were finished before a panic are kept.
             let _ = thread.join();
         }
         rest

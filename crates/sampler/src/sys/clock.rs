@@ -1,4 +1,4 @@
-//! Clocks other than the tail's, and waiting until a time.
+//! Clocks other than the tail's, and waiting until a deadline.
 #![expect(unsafe_code, reason = "clocks and ppoll are C functions")]
 
 use std::io;
@@ -6,29 +6,29 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use floodmark_tail::clock::monotonic_ns;
 
-/// Processor time of this process, all threads.
+/// CPU time of all threads of this process, in nanoseconds.
 pub(crate) fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Processor time of the calling thread.
+/// CPU time of the calling thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Time since boot, with the time that the machine was suspended: what start times are counted in.
+/// Time since boot including suspension, in nanoseconds: the clock of process start times.
 pub(crate) fn boot_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// Clock ticks in a second.
+/// Clock ticks per second.
 pub(crate) fn ticks_per_second() -> u64 {
     // SAFETY: sysconf takes no pointers.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(ticks).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// Bytes of a page.
+/// Page size in bytes.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf takes no pointers.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -42,13 +42,13 @@ fn read(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Descriptors to wait for, and which of them have something.
+/// Descriptors to wait for, and which of them are ready.
 pub(crate) struct Waiting<const N: usize> {
     fds: [libc::pollfd; N],
 }
 
 impl<const N: usize> Waiting<N> {
-    /// Waits for reading; a descriptor that is not there is never ready.
+    /// Creates a set of descriptors to read from; one that is none is never ready.
     pub(crate) fn new(fds: [Option<BorrowedFd<'_>>; N]) -> Self {
         let fds = fds.map(|fd| libc::pollfd {
             fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
@@ -58,9 +58,9 @@ impl<const N: usize> Waiting<N> {
         Self { fds }
     }
 
-    /// Waits until something can be read, a signal was handled, or the deadline has passed.
+    /// Waits until a descriptor is readable, a signal was handled, or the deadline has passed.
     ///
-    /// The time to wait is counted anew from the absolute deadline each time, so nothing adds up.
+    /// The deadline is absolute, so rounding errors do not add up.
     pub(crate) fn until(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
         let timeout = deadline_ns.map(|deadline| {
             let left = deadline.saturating_sub(monotonic_ns());
@@ -81,7 +81,7 @@ impl<const N: usize> Waiting<N> {
         Ok(())
     }
 
-    /// Whether there is something to read, or an end or error to be learned by reading.
+    /// Whether a descriptor is readable, at its end, or failed.
     pub(crate) fn is_ready(&self, index: usize) -> bool {
         self.fds.get(index).is_some_and(|fd| fd.revents != 0)
     }

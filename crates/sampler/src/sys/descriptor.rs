@@ -1,4 +1,4 @@
-//! Descriptors that do not block, and waiting for room in them.
+//! Non-blocking descriptors, and waiting until they are writable.
 #![expect(unsafe_code, reason = "fcntl and poll are C functions")]
 
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use super::checked;
 
-/// Makes reading and writing come back at once, for everybody who has this open description.
+/// Sets non-blocking mode, which affects all users of this open file description.
 pub(crate) fn never_block(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: these commands take and give numbers.
     let flags = checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
@@ -15,7 +15,7 @@ pub(crate) fn never_block(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until something can be written, or until the time is over.
+/// Waits until the descriptor is writable, or until the time has passed.
 pub(crate) fn wait_for_room(fd: BorrowedFd<'_>, at_most_ns: u64) {
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     let milliseconds = (at_most_ns / 1_000_000) as libc::c_int;

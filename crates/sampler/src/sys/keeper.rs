@@ -1,12 +1,12 @@
-//! A process that takes the command's output over, should this one be killed.
+//! The keeper: a process that forwards the command's output if the recorder is killed.
 //!
-//! Whoever writes into a pipe that nobody reads is killed for it. So that the end of a recorder is not the
-//! end of what it records, a process beside it holds the reading ends too. It does nothing but wait: for the
-//! word that all is over, or for the recorder's end. Then it passes on what comes until nobody writes any
-//! more. It holds no other descriptor of ours, and no signal but SIGKILL ends it.
+//! A process that writes to a pipe without a reader is killed by SIGPIPE. So that a killed recorder does not
+//! kill its command, the keeper holds the read ends too. It waits for a byte that ends it, or for the end of
+//! the recorder; then it forwards output until all writers have closed their ends. It has no other
+//! descriptors of ours, and only SIGKILL ends it.
 //!
-//! It is forked from a process with threads. So it calls the system and nothing else: it allocates
-//! nothing, takes no lock and cannot panic.
+//! It is forked from a process with threads. It therefore makes system calls only: it allocates nothing,
+//! takes no lock and cannot panic.
 #![expect(unsafe_code, reason = "a forked process may only call the system")]
 
 use std::fs::File;
@@ -16,23 +16,23 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use super::checked;
 use super::signal::Mask;
 
-/// Most streams that are kept.
+/// Largest number of streams.
 const STREAMS: usize = 2;
-/// What a pipe takes at once without waiting, if it takes anything.
+/// Bytes that a writable pipe accepts without blocking.
 const PIECE_BYTES: usize = 4096;
-/// Says that all is over; smaller numbers say that a stream is.
+/// Byte that ends the keeper; smaller numbers close a stream.
 const OVER: u8 = 0xff;
 
-/// The process, while we live.
+/// Handle of the keeper's process.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pid: i32,
-    /// None when it is left alone.
+    /// Write end of the control pipe; none once the keeper has taken over.
     control: Option<File>,
 }
 
 impl Keeper {
-    /// Starts it for streams, each with the number of our descriptor to which it is passed on.
+    /// Starts a keeper for streams, each with the descriptor to which it is forwarded.
     pub(crate) fn start(streams: &[(BorrowedFd<'_>, libc::c_int)]) -> io::Result<Self> {
         let (ours, theirs) = io::pipe()?;
         let mut kept = [const { Stream::none() }; STREAMS];
@@ -40,7 +40,7 @@ impl Keeper {
             (kept.from, kept.to) = (from.as_raw_fd(), *to);
         }
         let mask = Mask::block_all();
-        // SAFETY: the child only calls functions that are safe after a fork, and never returns.
+        // SAFETY: the child only makes calls that are safe after a fork, and never returns.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             keep(ours.as_raw_fd(), &mut kept);
@@ -50,24 +50,24 @@ impl Keeper {
         Ok(Self { pid, control: Some(OwnedFd::from(theirs).into()) })
     }
 
-    /// Its number.
+    /// PID.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Has it close a stream, so that whoever writes to it learns that nobody reads.
+    /// Closes a stream in the keeper, so that its writer gets an error.
     pub(crate) fn close(&self, stream: usize) {
         self.say(stream as u8);
     }
 
-    /// Leaves the streams to it. It ends with those that write to them.
+    /// Leaves the streams to the keeper, which ends when their writers have ended.
     pub(crate) fn take_over(mut self) {
         self.control = None;
     }
 
     fn say(&self, word: u8) {
         if let Some(mut control) = self.control.as_ref() {
-            // It fails if the process is gone, and then there is nothing to say to it.
+            // It fails if the keeper is gone, which needs no message then.
             let _ = control.write_all(&[word]);
         }
     }
@@ -79,16 +79,16 @@ impl Drop for Keeper {
             return;
         }
         self.say(OVER);
-        // SAFETY: waits for a child of ours that nobody else waits for; asks for no status.
+        // SAFETY: waits for a child of ours that is not waited for elsewhere; no status is written.
         while unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) } < 0
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
     }
 }
 
-/// One stream, as the process knows it.
+/// A stream in the keeper's process.
 struct Stream {
-    /// -1 when it is over.
+    /// Read end; -1 if it is closed.
     from: libc::c_int,
     to: libc::c_int,
     held: [u8; PIECE_BYTES],
@@ -109,25 +109,25 @@ impl Stream {
         }
     }
 
-    /// What to wait for.
+    /// The event to wait for.
     fn awaited(&self) -> libc::pollfd {
         let is_empty = self.begin == self.end;
         let (fd, events) = if is_empty { (self.from, libc::POLLIN) } else { (self.to, libc::POLLOUT) };
         libc::pollfd { fd: if self.from < 0 { -1 } else { fd }, events, revents: 0 }
     }
 
-    /// Passes one piece on, or takes one.
+    /// Writes the held bytes, or reads new ones.
     fn go_on(&mut self) {
         let is_empty = self.begin == self.end;
         let result = if is_empty {
-            // SAFETY: the place is ours and as long as said.
+            // SAFETY: the buffer is ours and has this length.
             unsafe { libc::read(self.from, self.held.as_mut_ptr().cast(), PIECE_BYTES) }
         } else {
             let rest = self.held.get(self.begin..self.end).unwrap_or_default();
             // SAFETY: as above.
             unsafe { libc::write(self.to, rest.as_ptr().cast(), rest.len()) }
         };
-        // SAFETY: the place of errno is this thread's own.
+        // SAFETY: errno belongs to this thread.
         let error = unsafe { *libc::__errno_location() };
         match usize::try_from(result) {
             Ok(0) => self.close(),
@@ -139,14 +139,14 @@ impl Stream {
     }
 }
 
-/// What the process does.
+/// Main function of the keeper's process.
 fn keep(control: libc::c_int, streams: &mut [Stream; STREAMS]) -> ! {
     // SAFETY: the name is a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"floodmark-keep".as_ptr()) };
     close_others(control, streams);
     let mut word = 0;
     loop {
-        // SAFETY: there is room for one byte.
+        // SAFETY: the buffer has room for one byte.
         match unsafe { libc::read(control, (&raw mut word).cast(), 1) } {
             1 if word == OVER => break,
             1 => streams.iter_mut().skip(usize::from(word)).take(1).for_each(Stream::close),
@@ -154,21 +154,21 @@ fn keep(control: libc::c_int, streams: &mut [Stream; STREAMS]) -> ! {
                 pass_on(streams);
                 break;
             }
-            // SAFETY: the place of errno is this thread's own.
+            // SAFETY: errno belongs to this thread.
             _ if unsafe { *libc::__errno_location() } == libc::EINTR => {}
             _ => break,
         }
     }
-    // SAFETY: ends the process without running anything of its parent's.
+    // SAFETY: ends the process without running exit handlers of its parent.
     unsafe { libc::_exit(0) }
 }
 
-/// Passes on what comes until nobody writes any more. A reader that is slow holds up its stream only.
+/// Forwards output until all writers have closed their ends. A slow reader delays only its own stream.
 fn pass_on(streams: &mut [Stream; STREAMS]) {
     while streams.iter().any(|stream| stream.from >= 0) {
         let [first, second] = &*streams;
         let mut awaited = [first.awaited(), second.awaited()];
-        // SAFETY: there are as many entries as said.
+        // SAFETY: the array has this many entries.
         unsafe { libc::poll(awaited.as_mut_ptr(), STREAMS as libc::nfds_t, -1) };
         for (stream, awaited) in streams.iter_mut().zip(awaited) {
             if awaited.revents != 0 && stream.from >= 0 {
@@ -178,7 +178,7 @@ fn pass_on(streams: &mut [Stream; STREAMS]) {
     }
 }
 
-/// Closes every descriptor that is not needed: others may wait until nobody has it any more.
+/// Closes all other descriptors, because other processes may wait until they are closed.
 fn close_others(control: libc::c_int, streams: &[Stream; STREAMS]) {
     let [first, second] = streams;
     let mut kept = [control, first.from, first.to, second.from, second.to];
@@ -194,9 +194,9 @@ fn close_others(control: libc::c_int, streams: &[Stream; STREAMS]) {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: takes numbers; what is closed is this process's own, and nothing of it is used again.
+    // SAFETY: takes numbers; the descriptors belong to this process and are not used again.
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } < 0 {
-        // Kernels before 5.9. More descriptors than these are not kept open on purpose.
+        // Kernels before 5.9. Higher descriptors are unlikely.
         for fd in first..=last.min(1 << 16) {
             // SAFETY: as above.
             unsafe { libc::close(fd as libc::c_int) };

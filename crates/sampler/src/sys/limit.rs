@@ -1,4 +1,4 @@
-//! How many descriptors this process may have.
+//! Resource limits of this process.
 #![expect(unsafe_code, reason = "limits are C functions")]
 
 /// A soft and a hard limit.
@@ -6,7 +6,7 @@
 pub(crate) struct Limit(libc::rlimit);
 
 impl Limit {
-    /// How many descriptors may be open now.
+    /// The limit of open descriptors.
     pub(crate) fn descriptors() -> Self {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: `limit` is a valid place for the result.
@@ -14,7 +14,7 @@ impl Limit {
         Self(limit)
     }
 
-    /// As many as may be asked for.
+    /// The limit with the soft value raised to the hard one.
     pub(crate) fn highest(self) -> Self {
         Self(libc::rlimit { rlim_cur: self.0.rlim_max, ..self.0 })
     }
@@ -23,14 +23,14 @@ impl Limit {
         self.0.rlim_cur
     }
 
-    /// Makes it this process's limit of descriptors; may be called between fork and exec.
+    /// Sets it as the limit of open descriptors; may be called between fork and exec.
     pub(crate) fn set(self) {
         // SAFETY: `self.0` is a valid limit.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
     }
 }
 
-/// Makes sure that this process leaves no core file.
+/// Disables core files of this process.
 pub(crate) fn forbid_core_file() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `none` is a valid limit.

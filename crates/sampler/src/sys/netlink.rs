@@ -14,12 +14,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket that never blocks, as a member of `groups`.
+    /// Opens a non-blocking socket as a member of `groups`.
     pub(crate) fn open(protocol: libc::c_int, groups: u32) -> io::Result<Self> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes no pointers.
         let fd = checked(unsafe { libc::socket(libc::PF_NETLINK, kind, protocol) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just created and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all zeros is a valid address.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -31,11 +31,11 @@ impl Socket {
         Ok(Self { fd })
     }
 
-    /// Asks for room for `bytes` of messages; without privileges the system's limit holds.
+    /// Sets the size of the receive buffer; without privileges the system's limit applies.
     pub(crate) fn ask_for_room(&self, bytes: i32) {
         for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
             let length = size_of::<i32>() as libc::socklen_t;
-            // SAFETY: `bytes` is a valid int. A refusal leaves what there was.
+            // SAFETY: `bytes` is a valid int. A failure changes nothing.
             unsafe {
                 let fd = self.fd.as_raw_fd();
                 libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const bytes).cast(), length);
@@ -43,7 +43,7 @@ impl Socket {
         }
     }
 
-    /// Lets only messages through that the filter accepts.
+    /// Attaches a filter for messages.
     pub(crate) fn filter(&self, instructions: &[Instruction]) -> io::Result<()> {
         let mut instructions: Vec<libc::sock_filter> =
             instructions.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect();
@@ -65,10 +65,10 @@ impl Socket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Takes the next message that the kernel itself sent; none if there is none now.
+    /// Receives the next message of the kernel; returns none if there is none now.
     ///
     /// # Errors
-    /// `ENOBUFS` when messages were lost for want of room.
+    /// `ENOBUFS` if messages were lost because the receive buffer was full.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         loop {
             // SAFETY: all zeros is a valid address.
@@ -88,7 +88,7 @@ impl Socket {
                     _ => return Err(error),
                 }
             }
-            // Port 0 is the kernel; anybody may send to a group where permissions are lax.
+            // Port 0 is the kernel; other processes may be allowed to send to a group.
             if sender.nl_pid == 0 {
                 return Ok(buffer.get(..received as usize));
             }

@@ -1,12 +1,11 @@
-//! Signals that reach us, as things to read.
+//! Signals, read from a pipe.
 //!
-//! A handler writes what it got into a pipe that the loop waits for. Handlers rather than a blocked
-//! mask and a descriptor: they work whatever other threads the process has, and a program that is
-//! started meanwhile finds every signal as it should be, because exec resets handlers to the default
-//! and leaves the mask and ignored signals alone (so `nohup` keeps working).
+//! A handler writes each signal to a pipe that the main loop polls. Handlers are used instead of a blocked
+//! mask and `signalfd`, because they work with any other threads of the process, and because exec resets
+//! handlers to the default and keeps the mask and ignored signals (so `nohup` keeps working).
 //!
-//! A child that is hit between fork and exec has our handler but not our pid: it restores the default
-//! and takes the signal, as it would have without us.
+//! A child that gets a signal between fork and exec has our handler but another PID: it restores the default
+//! and raises the signal, as it would happen without us.
 #![expect(unsafe_code, reason = "signal handlers are C functions")]
 
 use std::fs::File;
@@ -16,22 +15,22 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::{checked, limit};
 
-/// Writing end of the pipe; -1 while nobody listens.
+/// Write end of the pipe; -1 while there is no listener.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
-/// The process that listens.
+/// PID of the listener.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// Whether the end of a child is in the pipe already: thousands of them must not fill it.
-static CHILD_TOLD: AtomicBool = AtomicBool::new(false);
+/// Whether a SIGCHLD is in the pipe: thousands of them must not fill it.
+static CHILD_PENDING: AtomicBool = AtomicBool::new(false);
 
-/// Interrupts a thread that is blocked; ignored by default, and hardly anybody's.
+/// Signal that interrupts a blocked thread; ignored by default, and rarely used.
 const INTERRUPT: libc::c_int = libc::SIGURG;
 
-/// Who sent a signal.
+/// The sender of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// The kernel: a key of the terminal, or its end. All of the process group gets those.
+    /// The kernel, because of a key or the end of the terminal: the whole process group gets it.
     Kernel,
-    /// A process, perhaps to us alone.
+    /// A process, perhaps only to us.
     Process,
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct Arrived {
     pub(crate) sender: Sender,
 }
 
-/// Listens to signals until it is dropped; the handlers before it are then put back.
+/// Receives signals until it is dropped, which restores the previous handlers.
 pub(crate) struct Signals {
     pipe: File,
     _write: OwnedFd,
@@ -50,16 +49,16 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens to `numbers`, but to none that is ignored: whoever started us wanted it so.
+    /// Receives `numbers`, except for ignored ones, which our parent wanted to be ignored.
     ///
-    /// The end of children is always listened to. There must be no other listener.
+    /// SIGCHLD is always received. There must be no other listener.
     pub(crate) fn listen(numbers: &[libc::c_int]) -> io::Result<Self> {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for two descriptors.
         checked(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
-        // SAFETY: both were just made and belong to nobody else.
+        // SAFETY: both were just created and have no other owner.
         let [read, write] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        CHILD_TOLD.store(false, Ordering::Relaxed);
+        CHILD_PENDING.store(false, Ordering::Relaxed);
         OWNER.store(std::process::id() as i32, Ordering::Relaxed);
         PIPE.store(write.as_raw_fd(), Ordering::Release);
         let mut signals = Self { pipe: File::from(read), _write: write, before: Vec::new() };
@@ -69,7 +68,7 @@ impl Signals {
             }
         }
         signals.handle(libc::SIGCHLD, libc::SA_RESTART | libc::SA_NOCLDSTOP);
-        // Without SA_RESTART, so that a blocked call comes back.
+        // Without SA_RESTART, so that a blocked call returns.
         signals.handle(INTERRUPT, 0);
         Ok(signals)
     }
@@ -84,11 +83,11 @@ impl Signals {
         unsafe { libc::sigaction(number, &raw const action, std::ptr::null_mut()) };
     }
 
-    /// Calls `each` with what arrived since the last time.
+    /// Calls `each` with the signals that arrived since the last call.
     pub(crate) fn drain(&self, mut each: impl FnMut(Arrived)) {
-        CHILD_TOLD.store(false, Ordering::SeqCst);
+        CHILD_PENDING.store(false, Ordering::SeqCst);
         let mut bytes = [0; 2 * 128];
-        // Each signal was written as a pair in one piece, so pairs are never torn.
+        // Each pair was written by one call, so pairs are never split.
         while let Ok(length @ 1..) = (&self.pipe).read(&mut bytes) {
             for pair in bytes[..length].chunks_exact(2) {
                 let sender = if pair[1] == 0 { Sender::Process } else { Sender::Kernel };
@@ -97,7 +96,7 @@ impl Signals {
         }
     }
 
-    /// Dispositions that were "ignore" and that exec would therefore not restore by itself.
+    /// Signals that were ignored before, which exec would not restore.
     pub(crate) fn ignored(&self) -> Vec<libc::c_int> {
         let ignored = self.before.iter().filter(|(_, before)| before.sa_sigaction == libc::SIG_IGN);
         ignored.map(|(number, _)| *number).collect()
@@ -113,7 +112,7 @@ impl AsFd for Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         for (number, before) in self.before.iter().rev() {
-            // SAFETY: `before` is what sigaction gave for this signal.
+            // SAFETY: `before` was returned by sigaction for this signal.
             unsafe { libc::sigaction(*number, &raw const *before, std::ptr::null_mut()) };
         }
         PIPE.store(-1, Ordering::Release);
@@ -123,7 +122,7 @@ impl Drop for Signals {
 fn disposition(number: libc::c_int) -> libc::sigaction {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks only; `action` is a valid place for the result.
+    // SAFETY: only queries; `action` is a valid place for the result.
     unsafe { libc::sigaction(number, std::ptr::null(), &raw mut action) };
     action
 }
@@ -136,14 +135,14 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, _contex
         unsafe { libc::raise(number) };
         return;
     }
-    if number == INTERRUPT || (number == libc::SIGCHLD && CHILD_TOLD.swap(true, Ordering::SeqCst)) {
+    if number == INTERRUPT || (number == libc::SIGCHLD && CHILD_PENDING.swap(true, Ordering::SeqCst)) {
         return;
     }
     // SAFETY: with SA_SIGINFO the kernel passes a valid record. Positive codes are the kernel's own.
     let from_kernel = !info.is_null() && unsafe { (*info).si_code } > 0;
     let pair = [number as u8, u8::from(from_kernel)];
-    // SAFETY: errno's place is the thread's own; write may be called in a handler, and does not block
-    // on this pipe. A full pipe means that thousands of signals wait already.
+    // SAFETY: errno belongs to the thread; write may be called in a handler, and does not block on this pipe.
+    // A full pipe means that thousands of signals are waiting.
     unsafe {
         let errno = libc::__errno_location();
         let kept = *errno;
@@ -152,7 +151,7 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, _contex
     }
 }
 
-/// Gives a signal back to the kernel; may be called between fork and exec.
+/// Resets a signal to its default; may be called between fork and exec.
 pub(crate) fn default_action(number: libc::c_int) {
     // SAFETY: signal may be called in a handler and between fork and exec.
     unsafe { libc::signal(number, libc::SIG_DFL) };
@@ -166,11 +165,11 @@ pub(crate) fn ignore(number: libc::c_int) {
 
 /// Sends a signal to a process.
 pub(crate) fn send(pid: i32, number: i32) {
-    // SAFETY: kill takes no pointers. Only positive numbers get here: no group is ever meant.
+    // SAFETY: kill takes no pointers. The PID is positive, so no group is meant.
     unsafe { libc::kill(pid, number) };
 }
 
-/// Ends all processes of a group that a child of ours leads.
+/// Kills all processes of a group that a child of ours leads.
 pub(crate) fn kill_group(leader: i32) {
     if leader > 1 {
         // SAFETY: kill takes no pointers.
@@ -178,13 +177,13 @@ pub(crate) fn kill_group(leader: i32) {
     }
 }
 
-/// The signals that the calling thread has blocked.
+/// A signal mask.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask(libc::sigset_t);
 
 impl Mask {
     pub(crate) fn current() -> Self {
-        // SAFETY: all zeros is a valid set; the call only asks and writes to a valid place.
+        // SAFETY: all zeros is a valid set; the call only queries and writes to a valid place.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut set);
@@ -192,7 +191,7 @@ impl Mask {
         }
     }
 
-    /// Blocks everything for the calling thread; gives what was blocked before.
+    /// Blocks all signals of the calling thread; returns the previous mask.
     pub(crate) fn block_all() -> Self {
         // SAFETY: both sets are filled in before they are used.
         unsafe {
@@ -204,15 +203,15 @@ impl Mask {
         }
     }
 
-    /// Makes it the mask of the calling thread; may be called between fork and exec.
+    /// Sets it as the mask of the calling thread; may be called between fork and exec.
     pub(crate) fn set(&self) {
         // SAFETY: the set was filled in by the kernel.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
     }
 }
 
-/// Keeps signals away from the calling thread, except the one that interrupts it.
-pub(crate) fn leave_to_others() {
+/// Blocks all signals of the calling thread, except the one that interrupts it and faults.
+pub(crate) fn block_for_this_thread() {
     // SAFETY: the set is filled in before it is used.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -225,19 +224,19 @@ pub(crate) fn leave_to_others() {
     }
 }
 
-/// The system's number of the calling thread.
+/// Id of the calling thread.
 pub(crate) fn this_thread() -> i32 {
     // SAFETY: gettid takes nothing.
     unsafe { libc::gettid() }
 }
 
-/// Makes a blocked call of a thread of this process come back.
+/// Interrupts a blocked system call of a thread of this process.
 pub(crate) fn interrupt(thread: i32) {
-    // SAFETY: tgkill takes numbers; a thread that is gone is an error that does not matter.
+    // SAFETY: tgkill takes numbers; if the thread is gone, it fails.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, INTERRUPT) };
 }
 
-/// Ends this process by a signal, without a core file of its own. Returns if the signal did not.
+/// Ends this process by a signal, without a core file. Returns if the signal does not end it.
 pub(crate) fn die_of(number: i32) {
     limit::forbid_core_file();
     default_action(number);

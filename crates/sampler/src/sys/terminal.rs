@@ -1,4 +1,4 @@
-//! Terminals: making one for the command, and putting ours into raw mode and back.
+//! Pseudoterminals for commands, and raw mode of our terminal.
 #![expect(unsafe_code, reason = "terminals are C functions and ioctls")]
 
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use super::checked;
 
-/// Both ends of a terminal of our own.
+/// Both ends of a pseudoterminal.
 pub(crate) struct Pair {
     /// Our end.
     pub(crate) master: OwnedFd,
@@ -15,21 +15,21 @@ pub(crate) struct Pair {
     pub(crate) slave: OwnedFd,
 }
 
-/// Makes a terminal that looks like `model`, if there is one.
+/// Creates a pseudoterminal with the modes and size of `model`, if there is one.
 pub(crate) fn open(model: Option<BorrowedFd<'_>>) -> io::Result<Pair> {
     // SAFETY: posix_openpt takes no pointers.
     let master = checked(unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) })?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     let master = unsafe { OwnedFd::from_raw_fd(master) };
     // SAFETY: both take a descriptor only.
     checked(unsafe { libc::grantpt(master.as_raw_fd()) })?;
     // SAFETY: as above.
     checked(unsafe { libc::unlockpt(master.as_raw_fd()) })?;
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: TIOCGPTPEER takes flags and gives a new descriptor. It needs no path, so it works in
-    // any mount namespace.
+    // SAFETY: TIOCGPTPEER takes flags and returns a new descriptor. It needs no path, so it works in any
+    // mount namespace.
     let slave = checked(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) })?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     let slave = unsafe { OwnedFd::from_raw_fd(slave) };
     if let Some(model) = model
         && let Ok(modes) = modes(model)
@@ -45,8 +45,8 @@ pub(crate) fn open(model: Option<BorrowedFd<'_>>) -> io::Result<Pair> {
     Ok(pair)
 }
 
-/// Makes the terminal at this descriptor the controlling one of a new session; to be called between
-/// fork and exec.
+/// Makes the terminal at this descriptor the controlling terminal of a new session; to be called between fork
+/// and exec.
 pub(crate) fn take_over(fd: libc::c_int) -> io::Result<()> {
     // SAFETY: setsid takes nothing.
     checked(unsafe { libc::setsid() })?;
@@ -55,7 +55,7 @@ pub(crate) fn take_over(fd: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives one terminal the size of another.
+/// Copies the size of a terminal to another.
 pub(crate) fn copy_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     // SAFETY: all zeros is a valid size; both calls get a valid place.
     unsafe {
@@ -75,19 +75,17 @@ fn modes(fd: BorrowedFd<'_>) -> io::Result<libc::termios> {
     }
 }
 
-/// The terminal that is in raw mode, and its modes before: what `exit` restores when the value below
-/// was never dropped.
+/// The terminal in raw mode and its previous modes, which `exit` restores if [`Raw`] was not dropped.
 static RAW: Mutex<Option<(libc::c_int, libc::termios)>> = Mutex::new(None);
 
-/// A terminal in raw mode until the value is dropped, or the process exits in an orderly way.
+/// A terminal in raw mode, until the value is dropped or the process calls `exit`.
 pub(crate) struct Raw {
     modes: libc::termios,
     fd: libc::c_int,
 }
 
 impl Raw {
-    /// Puts our terminal into raw mode: every key goes to the command's terminal, which knows what
-    /// Ctrl-C is.
+    /// Puts our terminal into raw mode: every key goes to the command's terminal, which interprets Ctrl-C.
     pub(crate) fn enter(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let before = modes(fd)?;
         let mut modes = before;
@@ -104,7 +102,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Enters raw mode once more, after we were stopped and continued.
+    /// Enters raw mode again, after we were stopped and continued.
     pub(crate) fn again(&self) {
         // SAFETY: the modes are a valid record.
         unsafe { libc::tcsetattr(self.fd, libc::TCSADRAIN, &raw const self.modes) };
@@ -118,10 +116,10 @@ impl Drop for Raw {
 }
 
 fn restore() {
-    // At exit another thread may hold the lock for good; then it is restoring.
+    // At exit another thread may hold the lock forever; then that thread is restoring.
     let Ok(mut kept) = RAW.try_lock() else { return };
     if let Some((fd, before)) = kept.take() {
-        // SAFETY: the modes were given by the terminal itself.
+        // SAFETY: the modes were read from the terminal.
         unsafe { libc::tcsetattr(fd, libc::TCSADRAIN, &raw const before) };
     }
 }

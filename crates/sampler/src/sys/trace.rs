@@ -1,7 +1,7 @@
-//! Stopping a thread of another process for a moment, and reading its memory.
+//! Stopping a thread of another process with ptrace, and reading its memory.
 //!
-//! A thread that we trace goes on by itself when the thread that traces it ends, however it ends: the
-//! kernel lets it go. Nothing here asks the kernel to end what is traced (`PTRACE_O_EXITKILL`).
+//! A tracee continues by itself when the tracing thread ends, however it ends, because the kernel detaches
+//! it. `PTRACE_O_EXITKILL` is not used.
 #![expect(unsafe_code, reason = "ptrace, waitid and process_vm_readv are C functions")]
 
 use std::io;
@@ -10,37 +10,36 @@ use super::checked;
 use crate::procfs::Life;
 use crate::tree::walk;
 
-/// Registers that a stack is unwound from.
+/// Registers for unwinding a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
-    /// The instruction.
+    /// Instruction pointer.
     pub(crate) instruction: u64,
-    /// The stack.
+    /// Stack pointer.
     pub(crate) stack: u64,
-    /// The frame.
+    /// Frame pointer.
     pub(crate) frame: u64,
-    /// The return address, where it is in a register.
+    /// Return address, on architectures with a link register.
     pub(crate) link: u64,
-    /// What the thread calls itself, where that is in a register.
+    /// Thread pointer, if it is in a register.
     pub(crate) itself: u64,
 }
 
-/// Why a thread was not stopped.
+/// The reason why a thread was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is over.
+    /// It has ended.
     Gone,
-    /// We may not, or somebody else traces it.
+    /// It may not be traced, or another process traces it.
     Denied,
 }
 
-/// How often it is tried to trace a thread that is there.
+/// Number of attempts to attach to a thread.
 const TRIES: u32 = 3;
 
-/// A thread that we trace.
+/// A traced thread.
 ///
-/// It must be let go by the thread that began to trace it, which the type cannot say; it is neither
-/// sent nor shared where it is used.
+/// Only the thread that attached may detach, which the type does not enforce; it is neither sent nor shared.
 #[derive(Debug)]
 pub(crate) struct Traced {
     process: i32,
@@ -51,26 +50,26 @@ pub(crate) struct Traced {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It runs, or has been asked to stop.
+    /// It runs, or was asked to stop.
     Running,
-    /// It is stopped, and gets this signal when it goes on; 0 for none.
+    /// It is stopped, and gets this signal when it continues; 0 for none.
     Stopped(i32),
-    /// It is over, or nobody's.
+    /// It has ended, or is detached.
     Gone,
 }
 
 impl Traced {
-    /// Begins to trace a thread, which goes on running.
+    /// Attaches to a thread, which continues to run.
     pub(crate) fn seize(process: i32, thread: i32) -> Result<Self, Refusal> {
         for _ in 0..TRIES {
-            // No options: the thread must neither end with us nor tell us of anything.
+            // No options: the thread must not end with us, and no events are needed.
             match request(libc::PTRACE_SEIZE, thread, 0).map_err(|error| error.raw_os_error()) {
                 Ok(()) => {
                     let not_send = std::marker::PhantomData;
                     return Ok(Self { process, thread, state: State::Running, not_send });
                 }
                 Err(Some(libc::ESRCH)) => return Err(Refusal::Gone),
-                // It says the same of a thread that is over. One that calls exec may have its number now.
+                // The error is the same for an ended thread. A thread that calls exec may have its id by now.
                 Err(_) if is_over(thread) => return Err(Refusal::Gone),
                 Err(_) => std::thread::yield_now(),
             }
@@ -80,7 +79,7 @@ impl Traced {
 
     /// Stops the thread and waits until it has stopped.
     pub(crate) fn stop(&mut self) -> Result<(), Refusal> {
-        // It fails for one that is over but for being waited for, or became the first thread in exec.
+        // It fails for a zombie, and for a thread that became the first one by exec.
         let _ = request(libc::PTRACE_INTERRUPT, self.thread, 0);
         self.wait();
         match self.state {
@@ -108,7 +107,7 @@ impl Traced {
         self.state == State::Running
     }
 
-    /// The thread's number.
+    /// Thread id.
     pub(crate) fn thread(&self) -> i32 {
         self.thread
     }
@@ -126,7 +125,7 @@ impl Traced {
                 leave_to_parent(self.process, self.thread);
                 self.state = State::Gone;
             }
-            // A thread that calls exec takes over the number of the first one, and we still trace it.
+            // A thread that calls exec takes over the id of the first thread, and is still traced.
             Waited::NotOurs if self.thread != self.process => {
                 self.thread = self.process;
                 if request(libc::PTRACE_INTERRUPT, self.thread, 0).is_err() {
@@ -147,7 +146,7 @@ impl Traced {
             iov_base: (&raw mut registers).cast(),
             iov_len: std::mem::size_of::<libc::user_regs_struct>(),
         };
-        // SAFETY: the kernel writes at most `iov_len` bytes to the place, which is as large.
+        // SAFETY: the kernel writes at most `iov_len` bytes to the buffer, which has that size.
         let result = unsafe {
             libc::ptrace(
                 libc::PTRACE_GETREGSET,
@@ -159,7 +158,7 @@ impl Traced {
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        // A process of another width has other registers.
+        // A 32-bit process has other registers.
         if place.iov_len != std::mem::size_of::<libc::user_regs_struct>() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -167,7 +166,7 @@ impl Traced {
     }
 }
 
-/// General registers, as `PTRACE_GETREGSET` counts.
+/// Number of the general registers for `PTRACE_GETREGSET`.
 const NT_PRSTATUS: usize = 1;
 
 #[cfg(target_arch = "x86_64")]
@@ -191,15 +190,15 @@ impl From<&libc::user_regs_struct> for Registers {
     }
 }
 
-/// Lets the thread go on.
+/// Detaches from the thread, which continues.
 impl Drop for Traced {
     fn drop(&mut self) {
         if self.state == State::Running {
-            // Only what has stopped can be let go.
+            // Only a stopped thread can be detached.
             let _ = self.stop();
         }
-        // It fails for a thread that was killed while it was stopped. Its end must be waited for, or it and
-        // its process never quite end.
+        // It fails for a thread that was killed while it was stopped. It must be waited for, or it and its
+        // process remain zombies.
         while let State::Stopped(signal) = self.state
             && request(libc::PTRACE_DETACH, self.thread, signal as usize).is_err()
         {
@@ -217,17 +216,17 @@ fn request(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
 }
 
 enum Waited {
-    /// It has stopped; the signal is one that it was about to get, or 0.
+    /// It has stopped; with the signal that it was about to get, or 0.
     Stopped(i32),
     Over,
     NotOurs,
 }
 
-/// What has become of a thread; none if nothing has yet, or a signal came in between.
+/// State change of a thread; none if there is none yet, or if a signal interrupted the call.
 fn wait_for(thread: i32, flags: libc::c_int) -> Option<Waited> {
     // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // What is found stays to be found again: the end of a child of ours is for others to read.
+    // Nothing is reaped here: the exit status of a child of ours is for the watcher.
     let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | flags;
     // SAFETY: `info` is a valid place for the result.
     let result = checked(unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) });
@@ -238,21 +237,21 @@ fn wait_for(thread: i32, flags: libc::c_int) -> Option<Waited> {
         Err(_) => Some(Waited::NotOurs),
         Ok(_) if pid == 0 => None,
         Ok(_) if matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
-            // With an event it is the stop that we asked for, or one of the whole process.
+            // With an event it is the requested stop, or a stop of the whole process.
             Some(Waited::Stopped(if status >> 8 == 0 { status & 0x7f } else { 0 }))
         }
         Ok(_) => Some(Waited::Over),
     }
 }
 
-/// Takes note of the end of a thread that we traced, if it has ended, so that its parent hears of it; if we
-/// are the parent, its end is left where the watcher finds it.
+/// Reaps a traced thread, if it has ended, so that its parent is notified. If we are the parent, the exit
+/// status is left for the watcher.
 fn leave_to_parent(process: i32, thread: i32) {
     if thread == process && is_our_child(process) {
         return;
     }
-    // To ask for ends is to be told of stops too, where a thread is traced, and then they are told to
-    // nobody else. An end that was seen stays one.
+    // Waiting for the end of a tracee also returns its stops, which are then lost for others. Hence the check
+    // that it has ended, which does not change.
     if !matches!(wait_for(thread, libc::WNOHANG), Some(Waited::Over)) {
         return;
     }
@@ -264,31 +263,31 @@ fn leave_to_parent(process: i32, thread: i32) {
 }
 
 fn is_over(thread: i32) -> bool {
-    walk::look_at(thread).is_none_or(|found| found.life == Life::Zombie)
+    walk::read_process(thread).is_none_or(|found| found.life == Life::Zombie)
 }
 
 fn is_our_child(process: i32) -> bool {
     let own = std::process::id() as i32;
-    walk::look_at(process).is_some_and(|found| found.parent == own)
+    walk::read_process(process).is_some_and(|found| found.parent == own)
 }
 
-/// Takes note of the end of other threads than the first that any thread of ours traces.
+/// Reaps ended tracees of any thread of ours, except for first threads of processes.
 ///
-/// A thread that calls exec waits for all others to be gone, and lets nobody begin to trace its process
-/// meanwhile. If one of the others is traced by whoever is just waiting for that, both wait for ever unless
-/// somebody else looks after the dead.
+/// A thread that calls exec waits until all other threads of its process are gone, and blocks attaching to
+/// the process until then. If one of the others is traced by the thread that is blocked in attaching, both
+/// wait forever unless another thread reaps the ended ones.
 pub(crate) fn bury_threads(process: i32, threads: &[i32]) {
     for thread in threads.iter().filter(|thread| **thread != process) {
         leave_to_parent(process, *thread);
     }
 }
 
-/// Copies memory of a process; returns how much of it could be read, from the beginning.
+/// Copies memory of a process; returns the number of bytes that could be read.
 pub(crate) fn read_memory(process: i32, address: u64, buffer: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
-    // SAFETY: the kernel writes to `buffer` alone, no more than its length; the other address is read in
-    // the other process, and checked by the kernel.
+    // SAFETY: the kernel writes only to `buffer`, at most its length; the other address is read in the other
+    // process, and checked by the kernel.
     let read = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).unwrap_or(0)
 }
@@ -310,7 +309,7 @@ mod tests {
         while !std::fs::read_to_string(&stat).expect("it is there").contains(") t ") {
             std::thread::yield_now();
         }
-        // Those who look for the dead find nobody, and take nothing away.
+        // A search for ended tracees finds none and reaps nothing.
         bury_threads(1, &[pid]);
         assert!(matches!(wait::reap(pid), Reap::Running));
         assert!(traced.has_stopped());

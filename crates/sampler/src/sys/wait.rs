@@ -1,34 +1,34 @@
-//! Children: whether there are any, and how they ended.
+//! Child processes: their ends and exit statuses.
 #![expect(unsafe_code, reason = "waitid, wait4 and prctl are C functions")]
 
 use std::io;
 
 use super::checked;
 
-/// What the kernel says of a child that is over.
+/// Result of reaping a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
-    /// As `wait` gives it.
+    /// Wait status.
     pub(crate) status: i32,
-    /// Most resident bytes of the process, of what it was before each exec, and of every child that
-    /// it waited for.
+    /// Peak of resident bytes of the process, before and after each exec, and of every child that it waited
+    /// for.
     pub(crate) peak_rss_bytes: u64,
-    /// Processor time of the process and of the children it waited for.
+    /// CPU time of the process and of the children it waited for.
     pub(crate) cpu_ns: u64,
 }
 
-/// Our children, seen from afar.
+/// State of our children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Children {
     /// There are none.
     None,
-    /// There are some, none of which is over.
+    /// There are some, none of which has ended.
     Running,
-    /// This one is over and waits to be reaped.
+    /// This one has ended and is to be reaped.
     Over(i32),
 }
 
-/// Looks at our children without reaping any.
+/// Checks our children without reaping any.
 pub(crate) fn children() -> Children {
     // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -37,22 +37,22 @@ pub(crate) fn children() -> Children {
     match checked(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Children::Running,
         Err(_) => Children::None,
-        // What another thread of ours traces is told of too when it stops, which it does for a moment only.
+        // A stop of a tracee of another thread of ours is reported too.
         Ok(_) if !is_end(&info) => Children::Running,
         // SAFETY: waitid filled the fields of SIGCHLD in.
         Ok(_) => Children::Over(unsafe { info.si_pid() }),
     }
 }
 
-/// Whether this is about the end of a child, and not about nothing or a stop.
+/// Whether the information is about the end of a child.
 fn is_end(info: &libc::siginfo_t) -> bool {
     matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
 }
 
-/// What came of asking for one child.
+/// Result of reaping one child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reap {
-    /// It is over, and now gone.
+    /// It has ended and was reaped.
     Over(Reaped),
     /// It runs.
     Running,
@@ -60,10 +60,9 @@ pub(crate) enum Reap {
     NotOurs,
 }
 
-/// Reaps a child if it is over.
+/// Reaps a child if it has ended.
 pub(crate) fn reap(pid: i32) -> Reap {
-    // A child that another thread of ours has stopped for a moment would be taken for over by wait4, and
-    // the other thread would never hear that it has stopped.
+    // wait4 would also return a stop of a child that another thread of ours traces, and that thread would miss it.
     // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -96,7 +95,7 @@ pub(crate) fn reap(pid: i32) -> Reap {
     })
 }
 
-/// Makes orphans below us our children, or stops doing so; says how it was before.
+/// Sets whether this process is the subreaper of its descendants; returns the previous setting.
 pub(crate) fn adopt_orphans(adopt: Adopt) -> io::Result<Adopt> {
     let mut before: libc::c_int = 0;
     // SAFETY: PR_GET_CHILD_SUBREAPER writes an int to the place given.
@@ -110,7 +109,7 @@ pub(crate) fn adopt_orphans(adopt: Adopt) -> io::Result<Adopt> {
     Ok(if before == 0 { Adopt::No } else { Adopt::Yes })
 }
 
-/// Whether processes whose parent ended become our children.
+/// Whether orphaned descendants become our children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adopt {
     Yes,

@@ -1,22 +1,21 @@
-//! Births, new programs and ends of processes, told by the kernel.
+//! Fork, exec and exit events of processes, from the kernel's process connector.
 //!
-//! The process connector reports every process of the host, in the order things happened to it, with
-//! monotonic times. Threads and everything else are filtered out in the kernel. It is not there in
-//! containers, and before Linux 6.6 only for those who may administer the network; then the tree is
-//! found by looking, and what lives shorter than a look may be missed.
+//! The connector reports every process of the host, in order, with monotonic times. Threads and other events
+//! are filtered out in the kernel. It is not available in containers, and before Linux 6.6 it needs
+//! `CAP_NET_ADMIN`. Without it the tree is found by scanning, and short-lived processes may be missed.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::sys::netlink::{Instruction, Socket};
 
-/// Messages that may wait for us: 8 MiB are about ten thousand.
+/// Size of the receive buffer: about ten thousand messages.
 const ROOM_BYTES: i32 = 8 << 20;
 
 const CONNECTOR: i32 = 11;
 const PROCESS_GROUP: u32 = 1;
 const LISTEN: u32 = 1;
 
-// Where things are in a message: the netlink header, the connector's, then the event.
+// Offsets in a message: the netlink header, the connector's header, then the event.
 const HEADER_BYTES: usize = 16;
 const CONNECTOR_BYTES: usize = 20;
 const WHAT: usize = HEADER_BYTES + CONNECTOR_BYTES;
@@ -28,31 +27,31 @@ const FORK: u32 = 1;
 const EXEC: u32 = 2;
 const EXIT: u32 = 0x8000_0000;
 
-/// Something happened to a process of the host.
+/// An event of a process of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// When, in monotonic nanoseconds.
+    /// Time in monotonic nanoseconds.
     pub(crate) at_ns: u64,
-    pub(crate) what: Happening,
+    pub(crate) what: EventKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
-    /// A process was born.
+pub(crate) enum EventKind {
+    /// A process was forked.
     Fork { parent: i32, child: i32 },
-    /// A process replaced its program.
+    /// A process called exec.
     Exec { pid: i32 },
     /// The first thread of a process ended.
     Exit { pid: i32, status: i32 },
 }
 
-/// What the connector has for us.
+/// Result of reading the connector.
 #[derive(Debug)]
 pub(crate) enum Next {
     Event(Event),
-    /// Nothing now.
+    /// There is no event now.
     Nothing,
-    /// Events were lost for want of room.
+    /// Events were lost because the receive buffer was full.
     Lost,
 }
 
@@ -61,18 +60,18 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Subscribes.
+    /// Subscribes to events.
     ///
     /// # Errors
-    /// Why it is not possible, in words.
+    /// The reason why it is not possible, as text.
     pub(crate) fn open() -> Result<Self, String> {
         let socket = Socket::open(CONNECTOR, PROCESS_GROUP)
             .map_err(|error| format!("no process connector here: {error}"))?;
         socket.ask_for_room(ROOM_BYTES);
-        // Without the filter there is more to read, and nothing else is different.
+        // Without the filter there is only more to read.
         let _ = socket.filter(&filter());
         socket.send(&subscription()).map_err(|error| format!("the process connector refused: {error}"))?;
-        // The kernel answers before the call returns; from another namespace it does not answer at all.
+        // The kernel answers before the call returns, or not at all if this is another namespace.
         let mut buffer = [0; 256];
         loop {
             match socket.receive(&mut buffer) {
@@ -120,21 +119,21 @@ fn number(message: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// An event of a process; none for threads and everything else.
+/// Decodes an event of a process; returns none for threads and other events.
 fn decode(message: &[u8]) -> Option<Event> {
     let field = |index: usize| number(message, DATA + 4 * index).map(|number| number as i32);
     let what = match number(message, WHAT)? {
         FORK => {
             let (parent, child) = (field(1)?, field(3)?);
-            (field(2)? == child).then_some(Happening::Fork { parent, child })?
+            (field(2)? == child).then_some(EventKind::Fork { parent, child })?
         }
         EXEC => {
             let pid = field(1)?;
-            (field(0)? == pid).then_some(Happening::Exec { pid })?
+            (field(0)? == pid).then_some(EventKind::Exec { pid })?
         }
         EXIT => {
             let (pid, status) = (field(1)?, field(2)?);
-            (field(0)? == pid).then_some(Happening::Exit { pid, status })?
+            (field(0)? == pid).then_some(EventKind::Exit { pid, status })?
         }
         _ => return None,
     };
@@ -142,7 +141,7 @@ fn decode(message: &[u8]) -> Option<Event> {
     Some(Event { at_ns: u64::from_ne_bytes(time.try_into().ok()?), what })
 }
 
-/// The message that asks for events.
+/// The message that subscribes to events.
 fn subscription() -> Vec<u8> {
     let length = (HEADER_BYTES + CONNECTOR_BYTES + 4) as u32;
     let mut message = Vec::with_capacity(length as usize);
@@ -160,8 +159,8 @@ fn subscription() -> Vec<u8> {
     message
 }
 
-/// Accepts the answer to the subscription, and births, programs and ends of whole processes: those
-/// where thread and process have the same number.
+/// A filter that accepts the answer to the subscription, and fork, exec and exit events of processes: those
+/// in which the ids of thread and process are equal.
 fn filter() -> [Instruction; 16] {
     const LOAD: u16 = 0x20;
     const TO_X: u16 = 0x07;
@@ -206,18 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_processes_are_told() {
+    fn only_events_of_whole_processes_are_decoded() {
         let event = |what| Some(Event { at_ns: 7, what });
         let fork = message(FORK, &[10, 10, 20, 20]);
-        assert_eq!(decode(&fork), event(Happening::Fork { parent: 10, child: 20 }));
+        assert_eq!(decode(&fork), event(EventKind::Fork { parent: 10, child: 20 }));
         assert_eq!(
             decode(&message(FORK, &[11, 10, 20, 20])),
-            event(Happening::Fork { parent: 10, child: 20 })
+            event(EventKind::Fork { parent: 10, child: 20 })
         );
         assert_eq!(decode(&message(FORK, &[10, 10, 21, 10])), None, "a thread");
-        assert_eq!(decode(&message(EXEC, &[20, 20])), event(Happening::Exec { pid: 20 }));
+        assert_eq!(decode(&message(EXEC, &[20, 20])), event(EventKind::Exec { pid: 20 }));
         let exit = message(EXIT, &[20, 20, 0x0100, 17]);
-        assert_eq!(decode(&exit), event(Happening::Exit { pid: 20, status: 0x0100 }));
+        assert_eq!(decode(&exit), event(EventKind::Exit { pid: 20, status: 0x0100 }));
         assert_eq!(decode(&message(EXIT, &[21, 20, 0, 17])), None, "a thread");
         assert_eq!(decode(&message(4, &[20, 20, 0, 0])), None, "a change of user");
         assert_eq!(decode(&fork[..fork.len() - 1]), None);

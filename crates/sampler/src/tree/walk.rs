@@ -1,8 +1,7 @@
-//! Finding processes by looking.
+//! Finding processes by scanning `/proc`.
 //!
-//! A look at everything in `/proc` costs milliseconds, so most looks are at what is new: the kernel
-//! numbers processes and threads upwards and says in `/proc/loadavg` which number came last. What has
-//! appeared since the last look lies in between.
+//! A scan of all processes takes milliseconds, so most scans read new PIDs only: the kernel assigns PIDs to
+//! processes and threads in ascending order and reports the last one in `/proc/loadavg`.
 
 use std::fs::{self, File};
 use std::ops::RangeInclusive;
@@ -12,7 +11,7 @@ use floodmark_event::text::shell_line;
 
 use crate::procfs::{self, Life};
 
-/// A process that was found.
+/// A process, as `/proc/PID/stat` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) pid: i32,
@@ -20,26 +19,26 @@ pub(crate) struct Found {
     pub(crate) start_ticks: u64,
     pub(crate) name: String,
     pub(crate) life: Life,
-    /// Threads, one more than run if the first is over and others are not.
+    /// Number of threads; one too many if the first has ended and others run.
     pub(crate) threads: u64,
     pub(crate) cpu_ticks: u64,
 }
 
-/// Whether something new can be there.
+/// PIDs that were assigned since the last check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// No process or thread was born since the last look.
+    /// None.
     None,
-    /// Numbers in these ranges were given; the second is empty unless numbers began again from below.
+    /// PIDs in these ranges; the second is empty unless the PIDs wrapped around.
     Given([RangeInclusive<i32>; 2]),
-    /// Anything may have happened.
+    /// Unknown, so everything has to be scanned.
     Unknown,
 }
 
-/// After the highest number the kernel goes on with this one.
+/// First PID after a wrap-around.
 const LOWEST_PID: i32 = 300;
 
-/// Knows what was new at the last look.
+/// Remembers the last PID that was assigned.
 pub(crate) struct Walker {
     loadavg: Option<File>,
     last_pid: Option<i32>,
@@ -56,7 +55,7 @@ impl Walker {
         walker
     }
 
-    /// What may have been born since the last call, or since the walker was made.
+    /// PIDs that were assigned since the last call, or since the walker was created.
     pub(crate) fn news(&mut self) -> News {
         let mut buffer = [0; 128];
         let read = self.loadavg.as_ref().and_then(|file| file.read_at(&mut buffer, 0).ok());
@@ -75,9 +74,9 @@ impl Walker {
     }
 }
 
-/// Reads one process; none if it is gone. A thread's number gives what its process's would, except
-/// for the number itself.
-pub(crate) fn look_at(pid: i32) -> Option<Found> {
+/// Reads one process; returns none if it is gone. For the id of a thread, the result is that of its process
+/// with the id of the thread.
+pub(crate) fn read_process(pid: i32) -> Option<Found> {
     let mut buffer = [0; 1024];
     let text = read_file(pid, "stat", &mut buffer)?;
     let stat = procfs::stat(text)?;
@@ -92,20 +91,20 @@ pub(crate) fn look_at(pid: i32) -> Option<Found> {
     })
 }
 
-/// Whether the number is a process's and not a thread's; none if it is gone.
+/// Whether the id is that of a process and not of a thread; none if it is gone.
 pub(crate) fn is_process(pid: i32) -> Option<bool> {
     let mut buffer = [0; 2048];
     read_file(pid, "status", &mut buffer).map(|text| procfs::status(text).tgid == pid)
 }
 
-/// Everything that runs.
+/// All processes of the host.
 pub(crate) fn all() -> Vec<Found> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(look_at).collect()
+    pids.filter_map(read_process).collect()
 }
 
-/// Children of a process, of all its threads, zombies included; empty where the kernel does not say.
+/// Children of all threads of a process, zombies included; empty if the kernel does not list them.
 pub(crate) fn children_of(pid: i32) -> Vec<i32> {
     let mut children = Vec::new();
     for thread in threads_of(pid) {
@@ -115,7 +114,7 @@ pub(crate) fn children_of(pid: i32) -> Vec<i32> {
     children
 }
 
-/// Threads of a process.
+/// Ids of the threads of a process.
 pub(crate) fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok())
@@ -123,13 +122,13 @@ pub(crate) fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
 
 /// Name and command line of a process whose short name is known.
 ///
-/// The kernel keeps fifteen bytes of a name; the command line has all of it, and for a script too,
-/// because then the short name is the script's.
+/// The kernel keeps 15 bytes of a name; the command line has all of it. This holds for scripts too, whose
+/// short name is that of the script.
 pub(crate) fn describe(pid: i32, short: &str) -> (String, String) {
     let mut buffer = [0; 4096];
     let text = read_file(pid, "cmdline", &mut buffer).unwrap_or_default();
     let text = text.strip_suffix(&[0]).unwrap_or(text);
-    // Split gives one empty argument where there are none.
+    // `split` returns one empty argument if there are none.
     let arguments = || text.split(|&byte| byte == 0).take(if text.is_empty() { 0 } else { usize::MAX });
     let is_cut = short.len() >= 15;
     let whole = arguments().take(2).find_map(|argument| {
@@ -140,14 +139,14 @@ pub(crate) fn describe(pid: i32, short: &str) -> (String, String) {
     (whole.unwrap_or_else(|| short.to_owned()), command)
 }
 
-/// Reads the front of a file of a process.
+/// Reads the beginning of a file of a process.
 pub(crate) fn read_file<'a>(pid: i32, name: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let file = Path::of(pid, name).open().ok()?;
     let length = file.read_at(buffer, 0).ok()?;
     Some(&buffer[..length])
 }
 
-/// The path of a file of a process, without an allocation.
+/// The path of a file of a process, built without an allocation.
 pub(crate) struct Path {
     bytes: [u8; 64],
     length: usize,
@@ -167,7 +166,7 @@ impl Path {
         let mut bytes = [0; 64];
         let room = bytes.len();
         let mut rest = &mut bytes[..];
-        // The longest name of ours fits twice.
+        // All names in use are much shorter.
         let length = if rest.write_fmt(text).is_ok() { room - rest.len() } else { 0 };
         Self { bytes, length }
     }
@@ -186,9 +185,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_find_ourselves() {
+    fn our_own_process_is_found() {
         let me = std::process::id() as i32;
-        let found = look_at(me).expect("this process");
+        let found = read_process(me).expect("this process");
         assert_eq!((found.pid, found.life), (me, Life::Alive));
         assert_eq!(is_process(me), Some(true));
         assert!(all().iter().any(|other| other.pid == me && other.start_ticks == found.start_ticks));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_is_news() {
+    fn the_pid_of_a_new_process_is_in_the_range() {
         let mut walker = Walker::new();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let (pid, news) = (child.id() as i32, walker.news());

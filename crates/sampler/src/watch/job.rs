@@ -2,24 +2,25 @@
 
 use floodmark_event::{Metric, SubjectId};
 
-use crate::metrics::told::Told;
+use crate::metrics::gauges::Gauges;
 use crate::metrics::total::Part;
 use crate::observer::{Level, Total};
 use crate::outcome::{Outcome, Peak, PeakSource, Peaks, ProcessPeak, TotalPeak};
 use crate::pace::Motion;
 
-/// A total with more doubt than this share of it is not told: it would only mislead.
-const MOST_DOUBT: u64 = 20;
-/// Smaller changes of the sum are noise.
+/// A total is not recorded if more than this fraction of it is uncertain: it would only mislead.
+const MAX_UNCERTAIN: u64 = 20;
+/// Changes of the sum below this are noise.
 const LEAST_MOTION_BYTES: u64 = 1 << 20;
 
-/// What a sweep adds up.
+/// Sums of a sweep, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) rss: u64,
     pub(crate) total: u64,
-    pub(crate) doubt: u64,
-    /// By how much the mark of one process exceeds what it has now, at most.
+    /// How much of `total` may be counted twice, because it may be shared.
+    pub(crate) uncertain: u64,
+    /// Largest excess of the high-water mark of one process over what it has now.
     pub(crate) excess: u64,
 }
 
@@ -27,46 +28,46 @@ impl Sum {
     pub(crate) fn add(&mut self, rss: u64, part: Part) {
         self.rss = self.rss.saturating_add(rss);
         self.total = self.total.saturating_add(part.bytes);
-        self.doubt = self.doubt.saturating_add(part.doubt_bytes);
+        self.uncertain = self.uncertain.saturating_add(part.uncertain_bytes);
     }
 
-    /// A process that counted for this counts for that now.
+    /// Replaces the contribution of a process.
     pub(crate) fn replace(&mut self, before: (u64, Part), after: (u64, Part)) {
         let replace = |sum: &mut u64, before: u64, after: u64| {
             *sum = sum.saturating_sub(before).saturating_add(after);
         };
         replace(&mut self.rss, before.0, after.0);
         replace(&mut self.total, before.1.bytes, after.1.bytes);
-        replace(&mut self.doubt, before.1.doubt_bytes, after.1.doubt_bytes);
+        replace(&mut self.uncertain, before.1.uncertain_bytes, after.1.uncertain_bytes);
     }
 
     pub(crate) fn total(&self) -> Total {
-        Total { bytes: self.total, error_bytes: self.doubt }
+        Total { bytes: self.total, error_bytes: self.uncertain }
     }
 }
 
-/// The job so far.
+/// State of the whole job.
 #[derive(Default)]
 pub(crate) struct Job {
     pub(crate) subject: SubjectId,
-    pub(crate) told: Told,
+    pub(crate) gauges: Gauges,
     pub(crate) sum: Sum,
     pub(crate) peaks: Peaks,
     pub(crate) largest: Vec<ProcessPeak>,
-    /// Whether any proportional size was ever read.
+    /// Whether any proportional set size was read.
     pub(crate) has_totals: bool,
 }
 
 impl Job {
-    /// Takes the sum of a sweep in; says how it stands to those before.
+    /// Adds the sums of a sweep; returns how they compare with earlier ones.
     pub(crate) fn swept(&mut self, sum: Sum, at_ns: u64) -> (Level, Motion) {
         let moved = sum.rss.abs_diff(self.sum.rss);
         let motion =
             if moved > LEAST_MOTION_BYTES.max(sum.rss / 200) { Motion::Moved } else { Motion::Still };
         self.sum = sum;
-        self.told.set(Metric::Rss, sum.rss);
-        if self.has_totals && sum.doubt <= sum.total / MOST_DOUBT {
-            self.told.set(Metric::Pss, sum.total);
+        self.gauges.set(Metric::Rss, sum.rss);
+        if self.has_totals && sum.uncertain <= sum.total / MAX_UNCERTAIN {
+            self.gauges.set(Metric::Pss, sum.total);
         }
         let level = if sum.rss > self.peaks.rss_seen.bytes { Level::NewPeak } else { Level::BelowPeak };
         if level == Level::NewPeak {
@@ -77,24 +78,26 @@ impl Job {
         (level, motion)
     }
 
-    /// The sum of resident bytes was at least this.
+    /// Raises the peak of the sum of resident bytes to at least this.
     pub(crate) fn reached(&mut self, bytes: u64, at_ns: u64) {
         if bytes > self.peaks.rss.bytes {
             self.peaks.rss = Peak { bytes, at_ns };
         }
     }
 
-    /// What counts is what is certain: a total in doubt must not pass for a peak.
+    /// Raises the peak of the total. Peaks are compared by their certain part, so that an uncertain total
+    /// does not count as a peak.
     fn total_reached(&mut self, sum: Sum, at_ns: u64) {
         let certain = |total: &TotalPeak| total.peak.bytes - total.error_bytes;
-        let new = TotalPeak { peak: Peak { bytes: sum.total, at_ns }, error_bytes: sum.doubt.min(sum.total) };
+        let new =
+            TotalPeak { peak: Peak { bytes: sum.total, at_ns }, error_bytes: sum.uncertain.min(sum.total) };
         let before = self.peaks.total.as_ref().map_or(0, certain);
         if self.has_totals && certain(&new) > before {
             self.peaks.total = Some(new);
         }
     }
 
-    /// A process is over, or is left alone.
+    /// Adds the peak of a process to the list of the largest.
     pub(crate) fn keep_largest(&mut self, peak: ProcessPeak) {
         self.process_reached(peak.rss_bytes);
         let place = self.largest.partition_point(|other| other.rss_bytes >= peak.rss_bytes);
@@ -104,14 +107,15 @@ impl Job {
         }
     }
 
-    /// Some process had this many resident bytes.
+    /// Raises the largest peak of any process to at least this.
     pub(crate) fn process_reached(&mut self, bytes: u64) {
         self.peaks.largest_process_bytes = self.peaks.largest_process_bytes.max(bytes);
     }
 
-    /// A process that counted with `rss` in the last sweep had in fact more, as its last word says.
-    pub(crate) fn last_word(&mut self, (peak, known): (u64, PeakSource), rss: u64, at_ns: u64) {
-        if known == PeakSource::LastWord {
+    /// Handles the end of a process that counted with `rss` in the last sweep and had more, by its exit
+    /// statistics.
+    pub(crate) fn process_ended(&mut self, (peak, known): (u64, PeakSource), rss: u64, at_ns: u64) {
+        if known == PeakSource::Exit {
             self.reached(self.sum.rss.saturating_sub(rss).saturating_add(peak), at_ns);
         }
     }
@@ -123,12 +127,12 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn sum(rss: u64, total: u64, doubt: u64) -> Sum {
-        Sum { rss: rss * MIB, total: total * MIB, doubt: doubt * MIB, excess: 0 }
+    fn sum(rss: u64, total: u64, uncertain: u64) -> Sum {
+        Sum { rss: rss * MIB, total: total * MIB, uncertain: uncertain * MIB, excess: 0 }
     }
 
     #[test]
-    fn a_total_in_doubt_is_no_peak() {
+    fn an_uncertain_total_is_no_peak() {
         let mut job = Job { has_totals: true, ..Job::default() };
         job.swept(sum(555, 555, 512), 1);
         job.swept(sum(555, 168, 0), 2);
@@ -145,9 +149,9 @@ mod tests {
         let spiked = Sum { excess: 30 * MIB, ..sum(100, 0, 0) };
         assert_eq!(job.swept(spiked, 2), (Level::BelowPeak, Motion::Still));
         assert_eq!(job.peaks.rss, Peak { bytes: 130 * MIB, at_ns: 2 });
-        job.last_word((80 * MIB, PeakSource::LastWord), 40 * MIB, 3);
+        job.process_ended((80 * MIB, PeakSource::Exit), 40 * MIB, 3);
         assert_eq!(job.peaks.rss, Peak { bytes: 140 * MIB, at_ns: 3 });
-        job.last_word((800 * MIB, PeakSource::Mark), 40 * MIB, 4);
+        job.process_ended((800 * MIB, PeakSource::Mark), 40 * MIB, 4);
         assert_eq!(job.peaks.rss.bytes, 140 * MIB, "a mark was counted when it was read");
     }
 

@@ -1,10 +1,10 @@
-//! The processes in a sweep: who is read, and what they sum up to.
+//! The processes in a sweep: which of them are read, and their sums.
 //!
-//! Most of the cost of reading a process that has slept is memory of the kernel, and of ours, that is in
-//! no cache any more. So what rests is not touched: not its entry in the table either. Sums are held from
-//! sweep to sweep and corrected by what the few that were read changed.
+//! Most of the cost of reading a process that has slept is cache misses, in the kernel and here. A resting
+//! process is therefore not touched, not even its entry in the table. Sums are kept from sweep to sweep and
+//! updated by the changes of the few processes that were read.
 //!
-//! Invariant: unless it is stale, what is held is what a pass over all processes would give.
+//! Invariant: unless it is stale, the kept state equals the result of a pass over all processes.
 
 use floodmark_event::{Metric, SubjectId};
 
@@ -16,32 +16,32 @@ use crate::metrics::memory::{ProcessMemory, Stillness};
 use crate::metrics::total::Part;
 use crate::observer::ProcessSweep;
 use crate::outcome::Note;
-use crate::output::tell;
+use crate::output::with_sink;
 use crate::pace::Pace;
 use crate::tree::{Process, walk};
 
-/// How often marks of the kernel are read although nothing seems to have moved: ten times a second,
-/// but a hundred times a second for all processes together.
+/// Time between two readings of the high-water mark of an unchanged process: 100 ms, but 10 ms per process
+/// for all processes together.
 const STATUS_NS: u64 = 100_000_000;
 const STATUS_NS_EACH: u64 = 10_000_000;
-/// So many processes are read at every sweep of a fixed pace, asleep or not.
+/// Number of processes up to which a fixed pace reads all at every sweep, asleep or not.
 const FEW_PROCESSES: usize = 16;
 
-/// What is held from one sweep to the next.
+/// State that is kept from one sweep to the next.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Everything has to be looked at again: a process came, went or became another.
+    /// Whether a full pass is needed: a process was added, removed or called exec.
     pub(crate) is_stale: bool,
-    /// How often everything was looked at.
+    /// Number of full passes.
     pub(crate) passes: u64,
-    /// What an observer is shown; in the order of the table.
+    /// The processes for the observer, in the order of the table.
     pub(crate) sweeps: Vec<ProcessSweep>,
     sum: Sum,
-    /// Places in it of those that changed in the last sweep.
+    /// Indexes in `sweeps` of those that changed in the last sweep.
     changed: Vec<usize>,
 }
 
-/// What a process counts for in sums: a newborn's memory is its parent's, but for what it has added.
+/// Contribution of a process to the sums: of a newborn only what it has added to its parent's memory.
 fn counts(process: &Process, part: Part, now_ns: u64) -> (u64, Part) {
     let memory = &process.memory;
     let rss =
@@ -61,10 +61,10 @@ impl Recorder<'_> {
         let status_ns = STATUS_NS.max(count as u64 * STATUS_NS_EACH);
         let mut excess = 0;
         if self.held.is_stale {
-            self.look_at_all(now_ns);
+            self.begin_full_pass(now_ns);
             for place in 0..count {
                 excess = excess.max(self.sweep_process(place, now_ns, status_ns));
-                self.tell_samples(place, now_ns);
+                self.report_samples(place, now_ns);
             }
             self.sum_up(now_ns);
             self.held.sweeps.retain(|sweep| !self.gone.contains(&sweep.pid));
@@ -79,23 +79,23 @@ impl Recorder<'_> {
                 let is_gone = self.gone.last() == Some(&self.table.processes()[place].pid);
                 let after = if is_gone { Default::default() } else { self.part_of(place, now_ns) };
                 self.held.sum.replace(before, after);
-                self.tell_samples(place, now_ns);
+                self.report_samples(place, now_ns);
             }
-            // What may be shared came or went: that changes the doubt about all others.
+            // Memory that may be shared changed, which makes the totals of all others uncertain.
             let held = self.held.sum;
             if self.totals.motion() != motion || cfg!(debug_assertions) {
                 self.sum_up(now_ns);
             }
             let whole = self.held.sum;
-            debug_assert_eq!((held.rss, held.total), (whole.rss, whole.total), "what is held went astray");
+            debug_assert_eq!((held.rss, held.total), (whole.rss, whole.total), "the kept sums are wrong");
         }
-        // What is left of them is not what is in the table.
+        // The kept list has no longer the order of the table.
         self.held.is_stale |= !self.gone.is_empty();
         Sum { excess, ..self.held.sum }
     }
 
-    /// Prepares a pass over everything: tells of those that are old enough, and lists all.
-    fn look_at_all(&mut self, now_ns: u64) {
+    /// Begins a full pass: sends processes that are old enough to the sink, and lists all.
+    fn begin_full_pass(&mut self, now_ns: u64) {
         self.held.passes += 1;
         self.held.is_stale = false;
         self.held.sweeps.clear();
@@ -109,9 +109,9 @@ impl Recorder<'_> {
                     self.check_program(pid, now_ns);
                 }
             } else if process.subject == SubjectId(0) {
-                self.tell_of(pid);
+                self.report_process(pid);
             }
-            // Neither of these adds or removes a process.
+            // Neither call adds or removes a process.
             let process = &self.table.processes()[place];
             self.held.sweeps.push(ProcessSweep {
                 subject: process.subject,
@@ -121,7 +121,7 @@ impl Recorder<'_> {
                 change_bytes: 0,
             });
         }
-        // What they count for changes with their age.
+        // The contribution of newborns changes with their age.
         self.held.is_stale = has_newborns;
     }
 
@@ -133,7 +133,7 @@ impl Recorder<'_> {
     fn sum_up(&mut self, now_ns: u64) {
         let mut sum = Sum::default();
         for process in self.table.processes() {
-            // Those that have no memory any more count for nothing.
+            // Processes without memory do not count.
             if !self.gone.contains(&process.pid) {
                 let (rss, part) = counts(process, self.totals.part(process), now_ns);
                 sum.add(rss, part);
@@ -142,8 +142,8 @@ impl Recorder<'_> {
         self.held.sum = sum;
     }
 
-    /// Reads a process, if it does not rest; gives by how much its mark exceeds what it has, if the mark
-    /// rose since it was last read.
+    /// Reads a process unless it rests; returns the excess of its high-water mark over its resident memory,
+    /// if the mark rose since it was last read.
     fn sweep_process(&mut self, place: usize, now_ns: u64, status_ns: u64) -> u64 {
         if self.table.rests(place, now_ns) {
             return 0;
@@ -152,7 +152,7 @@ impl Recorder<'_> {
         let Some(process) = self.table.processes_mut().get_mut(place) else { return 0 };
         let pid = process.pid;
         let memory = &mut process.memory;
-        let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.keep) else {
+        let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.descriptors) else {
             self.gone.push(pid);
             return 0;
         };
@@ -165,13 +165,13 @@ impl Recorder<'_> {
                 self.held.changed.push(place);
             }
         }
-        process.told.set(Metric::Rss, memory.rss);
-        process.told.set(Metric::Virtual, virtual_bytes);
+        process.gauges.set(Metric::Rss, memory.rss);
+        process.gauges.set(Metric::Virtual, virtual_bytes);
         if now_ns.saturating_sub(memory.stat_at_ns) >= SLOW_NS {
             memory.stat_at_ns = now_ns;
-            let ticks = walk::look_at(pid).map(|found| found.cpu_ticks);
+            let ticks = walk::read_process(pid).map(|found| found.cpu_ticks);
             memory.note_processor_time(ticks);
-            process.told.set_if_known(Metric::CpuTime, ticks.map(|ticks| self.starts.ticks_ns(ticks)));
+            process.gauges.set_if_known(Metric::CpuTime, ticks.map(|ticks| self.starts.ticks_ns(ticks)));
         }
         let interval_ns = self.pacer.interval_ns();
         let rest_ns = match self.props.pace {
@@ -187,12 +187,12 @@ impl Recorder<'_> {
         if is_newborn { 0 } else { excess }
     }
 
-    fn tell_samples(&mut self, place: usize, now_ns: u64) {
+    fn report_samples(&mut self, place: usize, now_ns: u64) {
         let Some(process) = self.table.processes_mut().get_mut(place) else { return };
         if process.subject != SubjectId(0)
-            && let Some(batch) = process.told.take(now_ns)
+            && let Some(batch) = process.gauges.take(now_ns)
         {
-            tell(self.sink, |sink| sink.samples(now_ns, process.subject, batch.as_slice()));
+            with_sink(self.sink, |sink| sink.samples(now_ns, process.subject, batch.as_slice()));
         }
     }
 
@@ -202,33 +202,32 @@ impl Recorder<'_> {
         let pid = process.pid;
         let memory = &mut process.memory;
         let mark_before = memory.mark;
-        let Some(status) = memory.read_status(pid, now_ns, &mut self.keep) else { return 0 };
-        let told = &mut process.told;
-        told.set_if_known(Metric::Hwm, status.hwm);
-        told.set_if_known(Metric::RssAnon, status.anon);
-        told.set_if_known(Metric::RssFile, status.file);
-        told.set_if_known(Metric::RssShmem, status.shmem);
-        told.set_if_known(Metric::Swap, status.swap);
-        told.set_if_known(Metric::Threads, status.threads);
+        let Some(status) = memory.read_status(pid, now_ns, &mut self.descriptors) else { return 0 };
+        let gauges = &mut process.gauges;
+        gauges.set_if_known(Metric::Hwm, status.hwm);
+        gauges.set_if_known(Metric::RssAnon, status.anon);
+        gauges.set_if_known(Metric::RssFile, status.file);
+        gauges.set_if_known(Metric::RssShmem, status.shmem);
+        gauges.set_if_known(Metric::Swap, status.swap);
+        gauges.set_if_known(Metric::Threads, status.threads);
         let excess = status.hwm.unwrap_or(0).saturating_sub(memory.rss);
         let rose = match self.props.peaks {
             PeakMode::Kept => memory.mark > mark_before,
             PeakMode::Exact => {
-                // While memory is at its mark there is nothing to reset: what comes next raises the
-                // mark. To reset in the middle of a rise could lose its top, should the system let us
-                // wait until it is over.
+                // While memory is at its mark there is nothing to reset. Resetting in the middle of a rise
+                // could lose its top, because the call may block until the rise is over.
                 if status.hwm > status.rss {
                     self.reset_mark(pid);
                 }
                 true
             }
         };
-        // The first mark of a process may be older than our watching.
+        // The first mark of a process may be older than the watch.
         if rose && mark_before > 0 { excess } else { 0 }
     }
 
     fn reset_mark(&mut self, pid: i32) {
-        // Any other error than this says that the process is ending.
+        // Any other error means that the process is ending.
         if let Err(error) = ProcessMemory::reset_mark(pid)
             && error.kind() == std::io::ErrorKind::PermissionDenied
         {

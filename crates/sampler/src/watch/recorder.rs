@@ -1,4 +1,4 @@
-//! Everything that is known while watching.
+//! The state of a watch.
 
 use std::collections::HashSet;
 
@@ -7,53 +7,53 @@ use floodmark_tail::clock::monotonic_ns;
 
 use super::job::Job;
 use super::processes::Held;
-use super::{Births, WatchProps};
-use crate::metrics::memory::Keep;
+use super::{Discovery, WatchProps};
+use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::Totals;
 use crate::outcome::{Note, ProcessCounts};
-use crate::output::{SharedSink, tell};
+use crate::output::{SharedSink, with_sink};
 use crate::pace::Pacer;
 use crate::rank;
 use crate::tree::events::Events;
-use crate::tree::lastwords::{LastWord, LastWords};
+use crate::tree::exit_stats::{ExitStats, ThreadExit};
 use crate::tree::walk::{self, Walker};
 use crate::tree::{Image, Process, Starts, Table};
 
-/// Whose the watched process is.
+/// How the watched process came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// We started it, and adopt its orphans.
+    /// This process started it, and adopts its orphans.
     Launched,
-    /// It was there before.
+    /// It was running before.
     Attached,
 }
 
-/// Everything that is known while watching.
+/// Everything that is known about the watched tree; sends samples to the sink.
 pub(crate) struct Recorder<'a> {
     pub(crate) props: &'a WatchProps,
     pub(crate) sink: &'a dyn SharedSink,
     pub(crate) origin: Origin,
     pub(crate) root: i32,
-    /// How the root ended.
+    /// Wait status of the root.
     pub(crate) root_status: Option<i32>,
     pub(crate) is_root_over: bool,
     pub(super) own_pid: i32,
-    /// Children of ours that are none of the command's.
-    pub(super) strangers: HashSet<i32>,
-    /// Processes that are over, but that somebody else must reap.
+    /// Children of this process that do not belong to the command.
+    pub(super) foreign_children: HashSet<i32>,
+    /// Processes that have ended, but that their own parent must reap.
     pub(super) unreaped: HashSet<i32>,
     pub(crate) table: Table,
     pub(crate) starts: Starts,
     pub(crate) events: Option<Events>,
-    pub(super) last_words: Option<LastWords>,
-    pub(super) words: Vec<LastWord>,
+    pub(super) exit_stats: Option<ExitStats>,
+    pub(super) thread_exits: Vec<ThreadExit>,
     pub(super) overruns: u64,
     pub(super) walker: Walker,
     pub(super) walked_ns: u64,
     pub(crate) job: Job,
     pub(crate) totals: Totals,
     pub(crate) pacer: Pacer,
-    pub(crate) keep: Keep,
+    pub(crate) descriptors: DescriptorBudget,
     pub(crate) page_bytes: u64,
     pub(super) unread: u64,
     pub(super) missed: u64,
@@ -64,31 +64,32 @@ pub(crate) struct Recorder<'a> {
     pub(crate) surroundings: super::sweep::Surroundings,
 }
 
-/// What a recorder starts with.
-pub(crate) struct Beginning<'a> {
+/// Properties and parts of a new [`Recorder`].
+pub(crate) struct RecorderProps<'a> {
     pub(crate) props: &'a WatchProps,
     pub(crate) sink: &'a dyn SharedSink,
     pub(crate) origin: Origin,
     pub(crate) root: i32,
-    pub(crate) strangers: HashSet<i32>,
+    pub(crate) foreign_children: HashSet<i32>,
     pub(crate) events: Result<Events, String>,
-    pub(crate) last_words: Option<LastWords>,
+    pub(crate) exit_stats: Option<ExitStats>,
     pub(crate) walker: Walker,
     pub(crate) totals: Totals,
-    pub(crate) keep: Keep,
+    pub(crate) descriptors: DescriptorBudget,
     pub(crate) began_ns: u64,
     pub(crate) surroundings: super::sweep::Surroundings,
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(beginning: Beginning<'a>) -> Self {
-        let Beginning { props, sink, origin, root, strangers, .. } = beginning;
-        let Beginning { events, last_words, walker, totals, keep, began_ns, surroundings, .. } = beginning;
+    pub(crate) fn new(parts: RecorderProps<'a>) -> Self {
+        let RecorderProps { props, sink, origin, root, foreign_children, .. } = parts;
+        let RecorderProps { events, exit_stats, walker, totals, descriptors, began_ns, surroundings, .. } =
+            parts;
         let mut notes = Vec::new();
         let events = match events {
             Ok(events) => Some(events),
             Err(why) => {
-                if props.births == Births::Told {
+                if props.discovery == Discovery::Events {
                     notes.push(Note::NoEvents { why });
                 }
                 None
@@ -102,20 +103,20 @@ impl<'a> Recorder<'a> {
             root_status: None,
             is_root_over: false,
             own_pid: std::process::id() as i32,
-            strangers,
+            foreign_children,
             unreaped: HashSet::new(),
             table: Table::default(),
             starts: Starts::now(),
             events,
-            last_words,
-            words: Vec::new(),
+            exit_stats,
+            thread_exits: Vec::new(),
             overruns: 0,
             walker,
             walked_ns: began_ns,
             job: Job::default(),
             totals,
             pacer: Pacer::new(props.pace, began_ns),
-            keep,
+            descriptors,
             page_bytes: crate::sys::clock::page_bytes(),
             unread: 0,
             missed: 0,
@@ -138,7 +139,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// All notes, those of counters included.
+    /// Removes all notes, and adds those about counters.
     pub(crate) fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);
         if self.overruns > 0 {
@@ -150,7 +151,7 @@ impl<'a> Recorder<'a> {
         notes
     }
 
-    /// Notes something, once per sort.
+    /// Adds a note, unless there is one of its kind.
     pub(crate) fn note(&mut self, note: Note) {
         let is_same = |other: &Note| std::mem::discriminant(other) == std::mem::discriminant(&note);
         if !self.notes.iter().any(is_same) {
@@ -158,20 +159,20 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Adds the process that all others come from, with what is known of it should it be over already.
+    /// Adds the root of the tree, with a name and command line in case that it has ended already.
     pub(crate) fn add_root(&mut self, born_ns: u64, inherited_bytes: u64, name: &str, command: &str) {
         let mut root = Process::new(self.root, born_ns, Image::Own);
         root.inherited_bytes = inherited_bytes;
         (root.name, root.command) = (name.to_owned(), command.to_owned());
         self.table.add(root);
-        self.tell_of(self.root);
+        self.report_process(self.root);
     }
 
-    /// Tells the sink of a process, for the first time or as a new program.
-    pub(crate) fn tell_of(&mut self, pid: i32) {
+    /// Sends a process to the sink, for the first time or as a new program.
+    pub(crate) fn report_process(&mut self, pid: i32) {
         let Some(process) = self.table.get_mut(pid) else { return };
         if process.start_ticks == 0
-            && let Some(found) = walk::look_at(pid)
+            && let Some(found) = walk::read_process(pid)
         {
             process.learn(&found);
         }
@@ -185,16 +186,16 @@ impl<'a> Recorder<'a> {
             name: process.name.clone(),
             detail: process.command.clone(),
         };
-        process.subject = tell(self.sink, |sink| sink.subject(at_ns, &subject));
-        process.told.begin_again();
-        process.told.set_if_known(Metric::Rank, rank::of(pid).map(u64::from));
+        process.subject = with_sink(self.sink, |sink| sink.subject(at_ns, &subject));
+        process.gauges.resend_all();
+        process.gauges.set_if_known(Metric::Rank, rank::of(pid).map(u64::from));
         self.held.is_stale = true;
     }
 }
 
-/// Whether something happened in the tree.
+/// Whether events were about the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stir {
+pub(crate) enum Activity {
     None,
     Tree,
 }

@@ -101,7 +101,7 @@ fn what_was_written_before_the_end_is_not_lost() {
 #[test]
 fn what_is_left_running_can_go_on_writing() {
     let test = WatchTest::new("left");
-    for births in ["looked", "children"] {
+    for births in ["scan", "children"] {
         let mut watcher = test.watcher(&["pipes", "until-command", births]);
         // It writes when we are over.
         let script =
@@ -118,7 +118,7 @@ fn what_is_left_running_can_go_on_writing() {
 #[test]
 fn whoever_keeps_the_output_is_no_process_of_the_command() {
     let test = WatchTest::new("keeper");
-    for births in [&["pipes"][..], &["pipes", "looked"], &["terminal"], &["terminal", "looked"]] {
+    for births in [&["pipes"][..], &["pipes", "scan"], &["terminal"], &["terminal", "scan"]] {
         let report = test.watch(births, &[&"sh", &"-c", &"sleep 0.2; exit 7"]);
         let names: Vec<_> = report.processes().into_iter().map(|process| process.name).collect();
         assert!(names.iter().all(|name| name == "\"sh\"" || name == "\"sleep\""), "{names:?}");

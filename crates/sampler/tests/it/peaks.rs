@@ -25,13 +25,13 @@ fn is_the_peak(bytes: u64) -> bool {
 
 #[test]
 fn the_highest_peak_is_exact_at_any_interval() {
-    for options in [&[][..], &["interval=100ms"], &["interval=100ms", "looked"]] {
+    for options in [&[][..], &["interval=100ms"], &["interval=100ms", "scan"]] {
         let (report, _) = saw("12", options, &[]);
         let peak = report.processes()[0].peak.expect("the kernel's last word");
         assert!(is_the_peak(peak), "{peak}");
         assert!(is_the_peak(report.figure("rss")), "{report:?}");
         assert_eq!(report.figure("largest"), peak);
-        assert_eq!(report.peaks[0].2, "LastWord");
+        assert_eq!(report.peaks[0].2, "Exit");
         assert!(report.figure("rss_seen") <= report.figure("rss"));
         assert_eq!(report.figure("observed_rss"), report.figure("rss_seen"));
         assert_eq!(report.figure("observed"), report.figure("sweeps"));

@@ -1,4 +1,4 @@
-//! Programs in C to watch, and reading what a watcher wrote down.
+//! Programs in C to watch, and the report of the watcher.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -33,7 +33,7 @@ impl WatchTest {
         program
     }
 
-    /// A watcher with options that writes its report here; the command is to be added.
+    /// A watcher with options that writes its report here; the caller adds the command.
     pub(crate) fn watcher(&self, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark-watch"));
         command.arg(format!("report={}", self.join("report").display())).args(options).arg("--");
@@ -66,7 +66,7 @@ impl WatchTest {
         text.trim().parse().unwrap_or(0)
     }
 
-    /// Runs a command under a watcher and reads what it wrote down.
+    /// Runs a command under a watcher and reads its report.
     pub(crate) fn watch(&self, options: &[&str], words: &[&dyn AsRef<OsStr>]) -> Report {
         let mut watcher = self.watcher(options);
         watcher.args(words.iter().map(AsRef::as_ref));
@@ -97,21 +97,21 @@ pub(crate) struct Seen {
     pub(crate) peak: Option<u64>,
 }
 
-/// What a watcher wrote down.
+/// The report of a watcher.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) subjects: Vec<Seen>,
     pub(crate) samples: Vec<(u64, u32, String, u64)>,
     pub(crate) marks: Vec<String>,
     pub(crate) notes: Vec<String>,
-    /// Stacks: process, why, functions from the innermost on.
+    /// Stacks: process, trigger, functions from the innermost outwards.
     pub(crate) stacks: Vec<(u64, String, Vec<String>)>,
-    /// Peaks by process, and how they are known.
+    /// Peaks by process, and their sources.
     pub(crate) peaks: Vec<(u64, u64, String)>,
     figures: HashMap<String, u64>,
 }
 
-/// Without samples: there are thousands.
+/// Without samples, of which there are thousands.
 impl fmt::Debug for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subjects, notes, peaks, figures, .. } = self;
@@ -198,7 +198,7 @@ impl Report {
     /// `FLOODMARK_TEST_NO_PROCESS_EVENTS` is set: then the caller checks the weaker promises that are left,
     /// and this function checks that the report names the reason.
     pub(crate) fn has_process_events(&self) -> bool {
-        let missing = self.notes.iter().find(|note| note.contains("reports no births"));
+        let missing = self.notes.iter().find(|note| note.contains("reports no process events"));
         let is_allowed = std::env::var_os(WITHOUT_EVENTS).is_some();
         match missing {
             None => true,

@@ -40,14 +40,14 @@ fn two_hundred_children_that_live_for_a_moment_are_all_in_the_table() {
 
 #[test]
 fn without_help_of_the_kernel_what_lives_long_enough_is_found() {
-    let report = quick(&["looked"]);
+    let report = quick(&["scan"]);
     let accounted = report.figure("seen") + report.figure("missed") + report.figure("vanished");
     assert!(accounted > COUNT as u64, "nothing is hidden: {report:?}");
-    let test = WatchTest::new("looked");
+    let test = WatchTest::new("scan");
     let family = test.compile("family.c");
-    let report = test.watch(&["looked"], &[&family, &"sleepers", &"30", &"1"]);
+    let report = test.watch(&["scan"], &[&family, &"sleepers", &"30", &"1"]);
     assert_eq!(report.processes().len(), 31);
-    let is_limited = report.notes.iter().any(|note| note.contains("reports no births"));
+    let is_limited = report.notes.iter().any(|note| note.contains("reports no process events"));
     assert!(!is_limited, "looking was asked for: {:?}", report.notes);
     let root = report.processes()[0].id;
     assert!(report.processes()[1..].iter().all(|child| child.parent == root && child.ended));
@@ -55,7 +55,7 @@ fn without_help_of_the_kernel_what_lives_long_enough_is_found() {
 
 #[test]
 fn daemons_stay_in_the_tree_and_we_learn_how_they_ended() {
-    for options in [&[][..], &["looked"]] {
+    for options in [&[][..], &["scan"]] {
         let test = WatchTest::new("daemon");
         let family = test.compile("family.c");
         let report = test.watch(options, &[&family, &"daemon", &"7"]);
@@ -84,7 +84,7 @@ fn programs_that_replace_themselves_are_the_same_process() {
 
 #[test]
 fn a_process_goes_on_without_its_first_thread() {
-    for options in [&["samples"][..], &["samples", "looked"]] {
+    for options in [&["samples"][..], &["samples", "scan"]] {
         let test = WatchTest::new("thread");
         let family = test.compile("family.c");
         let report = test.watch(options, &[&family, &"thread"]);

@@ -143,8 +143,8 @@ impl Resource for CudaMemory {
     plain_memory!(0, Readiness::AnyStream);
 }
 
-/// Managed memory, from `cuMemAllocManaged`: it moves between host and devices as it is used, and there may be
-/// more of it than the device has.
+/// Managed memory, from `cuMemAllocManaged`: it moves between host and devices as it is used, and there may
+/// be more of it than the device has.
 #[derive(Debug)]
 pub struct CudaManaged(Plain);
 

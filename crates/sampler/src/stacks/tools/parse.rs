@@ -1,15 +1,15 @@
-//! Reading what debuggers print. What is not understood is passed over.
+//! Parsers of the output of debuggers. Lines that cannot be parsed are skipped.
 
 use super::Tool;
 use crate::stacks::NamedFrame;
 
-/// Threads by their numbers, with their frames, innermost first.
+/// Frames by thread id, innermost first.
 pub(super) type Threads = Vec<(u64, Vec<NamedFrame>)>;
 
-/// Reads the stacks of all threads.
+/// Parses the stacks of all threads.
 pub(super) fn threads(tool: Tool, text: &str) -> Threads {
     let mut threads: Threads = Vec::new();
-    // Of a process that stops, lldb shows all threads once before it is asked.
+    // lldb prints all threads once when the process stops, before our command.
     let text = match tool {
         Tool::Lldb => text.split_once("(lldb) thread backtrace all").map_or("", |(_, rest)| rest),
         Tool::Gdb | Tool::EuStack => text,
@@ -38,7 +38,7 @@ pub(super) fn threads(tool: Tool, text: &str) -> Threads {
     threads
 }
 
-/// The line that says best why there are no stacks.
+/// The line that best explains why there are no stacks.
 pub(super) fn complaint(text: &str) -> &str {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling = ["ptrace", "rror", "not permitted", "No such"];
@@ -73,7 +73,7 @@ fn gdb_frame(line: &str) -> Option<NamedFrame> {
         rest = rest.strip_suffix(')').unwrap_or(rest);
     }
     let function = rest.get(..begin_of_arguments(rest)?)?.trim_end();
-    // The version of a symbol is no part of its name.
+    // The version of a symbol is not part of its name.
     let function = function.split_once('@').map_or(function, |(name, _)| name);
     if function != "??" {
         function.clone_into(&mut frame.function);
@@ -81,7 +81,7 @@ fn gdb_frame(line: &str) -> Option<NamedFrame> {
     Some(frame)
 }
 
-/// Where the parenthesis opens that ends with the text.
+/// Position of the parenthesis that is closed at the end of the text.
 fn begin_of_arguments(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (at, byte) in text.bytes().enumerate().rev() {
@@ -136,7 +136,7 @@ fn eu_frame(line: &str) -> Option<NamedFrame> {
     let address = rest.strip_prefix("0x")?;
     let (address, rest) = address.split_once(' ').unwrap_or((address, ""));
     let address = u64::from_str_radix(address.trim(), 16).ok()?;
-    // A return address is printed with a sign that one was taken off for its function.
+    // A return address is marked, because its function was resolved by the address before it.
     let rest = rest.trim_start().trim_start_matches("- 1").trim_start();
     let (function, module) = match rest.rsplit_once("- ") {
         Some((function, module)) => (function.trim_end(), module),

@@ -1,7 +1,7 @@
-//! Watches a command and writes down what it saw, line by line: for tests and measurements.
+//! Watches a command and writes a report of samples, exits and figures: the program that the tests run.
 //!
-//! A process watches one thing at a time and owns its signals and children, so tests need processes
-//! that do nothing else.
+//! A process can watch only one tree at a time, and the watch owns its signals and children, so tests need a
+//! process of its own for each watch.
 //!
 //! `floodmark-watch [OPTION=VALUE ...] -- COMMAND [ARGUMENT ...]`
 
@@ -15,24 +15,24 @@ use floodmark_event::units::{parse_bytes, parse_duration_ns};
 use floodmark_event::{OutputStream, SubjectKind};
 use floodmark_sampler::stacks::{TakenStack, Tool};
 use floodmark_sampler::{
-    Births, Capture, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, StackMethod, StackProps,
+    Capture, Discovery, Exit, Launch, Memory, Observer, Outcome, Pace, PeakMode, StackMethod, StackProps,
     StackReport, StackTaker, Sweep, Until, WatchProps, attach, run,
 };
 
-/// What to do.
+/// Options of the command line.
 #[derive(Default)]
 struct Options {
     props: WatchProps,
     capture: Capture,
-    /// Where everything that was seen is written.
+    /// Path of the report.
     report: Option<String>,
-    /// Where what was written to streams goes, by stream.
+    /// Prefix of the paths to which captured output is written, by stream.
     streams: Option<String>,
     attach: Option<i32>,
-    seen: Seen,
-    /// Whether samples are reported too.
+    observer: TestObserver,
+    /// Whether the report has samples.
     samples: bool,
-    /// Stacks to take.
+    /// Properties of taking stacks, if requested.
     stacks: Option<StackProps>,
 }
 
@@ -57,25 +57,25 @@ fn watch() -> Result<u8, Box<dyn Error>> {
         let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
         options.set(name, value)?;
     }
-    if options.seen.has_children {
-        options.seen.start_child("0.05")?;
+    if options.observer.has_children {
+        options.observer.start_child("0.05")?;
     }
     let mut memory = Memory::default();
-    let mut seen = std::mem::take(&mut options.seen);
-    seen.stacks = options.stacks.take().map(|props| StackTaker::open(props, Vec::new())).transpose()?;
+    let mut observer = std::mem::take(&mut options.observer);
+    observer.stacks = options.stacks.take().map(|props| StackTaker::open(props, Vec::new())).transpose()?;
     let outcome = match options.attach {
-        Some(pid) => attach(pid, &options.props, &mut memory, &mut seen)?,
+        Some(pid) => attach(pid, &options.props, &mut memory, &mut observer)?,
         None => {
             let program = arguments.next().ok_or("which command?")?;
             let launch = Launch { capture: options.capture, ..Launch::new(program, arguments) };
-            run(&launch, &options.props, &mut memory, &mut seen)?
+            run(&launch, &options.props, &mut memory, &mut observer)?
         }
     };
-    let stacks = seen.stacks.take().map(StackTaker::finish);
+    let stacks = observer.stacks.take().map(StackTaker::finish);
     if let Some(path) = &options.report {
-        let mut text = report(&memory, &outcome, &seen, options.samples)?;
-        if let Some((told, stacks)) = &stacks {
-            report_stacks(&mut text, told, stacks)?;
+        let mut text = report(&memory, &outcome, &observer, options.samples)?;
+        if let Some((report, stacks)) = &stacks {
+            report_stacks(&mut text, report, stacks)?;
         }
         fs::write(path, text)?;
     }
@@ -84,10 +84,10 @@ fn watch() -> Result<u8, Box<dyn Error>> {
             fs::write(format!("{path}.{}", stream.name()), memory.written(stream))?;
         }
     }
-    for child in &mut seen.children {
+    for child in &mut observer.children {
         child.wait().map_err(|error| format!("our own child is gone: {error}"))?;
     }
-    outcome.exit.inspect(|exit| exit.die_likewise());
+    outcome.exit.inspect(|exit| exit.reraise());
     Ok(outcome.exit.map_or(0, Exit::code))
 }
 
@@ -102,7 +102,7 @@ impl Options {
                 props.pace = Pace::Adaptive { usual_ns, shortest_ns, longest_ns };
             }
             "exact" => props.peaks = PeakMode::Exact,
-            "looked" => props.births = Births::Looked,
+            "scan" => props.discovery = Discovery::Scan,
             "until-command" => props.until = Until::Command,
             "at-most" => props.at_most_ns = Some(parse_duration_ns(value)?),
             "totals" => props.totals_share = value.parse()?,
@@ -115,7 +115,7 @@ impl Options {
             "streams" => self.streams = Some(value.into()),
             "attach" => self.attach = Some(value.parse()?),
             "samples" => self.samples = true,
-            "children" => self.seen.has_children = true,
+            "children" => self.observer.has_children = true,
             "stacks" => {
                 let tool = Tool::ALL.into_iter().find(|tool| tool.program() == value);
                 let method = match (value, tool) {
@@ -129,39 +129,39 @@ impl Options {
                 let when = &mut self.stacks.get_or_insert_default().when;
                 (when.interval_ns, when.most_time) = (Some(parse_duration_ns(value)?), 1.0);
             }
-            "ready" => self.seen.ready = Some(value.into()),
-            "sweeps" => self.seen.count = Some(value.into()),
-            "ready-rss" => self.seen.ready_rss = parse_bytes(value)?,
+            "ready" => self.observer.ready = Some(value.into()),
+            "sweeps" => self.observer.count = Some(value.into()),
+            "ready-rss" => self.observer.ready_rss = parse_bytes(value)?,
             _ => return Err(format!("unknown option {name}").into()),
         }
         Ok(())
     }
 }
 
-/// What the observer saw.
+/// Counts sweeps, and creates files that tests wait for.
 #[derive(Default)]
-struct Seen {
+struct TestObserver {
     sweeps: u64,
     highest_rss: u64,
-    /// A file to make when so much is resident, and all but a percent of the total is certain.
+    /// File to create when more than `ready_rss` bytes are resident and 99 % of the total is certain.
     ready: Option<String>,
     ready_rss: u64,
     /// A file that holds the number of sweeps so far.
     count: Option<String>,
-    /// Children of our own, which are none of the command's.
+    /// Whether to start children that do not belong to the command.
     has_children: bool,
     children: Vec<Child>,
     stacks: Option<StackTaker<Vec<TakenStack>>>,
 }
 
-impl Seen {
+impl TestObserver {
     fn start_child(&mut self, seconds: &str) -> std::io::Result<()> {
         self.children.push(Command::new("sleep").arg(seconds).spawn()?);
         Ok(())
     }
 }
 
-impl Observer for Seen {
+impl Observer for TestObserver {
     fn swept(&mut self, sweep: &Sweep<'_>) {
         if let Some(stacks) = &mut self.stacks {
             stacks.swept(sweep);
@@ -184,8 +184,13 @@ impl Observer for Seen {
     }
 }
 
-/// Everything as lines of fields with tabs between them; text is quoted as Rust quotes it.
-fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Result<String, std::fmt::Error> {
+/// The report: lines of fields separated by tabs, with text quoted as by Rust.
+fn report(
+    memory: &Memory,
+    outcome: &Outcome,
+    observer: &TestObserver,
+    samples: bool,
+) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     for (index, one) in memory.subjects.iter().enumerate() {
         let (id, subject) = (index + 1, &one.subject);
@@ -213,7 +218,7 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
     }
     let (peaks, processes, cost) = (&outcome.peaks, &outcome.processes, &outcome.cost);
     let total = peaks.total.unwrap_or_default();
-    let told = memory.subjects.iter().filter(|one| one.subject.kind == SubjectKind::Process).count();
+    let reported = memory.subjects.iter().filter(|one| one.subject.kind == SubjectKind::Process).count();
     let figures = [
         ("exit", outcome.exit.map_or(0, |exit| u64::from(exit.code()))),
         ("duration_ns", outcome.duration_ns),
@@ -223,7 +228,7 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         ("total_error", total.error_bytes),
         ("largest", peaks.largest_process_bytes),
         ("seen", processes.seen),
-        ("told", told as u64),
+        ("reported", reported as u64),
         ("most", processes.most),
         ("unread", processes.unread),
         ("missed", processes.missed),
@@ -235,8 +240,8 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
         ("late", cost.late_sweeps),
         ("left_out", cost.left_out_sweeps),
         ("longest_gap_ns", cost.longest_gap_ns),
-        ("observed", seen.sweeps),
-        ("observed_rss", seen.highest_rss),
+        ("observed", observer.sweeps),
+        ("observed_rss", observer.highest_rss),
     ];
     for (name, value) in figures {
         writeln!(out, "figure\t{name}\t{value}")?;
@@ -244,16 +249,16 @@ fn report(memory: &Memory, outcome: &Outcome, seen: &Seen, samples: bool) -> Res
     Ok(out)
 }
 
-/// Stacks as lines: process, thread, why, functions from the innermost on.
-fn report_stacks(out: &mut String, told: &StackReport, stacks: &[TakenStack]) -> std::fmt::Result {
+/// Appends stacks to the report: process, thread, trigger, functions from the innermost outwards.
+fn report_stacks(out: &mut String, report: &StackReport, stacks: &[TakenStack]) -> std::fmt::Result {
     for stack in stacks {
         let names: Vec<&str> = stack.frames.iter().map(|frame| frame.function.as_str()).collect();
         let (process, thread, reason) = (stack.process, stack.thread, stack.reason.name());
         writeln!(out, "stack\t{process}\t{thread}\t{reason}\t{}", names.join(" "))?;
     }
-    for note in told.notes() {
+    for note in report.notes() {
         writeln!(out, "note\t{note}")?;
     }
-    let figures = [("takings", told.takings), ("stacks", told.stacks), ("cut", told.cut)];
+    let figures = [("takings", report.takings), ("stacks", report.stacks), ("cut", report.cut)];
     figures.into_iter().try_for_each(|(name, value)| writeln!(out, "figure\t{name}\t{value}"))
 }

@@ -1,16 +1,16 @@
-//! What a sink was told, so that it is told only what is new.
+//! The latest values of a subject's metrics, and which of them have to be sent to the sink.
 
 use floodmark_event::Metric;
 
-/// How long a value holds without being told again.
+/// Time after which unchanged values are sent again.
 const HOLD_NS: u64 = 1_000_000_000;
 
 const COUNT: usize = Metric::ALL.len();
 
-/// Gauges of one subject.
-pub(crate) struct Told {
+/// Latest values of the metrics of one subject.
+pub(crate) struct Gauges {
     values: [u64; COUNT],
-    /// Metrics that have a value, and those whose value is not told yet, one bit each.
+    /// Bitmaps of the metrics that have a value, and of those whose value has not been sent yet.
     known: u32,
     fresh: u32,
     last_ns: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Told {
 
 const _: () = assert!(COUNT <= 32, "a bit for each metric");
 
-/// Room for the samples of one subject.
+/// Samples of one subject, to be sent at once.
 pub(crate) struct Batch {
     samples: [(Metric, u64); COUNT],
     length: usize,
@@ -30,13 +30,13 @@ impl Batch {
     }
 }
 
-impl Default for Told {
+impl Default for Gauges {
     fn default() -> Self {
         Self { values: [0; COUNT], known: 0, fresh: 0, last_ns: 0 }
     }
 }
 
-impl Told {
+impl Gauges {
     pub(crate) fn set(&mut self, metric: Metric, value: u64) {
         let index = metric as usize - 1;
         let bit = 1 << index;
@@ -58,12 +58,12 @@ impl Told {
         self.known & 1 << (metric as usize - 1) != 0
     }
 
-    /// Has everything told again, because it is to be told of a new subject.
-    pub(crate) fn begin_again(&mut self) {
+    /// Marks all values as unsent, because the process got a new subject.
+    pub(crate) fn resend_all(&mut self) {
         self.fresh = self.known;
     }
 
-    /// What is to be told now; none if nothing is.
+    /// The samples to be sent now; none if there are none.
     pub(crate) fn take(&mut self, now_ns: u64) -> Option<Batch> {
         if now_ns.saturating_sub(self.last_ns) >= HOLD_NS {
             self.fresh = self.known;
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_told_when_it_changes_and_once_a_second() {
-        let mut told = Told::default();
+    fn a_value_is_sent_when_it_changes_and_once_a_second() {
+        let mut gauges = Gauges::default();
         let mut at = |now_ns, rss| {
-            told.set(Metric::Rss, rss);
-            told.set(Metric::Threads, 1);
-            told.take(now_ns).map(|batch| batch.as_slice().to_vec())
+            gauges.set(Metric::Rss, rss);
+            gauges.set(Metric::Threads, 1);
+            gauges.take(now_ns).map(|batch| batch.as_slice().to_vec())
         };
         let both = |rss| Some(vec![(Metric::Rss, rss), (Metric::Threads, 1)]);
         assert_eq!(at(HOLD_NS, 5), both(5));

@@ -1,30 +1,31 @@
-//! Processes that go: how they ended, and what the kernel had to say of them.
+//! Ends of processes: exit statuses, and what the kernel accounts at exit.
 
 use floodmark_event::{Metric, SubjectEnd, SubjectId};
 use floodmark_tail::clock::monotonic_ns;
 
 use super::recorder::{Origin, Recorder};
 use crate::outcome::{PeakSource, ProcessPeak};
-use crate::output::tell;
+use crate::output::with_sink;
 use crate::procfs::Life;
 use crate::sys::wait::{self, Children, Reap, Reaped};
 use crate::tree::Process;
-use crate::tree::lastwords::LastWord;
+use crate::tree::exit_stats::ThreadExit;
 use crate::tree::walk;
 
 impl Recorder<'_> {
-    /// Reaps children that are over.
+    /// Reaps children that have ended.
     pub(crate) fn reap(&mut self) {
         loop {
             match wait::children() {
                 Children::None | Children::Running => return,
-                Children::Over(pid) if self.strangers.contains(&pid) => break,
+                Children::Over(pid) if self.foreign_children.contains(&pid) => break,
                 Children::Over(pid) => self.reap_one(pid),
             }
         }
-        // A child of somebody else's is in the way, and must stay: ask for the others one by one.
+        // A child that does not belong to the command is first in line and must not be reaped here: try the
+        // others one by one.
         for pid in walk::children_of(self.own_pid) {
-            if !self.strangers.contains(&pid) {
+            if !self.foreign_children.contains(&pid) {
                 self.reap_one(pid);
             }
         }
@@ -32,10 +33,10 @@ impl Recorder<'_> {
 
     fn reap_one(&mut self, pid: i32) {
         let Reap::Over(reaped) = wait::reap(pid) else { return };
-        self.is_over(pid, monotonic_ns(), reaped);
+        self.reaped(pid, monotonic_ns(), reaped);
     }
 
-    fn is_over(&mut self, pid: i32, at_ns: u64, reaped: Reaped) {
+    fn reaped(&mut self, pid: i32, at_ns: u64, reaped: Reaped) {
         if self.table.has(pid) {
             self.end(pid, at_ns, Some(reaped.status), Some(reaped));
         } else if !self.unreaped.remove(&pid) {
@@ -44,12 +45,12 @@ impl Recorder<'_> {
         }
     }
 
-    /// The kernel told of the end of a process's first thread.
+    /// Handles the event that the first thread of a process ended.
     pub(super) fn first_thread_ended(&mut self, pid: i32, at_ns: u64, status: i32) {
         match wait::reap(pid) {
-            Reap::Over(reaped) => self.is_over(pid, at_ns, reaped),
+            Reap::Over(reaped) => self.reaped(pid, at_ns, reaped),
             Reap::Running => self.go_on_without_first_thread(pid),
-            Reap::NotOurs => match walk::look_at(pid) {
+            Reap::NotOurs => match walk::read_process(pid) {
                 Some(found) if found.threads > 1 => self.go_on_without_first_thread(pid),
                 _ => self.end(pid, at_ns, Some(status), None),
             },
@@ -59,23 +60,23 @@ impl Recorder<'_> {
     fn go_on_without_first_thread(&mut self, pid: i32) {
         let Some(thread) = walk::threads_of(pid).find(|thread| *thread != pid) else { return };
         if let Some(process) = self.table.get_mut(pid) {
-            process.memory.read_through(thread, &mut self.keep);
+            process.memory.read_through(thread, &mut self.descriptors);
         }
         self.table.wake(pid);
     }
 
-    /// A sweep found no memory in a process: it is over, or ending, or lost its first thread.
+    /// Handles a process in which a sweep found no memory: it has ended, is ending, or lost its first thread.
     pub(crate) fn check_gone(&mut self, pid: i32, now_ns: u64) {
         let Some(process) = self.table.get(pid) else { return };
         let start = process.start_ticks;
-        let found = walk::look_at(pid).filter(|found| start == 0 || found.start_ticks == start);
+        let found = walk::read_process(pid).filter(|found| start == 0 || found.start_ticks == start);
         match found {
             Some(found) if found.life == Life::Alive => {}
             Some(found) if found.threads > 1 => self.go_on_without_first_thread(pid),
             _ => match wait::reap(pid) {
-                Reap::Over(reaped) => self.is_over(pid, now_ns, reaped),
+                Reap::Over(reaped) => self.reaped(pid, now_ns, reaped),
                 Reap::Running => {}
-                // The kernel will tell how it ended, unless it did and we were not listening.
+                // The exit status comes with an event, unless the event was lost.
                 Reap::NotOurs => {
                     self.drain_events();
                     if self.table.has(pid) {
@@ -86,44 +87,45 @@ impl Recorder<'_> {
         }
     }
 
-    /// Hears what the kernel said of threads that ended, and fits it to processes. A word comes after
-    /// the news of the birth, which may be unread, and before that of the end.
-    pub(crate) fn hear_last_words(&mut self) {
-        if self.last_words.is_some() {
-            self.listen();
+    /// Applies the exit statistics of threads to their processes. They arrive after the event of the fork,
+    /// which may be unread, and before that of the exit.
+    pub(crate) fn apply_exit_stats(&mut self) {
+        if self.exit_stats.is_some() {
+            self.read_exit_stats();
             self.drain_events();
-            for index in 0..self.words.len() {
-                self.heed(self.words[index]);
+            for index in 0..self.thread_exits.len() {
+                self.apply_exit(self.thread_exits[index]);
             }
-            self.words.clear();
+            self.thread_exits.clear();
         }
     }
 
-    fn listen(&mut self) {
-        self.words.extend(self.last_words.iter().flat_map(|words| std::iter::from_fn(|| words.next())));
+    fn read_exit_stats(&mut self) {
+        let exits = self.exit_stats.iter().flat_map(|stats| std::iter::from_fn(|| stats.next()));
+        self.thread_exits.extend(exits);
     }
 
-    fn heed(&mut self, word: LastWord) {
-        let Some(process) = self.table.get_mut(word.pid) else { return };
-        if word.mark > 0 {
-            process.memory.last_word = process.memory.last_word.max(Some(word.mark));
+    fn apply_exit(&mut self, exit: ThreadExit) {
+        let Some(process) = self.table.get_mut(exit.pid) else { return };
+        if exit.peak_rss_bytes > 0 {
+            process.memory.exit_peak = process.memory.exit_peak.max(Some(exit.peak_rss_bytes));
         }
-        // A process that was gone before we could look is known by its parent's name so far.
-        if word.thread == word.pid && process.start_ticks == 0 {
-            process.name = word.name().into_owned();
+        // A process that ended before it was read still has the name of its parent.
+        if exit.thread == exit.pid && process.start_ticks == 0 {
+            process.name = exit.name().into_owned();
         }
     }
 
-    /// A process is over: the last things are told of it.
+    /// Handles the end of a process: sends its last samples and its exit status.
     pub(super) fn end(&mut self, pid: i32, at_ns: u64, status: Option<i32>, reaped: Option<Reaped>) {
-        self.listen();
-        for index in 0..self.words.len() {
-            if self.words[index].pid == pid {
-                self.heed(self.words[index]);
+        self.read_exit_stats();
+        for index in 0..self.thread_exits.len() {
+            if self.thread_exits[index].pid == pid {
+                self.apply_exit(self.thread_exits[index]);
             }
         }
         if self.table.get(pid).is_some_and(|process| process.subject == SubjectId(0)) {
-            self.tell_of(pid);
+            self.report_process(pid);
         }
         let Some(mut process) = self.table.remove(pid) else { return };
         self.held.is_stale = true;
@@ -140,26 +142,26 @@ impl Recorder<'_> {
                     self.job.reached(reaped.peak_rss_bytes, at_ns);
                 }
                 if process.children == 0 {
-                    process.told.set(Metric::CpuTime, reaped.cpu_ns);
+                    process.gauges.set(Metric::CpuTime, reaped.cpu_ns);
                 }
             }
         }
         let memory = &mut process.memory;
         let peak = memory.peak(reaped.as_ref(), process.inherited_bytes, process.children);
-        if peak.1 == PeakSource::LastWord {
-            let mark = memory.last_word.or(reaped.map(|reaped| reaped.peak_rss_bytes));
-            process.told.set_if_known(Metric::Hwm, mark);
+        if peak.1 == PeakSource::Exit {
+            let peak = memory.exit_peak.or(reaped.map(|reaped| reaped.peak_rss_bytes));
+            process.gauges.set_if_known(Metric::Hwm, peak);
         }
         self.unread += u64::from(peak.0 == 0);
-        // What was known before was counted when it was read.
+        // Earlier marks were counted when they were read.
         if peak.0 > memory.mark.max(memory.seen_peak) {
-            self.job.last_word(peak, memory.rss, at_ns);
+            self.job.process_ended(peak, memory.rss, at_ns);
         }
         self.totals.moved(memory.shared);
-        memory.close(&mut self.keep);
+        memory.close(&mut self.descriptors);
         let peak_rss_bytes = (peak.1 != PeakSource::Seen).then_some(peak.0);
-        let batch = process.told.take(at_ns);
-        tell(self.sink, |sink| {
+        let batch = process.gauges.take(at_ns);
+        with_sink(self.sink, |sink| {
             if let Some(batch) = batch {
                 sink.samples(at_ns, process.subject, batch.as_slice());
             }
@@ -175,7 +177,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Counts processes that are left alone in the outcome.
+    /// Adds processes that are still running to the largest ones of the outcome.
     pub(crate) fn keep_largest_of_the_living(&mut self) {
         let peaks: Vec<ProcessPeak> = self
             .table
@@ -189,8 +191,8 @@ impl Recorder<'_> {
         peaks.into_iter().filter(|peak| peak.rss_bytes > 0).for_each(|peak| self.job.keep_largest(peak));
     }
 
-    /// Whether no process of the tree is left. Orphans become our children, so while there are
-    /// children there is a tree, known or not.
+    /// Whether no process of the tree is left. Orphans become children of this process, so while there are
+    /// children the tree has processes, known or not.
     pub(crate) fn is_tree_over(&mut self, now_ns: u64) -> bool {
         if !self.table.is_empty() || self.origin == Origin::Attached {
             return self.table.is_empty();
@@ -201,8 +203,9 @@ impl Recorder<'_> {
             Children::None => Vec::new(),
             _ => walk::children_of(self.own_pid),
         };
-        let others = others.into_iter().filter(|pid| !self.strangers.contains(pid)).collect::<Vec<i32>>();
-        for found in others.iter().filter_map(|pid| walk::look_at(*pid)) {
+        let others =
+            others.into_iter().filter(|pid| !self.foreign_children.contains(pid)).collect::<Vec<i32>>();
+        for found in others.iter().filter_map(|pid| walk::read_process(*pid)) {
             self.consider(&found, now_ns);
         }
         others.is_empty()

@@ -1,83 +1,83 @@
-//! Processes that come: told of by the kernel, or found by looking.
+//! Discovery of new processes: by events of the kernel, or by scanning `/proc`.
 
 use std::collections::HashSet;
 
 use floodmark_event::{Metric, SubjectId};
 use floodmark_tail::clock::monotonic_ns;
 
-use super::recorder::{Origin, Recorder, Stir};
+use super::recorder::{Activity, Origin, Recorder};
 use crate::procfs::Life;
-use crate::tree::events::{Event, Happening, Next};
+use crate::tree::events::{Event, EventKind, Next};
 use crate::tree::walk::{self, Found, News};
 use crate::tree::{Image, Known, Learned, Process};
 
-/// Time between two looks at everything: with events only to be sure, without to find what looks at
-/// new numbers did not.
+/// Time between two scans of all processes: with events only as a safeguard, without them to find what the
+/// checks of new PIDs missed.
 const WALK_WITH_EVENTS_NS: u64 = 10_000_000_000;
 const WALK_WITHOUT_NS: u64 = 1_000_000_000;
-/// More new numbers than this are not looked at one by one.
+/// Number of new PIDs above which all processes are scanned instead of the new ones.
 const MOST_NEW: usize = 512;
 
 impl Recorder<'_> {
-    /// Takes in what the kernel told since the last time; says whether any of it was about the tree.
-    pub(crate) fn drain_events(&mut self) -> Stir {
-        let mut stir = Stir::None;
+    /// Handles the events that have arrived; returns whether any was about the tree.
+    pub(crate) fn drain_events(&mut self) -> Activity {
+        let mut activity = Activity::None;
         while let Some(events) = &self.events {
             match events.next() {
                 Next::Nothing => break,
-                Next::Event(event) => stir = stir.max(self.happened(event)),
+                Next::Event(event) => activity = activity.max(self.handle_event(event)),
                 Next::Lost => {
                     self.overruns += 1;
                     self.walk(monotonic_ns());
                 }
             }
         }
-        stir
+        activity
     }
 
-    fn happened(&mut self, event: Event) -> Stir {
+    fn handle_event(&mut self, event: Event) -> Activity {
         let at_ns = event.at_ns;
         match event.what {
-            Happening::Fork { parent, child } => {
+            EventKind::Fork { parent, child } => {
                 if parent == self.own_pid {
                     if child != self.root {
-                        self.strangers.insert(child);
+                        self.foreign_children.insert(child);
                     } else if let Some(root) = self.table.get_mut(child) {
                         root.born_ns = at_ns;
                     }
-                    return Stir::None;
+                    return Activity::None;
                 }
                 if !self.table.has(parent) {
-                    return Stir::None;
+                    return Activity::None;
                 }
                 match self.table.get(child) {
-                    // A walk was faster.
-                    Some(known) if known.born_ns >= at_ns => return Stir::None,
+                    // A scan found it first.
+                    Some(known) if known.born_ns >= at_ns => return Activity::None,
                     Some(_) => self.end(child, at_ns, None, None),
                     None => {}
                 }
                 self.born(child, parent, at_ns, Image::Inherited);
             }
-            Happening::Exec { pid } => {
+            EventKind::Exec { pid } => {
                 if !self.table.has(pid) {
-                    return Stir::None;
+                    return Activity::None;
                 }
                 self.replaced(pid, at_ns);
             }
-            Happening::Exit { pid, status } => match self.table.get(pid) {
+            EventKind::Exit { pid, status } => match self.table.get(pid) {
                 Some(process) if process.born_ns <= at_ns => self.first_thread_ended(pid, at_ns, status),
-                _ => return Stir::None,
+                _ => return Activity::None,
             },
         }
-        Stir::Tree
+        Activity::Tree
     }
 
     fn born(&mut self, pid: i32, parent: i32, born_ns: u64, image: Image) {
         self.unreaped.remove(&pid);
-        self.strangers.remove(&pid);
-        // A parent is told of before its children.
+        self.foreign_children.remove(&pid);
+        // A parent is sent to the sink before its children.
         if self.table.get(parent).is_some_and(|parent| parent.subject == SubjectId(0)) {
-            self.tell_of(parent);
+            self.report_process(parent);
         }
         let mut process = Process::new(pid, born_ns, image);
         if let Some(parent) = self.table.get_mut(parent) {
@@ -93,9 +93,9 @@ impl Recorder<'_> {
         self.held.is_stale = true;
     }
 
-    /// A process replaced its program.
+    /// Handles an exec.
     fn replaced(&mut self, pid: i32, at_ns: u64) {
-        let found = walk::look_at(pid);
+        let found = walk::read_process(pid);
         self.table.wake(pid);
         let Some(process) = self.table.get_mut(pid) else { return };
         self.totals.moved(process.memory.shared);
@@ -105,26 +105,26 @@ impl Recorder<'_> {
         let Some(found) = found else { return };
         let news = process.learn(&found);
         if news == Learned::News || process.subject == SubjectId(0) {
-            self.tell_of(pid);
+            self.report_process(pid);
         }
         self.read_once(pid, at_ns);
     }
 
-    /// Reads a process that may not live until the next sweep.
+    /// Reads a process that may end before the next sweep.
     fn read_once(&mut self, pid: i32, now_ns: u64) {
         let Some(process) = self.table.get_mut(pid) else { return };
         let memory = &mut process.memory;
-        if memory.sweep(pid, self.page_bytes, &mut self.keep).is_some() {
-            process.told.set(Metric::Rss, memory.rss);
-            if let Some(status) = memory.read_status(pid, now_ns, &mut self.keep) {
-                process.told.set_if_known(Metric::Hwm, status.hwm);
+        if memory.sweep(pid, self.page_bytes, &mut self.descriptors).is_some() {
+            process.gauges.set(Metric::Rss, memory.rss);
+            if let Some(status) = memory.read_status(pid, now_ns, &mut self.descriptors) {
+                process.gauges.set_if_known(Metric::Hwm, status.hwm);
             }
             self.totals.moved(memory.shared);
         }
     }
 
-    /// Looks for processes that nobody told us of.
-    pub(crate) fn look(&mut self, now_ns: u64) {
+    /// Searches for processes without an event.
+    pub(crate) fn discover(&mut self, now_ns: u64) {
         let has_events = self.events.is_some();
         let every_ns = if has_events { WALK_WITH_EVENTS_NS } else { WALK_WITHOUT_NS };
         if now_ns.saturating_sub(self.walked_ns) >= every_ns {
@@ -142,7 +142,7 @@ impl Recorder<'_> {
                         return;
                     }
                     for pid in ranges.into_iter().flatten() {
-                        match walk::look_at(pid) {
+                        match walk::read_process(pid) {
                             Some(found) => self.consider(&found, now_ns),
                             None => self.vanished += 1,
                         }
@@ -152,11 +152,11 @@ impl Recorder<'_> {
         }
     }
 
-    /// Looks at everything that runs.
+    /// Scans all processes.
     pub(crate) fn walk(&mut self, now_ns: u64) -> Vec<Found> {
         self.walked_ns = now_ns;
         let mut found = walk::all();
-        // Parents before children, mostly; what is left over comes with the next round.
+        // Parents mostly come before their children; the loop finds the others.
         found.sort_by_key(|found| found.start_ticks);
         loop {
             let before = self.table.seen();
@@ -171,7 +171,7 @@ impl Recorder<'_> {
         found
     }
 
-    /// Forgets processes that their parents have reaped by now.
+    /// Forgets ended processes that their parents have reaped.
     fn forget_reaped(&mut self, found: &[Found]) {
         if !self.unreaped.is_empty() {
             let zombies = found.iter().filter(|found| found.life == Life::Zombie).map(|found| found.pid);
@@ -180,11 +180,12 @@ impl Recorder<'_> {
         }
     }
 
-    /// Adds a process that was found, if it belongs to the tree.
+    /// Adds a process if it belongs to the tree.
     pub(super) fn consider(&mut self, found: &Found, now_ns: u64) {
         let &Found { pid, parent, start_ticks, .. } = found;
-        let is_orphan =
-            self.origin == Origin::Launched && parent == self.own_pid && !self.strangers.contains(&pid);
+        let is_orphan = self.origin == Origin::Launched
+            && parent == self.own_pid
+            && !self.foreign_children.contains(&pid);
         if !is_orphan && !self.table.has(parent) {
             return;
         }
@@ -215,13 +216,13 @@ impl Recorder<'_> {
         if is_over {
             self.check_gone(pid, now_ns);
         } else if image == Image::Own {
-            self.tell_of(pid);
+            self.report_process(pid);
         }
     }
 
-    /// Whether a process that was found by looking has a program of its own by now.
+    /// Handles the exec of a process that was found by scanning, if there was one.
     pub(crate) fn check_program(&mut self, pid: i32, now_ns: u64) {
-        let Some(found) = walk::look_at(pid) else { return };
+        let Some(found) = walk::read_process(pid) else { return };
         let (name, command) = walk::describe(pid, &found.name);
         let is_new = self.table.get(pid).is_some_and(|p| p.name != name || p.command != command);
         if is_new && found.life == Life::Alive {

@@ -1,19 +1,19 @@
-//! What the kernel says of a process when it ends, to those who may administer the machine.
+//! Exit statistics of threads, from the kernel's taskstats interface.
 //!
-//! Task statistics come for every thread of the host that ends, before its memory is given back. They
-//! have what nobody can read afterwards: the name of a process that lived for a moment, and the mark of
-//! its highest resident memory, exact, whoever its parent is. Without the right to them, marks that
-//! were read in time must do.
+//! The kernel sends statistics of every thread of the host that ends, before its memory is released. They
+//! hold what cannot be read afterwards: the name of a short-lived process, and its exact peak of resident
+//! memory, whichever process its parent is. The interface needs `CAP_NET_ADMIN`; without it, the peak is the
+//! high-water mark that was read last.
 
 use std::borrow::Cow;
 
 use crate::sys::netlink::Socket;
 
 const GENERIC: i32 = 16;
-/// Room for about ten thousand messages.
+/// Size of the receive buffer: about ten thousand messages.
 const ROOM_BYTES: i32 = 8 << 20;
 
-// The controller of generic netlink, asked for the family's number.
+// The controller of generic netlink, which translates the family's name to its number.
 const CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -25,44 +25,45 @@ const GET: u8 = 1;
 const REGISTER_CPUS: u16 = 3;
 const OF_THREAD: u16 = 4;
 const STATISTICS: u16 = 3;
-// Where things are in the statistics, which only ever grow at their end.
+// Offsets in the statistics, which are only ever extended at their end.
 const VERSION: usize = 0;
 const NAME: usize = 80;
 const NAME_BYTES: usize = 32;
 const THREAD: usize = 128;
-const MARK_KIB: usize = 200;
+const PEAK_KIB: usize = 200;
 const PROCESS: usize = 368;
-/// The version that knows the process of a thread.
+/// First version that has the process of a thread.
 const VERSION_WITH_PROCESS: u16 = 12;
 
 const HEADER_BYTES: usize = 16;
 const GENERIC_BYTES: usize = 4;
 
-/// The last word on a thread that ended.
+/// Statistics of a thread that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LastWord {
-    /// Its process; where an old kernel does not say, the thread.
+pub(crate) struct ThreadExit {
+    /// Its process; the thread where the kernel is too old to report it.
     pub(crate) pid: i32,
     pub(crate) thread: i32,
-    /// Its name, up to a zero byte.
+    /// Name, up to a zero byte.
     name: [u8; NAME_BYTES],
-    /// Most resident bytes of its memory; 0 where it had none any more.
-    pub(crate) mark: u64,
+    /// Peak of resident bytes of its memory; 0 if it had no memory any more.
+    pub(crate) peak_rss_bytes: u64,
 }
 
-impl LastWord {
+impl ThreadExit {
     pub(crate) fn name(&self) -> Cow<'_, str> {
         let name = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name)
     }
 }
 
-pub(crate) struct LastWords {
+/// A subscription to exit statistics.
+pub(crate) struct ExitStats {
     socket: Socket,
 }
 
-impl LastWords {
-    /// Asks to be told; none where that is not allowed.
+impl ExitStats {
+    /// Subscribes; returns none where that is not allowed.
     pub(crate) fn open() -> Option<Self> {
         let socket = Socket::open(GENERIC, 0).ok()?;
         socket.ask_for_room(ROOM_BYTES);
@@ -73,24 +74,24 @@ impl LastWords {
         let mut cpus = cpus.trim_end().to_owned().into_bytes();
         cpus.push(0);
         socket.send(&request(family, GET, REGISTER_CPUS, &cpus)).ok()?;
-        // A refusal comes back at once; consent is silent.
+        // A refusal is answered at once; success is not answered.
         match socket.receive(&mut buffer) {
             Ok(Some(answer)) if u16_at(answer, 4) == Some(libc::NLMSG_ERROR as u16) => None,
             _ => Some(Self { socket }),
         }
     }
 
-    /// The next one; none if there is none now.
-    pub(crate) fn next(&self) -> Option<LastWord> {
+    /// The next statistics that have arrived; none if there are none now.
+    pub(crate) fn next(&self) -> Option<ThreadExit> {
         let mut buffer = [0; 2048];
         loop {
             match self.socket.receive(&mut buffer) {
                 Ok(Some(message)) => {
-                    if let Some(word) = decode(message) {
-                        return Some(word);
+                    if let Some(exit) = decode(message) {
+                        return Some(exit);
                     }
                 }
-                // Some were lost; those that are left still count.
+                // Some were lost; the following ones can still be read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
                 Ok(None) | Err(_) => return None,
             }
@@ -121,22 +122,22 @@ fn family_of(message: &[u8]) -> Option<u16> {
     u16_at(attribute(attributes, FAMILY_ID)?, 0)
 }
 
-fn decode(message: &[u8]) -> Option<LastWord> {
+fn decode(message: &[u8]) -> Option<ThreadExit> {
     let attributes = message.get(HEADER_BYTES + GENERIC_BYTES..)?;
     let statistics = attribute(attribute(attributes, OF_THREAD)?, STATISTICS)?;
     let thread = u32_at(statistics, THREAD)? as i32;
     let has_process = u16_at(statistics, VERSION)? >= VERSION_WITH_PROCESS;
     let pid = if has_process { u32_at(statistics, PROCESS)? as i32 } else { thread };
     let name = statistics.get(NAME..NAME + NAME_BYTES)?.try_into().ok()?;
-    let mark = u64::from_ne_bytes(statistics.get(MARK_KIB..MARK_KIB + 8)?.try_into().ok()?);
-    Some(LastWord { pid, thread, name, mark: mark.saturating_mul(1024) })
+    let peak_kib = u64::from_ne_bytes(statistics.get(PEAK_KIB..PEAK_KIB + 8)?.try_into().ok()?);
+    Some(ThreadExit { pid, thread, name, peak_rss_bytes: peak_kib.saturating_mul(1024) })
 }
 
 /// The value of the first attribute of a kind.
 fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16_at(attributes, 0)?);
-        // The upper bits say that it is nested.
+        // The upper bits are flags.
         let found = u16_at(attributes, 2)? & 0x3fff;
         let value = attributes.get(4..length)?;
         if found == kind {
@@ -168,22 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn statistics_of_both_ages_are_understood() {
+    fn statistics_of_old_and_new_kernels_are_decoded() {
         for (version, length, pid) in [(8u16, 328, 21), (13, 416, 20)] {
             let mut statistics = vec![0; length];
             statistics[..2].copy_from_slice(&version.to_ne_bytes());
             statistics[NAME..NAME + 5].copy_from_slice(b"a) b\xff");
             statistics[THREAD..THREAD + 4].copy_from_slice(&21u32.to_ne_bytes());
-            statistics[MARK_KIB..MARK_KIB + 8].copy_from_slice(&7u64.to_ne_bytes());
+            statistics[PEAK_KIB..PEAK_KIB + 8].copy_from_slice(&7u64.to_ne_bytes());
             if length > PROCESS {
                 statistics[PROCESS..PROCESS + 4].copy_from_slice(&20u32.to_ne_bytes());
             }
             let inner = [nested(1, &21u32.to_ne_bytes()), nested(STATISTICS, &statistics)].concat();
             let mut message = vec![0; HEADER_BYTES + GENERIC_BYTES];
             message.extend(nested(OF_THREAD, &inner));
-            let word = decode(&message).expect("a word");
-            assert_eq!((word.pid, word.thread, word.mark), (pid, 21, 7 << 10));
-            assert_eq!(word.name(), "a) b\u{fffd}");
+            let exit = decode(&message).expect("statistics");
+            assert_eq!((exit.pid, exit.thread, exit.peak_rss_bytes), (pid, 21, 7 << 10));
+            assert_eq!(exit.name(), "a) b\u{fffd}");
             (0..message.len()).for_each(|end| assert_eq!(decode(&message[..end]), None));
         }
     }
