@@ -25,12 +25,12 @@ mod ids;
 mod live;
 mod memory;
 mod names;
-pub mod process;
 mod ranges;
 mod report;
 mod rows;
 pub mod split;
 mod sqlite;
+pub mod tables;
 pub mod usage;
 mod words;
 

@@ -25,6 +25,7 @@
 //! | [`questions`] | statistics, watermark, usage, leaks, lifetimes and the other single questions |
 //! | [`compare`], [`plot`], [`page`], [`flame`], [`info`], [`overlay`] | answers made of several folds |
 //! | [`import`], [`export`] | traces from foreign files, foreign files from inputs |
+//! | [`nsys`] | the analyses of the nsys scripts, in their format |
 //! | [`zoom`], [`checkpoints`] | windows and instants in full detail; live blocks kept along a trace, so that a zoom need not read from the start |
 //!
 //! What does *not* live here: text, pictures and pages (`floodmark-view`), options and printing (the command).
@@ -38,6 +39,7 @@ pub mod flame;
 pub mod import;
 pub mod info;
 pub mod input;
+pub mod nsys;
 pub mod overlay;
 pub mod page;
 pub mod pass;

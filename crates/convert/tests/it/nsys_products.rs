@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use floodmark_convert::Mode;
 use floodmark_convert::nsys::Class;
-use floodmark_convert::nsys::process::{Analysis, Header, Processed, process};
 use floodmark_convert::nsys::split::{HEADER, split, table_path};
+use floodmark_inspect::nsys::{Analysis, Header, Processed, process};
 
 use crate::nsys_db::{Db, Generation, PID, TID, minimal};
 

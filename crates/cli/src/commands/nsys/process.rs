@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_convert::nsys::process::{Analysis, Header, Processed, process, sum};
 use floodmark_event::units::format_count;
+use floodmark_inspect::nsys::{Analysis, Header, Processed, process, sum};
 
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
