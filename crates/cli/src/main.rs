@@ -20,7 +20,6 @@ mod reading;
 mod stack_args;
 mod watching;
 mod whole_file;
-mod words;
 
 use std::process::ExitCode;
 

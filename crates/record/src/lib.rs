@@ -18,7 +18,9 @@ mod error;
 mod memory;
 mod recording;
 mod session;
+mod words;
 
 pub use error::{Error, Result};
 pub use recording::{Destination, Recording, anchor, filled_in, host, name_of, name_of_run};
 pub use session::{Recorded, Session, Target};
+pub use words::words;

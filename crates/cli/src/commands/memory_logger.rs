@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
 use floodmark_event::text::shell_line;
 use floodmark_inspect::{Input, OpenProps};
-use floodmark_record::{Destination, Session, Target};
+use floodmark_record::{Destination, Session, Target, words};
 use floodmark_sampler::stacks::Tool;
 use floodmark_sampler::{Capture, Launch, StackMethod, StackProps, StackWhen};
 use floodmark_store::is_trace;
@@ -20,7 +20,6 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::watching::{SamplingArgs, Watch, parse_seconds};
-use crate::words::words;
 
 /// Do what memory_logger.py does, with its options
 ///

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_record::{Session, Target};
+use floodmark_record::{Session, Target, words};
 use floodmark_sampler::{Capture, Launch, WatchProps};
 
 use crate::error::hinted;
@@ -12,7 +12,6 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
 use crate::watching::{SamplingArgs, TraceArgs, Watch, marks};
-use crate::words::words;
 
 /// Run a command and record its memory, output and stacks
 ///

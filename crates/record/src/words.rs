@@ -8,7 +8,7 @@
 ///
 /// # Errors
 /// The reason in words: a quote that is not closed, or nothing after a backslash.
-pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
+pub fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();
