@@ -7,7 +7,7 @@
 //! ```
 //! use floodmark_inspect::{Input, OpenProps, Query, WatermarkOptions};
 //! # fn main() -> floodmark_inspect::Result<()> {
-//! # let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/rmm/doc_example.csv");
+//! # let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/rmm/golden.csv");
 //! let input = Input::open(log, &OpenProps::default())?;
 //! let answer = input.watermark(&Query::default(), WatermarkOptions::default())?;
 //! println!("{} bytes were live at the peak", answer.result.peak_bytes);

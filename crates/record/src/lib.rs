@@ -4,7 +4,7 @@
 //! use floodmark_record::{Destination, Session, Target};
 //! use floodmark_sampler::Launch;
 //! # fn main() -> floodmark_record::Result<()> {
-//! let target = Target::Command(Launch::new(["make".into(), "-j4".into()]));
+//! let target = Target::Command(Launch::new("make", ["-j4"]));
 //! let recorded = Session::new(target, Destination::New("make.flood".into()), "make -j4").run()?;
 //! println!("{} processes", recorded.outcome.processes.seen);
 //! # Ok(())
