@@ -4,8 +4,8 @@
 //! analysis is a [`Fold`] over the changes that stage reports, and several folds share one pass:
 //!
 //! ```
-//! use floodmark_analyze::{Filter, Pass, StatsFold, WatermarkFold, WatermarkOptions};
-//! use floodmark_event::{Event, EventBatch, Tables};
+//! use floodmark_analyze::{Pass, StatsFold, WatermarkFold, WatermarkOptions};
+//! use floodmark_event::{Event, EventBatch, Filter, Tables};
 //!
 //! let mut batch = EventBatch::new();
 //! batch.push(&Event { address: 0x1000, bytes: 64, time_ns: 5, ..Event::default() });
