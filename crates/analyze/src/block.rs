@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use floodmark_event::Kind;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The frames of a stack as text, innermost first. Blocks of one stack share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +35,17 @@ impl Serialize for StackText {
     }
 }
 
+impl<'de> Deserialize<'de> for StackText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<String>::deserialize(deserializer).map(Self::from)
+    }
+}
+
 /// One block with all that is known of its allocation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockInfo {
     /// Address; `"0x…"` in JSON.
-    #[serde(serialize_with = "crate::json::hex")]
+    #[serde(with = "crate::json::hex")]
     pub address: u64,
     /// Size.
     pub bytes: u64,
@@ -48,12 +54,12 @@ pub struct BlockInfo {
     /// Thread that allocated it.
     pub thread: u64,
     /// Stream on which it was allocated; `"0x…"` in JSON.
-    #[serde(serialize_with = "crate::json::hex")]
+    #[serde(with = "crate::json::hex")]
     pub stream: u64,
     /// Device, or none.
     pub device: Option<i32>,
     /// Sort of memory, by name in JSON.
-    #[serde(serialize_with = "crate::json::kind")]
+    #[serde(with = "crate::json::kind")]
     pub kind: Kind,
     /// Id of the process in the trace.
     pub process: u32,
@@ -70,7 +76,8 @@ pub struct BlockInfo {
 }
 
 /// By what blocks are grouped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GroupBy {
     /// Innermost frame of the user's own code.
     #[default]
@@ -140,14 +147,8 @@ impl GroupBy {
     }
 }
 
-impl Serialize for GroupBy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Blocks that have something in common.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// What they have in common, as text.
     pub key: String,
@@ -162,10 +163,10 @@ pub struct Group {
 }
 
 /// What there is of a kind that the figures beside it do not cover.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindSummary {
     /// The kind, by name in JSON.
-    #[serde(serialize_with = "crate::json::kind")]
+    #[serde(with = "crate::json::kind")]
     pub kind: Kind,
     /// Allocations that succeeded.
     pub allocations: u64,

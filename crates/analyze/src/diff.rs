@@ -8,7 +8,7 @@ mod pairing;
 
 use floodmark_event::{Kind, Tables};
 use rustc_hash::FxHashSet;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::block::{Group, GroupBy};
 use crate::calls::CallTree;
@@ -121,7 +121,8 @@ fn scope_key(path: &[Step]) -> String {
 }
 
 /// A figure that is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// Highest live bytes.
     PeakBytes,
@@ -204,14 +205,8 @@ impl Figure {
     }
 }
 
-impl Serialize for Figure {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// A figure of both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FigureChange {
     /// Which.
     pub figure: Figure,
@@ -224,7 +219,8 @@ pub struct FigureChange {
 }
 
 /// On which sides something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Presence {
     /// On both.
     Both,
@@ -253,14 +249,8 @@ impl Presence {
     }
 }
 
-impl Serialize for Presence {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Blocks that have something in common, on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupChange {
     /// What they have in common, as the second side says it, or the first where they are gone.
     pub key: String,
@@ -277,7 +267,7 @@ pub struct GroupChange {
 }
 
 /// A site that leaks more than before.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakChange {
     /// The site.
     pub site: String,
@@ -294,7 +284,7 @@ pub struct LeakChange {
 }
 
 /// A call, and what was held below it on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffNode {
     /// Index of the caller.
     pub parent: Option<u32>,
@@ -311,13 +301,13 @@ pub struct DiffNode {
 }
 
 /// What changed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Diff {
     /// Kinds of memory that figures of the first cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds_before: Vec<Kind>,
     /// Kinds of memory that figures of the second cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds_after: Vec<Kind>,
     /// The figures that at least one side has.
     pub figures: Vec<FigureChange>,

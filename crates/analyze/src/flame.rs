@@ -4,7 +4,7 @@
 
 use floodmark_event::{Kind, StackId, StackSampleRow, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::block::KindSummary;
 use crate::calls::CallTree;
@@ -12,10 +12,12 @@ use crate::origins::{BlockOrigin, OriginRow, OriginTotals, Totals};
 use crate::paths::{PathRules, Step};
 
 /// What a flame graph measures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FlameOf {
     /// Bytes live at the peak, or at the instant that was weighed.
     #[default]
+    #[serde(rename = "peak")]
     Marked,
     /// Bytes live at the end.
     End,
@@ -58,12 +60,6 @@ impl FlameOf {
     }
 }
 
-impl Serialize for FlameOf {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Which end of a stack is the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
@@ -75,12 +71,12 @@ pub enum Direction {
 }
 
 /// A flame graph.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flame {
     /// What is measured.
     pub of: FlameOf,
     /// Kinds the figures cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// The instant it is about; none if it is about all of the time.
     pub time_ns: Option<i64>,
@@ -97,7 +93,7 @@ pub struct Flame {
 }
 
 /// A call, and what is below it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlameNode {
     /// Index of the node around it.
     pub parent: Option<u32>,

@@ -15,12 +15,13 @@
 
 mod fit;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use floodmark_event::units::Instant;
 use floodmark_event::{Kind, ProcessId};
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::change::{Block, Space};
 use crate::describe::{Describe, Origin};
@@ -48,7 +49,8 @@ pub struct GrowthOptions {
 }
 
 /// Which way memory goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Trend {
     /// The whole interval is above zero.
     Grows,
@@ -70,17 +72,11 @@ impl Trend {
     }
 }
 
-impl Serialize for Trend {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Growth from iteration to iteration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// Kinds the figures cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// What an iteration is called.
     pub per: String,
@@ -89,7 +85,7 @@ pub struct Growth {
     /// Iterations of each process that were passed over.
     pub warm_up: u64,
     /// How the slope and its interval are found.
-    pub method: &'static str,
+    pub method: Cow<'static, str>,
     /// All memory of each process.
     pub totals: Vec<SiteGrowth>,
     /// Sites, those that grow fastest first.
@@ -101,7 +97,7 @@ pub struct Growth {
 }
 
 /// How one site grows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SiteGrowth {
     /// Id of the process in the trace.
     pub process: u32,
@@ -305,7 +301,7 @@ impl Fold for GrowthFold {
             per: self.options.per.clone(),
             iterations,
             warm_up: self.options.warm_up,
-            method: METHOD,
+            method: METHOD.into(),
             totals,
             sites,
             sites_omitted,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId, SampleRow, SubjectKind, SubjectRow};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::change::{Block, Space};
 use crate::fold::{End, Fold};
@@ -21,7 +21,7 @@ use crate::level::Level;
 const PAIRS_MAX: usize = 4096;
 
 /// What an allocator held and what was in use of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Id of the process in the trace.
     pub process: u32,
@@ -57,7 +57,7 @@ pub struct Layer {
 }
 
 /// Bytes in use as an allocator counts them: with what it rounds up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WholeBlocks {
     /// The most; none if only the end is known.
     pub peak_bytes: Option<u64>,

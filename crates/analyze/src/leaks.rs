@@ -7,10 +7,12 @@
 //! Apart from leaks are blocks that nobody is expected to free: static variables, segments that an
 //! allocator holds, what was there before recording began, and what ended with its context.
 
+use std::borrow::Cow;
+
 use floodmark_event::Kind;
 use floodmark_event::units::format_count;
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockInfo, Group, GroupBy, KindSummary};
 use crate::change::{Block, Ending};
@@ -33,10 +35,10 @@ pub struct LeaksOptions {
 }
 
 /// What never came back.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leaks {
     /// Kinds the figures cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// The end: blocks are live then, and ages are counted up to it.
     pub end_time_ns: Option<i64>,
@@ -63,7 +65,8 @@ pub struct Leaks {
 }
 
 /// Why blocks are no leaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ExcludeReason {
     /// Variables of a module.
     Static,
@@ -101,19 +104,13 @@ impl ExcludeReason {
     }
 }
 
-impl Serialize for ExcludeReason {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Blocks that are no leaks for one reason.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Excluded {
     /// The reason.
     pub reason: ExcludeReason,
     /// The same in words.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
     /// How many blocks.
     pub blocks: u64,
     /// Their bytes.
@@ -125,7 +122,7 @@ pub struct Excluded {
 }
 
 /// A block that is live at the end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakedBlock {
     /// The block.
     #[serde(flatten)]
@@ -135,7 +132,8 @@ pub struct LeakedBlock {
 }
 
 /// How sure it is that blocks of a site leak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Live at the end; nothing says that the program would have freed it.
     #[default]
@@ -154,14 +152,8 @@ impl Verdict {
     }
 }
 
-impl Serialize for Verdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Blocks of one site that are live at the end.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeakGroup {
     /// Place in the program that allocated them.
     pub site: String,
@@ -284,7 +276,7 @@ impl LeaksFold {
     ) -> Option<Excluded> {
         (!blocks.is_empty()).then(|| Excluded {
             reason,
-            why: reason.why(),
+            why: reason.why().into(),
             blocks: blocks.len() as u64,
             bytes: sum(blocks),
             groups: describe.group(blocks, GroupBy::Site),

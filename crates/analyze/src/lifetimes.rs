@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use floodmark_event::Kind;
 use floodmark_event::units::format_bytes;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::change::{Block, Ending};
 use crate::describe::{Describe, Origin, share};
@@ -36,10 +36,10 @@ impl Default for LifetimesOptions {
 }
 
 /// How long blocks live.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lifetimes {
     /// Kinds the figures cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// Lifetimes below this are churn.
     pub threshold_ns: u64,
@@ -64,7 +64,7 @@ pub struct Lifetimes {
 }
 
 /// Lifetimes of the blocks of one site.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LifetimeSite {
     /// Place in the program that allocated them, or a class of sizes.
     pub site: String,
@@ -87,7 +87,7 @@ pub struct LifetimeSite {
 }
 
 /// Blocks that lived from `from_ns` to below `to_ns`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifetimeBar {
     /// Shortest lifetime of the class.
     pub from_ns: u64,

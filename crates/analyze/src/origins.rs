@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use floodmark_event::units::Instant;
 use floodmark_event::{Kind, StackId, StringId};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::block::KindSummary;
 use crate::change::{Block, Ending};
@@ -22,7 +22,7 @@ use crate::level::Level;
 use crate::watermark::{WatermarkFold, WatermarkOptions};
 
 /// Bytes, and the blocks they are in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Totals {
     /// Bytes.
     pub bytes: u64,

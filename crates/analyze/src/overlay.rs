@@ -7,11 +7,12 @@
 //!
 //! A sample sees what happened up to its instant. Memory grows with the number of samples.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use floodmark_event::Kind;
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::change::{Block, Space};
 use crate::fold::{End, Fold};
@@ -29,7 +30,8 @@ pub struct DeviceSample {
 }
 
 /// How times of samples and events are brought together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Align {
     /// Both are UTC.
     #[default]
@@ -48,12 +50,6 @@ impl Align {
     }
 }
 
-impl Serialize for Align {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// What to compare with.
 #[derive(Clone, Debug, Default)]
 pub struct OverlayOptions {
@@ -67,14 +63,14 @@ pub struct OverlayOptions {
 pub const RESIDUAL: &str = "context, libraries, other processes";
 
 /// Tracked and used memory of devices.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overlay {
     /// How times were brought together.
     pub align: Align,
     /// What was added to the times of samples.
     pub shift_ns: i64,
     /// What the residual consists of.
-    pub residual: &'static str,
+    pub residual: Cow<'static, str>,
     /// Samples outside the time of the events.
     pub samples_outside: u64,
     /// Time of the first and last sample, shifted.
@@ -86,7 +82,7 @@ pub struct Overlay {
 }
 
 /// One device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceOverlay {
     /// The device.
     pub device: i32,
@@ -105,7 +101,7 @@ pub struct DeviceOverlay {
 }
 
 /// The least, the middle and the most of some values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
     /// The least.
     pub min: i64,
@@ -126,7 +122,7 @@ impl Spread {
 }
 
 /// A device at the instant of a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverlayPoint {
     /// When.
     pub time_ns: i64,
@@ -260,7 +256,7 @@ impl Fold for OverlayFold {
         Overlay {
             align: self.align,
             shift_ns: self.shift_ns,
-            residual: RESIDUAL,
+            residual: RESIDUAL.into(),
             samples_outside: outside,
             samples_span_ns: span(self.samples.first()).zip(span(self.samples.last())),
             events_span_ns: end.live.first_ns().map(|first_ns| (first_ns, end_ns)),

@@ -1,7 +1,7 @@
 //! Counters, sizes and ledgers of the allocations.
 
 use floodmark_event::{Kind, NO_DEVICE, UNKNOWN_BYTES};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::block::KindSummary;
 use crate::change::{Block, Ending, Failure};
@@ -14,10 +14,10 @@ use crate::sizes::SizeCounts;
 ///
 /// Figures cover [`kinds`](Stats::kinds) only, except `unmatched_frees` and `null_frees`: a free
 /// without a block has no kind to be trusted. Other kinds are summed up in `others`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     /// Kinds the figures cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// Events looked at, of all kinds.
     pub events: u64,
@@ -83,7 +83,7 @@ pub struct Stats {
 }
 
 /// How sizes are distributed, as pandas' `describe` tells it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizeSummary {
     /// Allocations.
     pub count: u64,
@@ -112,7 +112,7 @@ pub struct SizeSummary {
 }
 
 /// Allocations of sizes from `from_bytes` to below `to_bytes`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramBar {
     /// Smallest size of the class.
     pub from_bytes: u64,
@@ -125,14 +125,14 @@ pub struct HistogramBar {
 }
 
 /// What one process, device and resource did with one kind of memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Id of the process in the trace.
     pub process: u32,
     /// Device, or none.
     pub device: Option<i32>,
     /// Kind, by name in JSON.
-    #[serde(serialize_with = "crate::json::kind")]
+    #[serde(with = "crate::json::kind")]
     pub kind: Kind,
     /// Resource.
     pub resource: Option<String>,

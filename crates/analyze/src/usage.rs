@@ -6,7 +6,7 @@
 pub(crate) mod reduce;
 
 use floodmark_event::Kind;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::change::Block;
 use crate::fold::{End, Fold};
@@ -25,7 +25,7 @@ pub enum UsageMode {
 }
 
 /// Live bytes from an instant on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsagePoint {
     /// From when on.
     pub time_ns: i64,
@@ -34,10 +34,10 @@ pub struct UsagePoint {
 }
 
 /// Live bytes of the kinds covered, over time: a step function.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Kinds the points cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// Whether every change is a point.
     pub exact: bool,
@@ -62,10 +62,10 @@ pub struct Usage {
 }
 
 /// Live bytes of one kind over time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageSeries {
     /// The kind, by name in JSON.
-    #[serde(serialize_with = "crate::json::kind")]
+    #[serde(with = "crate::json::kind")]
     pub kind: Kind,
     /// Whether every change is a point.
     pub exact: bool,

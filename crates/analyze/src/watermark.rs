@@ -7,7 +7,7 @@
 
 use floodmark_event::Kind;
 use floodmark_event::units::Instant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockInfo, Group, GroupBy, KindSummary};
 use crate::change::{Block, Ending};
@@ -32,10 +32,10 @@ pub struct WatermarkOptions {
 }
 
 /// The highest live bytes and who held them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Watermark {
     /// Kinds the figures cover.
-    #[serde(serialize_with = "crate::json::kinds")]
+    #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
     /// Highest live bytes.
     pub peak_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Watermark {
 }
 
 /// Blocks grouped in one way.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grouping {
     /// By what.
     pub by: GroupBy,

@@ -447,7 +447,7 @@ mod tests {
                     thread: 6,
                     time_ns: 1_748_000_000,
                     after_peak_ns: -2_000_000,
-                    reason: "peak",
+                    reason: "peak".into(),
                     growth_bytes: 190 << 20,
                     frames: vec!["grow (solver.c:12)".into(), "main (solver.c:40)".into()],
                     frames_omitted: 3,

@@ -1,13 +1,13 @@
 //! What fragmentation reports.
 
 use floodmark_event::Kind;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::block::BlockInfo;
 use crate::fragmentation::ground::Fill;
 
 /// How free memory was strewn among live blocks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fragmentation {
     /// The grounds that blocks were cut from, the one with the highest live bytes first.
     pub grounds: Vec<GroundReport>,
@@ -34,7 +34,8 @@ pub struct Fragmentation {
 }
 
 /// How the extents of a ground are known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// The source says which segments the allocator held.
     #[default]
@@ -53,14 +54,8 @@ impl Basis {
     }
 }
 
-impl Serialize for Basis {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// One ground from its first block to the end.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroundReport {
     /// Id of the process in the trace.
     pub process: u32,
@@ -69,7 +64,7 @@ pub struct GroundReport {
     /// Resource that holds the segments, or that served the blocks where ground is inferred.
     pub resource: Option<String>,
     /// Kind of the blocks; `reserved` for segments.
-    #[serde(serialize_with = "crate::json::kind")]
+    #[serde(with = "crate::json::kind")]
     pub kind: Kind,
     /// How its extents are known.
     pub basis: Basis,
@@ -92,7 +87,7 @@ pub struct GroundReport {
 }
 
 /// How a ground is filled at an instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Occupancy {
     /// When.
     pub time_ns: i64,
@@ -140,7 +135,7 @@ pub(super) fn fragmentation(fill: Fill) -> f64 {
 }
 
 /// Whether a request would have fitted into a gap.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestAnswer {
     /// Its size.
     pub bytes: u64,
@@ -159,7 +154,7 @@ pub struct RequestAnswer {
 }
 
 /// A span of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spell {
     /// From when.
     pub from_ns: i64,
@@ -168,7 +163,8 @@ pub struct Spell {
 }
 
 /// Why an allocation failed, as far as free memory tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FailureCause {
     /// Enough was free, in pieces that were too small.
     Fragmentation,
@@ -189,14 +185,8 @@ impl FailureCause {
     }
 }
 
-impl Serialize for FailureCause {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// An allocation that failed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailedRequest {
     /// When.
     pub time_ns: i64,
@@ -213,7 +203,7 @@ pub struct FailedRequest {
 }
 
 /// The addresses of all grounds at an instant.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressMap {
     /// The instant.
     pub time_ns: i64,
@@ -224,12 +214,12 @@ pub struct AddressMap {
 }
 
 /// A segment or region at an instant.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MapSegment {
     /// Index of its ground in the report.
     pub ground: usize,
     /// First address.
-    #[serde(serialize_with = "crate::json::hex")]
+    #[serde(with = "crate::json::hex")]
     pub address: u64,
     /// Size.
     pub bytes: u64,
@@ -242,17 +232,17 @@ pub struct MapSegment {
 }
 
 /// A gap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapGap {
     /// First address.
-    #[serde(serialize_with = "crate::json::hex")]
+    #[serde(with = "crate::json::hex")]
     pub address: u64,
     /// Size.
     pub bytes: u64,
 }
 
 /// A gap with the blocks that sit beside it in its segment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GapInfo {
     /// The gap.
     #[serde(flatten)]

@@ -1,14 +1,14 @@
 //! What is known of a run, as views and programs get it.
 
 use floodmark_event::{Metric, SubjectKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::process::highest_rss;
 use super::{Peak, PeakStack, RunFold};
 use crate::samples::{Gauge, Observed};
 
 /// How much memory a run took.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunMemory {
     /// Time of the first sample.
     pub first_time_ns: Option<i64>,
@@ -60,7 +60,7 @@ pub struct RunMemory {
 }
 
 /// How much memory one process took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessMemory {
     /// The system's number of the process.
     pub pid: u64,
@@ -99,7 +99,7 @@ pub struct ProcessMemory {
 }
 
 /// Memory from one mark to the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseMemory {
     /// What the mark says at which it begins; none for what was before the first.
     pub name: Option<String>,
@@ -136,7 +136,7 @@ impl PhaseMemory {
 }
 
 /// Memory of a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceMemory {
     /// Its number.
     pub device: u64,
@@ -153,7 +153,7 @@ pub struct DeviceMemory {
 }
 
 /// Memory of a control group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupMemory {
     /// Its path.
     pub path: String,

@@ -3,9 +3,11 @@
 //! Of the processes with stacks the one that grew most up to the peak counts, of its stacks those nearest
 //! to the peak, and of the threads looked at then one that did not wait for something.
 
+use std::borrow::Cow;
+
 use floodmark_event::{StackId, StackSampleRow, SubjectKind, Tables};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::RunFold;
 use super::process::first_rss;
@@ -44,7 +46,7 @@ const WAITS: [&str; 22] = [
 const BEGINNINGS: [&str; 5] = ["clone", "clone3", "libc_start", "start", "start_thread"];
 
 /// What a process was doing at the peak.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeakStack {
     /// The process.
     pub pid: u64,
@@ -57,7 +59,7 @@ pub struct PeakStack {
     /// How long after the peak that was; negative for before it.
     pub after_peak_ns: i64,
     /// Why it was taken.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// By how much the process had grown at the peak since it was first read.
     pub growth_bytes: u64,
     /// What it was doing, from the innermost frame that is the program's own.
@@ -151,7 +153,7 @@ impl PeakStackFold {
             thread: row.thread,
             time_ns: row.time_ns,
             after_peak_ns: row.time_ns.saturating_sub(self.peak_ns),
-            reason: row.reason.name(),
+            reason: row.reason.name().into(),
             growth_bytes: process.growth_bytes,
             frames: frames.iter().map(|frame| tables.frame_text(frame)).collect(),
             frames_omitted,
@@ -230,7 +232,7 @@ mod tests {
         let found = stacks.finish(&tables).expect("stacks were taken");
         assert_eq!((found.pid, found.name.as_str(), found.thread), (20, "grows", 21));
         assert_eq!((found.time_ns, found.after_peak_ns, found.growth_bytes), (45, -5, 490));
-        assert_eq!((found.reason, found.frames_omitted), ("peak", 0));
+        assert_eq!((found.reason.as_ref(), found.frames_omitted), ("peak", 0));
         assert_eq!(found.frames, ["memset", "grow", "main"]);
     }
 

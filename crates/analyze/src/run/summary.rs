@@ -1,11 +1,11 @@
 //! The summary of a run: how it ended, how high its memory rose, and what sampling it cost.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::RunMemory;
 
 /// A command that was run, or a process that was watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSummary {
     /// What was run.
     pub command: Option<String>,
@@ -28,7 +28,7 @@ pub struct RunSummary {
 }
 
 /// What watching a run cost and missed, beside what its samples tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCost {
     /// Sweeps made.
     pub sweeps: Option<u64>,

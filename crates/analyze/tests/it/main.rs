@@ -13,6 +13,7 @@ mod overlay;
 mod parts;
 mod random;
 mod resume;
+mod round_trip;
 mod run;
 mod snapshots;
 mod timeline;

@@ -80,7 +80,7 @@ mod tests {
             thread: 1,
             time_ns: 95,
             after_peak_ns: -5,
-            reason: "",
+            reason: "".into(),
             growth_bytes: 9,
             frames: Vec::new(),
             frames_omitted: 0,
