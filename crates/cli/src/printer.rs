@@ -87,7 +87,7 @@ impl Printer {
         self.stdout.lock().write_all(text.as_bytes()).context("writing to standard output")
     }
 
-    /// Writes what `--json` and `--rows` ask for of reports.
+    /// Writes what `--json` and `--limit` ask for of reports.
     pub(crate) fn reports<T: View>(
         &self,
         reports: &[Answer<T>],

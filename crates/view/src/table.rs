@@ -247,7 +247,7 @@ pub(crate) fn omitted(count: u64, layout: &Layout) -> String {
     if count == 0 {
         return String::new();
     }
-    let line = format!("… and {} more (--rows 0 shows all)", floodmark_event::units::format_count(count));
+    let line = format!("… and {} more (--limit 0 shows all)", floodmark_event::units::format_count(count));
     format!("{:INDENT$}{}\n", "", styled(layout.palette.faint, cut(&line, layout.width - INDENT)))
 }
 

@@ -25,7 +25,7 @@ fn with_fixtures() -> CliTest {
 #[test]
 fn what_is_held_left_and_allocated_is_drawn_in_the_terminal() {
     let test = with_fixtures();
-    assert_snapshot!("flame_torch", test.run(&["flame", SNAPSHOT, "--rows", "14"]).seen());
+    assert_snapshot!("flame_torch", test.run(&["flame", SNAPSHOT, "--limit", "14"]).seen());
     assert_snapshot!(
         "flame_scopes",
         test.run(&["flame", SNAPSHOT, "--by", "scope", "--of", "allocated"]).seen()
@@ -38,7 +38,7 @@ fn what_is_held_left_and_allocated_is_drawn_in_the_terminal() {
         (&"floodmark.flame/1".into(), &1_047_300_120u64.into())
     );
     let inverted =
-        test.run(&["flame", SNAPSHOT, "--of", "end", "--invert", "--all-frames", "--rows", "1"]).ok();
+        test.run(&["flame", SNAPSHOT, "--of", "end", "--invert", "--all-frames", "--limit", "1"]).ok();
     assert!(inverted.stdout.contains("torch::unwind::unwind()"), "{}", inverted.stdout);
 }
 

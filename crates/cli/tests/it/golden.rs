@@ -22,7 +22,7 @@ fn the_watermark_answers_in_other_ways_when_asked() {
         "stream,size",
         "--at",
         "10:00:00.000006",
-        "--rows",
+        "--limit",
         "1",
     ]);
     assert_snapshot!("watermark_at", ran.seen());

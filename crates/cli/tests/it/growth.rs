@@ -103,12 +103,12 @@ fn growth_and_leaks_of_a_trace_with_scopes_read_well() {
     let test = CliTest::new();
     steps(&test);
     assert_snapshot!("growth", test.run(&["leaks", "steps.flood", "--per", "step", "--warm-up", "5"]).seen());
-    assert_snapshot!("leaks_apart", test.run(&["leaks", "steps.flood", "--rows", "2"]).seen());
+    assert_snapshot!("leaks_apart", test.run(&["leaks", "steps.flood", "--limit", "2"]).seen());
     assert_snapshot!(
         "fragmentation_segments",
         test.run(&["fragmentation", "steps.flood", "--at", "peak"]).seen()
     );
-    let by_module = test.run(&["watermark", "steps.flood", "--by", "module", "--rows", "3"]);
+    let by_module = test.run(&["watermark", "steps.flood", "--by", "module", "--limit", "3"]);
     assert_snapshot!("watermark_module", by_module.seen());
 }
 

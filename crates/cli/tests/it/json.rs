@@ -116,10 +116,10 @@ fn lists_are_whole_in_json_unless_rows_are_limited() {
     test.write("forty.csv", format!("Thread,Time,Action,Pointer,Size,Stream\n{rows}"));
     let all = test.run(&["leaks", "forty.csv", "--json"]).json();
     assert_eq!(all["blocks"].as_array().unwrap().len(), 40);
-    let few = test.run(&["leaks", "forty.csv", "--json", "--rows", "3"]).json();
+    let few = test.run(&["leaks", "forty.csv", "--json", "--limit", "3"]).json();
     assert_eq!((few["blocks"].as_array().unwrap().len(), &few["blocks_omitted"]), (3, &json!(37)));
-    let text = test.run(&["leaks", "forty.csv", "--rows", "3"]).ok().stdout;
-    assert!(text.contains("… and 37 more (--rows 0 shows all)"), "{text}");
+    let text = test.run(&["leaks", "forty.csv", "--limit", "3"]).ok().stdout;
+    assert!(text.contains("… and 37 more (--limit 0 shows all)"), "{text}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn sites_answer_who_and_stacks_how() {
     training(&test);
     for (name, args) in [
         ("stacks_watermark", &["watermark", "training.flood"][..]),
-        ("stacks_watermark_by_stack", &["watermark", "training.flood", "--by", "stack", "--rows", "2"]),
+        ("stacks_watermark_by_stack", &["watermark", "training.flood", "--by", "stack", "--limit", "2"]),
         ("stacks_leaks", &["leaks", "training.flood"]),
         ("stacks_lifetimes", &["lifetimes", "training.flood", "--churn", "10ms"]),
         (

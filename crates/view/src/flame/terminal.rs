@@ -78,7 +78,7 @@ pub fn text(chart: &FlameChart, layout: &Layout) -> String {
         text.line(format!("{figures}{:indent$}{name}", "").trim_end());
     }
     if left_out > 0 {
-        let line = format!("… and {} (--rows 0 shows all)", counted(left_out, "smaller call"));
+        let line = format!("… and {} (--limit 0 shows all)", counted(left_out, "smaller call"));
         text.styled(palette.faint, cut(&line, layout.width));
     }
     text.text()
