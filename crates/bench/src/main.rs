@@ -16,6 +16,7 @@ mod peaks;
 mod random;
 mod recorder;
 mod resources;
+mod scans;
 mod stacks;
 
 use std::path::PathBuf;
@@ -63,6 +64,11 @@ enum What {
         /// Python that has pandas and polars; without it they are left out, and the output says so
         #[arg(long)]
         python: Option<PathBuf>,
+    },
+    /// Measure scans of a trace of several processes, beside the same events in one process
+    Scans {
+        #[command(flatten)]
+        props: scans::Props,
     },
     /// Allocate and free at random, as RMM's `RANDOM_ALLOCATIONS_BENCH` does, against every resource
     Random {
@@ -118,6 +124,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Output { props } => output::run(&props, &folder, repeat)?,
         What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
+        What::Scans { props } => scans::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
         What::Stacks { props } => stacks::run(&props, &folder)?,

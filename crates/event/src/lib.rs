@@ -14,7 +14,7 @@ pub mod tables;
 pub mod text;
 pub mod units;
 
-pub use batch::{Column, EventBatch, RowRange};
+pub use batch::{Column, EventBatch, RowPick};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
 pub use filter::Filter;
 pub use rows::{

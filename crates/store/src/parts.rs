@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
-use floodmark_event::{Column, EventBatch, ProcessId, RowRange, Tables};
+use floodmark_event::{Column, EventBatch, ProcessId, RowPick, Tables};
 use rustc_hash::FxHashMap;
 
 use crate::codec::AtRest;
@@ -179,20 +179,14 @@ impl PartsWriter {
         if self.groups.len() == 1 {
             return self.events(batch, &at_rest);
         }
-        let mut ranges: BTreeMap<u32, Vec<RowRange>> = BTreeMap::new();
-        let mut before = None;
+        let mut picks: BTreeMap<u32, Vec<RowPick>> = BTreeMap::new();
         for row in 0..batch.len() {
             let group = self.groups.of(batch.process.at(row));
-            let ranges = ranges.entry(group).or_default();
-            match ranges.last_mut() {
-                Some(range) if before == Some(group) => range.len += 1,
-                _ => ranges.push(RowRange { source: 0, start: row as u32, len: 1 }),
-            }
-            before = Some(group);
+            picks.entry(group).or_default().push(RowPick { source: 0, row: row as u32 });
         }
-        for (group, ranges) in ranges {
+        for (group, picks) in picks {
             let mut rows = EventBatch::new();
-            rows.append_rows(&[batch], &ranges);
+            rows.gather(&[batch], &picks);
             self.group_events(group, &rows, &at_rest)?;
         }
         Ok(())

@@ -9,13 +9,16 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
-use arrow_array::{Array as _, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_array::{
+    Array as _, ArrayRef, BooleanArray, DictionaryArray, Int32Array, RecordBatch, RecordBatchOptions,
+    StringArray, UInt32Array, UInt64Array, new_null_array,
+};
 use arrow_buffer::ScalarBuffer;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave_record_batch;
-use floodmark_event::{ProcessId, RowRange};
+use floodmark_event::{ProcessId, RowPick};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
@@ -214,6 +217,29 @@ fn conform(records: &RecordBatch, schema: &SchemaRef) -> Option<RecordBatch> {
     RecordBatch::try_new_with_options(schema.clone(), columns, &options).ok()
 }
 
+/// Builds a column with one value in all rows; `None` if it is not of a type for which that is done.
+fn constant_array(data_type: &DataType, value: &Constant, rows: usize) -> Option<ArrayRef> {
+    let array: ArrayRef = match (data_type, value) {
+        (
+            DataType::UInt64 | DataType::UInt32 | DataType::Int32 | DataType::Dictionary(..),
+            Constant::Null,
+        ) => new_null_array(data_type, rows),
+        (DataType::UInt64, Constant::Number(number)) => {
+            Arc::new(UInt64Array::from_value(*number as u64, rows))
+        }
+        (DataType::UInt32, Constant::Number(number)) => {
+            Arc::new(UInt32Array::from_value(*number as u32, rows))
+        }
+        (DataType::Int32, Constant::Number(number)) => Arc::new(Int32Array::from_value(*number as i32, rows)),
+        (DataType::Dictionary(..), Constant::Word(word)) => {
+            let words = StringArray::from_iter_values([word]);
+            Arc::new(DictionaryArray::new(Int32Array::from_value(0, rows), Arc::new(words)))
+        }
+        _ => return None,
+    };
+    Some(array)
+}
+
 /// A table without time: parts one after the other, then the tail.
 struct SmallTable {
     files: PartFiles,
@@ -317,7 +343,11 @@ impl RecordRows {
 
 impl Batch for RecordRows {
     type Layout = RecordLayout;
-    const TAKES_CONSTANTS: bool = false;
+
+    fn takes_constant(layout: &RecordLayout, column: &str) -> bool {
+        let field = layout.schema.field_with_name(column);
+        field.is_ok_and(|field| constant_array(field.data_type(), &Constant::Null, 0).is_some())
+    }
 
     fn table(layout: &RecordLayout) -> Table {
         layout.table
@@ -351,24 +381,21 @@ impl Batch for RecordRows {
         self.times_ns.iter().copied().max().unwrap_or(i64::MIN)
     }
 
-    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]) {
-        let rows: usize = ranges.iter().map(|range| range.len as usize).sum();
-        let batch = |source: u32| &sources[source as usize].pieces[0];
-        self.rows += rows;
+    fn gather(&mut self, sources: &[&Self], picks: &[RowPick]) {
+        let batch = |source: usize| &sources[source].pieces[0];
+        self.rows += picks.len();
         self.times_ns = ScalarBuffer::default();
-        if rows >= SLICE_ROWS * ranges.len() {
+        let follows = |one: &RowPick, next: &RowPick| one.source == next.source && one.row + 1 == next.row;
+        let ranges = || picks.chunk_by(follows);
+        if picks.len() >= SLICE_ROWS * ranges().count() {
             let slice =
-                |range: &RowRange| batch(range.source).slice(range.start as usize, range.len as usize);
-            self.pieces.extend(ranges.iter().map(slice));
+                |range: &[RowPick]| batch(range[0].source as usize).slice(range[0].row as usize, range.len());
+            self.pieces.extend(ranges().map(slice));
             return;
         }
-        let batches: Vec<&RecordBatch> = (0..sources.len() as u32).map(batch).collect();
-        let rows_of = |range: &RowRange| {
-            let start = range.start as usize;
-            let source = range.source as usize;
-            (start..start + range.len as usize).map(move |row| (source, row))
-        };
-        let rows: Vec<(usize, usize)> = ranges.iter().flat_map(rows_of).collect();
+        let batches: Vec<&RecordBatch> = (0..sources.len()).map(batch).collect();
+        let rows: Vec<(usize, usize)> =
+            picks.iter().map(|pick| (pick.source as usize, pick.row as usize)).collect();
         let merged = interleave_record_batch(&batches, &rows);
         self.pieces.push(merged.expect("all batches of a scan have the same columns"));
     }
@@ -376,10 +403,18 @@ impl Batch for RecordRows {
     fn read(
         &mut self,
         records: RecordBatch,
-        _: &[(String, Constant)],
+        constants: &[(String, Constant)],
         layout: &RecordLayout,
         _: &mut Registry,
     ) -> Option<u64> {
+        let (schema, mut columns, rows) = records.into_parts();
+        let mut fields = schema.fields().to_vec();
+        for (name, value) in constants {
+            let (_, field) = layout.schema.fields().find(name)?;
+            columns.push(constant_array(field.data_type(), value, rows)?);
+            fields.push(field.clone());
+        }
+        let records = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).ok()?;
         self.set(conform(&records, &layout.schema)?)?;
         Some(0)
     }

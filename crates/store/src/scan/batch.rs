@@ -4,7 +4,7 @@
 
 use arrow_array::RecordBatch;
 use floodmark_event::batch::BATCH_ROWS;
-use floodmark_event::{Column, EventBatch, RowRange};
+use floodmark_event::{Column, EventBatch, RowPick};
 
 use super::ScanProps;
 use crate::columns::{Constant, EVENT_COLUMNS, read_record_batch, set_constant};
@@ -26,8 +26,8 @@ pub trait Batch: Default + Send {
     fn full_rows(layout: &Self::Layout) -> usize;
     /// Columns to read; all if `None`.
     fn columns<'a>(layout: &'a Self::Layout, props: &ScanProps) -> Option<Vec<&'a str>>;
-    /// Whether [`Self::read`] takes columns that have one value apart from those that were decoded.
-    const TAKES_CONSTANTS: bool;
+    /// Whether [`Self::read`] takes the value of a column that has only one, instead of decoded rows.
+    fn takes_constant(layout: &Self::Layout, column: &str) -> bool;
 
     /// Number of rows.
     fn len(&self) -> usize;
@@ -37,8 +37,8 @@ pub trait Batch: Default + Send {
     fn time_ns(&self, row: usize) -> i64;
     /// Latest time of all rows.
     fn latest_ns(&self) -> i64;
-    /// Appends rows of other batches, in the order of `ranges`.
-    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]);
+    /// Appends rows of other batches, in the order of `picks`.
+    fn gather(&mut self, sources: &[&Self], picks: &[RowPick]);
     /// Replaces the rows by those of `records`. Returns how many were left out because of words that
     /// this version does not know; `None` if a column is not what the format says.
     fn read(
@@ -58,7 +58,10 @@ pub trait Batch: Default + Send {
 
 impl Batch for EventBatch {
     type Layout = ();
-    const TAKES_CONSTANTS: bool = true;
+
+    fn takes_constant((): &(), _: &str) -> bool {
+        true
+    }
 
     fn table((): &()) -> Table {
         Table::Event
@@ -97,8 +100,8 @@ impl Batch for EventBatch {
         }
     }
 
-    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]) {
-        EventBatch::append_rows(self, sources, ranges);
+    fn gather(&mut self, sources: &[&Self], picks: &[RowPick]) {
+        EventBatch::gather(self, sources, picks);
     }
 
     fn read(
@@ -134,7 +137,10 @@ impl Batch for EventBatch {
 
 impl<T: TableRow> Batch for Vec<T> {
     type Layout = ();
-    const TAKES_CONSTANTS: bool = false;
+
+    fn takes_constant((): &(), _: &str) -> bool {
+        false
+    }
 
     fn table((): &()) -> Table {
         T::TABLE
@@ -168,11 +174,8 @@ impl<T: TableRow> Batch for Vec<T> {
         self.iter().map(T::time_ns).max().unwrap_or(i64::MIN)
     }
 
-    fn append_rows(&mut self, sources: &[&Self], ranges: &[RowRange]) {
-        for RowRange { source, start, len } in ranges {
-            let start = *start as usize;
-            self.extend_from_slice(&sources[*source as usize][start..start + *len as usize]);
-        }
+    fn gather(&mut self, sources: &[&Self], picks: &[RowPick]) {
+        self.extend(picks.iter().map(|pick| sources[pick.source as usize][pick.row as usize].clone()));
     }
 
     fn read(

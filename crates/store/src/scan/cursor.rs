@@ -4,7 +4,6 @@
 //! everything that was added since belongs behind it: neither a new run nor the tail may have a row that
 //! sorts before the latest one handed out. [`Trace::scan_from`](crate::Trace::scan_from) checks that.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::batch::Batch as _;
@@ -35,10 +34,9 @@ impl ScanCursor {
         self.events
     }
 
-    /// Returns the position in the run with this `order`; `None` if it is new.
-    pub(super) fn run(&self, order: u32) -> Option<RunCursor> {
-        let at = self.parts.iter().position(|(known, _)| *known == order)?;
-        self.runs.get(at).copied()
+    /// Returns the position in the run with this index; `None` if it is new.
+    pub(super) fn run(&self, index: usize) -> Option<RunCursor> {
+        self.runs.get(index).copied()
     }
 
     /// Whether the runs it knows are unchanged, and later ones belong behind it.
@@ -94,9 +92,10 @@ impl ScanPlan {
         Some(Self { parts: run_parts(orders).into(), runs, latest_ns, rows, has_tail_rows: false })
     }
 
-    /// Notes that rows of a run were handed out, the last of which sorted at `time_ns`.
-    pub(super) fn hand_out(&mut self, of: Option<usize>, rows: usize, time_ns: i64) {
-        self.has_tail_rows |= of.is_none() && rows > 0;
+    /// Notes that rows were handed out, the last of which sorted at `time_ns`, and whether some of them are
+    /// of the tail.
+    pub(super) fn hand_out(&mut self, rows: usize, time_ns: i64, has_tail_rows: bool) {
+        self.has_tail_rows |= has_tail_rows;
         self.rows += rows as u64;
         self.latest_ns = self.latest_ns.max(Some(time_ns));
     }
@@ -117,10 +116,17 @@ impl Scan {
             return None;
         }
         let mut runs = self.plan.runs.clone();
-        for Reverse((_, index)) in &self.heads {
+        for index in self.waiting.iter().map(|(_, index)| index).chain(&self.open) {
             let run = &self.runs[*index];
             if let Some(of) = run.of {
                 runs[of] = run.cursor();
+            }
+        }
+        // Rows that are planned were passed and not handed out.
+        for first in self.planned.pending() {
+            let run = &self.runs[self.planned.runs()[first.source as usize]];
+            if let Some(of) = run.of {
+                runs[of] = run.cursor_at(first.row as usize);
             }
         }
         let latest_ns = self.plan.latest_ns.unwrap_or(i64::MIN);
@@ -131,16 +137,13 @@ impl Scan {
     pub(crate) fn tail_fits(&mut self) -> Result<bool> {
         let is_tail = |run: &Run<_>| matches!(run.rows, Rows::Tail(_));
         let Some(index) = self.runs.iter().position(is_tail) else { return Ok(true) };
-        let mut has_more = true;
-        while has_more && self.runs[index].is_empty() {
-            has_more = self.refill(index)?;
+        self.waiting.retain(|(_, waiting)| *waiting != index);
+        while self.runs[index].is_empty() {
+            if !self.refill(index)? {
+                return Ok(true);
+            }
         }
-        self.heads.retain(|Reverse((_, head))| *head != index);
-        let run = &self.runs[index];
-        if has_more {
-            self.heads.push(Reverse((run.key_ns(), index)));
-        }
-        let first_ns = has_more.then(|| run.batch.time_ns(0));
-        Ok(first_ns.is_none_or(|first_ns| Some(first_ns) >= self.plan.latest_ns))
+        self.open_run(index);
+        Ok(Some(self.runs[index].batch.time_ns(0)) >= self.plan.latest_ns)
     }
 }

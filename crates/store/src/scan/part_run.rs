@@ -49,7 +49,6 @@ struct PartReader {
     file: File,
     metadata: ArrowReaderMetadata,
     mask: ProjectionMask,
-    batch_rows: usize,
     /// Columns that have one value in the whole part, which are not decoded.
     constants: Vec<(String, Constant)>,
     /// Row groups that are left to read.
@@ -141,7 +140,8 @@ impl PartReader {
             let schema = metadata.parquet_schema();
             for name in columns {
                 let index = schema.columns().iter().position(|column| column.name() == name);
-                match index.filter(|_| B::TAKES_CONSTANTS).and_then(|index| constant(&read, index)) {
+                let takes_constant = |_: &usize| B::takes_constant(layout, name);
+                match index.filter(takes_constant).and_then(|index| constant(&read, index)) {
                     // Something must be decoded to count rows.
                     Some(value) if name != "time" => constants.push((name.to_owned(), value)),
                     _ => decoded.push(name),
@@ -149,19 +149,18 @@ impl PartReader {
             }
             mask = ProjectionMask::columns(schema, decoded);
         }
-        let batch_rows = B::full_rows(layout);
-        Ok(Self { path, file, metadata, mask, batch_rows, constants, stretches, offset, rows: None })
+        Ok(Self { path, file, metadata, mask, constants, stretches, offset, rows: None })
     }
 
     /// Reads the next row groups and returns them; `None` at the end of the part.
-    fn next_stretch(&mut self) -> Result<Option<Stretch>> {
+    fn next_stretch(&mut self, batch_rows: usize) -> Result<Option<Stretch>> {
         let Some(stretch) = self.stretches.pop_front() else { return Ok(None) };
         if !stretch.groups.is_empty() {
             let file = self.file.try_clone().map_err(Error::io("reading", &self.path))?;
             let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
                 .with_projection(self.mask.clone())
                 .with_row_groups(stretch.groups.clone())
-                .with_batch_size(self.batch_rows);
+                .with_batch_size(batch_rows);
             let offset = usize::try_from(std::mem::take(&mut self.offset)).unwrap_or(usize::MAX);
             let builder = if offset > 0 { builder.with_offset(offset) } else { builder };
             let rows = builder.build().map_err(|error| Error::corrupt(&self.path, error.to_string()))?;
@@ -189,7 +188,7 @@ pub(super) struct ReadContext<'a, B: Batch> {
 }
 
 impl PartRun {
-    /// Reads `parts` from a row on; see [`PartReader::open`].
+    /// Reads `parts` from a row on, which may be another than the first only if all rows are wanted.
     pub(super) fn new(files: PartFiles, mut parts: VecDeque<Part>, from: PartRow) -> Self {
         parts.drain(..from.part.min(parts.len()));
         Self { files, parts, reader: None, next: from, skipped_ns: i64::MIN }
@@ -233,7 +232,7 @@ impl PartRun {
                     return Ok(true);
                 }
                 Some(Err(error)) => return Err(Error::corrupt(&reader.path, error.to_string())),
-                None => match reader.next_stretch()? {
+                None => match reader.next_stretch(B::full_rows(context.layout))? {
                     Some(stretch) => {
                         self.skipped_ns = self.skipped_ns.max(stretch.skipped_ns.unwrap_or(i64::MIN));
                         context.tally.done += stretch.skipped_rows;

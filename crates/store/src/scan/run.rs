@@ -53,7 +53,7 @@ impl<B: Batch> Run<B> {
     }
 
     /// Time at which the next row sorts; the earliest possible one if the batch has no more.
-    pub(super) fn key_ns(&self) -> i64 {
+    pub(super) fn next_ns(&self) -> i64 {
         if self.is_empty() {
             return self.reached_ns;
         }
@@ -63,14 +63,30 @@ impl<B: Batch> Run<B> {
         }
     }
 
-    /// Position behind the rows that were handed out.
-    pub(super) fn cursor(&self) -> RunCursor {
-        RunCursor { next: self.next, sorts_ns: self.key_ns(), is_ended: false }
+    /// Earliest time at which a row can sort that is not among the next `most` ones of the batch.
+    pub(super) fn bound_ns(&mut self, most: usize) -> i64 {
+        if self.batch.len() - self.at <= most {
+            return self.reached_ns;
+        }
+        self.sort();
+        self.sorts_ns[self.at + most - 1]
     }
 
-    /// Time at which the last row of the batch sorts, if none of it was handed out.
-    pub(super) fn whole_ns(&self) -> Option<i64> {
-        (self.at == 0 && !self.is_empty()).then(|| self.sorts_ns.last().copied().unwrap_or(self.reached_ns))
+    /// Position behind the rows that were passed.
+    pub(super) fn cursor(&self) -> RunCursor {
+        RunCursor { next: self.next, sorts_ns: self.next_ns(), is_ended: false }
+    }
+
+    /// Position before a row of the batch that was passed.
+    pub(super) fn cursor_at(&self, row: usize) -> RunCursor {
+        let PartRow { part, row: next } = self.next;
+        let next = PartRow { part, row: next.saturating_sub((self.at - row) as u64) };
+        RunCursor { next, sorts_ns: self.sorts_ns[row], is_ended: false }
+    }
+
+    /// Whether none of the batch was passed and it has at least `rows`.
+    pub(super) fn has_whole(&self, rows: usize) -> bool {
+        self.at == 0 && !self.is_empty() && self.batch.len() >= rows
     }
 
     /// Reads the next batch; `false` if there are no more. The batch may be empty.
@@ -118,17 +134,16 @@ impl<B: Batch> Run<B> {
         }
     }
 
-    /// Passes rows of the batch, at least one and at most `most`, as long as `comes_first` is true of the time
-    /// at which they sort. Returns the first, how many, and the time at which the last of them sorts.
-    pub(super) fn pass(&mut self, most: usize, comes_first: impl Fn(i64) -> bool) -> (usize, usize, i64) {
+    /// Passes at most `most` rows of the batch for which `comes_first` is true of the time at which they sort.
+    /// Returns the first of them, and the times of all.
+    pub(super) fn pass(&mut self, most: usize, comes_first: impl Fn(i64) -> bool) -> (usize, &[i64]) {
         self.sort();
         let start = self.at;
         let end = self.batch.len().min(start.saturating_add(most));
-        let more = self.sorts_ns[start + 1..end].iter().take_while(|sorts_ns| comes_first(**sorts_ns));
-        let count = 1 + more.count();
+        let count = self.sorts_ns[start..end].partition_point(|sorts_ns| comes_first(*sorts_ns));
         self.at += count;
         self.next.row += count as u64;
-        (start, count, self.sorts_ns[self.at - 1])
+        (start, &self.sorts_ns[start..self.at])
     }
 
     /// Swaps the whole batch with `out`.
