@@ -5,7 +5,7 @@
 //! Where their times do not overlap whole batches pass through untouched. Where they do, as those of
 //! processes that ran at the same time, the order of some thousand rows is found by a stable sort of their
 //! times, which for a few sequences that are in order is a merge without unpredictable branches, and the rows
-//! are then gathered column by column. (A heap of the runs' next rows costs five times as much as decoding
+//! are then gathered column by column. (A heap of the runs' next rows costs four times as much as decoding
 //! them.) Within a run rows keep their order even if their times do not: the order of a log is the order
 //! in which things happened.
 //!

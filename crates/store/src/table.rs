@@ -2,8 +2,9 @@
 //!
 //! A table has one definition: the type of its rows with its columns (`columns` for events, `rows` for
 //! tables with a time, `small_tables` for what ids point to). Everything else iterates over [`Table::ALL`]
-//! or `ROW_TABLES`, so a new table is its definition, an entry in each of the two lists here, and the code
-//! that uses its rows.
+//! or `ROW_TABLES`. To add a table with a time: its row and a variant of `Row` in `floodmark-event`,
+//! `table_columns!` and `TableRow` in `rows`, an entry in each of the two lists here, and, if the tail has
+//! records of it, a field in `TailRows`.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -112,7 +113,7 @@ impl TableDefinition {
 }
 
 /// Tables with a time that are read row by row: all but events. Rows of the same time come in this order.
-pub(crate) const ROW_TABLES: [RowTable; 5] = [
+pub(crate) const ROW_TABLES: &[RowTable] = &[
     RowTable::of::<ScopeRow>(),
     RowTable::of::<SampleRow>(),
     RowTable::of::<OutputRow>(),

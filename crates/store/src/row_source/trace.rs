@@ -127,7 +127,7 @@ impl TraceRows {
     /// Begins to read; processes and subjects are in `tables` from now on.
     pub(super) fn open(trace: &Trace, props: &ScanProps, tables: &mut Tables) -> Result<Self> {
         let mut queues = Vec::new();
-        for table in &ROW_TABLES {
+        for table in ROW_TABLES {
             let scan = (table.scan)(trace, props)?;
             // A table that was opened later may know of more than the others.
             IdMap::merge_names(scan.own_tables(), tables);
