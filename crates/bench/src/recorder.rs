@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result};
 use floodmark_event::{Kind, StackId, StringId};
 use floodmark_store::{Run, SealerThread};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 
 use crate::measure::{Samples, thread_cpu_ns};
 
@@ -36,8 +36,9 @@ enum Way {
 }
 
 /// One thread's share; returns its CPU time in ns.
-fn work(thread: u64, events: u64, shape: Shape, each: &impl Fn(bool, u64, u64, &Place)) -> u64 {
-    let place = Place { device: 0, kind: Kind::Device, stream: 0x1000 + thread, resource: StringId(0) };
+fn work(thread: u64, events: u64, shape: Shape, each: &impl Fn(bool, u64, u64, &AllocDomain)) -> u64 {
+    let domain =
+        AllocDomain { device: 0, kind: Kind::Device, stream: 0x1000 + thread, resource: StringId(0) };
     let mut live = vec![(0u64, 0u64); 1024];
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ (thread + 1);
     let begin = thread_cpu_ns();
@@ -47,7 +48,7 @@ fn work(thread: u64, events: u64, shape: Shape, each: &impl Fn(bool, u64, u64, &
         state ^= state << 17;
         if shape == Shape::Random {
             let address = 0x7f00_0000_0000 + (state >> 20 & 0xf_ffff) * 256;
-            each(index % 2 == 0, address, state & 0xf_ffff, &place);
+            each(index % 2 == 0, address, state & 0xf_ffff, &domain);
             continue;
         }
         // Each slot of the thousand is filled, later freed, filled again with another size.
@@ -57,17 +58,17 @@ fn work(thread: u64, events: u64, shape: Shape, each: &impl Fn(bool, u64, u64, &
             let bytes = 256 << (state >> 16 & 7) | (state >> 8 & 7) << 8;
             let address = 0x7f00_0000_0000 + ((slot as u64) << 16);
             live[slot] = (address, bytes);
-            each(true, address, bytes, &place);
+            each(true, address, bytes, &domain);
         } else {
             live[slot].1 = 0;
-            each(false, address, bytes, &place);
+            each(false, address, bytes, &domain);
         }
     }
     thread_cpu_ns() - begin
 }
 
 /// Runs all threads; returns CPU ns per event.
-fn loops(threads: u64, events: u64, shape: Shape, each: impl Fn(bool, u64, u64, &Place) + Sync) -> f64 {
+fn loops(threads: u64, events: u64, shape: Shape, each: impl Fn(bool, u64, u64, &AllocDomain) + Sync) -> f64 {
     let share = events / threads;
     let each = &each;
     let total: u64 = std::thread::scope(|scope| {
@@ -97,11 +98,11 @@ fn folder_bytes(folder: &Path) -> u64 {
 fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes: &mut Bytes) -> Result<f64> {
     let trace: PathBuf = folder.join("recorder.flood");
     let _ = fs::remove_dir_all(&trace);
-    let record = |is_alloc: bool, address: u64, size: u64, place: &Place| {
+    let record = |is_alloc: bool, address: u64, size: u64, domain: &AllocDomain| {
         if is_alloc {
-            tail::alloc(address, size, place, StackId(0));
+            tail::alloc(address, size, domain, StackId(0));
         } else {
-            tail::free(address, size, place);
+            tail::free(address, size, domain);
         }
     };
     match way {
@@ -112,7 +113,7 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
             std::hint::black_box(floodmark_tail::clock::monotonic_ns());
         })),
         Way::Recorded | Way::Sealed => {
-            let recorder = Recorder::start(RecordProps::new(&trace)).context("starting to record")?;
+            let recorder = Recorder::start_global(RecordProps::new(&trace)).context("starting to record")?;
             let sealer =
                 (way == Way::Sealed).then(|| SealerThread::spawn(&trace, Run::default())).transpose()?;
             let cost = loops(threads, events, shape, record);
@@ -131,7 +132,7 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
         Way::Text => {
             let file = File::create(folder.join("recorder.csv"))?;
             let log = Mutex::new(BufWriter::with_capacity(64 * 1024, file));
-            Ok(loops(threads, events, shape, |is_alloc, address, size, place| {
+            Ok(loops(threads, events, shape, |is_alloc, address, size, domain| {
                 let now = floodmark_tail::clock::monotonic_ns();
                 let (seconds, micros) = (now / 1_000_000_000 % 86_400, now / 1000 % 1_000_000);
                 let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -140,7 +141,7 @@ fn once(way: Way, threads: u64, events: u64, shape: Shape, folder: &Path, bytes:
                 let _ = writeln!(
                     log,
                     "{},{hours:02}:{minutes:02}:{seconds:02}.{micros:06},{action},{address:#x},{size},{:#x}",
-                    687, place.stream
+                    687, domain.stream
                 );
             }))
         }

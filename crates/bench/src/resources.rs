@@ -127,7 +127,7 @@ impl Bench<'_> {
         drop(tracking);
         let trace = folder.join("resources.flood");
         let _ = std::fs::remove_dir_all(&trace);
-        let recorder = Recorder::start(RecordProps::new(&trace))?;
+        let recorder = Recorder::start_global(RecordProps::new(&trace))?;
         let sealer = SealerThread::spawn(recorder.trace(), Run::default())?;
         added.push(self.adaptor("logging(pool)", &Logging::new(pool()?), &bare, operations)?);
         recorder.stop();

@@ -140,17 +140,20 @@ impl<'a> ChromeWriter<'a> {
                     "{{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"mark\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\"ts\":{time}}}"
                 ))
             }
-            ScopeAction::Enter => {
+            ScopeAction::Enter | ScopeAction::Begin => {
                 // A number that comes again is another scope.
                 self.leave(pid, row.scope, row.time_ns)?;
                 let thread = self.threads.entry((pid, row.thread)).or_default();
-                thread.entered.push(row.scope);
+                // A range is not among the scopes that a thread is in.
+                if row.action == ScopeAction::Enter {
+                    thread.entered.push(row.scope);
+                }
                 let (thread, time_ns, name) = (row.thread, thread.time(row.time_ns), json_string(name));
                 self.open.insert((pid, row.scope), OpenScope { thread, time_ns, name });
                 self.last_ns = self.last_ns.max(time_ns);
                 Ok(())
             }
-            ScopeAction::Exit => {
+            ScopeAction::Exit | ScopeAction::End => {
                 if !self.leave(pid, row.scope, row.time_ns)? {
                     self.unmatched += 1;
                 }

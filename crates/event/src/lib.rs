@@ -18,10 +18,11 @@ pub use batch::{Column, EventBatch, RowPick};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
 pub use filter::Filter;
 pub use rows::{
-    BEFORE_CAPTURE, CONTEXT_TEARDOWN, LogRow, OutputRow, Row, SampleRow, ScopeAction, ScopeRow,
+    BEFORE_CAPTURE, CONTEXT_TEARDOWN, CallRow, LogRow, OutputRow, Row, SampleRow, ScopeAction, ScopeRow,
     StackSampleRow, SubjectRow,
 };
 pub use sample::{
-    LogLevel, Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind,
+    CallAction, LogLevel, Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId,
+    SubjectKind,
 };
 pub use tables::Tables;

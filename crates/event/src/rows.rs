@@ -5,7 +5,7 @@
 //! and stacks are ids into [`Tables`](crate::tables::Tables), which also has the subjects.
 
 use crate::event::{ProcessId, StackId, StringId};
-use crate::sample::{LogLevel, Metric, OutputStream, StackReason, SubjectKind};
+use crate::sample::{CallAction, LogLevel, Metric, OutputStream, StackReason, SubjectKind};
 
 /// Name of the scope of blocks that were live before recording began: when they were allocated is not
 /// known, and they stand at the first instant.
@@ -115,6 +115,26 @@ pub struct LogRow {
     pub text: String,
 }
 
+/// A function that was called or ended, as a tracer saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallRow {
+    /// Nanoseconds since 1970-01-01 UTC, in whole microseconds.
+    pub time_ns: i64,
+    /// Process in which it happened.
+    pub process: ProcessId,
+    /// Operating system's number of the thread.
+    pub thread: u64,
+    /// What happened.
+    pub action: CallAction,
+    /// The function, a frame of [`Tables`](crate::tables::Tables) with the line where it begins; 0 where
+    /// unknown.
+    pub code: u32,
+    /// Line that was being executed; 0 where unknown.
+    pub line: u32,
+    /// Resident bytes of the process; `None` where unknown.
+    pub rss_bytes: Option<u64>,
+}
+
 /// What happened to a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -125,11 +145,15 @@ pub enum ScopeAction {
     Exit = 1,
     /// No scope: the program came to a point worth remembering.
     Mark = 2,
+    /// A range began: a scope that nests in none and may end on another thread.
+    Begin = 3,
+    /// A range ended.
+    End = 4,
 }
 
 impl ScopeAction {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Enter, Self::Exit, Self::Mark];
+    pub const ALL: [Self; 5] = [Self::Enter, Self::Exit, Self::Mark, Self::Begin, Self::End];
 
     /// The word for it in traces, JSON and tables.
     pub const fn name(self) -> &'static str {
@@ -137,6 +161,8 @@ impl ScopeAction {
             Self::Enter => "enter",
             Self::Exit => "exit",
             Self::Mark => "mark",
+            Self::Begin => "begin",
+            Self::End => "end",
         }
     }
 
@@ -146,7 +172,7 @@ impl ScopeAction {
     }
 }
 
-/// A scope entered or left, or a mark.
+/// A scope entered or left, a range that began or ended, or a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeRow {
     /// When.

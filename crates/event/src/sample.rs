@@ -161,6 +161,28 @@ numbered! {
     }
 }
 
+numbered! {
+    /// What a tracer of calls saw.
+    CallAction: 8 {
+        /// A function of the interpreted language was called.
+        Call = 1 "call",
+        /// It returned.
+        Return = 2 "return",
+        /// A generator or coroutine gave a value and was suspended.
+        Yield = 3 "yield",
+        /// It was resumed.
+        Resume = 4 "resume",
+        /// A function was left by an exception.
+        Exception = 5 "exception",
+        /// A native function was called.
+        CCall = 6 "c_call",
+        /// It returned.
+        CReturn = 7 "c_return",
+        /// It was left by an exception.
+        CException = 8 "c_exception",
+    }
+}
+
 /// Something that is observed, with what is known when it is first seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {

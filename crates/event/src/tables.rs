@@ -69,6 +69,8 @@ pub struct Tables {
     pub threads: Vec<Thread>,
     /// What was observed, by number.
     pub subjects: BTreeMap<u64, SubjectRow>,
+    /// UUIDs of devices, by process and the number that the device has there.
+    pub devices: BTreeMap<(ProcessId, i32), String>,
 }
 
 /// Strings, frames and stacks, each stored once.
@@ -97,6 +99,7 @@ impl Default for Tables {
             processes: Vec::new(),
             threads: Vec::new(),
             subjects: BTreeMap::new(),
+            devices: BTreeMap::new(),
         }
     }
 }

@@ -119,7 +119,7 @@ impl Input {
     pub fn iteration_ends(&self, name: &str) -> Result<BTreeMap<ProcessId, Vec<i64>>> {
         let mut names: HashMap<String, u64> = HashMap::new();
         each(self, |row, tables| {
-            if row.action != ScopeAction::Exit {
+            if !matches!(row.action, ScopeAction::Exit | ScopeAction::End) {
                 *names.entry(tables.string(row.name).to_owned()).or_default() += 1;
             }
         })?;
@@ -131,7 +131,7 @@ impl Input {
         let mut entered: HashSet<u64> = HashSet::new();
         let mut marked: HashSet<ProcessId> = HashSet::new();
         each(self, |row, tables| match row.action {
-            ScopeAction::Enter if matching.contains(tables.string(row.name)) => {
+            ScopeAction::Enter | ScopeAction::Begin if matching.contains(tables.string(row.name)) => {
                 entered.insert(row.scope);
             }
             // A mark ends the iteration that began with the one before.
@@ -140,7 +140,7 @@ impl Input {
             {
                 ends.entry(row.process).or_default().push(row.time_ns);
             }
-            ScopeAction::Exit if entered.remove(&row.scope) => {
+            ScopeAction::Exit | ScopeAction::End if entered.remove(&row.scope) => {
                 ends.entry(row.process).or_default().push(row.time_ns);
             }
             _ => {}

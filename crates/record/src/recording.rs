@@ -224,7 +224,7 @@ impl Recording {
             ..Run::default()
         };
         let started = SealerThread::spawn(trace, run).map_err(Error::from).and_then(|sealer| {
-            match Recorder::start(RecordProps::new(trace)) {
+            match Recorder::start_global(RecordProps::new(trace)) {
                 Ok(recorder) => Ok((sealer, recorder)),
                 Err(error) => {
                     let _ = sealer.stop();

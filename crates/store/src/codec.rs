@@ -1,6 +1,6 @@
 //! How the fields of rows are stored in columns and read back, one type per kind of column.
 //!
-//! Times are UTC timestamps in nanoseconds, enumerations are dictionary-encoded words, "none" is null, so
+//! Times are UTC timestamps, nearly all of them in nanoseconds, enumerations are dictionary-encoded words, "none" is null, so
 //! that DuckDB, pandas, Polars and Spark show what we mean without knowing us. A column that may have
 //! nulls and is missing reads as null everywhere: that is how a later version adds one.
 
@@ -9,15 +9,17 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, StringBuilder, StringDictionaryBuilder};
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int32Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    Int32Type, TimestampMicrosecondType, TimestampNanosecondType, UInt32Type, UInt64Type,
+};
 use arrow_array::{
     Array as _, ArrayRef, ArrowPrimitiveType, BinaryArray, DictionaryArray, PrimitiveArray, StringArray,
 };
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_schema::{DataType, TimeUnit};
 use floodmark_event::{
-    Action, Kind, LogLevel, Metric, NO_DEVICE, OutputStream, ProcessId, ScopeAction, StackId, StackReason,
-    StringId, SubjectKind, Tables, UNKNOWN_BYTES,
+    Action, CallAction, Kind, LogLevel, Metric, NO_DEVICE, OutputStream, ProcessId, ScopeAction, StackId,
+    StackReason, StringId, SubjectKind, Tables, UNKNOWN_BYTES,
 };
 
 use crate::registry::Registry;
@@ -59,6 +61,14 @@ impl<'a> AtRest<'a> {
             _ => stack.0.into(),
         }
     }
+
+    /// Returns the id at rest of a frame that `process` recorded.
+    pub(crate) fn frame(&self, process: ProcessId, frame: u32) -> u64 {
+        match self.registry {
+            Some(registry) if frame != 0 => registry.frame_key(process, frame),
+            _ => frame.into(),
+        }
+    }
 }
 
 /// Stores a field in a column and reads it back.
@@ -89,6 +99,11 @@ pub(crate) fn word_type() -> DataType {
 
 fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+}
+
+/// Type of times in whole microseconds.
+pub(crate) fn microseconds_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
 /// Stores a field that is one number.
@@ -195,6 +210,9 @@ macro_rules! number_codecs {
 number_codecs! {
     /// A time, which every row has.
     Time: i64 = 0, false, TimestampNanosecondType, time_type(), |time| time, |time| time, into_vec;
+    /// A time in nanoseconds of which whole microseconds are stored.
+    Microseconds: i64 = 0, false, TimestampMicrosecondType, microseconds_type(),
+        |time| time.div_euclid(1000), |time| time.saturating_mul(1000);
     /// A time that may not be known.
     OptionalTime: Option<i64> = None, true, TimestampNanosecondType, time_type(),
         |time| time.unwrap_or_default(), |time| Some(time);
@@ -207,6 +225,8 @@ number_codecs! {
         |number| number.unwrap_or_default(), |number| Some(number);
     /// A small number.
     Number32: u32 = 0, false, UInt32Type, DataType::UInt32, |number| number, |number| number, into_vec;
+    /// A small number of which 0 is none.
+    NonZero32: u32 = 0, true, UInt32Type, DataType::UInt32, |number| number, |number| number, into_vec;
     /// A signed number that may not be known.
     OptionalStatus: Option<i32> = None, true, Int32Type, DataType::Int32,
         |status| status.unwrap_or_default(), |status| Some(status);
@@ -267,6 +287,7 @@ word_lists! {
     Kind unknown Kind::Unknown;
     LogLevel unknown LogLevel::Unknown;
     ScopeAction;
+    CallAction;
     Metric;
     OutputStream;
     StackReason;
@@ -516,5 +537,39 @@ impl Codec for Stack {
 
     fn remap(stack: &mut StackId, ids: &mut IdMap, from: &Tables, to: &mut Tables) {
         *stack = ids.stack(*stack, from, to);
+    }
+}
+
+/// A frame of the process that recorded the row; none is null.
+#[derive(Debug)]
+pub(crate) struct FrameNumber;
+
+impl Codec for FrameNumber {
+    type Value = u32;
+    type Reader<'a> = Vec<u32>;
+    const NULLABLE: bool = true;
+
+    fn data_type() -> DataType {
+        DataType::UInt64
+    }
+
+    fn encode<R: Columns>(rows: &[R], field: fn(&R) -> &u32, at_rest: &AtRest<'_>) -> ArrayRef {
+        number_array::<NonZero>(rows.iter().map(|row| at_rest.frame(row.process(), *field(row))))
+    }
+
+    fn reader<'a>(array: &'a ArrayRef, registry: &mut Registry) -> Option<Self::Reader<'a>> {
+        let keys = array.as_primitive_opt::<UInt64Type>()?;
+        let frame = |row| if keys.is_null(row) { 0 } else { registry.frame(keys.value(row)) };
+        Some((0..keys.len()).map(frame).collect())
+    }
+
+    fn decode(reader: &Self::Reader<'_>, row: usize) -> Option<u32> {
+        reader.get(row).copied()
+    }
+
+    fn remap(frame: &mut u32, _: &mut IdMap, from: &Tables, to: &mut Tables) {
+        if *frame != 0 {
+            *frame = IdMap::frame(*frame, from, to);
+        }
     }
 }

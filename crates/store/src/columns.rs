@@ -6,13 +6,15 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, UInt64Type};
 use arrow_array::{
     Array as _, ArrayRef, DictionaryArray, NullArray, PrimitiveArray, RecordBatch, StringArray,
+    new_null_array,
 };
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use floodmark_event::{Action, Column, EventBatch, Kind, StackId, StringId};
 
 use crate::codec::{
     AtRest, Codec, ColumnEncoding, DefaultWord, Device, EventBytes, Name, NonZero, Number, NumberCodec,
-    ProcessNumber, Stack, Time, WordOr, WordReader, listed_words, name_words, number_array,
+    ProcessNumber, Stack, Time, WordOr, WordReader, listed_words, microseconds_type, name_words,
+    number_array,
 };
 use crate::registry::Registry;
 use crate::rows::field;
@@ -180,26 +182,58 @@ impl ColumnCodec for Stack {
     }
 }
 
+const BLOCK_TIME: (&str, ColumnEncoding) = ("block_time", ColumnEncoding::Ascending);
+const BLOCK_BYTES: (&str, ColumnEncoding) = ("block_bytes", ColumnEncoding::DictionaryOrDelta);
+
+/// Columns about the block that a free ended: when it was allocated, and its size where that is another
+/// than the free's own.
+pub(crate) struct BlockColumns {
+    pub(crate) time: ArrayRef,
+    pub(crate) bytes: ArrayRef,
+}
+
+impl BlockColumns {
+    /// Columns of rows whose blocks are not known.
+    pub(crate) fn unknown(rows: usize) -> Self {
+        let [time, bytes] = Self::fields().map(|field| new_null_array(field.data_type(), rows));
+        Self { time, bytes }
+    }
+
+    fn fields() -> [Field; 2] {
+        [
+            Field::new(BLOCK_TIME.0, microseconds_type(), true),
+            Field::new(BLOCK_BYTES.0, DataType::UInt64, true),
+        ]
+    }
+}
+
 /// Defines the event table: one line per column with its name, the column of a batch, how it is stored, and
 /// the encoding if that is not the default one.
 macro_rules! event_columns {
     ($($name:literal: $column:ident as $codec:ty $(=> $encoding:ident)?,)*) => {
-        /// Columns of the event table, in order.
+        /// Columns of the event table that scans read, in order. Parts also have those of the block that a
+        /// free ended.
         pub const EVENT_COLUMNS: [&str; [$($name),*].len()] = [$($name),*];
 
         /// Columns that are not stored in the default encoding.
         pub(crate) const EVENT_ENCODINGS: &[(&str, ColumnEncoding)] =
-            &[$($(($name, ColumnEncoding::$encoding),)?)*];
+            &[$($(($name, ColumnEncoding::$encoding),)?)* BLOCK_TIME, BLOCK_BYTES];
 
         /// Columns of the event table.
         pub(crate) fn event_schema() -> SchemaRef {
-            Arc::new(Schema::new(vec![$(field::<$codec>($name)),*]))
+            let fields = vec![$(field::<$codec>($name),)*];
+            Arc::new(Schema::new(fields.into_iter().chain(BlockColumns::fields()).collect::<Vec<_>>()))
         }
 
-        /// Turns a batch into the columns of the event table.
-        pub(crate) fn to_record_batch(batch: &EventBatch, at_rest: &AtRest<'_>) -> RecordBatch {
-            let columns: Vec<ArrayRef> =
+        /// Turns a batch, and the blocks that its frees end, into the columns of the event table.
+        pub(crate) fn to_record_batch(
+            batch: &EventBatch,
+            at_rest: &AtRest<'_>,
+            blocks: BlockColumns,
+        ) -> RecordBatch {
+            let mut columns: Vec<ArrayRef> =
                 vec![$(<$codec as ColumnCodec>::encode_column(&batch.$column, batch, at_rest)),*];
+            columns.extend([blocks.time, blocks.bytes]);
             RecordBatch::try_new(event_schema(), columns).expect("columns are built to the schema")
         }
 

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::steps;
 
 /// Replaces the file at `path` by one with `bytes`, durably.
 ///
@@ -16,6 +17,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)?;
         file.sync_all()
     });
+    steps::reach()?;
     let replaced = written.and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = replaced {
         let _ = fs::remove_file(&temporary);

@@ -105,6 +105,9 @@ pub enum Error {
         /// Name of the column.
         column: String,
     },
+    /// Frames of a process on another host make no sense, or their stream broke off.
+    #[error("receiving a recording: {0}")]
+    Received(String),
     /// Floodmark contradicts itself.
     #[error("internal error: {0} (please report this)")]
     Internal(String),
@@ -153,6 +156,7 @@ impl Error {
                 let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
                 Some(format!("its columns are {}", names.join(", ")))
             }
+            Self::Received(_) => Some("everything up to there is stored; connect again to go on".into()),
             Self::Internal(_) => None,
         }
     }

@@ -8,11 +8,12 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`trace`] | opening, recovering, repairing, writing a trace |
-//! | [`seal`] | moving the tail into parts, live or after a crash |
+//! | [`seal`], `blocks` | moving the tail into parts, live or after a crash; which block a free ends |
+//! | [`intake`] | tails that come from other hosts, over any stream of bytes |
 //! | [`scan`] | events and rows of other tables in order, from parts and tail alike |
 //! | [`records`] | every table as Arrow record batches |
 //! | [`poller`], [`follow`], [`row_source`] | growing traces, and rows of all tables together |
-//! | [`scopes`] | scopes from entering to leaving |
+//! | [`scopes`] | scopes and ranges from beginning to end |
 //! | `tail`, `merge` | finding what is in the tail; merging its lanes |
 //! | [`table`] | which tables there are |
 //! | [`columns`], `rows`, `small_tables`, `codec` | columns of events, of other rows and of what ids point to; how each kind of column is stored |
@@ -21,12 +22,14 @@
 //! | [`manifest`], `dir` | the list of all files, replaced atomically |
 //! | [`source`], [`error`] | what all readers of events have in common |
 
+mod blocks;
 mod codec;
 pub mod columns;
 mod dir;
 pub mod error;
 pub mod follow;
 pub mod identity;
+pub mod intake;
 pub mod manifest;
 mod merge;
 mod part;
@@ -43,6 +46,7 @@ pub mod seal;
 mod signals;
 mod small_tables;
 pub mod source;
+mod steps;
 pub mod table;
 mod tail;
 pub mod trace;
@@ -50,6 +54,7 @@ pub mod trace;
 pub use error::{Error, Result};
 pub use follow::{Follow, Step};
 pub use identity::Identity;
+pub use intake::{LocalTail, ReceivedTail, TailItem, TailSource, ship};
 pub use manifest::{Manifest, Run};
 pub use merge::EventChunks;
 pub use poller::GrowthPoller;

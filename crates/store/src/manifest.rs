@@ -19,7 +19,7 @@ use crate::source::Losses;
 use crate::table::Table;
 
 /// Newest version of the format this crate reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Value of [`Manifest::format`].
 pub const FORMAT_NAME: &str = "floodmark-trace";
 /// Name of the manifest in the trace's directory.
@@ -74,8 +74,25 @@ pub struct Clock {
     pub boot: String,
     /// Monotonic nanoseconds.
     pub monotonic_ns: u64,
-    /// The same instant in UTC nanoseconds.
+    /// The same instant in UTC nanoseconds, as the host's own clock had it.
     pub utc_ns: i64,
+    /// Host; empty if not known.
+    #[serde(default)]
+    pub host: String,
+    /// Nanoseconds that times of this clock are corrected by, to agree with the reference clock of the
+    /// trace. Rows have it added.
+    #[serde(default)]
+    pub offset_ns: i64,
+    /// Nanoseconds by which the offset may be wrong; none where it was not measured.
+    #[serde(default)]
+    pub error_ns: Option<u64>,
+}
+
+impl Clock {
+    /// Returns what to add to monotonic times for UTC on the reference clock of the trace.
+    pub fn utc_offset_ns(&self) -> i64 {
+        self.utc_ns.wrapping_sub(self.monotonic_ns as i64).wrapping_add(self.offset_ns)
+    }
 }
 
 /// A process of the trace.
@@ -103,6 +120,9 @@ pub struct ProcessEntry {
     pub losses: Losses,
     /// Whether nothing of its tail is left outside parts.
     pub sealed: bool,
+    /// When it stopped to record, nanoseconds since 1970-01-01 UTC, as far as that was reported.
+    #[serde(default)]
+    pub end_ns: Option<i64>,
 }
 
 /// Up to where a lane is in parts.
@@ -223,6 +243,18 @@ impl Manifest {
             (self.revision, self.version) = before;
         }
         saved
+    }
+
+    /// Sets how a clock compares with the reference clock, unless times of it are in parts already: then
+    /// the offset stays, and only its error is taken over if the offset is the same.
+    pub fn set_clock_offset(&mut self, boot: &str, offset_ns: i64, error_ns: Option<u64>) {
+        let uses = |process: &ProcessEntry| process.boot == boot && !process.lanes.is_empty();
+        let is_fixed = self.processes.iter().any(uses);
+        if let Some(clock) = self.clocks.iter_mut().find(|clock| clock.boot == boot)
+            && (!is_fixed || clock.offset_ns == offset_ns)
+        {
+            (clock.offset_ns, clock.error_ns) = (offset_ns, error_ns);
+        }
     }
 
     /// Parts of one table, in order.

@@ -1,27 +1,30 @@
 //! Merges the lanes of a tail into one sequence in the order of time.
 //!
-//! Memory: one chunk and one pending record per lane, whatever the tail's length. At equal times a
-//! free goes before an allocation, because a re-used address is freed first. Rows of one lane stay in
-//! the order in which they were recorded, even where their times do not grow.
+//! Memory: one chunk and one pending record per lane, whatever the tail's length; of a lane whose times
+//! go back, the chunks that overlap in time. At equal times a free goes before an allocation of another
+//! lane, because a re-used address is freed first. Rows that a sampler recorded stay in the order in
+//! which it recorded them, even where their times do not grow; all others are in the order of their
+//! times, and at equal times in the order in which their lane recorded them.
+
+mod lane;
+mod sorted;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
-use floodmark_event::tables::Frame;
 use floodmark_event::{
-    Action, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeAction, ScopeRow, StackId,
-    StackSampleRow, StringId, SubjectRow,
+    Action, CallRow, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeRow, StackSampleRow,
 };
-use floodmark_tail::record::{Decoder, Record};
 
+use self::lane::Lane;
 use crate::manifest::{Manifest, Position};
-use crate::registry::{Registry, key};
-use crate::small_tables::{Definitions, FrameRow, StackRow, StringRow};
+use crate::registry::Registry;
+use crate::small_tables::Definitions;
 use crate::source::Losses;
 use crate::table::Table;
-use crate::tail::{ChunkRef, DAMAGED, MISSING, TailSnapshot};
+use crate::tail::{DAMAGED, TailSnapshot};
 
 /// Bytes of output after which a batch of rows ends.
 const OUTPUT_BYTES: usize = 1 << 20;
@@ -34,6 +37,7 @@ pub struct TailRows {
     pub(crate) samples: Vec<SampleRow>,
     pub(crate) output: Vec<OutputRow>,
     pub(crate) stack_samples: Vec<StackSampleRow>,
+    pub(crate) calls: Vec<CallRow>,
     /// Always empty: messages come from importers alone.
     pub(crate) logs: Vec<LogRow>,
     rows: usize,
@@ -47,6 +51,7 @@ impl TailRows {
         self.samples.clear();
         self.output.clear();
         self.stack_samples.clear();
+        self.calls.clear();
         (self.rows, self.output_bytes) = (0, 0);
     }
 
@@ -66,13 +71,14 @@ impl TailRows {
                 self.output.push(row);
             }
             Item::StackSample(row) => self.stack_samples.push(row),
+            Item::Call(_, row) => self.calls.push(row),
         }
     }
 }
 
 /// Chunks that hold nothing but events, by process and lane.
 ///
-/// Whoever has read all events knows; who reads other tables then need not decode them again.
+/// A scan of all events finds them; scans of other tables then need not decode them again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventChunks(BTreeMap<(String, u32), BTreeSet<u64>>);
 
@@ -91,6 +97,8 @@ enum Item {
     Sample(SampleRow),
     Output(OutputRow),
     StackSample(StackSampleRow),
+    /// With its time in nanoseconds: the row has whole microseconds.
+    Call(i64, CallRow),
 }
 
 impl Item {
@@ -102,42 +110,14 @@ impl Item {
             Self::Sample(row) => (row.time_ns, 0),
             Self::Output(row) => (row.time_ns, 0),
             Self::StackSample(row) => (row.time_ns, 0),
+            Self::Call(time_ns, _) => (*time_ns, 0),
         }
     }
-}
 
-/// Reads one lane.
-struct Lane {
-    process: ProcessId,
-    /// Name of the process's files.
-    stem: String,
-    number: u32,
-    /// Chunks that need not be read.
-    passed_over: BTreeSet<u64>,
-    /// Chunks that had nothing but events.
-    of_events: BTreeSet<u64>,
-    utc_offset_ns: i64,
-    chunks: std::vec::IntoIter<ChunkRef>,
-    current: Option<Current>,
-    /// Up to where the lane has been read.
-    position: Position,
-    /// The next in turn; `None` once the lane is at its end.
-    pending: Option<Item>,
-    /// Time at which the next one sorts: a recorder may step back in time, and what it recorded later
-    /// still comes later.
-    sorts_ns: i64,
-}
-
-/// The chunk that is being read.
-struct Current {
-    payload: Vec<u8>,
-    decoder: Decoder,
-    /// Records that are in parts already.
-    skip: u64,
-    /// Whether its thread is done with it.
-    complete: bool,
-    /// Whether it had nothing but events so far.
-    has_only_events: bool,
+    /// Whether its lane keeps the order in which such rows were recorded, whatever their times.
+    fn keeps_order(&self) -> bool {
+        matches!(self, Self::Sample(_) | Self::Output(_) | Self::StackSample(_))
+    }
 }
 
 /// What is wanted of a tail.
@@ -166,7 +146,7 @@ pub(crate) struct TailMerge {
     /// Only rows of this table are wanted.
     only: Option<Table>,
     pub(crate) losses: Losses,
-    /// Definitions met, for whoever seals.
+    /// Definitions met, for the sealer.
     pub(crate) definitions: Definitions,
 }
 
@@ -210,19 +190,9 @@ impl TailMerge {
                     position = Position { sequence: first.sequence, records: 0 };
                 }
                 let key = (stem.clone(), lane);
-                merge.lanes.push(Lane {
-                    process: ProcessId(entry.id),
-                    number: lane,
-                    passed_over: event_chunks.and_then(|of| of.0.get(&key).cloned()).unwrap_or_default(),
-                    of_events: BTreeSet::new(),
-                    stem: key.0,
-                    utc_offset_ns,
-                    chunks: chunks.into_iter(),
-                    current: None,
-                    position,
-                    pending: None,
-                    sorts_ns: i64::MIN,
-                });
+                let passed_over = event_chunks.and_then(|of| of.0.get(&key).cloned()).unwrap_or_default();
+                let (process, place) = (ProcessId(entry.id), (key, utc_offset_ns));
+                merge.lanes.push(Lane::new(process, place, chunks, position, passed_over));
             }
         }
         // Definitions first: lane 0 of each process holds nothing else.
@@ -232,6 +202,7 @@ impl TailMerge {
             }
         }
         for index in 0..merge.lanes.len() {
+            merge.lanes[index].prepare(only, &mut merge.losses);
             merge.advance(index, registry);
         }
         merge
@@ -241,9 +212,9 @@ impl TailMerge {
     fn advance(&mut self, index: usize, registry: &Registry) {
         let lane = &mut self.lanes[index];
         lane.advance(registry, self.only, &mut self.losses);
-        let Some((time_ns, rank)) = lane.pending.as_ref().map(Item::turn) else { return };
-        lane.sorts_ns = lane.sorts_ns.max(time_ns);
-        self.heap.push(Reverse((lane.sorts_ns, rank, index)));
+        if let Some((time_ns, rank)) = lane.turn() {
+            self.heap.push(Reverse((time_ns, rank, index)));
+        }
     }
 
     /// Replaces `rows` by the next ones; `false` if there are no more.
@@ -270,216 +241,5 @@ impl TailMerge {
     /// Up to where each lane has been read, by process and lane. Only meaningful at the end.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (ProcessId, u32, Position)> + '_ {
         self.lanes.iter().map(|lane| (lane.process, lane.number, lane.position))
-    }
-}
-
-impl Lane {
-    /// Calls `take` with records until it returns something or the lane ends.
-    fn read<T>(
-        &mut self,
-        losses: &mut Losses,
-        mut take: impl FnMut(ProcessId, i64, Record<'_>) -> Option<T>,
-    ) -> Option<T> {
-        loop {
-            if self.current.is_none() {
-                self.current = Some(self.next_chunk(losses)?);
-            }
-            let current = self.current.as_mut()?;
-            match current.decoder.next(&current.payload) {
-                Ok(Some(_)) if current.skip > 0 => current.skip -= 1,
-                Ok(Some(record)) => {
-                    self.position.records += 1;
-                    current.has_only_events &= matches!(record, Record::Event(_));
-                    if let Some(taken) = take(self.process, self.utc_offset_ns, record) {
-                        return Some(taken);
-                    }
-                }
-                // More may come into the last chunk of a thread that is not done with it.
-                Ok(None) if !current.complete => return None,
-                end => {
-                    if end.is_err() {
-                        losses.add(1, DAMAGED);
-                    } else if current.has_only_events {
-                        self.of_events.insert(self.position.sequence);
-                    }
-                    self.pass_chunk();
-                }
-            }
-        }
-    }
-
-    fn pass_chunk(&mut self) {
-        self.current = None;
-        self.position = Position { sequence: self.position.sequence.saturating_add(1), records: 0 };
-    }
-
-    fn next_chunk(&mut self, losses: &mut Losses) -> Option<Current> {
-        loop {
-            let chunk = self.chunks.next()?;
-            if chunk.sequence > self.position.sequence {
-                losses.add(chunk.sequence - self.position.sequence, MISSING);
-                self.position = Position { sequence: chunk.sequence, records: 0 };
-            }
-            if self.passed_over.contains(&chunk.sequence) {
-                self.pass_chunk();
-                continue;
-            }
-            let (complete, skip) = (chunk.complete, self.position.records);
-            if let Some((base_time_ns, payload)) = chunk.load() {
-                let decoder = Decoder::new(base_time_ns);
-                return Some(Current { payload, decoder, skip, complete, has_only_events: true });
-            }
-            losses.add(1, DAMAGED);
-            self.pass_chunk();
-        }
-    }
-
-    /// Takes in the definitions of a process.
-    fn define(&mut self, registry: &mut Registry, definitions: &mut Definitions, losses: &mut Losses) {
-        self.read(losses, |process, utc_offset_ns, record| {
-            match record {
-                Record::String { id, text } => {
-                    let text = String::from_utf8_lossy(text).into_owned();
-                    registry.add_string(key(process, id.0), &text);
-                    definitions.strings.push(StringRow { string: key(process, id.0), text });
-                }
-                Record::Frame { id, frame } => {
-                    let string = |id: StringId| registry.string(key(process, id.0));
-                    let frame = Frame {
-                        function: string(frame.function),
-                        file: string(frame.file),
-                        module: string(frame.module),
-                        ..frame
-                    };
-                    registry.add_frame(key(process, id), frame);
-                    definitions.frames.push(FrameRow::new(key(process, id), frame));
-                }
-                Record::Stack { id, parent, frame } => {
-                    let (stack, frame) = (key(process, id.0), key(process, frame));
-                    let row = StackRow { stack, parent: key_or_none(process, parent.0), frame };
-                    registry.add_stack(row.stack, row.parent, row.frame);
-                    definitions.stacks.push(row);
-                }
-                Record::Subject { id, entry } => {
-                    let text =
-                        |id: StringId| registry.tables.string(registry.string(key(process, id.0))).to_owned();
-                    let subject = SubjectRow {
-                        start_ns: Some(entry.start_ns).filter(|start| *start != 0),
-                        parent: key_or_none(process, entry.parent.0),
-                        detail: text(entry.detail),
-                        ..SubjectRow::new(key(process, id.0), entry.kind, entry.number, text(entry.name))
-                    };
-                    registry.tables.subjects.insert(subject.subject, subject);
-                    definitions.has_subjects = true;
-                }
-                Record::SubjectEnded { id, time_ns, end } => {
-                    if let Some(subject) = registry.tables.subjects.get_mut(&key(process, id.0)) {
-                        subject.end_ns = Some((time_ns as i64).wrapping_add(utc_offset_ns));
-                        subject.wait_status = end.wait_status;
-                        subject.peak_rss_bytes = end.peak_rss_bytes;
-                        definitions.has_subjects = true;
-                    }
-                }
-                _ => {}
-            }
-            None::<()>
-        });
-    }
-
-    /// Makes the next row of the lane the pending one.
-    fn advance(&mut self, registry: &Registry, only: Option<Table>, losses: &mut Losses) {
-        let wants = |table| only.is_none_or(|only| only == table);
-        self.pending = self.read(losses, |process, utc_offset_ns, record| match record {
-            Record::Event(event) if wants(Table::Event) => {
-                Some(Item::Event(event_row(&event, process, utc_offset_ns, registry)))
-            }
-            Record::EnterScope { .. } | Record::ExitScope { .. } | Record::Mark { .. }
-                if wants(Table::Scope) =>
-            {
-                scope_row(&record, process, utc_offset_ns, registry).map(Item::Scope)
-            }
-            Record::Sample { time_ns, subject, metric, value } if wants(Table::Sample) => {
-                let time_ns = utc(time_ns, utc_offset_ns);
-                let subject = key_or_none(process, subject.0);
-                Some(Item::Sample(SampleRow { time_ns, subject, metric, value }))
-            }
-            Record::Output { time_ns, stream, bytes } if wants(Table::Output) => {
-                let (time_ns, bytes) = (utc(time_ns, utc_offset_ns), bytes.to_vec());
-                Some(Item::Output(OutputRow { time_ns, process, stream, bytes }))
-            }
-            Record::StackSample { time_ns, subject, seen } if wants(Table::StackSample) => {
-                Some(Item::StackSample(StackSampleRow {
-                    time_ns: utc(time_ns, utc_offset_ns),
-                    subject: key_or_none(process, subject.0),
-                    thread: seen.thread,
-                    stack: stack(seen.stack, process, registry),
-                    reason: seen.reason,
-                    pause_ns: seen.pause_ns,
-                }))
-            }
-            // Definitions were read before everything else.
-            _ => None,
-        });
-    }
-}
-
-fn utc(time_ns: u64, utc_offset_ns: i64) -> i64 {
-    (time_ns as i64).wrapping_add(utc_offset_ns)
-}
-
-/// Puts a process and one of its own numbers together; 0 stays 0.
-fn key_or_none(process: ProcessId, number: u32) -> u64 {
-    if number == 0 { 0 } else { key(process, number) }
-}
-
-fn string(id: StringId, process: ProcessId, registry: &Registry) -> StringId {
-    match id.0 {
-        0 => id,
-        local => registry.string(key(process, local)),
-    }
-}
-
-fn stack(id: StackId, process: ProcessId, registry: &Registry) -> StackId {
-    match id.0 {
-        0 => id,
-        local => registry.stack(key(process, local)),
-    }
-}
-
-fn event_row(event: &Event, process: ProcessId, utc_offset_ns: i64, registry: &Registry) -> Event {
-    Event {
-        time_ns: utc(event.time_ns as u64, utc_offset_ns),
-        process,
-        resource: string(event.resource, process, registry),
-        scope: key_or_none(process, event.scope as u32),
-        stack: stack(event.stack, process, registry),
-        ..*event
-    }
-}
-
-fn scope_row(
-    record: &Record<'_>,
-    process: ProcessId,
-    utc_offset_ns: i64,
-    registry: &Registry,
-) -> Option<ScopeRow> {
-    let row = |time_ns, thread, action, scope, parent, name| ScopeRow {
-        time_ns: utc(time_ns, utc_offset_ns),
-        process,
-        thread,
-        action,
-        scope: key_or_none(process, scope),
-        parent: key_or_none(process, parent),
-        name: string(name, process, registry),
-    };
-    match *record {
-        Record::EnterScope { time_ns, scope, parent, name, thread } => {
-            Some(row(time_ns, thread, ScopeAction::Enter, scope, parent, name))
-        }
-        Record::ExitScope { time_ns, scope, thread } => {
-            Some(row(time_ns, thread, ScopeAction::Exit, scope, 0, StringId(0)))
-        }
-        Record::Mark { time_ns, name, thread } => Some(row(time_ns, thread, ScopeAction::Mark, 0, 0, name)),
-        _ => None,
     }
 }

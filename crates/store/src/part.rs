@@ -24,6 +24,7 @@ use crate::dir;
 use crate::error::{Error, Result};
 use crate::manifest::Part;
 use crate::process_ranges::ProcessRanges;
+use crate::steps;
 use crate::table::Table;
 
 /// What is wrong with a part whose columns do not have the types of FORMAT.md.
@@ -145,9 +146,11 @@ impl PartWriter {
         let writer = self.writer.take().expect("present until finished");
         let file = writer.into_inner().map_err(parquet_error("writing", &self.temporary))?;
         file.sync_all().map_err(Error::io("writing", &self.temporary))?;
+        steps::reach()?;
         let bytes = file.metadata().map_err(Error::io("reading", &self.temporary))?.len();
         fs::rename(&self.temporary, &self.path).map_err(Error::io("renaming", &self.temporary))?;
         dir::sync_parent(&self.path);
+        steps::reach()?;
         let (min_time_ns, max_time_ns) = self.times.unwrap_or_default();
         let (table, file) = (self.table.name().to_owned(), std::mem::take(&mut self.file));
         let processes = (!self.processes.is_empty()).then(|| ProcessRanges::of(&self.processes));

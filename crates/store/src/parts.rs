@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 use floodmark_event::{Column, EventBatch, ProcessId, RowPick, Tables};
 use rustc_hash::FxHashMap;
 
+use crate::blocks::LiveBlocks;
 use crate::codec::AtRest;
 use crate::columns::to_record_batch;
 use crate::error::Result;
@@ -15,7 +16,7 @@ use crate::merge::TailRows;
 use crate::part::{PART_ROWS, PartWriter, next_number};
 use crate::registry::Registry;
 use crate::rows::{Columns, TableRow, to_records};
-use crate::small_tables::{Definitions, processes};
+use crate::small_tables::{Definitions, devices, processes};
 use crate::table::{ROW_TABLES, Table};
 
 /// Bytes of its tail from which a process gets parts of its own: about 100,000 events. Parts of fewer
@@ -146,11 +147,18 @@ impl PartsWriter {
         Ok(())
     }
 
-    fn group_events(&mut self, group: u32, batch: &EventBatch, at_rest: &AtRest<'_>) -> Result<()> {
+    fn group_events(
+        &mut self,
+        group: u32,
+        batch: &EventBatch,
+        at_rest: &AtRest<'_>,
+        blocks: &mut LiveBlocks,
+    ) -> Result<()> {
         let times = (0..batch.len()).map(|row| batch.time_ns.at(row));
         let rows = if let Column::Same(_) = batch.process { 1 } else { batch.len() };
         let processes = (0..rows).map(|row| batch.process.at(row));
-        self.append(group, Table::Event, &to_record_batch(batch, at_rest), times, processes)
+        let records = to_record_batch(batch, at_rest, blocks.resolve(batch));
+        self.append(group, Table::Event, &records, times, processes)
     }
 
     fn group_rows<T: TableRow>(&mut self, group: u32, rows: &[T], at_rest: &AtRest<'_>) -> Result<()> {
@@ -158,9 +166,14 @@ impl PartsWriter {
         self.append(group, T::TABLE, &to_records(rows, at_rest), times, processes)
     }
 
-    /// Appends events.
-    pub(crate) fn events(&mut self, batch: &EventBatch, at_rest: &AtRest<'_>) -> Result<()> {
-        if batch.is_empty() { Ok(()) } else { self.group_events(0, batch, at_rest) }
+    /// Appends events, whose frees end blocks of `blocks`.
+    pub(crate) fn events(
+        &mut self,
+        batch: &EventBatch,
+        at_rest: &AtRest<'_>,
+        blocks: &mut LiveBlocks,
+    ) -> Result<()> {
+        if batch.is_empty() { Ok(()) } else { self.group_events(0, batch, at_rest, blocks) }
     }
 
     /// Appends rows of another table.
@@ -169,15 +182,25 @@ impl PartsWriter {
     }
 
     /// Appends rows of all tables from the tail, each to the parts of its process.
-    pub(crate) fn tail(&mut self, rows: &mut TailRows, registry: &Registry) -> Result<()> {
-        self.tail_events(&rows.events, registry)?;
+    pub(crate) fn tail(
+        &mut self,
+        rows: &mut TailRows,
+        registry: &Registry,
+        blocks: &mut LiveBlocks,
+    ) -> Result<()> {
+        self.tail_events(&rows.events, registry, blocks)?;
         ROW_TABLES.iter().try_for_each(|table| (table.write_tail)(self, rows, registry))
     }
 
-    fn tail_events(&mut self, batch: &EventBatch, registry: &Registry) -> Result<()> {
+    fn tail_events(
+        &mut self,
+        batch: &EventBatch,
+        registry: &Registry,
+        blocks: &mut LiveBlocks,
+    ) -> Result<()> {
         let at_rest = registry.at_rest();
         if self.groups.len() == 1 {
-            return self.events(batch, &at_rest);
+            return self.events(batch, &at_rest, blocks);
         }
         let mut picks: BTreeMap<u32, Vec<RowPick>> = BTreeMap::new();
         for row in 0..batch.len() {
@@ -187,7 +210,7 @@ impl PartsWriter {
         for (group, picks) in picks {
             let mut rows = EventBatch::new();
             rows.gather(&[batch], &picks);
-            self.group_events(group, &rows, &at_rest)?;
+            self.group_events(group, &rows, &at_rest, blocks)?;
         }
         Ok(())
     }
@@ -219,8 +242,8 @@ impl PartsWriter {
         Ok(())
     }
 
-    /// Completes all parts. The tables of `anew`, of processes or subjects, are written as a whole and
-    /// replace earlier ones, whose files are deleted once they are not listed any more.
+    /// Completes all parts. The tables of `anew`, of processes, subjects or devices, are written as a whole
+    /// and replace earlier ones, whose files are deleted once they are not listed any more.
     pub(crate) fn finish(
         mut self,
         anew: &[Table],
@@ -231,6 +254,7 @@ impl PartsWriter {
         for table in anew {
             match table {
                 Table::Process => self.whole(&processes(manifest), tables)?,
+                Table::Device => self.whole(&devices(tables), tables)?,
                 _ => self.whole(&tables.subjects.values().cloned().collect::<Vec<_>>(), tables)?,
             }
             manifest.parts.retain(|part| part.table != table.name());

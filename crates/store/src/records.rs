@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::types::{TimestampMicrosecondType, TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{
     Array as _, ArrayRef, BooleanArray, DictionaryArray, Int32Array, RecordBatch, RecordBatchOptions,
     StringArray, UInt32Array, UInt64Array, new_null_array,
@@ -23,7 +23,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use crate::codec::AtRest;
-use crate::columns::{Constant, to_record_batch};
+use crate::columns::{BlockColumns, Constant, to_record_batch};
 use crate::error::{Error, Result};
 use crate::manifest::Part;
 use crate::merge::{TailRows, TailWanted};
@@ -32,7 +32,7 @@ use crate::registry::{Needs, Registry, process_of};
 use crate::rows::to_records;
 use crate::scan::batch::Batch;
 use crate::scan::{Scan, ScanProps};
-use crate::small_tables::processes;
+use crate::small_tables::{devices, processes};
 use crate::source::Losses;
 use crate::table::{ROW_TABLES, Table};
 use crate::trace::Trace;
@@ -138,6 +138,7 @@ impl Trace {
                 Table::Subject => {
                     Some(to_records(&tables.subjects.values().cloned().collect::<Vec<_>>(), &at_rest))
                 }
+                Table::Device => Some(to_records(&devices(tables), &at_rest)),
                 Table::String => Some(to_records(&definitions.strings, &at_rest)),
                 Table::Frame => Some(to_records(&definitions.frames, &at_rest)),
                 Table::Stack => Some(to_records(&definitions.stacks, &at_rest)),
@@ -146,7 +147,7 @@ impl Trace {
             manifest = snapshot.manifest;
         }
         // These are written as a whole, so the rows of the tail replace those of the parts.
-        let is_whole = tail.is_some() && matches!(table, Table::Process | Table::Subject);
+        let is_whole = tail.is_some() && matches!(table, Table::Process | Table::Subject | Table::Device);
         let parts = manifest.parts_of(table.name()).filter(|_| !is_whole).cloned().collect();
         let tail = tail.filter(|tail| tail.num_rows() > 0);
         Ok(SmallTable { files: self.files.clone(), schema: schema.clone(), parts, reader: None, tail })
@@ -322,8 +323,11 @@ pub struct RecordRows {
 impl RecordRows {
     /// Replaces the rows by those of one record batch; `None` if it has no times.
     fn set(&mut self, records: RecordBatch) -> Option<()> {
-        let times = records.column_by_name("time")?.as_primitive_opt::<TimestampNanosecondType>()?;
-        self.times_ns = times.values().clone();
+        let times = records.column_by_name("time")?;
+        self.times_ns = match times.as_primitive_opt::<TimestampMicrosecondType>() {
+            Some(times) => times.values().iter().map(|time| time.saturating_mul(1000)).collect(),
+            None => times.as_primitive_opt::<TimestampNanosecondType>()?.values().clone(),
+        };
         self.rows = records.num_rows();
         self.pieces.clear();
         self.pieces.push(records);
@@ -423,7 +427,10 @@ impl Batch for RecordRows {
         let table = ROW_TABLES.iter().find(|rows| rows.table == layout.table);
         let records = match table {
             Some(table) => (table.tail_records)(rows, registry),
-            None => to_record_batch(&rows.events, &registry.at_rest()),
+            None => {
+                let blocks = BlockColumns::unknown(rows.events.len());
+                to_record_batch(&rows.events, &registry.at_rest(), blocks)
+            }
         };
         let records = conform(&records, &layout.schema).expect("rows are turned into their table's columns");
         self.set(records).expect("the table has a time");

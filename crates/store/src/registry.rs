@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::manifest::Manifest;
 use crate::part::PartFiles;
 use crate::rows::Columns;
-use crate::small_tables::{FrameRow, StackRow, StringRow, processes};
+use crate::small_tables::{DeviceRow, FrameRow, StackRow, StringRow, processes};
 
 /// Puts a process and one of its own numbers together.
 pub(crate) fn key(process: ProcessId, number: u32) -> u64 {
@@ -28,7 +28,7 @@ pub(crate) fn process_of(key: u64) -> ProcessId {
     ProcessId((key >> 32) as u32)
 }
 
-/// Which of the small tables a reader needs; processes and subjects are always loaded.
+/// Which of the small tables a reader needs; processes, subjects and devices go with the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
     /// No ids are translated.
@@ -56,10 +56,42 @@ struct Ids {
     strings: FxHashMap<u64, StringId>,
     frames: FxHashMap<u64, u32>,
     stacks: FxHashMap<u64, StackId>,
-    /// The first id at rest of each stack in memory.
-    stack_keys: Vec<u64>,
-    /// Ids at rest that other processes have for the same stack.
-    stack_keys_of: FxHashMap<(ProcessId, StackId), u64>,
+    /// Ids at rest of stacks in memory.
+    stack_keys: Keys,
+    /// Ids at rest of frames in memory.
+    frame_keys: Keys,
+}
+
+/// Ids at rest by ids in memory.
+#[derive(Clone, Debug, Default)]
+struct Keys {
+    /// The first one of each.
+    first: Vec<u64>,
+    /// Those that other processes have for the same.
+    of_others: FxHashMap<(ProcessId, u32), u64>,
+}
+
+impl Keys {
+    fn add(&mut self, id: u32, key: u64) {
+        if self.first.len() <= id as usize {
+            self.first.resize(id as usize + 1, 0);
+        }
+        let first = &mut self.first[id as usize];
+        if *first == 0 {
+            *first = key;
+        } else if process_of(*first) != process_of(key) {
+            self.of_others.entry((process_of(key), id)).or_insert(key);
+        }
+    }
+
+    /// Returns the one that `process` defined, if it did.
+    fn of(&self, process: ProcessId, id: u32) -> u64 {
+        let first = self.first.get(id as usize).copied().unwrap_or(0);
+        if process_of(first) == process {
+            return first;
+        }
+        self.of_others.get(&(process, id)).copied().unwrap_or(first)
+    }
 }
 
 impl Registry {
@@ -72,6 +104,9 @@ impl Registry {
             self.set_processes(manifest);
             self.read::<SubjectRow>(files, manifest, |registry, row| {
                 registry.tables.subjects.insert(row.subject, row);
+            })?;
+            self.read::<DeviceRow>(files, manifest, |registry, row| {
+                registry.tables.devices.insert((row.process, row.device), row.uuid);
             })?;
             self.read::<StringRow>(files, manifest, |registry, row| {
                 registry.add_string(row.string, &row.text);
@@ -131,7 +166,9 @@ impl Registry {
 
     pub(crate) fn add_frame(&mut self, key: u64, frame: Frame) {
         let id = self.tables.intern_frame(frame);
-        Arc::make_mut(&mut self.ids).frames.insert(key, id);
+        let ids = Arc::make_mut(&mut self.ids);
+        ids.frames.insert(key, id);
+        ids.frame_keys.add(id, key);
     }
 
     pub(crate) fn add_stack(&mut self, key: u64, parent: u64, frame: u64) {
@@ -140,15 +177,7 @@ impl Registry {
         let frame = ids.frames.get(&frame).copied().unwrap_or_default();
         let id = self.tables.intern_stack(parent, frame);
         ids.stacks.insert(key, id);
-        if ids.stack_keys.len() <= id.0 as usize {
-            ids.stack_keys.resize(id.0 as usize + 1, 0);
-        }
-        let first = &mut ids.stack_keys[id.0 as usize];
-        if *first == 0 {
-            *first = key;
-        } else if process_of(*first) != process_of(key) {
-            ids.stack_keys_of.entry((process_of(key), id)).or_insert(key);
-        }
+        ids.stack_keys.add(id.0, key);
     }
 
     /// Returns the id in memory of a string.
@@ -162,6 +191,12 @@ impl Registry {
         self.ids.stacks.get(&key).copied().unwrap_or_default()
     }
 
+    /// Returns the id in memory of a frame.
+    #[inline]
+    pub(crate) fn frame(&self, key: u64) -> u32 {
+        self.ids.frames.get(&key).copied().unwrap_or_default()
+    }
+
     /// Turns ids in memory back into ids at rest.
     pub(crate) fn at_rest(&self) -> AtRest<'_> {
         AtRest { tables: &self.tables, registry: Some(self) }
@@ -169,11 +204,12 @@ impl Registry {
 
     /// Returns the id at rest of a stack in memory: the one that `process` defined, if it did.
     pub(crate) fn stack_key(&self, process: ProcessId, stack: StackId) -> u64 {
-        let first = self.ids.stack_keys.get(stack.0 as usize).copied().unwrap_or(0);
-        if process_of(first) == process {
-            return first;
-        }
-        self.ids.stack_keys_of.get(&(process, stack)).copied().unwrap_or(first)
+        self.ids.stack_keys.of(process, stack.0)
+    }
+
+    /// Returns the id at rest of a frame in memory: the one that `process` defined, if it did.
+    pub(crate) fn frame_key(&self, process: ProcessId, frame: u32) -> u64 {
+        self.ids.frame_keys.of(process, frame)
     }
 }
 

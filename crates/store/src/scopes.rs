@@ -1,7 +1,7 @@
-//! Scopes from entering to leaving.
+//! Scopes and ranges from beginning to end.
 //!
-//! The scope table has a row for each time a scope is entered or left; this puts the two together. For
-//! a trace with more scopes than memory, read the rows with [`Trace::rows`].
+//! The scope table has a row for each beginning and each end; this puts the two together. For a trace with
+//! more scopes than memory, read the rows with [`Trace::rows`].
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::scan::ScanProps;
 use crate::trace::Trace;
 
-/// A scope, or a mark.
+/// A scope, a range or a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeSpan {
     /// Its number, with the process in the upper half; 0 for a mark.
@@ -42,13 +42,13 @@ impl Trace {
         let mut rows = Vec::new();
         while scan.next(&mut rows)? {
             for row in &rows {
-                if row.action == ScopeAction::Exit {
+                if matches!(row.action, ScopeAction::Exit | ScopeAction::End) {
                     if let Some(index) = open.remove(&row.scope) {
                         spans[index].end_ns = Some(row.time_ns);
                     }
                     continue;
                 }
-                if row.action == ScopeAction::Enter {
+                if matches!(row.action, ScopeAction::Enter | ScopeAction::Begin) {
                     open.insert(row.scope, spans.len());
                 }
                 spans.push(ScopeSpan {

@@ -4,38 +4,51 @@
 //! process. Invariants: a chunk is given back to its thread only once its bytes are in a file; the
 //! files go only after a manifest that lists the parts holding their events; so a sealer that is
 //! killed at any line leaves every event in at least one place, and the positions in the manifest
-//! tell the next one which copy counts.
+//! tell the next one which copy counts. What is received from elsewhere is in a file before the call that
+//! accepts it returns.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
+use std::mem::Discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use floodmark_event::{EventBatch, ProcessId};
 use floodmark_tail::reader::RingReader;
-use floodmark_tail::segment::Frame;
+use floodmark_tail::record::Control;
+use floodmark_tail::segment::{self, Frame};
+use floodmark_tail::stream::{self, StreamItem};
 
+use crate::blocks::LiveBlocks;
 use crate::error::{Error, Result};
+use crate::intake::{TailItem, TailSource, is_plain_stem};
 use crate::manifest::{Manifest, Part, Run};
 use crate::merge::{TailMerge, TailRows, TailWanted};
 use crate::part::PartFiles;
 use crate::parts::{PartGroups, PartsWriter};
 use crate::registry::{Needs, Registry};
+use crate::scan::ScanProps;
 use crate::signals;
+use crate::source::Source as _;
+use crate::steps;
 use crate::table::Table;
 use crate::tail::{self, RemoteWriters, SEGMENTS, TailFile, TailSnapshot, parse_name};
-use crate::trace;
+use crate::trace::{self, Trace};
 
 /// Drained bytes that make a sealing worth its while: about three million events.
 const SEAL_BYTES: u64 = 32 << 20;
-/// How often a sealing thread looks at the rings: a lane's chunks last longer than this even at full
-/// speed, except in bursts, which go to disk.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often a sealing thread polls the rings: a lane's chunks last longer than this even at full speed,
+/// except in bursts, which go to disk.
+const POLL: Duration = Duration::from_millis(5);
 /// The same while nothing happens.
-const LOOK_IDLE: Duration = Duration::from_millis(100);
+const POLL_IDLE: Duration = Duration::from_millis(100);
 
 /// How long a sealing that failed, on a full disk say, is left alone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -48,12 +61,17 @@ pub struct Sealer {
     manifest: Manifest,
     registry: Registry,
     rings: HashMap<String, Ring>,
+    /// Files of processes whose frames are received.
+    received: HashMap<String, Received>,
+    /// Blocks that are live at the end of the parts; `None` until the first sealing, and after one that
+    /// failed.
+    blocks: Option<LiveBlocks>,
     /// Bytes of segment files that the last sealing had to leave.
     left_bytes: u64,
     /// When to try again after a sealing that failed.
     retry_at: Option<Instant>,
     drain_number: u32,
-    elsewhere: RemoteWriters,
+    remote: RemoteWriters,
     lock: File,
 }
 
@@ -62,6 +80,15 @@ struct Ring {
     reader: RingReader<File>,
     utc_offset_ns: i64,
     drain: Option<File>,
+}
+
+/// Files that received frames of a process are appended to.
+#[derive(Default)]
+struct Received {
+    header: Option<File>,
+    drain: Option<File>,
+    /// The latest of each kind that is in the header file.
+    controls: HashMap<Discriminant<Control>, Control>,
 }
 
 /// Takes the lock of the trace's sealer; `None` if another has it.
@@ -93,11 +120,11 @@ impl Sealer {
             if Instant::now() >= deadline {
                 return Err(Error::Locked { path: trace.to_owned() });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
     }
 
-    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File, elsewhere: RemoteWriters) -> Result<Self> {
+    pub(crate) fn with_lock(trace: &Path, run: Run, lock: File, remote: RemoteWriters) -> Result<Self> {
         let manifest = match Manifest::load(trace)? {
             Some(manifest) => manifest,
             // Parts would be deleted as left over from a crash.
@@ -121,10 +148,12 @@ impl Sealer {
             manifest,
             registry,
             rings: HashMap::new(),
+            received: HashMap::new(),
+            blocks: None,
             left_bytes: 0,
             retry_at: None,
             drain_number,
-            elsewhere,
+            remote,
             lock,
         })
     }
@@ -182,9 +211,10 @@ impl Sealer {
         if fresh {
             // Saved before anything is drained: a machine that stops now must not leave files whose
             // process and clock nobody knows.
-            let snapshot = TailSnapshot::collect(&self.trace, &self.manifest, self.elsewhere)?;
+            let snapshot = TailSnapshot::collect(&self.trace, &self.manifest, self.remote)?;
             snapshot.adopt(&mut self.manifest);
             self.manifest.save(&self.trace)?;
+            steps::reach()?;
         }
         Ok(())
     }
@@ -202,14 +232,68 @@ impl Sealer {
                     sequence: chunk.sequence,
                     base_time_ns: chunk.base_time_ns,
                     utc_offset_ns: ring.utc_offset_ns,
+                    is_open: false,
+                    is_disordered: chunk.is_disordered,
                     payload: &chunk.payload,
                 };
-                append(&mut ring.drain, &path, &frame).map_err(Error::io("writing", &path))?;
+                append(&mut ring.drain, &path, &[&frame.head(), frame.payload])
+                    .map_err(Error::io("writing", &path))?;
+                steps::reach()?;
                 ring.reader.release(index).map_err(Error::io("releasing a chunk of", &path))?;
+                steps::reach()?;
                 bytes += frame.file_bytes() as u64;
             }
         }
         Ok(bytes)
+    }
+
+    /// Stores what `source` yields, until it yields nothing: frames of processes that record on other
+    /// hosts, or anywhere. Returns the number of items; they are sealed with everything else.
+    ///
+    /// # Errors
+    /// [`Error::Received`] if the items make no sense, or what went wrong with the source or the trace's
+    /// files. Items before it are stored.
+    pub fn accept(&mut self, source: &mut dyn TailSource) -> Result<u64> {
+        let mut items = 0;
+        while let Some(TailItem { stem, item }) =
+            source.next().map_err(|error| Error::Received(error.to_string()))?
+        {
+            if !is_plain_stem(&stem) {
+                return Err(Error::Received("a process has a name that cannot be a file's".into()));
+            }
+            self.store(&stem, &item)?;
+            items += 1;
+        }
+        Ok(items)
+    }
+
+    /// Appends one received item to the files of its process.
+    fn store(&mut self, stem: &str, item: &StreamItem) -> Result<()> {
+        let folder = self.trace.join(SEGMENTS);
+        let received = self.received.entry(stem.to_owned()).or_default();
+        match item {
+            StreamItem::Control(control) => {
+                // A sender repeats what it said whenever it returns to a process.
+                let kind = std::mem::discriminant(control);
+                if received.controls.get(&kind) == Some(control) {
+                    return Ok(());
+                }
+                let path = folder.join(format!("{stem}.process"));
+                if received.header.is_none() {
+                    cut_torn_end(&path).map_err(Error::io("reading", &path))?;
+                }
+                let frame = stream::control_frame(control);
+                append(&mut received.header, &path, &[&frame]).map_err(Error::io("writing", &path))?;
+                received.controls.insert(kind, control.clone());
+                Ok(())
+            }
+            StreamItem::Chunk(chunk) => {
+                let path = folder.join(format!("{stem}.drain.{}.seg", self.drain_number));
+                let head = chunk.as_frame().head();
+                append(&mut received.drain, &path, &[&head, &chunk.payload])
+                    .map_err(Error::io("writing", &path))
+            }
+        }
     }
 
     /// Moves everything committed so far into parts.
@@ -222,38 +306,96 @@ impl Sealer {
         for ring in self.rings.values_mut() {
             ring.drain = None;
         }
-        let mut snapshot = TailSnapshot::collect(&self.trace, &self.manifest, self.elsewhere)?;
+        for received in self.received.values_mut() {
+            received.drain = None;
+        }
+        let mut snapshot = TailSnapshot::collect(&self.trace, &self.manifest, self.remote)?;
         let mut manifest = self.manifest.clone();
         snapshot.adopt(&mut manifest);
         let mut ended = Vec::new();
         let mut files = Vec::new();
         for (stem, tail) in &mut snapshot.processes {
             files.extend(tail.files.drain(..).map(|file| (stem.clone(), file)));
-            if tail.has_ended(stem, self.elsewhere) {
+            if tail.has_ended(stem, self.remote) {
                 ended.push((stem.clone(), tail.owns_ring()));
             }
         }
-        let parts = self.write_parts(snapshot, &mut manifest)?;
+        steps::reach()?;
+        // Not put back if this fails: it knows events by then that are sealed again later.
+        let mut blocks = match self.blocks.take() {
+            Some(blocks) => blocks,
+            None => self.blocks_of_parts()?,
+        };
+        let parts = self.write_parts(snapshot, &mut manifest, &mut blocks)?;
         manifest.parts.extend(parts);
         for process in &mut manifest.processes {
             process.sealed |= ended.iter().any(|(stem, _)| *stem == process.stem);
         }
+        steps::reach()?;
         manifest.save(&self.trace)?;
         self.manifest = manifest;
+        self.forget_ended(&mut blocks, &ended);
+        self.blocks = Some(blocks);
+        steps::reach()?;
         trace::sweep(&self.trace, &self.manifest);
-        self.delete_sealed(&files, &ended);
+        steps::reach()?;
+        self.delete_sealed(&files, &ended)?;
         self.left_bytes = self.segment_bytes()?;
         Ok(())
     }
 
-    fn write_parts(&mut self, snapshot: TailSnapshot, manifest: &mut Manifest) -> Result<Vec<Part>> {
+    /// Finds the blocks that are live at the end of the parts, of processes that still write: an earlier
+    /// sealer, which may have been killed, wrote them.
+    fn blocks_of_parts(&mut self) -> Result<LiveBlocks> {
+        let mut blocks = LiveBlocks::default();
+        let processes = self.manifest.processes.iter().enumerate();
+        let writing: Vec<ProcessId> = processes
+            .filter(|(_, process)| !process.sealed)
+            .map(|(index, _)| ProcessId(index as u32 + 1))
+            .collect();
+        let has_events = |part: &Part| {
+            part.processes.as_ref().is_none_or(|of| writing.iter().any(|process| of.contains(*process)))
+        };
+        if !self.manifest.parts_of(Table::Event.name()).any(has_events) {
+            return Ok(blocks);
+        }
+        let trace = Trace::with_manifest(&self.trace, self.manifest.clone(), false);
+        let mut scan = trace.scan(&ScanProps {
+            columns: Some(vec!["process", "action", "address", "bytes", "device", "resource"]),
+            processes: Some(writing),
+            ..ScanProps::default()
+        })?;
+        let mut batch = EventBatch::new();
+        while scan.next(&mut batch)? {
+            blocks.resolve(&batch);
+        }
+        // The scan numbered the names of resources by itself.
+        Ok(blocks.with_resources(|id| self.registry.tables.intern(scan.tables().string(id))))
+    }
+
+    /// Forgets the live blocks of processes that have ended.
+    fn forget_ended(&self, blocks: &mut LiveBlocks, ended: &[(String, bool)]) {
+        let processes = &self.manifest.processes;
+        blocks.forget(|id| {
+            let process = processes.get(id.0 as usize - 1);
+            process.is_some_and(|process| ended.iter().any(|(stem, _)| *stem == process.stem))
+        });
+    }
+
+    fn write_parts(
+        &mut self,
+        snapshot: TailSnapshot,
+        manifest: &mut Manifest,
+        blocks: &mut LiveBlocks,
+    ) -> Result<Vec<Part>> {
         let groups = PartGroups::by_size(&snapshot.sizes(manifest));
         let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, &TailWanted::default());
         self.registry.set_processes(manifest);
         let mut writer = PartsWriter::new(&self.trace, manifest, groups);
         let mut rows = TailRows::default();
         while merge.next(&mut rows, &self.registry) {
-            writer.tail(&mut rows, &self.registry)?;
+            writer.tail(&mut rows, &self.registry, blocks)?;
+            steps::reach()?;
         }
         writer.definitions(&merge.definitions, &self.registry.tables)?;
         for (process, lane, position) in merge.positions() {
@@ -262,18 +404,17 @@ impl Sealer {
             }
         }
         manifest.losses.extend(&merge.losses);
-        let mut anew = Vec::new();
-        if manifest.rows_of(Table::Process) != manifest.processes.len() as u64 {
-            anew.push(Table::Process);
-        }
-        if merge.definitions.has_subjects {
-            anew.push(Table::Subject);
-        }
+        let is_new = manifest.rows_of(Table::Process) != manifest.processes.len() as u64;
+        let anew = merge.definitions.rewritten(is_new.then_some(Table::Process));
         writer.finish(&anew, manifest, &self.registry.tables)
     }
 
     /// Deletes files whose events are all in parts.
-    fn delete_sealed(&mut self, files: &[(String, tail::SegmentFile)], ended: &[(String, bool)]) {
+    fn delete_sealed(
+        &mut self,
+        files: &[(String, tail::SegmentFile)],
+        ended: &[(String, bool)],
+    ) -> Result<()> {
         for (stem, file) in files {
             let entry = self.manifest.processes.iter().find(|process| process.stem == *stem);
             let Some(entry) = entry else { continue };
@@ -285,10 +426,12 @@ impl Sealer {
                 });
             if !newest && file.is_sealed(&entry.lanes) {
                 let _ = fs::remove_file(&file.path);
+                steps::reach()?;
             }
         }
         for (stem, owns_ring) in ended {
             self.rings.remove(stem);
+            self.received.remove(stem);
             let link = self.trace.join(SEGMENTS).join(format!("{stem}.ring"));
             // Only what is a ring, or was to become one, and is called as ours are: a link can be made to lead
             // anywhere.
@@ -298,9 +441,13 @@ impl Sealer {
             {
                 let _ = fs::remove_file(ring);
             }
+            steps::reach()?;
             let _ = fs::remove_file(&link);
+            steps::reach()?;
             let _ = fs::remove_file(link.with_extension("ring.tmp"));
+            let _ = fs::remove_file(link.with_extension("process"));
         }
+        Ok(())
     }
 
     /// Seals everything and ends. Processes that still run keep their rings.
@@ -321,18 +468,30 @@ impl Drop for Sealer {
     }
 }
 
-fn append(drain: &mut Option<File>, path: &Path, frame: &Frame<'_>) -> io::Result<()> {
-    if drain.is_none() {
-        *drain = Some(File::options().create(true).append(true).open(path)?);
+/// Appends a frame, given in pieces, to the file at `path`, which is opened if it is not yet.
+fn append(file: &mut Option<File>, path: &Path, frame: &[&[u8]]) -> io::Result<()> {
+    if file.is_none() {
+        *file = Some(File::options().create(true).append(true).open(path)?);
     }
-    let file = drain.as_mut().expect("opened above");
+    let file = file.as_mut().expect("opened above");
     let start = file.metadata()?.len();
-    let written = file.write_all(&frame.head()).and_then(|()| file.write_all(frame.payload));
+    let written = frame.iter().try_for_each(|piece| file.write_all(piece));
     if written.is_err() {
         // Frames after a torn one would not be found.
         let _ = file.set_len(start);
     }
     written
+}
+
+/// Cuts a file of frames behind the last sound one: frames after a torn one would not be found.
+fn cut_torn_end(path: &Path) -> io::Result<()> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let sound: usize = segment::frames(&bytes).map(|frame| frame.file_bytes()).sum();
+    if sound < bytes.len() { File::options().write(true).open(path)?.set_len(sound as u64) } else { Ok(()) }
 }
 
 /// A thread that seals a trace until it is told to stop.
@@ -361,7 +520,7 @@ impl SealerThread {
                     Ok(true) => last_work = Instant::now(),
                     Ok(false) | Err(_) => {
                         let idle = last_work.elapsed() > Duration::from_secs(1);
-                        std::thread::park_timeout(if idle { LOOK_IDLE } else { LOOK });
+                        std::thread::park_timeout(if idle { POLL_IDLE } else { POLL });
                     }
                 }
             }

@@ -1,15 +1,15 @@
-//! Tables that ids in rows point to: processes, subjects, strings, frames, stacks.
+//! Tables that ids in rows point to: processes, subjects, devices, strings, frames, stacks.
 //!
-//! Strings, frames and stacks only grow. Processes and subjects are written as a whole whenever one is new
-//! or changed, so each is one row.
+//! Strings, frames and stacks only grow. Processes, subjects and devices are written as a whole whenever one
+//! is new or changed, so each is one row.
 
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::{Frame, Process};
 use floodmark_event::{ProcessId, StackId, StringId, SubjectKind, SubjectRow, Tables};
 
 use crate::codec::{
-    InternedText, NonZero, Number, Number32, OptionalNumber, OptionalStatus, OptionalTime, ProcessNumber,
-    Text, Time, Word,
+    Device, InternedText, NonZero, Number, Number32, OptionalNumber, OptionalStatus, OptionalTime,
+    ProcessNumber, Text, Time, Word,
 };
 use crate::manifest::{Manifest, ProcessEntry};
 use crate::rows::table_columns;
@@ -51,6 +51,35 @@ table_columns! {
     "end_time": end_ns as OptionalTime,
     "wait_status": wait_status as OptionalStatus,
     "peak_rss_bytes": peak_rss_bytes as OptionalNumber,
+}
+
+/// Which device a number stands for in a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceRow {
+    /// The process.
+    pub(crate) process: ProcessId,
+    /// Number of the device there.
+    pub(crate) device: i32,
+    /// UUID of the device.
+    pub(crate) uuid: String,
+}
+
+table_columns! {
+    DeviceRow in Table::Device, rows BATCH_ROWS;
+    "process": process as ProcessNumber,
+    "device": device as Device,
+    "uuid": uuid as Text,
+    process |row| row.process
+}
+
+/// Returns the devices of `tables` as rows.
+pub(crate) fn devices(tables: &Tables) -> Vec<DeviceRow> {
+    let row = |((process, device), uuid): (&(ProcessId, i32), &String)| DeviceRow {
+        process: *process,
+        device: *device,
+        uuid: uuid.clone(),
+    };
+    tables.devices.iter().map(row).collect()
 }
 
 /// Text that an id at rest points to.
@@ -133,6 +162,8 @@ pub(crate) struct Definitions {
     pub(crate) stacks: Vec<StackRow>,
     /// Whether subjects are new or ended. Their table is written as a whole.
     pub(crate) has_subjects: bool,
+    /// Whether devices are new. Their table is written as a whole.
+    pub(crate) has_devices: bool,
 }
 
 impl Definitions {
@@ -148,6 +179,13 @@ impl Definitions {
             frames: (1..frames as u32).map(|id| FrameRow::new(id.into(), tables.frame(id))).collect(),
             stacks: (1..stacks as u32).filter_map(stack).collect(),
             has_subjects: !tables.subjects.is_empty(),
+            has_devices: !tables.devices.is_empty(),
         }
+    }
+
+    /// Returns `also` and the tables that are written as a whole because of these definitions.
+    pub(crate) fn rewritten(&self, also: impl IntoIterator<Item = Table>) -> Vec<Table> {
+        let subjects = self.has_subjects.then_some(Table::Subject);
+        also.into_iter().chain(subjects).chain(self.has_devices.then_some(Table::Device)).collect()
     }
 }

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Process;
-use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, SubjectRow};
+use floodmark_event::{CallRow, LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, SubjectRow};
 
 use crate::codec::ColumnEncoding;
 use crate::columns::{EVENT_ENCODINGS, event_schema};
@@ -19,9 +19,9 @@ use crate::merge::TailRows;
 use crate::parts::PartsWriter;
 use crate::registry::Registry;
 use crate::row_source::{AnyRowScan, RowScan};
-use crate::rows::{Columns, TableRow, to_records};
+use crate::rows::{Columns, MergedRow, TableRow, to_records};
 use crate::scan::ScanProps;
-use crate::small_tables::{FrameRow, StackRow, StringRow};
+use crate::small_tables::{DeviceRow, FrameRow, StackRow, StringRow};
 use crate::trace::Trace;
 
 macro_rules! tables {
@@ -57,7 +57,7 @@ macro_rules! tables {
 tables! {
     /// Allocations, frees and failed allocations.
     Event "event" TableDefinition { schema: event_schema, encodings: EVENT_ENCODINGS, rows: BATCH_ROWS },
-    /// Scopes entered and left, and marks.
+    /// Scopes, ranges and marks.
     Scope "scope" TableDefinition::of::<ScopeRow>(),
     /// Values of metrics at an instant.
     Sample "sample" TableDefinition::of::<SampleRow>(),
@@ -65,15 +65,19 @@ tables! {
     Output "output" TableDefinition::of::<OutputRow>(),
     /// Stacks of threads, taken by another process.
     StackSample "stack_sample" TableDefinition::of::<StackSampleRow>(),
+    /// Calls of functions that a tracer recorded.
+    Call "call" TableDefinition::of::<CallRow>(),
     /// Messages of the tool that recorded.
     Log "log" TableDefinition::of::<LogRow>(),
     /// Processes that recorded.
     Process "process" TableDefinition::of::<Process>(),
     /// Processes, devices and groups that samples are about.
     Subject "subject" TableDefinition::of::<SubjectRow>(),
+    /// Identities of devices.
+    Device "device" TableDefinition::of::<DeviceRow>(),
     /// Text that ids point to.
     String "string" TableDefinition::of::<StringRow>(),
-    /// Entries of stacks.
+    /// Entries of stacks, and functions that were called.
     Frame "frame" TableDefinition::of::<FrameRow>(),
     /// Call stacks, each an entry and the stack of its caller.
     Stack "stack" TableDefinition::of::<StackRow>(),
@@ -88,6 +92,14 @@ impl Table {
     /// Returns the columns of the table, as parts and record batches have them.
     pub fn schema(self) -> SchemaRef {
         (self.definition().schema)()
+    }
+
+    /// Nanoseconds that one unit of the `time` column stands for.
+    pub(crate) const fn time_unit_ns(self) -> i64 {
+        match self {
+            Self::Call => 1000,
+            _ => 1,
+        }
     }
 
     /// Whether rows have a time. The other tables are small: ids in rows point to them.
@@ -119,14 +131,18 @@ pub(crate) const ROW_TABLES: &[RowTable] = &[
     RowTable::of::<OutputRow>(),
     RowTable::of::<StackSampleRow>(),
     RowTable::of::<LogRow>(),
+    RowTable::apart::<CallRow>(),
 ];
+
+/// Starts a scan of a table's rows.
+type OpenScan = fn(&Trace, &ScanProps) -> Result<Box<dyn AnyRowScan>>;
 
 /// What can be done with the rows of a table without naming their type.
 #[derive(Clone, Copy)]
 pub(crate) struct RowTable {
     pub(crate) table: Table,
-    /// Starts a scan.
-    pub(crate) scan: fn(&Trace, &ScanProps) -> Result<Box<dyn AnyRowScan>>,
+    /// Starts a scan, if the table is read together with others.
+    pub(crate) scan: Option<OpenScan>,
     /// Turns the table's rows of the tail into columns.
     pub(crate) tail_records: fn(&mut TailRows, &Registry) -> RecordBatch,
     /// Writes the table's rows of the tail to parts.
@@ -134,10 +150,16 @@ pub(crate) struct RowTable {
 }
 
 impl RowTable {
-    const fn of<T: TableRow>() -> Self {
+    const fn of<T: MergedRow>() -> Self {
+        let scan: OpenScan = |trace, props| Ok(Box::new(RowScan::<T>::open(trace, props)?));
+        Self { scan: Some(scan), ..Self::apart::<T>() }
+    }
+
+    /// A table that is read on its own.
+    const fn apart<T: TableRow>() -> Self {
         Self {
             table: T::TABLE,
-            scan: |trace, props| Ok(Box::new(RowScan::<T>::open(trace, props)?)),
+            scan: None,
             tail_records: |rows, registry| to_records(T::of_tail(rows), &registry.at_rest()),
             write_tail: |writer, rows, registry| writer.tail_rows(T::of_tail(rows), registry),
         }

@@ -1,20 +1,24 @@
-//! What of a trace's tail is not in parts yet: found, put in order, frozen.
+//! A snapshot of what of a trace's tail is not in parts yet, found and put in order.
 //!
-//! A chunk's contents may stand in the ring, in a file its thread wrote, in a file a sealer drained
-//! it to, or in several of them. Invariants: rings are looked at before files, so that a chunk on its
-//! way from one to the other is seen at least once; lane 0, which defines what the others refer to,
-//! is looked at again after them, so that everything they refer to is found.
+//! A chunk's contents may be in the ring, in a file its thread wrote, in a file a sealer wrote, or in
+//! several of them. A process on another host, whose frames were received, has a header file instead of a
+//! ring. Invariants: rings are read before files, so that a chunk on its way from one to the other is
+//! seen at least once; lane 0, which defines what the others refer to, is read again after them, so that
+//! everything they refer to is found.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floodmark_event::ProcessId;
-use floodmark_tail::reader::{Life, RingProcess, RingReader, is_maker_gone};
-use floodmark_tail::segment::{FRAME_HEAD_BYTES, Frame};
+use floodmark_tail::reader::{Life, LossReason, RingProcess, RingReader, is_maker_gone};
+use floodmark_tail::record::{Control, ProcessHeader};
+use floodmark_tail::segment::{self, CONTROL_LANE, FRAME_HEAD_BYTES, Frame};
+use floodmark_tail::stream;
 
 use crate::error::{Error, Result};
 use crate::manifest::{Clock, Manifest, Position, ProcessEntry};
@@ -24,6 +28,8 @@ use crate::source::Losses;
 pub(crate) const SEGMENTS: &str = "segments";
 /// Reason for chunks that should be there and are not.
 pub(crate) const MISSING: &str = "chunks of the live tail are missing; each holds up to about 6,000 events";
+/// Longest header file that is read.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// Reason for bytes that do not decode.
 pub(crate) const DAMAGED: &str = "chunks of the live tail are damaged; each holds up to about 6,000 events";
 
@@ -34,6 +40,8 @@ pub(crate) struct ChunkRef {
     base_time_ns: u64,
     /// Whether its thread is done with it.
     pub(crate) complete: bool,
+    /// Whether times in it go back, or go back from the lane's previous chunk to it.
+    pub(crate) is_disordered: bool,
     bytes: Bytes,
 }
 
@@ -51,26 +59,44 @@ impl ChunkRef {
         }
     }
 
+    /// Returns base time and records, for a first of several readings.
+    pub(crate) fn read(&self) -> Option<(u64, Cow<'_, [u8]>)> {
+        match &self.bytes {
+            Bytes::Memory(bytes) => Some((self.base_time_ns, Cow::Borrowed(bytes))),
+            Bytes::File { file, offset, len } => {
+                let bytes = read_frame(file, *offset, *len)?;
+                Some((self.base_time_ns, Cow::Owned(bytes)))
+            }
+        }
+    }
+
     /// Returns base time and records; `None` if the file does not hold what it should.
     pub(crate) fn load(self) -> Option<(u64, Vec<u8>)> {
         match self.bytes {
             Bytes::Memory(bytes) => Some((self.base_time_ns, bytes)),
-            Bytes::File { file, offset, len } => {
-                let mut bytes = vec![0; len];
-                file.read_exact_at(&mut bytes, offset).ok()?;
-                Frame::parse(&bytes)?;
-                bytes.drain(..FRAME_HEAD_BYTES);
-                Some((self.base_time_ns, bytes))
-            }
+            Bytes::File { file, offset, len } => Some((self.base_time_ns, read_frame(&file, offset, len)?)),
         }
     }
+}
+
+/// Reads the records of the frame at `offset`; `None` if there is no sound one.
+fn read_frame(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Frame::parse(&bytes)?;
+    bytes.drain(..FRAME_HEAD_BYTES);
+    Some(bytes)
 }
 
 /// The tail of one process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTail {
-    /// What its ring says, if it could be read.
+    /// What its ring or its header file says, if there is one that could be read.
     pub(crate) ring: Option<RingProcess>,
+    /// Offset of its host's clock and the error of that, if they were received.
+    clock: Option<(i64, Option<u64>)>,
+    /// When it ended, if that was received, in monotonic nanoseconds.
+    ended_ns: Option<u64>,
     /// Whether its ring is being made, or its process did not live to finish it.
     unfinished: bool,
     /// Whether there is a ring that is none we know.
@@ -102,13 +128,13 @@ impl SegmentFile {
     }
 }
 
-/// What to think of a process that ran where we cannot look.
+/// How processes count that ran on another host or in a container, where they cannot be looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RemoteWriters {
-    /// It may write more.
+    /// They may write more, until they are known to have ended.
     #[default]
     AssumeRunning,
-    /// Somebody says that it has ended.
+    /// They have ended: the caller has been told so.
     AssumeEnded,
 }
 
@@ -122,13 +148,26 @@ pub(crate) struct TailSnapshot {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TailFile<'a> {
     Ring { stem: &'a str },
+    Header { stem: &'a str },
     Segment { stem: &'a str, lane: Option<u32>, number: u32 },
+}
+
+impl<'a> TailFile<'a> {
+    /// Returns the name that all files of a process share.
+    pub(crate) fn stem(&self) -> &'a str {
+        match self {
+            Self::Ring { stem } | Self::Header { stem } | Self::Segment { stem, .. } => stem,
+        }
+    }
 }
 
 /// Tells what a file of the tail is by its name.
 pub(crate) fn parse_name(name: &str) -> Option<TailFile<'_>> {
     if let Some(stem) = name.strip_suffix(".ring") {
         return Some(TailFile::Ring { stem });
+    }
+    if let Some(stem) = name.strip_suffix(".process") {
+        return Some(TailFile::Header { stem });
     }
     let mut parts = name.strip_suffix(".seg")?.rsplitn(3, '.');
     let number = parts.next()?.parse().ok()?;
@@ -154,10 +193,10 @@ pub(crate) fn names(trace: &Path) -> Result<Vec<String>> {
 }
 
 /// Opens a file of the tail, through a link if it is one; `None` if there is none.
-fn open_file(path: &Path) -> Result<Option<File>> {
+pub(crate) fn open_file(path: &Path) -> Result<Option<File>> {
     // A ring may be moved into the trace between looking up the link and what it leads to.
     for _ in 0..3 {
-        // A pipe somebody put there must not hold us up.
+        // A pipe in its place must not hold us up.
         let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         match opened {
             Ok(file) => {
@@ -176,19 +215,19 @@ impl TailSnapshot {
     ///
     /// # Errors
     /// [`Error::Io`] if something that is there cannot be read.
-    pub(crate) fn collect(trace: &Path, manifest: &Manifest, elsewhere: RemoteWriters) -> Result<Self> {
+    pub(crate) fn collect(trace: &Path, manifest: &Manifest, remote: RemoteWriters) -> Result<Self> {
         let mut snapshot = Self::default();
         snapshot.look(trace, None)?;
         snapshot.look(trace, Some(0))?;
         for (stem, tail) in &mut snapshot.processes {
             if let Some(ring) = &mut tail.ring
                 && ring.life == Life::Unknown
-                && elsewhere == RemoteWriters::AssumeEnded
+                && remote == RemoteWriters::AssumeEnded
             {
                 ring.life = Life::Ended;
             }
             let entry = manifest.processes.iter().find(|process| process.stem == *stem);
-            let ended = tail.has_ended(stem, elsewhere);
+            let ended = tail.has_ended(stem, remote);
             tail.order(entry.map(|entry| &entry.lanes), ended);
         }
         Ok(snapshot)
@@ -206,6 +245,11 @@ impl TailSnapshot {
         }
         // Files may have appeared since the rings were read, and must not be missed.
         for name in &names(trace)? {
+            if let Some(TailFile::Header { stem }) = parse_name(name)
+                && only.is_none()
+            {
+                self.process(stem).read_header(&folder.join(name))?;
+            }
             if let Some(TailFile::Segment { stem, lane, number }) = parse_name(name)
                 && (only.is_none() || self.processes.contains_key(stem))
             {
@@ -254,6 +298,14 @@ impl TailSnapshot {
                 }
                 manifest.processes[index].losses = losses;
             }
+            if let Some((offset_ns, error_ns)) = tail.clock {
+                let boot = manifest.processes[index].boot.clone();
+                manifest.set_clock_offset(&boot, offset_ns, error_ns);
+            }
+            if let Some(ended_ns) = tail.ended_ns.filter(|ended_ns| *ended_ns != 0) {
+                let offset_ns = tail.utc_offset_ns(&manifest.processes[index], manifest);
+                manifest.processes[index].end_ns = Some((ended_ns as i64).wrapping_add(offset_ns));
+            }
         }
     }
 }
@@ -266,10 +318,10 @@ impl ProcessTail {
     }
 
     /// Whether the process will write no more.
-    pub(crate) fn has_ended(&self, stem: &str, elsewhere: RemoteWriters) -> bool {
+    pub(crate) fn has_ended(&self, stem: &str, remote: RemoteWriters) -> bool {
         match &self.ring {
             Some(ring) => ring.life == Life::Ended,
-            None if elsewhere == RemoteWriters::AssumeEnded => true,
+            None if remote == RemoteWriters::AssumeEnded => true,
             // A link without a ring: the process is about to make it, or did not live to, or the
             // machine was restarted, or we are on another one.
             None => !self.strange && is_maker_gone(stem),
@@ -312,12 +364,37 @@ impl ProcessTail {
                         sequence: chunk.sequence,
                         base_time_ns: chunk.base_time_ns,
                         complete: chunk.full,
+                        is_disordered: chunk.is_disordered,
                         bytes: Bytes::Memory(chunk.payload),
                     });
                 }
                 Ok(_) => {}
                 Err(_) => self.damaged += u64::from(only.is_none()),
             }
+        }
+        Ok(())
+    }
+
+    /// Reads what was received about a process that has no ring here.
+    fn read_header(&mut self, path: &Path) -> Result<()> {
+        let Some(file) = open_file(path)? else { return Ok(()) };
+        let mut bytes = Vec::new();
+        file.take(MAX_HEADER_BYTES).read_to_end(&mut bytes).map_err(Error::io("reading", path))?;
+        let (mut header, mut losses) = (None, Vec::new());
+        let frames = segment::frames(&bytes).filter(|frame| frame.lane == CONTROL_LANE);
+        for control in frames.flat_map(|frame| stream::controls(frame.payload)) {
+            match control {
+                Control::Process(process) => header = Some(process),
+                Control::Ended { time_ns } => self.ended_ns = Some(time_ns),
+                Control::Losses(now) => losses = now,
+                Control::Clock { offset_ns, error_ns } => self.clock = Some((offset_ns, error_ns)),
+            }
+        }
+        if self.ring.is_none()
+            && let Some(header) = header
+        {
+            let life = if self.ended_ns.is_some() { Life::Ended } else { Life::Unknown };
+            self.ring = Some(received(*header, losses, life));
         }
         Ok(())
     }
@@ -337,19 +414,23 @@ impl ProcessTail {
             if last && (file.read_exact_at(&mut bytes, offset).is_err() || Frame::parse(&bytes).is_none()) {
                 break;
             }
-            let number = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("within the head"));
-            let (lane, sequence) = (number(4) as u32, number(8));
-            self.utc_offset_ns = Some(number(24) as i64);
+            let Some(frame) = Frame::parse_head(&head) else { break };
+            let (lane, sequence, start) = (frame.lane, frame.sequence, offset);
+            offset += len as u64;
+            if lane == CONTROL_LANE {
+                continue;
+            }
+            self.utc_offset_ns = Some(frame.utc_offset_ns);
             segment.chunks.push((lane, sequence));
             if only.is_none_or(|only| only == lane) {
                 self.lanes.entry(lane).or_default().push(ChunkRef {
                     sequence,
-                    base_time_ns: number(16),
-                    complete: true,
-                    bytes: Bytes::File { file: Arc::clone(&file), offset, len },
+                    base_time_ns: frame.base_time_ns,
+                    complete: !frame.is_open,
+                    is_disordered: frame.is_disordered,
+                    bytes: Bytes::File { file: Arc::clone(&file), offset: start, len },
                 });
             }
-            offset += len as u64;
         }
         self.files.retain(|known| known.path != segment.path);
         self.files.push(segment);
@@ -401,6 +482,7 @@ impl ProcessTail {
             lanes: BTreeMap::new(),
             losses: Losses::default(),
             sealed: false,
+            end_ns: None,
         };
         let Some(ring) = &self.ring else { return entry };
         entry.boot = format!("{:032x}", u128::from_be_bytes(ring.boot_id));
@@ -414,6 +496,9 @@ impl ProcessTail {
                 boot: entry.boot.clone(),
                 monotonic_ns: ring.anchor.monotonic_ns,
                 utc_ns: ring.anchor.utc_ns,
+                host: ring.host.clone(),
+                offset_ns: 0,
+                error_ns: None,
             });
         }
         entry
@@ -422,7 +507,7 @@ impl ProcessTail {
     /// What to add to the process's times for UTC.
     pub(crate) fn utc_offset_ns(&self, entry: &ProcessEntry, manifest: &Manifest) -> i64 {
         let clock = manifest.clocks.iter().find(|clock| clock.boot == entry.boot);
-        let from_clock = clock.map(|clock| clock.utc_ns.wrapping_sub(clock.monotonic_ns as i64));
+        let from_clock = clock.map(Clock::utc_offset_ns);
         let anchor = self.ring.as_ref().map(|ring| ring.anchor);
         let from_ring = anchor.map(|anchor| anchor.utc_ns.wrapping_sub(anchor.monotonic_ns as i64));
         from_clock.or(self.utc_offset_ns).or(from_ring).unwrap_or(0)
@@ -432,6 +517,9 @@ impl ProcessTail {
     /// lane began before it.
     pub(crate) fn drop_before(&mut self, from_ns: i64, utc_offset_ns: i64) {
         for (_, chunks) in self.lanes.iter_mut().filter(|(lane, _)| **lane != 0) {
+            if chunks.iter().any(|chunk| chunk.is_disordered) {
+                continue;
+            }
             let began = |chunk: &ChunkRef| (chunk.base_time_ns as i64).wrapping_add(utc_offset_ns);
             let later = chunks.iter().skip(1).take_while(|next| began(next) < from_ns).count();
             chunks.drain(..later);
@@ -443,6 +531,22 @@ impl ProcessTail {
     }
 }
 
+/// Returns what a received header says in the form of a ring's.
+fn received(header: ProcessHeader, losses: Vec<(LossReason, u64)>, life: Life) -> RingProcess {
+    RingProcess {
+        pid: header.pid,
+        parent_pid: header.parent_pid,
+        process_start: header.process_start,
+        pid_namespace: header.pid_namespace,
+        host: header.host,
+        command: header.command,
+        anchor: header.anchor,
+        boot_id: header.boot_id,
+        losses,
+        life,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,6 +554,7 @@ mod tests {
     #[test]
     fn names_tell_what_a_file_is() {
         assert_eq!(parse_name("vm-7-a.ring"), Some(TailFile::Ring { stem: "vm-7-a" }));
+        assert_eq!(parse_name("vm-7-a.process"), Some(TailFile::Header { stem: "vm-7-a" }));
         let segment = |lane| Some(TailFile::Segment { stem: "vm-7-a", lane, number: 3 });
         assert_eq!(parse_name("vm-7-a.12.3.seg"), segment(Some(12)));
         assert_eq!(parse_name("vm-7-a.drain.3.seg"), segment(None));

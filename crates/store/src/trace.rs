@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use floodmark_event::{EventBatch, SubjectRow, Tables};
 
+use crate::blocks::LiveBlocks;
 use crate::codec::AtRest;
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
@@ -88,7 +89,7 @@ impl Trace {
         }
     }
 
-    fn with_manifest(path: &Path, manifest: Manifest, live: bool) -> Self {
+    pub(crate) fn with_manifest(path: &Path, manifest: Manifest, live: bool) -> Self {
         let files = PartFiles::new(path);
         Self { manifest: Arc::new(manifest), live, files, registry: Arc::default() }
     }
@@ -139,13 +140,14 @@ impl Trace {
     }
 
     /// Reads the rows of another table, which the type of row names: [`SampleRow`], [`OutputRow`],
-    /// [`StackSampleRow`], [`LogRow`] or [`ScopeRow`].
+    /// [`StackSampleRow`], [`LogRow`], [`ScopeRow`] or [`CallRow`].
     ///
     /// [`SampleRow`]: floodmark_event::SampleRow
     /// [`OutputRow`]: floodmark_event::OutputRow
     /// [`StackSampleRow`]: floodmark_event::StackSampleRow
     /// [`LogRow`]: floodmark_event::LogRow
     /// [`ScopeRow`]: floodmark_event::ScopeRow
+    /// [`CallRow`]: floodmark_event::CallRow
     ///
     /// # Errors
     /// What is wrong with the trace's files.
@@ -413,6 +415,7 @@ pub struct TraceWriter {
     parts: Option<PartsWriter>,
     overwrite: Overwrite,
     span: Option<(i64, i64)>,
+    blocks: LiveBlocks,
 }
 
 impl TraceWriter {
@@ -429,7 +432,8 @@ impl TraceWriter {
         fs::create_dir_all(temporary.join(SEGMENTS)).map_err(Error::io("creating", &temporary))?;
         let manifest = Manifest::new(run);
         let parts = Some(PartsWriter::new(&temporary, &manifest, PartGroups::default()));
-        Ok(Self { path: path.to_owned(), temporary, manifest, parts, overwrite, span: None })
+        let blocks = LiveBlocks::default();
+        Ok(Self { path: path.to_owned(), temporary, manifest, parts, overwrite, span: None, blocks })
     }
 
     /// Appends events, which come after those of earlier calls.
@@ -439,7 +443,7 @@ impl TraceWriter {
     pub fn write(&mut self, batch: &EventBatch, tables: &Tables) -> Result<()> {
         self.cover((0..batch.len()).map(|row| batch.time_ns.at(row)));
         let parts = self.parts.as_mut().expect("present until finished");
-        parts.events(batch, &AtRest::of_tables(tables))
+        parts.events(batch, &AtRest::of_tables(tables), &mut self.blocks)
     }
 
     /// Appends rows of another table, which come after those of earlier calls. Subjects are written
@@ -485,6 +489,7 @@ impl TraceWriter {
             lanes: BTreeMap::new(),
             losses: Losses::default(),
             sealed: true,
+            end_ns: None,
         };
         let mut manifest = self.manifest.clone();
         manifest.processes = tables.processes.iter().map(entry).collect();
@@ -496,9 +501,8 @@ impl TraceWriter {
         let mut parts = self.parts.take().expect("present until finished");
         let definitions = Definitions::of_tables(tables);
         parts.definitions(&definitions, tables)?;
-        let anew: &[Table] =
-            if definitions.has_subjects { &[Table::Process, Table::Subject] } else { &[Table::Process] };
-        let parts = parts.finish(anew, &mut manifest, tables)?;
+        let anew = definitions.rewritten([Table::Process]);
+        let parts = parts.finish(&anew, &mut manifest, tables)?;
         manifest.parts = parts;
         manifest.save(&self.temporary)?;
         if self.overwrite == Overwrite::Yes && self.path.exists() {

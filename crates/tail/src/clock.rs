@@ -40,15 +40,38 @@ impl Anchor {
     }
 }
 
-/// When something was seen.
+/// The time of a record.
 ///
-/// Whoever looks at many things at once reads the clock once and says [`When::At`] of all of them.
+/// A sampler that reads many things at once reads the clock once and records all of them with
+/// [`When::At`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// As it is recorded.
+    /// The time at which it is recorded.
     Now,
-    /// When the monotonic clock stood there, see [`monotonic_ns`].
+    /// A reading of the monotonic clock, see [`monotonic_ns`].
     At(u64),
+}
+
+/// Time and thread of a record that is made later than what it is about, or by another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// When it happened. May be earlier than that of records made before.
+    pub when: When,
+    /// Operating system's number of the thread on which it happened; `None` for the recording thread.
+    pub thread: Option<u64>,
+}
+
+impl Stamp {
+    /// Returns the stamp of something that happened on another thread at this time.
+    pub const fn on_thread(thread: u64, when: When) -> Self {
+        Self { when, thread: Some(thread) }
+    }
+}
+
+impl From<When> for Stamp {
+    fn from(when: When) -> Self {
+        Self { when, thread: None }
+    }
 }
 
 impl When {

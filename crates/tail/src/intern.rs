@@ -1,4 +1,4 @@
-//! Strings, frames, stacks and subjects that records refer to by number.
+//! Strings, frames, stacks, subjects and devices that records refer to by number.
 //!
 //! Tables in address space that is reserved at once and backed as it is used, so nothing ever
 //! moves: looking up takes no lock and needs no allocator. Invariants: an id is handed out only after
@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::record::{MAX_PAYLOAD_BYTES, NumbersPayload, RecordType, SubjectEntry, TextPayload};
 use super::values::zigzag;
-use floodmark_event::event::StackId;
+use floodmark_event::event::{StackId, StringId};
 use floodmark_event::tables::Frame;
 
 const MAX_STRINGS: usize = 1 << 19;
 const MAX_FRAMES: usize = 1 << 19;
 const MAX_STACKS: usize = 1 << 21;
 const MAX_SUBJECTS: usize = 1 << 20;
+const MAX_DEVICES: usize = 1 << 12;
 const TEXT_BYTES: usize = 64 << 20;
 /// Longest string that is kept whole; a longer one is cut, as its record would be.
 const MAX_TEXT: usize = MAX_PAYLOAD_BYTES - 16;
@@ -47,6 +48,13 @@ pub(super) fn reserve<T>(count: usize) -> Option<*mut T> {
     (base != libc::MAP_FAILED).then_some(base.cast())
 }
 
+/// Gives the memory of a mapping by [`reserve`] back to the system; it reads as zeros afterwards.
+fn release<T>(base: *mut T, count: usize) {
+    // SAFETY: the mapping is ours, private and anonymous. A thread that still reads it sees zeros, which
+    // are valid values of everything that is kept there.
+    unsafe { libc::madvise(base.cast(), count * size_of::<T>(), libc::MADV_DONTNEED) };
+}
+
 /// Entries in the order of their ids, in mapped memory; never shrinks.
 struct List<T: 'static> {
     entries: *mut T,
@@ -63,6 +71,10 @@ impl<T: Copy + 'static> List<T> {
 
     fn len(&self) -> u32 {
         self.count.load(Ordering::Acquire)
+    }
+
+    fn discard(&self) {
+        release(self.entries, self.capacity);
     }
 
     /// Returns entry `id`, which must have been handed out (ids start at 1).
@@ -106,6 +118,11 @@ impl<T: Copy + 'static> Table<T> {
         // SAFETY: mapped above for that many values, zeros are valid atomics, never unmapped.
         let slots = unsafe { std::slice::from_raw_parts(slots, capacity * 2) };
         Some(Self { slots, list: List::new(capacity)? })
+    }
+
+    fn discard(&self) {
+        release(self.slots.as_ptr().cast_mut(), self.slots.len());
+        self.list.discard();
     }
 
     /// Returns the id of the entry that `is` it, starting from `hash`, or the slot for a new one.
@@ -155,6 +172,13 @@ struct Stack {
     frame: u32,
 }
 
+/// The identity of a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeviceEntry {
+    pub(crate) device: i32,
+    pub(crate) uuid: StringId,
+}
+
 /// All tables.
 pub(crate) struct Interner {
     /// `None` if there was no address space for them.
@@ -166,6 +190,7 @@ struct Tables {
     frames: Table<Frame>,
     stacks: Table<Stack>,
     subjects: List<SubjectEntry>,
+    devices: Table<DeviceEntry>,
     texts: *mut u8,
     texts_used: AtomicU64,
 }
@@ -231,6 +256,11 @@ fn subject_definition(id: u32, subject: &SubjectEntry) -> NumbersPayload {
         .number(u64::from(subject.detail.0))
 }
 
+fn device_definition(entry: DeviceEntry) -> NumbersPayload {
+    let payload = NumbersPayload::new(RecordType::Device).number(u64::from(entry.device as u32));
+    payload.number(u64::from(entry.uuid.0))
+}
+
 impl Interner {
     /// Makes empty tables that live as long as the process. If there is no address space for them,
     /// every look-up is a counted loss.
@@ -241,6 +271,7 @@ impl Interner {
                 frames: Table::new(MAX_FRAMES)?,
                 stacks: Table::new(MAX_STACKS)?,
                 subjects: List::new(MAX_SUBJECTS)?,
+                devices: Table::new(MAX_DEVICES)?,
                 texts: reserve::<u8>(TEXT_BYTES)?,
                 texts_used: AtomicU64::new(0),
             })
@@ -294,13 +325,38 @@ impl Interner {
         subjects.alone(|| subjects.add(|| Some(*subject), define))
     }
 
+    /// Defines the identity of a device. If it is defined more than once, the last one counts.
+    pub(crate) fn device(&self, entry: DeviceEntry, write: Write<'_>) -> Option<u32> {
+        let devices = &self.tables.as_ref()?.devices;
+        devices.intern(
+            mix(3, u64::from(entry.device as u32) << 32 | u64::from(entry.uuid.0)),
+            |known| known == entry,
+            || Some(entry),
+            |_| write(device_definition(entry).finish()),
+        )
+    }
+
+    /// Releases the memory of the tables at the end of a recording. They stay mapped and read as empty.
+    pub(crate) fn discard(&self) {
+        let Some(tables) = &self.tables else { return };
+        let Tables { strings, frames, stacks, subjects, devices, texts, .. } = tables;
+        strings.discard();
+        frames.discard();
+        stacks.discard();
+        subjects.discard();
+        devices.discard();
+        release(*texts, TEXT_BYTES);
+    }
+
     /// Writes every definition again, for a process that inherited them.
     pub(crate) fn define_all(&self, write: Write<'_>) {
         let Some(tables) = &self.tables else { return };
-        let Tables { strings, frames, stacks, subjects, .. } = tables;
+        let Tables { strings, frames, stacks, subjects, devices, .. } = tables;
         let (strings, frames, stacks) = (&strings.list, &frames.list, &stacks.list);
+        let devices = &devices.list;
         // A thread of the parent may have been adding something when it forked.
-        for flag in [&strings.inserting, &frames.inserting, &stacks.inserting, &subjects.inserting] {
+        let flags = [&strings.inserting, &frames.inserting, &stacks.inserting];
+        for flag in flags.into_iter().chain([&subjects.inserting, &devices.inserting]) {
             flag.store(false, Ordering::Release);
         }
         for id in 1..=strings.len() {
@@ -311,6 +367,9 @@ impl Interner {
         }
         for id in 1..=stacks.len() {
             write(stack_definition(id, stacks.entry(id)).finish());
+        }
+        for id in 1..=devices.len() {
+            write(device_definition(devices.entry(id)).finish());
         }
         for id in 1..=subjects.len() {
             write(subject_definition(id, &subjects.entry(id)).finish());

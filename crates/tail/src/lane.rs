@@ -4,26 +4,28 @@
 //! record becomes visible only by the store to its chunk's commit word; what is committed is never
 //! given up, so when no space is left it is *new* events that are counted as lost; a lane's memory
 //! reads as zeros in a forked child, which makes its generation wrong and sends the child's first
-//! event to the slow path.
+//! event to the slow path; a chunk in which time goes back, or before which it did, is marked as disordered
+//! before the record that does so is committed.
 #![expect(unsafe_code, reason = "writes records into memory shared with other processes")]
 
 mod observed;
+mod stamped;
 
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
 
 use super::record::{
-    Body, MAX_EVENT_BYTES, MAX_PLACE_BYTES, NumbersPayload, PLACE_SLOTS, Place, Previous, RecordType,
-    encode_event, place_payload,
+    AllocDomain, Body, DOMAIN_SLOTS, MAX_CONTEXT_BYTES, MAX_DOMAIN_BYTES, MAX_EVENT_BYTES, NumbersPayload,
+    Previous, RecordType, domain_payload, encode_event, time_record,
 };
 use super::ring::{
-    CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING, ChunkHeader, LossReason,
-    Ring,
+    CHUNK_DISORDERED, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING,
+    ChunkHeader, LossReason, Ring,
 };
 use super::segment::{self, Frame};
 use super::values::Slots;
-use crate::clock;
+use crate::clock::{self, When};
 use floodmark_event::event::{Action, Kind, StackId, StringId};
 
 /// Most chunks one lane keeps: what a burst may hold before it goes to disk.
@@ -33,13 +35,16 @@ const SPILL_FILE_BYTES: u64 = 16 << 20;
 /// How many events a lane without space loses before it tries the disk again.
 const RETRY_EVENTS: u64 = 4096;
 
-/// A place that equals no other, so that the first event of a chunk defines its own.
-const NO_PLACE: Place =
-    Place { device: i32::MIN, kind: Kind::Unknown, stream: u64::MAX, resource: StringId(u32::MAX) };
+/// Bytes that must fit a chunk for an event to go into it with everything that may go before it.
+const EVENT_ROOM: usize = MAX_EVENT_BYTES + MAX_DOMAIN_BYTES + MAX_CONTEXT_BYTES;
+
+/// A domain that equals no other, so that the first event of a chunk defines its own.
+const NO_DOMAIN: AllocDomain =
+    AllocDomain { device: i32::MIN, kind: Kind::Unknown, stream: u64::MAX, resource: StringId(u32::MAX) };
 
 #[derive(Clone, Copy)]
 struct Slot {
-    place: Place,
+    domain: AllocDomain,
     /// Chunk of the lane in which the slot was defined; 0 for never.
     chunk: u32,
 }
@@ -72,12 +77,19 @@ pub(crate) struct Lane {
     number: Cell<u32>,
     chunk: Cell<*mut ChunkHeader>,
     previous: Cell<Previous>,
-    last_place: Cell<Place>,
+    last_domain: Cell<AllocDomain>,
     /// How many chunks were begun: tells whether a slot was defined in this one.
     begun: Cell<u32>,
     scope: Cell<u32>,
     sequence: Cell<u64>,
     thread: Cell<u64>,
+    /// Thread whose records those that follow are, as far as the chunk says: another one than `thread`
+    /// after an event was recorded on its behalf.
+    written_thread: Cell<u64>,
+    /// Resident pages that calls gave last, plus 1; 0 for none.
+    rss: Cell<u64>,
+    /// Chunk of the lane that says so, as in `begun`.
+    rss_chunk: Cell<u32>,
     chunk_count: Cell<u32>,
     spill_number: Cell<u32>,
     spilled_bytes: Cell<u64>,
@@ -88,7 +100,7 @@ pub(crate) struct Lane {
     /// Chunk of the lane to which they belong, as in `begun`.
     values_chunk: Cell<u32>,
     chunks: [Cell<u32>; MAX_LANE_CHUNKS],
-    slots: [Cell<Slot>; PLACE_SLOTS],
+    slots: [Cell<Slot>; DOMAIN_SLOTS],
 }
 
 const _: () = assert!(size_of::<Lane>() <= 4096);
@@ -109,11 +121,14 @@ impl Lane {
             number: Cell::new(0),
             chunk: Cell::new(std::ptr::null_mut()),
             previous: Cell::new(Previous { time_ns: 0, address: 0 }),
-            last_place: Cell::new(NO_PLACE),
+            last_domain: Cell::new(NO_DOMAIN),
             begun: Cell::new(0),
             scope: Cell::new(0),
             sequence: Cell::new(0),
             thread: Cell::new(0),
+            written_thread: Cell::new(0),
+            rss: Cell::new(0),
+            rss_chunk: Cell::new(0),
             chunk_count: Cell::new(0),
             spill_number: Cell::new(0),
             spilled_bytes: Cell::new(0),
@@ -121,14 +136,14 @@ impl Lane {
             values: Cell::new(std::ptr::null_mut()),
             values_chunk: Cell::new(0),
             chunks: [const { Cell::new(0) }; MAX_LANE_CHUNKS],
-            slots: [const { Cell::new(Slot { place: NO_PLACE, chunk: 0 }) }; PLACE_SLOTS],
+            slots: [const { Cell::new(Slot { domain: NO_DOMAIN, chunk: 0 }) }; DOMAIN_SLOTS],
         }
     }
 
     /// Readies a zeroed page as lane `number` of recording `generation`.
     pub(crate) fn initialize(&self, number: u32, generation: u32) {
         self.position.set(CHUNK_PAYLOAD_BYTES as u32);
-        self.last_place.set(NO_PLACE);
+        self.last_domain.set(NO_DOMAIN);
         self.number.set(number);
         self.generation.store(generation, Ordering::Relaxed);
     }
@@ -137,21 +152,63 @@ impl Lane {
     pub(crate) fn take(&self, thread: u64, around: &impl Surroundings) {
         self.thread.set(thread);
         self.scope.set(0);
-        // A chunk begins with its thread; only a chunk that goes on needs to be told.
+        self.rss.set(0);
+        // A chunk begins with its thread; only one that goes on needs the record.
         if !self.chunk.get().is_null() {
-            self.put(NumbersPayload::new(RecordType::Thread).number(thread).finish(), around);
-            self.put(NumbersPayload::new(RecordType::Scope).number(0).finish(), around);
+            self.write_thread(thread, 0, around);
         }
     }
 
-    /// Records one event. Its bytes are committed when this returns.
+    /// Writes that the records that follow are those of `thread`, in `scope`.
+    fn write_thread(&self, thread: u64, scope: u32, around: &impl Surroundings) {
+        self.put(NumbersPayload::new(RecordType::Thread).number(thread).finish(), around);
+        self.put(NumbersPayload::new(RecordType::Scope).number(u64::from(scope)).finish(), around);
+        self.written_thread.set(thread);
+    }
+
+    /// Makes the records that follow those of the lane's own thread, if others went before.
     #[inline]
+    fn resume_own_thread(&self, around: &impl Surroundings) {
+        if self.written_thread.get() != self.thread.get() {
+            self.write_thread(self.thread.get(), self.scope.get(), around);
+        }
+    }
+
+    /// Writes that the time of the records that follow counts from `time_ns`, which is earlier than that of
+    /// the previous record. There must be room.
+    #[cold]
+    #[inline(never)]
+    fn step_back(&self, time_ns: u64, around: &impl Surroundings) {
+        let mut previous = self.previous.get();
+        let (record, len) = time_record(time_ns.wrapping_sub(previous.time_ns) as i64);
+        // SAFETY: a lane that has room has a chunk, which stays mapped.
+        unsafe { (*self.chunk.get()).flags.store(CHUNK_DISORDERED, Ordering::Relaxed) };
+        self.put(&record[..len], around);
+        previous.time_ns = time_ns;
+        self.previous.set(previous);
+    }
+
+    /// Sees to it that the previous record is not later than `time_ns`, and returns how much earlier it
+    /// is. There must be room.
+    #[inline]
+    fn elapsed_until(&self, time_ns: u64, around: &impl Surroundings) -> u64 {
+        let elapsed = time_ns.wrapping_sub(self.previous.get().time_ns);
+        if (elapsed as i64) < 0 {
+            self.step_back(time_ns, around);
+            return 0;
+        }
+        elapsed
+    }
+
+    /// Records one event. Its bytes are committed when this returns.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is around it is a constant on the global recording path")]
     pub(crate) fn event(
         &self,
         action: Action,
         address: u64,
         bytes: u64,
-        place: &Place,
+        domain: &AllocDomain,
         stack: StackId,
         around: &impl Surroundings,
     ) {
@@ -167,23 +224,16 @@ impl Lane {
             self.busy.store(false, Ordering::Relaxed);
             return;
         }
-        let room = CHUNK_PAYLOAD_BYTES - MAX_EVENT_BYTES - MAX_PLACE_BYTES;
-        if self.position.get() as usize <= room || self.next_chunk(around) {
-            let slot = if *place == self.last_place.get() {
+        if self.position.get() as usize <= CHUNK_PAYLOAD_BYTES - EVENT_ROOM || self.next_chunk(around) {
+            let slot = if *domain == self.last_domain.get() {
                 self.last_slot.get()
             } else {
-                self.slot_of(place, around)
+                // After an event on behalf of another thread no domain equals the last one.
+                self.resume_own_thread(around);
+                self.slot_of(domain, around)
             };
             let body = Body { action, time_ns: clock::monotonic_ns(), address, bytes, stack };
-            let position = self.position.get();
-            let mut previous = self.previous.get();
-            // SAFETY: the chunk is backed by the file, MAX_EVENT_BYTES fit behind `position` (checked
-            // above, and a place definition is shorter than MAX_PLACE_BYTES), and nobody reads or
-            // writes beyond the committed bytes but the thread that holds the lane.
-            let out = unsafe { &mut *self.payload().add(position as usize).cast::<[u8; MAX_EVENT_BYTES]>() };
-            let len = encode_event(out, &mut previous, slot, &body);
-            self.previous.set(previous);
-            self.commit(position + len as u32);
+            self.write_event(slot, &body, around);
         } else {
             around.ring().lose(LossReason::NoSpace, 1);
         }
@@ -191,22 +241,46 @@ impl Lane {
         self.busy.store(false, Ordering::Relaxed);
     }
 
+    /// Appends an event and commits it. There must be room for [`EVENT_ROOM`] bytes.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn write_event(&self, slot: u8, body: &Body, around: &impl Surroundings) {
+        self.elapsed_until(body.time_ns, around);
+        let position = self.position.get();
+        let mut previous = self.previous.get();
+        // SAFETY: the chunk is backed by the file, MAX_EVENT_BYTES fit behind `position` (the caller made
+        // room for more than that and what went before it), and nothing reads or writes beyond the
+        // committed bytes but the thread that holds the lane.
+        let out = unsafe { &mut *self.payload().add(position as usize).cast::<[u8; MAX_EVENT_BYTES]>() };
+        let len = encode_event(out, &mut previous, slot, body);
+        self.previous.set(previous);
+        self.commit(position + len as u32);
+    }
+
     /// Records something that is not an event; `build` gets the time since the previous record.
-    pub(crate) fn other(&self, around: &impl Surroundings, build: impl FnOnce(u64) -> NumbersPayload) {
+    pub(crate) fn other(
+        &self,
+        when: When,
+        around: &impl Surroundings,
+        build: impl FnOnce(u64) -> NumbersPayload,
+    ) {
         self.exclusively(1, around, || {
-            let now = clock::monotonic_ns();
-            // A chunk that has no room for the largest record is ended first: the time written below
-            // counts from the chunk's own previous record.
-            if !self.has_room(super::record::MAX_PAYLOAD_BYTES + 16, around) {
+            let time_ns = when.monotonic_ns();
+            // A chunk without room for all of it is ended first: times count from the chunk's own previous
+            // record.
+            if !self.has_room(size_of::<NumbersPayload>() + MAX_CONTEXT_BYTES, around) {
                 around.ring().lose(LossReason::NoSpace, 1);
                 return;
             }
-            let mut previous = self.previous.get();
-            let elapsed = now.saturating_sub(previous.time_ns);
-            previous.time_ns += elapsed;
-            self.previous.set(previous);
+            self.resume_own_thread(around);
+            let elapsed = self.elapsed_until(time_ns, around);
             self.put(build(elapsed).finish(), around);
+            self.set_time(time_ns);
         });
+    }
+
+    fn set_time(&self, time_ns: u64) {
+        self.previous.set(Previous { time_ns, ..self.previous.get() });
     }
 
     /// Calls `write` unless this thread is in the middle of a record, in which case `records` are lost,
@@ -231,8 +305,8 @@ impl Lane {
     }
 
     /// Enters scope `scope` and returns the one around it.
-    pub(crate) fn enter(&self, scope: u32, name: StringId, around: &impl Surroundings) -> u32 {
-        self.other(around, |elapsed| {
+    pub(crate) fn enter(&self, scope: u32, name: StringId, when: When, around: &impl Surroundings) -> u32 {
+        self.other(when, around, |elapsed| {
             let payload = NumbersPayload::new(RecordType::EnterScope).number(elapsed);
             payload.number(u64::from(scope)).number(u64::from(name.0))
         });
@@ -240,35 +314,37 @@ impl Lane {
     }
 
     /// Leaves the innermost scope for `parent`.
-    pub(crate) fn exit(&self, parent: u32, around: &impl Surroundings) {
-        self.other(around, |elapsed| {
+    pub(crate) fn exit(&self, parent: u32, when: When, around: &impl Surroundings) {
+        self.other(when, around, |elapsed| {
             NumbersPayload::new(RecordType::ExitScope).number(elapsed).number(u64::from(parent))
         });
         self.scope.set(parent);
     }
 
-    /// Returns the slot of `place`, defining it if this chunk does not know it.
+    /// Returns the slot of `domain`, defining it if this chunk does not know it.
     #[inline(never)]
-    fn slot_of(&self, place: &Place, around: &impl Surroundings) -> u8 {
-        let mix =
-            place.stream ^ u64::from(place.resource.0) << 24 ^ (place.device as u64) << 8 ^ place.kind as u64;
+    fn slot_of(&self, domain: &AllocDomain, around: &impl Surroundings) -> u8 {
+        let mix = domain.stream
+            ^ u64::from(domain.resource.0) << 24
+            ^ (domain.device as u64) << 8
+            ^ domain.kind as u64;
         let first = (mix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
         let begun = self.begun.get();
-        // Two places that take turns must not evict each other, so a taken slot sends on to the next.
+        // Two domains that take turns must not evict each other, so a taken slot sends on to the next.
         let mut number = first;
-        for probe in (first..first + 8).map(|probe| probe % PLACE_SLOTS) {
+        for probe in (first..first + 8).map(|probe| probe % DOMAIN_SLOTS) {
             let slot = self.slots[probe].get();
-            if slot.chunk != begun || slot.place == *place {
+            if slot.chunk != begun || slot.domain == *domain {
                 number = probe;
                 break;
             }
         }
         let slot = self.slots[number].get();
-        if slot.place != *place || slot.chunk != begun {
-            self.slots[number].set(Slot { place: *place, chunk: begun });
-            self.put(place_payload(number as u8, place).finish(), around);
+        if slot.domain != *domain || slot.chunk != begun {
+            self.slots[number].set(Slot { domain: *domain, chunk: begun });
+            self.put(domain_payload(number as u8, domain).finish(), around);
         }
-        self.last_place.set(*place);
+        self.last_domain.set(*domain);
         self.last_slot.set(number as u8);
         number as u8
     }
@@ -335,7 +411,7 @@ impl Lane {
         true
     }
 
-    /// Hands the current chunk to whoever seals.
+    /// Hands the current chunk to the sealer.
     fn leave_chunk(&self) {
         if !self.chunk.get().is_null() {
             // SAFETY: the lane's chunks are mapped and backed.
@@ -358,6 +434,10 @@ impl Lane {
             sequence: self.sequence.get() - 1,
             base_time_ns,
             utc_offset_ns: around.ring().utc_offset_ns(),
+            is_open: false,
+            // SAFETY: as above.
+            is_disordered: unsafe { (*self.chunk.get()).flags.load(Ordering::Relaxed) } & CHUNK_DISORDERED
+                != 0,
             payload,
         };
         let mut length = None;
@@ -378,6 +458,8 @@ impl Lane {
         header.committed.store(0, Ordering::Release);
         header.lane.store(self.number.get(), Ordering::Relaxed);
         header.base_time_ns.store(now, Ordering::Relaxed);
+        let disordered = now < self.previous.get().time_ns;
+        header.flags.store(if disordered { CHUNK_DISORDERED } else { 0 }, Ordering::Relaxed);
         header.sequence.store(self.sequence.get(), Ordering::Release);
         fence(Ordering::SeqCst);
         header.state.store(CHUNK_WRITING, Ordering::Release);
@@ -386,8 +468,9 @@ impl Lane {
         self.position.set(0);
         self.stalled.set(0);
         self.previous.set(Previous { time_ns: now, address: 0 });
-        self.last_place.set(NO_PLACE);
+        self.last_domain.set(NO_DOMAIN);
         self.begun.set(self.begun.get() + 1);
+        self.written_thread.set(self.thread.get());
         self.put(NumbersPayload::new(RecordType::Thread).number(self.thread.get()).finish(), around);
         if self.scope.get() != 0 {
             self.put(

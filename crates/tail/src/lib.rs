@@ -5,8 +5,8 @@
 //!
 //! Each thread has a *lane*: a few chunks of shared memory that it alone writes. An event exists
 //! once its chunk's commit word covers it. Chunks live in a *ring* file in shared memory, so what
-//! they hold survives SIGKILL of the process; whoever seals the trace (a thread of the process,
-//! another process, or the first open after a crash) reads them there.
+//! they hold survives SIGKILL of the process; the sealer (a thread of the process, another process, or the
+//! first open after a crash) reads them there.
 //!
 //! ```text
 //! thread ── lane ──► chunk ──full──► sealer copies it to a segment file, marks it free ──► reused, warm
@@ -20,15 +20,20 @@
 //! | [`record`] | how records are encoded in a chunk, and decoded |
 //! | `ring` | the shared memory file: header, chunks, mapping |
 //! | `lane` | a thread's writing end: the recording path itself |
-//! | [`recorder`] | what programs call; starting, stopping, threads that come and go, fork |
-//! | `observe` | what samplers call |
+//! | [`recorder`] | starting and stopping recordings |
+//! | [`writer`] | what threads call to record, and how they get their lanes |
+//! | `stamped` | scopes, ranges, marks and calls; events with a time or thread of their own |
+//! | `observe` | what samplers record |
+//! | `global` | the global writer as free functions |
 //! | `values` | how samples are made small: differences to earlier values |
 //! | `session` | a process's part in a recording: its ring, its lanes, its files |
 //! | `intern` | strings, frames and stacks that records refer to |
 //! | [`segment`] | files of chunks that left the ring |
+//! | [`stream`] | the same frames over any stream of bytes, with what a ring's header says |
 //! | [`reader`] | reading rings and segments, of a live process or a dead one |
 
 pub mod clock;
+mod global;
 mod intern;
 mod lane;
 mod observe;
@@ -38,10 +43,16 @@ pub mod recorder;
 mod ring;
 pub mod segment;
 mod session;
+mod stamped;
+pub mod stream;
 mod values;
+pub mod writer;
 
-pub use clock::When;
-pub use observe::{output, sample, samples, stack_sample, subject, subject_ended};
-pub use record::Place;
-pub use recorder::{RecordProps, Recorder, StartError, alloc, enter_scope, exit_scope, failure, free, mark};
-pub use recorder::{intern, intern_frame, intern_stack, is_recording, recording};
+pub use clock::{Stamp, When};
+pub use global::{alloc, enter_scope, exit_scope, failure, free, mark};
+pub use global::{intern, intern_frame, intern_stack, is_recording, recording};
+pub use global::{output, sample, samples, stack_sample, subject, subject_ended};
+pub use record::{AllocDomain, Call};
+pub use recorder::{RecordProps, Recorder, StartError, stop_global};
+pub use stamped::RangeId;
+pub use writer::{MAX_RECORDERS, Writer, global};

@@ -11,8 +11,8 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileExt as _;
 
 use super::ring::{
-    CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING, ChunkHeader,
-    HEADER_BYTES, Header, RING_MAGIC, host_name, pid_namespace, process_start,
+    CHUNK_BYTES, CHUNK_DISORDERED, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES,
+    CHUNK_WRITING, ChunkHeader, HEADER_BYTES, Header, RING_MAGIC, host_name, pid_namespace, process_start,
 };
 pub use super::ring::{LossReason, TAIL_VERSION, boot_id, is_maker_gone};
 use crate::clock::Anchor;
@@ -61,6 +61,10 @@ pub struct RingProcess {
     pub pid: u32,
     /// Its parent's number.
     pub parent_pid: u32,
+    /// When it started, in the unit of field 22 of `/proc/PID/stat`.
+    pub process_start: u64,
+    /// Inode of its pid namespace.
+    pub pid_namespace: u64,
     /// Host on which it runs or ran.
     pub host: String,
     /// Its command line.
@@ -97,6 +101,8 @@ pub struct Chunk {
     pub base_time_ns: u64,
     /// Whether its thread is done with it.
     pub full: bool,
+    /// Whether times in it go back, or go back from the lane's previous chunk to it.
+    pub is_disordered: bool,
     /// The committed records.
     pub payload: Vec<u8>,
 }
@@ -179,6 +185,8 @@ impl<R: ReadAt> RingReader<R> {
         Ok(RingProcess {
             pid,
             parent_pid: half(&header, offset_of!(Header, parent_pid)),
+            process_start: word(&header, offset_of!(Header, process_start)),
+            pid_namespace: word(&header, offset_of!(Header, pid_namespace)),
             host,
             command: text(&header[offset_of!(Header, command)..][..512]),
             anchor: Anchor {
@@ -239,6 +247,8 @@ impl<R: ReadAt> RingReader<R> {
                     sequence,
                     base_time_ns: word(&before, offset_of!(ChunkHeader, base_time_ns)),
                     full: state == CHUNK_FULL,
+                    // From the later reading: the flag is set before what it is about is committed.
+                    is_disordered: half(&after, offset_of!(ChunkHeader, flags)) & CHUNK_DISORDERED != 0,
                     payload,
                 }));
             }

@@ -1,21 +1,22 @@
-//! How records are encoded in a chunk, and decoded.
+//! How records are encoded in a chunk, and what they decode to.
 //!
 //! Invariants: a chunk decodes on its own, because every chunk starts from the same state (its base
-//! time, address 0, no places); a record is never split over two chunks; a decoder never reads past
-//! the committed bytes and never panics on any bytes.
+//! time, address 0, no domains, no resident bytes); a record is never split over two chunks; a decoder
+//! never reads past the committed bytes and never panics on any bytes.
 //!
 //! An event is a 3-byte head, then as many little-endian bytes as each value needs:
 //!
 //! ```text
 //! bits 0-1  action (3: not an event, see below)
 //! bit  2    the address difference is a multiple of 256 and stored divided by it
-//! bits 3-5  length code of the time since the previous record, ns
+//! bits 3-5  length code of the time since the previous record, ns; where time goes back, a record of
+//!           type `Time` goes before the event
 //! bits 6-8  length code of the zigzag difference to the previous event's address
 //! bits 9-11 length code of the bytes
 //! bits 12-13 length of the stack id: 0, 1, 2 or 4 bytes
 //! bit  14   bytes are not known
 //! bit  15   0
-//! byte 2    slot of the place (device, stream, kind, resource), defined earlier in the chunk
+//! byte 2    slot of the domain (device, stream, kind, resource), defined earlier in the chunk
 //! length codes 0..7 stand for 0, 1, 2, 3, 4, 5, 6 and 8 bytes
 //! ```
 //!
@@ -23,19 +24,28 @@
 //! and its payload of varints and text. Unknown types are skipped and counted, so a later version can
 //! add some.
 
+mod calls;
+mod control;
+mod decode;
 mod observed;
 
-use self::observed::Observed;
-use super::values::Slots;
+pub(crate) use self::calls::{CallRecord, MAX_CALL_BYTES};
+pub use self::control::{Control, ProcessHeader};
+pub use self::decode::{Damage, Decoder};
+use crate::values::zigzag;
 use floodmark_event::event::{Action, Event, Kind, NO_DEVICE, StackId, StringId, UNKNOWN_BYTES};
-use floodmark_event::sample::{Metric, OutputStream, StackSeen, SubjectEnd, SubjectId, SubjectKind};
+use floodmark_event::sample::{
+    CallAction, Metric, OutputStream, StackSeen, SubjectEnd, SubjectId, SubjectKind,
+};
 
 /// Most bytes an event can take, with the slack its unconditional 8-byte stores need.
 pub const MAX_EVENT_BYTES: usize = 48;
-/// Most bytes a place definition can take.
-pub const MAX_PLACE_BYTES: usize = 32;
-/// Slots for places in a chunk.
-pub const PLACE_SLOTS: usize = 64;
+/// Most bytes a domain definition can take.
+pub const MAX_DOMAIN_BYTES: usize = 32;
+/// Most bytes that records which change the thread, the scope and the time can take before an event.
+pub(crate) const MAX_CONTEXT_BYTES: usize = 40;
+/// Slots for domains in a chunk.
+pub const DOMAIN_SLOTS: usize = 64;
 /// Longest payload of a record that is not an event.
 pub const MAX_PAYLOAD_BYTES: usize = 4096;
 
@@ -43,9 +53,9 @@ const LENGTHS: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 const STACK_LENGTHS: [u8; 4] = [0, 1, 2, 4];
 const NOT_AN_EVENT: u8 = 3;
 
-/// Where memory comes from: what alloc and free of a block share.
+/// The allocation domain of a block: device, kind, stream and resource, which its alloc and its free share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AllocDomain {
     /// Device, or [`NO_DEVICE`].
     pub device: i32,
     /// Sort of memory.
@@ -56,7 +66,7 @@ pub struct Place {
     pub resource: StringId,
 }
 
-impl Default for Place {
+impl Default for AllocDomain {
     fn default() -> Self {
         Self { device: NO_DEVICE, kind: Kind::Unknown, stream: 0, resource: StringId(0) }
     }
@@ -66,7 +76,7 @@ impl Default for Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordType {
-    Place = 1,
+    Domain = 1,
     Thread = 2,
     Scope = 3,
     EnterScope = 4,
@@ -79,8 +89,17 @@ pub(crate) enum RecordType {
     SubjectEnded = 11,
     Output = 12,
     StackSample = 13,
+    BeginRange = 14,
+    EndRange = 15,
+    Device = 16,
+    Process = 17,
+    ProcessEnded = 18,
+    Losses = 19,
+    Clock = 20,
     Samples = SHORT_TYPES,
     SamplesAtOnce = 33,
+    Time = 34,
+    Call = 35,
 }
 
 /// Types from this one on have one byte of length.
@@ -93,7 +112,7 @@ pub(crate) struct Previous {
     pub(crate) address: u64,
 }
 
-/// What an event says beyond its place.
+/// What an event says beyond its domain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body {
     pub(crate) action: Action,
@@ -115,17 +134,18 @@ fn put(out: &mut [u8; MAX_EVENT_BYTES], at: usize, value: u64) {
     out[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Encodes an event and returns its length.
-#[inline]
+/// Encodes an event, which must not be earlier than the previous record, and returns its length.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "called twice on the recording path, once per kind of writer")]
 pub(crate) fn encode_event(
     out: &mut [u8; MAX_EVENT_BYTES],
     previous: &mut Previous,
     slot: u8,
     body: &Body,
 ) -> usize {
-    let time = body.time_ns.saturating_sub(previous.time_ns);
+    let time = body.time_ns.wrapping_sub(previous.time_ns);
     let difference = body.address.wrapping_sub(previous.address) as i64;
-    previous.time_ns += time;
+    previous.time_ns = body.time_ns;
     previous.address = body.address;
     let coarse = difference.trailing_zeros() >= 8;
     let difference = if coarse { difference >> 8 } else { difference };
@@ -214,14 +234,44 @@ impl<const N: usize> Payload<N> {
     }
 }
 
-/// Builds the record that defines `place` as `slot`.
-pub(crate) fn place_payload(slot: u8, place: &Place) -> NumbersPayload {
-    NumbersPayload::new(RecordType::Place)
+/// Builds the record that defines `domain` as `slot`.
+pub(crate) fn domain_payload(slot: u8, domain: &AllocDomain) -> NumbersPayload {
+    NumbersPayload::new(RecordType::Domain)
         .number(u64::from(slot))
-        .number(u64::from(place.device as u32))
-        .number(place.kind as u64)
-        .number(place.stream)
-        .number(u64::from(place.resource.0))
+        .number(u64::from(domain.device as u32))
+        .number(domain.kind as u64)
+        .number(domain.stream)
+        .number(u64::from(domain.resource.0))
+}
+
+/// Builds the record that moves the time of the records that follow by `difference_ns`.
+pub(crate) fn time_record(difference_ns: i64) -> ([u8; 12], usize) {
+    let mut record = [0; 12];
+    record[0] = (RecordType::Time as u8) << 2 | NOT_AN_EVENT;
+    let mut len = 2;
+    let mut value = zigzag(difference_ns);
+    while value >= 0x80 {
+        record[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    record[len] = value as u8;
+    record[1] = len as u8 - 1;
+    (record, len + 1)
+}
+
+/// A call of a function, or the end of one, as a tracer sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What happened.
+    pub action: CallAction,
+    /// The function, from [`intern_frame`](crate::Writer::intern_frame); 0 where unknown.
+    pub code: u32,
+    /// Line that is being executed; 0 where unknown.
+    pub line: u32,
+    /// Resident bytes of the process, in multiples of 4,096; `None` if they have not changed since the
+    /// thread's previous call, or are not known. Only changes are stored.
+    pub rss_bytes: Option<u64>,
 }
 
 /// A decoded record.
@@ -255,10 +305,39 @@ pub enum Record<'a> {
     Mark {
         /// Monotonic nanoseconds.
         time_ns: u64,
-        /// What it said.
+        /// Its name.
         name: StringId,
-        /// Thread that said it.
+        /// Thread that recorded it.
         thread: u64,
+    },
+    /// A range began: a scope that may end on any thread and nests in none.
+    BeginRange {
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// Number of the range, unique in the process, among those of scopes.
+        scope: u32,
+        /// Its name.
+        name: StringId,
+        /// Thread that began it.
+        thread: u64,
+    },
+    /// A range ended.
+    EndRange {
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// Number of the range.
+        scope: u32,
+        /// Thread that ended it.
+        thread: u64,
+    },
+    /// A function was called or ended.
+    Call {
+        /// Monotonic nanoseconds.
+        time_ns: u64,
+        /// Thread that called.
+        thread: u64,
+        /// The call, with the code's id in the process and the resident bytes known at this point.
+        call: Call,
     },
     /// A string got its id.
     String {
@@ -283,6 +362,15 @@ pub enum Record<'a> {
         /// Innermost frame.
         frame: u32,
     },
+    /// A device got its identity.
+    Device {
+        /// Number of the device in this process.
+        device: i32,
+        /// Its UUID.
+        uuid: StringId,
+    },
+    /// Something about the process itself.
+    Control(Control),
     /// Something to observe got its id.
     Subject {
         /// Its id in the process.
@@ -319,13 +407,13 @@ pub enum Record<'a> {
         /// What was written.
         bytes: &'a [u8],
     },
-    /// A stack of somebody else was taken.
+    /// A stack of a thread of another process was taken.
     StackSample {
         /// Monotonic nanoseconds.
         time_ns: u64,
         /// Whose, with the id of the process.
         subject: SubjectId,
-        /// What was seen, with the stack's id in the process.
+        /// The stack, with its id in the process.
         seen: StackSeen,
     },
 }
@@ -345,246 +433,4 @@ pub struct SubjectEntry {
     pub name: StringId,
     /// Command line, a device's UUID, a group's path.
     pub detail: StringId,
-}
-
-/// Decodes the committed bytes of one chunk. The bytes are given to each call, so that a decoder can
-/// be kept beside them.
-#[derive(Clone, Debug)]
-pub struct Decoder {
-    at: usize,
-    previous: Previous,
-    places: [Option<Place>; PLACE_SLOTS],
-    thread: u64,
-    scope: u32,
-    /// Subject of the samples that are being read, and where they end; behind us if there are none.
-    subject: SubjectId,
-    samples_end: usize,
-    /// Latest values of this chunk, once there are samples in it.
-    seen: Option<Box<Slots>>,
-    /// Records of types this version does not know.
-    pub skipped: u64,
-}
-
-/// The bytes are not what a writer writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Offset in the chunk's payload.
-    pub offset: usize,
-    /// What is wrong.
-    pub what: &'static str,
-}
-
-impl Decoder {
-    /// Starts with a chunk that began at `base_time_ns`.
-    pub fn new(base_time_ns: u64) -> Self {
-        Self {
-            at: 0,
-            previous: Previous { time_ns: base_time_ns, address: 0 },
-            places: [None; PLACE_SLOTS],
-            thread: 0,
-            scope: 0,
-            subject: SubjectId(0),
-            samples_end: 0,
-            seen: None,
-            skipped: 0,
-        }
-    }
-
-    /// Returns the next record of `bytes`, the chunk's payload, or `None` at the end.
-    ///
-    /// # Errors
-    /// [`Damage`] if the bytes do not decode; nothing can be read after that.
-    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Record<'a>>, Damage> {
-        loop {
-            if self.at < self.samples_end {
-                match self.sample(bytes)? {
-                    Some(sample) => return Ok(Some(sample)),
-                    None => continue,
-                }
-            }
-            let Some(first) = bytes.get(self.at) else { return Ok(None) };
-            if first & 3 != NOT_AN_EVENT {
-                return self.event(bytes).map(|event| Some(Record::Event(event)));
-            }
-            if let Some(record) = self.other(bytes, first >> 2)? {
-                return Ok(Some(record));
-            }
-        }
-    }
-
-    fn damage(&self, what: &'static str) -> Damage {
-        Damage { offset: self.at, what }
-    }
-
-    #[inline]
-    fn event(&mut self, bytes: &[u8]) -> Result<Event, Damage> {
-        let cut = self.damage("an event is cut off");
-        let head = bytes_at(bytes, self.at, 3).ok_or(cut.clone())?;
-        let mut at = self.at + 3;
-        let mut field = |len: u8| {
-            let value = bytes_at(bytes, at, usize::from(len));
-            at += usize::from(len);
-            value.ok_or(cut.clone())
-        };
-        let time = field(LENGTHS[(head >> 3 & 7) as usize])?;
-        let address = field(LENGTHS[(head >> 6 & 7) as usize])?;
-        let size = field(LENGTHS[(head >> 9 & 7) as usize])?;
-        let stack = field(STACK_LENGTHS[(head >> 12 & 3) as usize])?;
-        let place = self.places.get((head >> 16 & 0xff) as usize).copied().flatten();
-        let Some(place) = place else {
-            return Err(self.damage("an event has a place that was never defined"));
-        };
-        let mut difference = (address >> 1) as i64 ^ -((address & 1) as i64);
-        if head & 4 != 0 {
-            difference = difference.wrapping_shl(8);
-        }
-        self.previous.time_ns = self.previous.time_ns.wrapping_add(time);
-        self.previous.address = self.previous.address.wrapping_add(difference as u64);
-        self.at = at;
-        let action = match head & 3 {
-            0 => Action::Alloc,
-            1 => Action::Free,
-            _ => Action::Failure,
-        };
-        Ok(Event {
-            time_ns: self.previous.time_ns as i64,
-            process: floodmark_event::event::ProcessId(0),
-            thread: self.thread,
-            action,
-            address: self.previous.address,
-            bytes: if head & 1 << 14 != 0 { UNKNOWN_BYTES } else { size },
-            device: place.device,
-            stream: place.stream,
-            kind: place.kind,
-            resource: place.resource,
-            scope: u64::from(self.scope),
-            stack: StackId(stack as u32),
-            name: StringId(0),
-        })
-    }
-
-    /// Decodes a record that is not an event; `None` if it only changes the decoder's state.
-    fn other<'a>(&mut self, bytes: &'a [u8], kind: u8) -> Result<Option<Record<'a>>, Damage> {
-        let len_bytes = if kind >= SHORT_TYPES { 1 } else { 2 };
-        let len = bytes_at(bytes, self.at + 1, len_bytes).ok_or(self.damage("a record is cut off"))? as usize;
-        let start = self.at + 1 + len_bytes;
-        let payload = bytes.get(start..start + len).ok_or(self.damage("a record is cut off"))?;
-        let mut fields = Fields { rest: payload };
-        let short = self.damage("a record is too short for its type");
-        let mut number = || fields.number().ok_or(short.clone());
-        let record = match kind {
-            1 => {
-                let (slot, device, kind, stream, resource) =
-                    (number()?, number()?, number()?, number()?, number()?);
-                let place = Place {
-                    device: device as u32 as i32,
-                    kind: Kind::from_number(kind as u8).unwrap_or_default(),
-                    stream,
-                    resource: StringId(resource as u32),
-                };
-                let Some(slot) = self.places.get_mut(slot as usize) else {
-                    return Err(self.damage("a place has a slot that does not exist"));
-                };
-                *slot = Some(place);
-                None
-            }
-            2 => {
-                self.thread = number()?;
-                None
-            }
-            3 => {
-                self.scope = number()? as u32;
-                None
-            }
-            4 => {
-                let (time, scope, name) = (number()?, number()? as u32, StringId(number()? as u32));
-                let time_ns = self.advance(time);
-                let parent = std::mem::replace(&mut self.scope, scope);
-                Some(Record::EnterScope { time_ns, scope, parent, name, thread: self.thread })
-            }
-            5 => {
-                let (time, parent) = (number()?, number()? as u32);
-                let time_ns = self.advance(time);
-                let scope = std::mem::replace(&mut self.scope, parent);
-                Some(Record::ExitScope { time_ns, scope, thread: self.thread })
-            }
-            6 => {
-                let (time, name) = (number()?, StringId(number()? as u32));
-                let time_ns = self.advance(time);
-                Some(Record::Mark { time_ns, name, thread: self.thread })
-            }
-            7 => {
-                let id = StringId(number()? as u32);
-                Some(Record::String { id, text: fields.rest })
-            }
-            8 => {
-                let id = number()? as u32;
-                let frame = floodmark_event::tables::Frame {
-                    function: StringId(number()? as u32),
-                    file: StringId(number()? as u32),
-                    line: number()? as u32,
-                    module: StringId(number()? as u32),
-                    address: number()?,
-                };
-                Some(Record::Frame { id, frame })
-            }
-            9 => {
-                let (id, parent) = (StackId(number()? as u32), StackId(number()? as u32));
-                Some(Record::Stack { id, parent, frame: number()? as u32 })
-            }
-            _ => match self.observed(kind, payload) {
-                Observed::Record(record) => Some(record),
-                Observed::Samples { at } => {
-                    self.samples_end = start + len;
-                    self.at = start + at;
-                    return Ok(None);
-                }
-                Observed::Unknown => {
-                    self.skipped += 1;
-                    None
-                }
-                Observed::Short => return Err(short),
-            },
-        };
-        self.at = start + len;
-        Ok(record)
-    }
-
-    fn advance(&mut self, time: u64) -> u64 {
-        self.previous.time_ns = self.previous.time_ns.wrapping_add(time);
-        self.previous.time_ns
-    }
-}
-
-/// Reads up to 8 little-endian bytes at `at`.
-#[inline]
-fn bytes_at(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
-    if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let shift = (64 - 8 * len as u32) & 63;
-        let word = u64::from_le_bytes(*word);
-        return Some(if len == 0 { 0 } else { word << shift >> shift });
-    }
-    let tail = bytes.get(at..at + len)?;
-    let mut word = [0; 8];
-    word[..len].copy_from_slice(tail);
-    Some(u64::from_le_bytes(word))
-}
-
-struct Fields<'a> {
-    rest: &'a [u8],
-}
-
-impl Fields<'_> {
-    fn number(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.rest.split_first()?;
-            self.rest = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
 }

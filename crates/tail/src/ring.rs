@@ -18,7 +18,7 @@ use crate::clock::{Anchor, monotonic_ns};
 pub(crate) const RING_MAGIC: [u8; 8] = *b"FLDRING1";
 /// Version of the ring's layout and of the records in it. A reader knows all up to its own: those of
 /// an earlier version are among those of a later one.
-pub const TAIL_VERSION: u32 = 2;
+pub const TAIL_VERSION: u32 = 3;
 /// Bytes of the ring's header.
 pub(crate) const HEADER_BYTES: usize = 4096;
 /// Bytes of a chunk, its header included.
@@ -34,6 +34,9 @@ pub(crate) const CHUNK_FREE: u32 = 0;
 pub(crate) const CHUNK_WRITING: u32 = 1;
 /// The chunk waits for a sealer.
 pub(crate) const CHUNK_FULL: u32 = 2;
+
+/// Flag of a chunk: times in it go back, or go back from the lane's previous chunk to it.
+pub(crate) const CHUNK_DISORDERED: u32 = 1;
 
 /// Why events were lost; indexes into [`Header::losses`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +100,7 @@ pub(crate) struct ChunkHeader {
     pub(crate) sequence: AtomicU64,
     /// Bytes of records that exist.
     pub(crate) committed: AtomicU32,
-    pub(crate) reserved: u32,
+    pub(crate) flags: AtomicU32,
     pub(crate) base_time_ns: AtomicU64,
 }
 
@@ -283,6 +286,16 @@ impl Ring {
         grown.map(|()| index)
     }
 
+    /// Releases the memory of a ring whose file was removed. The mapping stays: a thread that was held up
+    /// in the middle of a record then writes where nothing reads.
+    pub(crate) fn discard(&self) {
+        let chunks = (self.header().chunks.load(Ordering::Relaxed) as usize).min(self.capacity());
+        let bytes = HEADER_BYTES + chunks * CHUNK_BYTES;
+        // SAFETY: within the mapping; its contents read as zeros afterwards, which every field may hold.
+        // A file system that cannot punch holes keeps the memory.
+        unsafe { libc::madvise(self.base.cast(), bytes, libc::MADV_REMOVE) };
+    }
+
     pub(crate) fn lose(&self, reason: LossReason, events: u64) {
         self.header().losses[reason as usize].fetch_add(events, Ordering::Relaxed);
     }
@@ -396,8 +409,9 @@ mod tests {
             offset_of!(ChunkHeader, lane),
             offset_of!(ChunkHeader, sequence),
             offset_of!(ChunkHeader, committed),
+            offset_of!(ChunkHeader, flags),
             offset_of!(ChunkHeader, base_time_ns),
         ];
-        assert_eq!(chunk, [0, 4, 8, 16, 24]);
+        assert_eq!(chunk, [0, 4, 8, 16, 20, 24]);
     }
 }

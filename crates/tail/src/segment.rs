@@ -17,6 +17,12 @@ pub const FRAME_MAGIC: [u8; 4] = *b"FLCK";
 /// Bytes of a frame's head.
 pub const FRAME_HEAD_BYTES: usize = 48;
 
+/// Flags in the upper bits of a frame's length.
+const OPEN: u32 = 1 << 31;
+const DISORDERED: u32 = 1 << 30;
+/// Lane number of frames that hold records about the process itself and belong to no lane.
+pub const CONTROL_LANE: u32 = u32::MAX;
+
 /// The committed bytes of one chunk and where they belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
@@ -26,8 +32,12 @@ pub struct Frame<'a> {
     pub sequence: u64,
     /// Monotonic time at which the chunk began.
     pub base_time_ns: u64,
-    /// What to add to its times for UTC.
+    /// Nanoseconds to add to its times for UTC.
     pub utc_offset_ns: i64,
+    /// Whether the chunk may go on: a later frame of the same chunk then has more.
+    pub is_open: bool,
+    /// Whether times in it go back, or go back from the lane's previous chunk to it.
+    pub is_disordered: bool,
     /// Its records.
     pub payload: &'a [u8],
 }
@@ -41,7 +51,8 @@ impl<'a> Frame<'a> {
         head[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         head[16..24].copy_from_slice(&self.base_time_ns.to_le_bytes());
         head[24..32].copy_from_slice(&self.utc_offset_ns.to_le_bytes());
-        head[32..36].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
+        let flags = if self.is_open { OPEN } else { 0 } | if self.is_disordered { DISORDERED } else { 0 };
+        head[32..36].copy_from_slice(&(self.payload.len() as u32 | flags).to_le_bytes());
         let sum = checksum(checksum(0, &head[..36]), self.payload);
         head[40..48].copy_from_slice(&sum.to_le_bytes());
         head
@@ -50,22 +61,36 @@ impl<'a> Frame<'a> {
     /// Reads the frame at the start of `bytes`; `None` if there is no whole and sound one.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.first_chunk::<FRAME_HEAD_BYTES>()?;
+        let payload = bytes.get(FRAME_HEAD_BYTES..Self::end(head)?)?;
+        let sum = u64::from_le_bytes(*head[40..].first_chunk()?);
+        let frame = Self::with_head(head, payload);
+        (sum == checksum(checksum(0, &head[..36]), payload)).then_some(frame)
+    }
+
+    /// Reads a frame's head alone: the frame has no payload, and whether its checksum fits is not known.
+    /// `None` if it is no frame's.
+    pub fn parse_head(head: &[u8; FRAME_HEAD_BYTES]) -> Option<Frame<'static>> {
+        Self::end(head)?;
+        Some(Frame::with_head(head, &[]))
+    }
+
+    fn with_head(head: &[u8; FRAME_HEAD_BYTES], payload: &'a [u8]) -> Self {
         let word = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("within the head"));
         let half = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("within the head"));
-        let payload = bytes.get(FRAME_HEAD_BYTES..Self::end(head)?)?;
-        let frame = Self {
+        Self {
             lane: half(4),
             sequence: word(8),
             base_time_ns: word(16),
             utc_offset_ns: word(24) as i64,
+            is_open: half(32) & OPEN != 0,
+            is_disordered: half(32) & DISORDERED != 0,
             payload,
-        };
-        (word(40) == checksum(checksum(0, &head[..36]), payload)).then_some(frame)
+        }
     }
 
     /// Returns the length of the frame with this head; `None` if it is no frame's.
     pub fn end(head: &[u8; FRAME_HEAD_BYTES]) -> Option<usize> {
-        let len = u32::from_le_bytes(*head[32..].first_chunk()?) as usize;
+        let len = (u32::from_le_bytes(*head[32..].first_chunk()?) & !(OPEN | DISORDERED)) as usize;
         (head[0..4] == FRAME_MAGIC && len <= CHUNK_PAYLOAD_BYTES).then_some(FRAME_HEAD_BYTES + len)
     }
 
@@ -153,7 +178,17 @@ mod tests {
         let payloads = [b"one".as_slice(), b"", b"a longer payload of records"];
         let mut bytes = Vec::new();
         for (sequence, payload) in (0..).zip(payloads) {
-            let frame = Frame { lane: 7, sequence, base_time_ns: 99, utc_offset_ns: -5, payload };
+            let (is_open, is_disordered) = (sequence == 1, sequence == 2);
+            let frame = Frame {
+                lane: 7,
+                sequence,
+                base_time_ns: 99,
+                utc_offset_ns: -5,
+                is_open,
+                is_disordered,
+                payload,
+            };
+            assert_eq!(Frame::parse(&[&frame.head(), payload].concat()), Some(frame));
             bytes.extend_from_slice(&frame.head());
             bytes.extend_from_slice(payload);
         }

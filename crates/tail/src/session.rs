@@ -1,7 +1,8 @@
 //! A process's part in a recording: its ring, its lanes, the names of its files.
 //!
-//! Invariants: a session is never freed, since any thread may be about to use it; what a lane calls
-//! when it runs out of room allocates nothing, because it may run inside an allocator.
+//! Invariants: a session is never freed, since any thread may be about to use it, but the memory behind its
+//! ring and its definitions is released when it ends; what a lane calls when it runs out of room
+//! allocates nothing, because it may run inside an allocator.
 #![expect(unsafe_code, reason = "maps lanes and hands them to threads")]
 
 use std::ffi::{CStr, CString};
@@ -10,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use super::intern::Interner;
+use super::intern::{Interner, reserve};
 use super::lane::{Lane, Surroundings};
 use super::recorder::{RecordProps, StartError};
 use super::ring::{
@@ -21,15 +22,14 @@ use crate::clock::Anchor;
 
 /// Threads that can record at the same time.
 pub(super) const MAX_LANES: usize = 4096;
-/// Value of [`GENERATION`] while nothing is recorded; lanes never have it.
-pub(super) const OFF: u32 = 1;
-/// The recording that is going on: what lanes compare their own with.
-pub(super) static GENERATION: AtomicU32 = AtomicU32::new(OFF);
 
 /// A process's part in a recording, from the first event to the end.
 pub(crate) struct Session {
     pub(super) pid: u32,
     pub(super) generation: u32,
+    /// Generation of the session with which the recording began: that of the process, or of the one that
+    /// it was forked from.
+    pub(super) recording: u32,
     pub(super) ring: Ring,
     ring_path: CString,
     /// `segments/STEM.ring` in the trace: the ring itself or a link to it.
@@ -39,14 +39,14 @@ pub(crate) struct Session {
     pub(super) props: RecordProps,
     pub(super) interner: &'static Interner,
     pub(super) next_scope: AtomicU32,
-    pub(super) lane_count: AtomicU32,
-    pub(super) lanes: Box<[AtomicPtr<Lane>]>,
+    lane_count: AtomicU32,
+    lanes: &'static [AtomicPtr<Lane>],
     definitions: AtomicBool,
 }
 
 impl Surroundings for Session {
     fn generation(&self) -> u32 {
-        GENERATION.load(Ordering::Relaxed)
+        self.generation
     }
 
     fn ring(&self) -> &Ring {
@@ -126,17 +126,32 @@ impl Session {
         written
     }
 
+    /// The lanes made so far.
+    pub(super) fn made_lanes(&self) -> impl Iterator<Item = &'static Lane> {
+        let made = (self.lane_count.load(Ordering::Acquire) as usize).min(MAX_LANES);
+        // SAFETY: the pointers are null or to lanes, and those are never freed.
+        self.lanes[..made].iter().filter_map(|lane| unsafe { lane.load(Ordering::Acquire).as_ref() })
+    }
+
+    /// Whether this is the session of this process and not one it inherited by a fork.
+    pub(super) fn is_own(&self) -> bool {
+        // A child in a pid namespace of its own may have its parent's number, but lanes of the parent
+        // read as zeros there.
+        // SAFETY: lane 0 is made with the session, and lanes are never freed.
+        let definitions = unsafe { &*self.lanes[0].load(Ordering::Acquire) };
+        self.pid == current_pid() && definitions.generation.load(Ordering::Relaxed) == self.generation
+    }
+
+    /// Makes the session of a forked child, which goes on with the definitions it inherited.
+    pub(super) fn for_child(&self, generation: u32) -> Result<Box<Self>, StartError> {
+        Self::create(self.props.clone(), generation, self.recording, self.interner)
+    }
+
     /// Takes a vacant lane or makes one.
     pub(super) fn lane(&self) -> Option<&'static Lane> {
         let thread = current_thread();
-        let made = (self.lane_count.load(Ordering::Acquire) as usize).min(MAX_LANES);
-        for lane in &self.lanes[1..made] {
-            let lane = lane.load(Ordering::Acquire);
-            if lane.is_null() {
-                continue;
-            }
-            // SAFETY: lanes are never freed.
-            let lane = unsafe { &*lane };
+        // Lane 0 is that of definitions.
+        for lane in self.made_lanes().skip(1) {
             if lane.vacant.load(Ordering::Relaxed) && lane.vacant.swap(false, Ordering::Acquire) {
                 lane.take(thread, self);
                 return Some(lane);
@@ -180,6 +195,13 @@ fn lane_page() -> io::Result<&'static Lane> {
     }
 }
 
+/// Maps a table for the addresses of lanes, which takes memory as it fills.
+fn lane_table() -> io::Result<&'static [AtomicPtr<Lane>]> {
+    let table = reserve::<AtomicPtr<Lane>>(MAX_LANES).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: mapped for that many values just now and never unmapped; zeros are null pointers.
+    Ok(unsafe { std::slice::from_raw_parts(table, MAX_LANES) })
+}
+
 fn current_thread() -> u64 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as u64 }
@@ -195,6 +217,7 @@ impl Session {
     pub(super) fn create(
         props: RecordProps,
         generation: u32,
+        recording: u32,
         interner: &'static Interner,
     ) -> Result<Box<Self>, StartError> {
         let segments = props.trace.join("segments");
@@ -211,9 +234,11 @@ impl Session {
         let (ring, ring_path) =
             create_ring(&props, &link, &stem, &identity).map_err(error("creating", &link))?;
         let c_string = |path: &Path| c_path(path).map_err(error("naming", path));
+        let lanes = lane_table().map_err(error("recording into", &props.trace))?;
         let session = Box::new(Self {
             pid,
             generation,
+            recording,
             ring_path: c_string(&ring_path)?,
             link_path: c_string(&link)?,
             stem: c_string(&segments.join(&stem))?,
@@ -222,7 +247,7 @@ impl Session {
             interner,
             next_scope: AtomicU32::new(1),
             lane_count: AtomicU32::new(1),
-            lanes: (0..MAX_LANES).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
+            lanes,
             definitions: AtomicBool::new(false),
         });
         let lane = lane_page().map_err(error("recording into", &session.props.trace))?;
@@ -267,8 +292,18 @@ fn command() -> [u8; 512] {
 }
 
 impl Session {
+    /// Ends the session: its records are in the trace's directory afterwards, and its memory is released.
+    pub(super) fn end(&self) {
+        self.ring.header().closed.store(1, Ordering::Release);
+        // If the disk is full the ring stays where it is and the link in the trace leads to it.
+        if self.bring_home().is_ok() && self.ring_path != self.link_path {
+            self.ring.discard();
+        }
+        self.interner.discard();
+    }
+
     /// Replaces the link in the trace by a copy of the ring, and removes the ring.
-    pub(super) fn bring_home(&self) -> io::Result<()> {
+    fn bring_home(&self) -> io::Result<()> {
         let (ring, link) = (path_of(&self.ring_path), path_of(&self.link_path));
         if ring == link {
             return Ok(());

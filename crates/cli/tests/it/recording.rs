@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use floodmark_event::{Kind, Metric, StackId, Subject, SubjectEnd, SubjectId, SubjectKind};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder, When};
 use serde_json::json;
 
 use crate::cli_test::CliTest;
@@ -11,10 +11,10 @@ use crate::cli_test::CliTest;
 #[test]
 fn a_growing_trace_is_described_analyzed_and_followed_to_its_end() {
     let test = CliTest::new();
-    let recorder = Recorder::start(RecordProps::new(test.path("live.flood"))).unwrap();
-    let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
+    let recorder = Recorder::start_global(RecordProps::new(test.path("live.flood"))).unwrap();
+    let domain = AllocDomain { device: 0, kind: Kind::Device, ..AllocDomain::default() };
     for at in 1..=3 {
-        tail::alloc(at << 12, 100 * at, &place, StackId(0));
+        tail::alloc(at << 12, 100 * at, &domain, StackId(0));
     }
     let mut follow = test.command(&["read", "live.flood", "--follow", "--csv"]);
     let follow = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -24,9 +24,9 @@ fn a_growing_trace_is_described_analyzed_and_followed_to_its_end() {
     let stats = test.run(&["stats", "live.flood", "--json"]).json();
     assert_eq!((&stats["live_blocks"], &stats["peak_bytes"]), (&json!(3), &json!(600)));
     let text = test.run(&["info", "live.flood"]).ok().stdout;
-    assert!(text.contains("trace, format 2, being recorded, 3 events"), "{text}");
+    assert!(text.contains("trace, format 3, being recorded, 3 events"), "{text}");
 
-    tail::free(2 << 12, 200, &place);
+    tail::free(2 << 12, 200, &domain);
     recorder.stop();
     let followed = follow.wait_with_output().unwrap();
     assert_eq!((followed.status.code(), followed.stderr.as_slice()), (Some(0), &b""[..]));
@@ -41,7 +41,7 @@ fn a_growing_trace_is_described_analyzed_and_followed_to_its_end() {
 #[test]
 fn read_and_plot_find_the_same_peak_of_processes_that_come_and_go() {
     let test = CliTest::new();
-    let recorder = Recorder::start(RecordProps::new(test.path("turns.flood"))).unwrap();
+    let recorder = Recorder::start_global(RecordProps::new(test.path("turns.flood"))).unwrap();
     for turn in 1..=4 {
         let process = tail::subject(&Subject {
             kind: SubjectKind::Process,

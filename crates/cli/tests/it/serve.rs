@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
 
 use floodmark_event::{Kind, StackId};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 use floodmark_testkit::wait::{DEADLINE, wait_for_exit, wait_until};
 use serde_json::Value;
 
@@ -394,9 +394,9 @@ fn a_file_that_has_changed_is_not_mixed_with_what_is_shown() {
 #[test]
 fn a_trace_that_is_replaced_while_it_grows_stays_as_it_was_and_says_so() {
     let test = CliTest::new();
-    let recorder = Recorder::start(RecordProps::new(test.path("first.flood"))).unwrap();
-    let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
-    tail::alloc(1 << 12, 100, &place, StackId(0));
+    let recorder = Recorder::start_global(RecordProps::new(test.path("first.flood"))).unwrap();
+    let domain = AllocDomain { device: 0, kind: Kind::Device, ..AllocDomain::default() };
+    tail::alloc(1 << 12, 100, &domain, StackId(0));
     test.run(&["run", "-q", "-o", "second.flood", "--", "true"]);
     // A link changes at once, without a moment when there is nothing.
     std::os::unix::fs::symlink(test.path("first.flood"), test.path("link.flood")).unwrap();
@@ -404,7 +404,7 @@ fn a_trace_that_is_replaced_while_it_grows_stays_as_it_was_and_says_so() {
     let server = Server::start(&test, &["link.flood"]);
     let mut news = listen(&server);
     let first = wait_for(&mut news, |state| state["state"] == "live");
-    tail::alloc(2 << 12, 5000, &place, StackId(0));
+    tail::alloc(2 << 12, 5000, &domain, StackId(0));
     wait_for(&mut news, |state| state["version"].as_u64() > first["version"].as_u64());
     std::fs::rename(test.path("next.flood"), test.path("link.flood")).unwrap();
     let failed = wait_for(&mut news, |state| state["state"] == "failed");
@@ -441,20 +441,20 @@ fn a_recorded_run_can_be_looked_at_closely_too() {
 #[test]
 fn a_growing_trace_is_told_of_shown_and_ends() {
     let test = CliTest::new();
-    let recorder = Recorder::start(RecordProps::new(test.path("live.flood"))).unwrap();
-    let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
-    tail::alloc(1 << 12, 100, &place, StackId(0));
+    let recorder = Recorder::start_global(RecordProps::new(test.path("live.flood"))).unwrap();
+    let domain = AllocDomain { device: 0, kind: Kind::Device, ..AllocDomain::default() };
+    tail::alloc(1 << 12, 100, &domain, StackId(0));
     let server = Server::start(&test, &["live.flood"]);
     let mut news = listen(&server);
     let first = wait_for(&mut news, |state| state["state"] == "live");
-    tail::alloc(2 << 12, 5000, &place, StackId(0));
+    tail::alloc(2 << 12, 5000, &domain, StackId(0));
     let second = wait_for(&mut news, |state| state["version"].as_u64() > first["version"].as_u64());
     let sent = server.get("/api/document").json();
     assert!(sent["version"].as_u64() >= second["version"].as_u64());
     assert_eq!(sent["document"]["charts"][0]["peak"]["bytes"], 5100);
     let tables = sent["document"]["tables"].as_array().unwrap();
     assert!(tables.iter().all(|table| table["id"] != "leaks"), "what is live may still be freed");
-    tail::free(2 << 12, 5000, &place);
+    tail::free(2 << 12, 5000, &domain);
     recorder.stop();
     wait_for(&mut news, |state| state["state"] == "ended");
     let sent = server.get("/api/document").json()["document"].clone();

@@ -44,7 +44,7 @@ fn logs_that_differ_only_in_the_device_are_one_process_and_others_their_own() {
     assert_eq!(info["run"]["imported_files"], json!(["pair.dev0.csv", "pair.dev1.csv", "golden.csv"]));
     assert_eq!(
         (&info["format"], &info["version"], &info["live"]),
-        (&json!("trace"), &json!(2), &json!(false))
+        (&json!("trace"), &json!(3), &json!(false))
     );
     let pair = test.run(&["stats", "all.flood", "--process", "1", "--json"]).json();
     assert_eq!(pair["total_bytes"], 3584);
@@ -66,7 +66,7 @@ fn a_trace_describes_itself() {
     assert_eq!(test.run(&["import", "golden.csv", "-q"]).code, 0);
     let text = test.run(&["info", "golden.flood"]).ok().stdout;
     assert!(
-        text.starts_with("golden.flood\ntrace, format 2, 10 events in 9.00 µs from 10:00:00.000001, "),
+        text.starts_with("golden.flood\ntrace, format 3, 10 events in 9.00 µs from 10:00:00.000001, "),
         "{text}"
     );
     assert!(text.contains("\n  imported from  RMM log (CSV)\n  files          golden.csv\n"), "{text}");

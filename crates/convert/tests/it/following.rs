@@ -12,7 +12,7 @@ use floodmark_event::{
 use floodmark_store::TraceFollower;
 use floodmark_store::{Follow, Overwrite, Run, ScanProps, Sealer, Step, TraceWriter};
 use floodmark_tail::clock::monotonic_ns;
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder, When};
 use floodmark_testkit::{TempDir, wait_for, wait_for_exit, wait_until};
 
 /// Name of the variable that tells a child where to record.
@@ -30,7 +30,7 @@ fn allocate(who: &str, number: u64) {
     let function = tail::intern(&format!("{who} {number}"));
     let frame = tail::intern_frame(&Frame { function, ..Frame::default() });
     let stack = tail::intern_stack(StackId(0), frame);
-    tail::alloc(number, 256, &Place { kind: Kind::Device, resource, ..Place::default() }, stack);
+    tail::alloc(number, 256, &AllocDomain { kind: Kind::Device, resource, ..AllocDomain::default() }, stack);
 }
 
 /// Records an allocation for each line of its input.
@@ -38,7 +38,7 @@ fn allocate(who: &str, number: u64) {
 #[ignore = "is started by another test"]
 fn other_process() {
     let Ok(trace) = std::env::var(CHILD) else { return };
-    let recorder = Recorder::start(RecordProps::new(trace)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(trace)).expect("starts");
     for line in std::io::stdin().lines().map_while(Result::ok) {
         allocate("child", line.parse().expect("a number"));
         let mut out = std::io::stdout();
@@ -133,7 +133,7 @@ fn what_was_read_in_an_earlier_look_keeps_its_texts() {
     let _turn = recording();
     let folder = TempDir::new("looks");
     let path = folder.join("run.flood");
-    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
     let mut other = Other::start(&path);
     let mut following = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
@@ -172,7 +172,7 @@ fn events_and_rows_come_together_and_subjects_are_as_of_the_latest_look() {
     let _turn = recording();
     let folder = TempDir::new("together");
     let path = folder.join("run.flood");
-    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&path)).expect("starts");
     let sealer = Sealer::open(&path, Run::default()).expect("seals");
     let mut following = TraceFollower::open(&path, &ScanProps::default()).expect("follows");
     let (mut batch, mut new) = (EventBatch::new(), Vec::new());
@@ -246,9 +246,9 @@ fn of_one_look_events_come_first_so_that_there_is_something_to_show_at_once() {
     let _turn = recording();
     let folder = TempDir::new("events-first");
     let path = folder.join("a.flood");
-    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&path)).expect("starts");
     for number in 1..=30_000u64 {
-        tail::alloc(number << 8, 256, &Place::default(), StackId(0));
+        tail::alloc(number << 8, 256, &AllocDomain::default(), StackId(0));
         if number % 10_000 == 1 {
             tail::sample(SubjectId(1), Metric::Rss, number, When::Now);
         }

@@ -276,11 +276,11 @@ fn ranges_are_scopes_and_events_know_the_innermost() {
     for row in &read.seen {
         let Row::Scope(row) = row else { continue };
         match row.action {
-            ScopeAction::Enter => {
+            ScopeAction::Enter | ScopeAction::Begin => {
                 names.insert(row.scope, read.seen_tables.string(row.name));
                 open.push((row.scope, row.parent));
             }
-            ScopeAction::Exit => open.retain(|(scope, _)| *scope != row.scope),
+            ScopeAction::Exit | ScopeAction::End => open.retain(|(scope, _)| *scope != row.scope),
             ScopeAction::Mark => assert_eq!(read.seen_tables.string(row.name), "mark"),
         }
     }

@@ -155,7 +155,7 @@ fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     let _turn = recording();
     let folder = TempDir::new("growing");
     let path = folder.join("run.flood");
-    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
     let job = tail::subject(&Subject {
         kind: SubjectKind::Job,

@@ -6,7 +6,7 @@ use floodmark_analyze::{
 use floodmark_event::tables::Frame;
 use floodmark_event::{Action, Event, Kind, ProcessId, StackId, StringId};
 use floodmark_store::{Losses, Overwrite, Run, Sealer, Source as _, TraceWriter};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
@@ -104,16 +104,16 @@ fn write(path: &Path, sequences: &[Vec<Event>]) {
 /// Processes that each have a clock of their own, which goes back now and then.
 fn sequences() -> impl Strategy<Value = Vec<Vec<Event>>> {
     let what = (prop_oneof![3 => Just(Action::Alloc), 2 => Just(Action::Free)], 0..9u64, 0..5000u64);
-    let place = (0..2i32, 0..2u32, 0..3u64, 1..4u64, 0..3u32, 0..4u32);
+    let domain = (0..2i32, 0..2u32, 0..3u64, 1..4u64, 0..3u32, 0..4u32);
     let gap = prop_oneof![1 => Just(-15i64), 2 => Just(0), 8 => 1..30i64];
-    let event = (what, place, gap);
+    let event = (what, domain, gap);
     let sequence = (0..300i64, proptest::collection::vec(event, 1..120));
     proptest::collection::vec(sequence, 1..5).prop_map(|sequences| {
         let mut all = Vec::new();
         for (process, (mut time_ns, rows)) in sequences.into_iter().enumerate() {
             let mut events = Vec::new();
-            for ((action, address, bytes), place, gap) in rows {
-                let (device, resource, stream, thread, stack, name) = place;
+            for ((action, address, bytes), domain, gap) in rows {
+                let (device, resource, stream, thread, stack, name) = domain;
                 time_ns += gap;
                 events.push(Event {
                     time_ns,
@@ -191,18 +191,18 @@ proptest! {
 fn a_trace_that_grows_and_is_sealed_meanwhile_is_looked_at_the_same() {
     let folder = TempDir::new("growing");
     let path = folder.join("a.flood");
-    let recorder = Recorder::start(RecordProps::new(&path)).unwrap();
+    let recorder = Recorder::start_global(RecordProps::new(&path)).unwrap();
     let mut sealer = Sealer::open(&path, Run::default()).unwrap();
     let filter = Filter::default();
     let mut checkpoints = Checkpoints::limited(&path, &filter, DENSE);
     for round in 0..4u64 {
-        let place = Place { device: 0, kind: Kind::Device, ..Place::default() };
+        let domain = AllocDomain { device: 0, kind: Kind::Device, ..AllocDomain::default() };
         for number in 0..12_000u64 {
             let address = (1 + (number * 7919 + round) % 5000) << 8;
             if number % 3 == 2 {
-                tail::free(address, 64, &place);
+                tail::free(address, 64, &domain);
             } else {
-                tail::alloc(address, 64 + number % 100, &place, StackId(0));
+                tail::alloc(address, 64 + number % 100, &domain, StackId(0));
             }
         }
         // A look between, whatever was walked through.

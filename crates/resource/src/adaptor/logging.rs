@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use floodmark_event::{Kind, StackId, StringId};
-use floodmark_tail::{self as tail, Place};
+use floodmark_tail::{self as tail, AllocDomain};
 
 use crate::adaptor::delegate;
 use crate::error::Result;
@@ -51,7 +51,7 @@ impl<R: Resource> Logging<R> {
 
     /// Where blocks of `stream` belong; none while nothing is recorded.
     #[inline]
-    fn place(&self, stream: Stream) -> Option<Place> {
+    fn domain(&self, stream: Stream) -> Option<AllocDomain> {
         let recording = tail::recording();
         if recording == 0 {
             return None;
@@ -59,7 +59,7 @@ impl<R: Resource> Logging<R> {
         let interned = self.interned.load(Ordering::Relaxed);
         let resource =
             if interned >> 32 == u64::from(recording) { interned as u32 } else { self.intern(recording) };
-        Some(Place {
+        Some(AllocDomain {
             device: self.device,
             kind: self.kind,
             stream: stream.handle(),
@@ -88,10 +88,10 @@ impl<R: Resource> Resource for Logging<R> {
     #[inline]
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
         let result = self.upstream.allocate(bytes, alignment, stream);
-        if let Some(place) = self.place(stream) {
+        if let Some(domain) = self.domain(stream) {
             match &result {
-                Ok(address) => tail::alloc(address.0, bytes, &place, self.stack()),
-                Err(_) => tail::failure(bytes, &place, self.stack()),
+                Ok(address) => tail::alloc(address.0, bytes, &domain, self.stack()),
+                Err(_) => tail::failure(bytes, &domain, self.stack()),
             }
         }
         result
@@ -99,8 +99,8 @@ impl<R: Resource> Resource for Logging<R> {
 
     #[inline]
     unsafe fn deallocate(&self, address: Address, bytes: u64, alignment: u64, stream: Stream) {
-        if let Some(place) = self.place(stream) {
-            tail::free(address.0, bytes, &place);
+        if let Some(domain) = self.domain(stream) {
+            tail::free(address.0, bytes, &domain);
         }
         // SAFETY: the caller's promise, passed on.
         unsafe { self.upstream.deallocate(address, bytes, alignment, stream) };

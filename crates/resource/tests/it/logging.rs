@@ -9,7 +9,7 @@ use floodmark_resource::{
     Address, Callback, Host, Limiting, Logging, Memory, Resource, Simulated, Statistics, Stream,
 };
 use floodmark_store::{Run, ScanProps, SealerThread, Source as _, Trace};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 use floodmark_testkit::TempDir;
 
 use crate::blocks::{Block, give, take, take_on, try_take};
@@ -35,7 +35,7 @@ struct Seen {
 
 /// Records what `act` does, seals it and reads it.
 fn record(path: &Path, act: impl FnOnce()) -> Vec<Seen> {
-    let recorder = Recorder::start(RecordProps::new(path)).expect("nobody else records");
+    let recorder = Recorder::start_global(RecordProps::new(path)).expect("nobody else records");
     let sealer = SealerThread::spawn(path, Run::default()).expect("seals");
     act();
     recorder.stop();
@@ -151,7 +151,7 @@ fn names_are_right_in_the_next_recording_too() {
 fn an_allocation_is_recorded_after_the_upstream_and_a_free_before() {
     let _turn = turn();
     let folder = TempDir::new("logging-order");
-    let below = |address| move || tail::alloc(address, 0, &Place::default(), StackId(0));
+    let below = |address| move || tail::alloc(address, 0, &AllocDomain::default(), StackId(0));
     let (taken, given) = (below(1), below(2));
     let resource = Logging::new(Callback::new(
         Memory::HOST,

@@ -72,7 +72,7 @@ impl Found {
 fn stacks_are_recorded_from_the_innermost_frame_to_the_outermost() {
     let test = WatchTest::new("recorded");
     let trace = test.join("run.flood");
-    let recorder = Recorder::start(RecordProps::new(&trace)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&trace)).expect("starts");
     let frame = |function: &str, line| {
         let (file, module) = ("app.c".to_owned(), "/bin/app".to_owned());
         Arc::new(NamedFrame {

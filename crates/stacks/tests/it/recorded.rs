@@ -30,7 +30,7 @@ impl Trace {
     }
 
     fn record(&self) -> Recorder {
-        Recorder::start(RecordProps::new(self.0.join("run.flood"))).expect("nothing else records")
+        Recorder::start_global(RecordProps::new(self.0.join("run.flood"))).expect("nothing else records")
     }
 
     fn definitions(&self) -> Definitions {

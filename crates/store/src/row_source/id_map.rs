@@ -36,7 +36,7 @@ impl NewIds {
 }
 
 impl IdMap {
-    /// Adds processes, threads and subjects of `from`, as they are now, to `to`.
+    /// Adds processes, threads, subjects and devices of `from`, as they are now, to `to`.
     pub fn merge_names(from: &Tables, to: &mut Tables) {
         for process in &from.processes {
             if to.process(process.id).is_none() {
@@ -54,6 +54,11 @@ impl IdMap {
         for (id, subject) in &from.subjects {
             if to.subjects.get(id) != Some(subject) {
                 to.subjects.insert(*id, subject.clone());
+            }
+        }
+        for (device, uuid) in &from.devices {
+            if to.devices.get(device) != Some(uuid) {
+                to.devices.insert(*device, uuid.clone());
             }
         }
     }
@@ -106,6 +111,13 @@ impl IdMap {
         new
     }
 
+    /// Translates a frame.
+    pub(crate) fn frame(frame: u32, from: &Tables, to: &mut Tables) -> u32 {
+        let Frame { function, file, line, module, address } = from.frame(frame);
+        let [function, file, module] = [function, file, module].map(|id| string(id, from, to));
+        to.intern_frame(Frame { function, file, line, module, address })
+    }
+
     /// Translates a stack.
     pub(crate) fn stack(&mut self, stack: StackId, from: &Tables, to: &mut Tables) -> StackId {
         // From the stack up to a caller that is known, then back down.
@@ -122,9 +134,7 @@ impl IdMap {
             at = if parent.0 < at.0 { parent } else { StackId(0) };
         }
         for (of, frame) in new.into_iter().rev() {
-            let Frame { function, file, line, module, address } = from.frame(frame);
-            let [function, file, module] = [function, file, module].map(|id| string(id, from, to));
-            let frame = to.intern_frame(Frame { function, file, line, module, address });
+            let frame = Self::frame(frame, from, to);
             id = to.intern_stack(id, frame);
             self.stacks.set(of.0, id.0);
         }

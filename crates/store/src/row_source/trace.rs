@@ -8,7 +8,7 @@ use super::id_map::IdMap;
 use super::merged::Queue;
 use crate::error::Result;
 use crate::poller::GrowthPoller;
-use crate::rows::TableRow;
+use crate::rows::MergedRow;
 use crate::scan::{Scan, ScanProps};
 use crate::source::{Losses, Progress};
 use crate::table::ROW_TABLES;
@@ -34,19 +34,19 @@ pub(crate) trait AnyRowScan: Send {
 }
 
 /// A scan of one table and the ids it was given in the tables of all.
-pub(crate) struct RowScan<T: TableRow> {
+pub(crate) struct RowScan<T: MergedRow> {
     scan: Scan<Vec<T>>,
     ids: IdMap,
     rows: Vec<T>,
 }
 
-impl<T: TableRow> RowScan<T> {
+impl<T: MergedRow> RowScan<T> {
     pub(crate) fn open(trace: &Trace, props: &ScanProps) -> Result<Self> {
         Ok(Self { scan: trace.rows::<T>(props)?, ids: IdMap::default(), rows: Vec::new() })
     }
 }
 
-impl<T: TableRow> AnyRowScan for RowScan<T> {
+impl<T: MergedRow> AnyRowScan for RowScan<T> {
     fn next(&mut self, out: &mut dyn FnMut(Row), tables: &mut Tables) -> Result<bool> {
         let has_more = self.scan.next(&mut self.rows)?;
         for mut row in self.rows.drain(..) {
@@ -100,11 +100,12 @@ impl TableQueue {
 /// The rows of a trace at one moment. Ids are given in tables of the caller, which may have those of
 /// earlier polls.
 pub(super) struct TraceRows {
-    /// In the order of [`ROW_TABLES`].
+    /// In the order of [`ROW_TABLES`], without those that are read on their own.
     tables: Vec<TableQueue>,
 }
 
-/// Rows that were read of each table, in the order of [`ROW_TABLES`].
+/// Rows that were read of each table, in the order of [`ROW_TABLES`], without those that are read on their
+/// own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowCounts(Vec<u64>);
 
@@ -117,9 +118,10 @@ impl RowCounts {
     /// Adds rows that were committed too late for all polls to `losses`.
     pub(super) fn count_late(&self, poller: &GrowthPoller, losses: &mut Losses) -> Result<()> {
         let mut read = self.0.iter().copied();
-        ROW_TABLES
-            .iter()
-            .try_for_each(|table| poller.count_late(table.table, read.next().unwrap_or(0), losses))
+        let merged = ROW_TABLES.iter().filter(|table| table.scan.is_some());
+        merged
+            .map(|table| table.table)
+            .try_for_each(|table| poller.count_late(table, read.next().unwrap_or(0), losses))
     }
 }
 
@@ -127,8 +129,8 @@ impl TraceRows {
     /// Begins to read; processes and subjects are in `tables` from now on.
     pub(super) fn open(trace: &Trace, props: &ScanProps, tables: &mut Tables) -> Result<Self> {
         let mut queues = Vec::new();
-        for table in ROW_TABLES {
-            let scan = (table.scan)(trace, props)?;
+        for open in ROW_TABLES.iter().filter_map(|table| table.scan) {
+            let scan = open(trace, props)?;
             // A table that was opened later may know of more than the others.
             IdMap::merge_names(scan.own_tables(), tables);
             queues.push(TableQueue { scan, queue: Queue::default(), read: 0, is_done: false });

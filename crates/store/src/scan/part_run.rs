@@ -122,14 +122,14 @@ impl PartReader {
             let rows = u64::try_from(group.num_rows()).unwrap_or(0);
             if read.is_empty() && offset >= rows && offset > 0 {
                 offset -= rows;
-            } else if props.wants_group(group) {
+            } else if props.wants_group(group, B::table(layout)) {
                 stretch.groups.push(index);
                 read.push(group);
             } else {
                 if !stretch.groups.is_empty() {
                     stretches.push_back(std::mem::take(&mut stretch));
                 }
-                stretch.skipped_ns = stretch.skipped_ns.max(Some(latest_ns(group)));
+                stretch.skipped_ns = stretch.skipped_ns.max(Some(latest_ns(group, B::table(layout))));
                 stretch.skipped_rows += rows;
             }
         }

@@ -55,9 +55,12 @@ impl Planned {
     }
 
     /// Puts the rows in order.
+    #[expect(
+        clippy::stable_sort_primitive,
+        reason = "only the stable sort merges sequences that are in order, as runs are"
+    )]
     pub(super) fn sort(&mut self) {
         if self.runs.len() > 1 {
-            // Stable only because it merges sequences that are in order: the runs are.
             self.rows.sort();
         }
     }

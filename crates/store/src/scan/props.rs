@@ -9,6 +9,7 @@ use parquet::file::statistics::Statistics;
 use crate::manifest::Part;
 use crate::merge::EventChunks;
 use crate::registry::process_of;
+use crate::table::Table;
 
 /// Which rows and columns to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,12 +59,13 @@ impl ScanProps {
     }
 
     /// Whether a row group can have a row that is wanted.
-    pub(super) fn wants_group(&self, group: &RowGroupMetaData) -> bool {
+    pub(super) fn wants_group(&self, group: &RowGroupMetaData, table: Table) -> bool {
+        let time_ns = |time: i64| time.saturating_mul(table.time_unit_ns());
         group.columns().iter().all(|column| {
             let Some(statistics) = column.statistics() else { return true };
             match (column.column_path().string().as_str(), statistics) {
                 ("time", Statistics::Int64(times)) => match (times.min_opt(), times.max_opt()) {
-                    (Some(from), Some(to)) => self.overlaps(*from, *to),
+                    (Some(from), Some(to)) => self.overlaps(time_ns(*from), time_ns(*to)),
                     _ => true,
                 },
                 ("process", Statistics::Int32(ids)) => match (ids.min_opt(), ids.max_opt()) {
@@ -102,10 +104,12 @@ impl ScanProps {
 }
 
 /// Returns the latest time in a row group, as far as its statistics say.
-pub(super) fn latest_ns(group: &RowGroupMetaData) -> i64 {
+pub(super) fn latest_ns(group: &RowGroupMetaData, table: Table) -> i64 {
     let times = group.columns().iter().find(|column| column.column_path().string() == "time");
     match times.and_then(|times| times.statistics()) {
-        Some(Statistics::Int64(times)) => times.max_opt().copied().unwrap_or(i64::MIN),
+        Some(Statistics::Int64(times)) => {
+            times.max_opt().map_or(i64::MIN, |time| time.saturating_mul(table.time_unit_ns()))
+        }
         _ => i64::MIN,
     }
 }

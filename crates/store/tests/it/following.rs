@@ -7,10 +7,8 @@ use floodmark_store::{
     Error, Follow, Run, ScanProps, Sealer, SealerThread, Source as _, Step, Trace, TraceFollower,
 };
 use floodmark_tail::clock::monotonic_ns;
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
+use floodmark_tail::{AllocDomain, RecordProps, Recorder, When};
 use floodmark_testkit::{TempDir, wait_until};
-
-use crate::traces::recording;
 
 const EVENTS: u64 = 1_500_000;
 /// Events after which the recording waits for the follower.
@@ -18,7 +16,6 @@ const ROUND: u64 = 300_000;
 
 #[test]
 fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
-    let _turn = recording();
     let folder = TempDir::new("follow");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -47,9 +44,9 @@ fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
             assert!(follow.losses().is_empty(), "{:?}", follow.losses());
             next
         });
-        let place = Place::default();
+        let domain = AllocDomain::default();
         for number in 0..EVENTS {
-            tail::alloc(number << 8, number, &place, StackId(0));
+            recorder.alloc(number << 8, number, &domain, StackId(0));
             let recorded = number + 1;
             if recorded % ROUND == 0 {
                 wait_until("the follower to catch up", || seen.load(Ordering::Relaxed) == recorded);
@@ -70,7 +67,6 @@ fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
 
 #[test]
 fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
-    let _turn = recording();
     let folder = TempDir::new("follow-samples");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -80,7 +76,7 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
     for sweep in 0..60 {
         let when = When::At(monotonic_ns());
         for subject in 1..=50 {
-            tail::sample(SubjectId(subject), Metric::Rss, sweep, when);
+            recorder.sample(SubjectId(subject), Metric::Rss, sweep, when);
         }
         if sweep % 10 == 9 {
             sealer.seal().expect("seals");
@@ -114,12 +110,11 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
 
 #[test]
 fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
-    let _turn = recording();
     let folder = TempDir::new("follow-replaced");
     let path = folder.join("a.flood");
     let record = |address| {
         let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
-        tail::alloc(address, 1, &Place::default(), StackId(0));
+        recorder.alloc(address, 1, &AllocDomain::default(), StackId(0));
         recorder
     };
     let first = record(1);
@@ -139,16 +134,15 @@ fn a_follower_tells_when_another_recording_takes_the_place_of_the_trace() {
 
 #[test]
 fn tables_are_not_looked_for_where_there_are_only_events_and_nothing_is_missed() {
-    let _turn = recording();
     let folder = TempDir::new("event-chunks");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let record = |thread: u64| {
         for number in 0..60_000u64 {
-            tail::alloc((thread << 32) + number + 1, number, &Place::default(), StackId(0));
-            // The first thread has samples all the time, the second at one place, the third none.
+            recorder.alloc((thread << 32) + number + 1, number, &AllocDomain::default(), StackId(0));
+            // The first thread has samples all the time, the second at one domain, the third none.
             if (thread == 0 && number % 100 == 0) || (thread == 1 && number == 30_000) {
-                tail::sample(SubjectId(1), Metric::Rss, number, When::Now);
+                recorder.sample(SubjectId(1), Metric::Rss, number, When::Now);
             }
         }
     };

@@ -1,6 +1,10 @@
 //! The store from outside: what is written is read, whatever the way.
+mod blocks;
+mod calls;
 mod compat;
+mod disorder;
 mod following;
+mod intake;
 mod merging;
 mod observing;
 mod reading;

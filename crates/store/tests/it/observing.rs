@@ -12,11 +12,11 @@ use floodmark_event::{
     StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind, SubjectRow, Tables,
 };
 use floodmark_store::{Losses, Overwrite, Run, ScanProps, Sealer, Table, Trace, TraceWriter, repair};
-use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_tail::{RecordProps, Recorder, When};
 use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
-use crate::traces::{recording, rows, tables};
+use crate::traces::{rows, tables};
 
 /// One call of a sampler, a moment after the one before.
 #[derive(Clone, Debug)]
@@ -53,13 +53,21 @@ fn text(length: usize) -> Vec<u8> {
 }
 
 impl Expected {
-    fn call(&mut self, call: &Call, index: u64, time_ns: u64, offset_ns: i64, stacks: &[StackId]) {
+    fn call(
+        &mut self,
+        recorder: &Recorder,
+        call: &Call,
+        index: u64,
+        time_ns: u64,
+        offset_ns: i64,
+        stacks: &[StackId],
+    ) {
         let (when, utc_ns) = (When::At(time_ns), time_ns as i64 + offset_ns);
         match call {
             Call::Samples(subject, values) => {
                 let values: Vec<(Metric, u64)> =
                     values.iter().map(|(metric, value)| (Metric::ALL[*metric], *value)).collect();
-                tail::samples(SubjectId(*subject), &values, when);
+                recorder.samples(SubjectId(*subject), &values, when);
                 let subject = FIRST + u64::from(*subject);
                 let row = |(metric, value): &_| SampleRow {
                     time_ns: utc_ns,
@@ -71,14 +79,14 @@ impl Expected {
             }
             Call::Output(stream, length) => {
                 let (stream, bytes) = (OutputStream::ALL[*stream], text(*length));
-                tail::output(stream, &bytes, when);
+                recorder.output(stream, &bytes, when);
                 self.output.entry(stream.name()).or_default().extend(bytes);
             }
             Call::Stack(subject, stack) => {
                 let reason = StackReason::ALL[index as usize % 5];
                 let seen =
                     StackSeen { thread: index, stack: stacks[*stack as usize], reason, pause_ns: index * 3 };
-                tail::stack_sample(SubjectId(*subject), &seen, when);
+                recorder.stack_sample(SubjectId(*subject), &seen, when);
                 let names = [vec![], vec!["main"], vec!["load", "main"]][*stack as usize].clone();
                 let names = names.into_iter().map(str::to_owned).collect();
                 self.stacks.push((utc_ns, FIRST + u64::from(*subject), names, index * 3));
@@ -109,13 +117,13 @@ impl Expected {
 }
 
 /// Two stacks, and none.
-fn stacks() -> [StackId; 3] {
+fn stacks(recorder: &Recorder) -> [StackId; 3] {
     let frame = |name: &str| {
-        let function = tail::intern(name);
-        tail::intern_frame(&Frame { function, ..Frame::default() })
+        let function = recorder.intern(name);
+        recorder.intern_frame(&Frame { function, ..Frame::default() })
     };
-    let outer = tail::intern_stack(StackId(0), frame("main"));
-    [StackId(0), outer, tail::intern_stack(outer, frame("load"))]
+    let outer = recorder.intern_stack(StackId(0), frame("main"));
+    [StackId(0), outer, recorder.intern_stack(outer, frame("load"))]
 }
 
 /// What to add to monotonic times, as the trace says.
@@ -133,18 +141,17 @@ proptest! {
         calls in proptest::collection::vec(call(), 1..120),
         steps in proptest::collection::vec(0u64..3_000_000, 120),
     ) {
-        let _turn = recording();
         let folder = TempDir::new("observed");
         let path = folder.join("a.flood");
         let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
         let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
         sealer.seal().expect("seals");
-        let (offset_ns, stacks) = (offset_ns(&path), stacks());
+        let (offset_ns, stacks) = (offset_ns(&path), stacks(&recorder));
         let mut expected = Expected::default();
         let mut time_ns = floodmark_tail::clock::monotonic_ns();
         for ((index, call), step) in (0..).zip(&calls).zip(steps) {
             time_ns += step;
-            expected.call(call, index, time_ns, offset_ns, &stacks);
+            expected.call(&recorder, call, index, time_ns, offset_ns, &stacks);
             if matches!(call, Call::Seal) {
                 sealer.seal().expect("seals");
             }
@@ -162,7 +169,6 @@ proptest! {
 
 #[test]
 fn rows_of_several_threads_are_merged_by_time_while_the_trace_is_sealed() {
-    let _turn = recording();
     let folder = TempDir::new("threads");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -170,9 +176,10 @@ fn rows_of_several_threads_are_merged_by_time_while_the_trace_is_sealed() {
     let (threads, count) = (3, 30_000);
     std::thread::scope(|scope| {
         for thread in 1..=threads {
+            let recorder = &recorder;
             scope.spawn(move || {
                 for value in 0..count {
-                    tail::sample(SubjectId(thread), Metric::Live, value, When::Now);
+                    recorder.sample(SubjectId(thread), Metric::Live, value, When::Now);
                 }
             });
         }
@@ -197,19 +204,18 @@ fn process(number: u64, parent: SubjectId) -> Subject {
 
 #[test]
 fn a_subject_is_one_row_however_late_it_ends() {
-    let _turn = recording();
     let folder = TempDir::new("subjects");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
-    let parent = tail::subject(&process(10, SubjectId(0)));
-    let child = tail::subject(&process(11, parent));
+    let parent = recorder.subject(&process(10, SubjectId(0)));
+    let child = recorder.subject(&process(11, parent));
     let read = || Trace::open(&path).expect("opens").subjects().expect("reads");
     assert_eq!(read().len(), 2, "from the tail");
     sealer.seal().expect("seals");
     let offset_ns = offset_ns(&path);
     let end = SubjectEnd { wait_status: Some(9), peak_rss_bytes: Some(1 << 30) };
-    tail::subject_ended(child, end, When::At(777));
+    recorder.subject_ended(child, end, When::At(777));
     let expected = SubjectRow {
         start_ns: Some(5_011),
         parent: FIRST + 1,
@@ -221,8 +227,8 @@ fn a_subject_is_one_row_however_late_it_ends() {
     };
     assert_eq!(read()[&(FIRST + 2)], expected, "defined in a part, ended in the tail");
     // A later subject with a name that was sealed long ago.
-    let late = tail::subject(&process(12, child));
-    tail::sample(late, Metric::Rss, 1, When::Now);
+    let late = recorder.subject(&process(12, child));
+    recorder.sample(late, Metric::Rss, 1, When::Now);
     assert_eq!(read()[&(FIRST + 3)].name, "worker");
     recorder.stop();
     let manifest = sealer.finish().expect("seals");
@@ -236,14 +242,13 @@ fn a_subject_is_one_row_however_late_it_ends() {
 
 #[test]
 fn times_that_go_back_are_kept_and_rows_stay_in_the_order_of_recording() {
-    let _turn = recording();
     let folder = TempDir::new("back");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let now = floodmark_tail::clock::monotonic_ns();
     let times = [now, now + 500, now + 100, now + 100, now + 700, now];
     for (value, time) in (0..).zip(times) {
-        tail::sample(SubjectId(1), Metric::Live, value, When::At(time));
+        recorder.sample(SubjectId(1), Metric::Live, value, When::At(time));
     }
     let check = || {
         let found = rows::<SampleRow>(&path, &ScanProps::default());
@@ -359,14 +364,13 @@ fn every_table_can_be_written_and_read_without_a_recording() {
 
 #[test]
 fn scopes_are_read_from_entering_to_leaving() {
-    let _turn = recording();
     let folder = TempDir::new("scopes");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
-    let outside = tail::enter_scope(tail::intern("epoch"));
-    let outer = tail::enter_scope(tail::intern("batch"));
-    tail::mark(tail::intern("half-way"));
-    tail::exit_scope(outer);
+    let outside = recorder.enter_scope(recorder.intern("epoch"));
+    let outer = recorder.enter_scope(recorder.intern("batch"));
+    recorder.mark(recorder.intern("half-way"));
+    recorder.exit_scope(outer);
     let check = |ended: bool| {
         let spans = Trace::open(&path).expect("opens").scopes().expect("reads");
         let seen: Vec<_> =
@@ -376,7 +380,7 @@ fn scopes_are_read_from_entering_to_leaving() {
         assert!(spans[1].start_ns >= spans[0].start_ns && spans[1].end_ns >= Some(spans[1].start_ns));
     };
     check(false);
-    tail::exit_scope(outside);
+    recorder.exit_scope(outside);
     recorder.stop();
     check(true);
 }
@@ -409,14 +413,13 @@ fn line(number: u64) -> String {
 
 #[test]
 fn a_segment_cut_anywhere_costs_what_was_behind_the_cut_and_says_so() {
-    let _turn = recording();
     let folder = TempDir::new("cut");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
     let count = 12_000;
     for number in 0..count {
-        tail::output(OutputStream::Stdout, line(number).as_bytes(), When::At(1_000 + number));
-        tail::sample(SubjectId(1), Metric::Live, number, When::At(1_000 + number));
+        recorder.output(OutputStream::Stdout, line(number).as_bytes(), When::At(1_000 + number));
+        recorder.sample(SubjectId(1), Metric::Live, number, When::At(1_000 + number));
     }
     recorder.stop();
     let segments: Vec<_> = fs::read_dir(path.join("segments")).expect("a tail").flatten().collect();
@@ -462,22 +465,22 @@ const SWEEP: u64 = 20;
 #[ignore = "is started and killed by another test"]
 fn observer() {
     let Ok(trace) = std::env::var(CHILD) else { return };
-    let _recorder = Recorder::start(RecordProps::new(&trace)).expect("starts");
+    let recorder = Recorder::start(RecordProps::new(&trace)).expect("starts");
     let sealed = trace.ends_with("sealed.flood");
     let mut sealer = sealed.then(|| Sealer::open(Path::new(&trace), Run::default()).expect("sealing starts"));
     let ids: Vec<SubjectId> =
-        (0..SWEEP).map(|number| tail::subject(&process(number, SubjectId(0)))).collect();
-    let stack = stacks()[2];
+        (0..SWEEP).map(|number| recorder.subject(&process(number, SubjectId(0)))).collect();
+    let stack = stacks(&recorder)[2];
     for sweep in 0.. {
         let when = When::At(floodmark_tail::clock::monotonic_ns());
         for id in &ids {
-            tail::samples(*id, &[(Metric::Rss, sweep * 4096), (Metric::Threads, 3)], when);
+            recorder.samples(*id, &[(Metric::Rss, sweep * 4096), (Metric::Threads, 3)], when);
         }
-        tail::output(OutputStream::Stdout, line(sweep).as_bytes(), when);
+        recorder.output(OutputStream::Stdout, line(sweep).as_bytes(), when);
         let seen = StackSeen { thread: sweep, stack, reason: StackReason::Interval, pause_ns: 0 };
-        tail::stack_sample(ids[0], &seen, when);
+        recorder.stack_sample(ids[0], &seen, when);
         if sweep == 10 {
-            tail::subject_ended(ids[1], SubjectEnd { wait_status: Some(0), peak_rss_bytes: None }, when);
+            recorder.subject_ended(ids[1], SubjectEnd { wait_status: Some(0), peak_rss_bytes: None }, when);
         }
         if let Some(sealer) = &mut sealer
             && sweep % 300 == 299

@@ -5,23 +5,26 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int32Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    Int32Type, TimestampMicrosecondType, TimestampNanosecondType, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, TimeUnit};
 use floodmark_event::tables::Frame;
 use floodmark_event::{
-    Event, LogLevel, LogRow, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction, ScopeRow,
-    StackId, StackReason, StackSampleRow, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind, SubjectRow,
+    CallAction, CallRow, Event, LogLevel, LogRow, Metric, OutputRow, OutputStream, ProcessId, SampleRow,
+    ScopeAction, ScopeRow, StackId, StackReason, StackSampleRow, StackSeen, Subject, SubjectEnd, SubjectId,
+    SubjectKind, SubjectRow,
 };
 use floodmark_store::{
     Error, Losses, Overwrite, Projection, Run, ScanProps, Sealer, Source as _, Table, Trace, TraceWriter,
 };
-use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_tail::{AllocDomain, Call, RecordProps, Recorder, When};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use floodmark_testkit::TempDir;
 
-use crate::traces::{event, recording, tables};
+use crate::traces::{event, tables};
 
 /// A value of a column as text.
 fn value(array: &dyn Array, row: usize) -> String {
@@ -32,6 +35,9 @@ fn value(array: &dyn Array, row: usize) -> String {
         DataType::UInt64 => array.as_primitive::<UInt64Type>().value(row).to_string(),
         DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).to_string(),
         DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string(),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            array.as_primitive::<TimestampMicrosecondType>().value(row).to_string()
+        }
         DataType::Timestamp(..) => array.as_primitive::<TimestampNanosecondType>().value(row).to_string(),
         DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
         DataType::Binary => format!("{:?}", array.as_binary::<i32>().value(row)),
@@ -135,6 +141,19 @@ fn write_everything(path: &Path) {
         source: name,
         text: text.into(),
     };
+    let call = |time_ns, action| CallRow {
+        time_ns,
+        process: ProcessId(2),
+        thread: 4,
+        action,
+        code: 1,
+        line: 7,
+        rss_bytes: Some(8192),
+    };
+    tables.devices.insert((ProcessId(1), 0), "GPU-1".into());
+    writer
+        .write_rows(&[call(1_000, CallAction::Call), call(9_000, CallAction::Return)], &tables)
+        .expect("writes");
     writer.write_rows(&samples, &tables).expect("writes");
     writer.write_rows(&output, &tables).expect("writes");
     writer.write_rows(&[stack], &tables).expect("writes");
@@ -194,11 +213,11 @@ fn columns_are_those_asked_for_and_rows_those_of_process_subject_and_time() {
 }
 
 /// Records rows of every table that a tail can have.
-fn record_everything(rounds: u64) {
-    let function = tail::intern("load");
-    let frame = tail::intern_frame(&Frame { function, line: 7, ..Frame::default() });
-    let stack = tail::intern_stack(StackId(0), frame);
-    let subject = tail::subject(&Subject {
+fn record_everything(recorder: &Recorder, rounds: u64) {
+    let function = recorder.intern("load");
+    let frame = recorder.intern_frame(&Frame { function, line: 7, ..Frame::default() });
+    let stack = recorder.intern_stack(StackId(0), frame);
+    let subject = recorder.subject(&Subject {
         kind: SubjectKind::Process,
         number: 12,
         start_ns: 5,
@@ -206,40 +225,43 @@ fn record_everything(rounds: u64) {
         name: "app".into(),
         detail: "app --fast".into(),
     });
-    let scope = tail::enter_scope(tail::intern("epoch"));
-    let place = tail::Place { resource: tail::intern("pool"), ..tail::Place::default() };
+    let scope = recorder.enter_scope(recorder.intern("epoch"));
+    let domain = AllocDomain { resource: recorder.intern("pool"), ..AllocDomain::default() };
     for number in 0..rounds {
-        tail::alloc(number << 8, number, &place, stack);
-        tail::sample(subject, Metric::Rss, number, When::Now);
+        recorder.alloc(number << 8, number, &domain, stack);
+        recorder.sample(subject, Metric::Rss, number, When::Now);
         if number % 100 == 0 {
-            tail::output(OutputStream::Stdout, b"line\n", When::Now);
+            recorder.output(OutputStream::Stdout, b"line\n", When::Now);
             let seen = StackSeen { thread: 3, stack, reason: StackReason::Peak, pause_ns: 8 };
-            tail::stack_sample(subject, &seen, When::Now);
-            tail::mark(function);
+            recorder.stack_sample(subject, &seen, When::Now);
+            recorder.mark(function);
+            let call = Call { action: CallAction::Call, code: frame, line: 8, rss_bytes: Some(4096) };
+            recorder.call(&call);
+            recorder.free(number << 8, number, &domain);
         }
     }
-    tail::exit_scope(scope);
-    tail::subject_ended(subject, SubjectEnd { wait_status: Some(0), peak_rss_bytes: None }, When::Now);
+    recorder.define_device(0, "GPU-1");
+    recorder.exit_scope(scope);
+    recorder.subject_ended(subject, SubjectEnd { wait_status: Some(0), peak_rss_bytes: None }, When::Now);
 }
 
 #[test]
 fn record_batches_of_a_tail_are_those_of_the_parts_it_becomes() {
-    let _turn = recording();
     let folder = TempDir::new("records-live");
     let path = folder.join("a.flood");
     // Each recording is a process of its own: the same stacks have ids of three processes.
     for _ in 0..2 {
         let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
-        record_everything(3_000);
+        record_everything(&recorder, 3_000);
         recorder.stop();
     }
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
-    record_everything(1_000);
+    record_everything(&recorder, 1_000);
     // Some of it is in parts already.
     let mut sealer = Sealer::open(&path, Run::default()).expect("seals");
     sealer.seal().expect("seals");
     drop(sealer);
-    record_everything(1_000);
+    record_everything(&recorder, 1_000);
     let live = Trace::open(&path).expect("opens");
     assert!(live.is_live());
     let filter = ScanProps { processes: Some(vec![ProcessId(3)]), ..ScanProps::default() };
@@ -260,19 +282,32 @@ fn record_batches_of_a_tail_are_those_of_the_parts_it_becomes() {
         };
         Table::ALL.into_iter().map(|table| (table, read(table))).collect()
     };
-    let before = read_both(&live);
+    let mut before = read_both(&live);
     recorder.stop();
     let sealed = Trace::open(&path).expect("seals what is left");
     assert!(!sealed.is_live());
-    let after = read_both(&sealed);
+    let mut after = read_both(&sealed);
+    // Which block a free ended is found when it is sealed.
+    let mut ended = 0;
+    for rows in
+        [&mut before, &mut after].into_iter().flat_map(|tables| tables.get_mut(&Table::Event).unwrap())
+    {
+        for row in rows.iter_mut() {
+            let (bytes, time) = (row.pop().unwrap(), row.pop().unwrap());
+            assert_eq!(bytes, "null", "frees were given the size of their block");
+            ended += usize::from(time != "null");
+        }
+        rows.sort();
+    }
+    assert!(ended >= 80 + 20, "{ended} of the frees have a block");
     for table in Table::ALL {
         assert!(before[&table] == after[&table], "{} differs", table.name());
         assert_eq!(before[&table][0].is_empty(), table == Table::Log, "{}", table.name());
     }
-    assert_eq!(before[&Table::Event][0].len(), 8_000);
-    assert_eq!(before[&Table::Event][1].len(), 2_000);
+    assert_eq!(before[&Table::Event][0].len(), 8_080);
+    assert_eq!(before[&Table::Event][1].len(), 2_020);
     // Stacks are those of the process that recorded the event.
-    for row in &after[&Table::Event][0] {
+    for row in after[&Table::Event][0].iter().filter(|row| row[11] != "null") {
         let (process, stack): (u64, u64) = (row[1].parse().unwrap(), row[11].parse().unwrap());
         assert_eq!(stack >> 32, process);
     }

@@ -81,10 +81,10 @@ fn a_newer_format_is_refused_with_both_versions() {
     let trace = folder.join("a.flood");
     write(&trace, &[vec![event(1)]], &tables());
     let path = trace.join("manifest.json");
-    let text = fs::read_to_string(&path).expect("reads").replace("\"version\": 2", "\"version\": 7");
+    let text = fs::read_to_string(&path).expect("reads").replace("\"version\": 3", "\"version\": 7");
     fs::write(&path, text).expect("writes");
     let error = Trace::open(&trace).expect_err("is newer");
-    assert!(error.to_string().contains('7') && error.to_string().contains("up to 2"), "{error}");
+    assert!(error.to_string().contains('7') && error.to_string().contains("up to 3"), "{error}");
     assert!(repair(&trace).is_err(), "repair does not touch what it does not know");
 }
 

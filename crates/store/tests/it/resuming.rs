@@ -5,11 +5,11 @@ use std::path::Path;
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{Event, EventBatch, StackId};
 use floodmark_store::{Run, Scan, ScanCursor, ScanProps, Sealer, Source as _, Trace};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_tail::{AllocDomain, RecordProps, Recorder};
 use floodmark_testkit::TempDir;
 use proptest::prelude::*;
 
-use crate::traces::{event, meaning, recording, tables, write};
+use crate::traces::{event, meaning, tables, write};
 
 type Meaning = (Event, String, String, Vec<String>);
 
@@ -121,7 +121,6 @@ fn positions_within_row_groups_and_parts_are_found() {
 
 #[test]
 fn what_is_sealed_meanwhile_comes_once() {
-    let _turn = recording();
     let folder = TempDir::new("resume-growing");
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -135,7 +134,7 @@ fn what_is_sealed_meanwhile_comes_once() {
                 scope.spawn(|| {
                     for number in 0..15_000u64 {
                         let address = (round << 40) + (thread << 32) + number + 1;
-                        tail::alloc(address, number, &Place::default(), StackId(0));
+                        recorder.alloc(address, number, &AllocDomain::default(), StackId(0));
                     }
                 });
             });

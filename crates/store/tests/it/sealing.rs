@@ -5,21 +5,21 @@ use std::path::Path;
 use floodmark_event::{EventBatch, Metric, ProcessId, SampleRow, StackId, SubjectId};
 use floodmark_store::manifest::Part;
 use floodmark_store::{Manifest, ScanProps, Source as _, Table, Trace};
-use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_tail::{AllocDomain, RecordProps, Recorder, When};
 
 use floodmark_testkit::TempDir;
 
-use crate::traces::{recording, rows};
+use crate::traces::rows;
 
 /// Records samples, then events; every recording is a process of its own. The times of samples are those
 /// of all recordings in turn, long ago.
 fn record(path: &Path, number: u64, rows: u64) -> Recorder {
     let recorder = Recorder::start(RecordProps::new(path)).expect("starts");
     for row in 0..rows {
-        tail::sample(SubjectId(1), Metric::Rss, row, When::At(1_000_000 + row * 10 + number));
+        recorder.sample(SubjectId(1), Metric::Rss, row, When::At(1_000_000 + row * 10 + number));
     }
     for row in 0..rows {
-        tail::alloc((number << 40) + (row << 8), row, &tail::Place::default(), StackId(0));
+        recorder.alloc((number << 40) + (row << 8), row, &AllocDomain::default(), StackId(0));
     }
     recorder
 }
@@ -41,7 +41,6 @@ fn parts(manifest: &Manifest, table: Table) -> Vec<&Part> {
 #[test]
 fn large_processes_get_parts_of_their_own_and_small_ones_share() {
     const ROWS: u64 = 120_000;
-    let _turn = recording();
     let folder = TempDir::new("seal-groups");
     let path = folder.join("a.flood");
     // Processes 1, 2, 4 are large, 3 and 5 small.
@@ -86,7 +85,6 @@ fn large_processes_get_parts_of_their_own_and_small_ones_share() {
 
 #[test]
 fn many_short_processes_share_a_part() {
-    let _turn = recording();
     let folder = TempDir::new("seal-short");
     let path = folder.join("a.flood");
     for number in 0..40 {

@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
-use floodmark_store::{Table, Trace};
+use floodmark_event::{Kind, Metric, StackId, Subject, SubjectId, SubjectKind};
+use floodmark_store::{Run, SealerThread, Table, Trace};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::reader::RingReader;
 use floodmark_tail::segment;
-use floodmark_tail::{self as tail, RecordProps, Recorder, When};
+use floodmark_tail::{AllocDomain, RecordProps, Recorder, When};
 use floodmark_testkit::TempDir;
 
-use crate::traces::recording;
+use crate::traces::column_bytes;
 
 const PROCESSES: usize = 100;
 const SWEEPS: u64 = 1000;
@@ -64,7 +64,6 @@ fn tail_bytes(trace: &Path) -> usize {
 
 /// Records sweeps with these values of each process; returns bytes per sample in the tail and at rest.
 fn bytes_per_sample(name: &str, working: usize, values: impl Fn(&Seen) -> Vec<(Metric, u64)>) -> (f64, f64) {
-    let _turn = recording();
     let folder = TempDir::new(name);
     let path = folder.join("a.flood");
     let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
@@ -89,7 +88,8 @@ fn bytes_per_sample(name: &str, working: usize, values: impl Fn(&Seen) -> Vec<(M
         name: "worker".into(),
         detail: String::new(),
     };
-    let ids: Vec<SubjectId> = (0..PROCESSES as u64).map(|number| tail::subject(&subject(number))).collect();
+    let ids: Vec<SubjectId> =
+        (0..PROCESSES as u64).map(|number| recorder.subject(&subject(number))).collect();
     let mut samples = 0;
     let start = monotonic_ns();
     for sweep in 0..SWEEPS {
@@ -97,7 +97,7 @@ fn bytes_per_sample(name: &str, working: usize, values: impl Fn(&Seen) -> Vec<(M
         for (number, seen) in all.iter_mut().enumerate() {
             drift(seen, number, working, &mut random);
             let values = values(seen);
-            tail::samples(ids[number], &values, When::At(time));
+            recorder.samples(ids[number], &values, When::At(time));
             samples += values.len();
         }
     }
@@ -133,4 +133,47 @@ fn samples_of_a_hundred_processes_take_few_bytes() {
     // A value that jumps every time by anything up to a MiB is nine bits nobody can save.
     let limits = [0.6, 0.8, 1.6, 2.4];
     assert!(found.iter().zip(limits).all(|((_, at_rest), limit)| *at_rest <= limit), "{found:.2?}");
+}
+
+/// Bytes per event at rest, all and by column, of a program with a thousand live blocks of some sixty sizes
+/// that end in any order.
+fn bytes_per_event(name: &str, threads: u64, events: u64) -> (f64, Vec<(String, f64)>) {
+    let folder = TempDir::new(name);
+    let path = folder.join("a.flood");
+    let recorder = Recorder::start(RecordProps::new(&path)).expect("starts");
+    let sealer = SealerThread::spawn(&path, Run::default()).expect("seals");
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let recorder = &recorder;
+            scope.spawn(move || {
+                let domain =
+                    AllocDomain { device: 0, kind: Kind::Device, stream: thread, ..AllocDomain::default() };
+                let mut live = vec![0u64; 1024];
+                let mut state = 0x9e37_79b9_7f4a_7c15 ^ (thread + 1);
+                for _ in 0..events / threads {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let slot = (state >> 40) as usize % live.len();
+                    let address = 0x7f00_0000_0000 + (thread << 32) + ((slot as u64) << 16);
+                    if live[slot] == 0 {
+                        live[slot] = 256 << (state >> 16 & 7) | (state >> 8 & 7) << 8;
+                        recorder.alloc(address, live[slot], &domain, StackId(0));
+                    } else {
+                        recorder.free(address, live[slot], &domain);
+                        live[slot] = 0;
+                    }
+                }
+            });
+        }
+    });
+    recorder.stop();
+    sealer.stop().expect("seals the rest");
+    column_bytes(&Trace::open(&path).expect("opens"), Table::Event)
+}
+
+#[test]
+fn events_take_at_most_four_bytes_at_rest() {
+    let found = [bytes_per_event("sizes-one", 1, 1_000_000), bytes_per_event("sizes-two", 2, 1_000_000)];
+    assert!(found.iter().all(|(each, _)| *each <= 4.0), "{found:.2?}");
 }

@@ -1,17 +1,13 @@
 //! Making and reading traces for tests.
 
+use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::tables::{Frame, Process};
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables};
-use floodmark_store::{Losses, Overwrite, Run, ScanProps, Source as _, TableRow, Trace, TraceWriter};
-
-/// There is one recording per process, so tests that record take turns.
-pub(crate) fn recording() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use floodmark_store::{Losses, Overwrite, Run, ScanProps, Source as _, Table, TableRow, Trace, TraceWriter};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 /// Tables with two processes, some strings and two stacks.
 pub(crate) fn tables() -> Tables {
@@ -97,4 +93,24 @@ pub(crate) fn rows<T: TableRow>(path: &Path, props: &ScanProps) -> Vec<T> {
     }
     assert!(scan.losses().is_empty(), "{:?}", scan.losses());
     all
+}
+
+/// Bytes per row of a table's parts, and of each of its columns.
+pub(crate) fn column_bytes(trace: &Trace, table: Table) -> (f64, Vec<(String, f64)>) {
+    let parts: Vec<_> = trace.manifest().parts_of(table.name()).collect();
+    let rows: u64 = parts.iter().map(|part| part.rows).sum();
+    let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+    let mut columns: Vec<(String, f64)> = Vec::new();
+    for part in parts {
+        let file = File::open(part.path(trace.path())).expect("opens");
+        let reader = SerializedFileReader::new(file).expect("reads");
+        for column in reader.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns) {
+            let (name, each) = (column.column_path().string(), column.compressed_size() as f64 / rows as f64);
+            match columns.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += each,
+                None => columns.push((name, each)),
+            }
+        }
+    }
+    (bytes as f64 / rows as f64, columns)
 }

@@ -1,7 +1,8 @@
 //! What a lane writes for samplers: samples, output, stacks.
 //!
 //! Invariant: their times are stored as they are given, so several records can have the same one, and
-//! one that is earlier than that of the record before stays so.
+//! one that is earlier than that of the record before stays so. They do not make a chunk disordered:
+//! these rows keep the order in which they were recorded.
 
 use super::{Lane, Surroundings};
 use crate::clock::When;
@@ -67,7 +68,7 @@ impl Lane {
         });
     }
 
-    /// Records a stack of somebody else.
+    /// Records a stack of a thread of another process.
     pub(crate) fn stack_sample(
         &self,
         subject: SubjectId,

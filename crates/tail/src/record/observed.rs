@@ -1,6 +1,7 @@
 //! Decoding what samplers record: subjects, samples, output, stacks.
 
-use super::{Damage, Decoder, Fields, Record, RecordType, SubjectEntry};
+use super::decode::Fields;
+use super::{Damage, Decoder, Record, RecordType, SubjectEntry};
 use crate::values::{self, Seen, unzigzag};
 use floodmark_event::event::{StackId, StringId};
 use floodmark_event::sample::{OutputStream, StackReason, StackSeen, SubjectEnd, SubjectId, SubjectKind};
@@ -71,11 +72,6 @@ impl Decoder {
         };
         let (time_ns, subject) = (self.previous.time_ns, self.subject);
         Ok(Some(Record::Sample { time_ns, subject, metric, value }))
-    }
-
-    /// Moves the clock by a difference that may be negative.
-    fn shift(&mut self, difference: u64) -> u64 {
-        self.advance(unzigzag(difference) as u64)
     }
 
     fn output<'a>(&mut self, fields: &mut Fields<'a>) -> Option<Observed<'a>> {

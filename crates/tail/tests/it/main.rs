@@ -1,5 +1,8 @@
 //! The tail from outside: what is recorded, what survives cuts, what a fork does.
 mod damage;
 mod observing;
+mod recorders;
 mod recording;
+mod stamped;
+mod streams;
 mod tailing;

@@ -5,10 +5,10 @@ use floodmark_event::{
     Metric, OutputStream, StackId, StackReason, StackSeen, Subject, SubjectEnd, SubjectId, SubjectKind,
 };
 use floodmark_tail::clock::monotonic_ns;
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder, When};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder, When};
 use proptest::prelude::*;
 
-use crate::tailing::{Observed, Place as Folder, Tail};
+use crate::tailing::{Observed, Tail, TestTrace as Folder, global_turn};
 
 fn process(number: u64, parent: SubjectId) -> Subject {
     let (name, detail) = (format!("worker-{number}"), format!("/usr/bin/worker --number {number}"));
@@ -25,16 +25,16 @@ enum Call {
 }
 
 impl Call {
-    fn record(&self) {
+    fn record(&self, recorder: &Recorder) {
         match self {
             Self::Samples(subject, values, time) => {
-                tail::samples(SubjectId(*subject), values, When::At(*time));
+                recorder.samples(SubjectId(*subject), values, When::At(*time));
             }
-            Self::Output(stream, bytes, time) => tail::output(*stream, bytes, When::At(*time)),
+            Self::Output(stream, bytes, time) => recorder.output(*stream, bytes, When::At(*time)),
             Self::Stack(subject, seen, time) => {
-                tail::stack_sample(SubjectId(*subject), seen, When::At(*time));
+                recorder.stack_sample(SubjectId(*subject), seen, When::At(*time));
             }
-            Self::Event(address) => tail::alloc(*address, 1, &Place::default(), StackId(0)),
+            Self::Event(address) => recorder.alloc(*address, 1, &AllocDomain::default(), StackId(0)),
         }
     }
 
@@ -122,7 +122,7 @@ proptest! {
         let folder = Folder::new("observed");
         let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
         for call in &calls {
-            call.record();
+            call.record(&recorder);
         }
         recorder.stop();
         let tail = Tail::read(&folder.path);
@@ -140,15 +140,15 @@ proptest! {
 fn subjects_are_defined_before_their_samples_and_end_with_what_is_known() {
     let folder = Folder::new("subjects");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let parent = tail::subject(&process(10, SubjectId(0)));
-    let child = tail::subject(&process(11, parent));
-    let again = tail::subject(&process(11, parent));
+    let parent = recorder.subject(&process(10, SubjectId(0)));
+    let child = recorder.subject(&process(11, parent));
+    let again = recorder.subject(&process(11, parent));
     assert_eq!((parent, child, again), (SubjectId(1), SubjectId(2), SubjectId(3)), "each call makes one");
-    tail::sample(child, Metric::Rss, 4096, When::Now);
+    recorder.sample(child, Metric::Rss, 4096, When::Now);
     let known = SubjectEnd { wait_status: Some(-1), peak_rss_bytes: Some(0) };
     let unknown = SubjectEnd { wait_status: None, peak_rss_bytes: None };
-    tail::subject_ended(child, known, When::At(77));
-    tail::subject_ended(parent, unknown, When::Now);
+    recorder.subject_ended(child, known, When::At(77));
+    recorder.subject_ended(parent, unknown, When::Now);
     recorder.stop();
     let tail = Tail::read(&folder.path);
     let text = |id: u32| tail.strings.iter().find(|((_, number), _)| *number == id).expect("defined").1;
@@ -166,10 +166,11 @@ fn subjects_are_defined_before_their_samples_and_end_with_what_is_known() {
 #[test]
 fn nothing_is_observed_while_nothing_is_recorded() {
     let folder = Folder::new("unobserved");
+    let _turn = global_turn();
     assert_eq!(tail::subject(&process(1, SubjectId(0))), SubjectId(0));
     tail::sample(SubjectId(1), Metric::Rss, 1, When::Now);
     tail::output(OutputStream::Stdout, b"x", When::Now);
-    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&folder.path)).expect("starts");
     recorder.stop();
     let tail = Tail::read(&folder.path);
     assert!(tail.observed.is_empty() && tail.subjects.is_empty());
@@ -179,14 +180,14 @@ fn nothing_is_observed_while_nothing_is_recorded() {
 fn a_forked_child_keeps_the_subjects_it_inherited() {
     let folder = Folder::new("subject-fork");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let subject = tail::subject(&process(10, SubjectId(0)));
-    tail::sample(subject, Metric::Rss, 4096, When::At(1));
+    let subject = recorder.subject(&process(10, SubjectId(0)));
+    recorder.sample(subject, Metric::Rss, 4096, When::At(1));
     // SAFETY: the child only records and leaves without running anything of this test program.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        tail::sample(subject, Metric::Rss, 8192, When::At(2));
-        let own = tail::subject(&process(12, subject));
-        tail::sample(own, Metric::Rss, 12288, When::At(3));
+        recorder.sample(subject, Metric::Rss, 8192, When::At(2));
+        let own = recorder.subject(&process(12, subject));
+        recorder.sample(own, Metric::Rss, 12288, When::At(3));
         // SAFETY: as above.
         unsafe { libc::_exit(0) };
     }
@@ -219,7 +220,7 @@ fn samples_of_a_hundred_processes_take_few_bytes() {
         for (subject, pages) in (1..).zip(&mut rss) {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *pages = pages.wrapping_add(state >> 33 & 63).wrapping_sub(20);
-            tail::sample(SubjectId(subject), Metric::Rss, *pages * 4096, When::At(time));
+            recorder.sample(SubjectId(subject), Metric::Rss, *pages * 4096, When::At(time));
         }
     }
     recorder.stop();

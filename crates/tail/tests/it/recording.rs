@@ -1,29 +1,30 @@
 //! What goes in comes out: places, stacks, threads that end, forks, exits, no space.
 #![expect(unsafe_code, reason = "forks, as the programs we record do")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use floodmark_event::tables::Frame;
 use floodmark_event::{Action, Event, Kind, StackId, StringId, UNKNOWN_BYTES};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder, StartError};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder, StartError};
 
-use crate::tailing::{Place as Folder, Tail};
+use crate::tailing::{Tail, TestTrace as Folder, global_turn};
 
 #[test]
 fn every_value_of_an_event_comes_back() {
     let folder = Folder::new("values");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let resource = tail::intern("pool");
-    assert_eq!(tail::intern("pool"), resource);
+    let resource = recorder.intern("pool");
+    assert_eq!(recorder.intern("pool"), resource);
     let frame = |name: &str| {
-        let function = tail::intern(name);
-        tail::intern_frame(&Frame { function, line: 7, ..Frame::default() })
+        let function = recorder.intern(name);
+        recorder.intern_frame(&Frame { function, line: 7, ..Frame::default() })
     };
-    let outer = tail::intern_stack(StackId(0), frame("main"));
-    let inner = tail::intern_stack(outer, frame("load"));
+    let outer = recorder.intern_stack(StackId(0), frame("main"));
+    let inner = recorder.intern_stack(outer, frame("load"));
     let mut expected = Vec::new();
     for round in 0..20_000u64 {
-        let place = Place {
+        let domain = AllocDomain {
             device: (round % 3) as i32 - 1,
             kind: Kind::ALL[round as usize % Kind::ALL.len()],
             stream: [0, 1, 0x55d0_c000_0000, u64::MAX][round as usize % 4],
@@ -34,19 +35,19 @@ fn every_value_of_an_event_comes_back() {
         let stack = [StackId(0), outer, inner][round as usize % 3];
         let action = Action::ALL[round as usize % 3];
         match action {
-            Action::Alloc => tail::alloc(address, bytes, &place, stack),
-            Action::Free => tail::free(address, UNKNOWN_BYTES, &place),
-            Action::Failure => tail::failure(bytes, &place, stack),
+            Action::Alloc => recorder.alloc(address, bytes, &domain, stack),
+            Action::Free => recorder.free(address, UNKNOWN_BYTES, &domain),
+            Action::Failure => recorder.failure(bytes, &domain, stack),
         }
         expected.push(Event {
             action,
             address: if action == Action::Failure { 0 } else { address },
             bytes: if action == Action::Free { UNKNOWN_BYTES } else { bytes },
             stack: if action == Action::Free { StackId(0) } else { stack },
-            device: place.device,
-            kind: place.kind,
-            stream: place.stream,
-            resource: place.resource,
+            device: domain.device,
+            kind: domain.kind,
+            stream: domain.stream,
+            resource: domain.resource,
             ..Event::default()
         });
     }
@@ -66,15 +67,16 @@ fn every_value_of_an_event_comes_back() {
 #[test]
 fn threads_that_end_leave_their_lane_to_the_next() {
     let folder = Folder::new("lanes");
-    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let place = Place::default();
+    let recorder = Arc::new(Recorder::start(RecordProps::new(&folder.path)).expect("starts"));
+    let domain = AllocDomain::default();
     for round in 0..200u64 {
         // Joined, not scoped: a scope ends before its threads have run their destructors.
-        let record = move || tail::alloc(round, 1, &place, StackId(0));
+        let recorder = Arc::clone(&recorder);
+        let record = move || recorder.alloc(round, 1, &domain, StackId(0));
         let thread = std::thread::Builder::new().name("brief".into()).spawn(record).expect("starts");
         thread.join().expect("ends");
     }
-    recorder.stop();
+    drop(recorder);
     let tail = Tail::read(&folder.path);
     assert_eq!(tail.count(), 200);
     assert_eq!(tail.lanes.len(), 1, "one lane for threads that never ran together");
@@ -88,17 +90,17 @@ fn threads_that_end_leave_their_lane_to_the_next() {
 fn scopes_nest_and_are_restated_in_later_chunks() {
     let folder = Folder::new("scopes");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let place = Place::default();
-    let outside = tail::enter_scope(tail::intern("outer"));
-    let outer = tail::enter_scope(tail::intern("inner"));
+    let domain = AllocDomain::default();
+    let outside = recorder.enter_scope(recorder.intern("outer"));
+    let outer = recorder.enter_scope(recorder.intern("inner"));
     // Several chunks' worth, all of them inside both scopes.
     for round in 0..30_000 {
-        tail::alloc(round << 32, round, &place, StackId(0));
+        recorder.alloc(round << 32, round, &domain, StackId(0));
     }
-    tail::exit_scope(outer);
-    tail::alloc(1, 1, &place, StackId(0));
-    tail::exit_scope(outside);
-    tail::alloc(2, 1, &place, StackId(0));
+    recorder.exit_scope(outer);
+    recorder.alloc(1, 1, &domain, StackId(0));
+    recorder.exit_scope(outside);
+    recorder.alloc(2, 1, &domain, StackId(0));
     recorder.stop();
     let tail = Tail::read(&folder.path);
     let events: Vec<&Event> = tail.lanes.values().flatten().collect();
@@ -111,17 +113,17 @@ fn scopes_nest_and_are_restated_in_later_chunks() {
 fn a_forked_child_records_into_a_ring_of_its_own_with_the_ids_it_inherited() {
     let folder = Folder::new("fork");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let place = Place { resource: tail::intern("pool"), ..Place::default() };
-    tail::alloc(1, 1, &place, StackId(0));
+    let domain = AllocDomain { resource: recorder.intern("pool"), ..AllocDomain::default() };
+    recorder.alloc(1, 1, &domain, StackId(0));
     // SAFETY: the child only records and leaves without running anything of this test program.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        tail::alloc(2, 2, &place, StackId(0));
-        tail::free(1, 1, &place);
+        recorder.alloc(2, 2, &domain, StackId(0));
+        recorder.free(1, 1, &domain);
         // SAFETY: as above.
         unsafe { libc::_exit(0) };
     }
-    tail::free(1, 1, &place);
+    recorder.free(1, 1, &domain);
     // SAFETY: waits for the child made above.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     recorder.stop();
@@ -138,8 +140,8 @@ fn a_forked_child_records_into_a_ring_of_its_own_with_the_ids_it_inherited() {
 fn a_child_that_can_write_nothing_counts_its_losses_in_its_parents_ring() {
     let folder = Folder::new("poor-child");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-    let place = Place::default();
-    tail::alloc(1, 1, &place, StackId(0));
+    let domain = AllocDomain::default();
+    recorder.alloc(1, 1, &domain, StackId(0));
     // SAFETY: the child only records and leaves without running anything of this test program.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -147,7 +149,7 @@ fn a_child_that_can_write_nothing_counts_its_losses_in_its_parents_ring() {
         // SAFETY: as above; a file that grew past the limit would end the child with a signal.
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const nothing) };
         for address in 0..10_000 {
-            tail::alloc(address, 1, &place, StackId(0));
+            recorder.alloc(address, 1, &domain, StackId(0));
         }
         // SAFETY: as above.
         unsafe { libc::_exit(0) };
@@ -164,17 +166,18 @@ fn a_child_that_can_write_nothing_counts_its_losses_in_its_parents_ring() {
 }
 
 #[test]
-fn one_recording_at_a_time_and_a_new_one_after_the_end() {
+fn one_global_recording_at_a_time_and_a_new_one_after_the_end() {
+    let _turn = global_turn();
     let folder = Folder::new("again");
-    let place = Place::default();
-    tail::alloc(7, 7, &place, StackId(0));
+    let domain = AllocDomain::default();
+    tail::alloc(7, 7, &domain, StackId(0));
     for round in 0..3 {
-        let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
-        let second = Recorder::start(RecordProps::new(&folder.path));
+        let recorder = Recorder::start_global(RecordProps::new(&folder.path)).expect("starts");
+        let second = Recorder::start_global(RecordProps::new(&folder.path));
         assert!(matches!(second, Err(StartError::AlreadyRecording)));
-        tail::alloc(round, 1, &place, StackId(0));
+        tail::alloc(round, 1, &domain, StackId(0));
         recorder.stop();
-        tail::alloc(99, 1, &place, StackId(0));
+        tail::alloc(99, 1, &domain, StackId(0));
     }
     let tail = Tail::read(&folder.path);
     let mut addresses: Vec<u64> = tail.lanes.values().flatten().map(|event| event.address).collect();
@@ -184,9 +187,10 @@ fn one_recording_at_a_time_and_a_new_one_after_the_end() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_an_error_and_not_a_recording() {
+    let _turn = global_turn();
     let folder = Folder::new("refused");
     std::fs::write(&folder.path, "a file where the trace should go").expect("writes");
-    let error = Recorder::start(RecordProps::new(&folder.path)).expect_err("cannot start");
+    let error = Recorder::start_global(RecordProps::new(&folder.path)).expect_err("cannot start");
     assert!(error.to_string().contains("creating"), "{error}");
     assert!(!tail::is_recording());
     std::fs::remove_file(&folder.path).expect("removes");
@@ -197,10 +201,11 @@ fn records_made_in_a_signal_handler_are_recorded_or_counted() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn handler(_: libc::c_int) {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        tail::alloc(0xff_ffff_ffff, 1, &Place::default(), StackId(0));
+        tail::alloc(0xff_ffff_ffff, 1, &AllocDomain::default(), StackId(0));
     }
+    let _turn = global_turn();
     let folder = Folder::new("signal");
-    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let recorder = Recorder::start_global(RecordProps::new(&folder.path)).expect("starts");
     // SAFETY: the handler does nothing but record, which is allowed anywhere; the timer is taken
     // down before the function ends.
     unsafe {
@@ -209,9 +214,9 @@ fn records_made_in_a_signal_handler_are_recorded_or_counted() {
         let timer = libc::itimerval { it_interval: every, it_value: every };
         libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
     }
-    let place = Place::default();
+    let domain = AllocDomain::default();
     for round in 0..2_000_000u64 {
-        tail::alloc(round, 1, &place, StackId(0));
+        tail::alloc(round, 1, &domain, StackId(0));
     }
     // SAFETY: as above.
     unsafe {

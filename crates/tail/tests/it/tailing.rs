@@ -3,30 +3,30 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::{Event, Metric, OutputStream, StackSeen, SubjectEnd, SubjectId};
-use floodmark_tail::reader::{RingProcess, RingReader};
+use floodmark_tail::reader::{Chunk, RingProcess, RingReader};
 use floodmark_tail::record::{Decoder, Record, SubjectEntry};
 use floodmark_tail::segment;
 use floodmark_testkit::TempDir;
 
-/// There is one recording per process, so tests of this binary take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// A folder for a trace, and the turn to record.
-pub(crate) struct Place {
-    pub(crate) path: PathBuf,
-    /// Removes the trace and its rings before the next test takes its turn.
-    _directory: TempDir,
-    _turn: MutexGuard<'static, ()>,
+/// Takes the turn to use the global recording, of which a process has one.
+pub(crate) fn global_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Place {
+/// A trace in a directory that is removed when dropped, with its rings.
+pub(crate) struct TestTrace {
+    pub(crate) path: PathBuf,
+    _directory: TempDir,
+}
+
+impl TestTrace {
     pub(crate) fn new(name: &str) -> Self {
-        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let directory = TempDir::new(name);
-        Self { path: directory.join("run.flood"), _directory: directory, _turn: turn }
+        Self { path: directory.join("run.flood"), _directory: directory }
     }
 }
 
@@ -44,6 +44,42 @@ pub(crate) struct Tail {
     pub(crate) bytes: usize,
 }
 
+/// The chunks of a tail, in order, by process (its ring's name), lane and sequence number.
+pub(crate) fn chunks_of(
+    trace: &Path,
+    processes: &mut Vec<RingProcess>,
+) -> BTreeMap<(String, u32, u64), Chunk> {
+    let mut chunks = BTreeMap::new();
+    let entries = std::fs::read_dir(trace.join("segments")).expect("segments");
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let stem = name.split('.').next().expect("a stem").to_owned();
+        if name.ends_with(".ring") {
+            let reader = RingReader::new(File::open(&path).expect("a ring")).expect("a ring");
+            processes.push(reader.process().expect("a process"));
+            let (found, damaged) = reader.chunks().expect("chunks");
+            assert_eq!(damaged, 0);
+            for chunk in found {
+                chunks.insert((stem.clone(), chunk.lane, chunk.sequence), chunk);
+            }
+        } else if name.ends_with(".seg") {
+            let bytes = std::fs::read(&path).expect("a segment");
+            for frame in segment::frames(&bytes) {
+                let chunk = Chunk {
+                    lane: frame.lane,
+                    sequence: frame.sequence,
+                    base_time_ns: frame.base_time_ns,
+                    full: true,
+                    is_disordered: frame.is_disordered,
+                    payload: frame.payload.to_vec(),
+                };
+                chunks.insert((stem.clone(), frame.lane, frame.sequence), chunk);
+            }
+        }
+    }
+    chunks
+}
+
 /// What a sampler recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Observed {
@@ -56,34 +92,12 @@ pub(crate) enum Observed {
 impl Tail {
     pub(crate) fn read(trace: &Path) -> Self {
         let mut tail = Self::default();
-        let mut chunks = BTreeMap::new();
-        let entries = std::fs::read_dir(trace.join("segments")).expect("segments");
-        for path in entries.map(|entry| entry.expect("an entry").path()) {
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            let stem = name.split('.').next().expect("a stem").to_owned();
-            if name.ends_with(".ring") {
-                let reader = RingReader::new(File::open(&path).expect("a ring")).expect("a ring");
-                tail.processes.push(reader.process().expect("a process"));
-                let (found, damaged) = reader.chunks().expect("chunks");
-                assert_eq!(damaged, 0);
-                for chunk in found {
-                    let key = (stem.clone(), chunk.lane, chunk.sequence);
-                    chunks.insert(key, (chunk.base_time_ns, chunk.payload));
-                }
-            } else if name.ends_with(".seg") {
-                let bytes = std::fs::read(&path).expect("a segment");
-                for frame in segment::frames(&bytes) {
-                    let key = (stem.clone(), frame.lane, frame.sequence);
-                    chunks.insert(key, (frame.base_time_ns, frame.payload.to_vec()));
-                }
-            }
-        }
         let mut next: BTreeMap<(String, u32), u64> = BTreeMap::new();
-        for ((stem, lane, sequence), (base, payload)) in chunks {
+        for ((stem, lane, sequence), chunk) in chunks_of(trace, &mut tail.processes) {
             let expected = next.entry((stem.clone(), lane)).or_default();
             assert_eq!(sequence, *expected, "a chunk of lane {lane} is missing");
             *expected += 1;
-            tail.decode(&stem, lane, base, &payload);
+            tail.decode(&stem, lane, chunk.base_time_ns, &chunk.payload);
         }
         tail
     }

@@ -14,20 +14,20 @@ use std::sync::Mutex;
 
 use floodmark_event::{Kind, StackId};
 use floodmark_store::{Run, SealerThread};
-use floodmark_tail::{self as tail, Place, RecordProps, Recorder};
+use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 use floodmark_testkit::torture::{ACK_EVENTS, event_of};
 
 static OUTPUT: Mutex<()> = Mutex::new(());
 
 /// Records `events` events as thread `number`.
 fn work(number: u64, events: u64, ack: bool) {
-    let place = Place { device: 0, kind: Kind::Device, stream: number, ..Place::default() };
+    let domain = AllocDomain { device: 0, kind: Kind::Device, stream: number, ..AllocDomain::default() };
     for index in 0..events {
         let (is_alloc, address, bytes) = event_of(number, index);
         if is_alloc {
-            tail::alloc(address, bytes, &place, StackId(0));
+            tail::alloc(address, bytes, &domain, StackId(0));
         } else {
-            tail::free(address, bytes, &place);
+            tail::free(address, bytes, &domain);
         }
         let committed = index + 1;
         if ack && committed % ACK_EVENTS == 0 {
@@ -49,7 +49,7 @@ fn main() {
     if let Some(at) = option("--small-ring") {
         props.ring_directory = Some(PathBuf::from(&words[at + 1]));
     }
-    let recorder = Recorder::start(props).expect("recording starts");
+    let recorder = Recorder::start_global(props).expect("recording starts");
     let sealer =
         option("--seal").map(|_| SealerThread::spawn(&trace, Run::default()).expect("sealing starts"));
     let forks = option("--fork").map_or(0, |at| number(at + 1));

@@ -129,12 +129,12 @@ impl CompactLayout {
         let name = || plain(tables.string(row.name)).into_owned();
         let (sign, name) = match row.action {
             ScopeAction::Mark => ("•", name()),
-            ScopeAction::Enter => {
+            ScopeAction::Enter | ScopeAction::Begin => {
                 self.scopes.insert(row.scope, name());
                 ("▸", name())
             }
             // One that was entered before the recording has no name here.
-            ScopeAction::Exit => ("◂", self.scopes.remove(&row.scope).unwrap_or_default()),
+            ScopeAction::Exit | ScopeAction::End => ("◂", self.scopes.remove(&row.scope).unwrap_or_default()),
         };
         let line = format!("{} {:>TOTAL$}  {name}", self.time(row.time_ns), sign);
         let mut text = Lines::default();

@@ -1,0 +1,138 @@
+//! Which block a free ends: its size and when it was allocated, found while rows are written in order.
+//!
+//! Blocks are matched as analyses match them: by process, device, resource and address; an allocation at
+//! an address that is live ends the earlier block; the null address stands for any number of zero-size
+//! blocks, of which a free ends the newest. Memory is bounded: beyond [`MAX_BLOCKS`] live blocks, further
+//! ones are not remembered, and their frees have no block.
+
+use std::sync::Arc;
+
+use arrow_array::PrimitiveArray;
+use arrow_array::types::{TimestampMicrosecondType, UInt64Type};
+use arrow_buffer::{NullBufferBuilder, ScalarBuffer};
+use floodmark_event::{Action, EventBatch, ProcessId, StringId, UNKNOWN_BYTES};
+use rustc_hash::FxHashMap;
+
+use crate::columns::BlockColumns;
+
+/// Live blocks that are remembered: about 200 MB.
+const MAX_BLOCKS: usize = 1 << 22;
+
+/// What a block's alloc and free share, beside the address.
+type Space = (ProcessId, i32, StringId);
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    bytes: u64,
+    time_ns: i64,
+}
+
+/// The live blocks of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct LiveBlocks {
+    spaces: FxHashMap<Space, u32>,
+    /// By space and address.
+    live: FxHashMap<(u32, u64), Block>,
+    /// Blocks at the null address, by space.
+    nulls: FxHashMap<u32, Vec<Block>>,
+    /// Number of blocks in `nulls`.
+    null_count: usize,
+    /// The space that was looked up last.
+    last: Option<(Space, u32)>,
+}
+
+impl LiveBlocks {
+    fn space(&mut self, space: Space) -> u32 {
+        if let Some((last, id)) = self.last
+            && last == space
+        {
+            return id;
+        }
+        let next = self.spaces.len() as u32;
+        let id = *self.spaces.entry(space).or_insert(next);
+        self.last = Some((space, id));
+        id
+    }
+
+    fn begin(&mut self, space: u32, address: u64, block: Block) {
+        let has_room = self.live.len() + self.null_count < MAX_BLOCKS;
+        if address == 0 {
+            if has_room {
+                self.nulls.entry(space).or_default().push(block);
+                self.null_count += 1;
+            }
+        } else if has_room {
+            self.live.insert((space, address), block);
+        } else {
+            // The block that was there, if it is known, has ended.
+            self.live.remove(&(space, address));
+        }
+    }
+
+    fn end(&mut self, space: u32, address: u64) -> Option<Block> {
+        if address == 0 {
+            let block = self.nulls.get_mut(&space)?.pop()?;
+            self.null_count -= 1;
+            return Some(block);
+        }
+        self.live.remove(&(space, address))
+    }
+
+    /// Takes in the next events and returns which blocks their frees end.
+    pub(crate) fn resolve(&mut self, batch: &EventBatch) -> BlockColumns {
+        let rows = batch.len();
+        let (mut bytes, mut times) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        let (mut has_bytes, mut has_time) = (NullBufferBuilder::new(rows), NullBufferBuilder::new(rows));
+        for row in 0..rows {
+            let space = |blocks: &mut Self| {
+                blocks.space((batch.process.at(row), batch.device.at(row), batch.resource.at(row)))
+            };
+            let ended = match batch.action.at(row) {
+                Action::Alloc => {
+                    let space = space(self);
+                    let block = Block { bytes: batch.bytes.at(row), time_ns: batch.time_ns.at(row) };
+                    self.begin(space, batch.address.at(row), block);
+                    None
+                }
+                Action::Free => {
+                    let space = space(self);
+                    self.end(space, batch.address.at(row))
+                }
+                Action::Failure => None,
+            };
+            // Most callers give the size of the block; saying it twice would take half a byte per event.
+            let differs = |bytes: &u64| *bytes != UNKNOWN_BYTES && *bytes != batch.bytes.at(row);
+            let size = ended.map(|block| block.bytes).filter(differs);
+            bytes.push(size.unwrap_or(0));
+            has_bytes.append(size.is_some());
+            times.push(ended.map_or(0, |block| block.time_ns.div_euclid(1000)));
+            has_time.append(ended.is_some());
+        }
+        let bytes = PrimitiveArray::<UInt64Type>::new(ScalarBuffer::from(bytes), has_bytes.finish());
+        let time =
+            PrimitiveArray::<TimestampMicrosecondType>::new(ScalarBuffer::from(times), has_time.finish());
+        BlockColumns { bytes: Arc::new(bytes), time: Arc::new(time.with_timezone("UTC")) }
+    }
+
+    /// Returns the same blocks with other ids for the names of their resources.
+    pub(crate) fn with_resources(self, mut id: impl FnMut(StringId) -> StringId) -> Self {
+        let spaces = self.spaces.into_iter();
+        let spaces =
+            spaces.map(|((process, device, resource), space)| ((process, device, id(resource)), space));
+        Self { spaces: spaces.collect(), last: None, ..self }
+    }
+
+    /// Forgets the blocks of processes that write no more.
+    pub(crate) fn forget(&mut self, mut has_ended: impl FnMut(ProcessId) -> bool) {
+        let gone: Vec<u32> =
+            self.spaces.iter().filter(|((process, ..), _)| has_ended(*process)).map(|(_, id)| *id).collect();
+        if gone.is_empty() {
+            return;
+        }
+        // Spaces keep their numbers; only their blocks go.
+        self.live.retain(|(space, _), _| !gone.contains(space));
+        for space in gone {
+            self.null_count -= self.nulls.remove(&space).map_or(0, |blocks| blocks.len());
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The writing end of one recording: what threads call to record, and how they get their lanes.
+//!
+//! A [`Writer`] is one of a fixed number of statics. Writer 0 is the global one, behind the free functions
+//! of this crate; the others each belong to a [`Recorder`](crate::Recorder). Invariants: the recording
+//! path compares two words, its lane's generation and the writer's, and every unusual state (recording
+//! off, new thread, forked child, ended recording, writer re-used by another recorder) shows as a
+//! difference between them; generations are unique among all writers of a process; mappings and sessions
+//! are never freed, since any thread may be about to use them.
+#![expect(unsafe_code, reason = "hands out lanes in shared memory to threads")]
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use crate::intern::Interner;
+use crate::lane::{Lane, Surroundings};
+use crate::record::AllocDomain;
+use crate::ring::{LossReason, Ring};
+use crate::session::{Session, current_pid};
+use floodmark_event::event::{Action, StackId, StringId};
+use floodmark_event::tables::Frame;
+
+/// Recorders that one process can have at the same time, beside the global one.
+pub const MAX_RECORDERS: usize = 64;
+/// Generation of a writer that records nothing; lanes never have it.
+pub(crate) const OFF: u32 = 1;
+/// Events that a forked child without a ring loses before it tries again to make one.
+const CHILD_RETRY_EVENTS: u32 = 4096;
+
+static GLOBAL: Writer = Writer::new(0);
+static INSTANCES: [Writer; MAX_RECORDERS] = {
+    let mut writers = [const { Writer::new(0) }; MAX_RECORDERS];
+    let mut at = 0;
+    while at < MAX_RECORDERS {
+        writers[at].index = at as u32 + 1;
+        at += 1;
+    }
+    writers
+};
+static NOWHERE: Lane = Lane::nowhere();
+
+thread_local! {
+    /// The thread's lane of the global writer.
+    static LANE: Cell<*const Lane> = const { Cell::new(&raw const NOWHERE) };
+    /// Its lanes of the other writers; null where it has none.
+    static LANES: [Cell<*const Lane>; MAX_RECORDERS] =
+        const { [const { Cell::new(std::ptr::null()) }; MAX_RECORDERS] };
+    /// Set while this crate allocates, so that its own allocations are not recorded.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static GUARD: Guard = const { Guard };
+}
+
+/// Gives the thread's lanes back when the thread ends.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for index in 0..=MAX_RECORDERS {
+            vacate(index);
+        }
+    }
+}
+
+/// Returns this thread's lane of writer `index`, or one that belongs to no recording.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the index is a constant on the global recording path")]
+fn lane_of(index: usize) -> *const Lane {
+    if index == 0 {
+        return LANE.get();
+    }
+    let lane = LANES.with(|lanes| lanes[index - 1].get());
+    if lane.is_null() { &raw const NOWHERE } else { lane }
+}
+
+fn set_lane(index: usize, lane: *const Lane) {
+    match index {
+        0 => LANE.set(lane),
+        _ => LANES.with(|lanes| lanes[index - 1].set(lane)),
+    }
+}
+
+/// Leaves the thread's lane of writer `index` to the next thread.
+fn vacate(index: usize) {
+    let lane = lane_of(index);
+    if !std::ptr::eq(lane, &raw const NOWHERE) {
+        set_lane(index, &raw const NOWHERE);
+        // SAFETY: lanes are never freed. In a forked child the page reads as zeros; marking that one
+        // vacant does no harm, because no session of the child knows it.
+        unsafe { (*lane).vacant.store(true, Ordering::Release) };
+    }
+}
+
+/// Calls `work` with this thread's allocations left out of the recording.
+pub(crate) fn unrecorded<R>(work: impl FnOnce() -> R) -> R {
+    let was_inside = INSIDE.replace(true);
+    let result = work();
+    INSIDE.set(was_inside);
+    result
+}
+
+/// Returns the writer behind the free functions of this crate.
+#[inline]
+pub fn global() -> &'static Writer {
+    &GLOBAL
+}
+
+/// Returns all writers, the global one first.
+pub(crate) fn all() -> impl Iterator<Item = &'static Writer> {
+    std::iter::once(&GLOBAL).chain(&INSTANCES)
+}
+
+/// Records one event with the global writer.
+#[inline(never)]
+pub(crate) fn global_event(action: Action, address: u64, bytes: u64, domain: &AllocDomain, stack: StackId) {
+    GLOBAL.event(0, action, address, bytes, domain, stack);
+}
+
+/// Writes records into the tail of one recording, from any thread.
+///
+/// Get one from a [`Recorder`](crate::Recorder), which dereferences to its writer, or from [`global`]. While
+/// nothing is recorded every method returns at once, and ids are 0.
+pub struct Writer {
+    index: u32,
+    /// Number of the recording that is going on, or [`OFF`]: what lanes compare their own with.
+    pub(crate) generation: AtomicU32,
+    session: AtomicPtr<Session>,
+    /// Pid of the process that is starting or stopping a session; 0 while none is.
+    maker: AtomicU32,
+    /// How often a forked child could not make a ring.
+    child_failures: AtomicU32,
+    /// Whether a recorder has it.
+    pub(crate) taken: AtomicBool,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Writer")
+            .field("index", &self.index)
+            .field("recording", &self.recording())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Surroundings for Writer {
+    #[inline]
+    fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    fn ring(&self) -> &Ring {
+        self.session().ring()
+    }
+
+    fn ring_path(&self) -> &CStr {
+        self.session().ring_path()
+    }
+
+    fn may_grow(&self) -> bool {
+        self.session().may_grow()
+    }
+
+    fn with_segment_path(&self, lane: u32, number: u32, with: &mut dyn FnMut(&CStr)) {
+        self.session().with_segment_path(lane, number, with);
+    }
+}
+
+impl Writer {
+    const fn new(index: u32) -> Self {
+        Self {
+            index,
+            generation: AtomicU32::new(OFF),
+            session: AtomicPtr::new(std::ptr::null_mut()),
+            maker: AtomicU32::new(0),
+            child_failures: AtomicU32::new(0),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes a writer that no recorder has; `None` if there is none left.
+    pub(crate) fn take() -> Option<&'static Self> {
+        INSTANCES.iter().find(|writer| !writer.taken.swap(true, Ordering::AcqRel))
+    }
+
+    #[inline]
+    fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// The session that is recording, or the last one. There must have been one.
+    pub(crate) fn session(&self) -> &'static Session {
+        // SAFETY: set before the generation leaves OFF, replaced but never freed.
+        unsafe { &*self.session.load(Ordering::Acquire) }
+    }
+
+    /// Whether this writer records at the moment.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.generation.load(Ordering::Relaxed) != OFF
+    }
+
+    /// Returns a number for the recording that goes on; 0 while nothing is recorded.
+    ///
+    /// Ids from [`intern`](Self::intern) and its like are valid as long as this stays the same: a caller
+    /// that keeps one interns again when the number changed.
+    #[inline]
+    pub fn recording(&self) -> u32 {
+        match self.generation.load(Ordering::Relaxed) {
+            OFF => 0,
+            generation => generation,
+        }
+    }
+
+    /// Records that a block came to life. Call it after the memory was handed out.
+    #[inline]
+    pub fn alloc(&self, address: u64, bytes: u64, domain: &AllocDomain, stack: StackId) {
+        self.own_event(Action::Alloc, address, bytes, domain, stack);
+    }
+
+    /// Records that a block ends. Call it before the memory is given back.
+    ///
+    /// `bytes` is what the caller of the free passes, or [`UNKNOWN_BYTES`](floodmark_event::UNKNOWN_BYTES).
+    #[inline]
+    pub fn free(&self, address: u64, bytes: u64, domain: &AllocDomain) {
+        self.own_event(Action::Free, address, bytes, domain, StackId(0));
+    }
+
+    /// Records that an allocation of `bytes` failed.
+    #[inline]
+    pub fn failure(&self, bytes: u64, domain: &AllocDomain, stack: StackId) {
+        self.own_event(Action::Failure, 0, bytes, domain, stack);
+    }
+
+    #[inline(never)]
+    fn own_event(&self, action: Action, address: u64, bytes: u64, domain: &AllocDomain, stack: StackId) {
+        self.event(self.index(), action, address, bytes, domain, stack);
+    }
+
+    /// `index` is the writer's own, given again so that it can be a constant.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the index is a constant on the global recording path")]
+    fn event(
+        &self,
+        index: usize,
+        action: Action,
+        address: u64,
+        bytes: u64,
+        domain: &AllocDomain,
+        stack: StackId,
+    ) {
+        // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed.
+        let lane = unsafe { &*lane_of(index) };
+        if lane.generation.load(Ordering::Relaxed) == self.generation.load(Ordering::Relaxed) {
+            lane.event(action, address, bytes, domain, stack, self);
+        } else {
+            self.event_without_lane(action, address, bytes, domain, stack);
+        }
+    }
+
+    #[cold]
+    fn event_without_lane(
+        &self,
+        action: Action,
+        address: u64,
+        bytes: u64,
+        domain: &AllocDomain,
+        stack: StackId,
+    ) {
+        self.with_lane(|lane| lane.event(action, address, bytes, domain, stack, self));
+    }
+
+    /// Returns the id of `text` in this recording.
+    pub fn intern(&self, text: &str) -> StringId {
+        self.define(|interner, write| interner.string(text, write)).map_or(StringId(0), StringId)
+    }
+
+    /// Returns the id of `frame` in this recording.
+    pub fn intern_frame(&self, frame: &Frame) -> u32 {
+        self.define(|interner, write| interner.frame(frame, write)).unwrap_or(0)
+    }
+
+    /// Returns the id of the stack that is `frame` called from `parent`.
+    ///
+    /// A stack that is known already costs one look-up without a lock.
+    pub fn intern_stack(&self, parent: StackId, frame: u32) -> StackId {
+        self.define(|interner, write| interner.stack(parent, frame, write)).map_or(StackId(0), StackId)
+    }
+
+    /// Calls `find` with the interner and a function that writes definitions, each once.
+    pub(crate) fn define(
+        &self,
+        find: impl FnOnce(&Interner, &mut dyn FnMut(&[u8]) -> bool) -> Option<u32>,
+    ) -> Option<u32> {
+        if !self.is_recording() || INSIDE.replace(true) {
+            return None;
+        }
+        let session = self.current_session();
+        let id = session.and_then(|session| {
+            let found = find(session.interner, &mut |record| session.write_definition(record));
+            if found.is_none() {
+                session.ring.lose(LossReason::NoDefinition, 1);
+            }
+            found
+        });
+        INSIDE.set(false);
+        id
+    }
+
+    /// Calls `with` with this thread's lane, finding one if it has none.
+    pub(crate) fn with_lane<R>(&self, with: impl FnOnce(&Lane) -> R) -> Option<R> {
+        let generation = self.generation.load(Ordering::Relaxed);
+        if generation == OFF {
+            return None;
+        }
+        let index = self.index();
+        // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed.
+        let lane = unsafe { &*lane_of(index) };
+        if lane.generation.load(Ordering::Relaxed) == generation {
+            return Some(with(lane));
+        }
+        if INSIDE.replace(true) {
+            return None;
+        }
+        // A lane of an earlier recording or of the parent process is given up.
+        set_lane(index, &raw const NOWHERE);
+        let lane = self.current_session().and_then(Session::lane);
+        INSIDE.set(false);
+        let lane = lane?;
+        set_lane(index, lane);
+        // While a thread's destructors run, nothing would give the lane back later: it is given back at
+        // once.
+        let guarded = GUARD.try_with(|_| ()).is_ok();
+        let result = with(lane);
+        if !guarded {
+            vacate(index);
+        }
+        Some(result)
+    }
+
+    /// Returns the session of this process, making one in a forked child.
+    fn current_session(&self) -> Option<&'static Session> {
+        let found = self.session();
+        if found.is_own() {
+            return Some(found);
+        }
+        // Another thread of the child may be at it.
+        while !self.try_turn() {
+            std::thread::yield_now();
+            if self.session().is_own() {
+                return Some(self.session());
+            }
+        }
+        if !self.session().is_own() {
+            self.make_child_session(found);
+        }
+        self.end_turn();
+        Some(self.session()).filter(|session| session.is_own())
+    }
+
+    /// Makes a session for a forked child from its parent's.
+    ///
+    /// A child that cannot have a ring (it gave up its rights, or there is no space) tries again now and
+    /// then, and counts its losses in its parent's ring, which it still has.
+    fn make_child_session(&self, parent: &'static Session) {
+        let failures = self.child_failures.load(Ordering::Relaxed);
+        self.child_failures.store(failures.wrapping_add(1), Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1).max(OFF + 1);
+        let made = failures.is_multiple_of(CHILD_RETRY_EVENTS).then(|| parent.for_child(generation));
+        match made {
+            Some(Ok(session)) => self.install(session),
+            _ => parent.ring.lose(LossReason::NoSpace, 1),
+        }
+    }
+
+    /// Takes the turn to start or stop a session; `false` while another thread has it.
+    pub(crate) fn try_turn(&self) -> bool {
+        let pid = current_pid();
+        let maker = self.maker.load(Ordering::Acquire);
+        // An attempt of the parent process, cut off by a fork, shows as another pid.
+        maker != pid && self.maker.compare_exchange(maker, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    pub(crate) fn end_turn(&self) {
+        self.maker.store(0, Ordering::Release);
+    }
+
+    /// Makes `session` the one that this writer records into.
+    pub(crate) fn install(&self, session: Box<Session>) {
+        let session = Box::leak(session);
+        // Definitions that a child inherited are written before any of its threads can use them.
+        session.interner.define_all(&mut |record| session.write_definition(record));
+        self.session.store(session, Ordering::Release);
+        self.child_failures.store(0, Ordering::Relaxed);
+        self.generation.store(session.generation, Ordering::Release);
+    }
+}
