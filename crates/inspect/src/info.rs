@@ -194,7 +194,7 @@ impl Input {
     fn trace_info(&self, trace: &Trace, query: &Query<'_>) -> Result<(Info, Losses)> {
         let mut info = of_manifest(trace.manifest());
         let mut losses = trace.manifest().all_losses();
-        if trace.is_live() {
+        if trace.has_tail() {
             // The manifest does not list the tail.
             let props = ScanProps { columns: Some(Vec::new()), ..ScanProps::default() };
             let (counted, missing) = count_events(&mut trace.scan(&props)?, self.name(), query.progress)?;
@@ -205,7 +205,7 @@ impl Input {
                 bytes: None,
                 run: info.run,
                 tables: info.tables,
-                live: true,
+                live: trace.is_live(),
                 ..counted
             };
         }

@@ -91,8 +91,8 @@ impl Input {
                 let has = |table: &Table| trace.manifest().rows_of(*table) > 0;
                 let rows = [Table::Scope, Table::Sample, Table::Output, Table::StackSample, Table::Log];
                 Contents {
-                    has_events: is_growing || has(&Table::Event),
-                    has_rows: is_growing || rows.iter().any(has),
+                    has_events: trace.has_tail() || has(&Table::Event),
+                    has_rows: trace.has_tail() || rows.iter().any(has),
                     can_rewind: true,
                     is_growing,
                 }

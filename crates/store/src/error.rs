@@ -97,6 +97,12 @@ pub enum Error {
         /// The trace.
         path: PathBuf,
     },
+    /// The trace would be changed, but belongs to another user.
+    #[error("{path} belongs to another user, so it is not changed")]
+    NotOwn {
+        /// The trace.
+        path: PathBuf,
+    },
     /// A column was asked for that its table does not have.
     #[error("the table '{table}' has no column '{column}'")]
     NoColumn {
@@ -151,6 +157,7 @@ impl Error {
             Self::Exists { .. } => Some("choose another name or add --force".into()),
             Self::Replaced { .. } => Some("start again".into()),
             Self::Locked { .. } => Some("wait until the recording has ended".into()),
+            Self::NotOwn { .. } => Some("copy it, or run the command as its owner".into()),
             Self::NoColumn { table, .. } => {
                 let columns = Table::from_name(table)?.schema();
                 let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();

@@ -6,8 +6,7 @@
 //! place; a file that is not listed does not count.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +23,11 @@ pub const FORMAT_VERSION: u32 = 3;
 pub const FORMAT_NAME: &str = "floodmark-trace";
 /// Name of the manifest in the trace's directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Most bytes of a manifest that are read: a hundred times what a job of a week has.
+const MAX_BYTES: u64 = 256 << 20;
+/// Most parts of a trace. Every few million events make one.
+const MAX_PARTS: usize = 1 << 18;
 
 /// Everything a trace consists of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,11 +182,17 @@ impl Manifest {
     /// [`Error::Incompatible`], [`Error::Corrupt`] or [`Error::Io`].
     pub fn load(trace: &Path) -> Result<Option<Self>> {
         let path = trace.join(MANIFEST_FILE);
-        match fs::read(&path) {
-            Ok(bytes) => Self::parse(&bytes, &path).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("reading", &path)(error)),
+        let file = match dir::open_to_read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("opening", &path)(error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io("reading", &path))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(Error::corrupt(&path, format!("it has more than {} MiB", MAX_BYTES >> 20)));
         }
+        Self::parse(&bytes, &path).map(Some)
     }
 
     /// Reads a manifest from its bytes.
@@ -206,6 +216,10 @@ impl Manifest {
             return Err(Error::Incompatible { path: path.to_owned(), found, supported });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| corrupt(error.to_string()))?;
+        if manifest.parts.len() > MAX_PARTS {
+            let parts = manifest.parts.len();
+            return Err(corrupt(format!("it lists {parts} parts, and at most {MAX_PARTS} are allowed")));
+        }
         for part in &manifest.parts {
             let plain = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
             if !plain(&part.table) || !plain(&part.file) {

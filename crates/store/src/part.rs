@@ -16,6 +16,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
@@ -36,6 +37,14 @@ const GROUP_ROWS: usize = 1 << 20;
 const GROUP_BYTES: usize = 64 << 20;
 /// Rows after which a part is followed by another.
 pub(crate) const PART_ROWS: u64 = 16 << 20;
+
+/// Most rows of a part that are read: more than is ever written.
+const MAX_PART_ROWS: u64 = 4 * PART_ROWS;
+/// The same of a row group.
+const MAX_GROUP_ROWS: u64 = 4 * GROUP_ROWS as u64;
+/// Most unpacked bytes of a column in a row group. A column that is written has at most [`GROUP_BYTES`], but
+/// for the rows that come at once.
+const MAX_COLUMN_BYTES: u64 = 8 * GROUP_BYTES as u64;
 
 /// Wraps an error of the Parquet library.
 fn parquet_error(act: &'static str, path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Error {
@@ -93,11 +102,11 @@ impl PartWriter {
     /// [`Error::Io`] if the file cannot be made.
     pub(crate) fn create(trace: &Path, table: Table, number: u32) -> Result<Self> {
         let folder = trace.join(table.name());
-        fs::create_dir_all(&folder).map_err(Error::io("creating", &folder))?;
+        dir::make_directory(&folder).map_err(Error::io("creating", &folder))?;
         let file = format!("part-{number:06}.parquet");
         let path = folder.join(&file);
         let temporary = folder.join(format!("{file}.tmp"));
-        let out = File::create(&temporary).map_err(Error::io("creating", &temporary))?;
+        let out = dir::create_anew(&temporary).map_err(Error::io("creating", &temporary))?;
         let writer = ArrowWriter::try_new(out, table.schema(), Some(properties(table)))
             .map_err(parquet_error("writing", &temporary))?;
         Ok(Self {
@@ -167,6 +176,25 @@ impl Drop for PartWriter {
     }
 }
 
+/// Checks that a part is no larger than one that was written to the format: a few bytes can be made to stand
+/// for any number of rows.
+fn check_size(metadata: &ParquetMetaData) -> std::result::Result<(), String> {
+    let too_large = |what: &str, found: i64, most: u64| {
+        let found = u64::try_from(found).unwrap_or(u64::MAX);
+        if found > most { Err(format!("{what} {found}, and at most {most} are allowed")) } else { Ok(()) }
+    };
+    too_large("its number of rows is", metadata.file_metadata().num_rows(), MAX_PART_ROWS)?;
+    let mut rows = 0i64;
+    for group in metadata.row_groups() {
+        rows = rows.saturating_add(group.num_rows());
+        too_large("the number of rows of a group is", group.num_rows(), MAX_GROUP_ROWS)?;
+        for column in group.columns() {
+            too_large("the unpacked bytes of a column are", column.uncompressed_size(), MAX_COLUMN_BYTES)?;
+        }
+    }
+    too_large("the number of rows of all its groups is", rows, MAX_PART_ROWS)
+}
+
 /// Number for the next part of `table` among `parts`.
 pub(crate) fn next_number<'a>(parts: impl Iterator<Item = &'a Part>, table: &str) -> u32 {
     let number = |part: &Part| part.file.strip_prefix("part-")?.strip_suffix(".parquet")?.parse::<u32>().ok();
@@ -205,9 +233,16 @@ impl PartFiles {
         if let Some(table) = Table::from_name(&part.table) {
             self.opens[table as usize].fetch_add(1, Ordering::Relaxed);
         }
-        let file = File::open(&path).map_err(Error::io("opening", &path))?;
+        // A table's directory must not be a link either.
+        let folder = path.parent().expect("within the trace");
+        if !fs::symlink_metadata(folder).map_err(Error::io("opening", folder))?.is_dir() {
+            return Err(Error::corrupt(folder, "it is not a plain directory"));
+        }
+        let file = dir::open_to_read(&path).map_err(Error::io("opening", &path))?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default());
-        Ok((file, metadata.map_err(parquet_error("reading", &path))?))
+        let metadata = metadata.map_err(parquet_error("reading", &path))?;
+        check_size(metadata.metadata()).map_err(|what| Error::corrupt(&path, what))?;
+        Ok((file, metadata))
     }
 
     /// Reads a whole part, batch by batch. `each` returns `None` if a column is not what the format says.

@@ -123,7 +123,7 @@ impl GrowthPoller {
         let trace = Trace::open(&self.path)?;
         let selects_all = self.props.wants_all_rows() && self.props.subjects.is_none();
         let mut rows = trace.manifest().rows_of(table);
-        if !selects_all || trace.is_live() {
+        if !selects_all || trace.has_tail() {
             rows = 0;
             for records in trace.record_batches(table, &Projection::columns(["time"]), &self.props)? {
                 rows += records?.num_rows() as u64;

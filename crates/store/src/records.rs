@@ -115,7 +115,7 @@ impl Trace {
     ) -> Result<RecordBatches> {
         let schema = projection.schema(table)?;
         let rows = if table.has_time() {
-            let layout = RecordLayout::new(table, &schema, props, self.is_live());
+            let layout = RecordLayout::new(table, &schema, props, self.has_tail());
             RecordsOf::Scan(Box::new(self.batches(layout, props)?), RecordRows::default())
         } else {
             RecordsOf::Small(Box::new(self.small_table(table, &schema)?))
@@ -126,7 +126,7 @@ impl Trace {
     fn small_table(&self, table: Table, schema: &SchemaRef) -> Result<SmallTable> {
         let mut manifest = Arc::clone(&self.manifest);
         let mut tail = None;
-        if self.is_live() {
+        if self.has_tail() {
             // Frames of the tail name strings, and its subjects may be those of a part that have ended since.
             // The parts of processes and subjects may be replaced at any time, so they are not read later.
             let snapshot = self.snapshot(Needs::Names, &TailWanted::definitions())?;

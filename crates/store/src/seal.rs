@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::mem::Discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use floodmark_tail::segment::{self, Frame};
 use floodmark_tail::stream::{self, StreamItem};
 
 use crate::blocks::LiveBlocks;
+use crate::dir;
 use crate::error::{Error, Result};
 use crate::intake::{TailItem, TailSource, is_plain_stem};
 use crate::manifest::{Manifest, Part, Run};
@@ -95,8 +96,8 @@ struct Received {
 pub(crate) fn lock(trace: &Path) -> Result<Option<File>> {
     let path = trace.join(SEGMENTS).join("lock");
     let folder = trace.join(SEGMENTS);
-    fs::create_dir_all(&folder).map_err(Error::io("creating", &folder))?;
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    dir::make_directory(&folder).map_err(Error::io("creating", &folder))?;
+    let file = dir::open(&path, File::options().create(true).truncate(false).write(true));
     let file = file.map_err(Error::io("creating", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
@@ -359,7 +360,7 @@ impl Sealer {
         if !self.manifest.parts_of(Table::Event.name()).any(has_events) {
             return Ok(blocks);
         }
-        let trace = Trace::with_manifest(&self.trace, self.manifest.clone(), false);
+        let trace = Trace::with_manifest(&self.trace, self.manifest.clone());
         let mut scan = trace.scan(&ScanProps {
             columns: Some(vec!["process", "action", "address", "bytes", "device", "resource"]),
             processes: Some(writing),
@@ -471,7 +472,7 @@ impl Drop for Sealer {
 /// Appends a frame, given in pieces, to the file at `path`, which is opened if it is not yet.
 fn append(file: &mut Option<File>, path: &Path, frame: &[&[u8]]) -> io::Result<()> {
     if file.is_none() {
-        *file = Some(File::options().create(true).append(true).open(path)?);
+        *file = Some(dir::open(path, File::options().create(true).append(true))?);
     }
     let file = file.as_mut().expect("opened above");
     let start = file.metadata()?.len();
@@ -485,13 +486,15 @@ fn append(file: &mut Option<File>, path: &Path, frame: &[&[u8]]) -> io::Result<(
 
 /// Cuts a file of frames behind the last sound one: frames after a torn one would not be found.
 fn cut_torn_end(path: &Path) -> io::Result<()> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
+    let mut file = match dir::open(path, File::options().read(true).write(true)) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
     let sound: usize = segment::frames(&bytes).map(|frame| frame.file_bytes()).sum();
-    if sound < bytes.len() { File::options().write(true).open(path)?.set_len(sound as u64) } else { Ok(()) }
+    if sound < bytes.len() { file.set_len(sound as u64) } else { Ok(()) }
 }
 
 /// A thread that seals a trace until it is told to stop.

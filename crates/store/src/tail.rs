@@ -20,6 +20,7 @@ use floodmark_tail::record::{Control, ProcessHeader};
 use floodmark_tail::segment::{self, CONTROL_LANE, FRAME_HEAD_BYTES, Frame};
 use floodmark_tail::stream;
 
+use crate::dir;
 use crate::error::{Error, Result};
 use crate::manifest::{Clock, Manifest, Position, ProcessEntry};
 use crate::source::Losses;
@@ -181,6 +182,9 @@ pub(crate) fn parse_name(name: &str) -> Option<TailFile<'_>> {
 /// Names of all files in the trace's tail.
 pub(crate) fn names(trace: &Path) -> Result<Vec<String>> {
     let folder = trace.join(SEGMENTS);
+    if fs::symlink_metadata(&folder).is_ok_and(|found| !found.is_dir()) {
+        return Err(Error::corrupt(&folder, "it is not a plain directory"));
+    }
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -192,8 +196,15 @@ pub(crate) fn names(trace: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Opens a file of the tail, through a link if it is one; `None` if there is none.
+/// Opens a file of the tail; a ring through a link if it is one. `None` if there is none.
 pub(crate) fn open_file(path: &Path) -> Result<Option<File>> {
+    if path.extension().is_none_or(|extension| extension != "ring") {
+        return match dir::open_to_read(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("opening", path)(error)),
+        };
+    }
     // A ring may be moved into the trace between looking up the link and what it leads to.
     for _ in 0..3 {
         // A pipe in its place must not hold us up.

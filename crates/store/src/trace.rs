@@ -10,6 +10,7 @@ use floodmark_event::{EventBatch, SubjectRow, Tables};
 
 use crate::blocks::LiveBlocks;
 use crate::codec::AtRest;
+use crate::dir;
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
 use crate::merge::{TailMerge, TailWanted};
@@ -35,10 +36,22 @@ const ATTEMPTS: usize = 100;
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub(crate) manifest: Arc<Manifest>,
-    live: bool,
+    tail: TailState,
     pub(crate) files: PartFiles,
     /// Small tables, unless the trace is live.
     registry: Arc<Mutex<Registry>>,
+}
+
+/// What is in the tail of a trace that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TailState {
+    /// Nothing: everything is in parts.
+    Sealed,
+    /// Records of processes that have ended. They are read where they are, because the trace cannot be
+    /// written to, or is another user's.
+    Ended,
+    /// Records of processes that may write more.
+    Growing,
 }
 
 /// Whether there is a trace at `path`.
@@ -49,9 +62,7 @@ pub fn is_trace(path: &Path) -> bool {
 /// Whether there are files that look like parts.
 pub(crate) fn has_parts(trace: &Path) -> bool {
     let is_part = |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".parquet");
-    Table::ALL.iter().any(|table| {
-        fs::read_dir(trace.join(table.name())).is_ok_and(|entries| entries.flatten().any(is_part))
-    })
+    Table::ALL.iter().any(|table| dir::entries(&trace.join(table.name())).any(is_part))
 }
 
 /// The error for a trace with parts and nothing that lists them.
@@ -65,7 +76,7 @@ fn has_tail(trace: &Path) -> Result<bool> {
 
 impl Trace {
     /// Opens the trace at `path`. If its recording ended without sealing, it is sealed now; if it is
-    /// going on, or the trace cannot be written, the tail is read where it is.
+    /// going on, or the trace is another user's or cannot be written, the tail is read where it is.
     ///
     /// # Errors
     /// [`Error::Unrecognized`] if there is no trace, or what is wrong with its files.
@@ -75,23 +86,26 @@ impl Trace {
             let reason = format!("it has neither {MANIFEST_FILE} nor {SEGMENTS}/, so it is no trace");
             return Err(Error::Unrecognized { path: path.to_owned(), reason });
         }
-        if has_tail(path)?
-            && let Some(manifest) = recover(path)?
-        {
-            return Ok(Self::with_manifest(path, manifest, false));
+        let mut tail = TailState::Sealed;
+        if has_tail(path)? {
+            match recover(path)? {
+                Recovered::Sealed(manifest) => return Ok(Self::with_manifest(path, *manifest)),
+                Recovered::Unsealed(state) if has_tail(path)? => tail = state,
+                Recovered::Unsealed(_) => {}
+            }
         }
-        let live = has_tail(path)?;
         // Loaded after the tail was listed: what left it meanwhile is in the manifest by then.
         match Manifest::load(path)? {
-            Some(manifest) => Ok(Self::with_manifest(path, manifest, live)),
+            Some(manifest) => Ok(Self { tail, ..Self::with_manifest(path, manifest) }),
             None if has_parts(path) => Err(manifest_is_missing(path)),
-            None => Ok(Self::with_manifest(path, Manifest::new(Run::default()), live)),
+            None => Ok(Self { tail, ..Self::with_manifest(path, Manifest::new(Run::default())) }),
         }
     }
 
-    pub(crate) fn with_manifest(path: &Path, manifest: Manifest, live: bool) -> Self {
+    /// Returns a trace of which only the parts are read.
+    pub(crate) fn with_manifest(path: &Path, manifest: Manifest) -> Self {
         let files = PartFiles::new(path);
-        Self { manifest: Arc::new(manifest), live, files, registry: Arc::default() }
+        Self { manifest: Arc::new(manifest), tail: TailState::Sealed, files, registry: Arc::default() }
     }
 
     /// Directory of the trace.
@@ -104,9 +118,15 @@ impl Trace {
         &self.manifest
     }
 
-    /// Whether part of the trace is still in its tail.
+    /// Whether the trace is being recorded: its tail may grow.
     pub fn is_live(&self) -> bool {
-        self.live
+        self.tail == TailState::Growing
+    }
+
+    /// Whether part of the trace is not in parts, because it is being recorded, or ended badly and cannot be
+    /// sealed by this user.
+    pub fn has_tail(&self) -> bool {
+        self.tail != TailState::Sealed
     }
 
     /// Returns how often parts of a table were opened through this value and its clones, for tests of how
@@ -197,7 +217,7 @@ impl Trace {
 
     /// Collects what the trace consists of at one moment. Of the tail it may leave out what is not wanted.
     pub(crate) fn snapshot(&self, needs: Needs, wanted: &TailWanted) -> Result<TraceSnapshot> {
-        if !self.live {
+        if !self.has_tail() {
             let registry = self.registry(needs)?;
             return Ok(TraceSnapshot { manifest: Arc::clone(&self.manifest), registry, tail: None });
         }
@@ -243,22 +263,35 @@ impl TraceSnapshot {
     }
 }
 
-/// Seals the tail of a trace whose recording has ended; `None` if this process should not or cannot.
-fn recover(trace: &Path) -> Result<Option<Manifest>> {
-    let lock = match seal::lock(trace) {
-        Ok(Some(lock)) => lock,
-        // Another process seals it, or we may read the trace but not write it: its tail is read where it is.
-        Ok(None) | Err(Error::Io { .. }) => return Ok(None),
+/// What became of a trace that has a tail.
+enum Recovered {
+    /// It was sealed.
+    Sealed(Box<Manifest>),
+    /// This process should not or cannot seal it: its tail is read where it is.
+    Unsealed(TailState),
+}
+
+/// Seals the tail of a trace whose recording has ended.
+fn recover(trace: &Path) -> Result<Recovered> {
+    // A trace of another user is not touched: what it would make us write is that user's choice. The lock is a
+    // file too.
+    let lock = if dir::is_own(trace) { seal::lock(trace) } else { Ok(None) };
+    let lock = match lock {
+        Ok(lock) => lock,
+        // We may read the trace but not write it.
+        Err(Error::Io { .. }) => None,
         Err(error) => return Err(error),
     };
     let manifest = Manifest::load(trace)?.unwrap_or_else(|| Manifest::new(Run::default()));
     if !TailSnapshot::collect(trace, &manifest, RemoteWriters::AssumeRunning)?.all_ended() {
-        return Ok(None);
+        return Ok(Recovered::Unsealed(TailState::Growing));
     }
+    // Another process may be sealing it.
+    let Some(lock) = lock else { return Ok(Recovered::Unsealed(TailState::Ended)) };
     match seal_all(trace, lock, RemoteWriters::AssumeRunning) {
-        Ok(manifest) => Ok(Some(manifest)),
+        Ok(manifest) => Ok(Recovered::Sealed(Box::new(manifest))),
         // A full or read-only disk: the tail is as good where it is.
-        Err(Error::Io { .. }) => Ok(None),
+        Err(Error::Io { .. }) => Ok(Recovered::Unsealed(TailState::Ended)),
         Err(error) => Err(error),
     }
 }
@@ -270,8 +303,7 @@ fn seal_all(trace: &Path, lock: File, elsewhere: RemoteWriters) -> Result<Manife
 /// Deletes files that look like parts but are not listed: what a crash left half done.
 pub(crate) fn sweep(trace: &Path, manifest: &Manifest) {
     for table in Table::ALL.map(Table::name) {
-        let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
-        for entry in entries.flatten() {
+        for entry in dir::entries(&trace.join(table)) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let listed = manifest.parts_of(table).any(|part| part.file == name);
             // What repair set aside has another ending and stays.
@@ -303,10 +335,14 @@ pub struct RepairReport {
 /// a damaged manifest from the parts.
 ///
 /// # Errors
-/// [`Error::Locked`] if the trace is being recorded, [`Error::Io`] if it cannot be written.
+/// [`Error::Locked`] if the trace is being recorded, [`Error::NotOwn`] if it is another user's,
+/// [`Error::Io`] if it cannot be written.
 pub fn repair(path: &Path) -> Result<RepairReport> {
     if !is_trace(path) {
         return Trace::open(path).map(|_| RepairReport::default());
+    }
+    if !dir::is_own(path) {
+        return Err(Error::NotOwn { path: path.to_owned() });
     }
     let mut report = RepairReport::default();
     let Some(lock) = seal::lock(path)? else { return Err(Error::Locked { path: path.to_owned() }) };
@@ -366,8 +402,8 @@ fn rebuild(trace: &Path) -> Result<Manifest> {
     let mut manifest = Manifest::new(Run::default());
     let files = PartFiles::new(trace);
     for table in Table::ALL.map(Table::name) {
-        let Ok(entries) = fs::read_dir(trace.join(table)) else { continue };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let entries = dir::entries(&trace.join(table));
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| name.ends_with(".parquet")).collect();
         names.sort();
         for (order, file) in (0..).zip(names) {
@@ -418,6 +454,22 @@ pub struct TraceWriter {
     blocks: LiveBlocks,
 }
 
+/// Creates a directory that did not exist, with the first name that is free: what is made in one that somebody
+/// else made would go where it leads.
+fn create_temporary(name: impl Fn(u32) -> PathBuf) -> Result<PathBuf> {
+    let mut number = 0;
+    loop {
+        let path = name(number);
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.map_or(Ok(()), fs::create_dir_all).map_err(Error::io("creating", &path))?;
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => number += 1,
+            Err(error) => return Err(Error::io("creating", &path)(error)),
+        }
+    }
+}
+
 impl TraceWriter {
     /// Starts a trace that will be at `path`.
     ///
@@ -428,8 +480,11 @@ impl TraceWriter {
             return Err(Error::Exists { path: path.to_owned() });
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-        fs::create_dir_all(temporary.join(SEGMENTS)).map_err(Error::io("creating", &temporary))?;
+        let temporary = create_temporary(|number| {
+            path.with_file_name(format!(".{name}.{}-{number}.tmp", std::process::id()))
+        })?;
+        let segments = temporary.join(SEGMENTS);
+        fs::create_dir(&segments).map_err(Error::io("creating", &segments))?;
         let manifest = Manifest::new(run);
         let parts = Some(PartsWriter::new(&temporary, &manifest, PartGroups::default()));
         let blocks = LiveBlocks::default();

@@ -4,6 +4,7 @@ mod calls;
 mod compat;
 mod disorder;
 mod following;
+mod hostile_traces;
 mod intake;
 mod merging;
 mod observing;
