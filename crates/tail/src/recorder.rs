@@ -130,6 +130,12 @@ impl Recorder {
         Ok(Self { writer, recording })
     }
 
+    /// Returns the writer of this recording, which outlives it: once the recording has ended, the writer
+    /// does nothing until a later recorder takes it.
+    pub fn writer(&self) -> &'static Writer {
+        self.writer
+    }
+
     /// Directory of the trace.
     pub fn trace(&self) -> &'static Path {
         &self.writer.session().props.trace
