@@ -13,19 +13,17 @@ mod stamped;
 
 use std::cell::Cell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::record::{
     AllocDomain, Body, DOMAIN_SLOTS, MAX_CONTEXT_BYTES, MAX_DOMAIN_BYTES, MAX_EVENT_BYTES, NumbersPayload,
     Previous, RecordType, domain_payload, encode_event, time_record,
 };
-use super::ring::{
-    CHUNK_DISORDERED, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, CHUNK_WRITING,
-    ChunkHeader, LossReason, Ring,
-};
+use super::ring::{CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, LossReason, Ring};
 use super::segment::{self, Frame};
 use super::values::Slots;
 use crate::clock::{self, When};
+use crate::protocol::{CHUNK_DISORDERED, ChunkHeader, Contents, Entry, Gate};
 use floodmark_event::event::{Action, Kind, StackId, StringId};
 
 /// Most chunks one lane keeps: what a burst may hold before it goes to disk.
@@ -65,12 +63,7 @@ pub(crate) trait Surroundings {
 /// The state of one lane, a page of its own that forked children see as zeros.
 #[repr(C, align(64))]
 pub(crate) struct Lane {
-    /// Recording this lane belongs to.
-    pub(crate) generation: AtomicU32,
-    /// Set while a record is being written.
-    pub(crate) busy: AtomicBool,
-    /// Set while no thread holds the lane.
-    pub(crate) vacant: AtomicBool,
+    pub(crate) gate: Gate,
     last_slot: Cell<u8>,
     /// Bytes written into the current chunk, committed or not.
     position: Cell<u32>,
@@ -105,7 +98,7 @@ pub(crate) struct Lane {
 
 const _: () = assert!(size_of::<Lane>() <= 4096);
 
-// SAFETY: the cells are touched only by the thread that holds the lane; `vacant` hands it over with
+// SAFETY: the cells are touched only by the thread that holds the lane; the gate hands it over with
 // acquire and release.
 unsafe impl Sync for Lane {}
 
@@ -113,9 +106,11 @@ impl Lane {
     /// A lane that belongs to no recording; what every thread starts with.
     pub(crate) const fn nowhere() -> Self {
         Self {
-            generation: AtomicU32::new(0),
-            busy: AtomicBool::new(false),
-            vacant: AtomicBool::new(false),
+            gate: Gate {
+                generation: AtomicU32::new(0),
+                busy: AtomicBool::new(false),
+                vacant: AtomicBool::new(false),
+            },
             last_slot: Cell::new(0),
             position: Cell::new(CHUNK_PAYLOAD_BYTES as u32),
             number: Cell::new(0),
@@ -145,7 +140,7 @@ impl Lane {
         self.position.set(CHUNK_PAYLOAD_BYTES as u32);
         self.last_domain.set(NO_DOMAIN);
         self.number.set(number);
-        self.generation.store(generation, Ordering::Relaxed);
+        self.gate.generation.store(generation, Ordering::Relaxed);
     }
 
     /// Writes that the lane's records are from now on those of `thread`.
@@ -155,7 +150,7 @@ impl Lane {
         self.rss.set(0);
         // A chunk begins with its thread; only one that goes on needs the record.
         if !self.chunk.get().is_null() {
-            self.write_thread(thread, 0, around);
+            self.exclusively(0, around, || self.write_thread(thread, 0, around));
         }
     }
 
@@ -182,7 +177,7 @@ impl Lane {
         let mut previous = self.previous.get();
         let (record, len) = time_record(time_ns.wrapping_sub(previous.time_ns) as i64);
         // SAFETY: a lane that has room has a chunk, which stays mapped.
-        unsafe { (*self.chunk.get()).flags.store(CHUNK_DISORDERED, Ordering::Relaxed) };
+        unsafe { (*self.chunk.get()).mark_disordered() };
         self.put(&record[..len], around);
         previous.time_ns = time_ns;
         self.previous.set(previous);
@@ -212,17 +207,11 @@ impl Lane {
         stack: StackId,
         around: &impl Surroundings,
     ) {
-        if self.busy.load(Ordering::Relaxed) {
-            around.ring().lose(LossReason::Nested, 1);
-            return;
-        }
-        // A signal handler of this thread sees the flag set before anything else changes.
-        self.busy.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if self.generation.load(Ordering::Relaxed) != around.generation() {
-            // The recording ended since the caller looked; see `recorder::stop` for why this suffices.
-            self.busy.store(false, Ordering::Relaxed);
-            return;
+        match self.gate.enter(|| around.generation()) {
+            Entry::Entered => {}
+            Entry::Nested => return around.ring().lose(LossReason::Nested, 1),
+            // The recording ended since the caller looked.
+            Entry::Ended => return,
         }
         if self.position.get() as usize <= CHUNK_PAYLOAD_BYTES - EVENT_ROOM || self.next_chunk(around) {
             let slot = if *domain == self.last_domain.get() {
@@ -237,8 +226,7 @@ impl Lane {
         } else {
             around.ring().lose(LossReason::NoSpace, 1);
         }
-        compiler_fence(Ordering::SeqCst);
-        self.busy.store(false, Ordering::Relaxed);
+        self.gate.leave();
     }
 
     /// Appends an event and commits it. There must be room for [`EVENT_ROOM`] bytes.
@@ -286,17 +274,21 @@ impl Lane {
     /// Calls `write` unless this thread is in the middle of a record, in which case `records` are lost,
     /// or the recording has ended.
     fn exclusively(&self, records: u64, around: &impl Surroundings, write: impl FnOnce()) {
-        if self.busy.load(Ordering::Relaxed) {
-            around.ring().lose(LossReason::Nested, records);
-            return;
+        match self.gate.enter(|| around.generation()) {
+            Entry::Entered => {
+                write();
+                self.gate.leave();
+            }
+            Entry::Nested => around.ring().lose(LossReason::Nested, records),
+            Entry::Ended => {}
         }
-        self.busy.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if self.generation.load(Ordering::Relaxed) == around.generation() {
-            write();
-        }
-        compiler_fence(Ordering::SeqCst);
-        self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Writes a definition into the lane, which the caller has locked; returns whether it was written.
+    pub(crate) fn definition(&self, record: &[u8], around: &impl Surroundings) -> bool {
+        let mut written = false;
+        self.exclusively(0, around, || written = self.put(record, around));
+        written
     }
 
     /// Sees to it that `bytes` fit the current chunk; `false` if there is no space anywhere.
@@ -374,7 +366,7 @@ impl Lane {
     fn commit(&self, position: u32) {
         self.position.set(position);
         // SAFETY: a lane whose position leaves room has a chunk, which stays mapped.
-        unsafe { (*self.chunk.get()).committed.store(position, Ordering::Release) };
+        unsafe { (*self.chunk.get()).commit(position) };
     }
 
     /// Finds room: a free chunk, a new one, or the current one once it is on disk.
@@ -384,7 +376,7 @@ impl Lane {
         let count = self.chunk_count.get() as usize;
         let free = self.chunks[..count].iter().map(|index| ring.chunk(index.get() as usize)).find(|chunk| {
             // SAFETY: the lane's chunks are mapped and backed.
-            unsafe { (**chunk).state.load(Ordering::Acquire) == CHUNK_FREE }
+            unsafe { (**chunk).is_free() }
         });
         if let Some(chunk) = free {
             self.leave_chunk();
@@ -415,7 +407,7 @@ impl Lane {
     fn leave_chunk(&self) {
         if !self.chunk.get().is_null() {
             // SAFETY: the lane's chunks are mapped and backed.
-            unsafe { (*self.chunk.get()).state.store(CHUNK_FULL, Ordering::Release) };
+            unsafe { (*self.chunk.get()).hand_over() };
         }
     }
 
@@ -453,16 +445,12 @@ impl Lane {
         let now = clock::monotonic_ns();
         // SAFETY: the chunk is mapped, backed and this lane's.
         let header = unsafe { &*chunk };
-        // A reader that copies the chunk meanwhile notices by the sequence number: the commit word
-        // goes to zero before it changes, and nothing is written into the payload before both.
-        header.committed.store(0, Ordering::Release);
-        header.lane.store(self.number.get(), Ordering::Relaxed);
-        header.base_time_ns.store(now, Ordering::Relaxed);
-        let disordered = now < self.previous.get().time_ns;
-        header.flags.store(if disordered { CHUNK_DISORDERED } else { 0 }, Ordering::Relaxed);
-        header.sequence.store(self.sequence.get(), Ordering::Release);
-        fence(Ordering::SeqCst);
-        header.state.store(CHUNK_WRITING, Ordering::Release);
+        header.begin(&Contents {
+            lane: self.number.get(),
+            sequence: self.sequence.get(),
+            base_time_ns: now,
+            is_disordered: now < self.previous.get().time_ns,
+        });
         self.sequence.set(self.sequence.get() + 1);
         self.chunk.set(chunk);
         self.position.set(0);

@@ -19,6 +19,8 @@
 //! |---|---|
 //! | [`record`] | how records are encoded in a chunk, and decoded |
 //! | `ring` | the shared memory file: header, chunks, mapping |
+//! | `protocol` | the steps by which threads, the sealer and readers share chunks; checked by `tests/loom.rs` |
+//! | `atomic` | the atomics and barriers under it |
 //! | `lane` | a thread's writing end: the recording path itself |
 //! | [`recorder`] | starting and stopping recordings |
 //! | [`writer`] | what threads call to record, and how they get their lanes |
@@ -32,11 +34,13 @@
 //! | [`stream`] | the same frames over any stream of bytes, with what a ring's header says |
 //! | [`reader`] | reading rings and segments, of a live process or a dead one |
 
+mod atomic;
 pub mod clock;
 mod global;
 mod intern;
 mod lane;
 mod observe;
+mod protocol;
 pub mod reader;
 pub mod record;
 pub mod recorder;

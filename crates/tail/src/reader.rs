@@ -11,11 +11,12 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileExt as _;
 
 use super::ring::{
-    CHUNK_BYTES, CHUNK_DISORDERED, CHUNK_FREE, CHUNK_FULL, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES,
-    CHUNK_WRITING, ChunkHeader, HEADER_BYTES, Header, RING_MAGIC, host_name, pid_namespace, process_start,
+    CHUNK_BYTES, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, HEADER_BYTES, Header, RING_MAGIC, host_name,
+    pid_namespace, process_start,
 };
 pub use super::ring::{LossReason, TAIL_VERSION, boot_id, is_maker_gone};
 use crate::clock::Anchor;
+use crate::protocol::{self, CHUNK_DISORDERED, CHUNK_FREE, ChunkHeader, ChunkSource, Contents, Wanted};
 
 /// Where a ring's bytes come from.
 pub trait ReadAt {
@@ -126,6 +127,55 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
+/// A chunk of a ring, read anew with every call.
+struct ChunkAt<'a, R> {
+    bytes: &'a R,
+    at: u64,
+}
+
+impl<R: ReadAt> ChunkAt<'_, R> {
+    fn header(&self) -> io::Result<[u8; size_of::<ChunkHeader>()]> {
+        let mut header = [0; size_of::<ChunkHeader>()];
+        self.bytes.read_at(self.at, &mut header)?;
+        Ok(header)
+    }
+}
+
+impl<R: ReadAt> ChunkSource for ChunkAt<'_, R> {
+    type Payload = Vec<u8>;
+
+    fn sequence(&self) -> io::Result<u64> {
+        Ok(word(&self.header()?, offset_of!(ChunkHeader, sequence)))
+    }
+
+    fn state(&self) -> io::Result<u32> {
+        Ok(half(&self.header()?, offset_of!(ChunkHeader, state)))
+    }
+
+    fn committed(&self) -> io::Result<u32> {
+        Ok(half(&self.header()?, offset_of!(ChunkHeader, committed)))
+    }
+
+    fn contents(&self, sequence: u64) -> io::Result<Contents> {
+        let header = self.header()?;
+        Ok(Contents {
+            lane: half(&header, offset_of!(ChunkHeader, lane)),
+            sequence,
+            base_time_ns: word(&header, offset_of!(ChunkHeader, base_time_ns)),
+            is_disordered: half(&header, offset_of!(ChunkHeader, flags)) & CHUNK_DISORDERED != 0,
+        })
+    }
+
+    fn payload(&self, bytes: u32) -> io::Result<Vec<u8>> {
+        if bytes as usize > CHUNK_PAYLOAD_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk is fuller than it can be"));
+        }
+        let mut payload = vec![0; bytes as usize];
+        self.bytes.read_at(self.at + CHUNK_HEADER_BYTES as u64, &mut payload)?;
+        Ok(payload)
+    }
+}
+
 impl<R: ReadAt> RingReader<R> {
     /// Reads the header of a ring.
     ///
@@ -215,45 +265,16 @@ impl<R: ReadAt> RingReader<R> {
     /// # Errors
     /// If the file cannot be read, or the chunk says of itself what cannot be.
     pub fn chunk(&self, index: usize, only_full: bool) -> io::Result<Option<Chunk>> {
-        let at = (HEADER_BYTES + index * CHUNK_BYTES) as u64;
-        let mut before = [0; CHUNK_HEADER_BYTES];
-        let mut after = before;
-        // A thread can go through all of its chunks while we copy one, but not without end.
-        for _ in 0..1000 {
-            self.bytes.read_at(at, &mut before)?;
-            let state = half(&before, offset_of!(ChunkHeader, state));
-            match state {
-                CHUNK_FREE => return Ok(None),
-                CHUNK_WRITING if only_full => return Ok(None),
-                CHUNK_WRITING | CHUNK_FULL => {}
-                _ => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::InvalidData,
-                        "a chunk is in a state that does not exist",
-                    ));
-                }
-            }
-            let committed = half(&before, offset_of!(ChunkHeader, committed)) as usize;
-            if committed > CHUNK_PAYLOAD_BYTES {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk is fuller than it can be"));
-            }
-            let mut payload = vec![0; committed];
-            self.bytes.read_at(at + CHUNK_HEADER_BYTES as u64, &mut payload)?;
-            self.bytes.read_at(at, &mut after)?;
-            let sequence = word(&before, offset_of!(ChunkHeader, sequence));
-            if sequence == word(&after, offset_of!(ChunkHeader, sequence)) {
-                return Ok(Some(Chunk {
-                    lane: half(&before, offset_of!(ChunkHeader, lane)),
-                    sequence,
-                    base_time_ns: word(&before, offset_of!(ChunkHeader, base_time_ns)),
-                    full: state == CHUNK_FULL,
-                    // From the later reading: the flag is set before what it is about is committed.
-                    is_disordered: half(&after, offset_of!(ChunkHeader, flags)) & CHUNK_DISORDERED != 0,
-                    payload,
-                }));
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "a chunk changes faster than it can be read"))
+        let source = ChunkAt { bytes: &self.bytes, at: (HEADER_BYTES + index * CHUNK_BYTES) as u64 };
+        let wanted = if only_full { Wanted::Full } else { Wanted::Any };
+        Ok(protocol::copy(&source, wanted)?.map(|copy| Chunk {
+            lane: copy.contents.lane,
+            sequence: copy.contents.sequence,
+            base_time_ns: copy.contents.base_time_ns,
+            full: copy.is_full,
+            is_disordered: copy.contents.is_disordered,
+            payload: copy.payload,
+        }))
     }
 
     /// Copies every chunk that holds something.
@@ -281,6 +302,7 @@ impl RingReader<File> {
     /// If the file cannot be written.
     pub fn release(&self, index: usize) -> io::Result<()> {
         let at = HEADER_BYTES + index * CHUNK_BYTES + offset_of!(ChunkHeader, state);
+        protocol::before_free();
         // Four aligned bytes: the process sees the old state or the new one.
         self.bytes.write_all_at(&CHUNK_FREE.to_le_bytes(), at as u64)
     }

@@ -4,7 +4,7 @@
 //! may be the global recording, which code that knows no recorder writes into. Starting and stopping
 //! take turns per writer. Invariants: a recording has ended only when no thread is in the middle of a
 //! record; what it committed is then in the trace's directory, or in a ring that the trace links to.
-#![expect(unsafe_code, reason = "calls membarrier and atexit")]
+#![expect(unsafe_code, reason = "calls atexit")]
 
 use std::io;
 use std::ops::Deref;
@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use crate::clock::monotonic_ns;
 use crate::intern::Interner;
+use crate::protocol::OFF;
 use crate::session::Session;
-use crate::writer::{self, OFF, Writer, global, unrecorded};
+use crate::writer::{self, Writer, global, unrecorded};
 
 /// Generation of the next recording. Forked children count on from their parent's, hence the stride.
 static NEXT: AtomicU32 = AtomicU32::new(OFF + 1);
@@ -170,7 +171,7 @@ pub fn stop_global() {
 
 /// Ends the recording of `writer` if there is one, and if it is `recording` where that is given.
 fn stop(writer: &'static Writer, recording: Option<u32>) {
-    if !writer.is_recording() {
+    if !writer.has_session() {
         return;
     }
     let deadline = monotonic_ns() + SETTLE_TIMEOUT_NS;
@@ -183,9 +184,11 @@ fn stop(writer: &'static Writer, recording: Option<u32>) {
     let session = writer.session();
     if writer.is_recording() && recording.is_none_or(|recording| recording == session.recording) {
         unrecorded(|| {
-            writer.generation.store(OFF, Ordering::SeqCst);
             // A forked child that recorded nothing has its parent's session, which is not its to end.
-            if session.is_own() {
+            let is_own = session.is_own();
+            session.refuse_records();
+            writer.current.end();
+            if is_own {
                 settle(session);
                 session.end();
             }
@@ -194,24 +197,12 @@ fn stop(writer: &'static Writer, recording: Option<u32>) {
     writer.end_turn();
 }
 
-/// Waits until no thread is in the middle of a record.
-///
-/// A thread marks its lane busy and then reads the generation; we changed the generation and then read
-/// the lanes. The barrier in between makes each side see at least one of the other's stores, which a
-/// fence on the recording path would do at ten times its cost.
+/// Waits until no thread is in the middle of a record of a recording that was ended.
 fn settle(session: &Session) {
-    // SAFETY: plain system calls; the first registers the intent, as the second requires.
-    let fenced = unsafe {
-        libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0
-            && libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0
-    };
-    if !fenced {
-        std::thread::sleep(Duration::from_millis(10));
-    }
     // A thread that was stopped in the middle of a record, by a debugger say, is not waited for.
     let deadline = monotonic_ns() + SETTLE_TIMEOUT_NS;
     for lane in session.made_lanes() {
-        while lane.busy.load(Ordering::Acquire) && monotonic_ns() < deadline {
+        while !lane.gate.is_idle() && monotonic_ns() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
     }

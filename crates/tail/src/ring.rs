@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::clock::{Anchor, monotonic_ns};
+use crate::protocol::ChunkHeader;
 
 /// First bytes of a ring.
 pub(crate) const RING_MAGIC: [u8; 8] = *b"FLDRING1";
@@ -27,16 +28,6 @@ pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
 /// Bytes of records a chunk holds.
 pub(crate) const CHUNK_PAYLOAD_BYTES: usize = CHUNK_BYTES - CHUNK_HEADER_BYTES;
-
-/// The chunk holds nothing that is not stored elsewhere.
-pub(crate) const CHUNK_FREE: u32 = 0;
-/// The chunk is being written.
-pub(crate) const CHUNK_WRITING: u32 = 1;
-/// The chunk waits for a sealer.
-pub(crate) const CHUNK_FULL: u32 = 2;
-
-/// Flag of a chunk: times in it go back, or go back from the lane's previous chunk to it.
-pub(crate) const CHUNK_DISORDERED: u32 = 1;
 
 /// Why events were lost; indexes into [`Header::losses`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,19 +80,6 @@ pub(crate) struct Header {
     pub(crate) losses: [AtomicU64; 8],
     pub(crate) host: [u8; 64],
     pub(crate) command: [u8; 512],
-}
-
-/// Start of a chunk.
-#[repr(C)]
-pub(crate) struct ChunkHeader {
-    pub(crate) state: AtomicU32,
-    pub(crate) lane: AtomicU32,
-    /// Number of the chunk's contents in its lane, from 0.
-    pub(crate) sequence: AtomicU64,
-    /// Bytes of records that exist.
-    pub(crate) committed: AtomicU32,
-    pub(crate) flags: AtomicU32,
-    pub(crate) base_time_ns: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES && size_of::<ChunkHeader>() <= CHUNK_HEADER_BYTES);

@@ -15,10 +15,10 @@ use super::intern::{Interner, reserve};
 use super::lane::{Lane, Surroundings};
 use super::recorder::{RecordProps, StartError};
 use super::ring::{
-    self, CHUNK_BYTES, CHUNK_FREE, HEADER_BYTES, Identity, LossReason, Ring, c_path, exceeds_file_limit,
-    path_of,
+    self, CHUNK_BYTES, HEADER_BYTES, Identity, LossReason, Ring, c_path, exceeds_file_limit, path_of,
 };
 use crate::clock::Anchor;
+use crate::protocol::OFF;
 
 /// Threads that can record at the same time.
 pub(super) const MAX_LANES: usize = 4096;
@@ -42,11 +42,13 @@ pub(crate) struct Session {
     lane_count: AtomicU32,
     lanes: &'static [AtomicPtr<Lane>],
     definitions: AtomicBool,
+    /// Set when the recording ends: definitions and lanes that are taken are written no more.
+    has_ended: AtomicBool,
 }
 
 impl Surroundings for Session {
     fn generation(&self) -> u32 {
-        self.generation
+        if self.has_ended.load(Ordering::Relaxed) { OFF } else { self.generation }
     }
 
     fn ring(&self) -> &Ring {
@@ -121,9 +123,15 @@ impl Session {
         }
         // SAFETY: lane 0 is made with the session, and lanes are never freed.
         let lane = unsafe { &*self.lanes[0].load(Ordering::Acquire) };
-        let written = lane.put(record, self);
+        let written = lane.definition(record, self);
         self.definitions.store(false, Ordering::Release);
         written
+    }
+
+    /// Makes lanes refuse what is recorded through the session from now on. Takes effect at the next
+    /// barrier, see [`Current::end`](crate::protocol::Current::end).
+    pub(super) fn refuse_records(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
     }
 
     /// The lanes made so far.
@@ -139,7 +147,7 @@ impl Session {
         // read as zeros there.
         // SAFETY: lane 0 is made with the session, and lanes are never freed.
         let definitions = unsafe { &*self.lanes[0].load(Ordering::Acquire) };
-        self.pid == current_pid() && definitions.generation.load(Ordering::Relaxed) == self.generation
+        self.pid == current_pid() && definitions.gate.generation.load(Ordering::Relaxed) == self.generation
     }
 
     /// Makes the session of a forked child, which goes on with the definitions it inherited.
@@ -152,7 +160,7 @@ impl Session {
         let thread = current_thread();
         // Lane 0 is that of definitions.
         for lane in self.made_lanes().skip(1) {
-            if lane.vacant.load(Ordering::Relaxed) && lane.vacant.swap(false, Ordering::Acquire) {
+            if lane.gate.try_take() {
                 lane.take(thread, self);
                 return Some(lane);
             }
@@ -249,6 +257,7 @@ impl Session {
             lane_count: AtomicU32::new(1),
             lanes,
             definitions: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         });
         let lane = lane_page().map_err(error("recording into", &session.props.trace))?;
         lane.initialize(0, generation);
@@ -337,7 +346,7 @@ impl Session {
             // SAFETY: backed by the file as just checked, and mapped.
             let (free, bytes) = unsafe {
                 let chunk = self.ring.chunk(index);
-                let free = (*chunk).state.load(Ordering::Acquire) == CHUNK_FREE;
+                let free = (*chunk).is_free();
                 (free, std::slice::from_raw_parts(chunk.cast::<u8>(), CHUNK_BYTES))
             };
             if !free {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::intern::Interner;
 use crate::lane::{Lane, Surroundings};
+use crate::protocol::{Current, OFF};
 use crate::record::AllocDomain;
 use crate::ring::{LossReason, Ring};
 use crate::session::{Session, current_pid};
@@ -22,8 +23,6 @@ use floodmark_event::tables::Frame;
 
 /// Recorders that one process can have at the same time, beside the global one.
 pub const MAX_RECORDERS: usize = 64;
-/// Generation of a writer that records nothing; lanes never have it.
-pub(crate) const OFF: u32 = 1;
 /// Events that a forked child without a ring loses before it tries again to make one.
 const CHILD_RETRY_EVENTS: u32 = 4096;
 
@@ -86,7 +85,7 @@ fn vacate(index: usize) {
         set_lane(index, &raw const NOWHERE);
         // SAFETY: lanes are never freed. In a forked child the page reads as zeros; marking that one
         // vacant does no harm, because no session of the child knows it.
-        unsafe { (*lane).vacant.store(true, Ordering::Release) };
+        unsafe { (*lane).gate.vacate() };
     }
 }
 
@@ -121,9 +120,8 @@ pub(crate) fn global_event(action: Action, address: u64, bytes: u64, domain: &Al
 /// nothing is recorded every method returns at once, and ids are 0.
 pub struct Writer {
     index: u32,
-    /// Number of the recording that is going on, or [`OFF`]: what lanes compare their own with.
-    pub(crate) generation: AtomicU32,
-    session: AtomicPtr<Session>,
+    /// The recording that lanes compare their own with.
+    pub(crate) current: Current<Session>,
     /// Pid of the process that is starting or stopping a session; 0 while none is.
     maker: AtomicU32,
     /// How often a forked child could not make a ring.
@@ -144,7 +142,7 @@ impl std::fmt::Debug for Writer {
 impl Surroundings for Writer {
     #[inline]
     fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
+        self.current.generation()
     }
 
     fn ring(&self) -> &Ring {
@@ -168,8 +166,10 @@ impl Writer {
     const fn new(index: u32) -> Self {
         Self {
             index,
-            generation: AtomicU32::new(OFF),
-            session: AtomicPtr::new(std::ptr::null_mut()),
+            current: Current {
+                generation: AtomicU32::new(OFF),
+                session: AtomicPtr::new(std::ptr::null_mut()),
+            },
             maker: AtomicU32::new(0),
             child_failures: AtomicU32::new(0),
             taken: AtomicBool::new(false),
@@ -186,16 +186,22 @@ impl Writer {
         self.index as usize
     }
 
-    /// The session that is recording, or the last one. There must have been one.
+    /// Returns the session that is recording, or the last one. The caller must know that there was one: it has
+    /// a lane, or called `first_generation`.
     pub(crate) fn session(&self) -> &'static Session {
         // SAFETY: set before the generation leaves OFF, replaced but never freed.
-        unsafe { &*self.session.load(Ordering::Acquire) }
+        unsafe { &*self.current.session() }
+    }
+
+    /// Whether this writer records at the moment, and [`session`](Self::session) may be called.
+    pub(crate) fn has_session(&self) -> bool {
+        self.current.first_generation() != OFF
     }
 
     /// Whether this writer records at the moment.
     #[inline]
     pub fn is_recording(&self) -> bool {
-        self.generation.load(Ordering::Relaxed) != OFF
+        self.current.generation() != OFF
     }
 
     /// Returns a number for the recording that goes on; 0 while nothing is recorded.
@@ -204,7 +210,7 @@ impl Writer {
     /// that keeps one interns again when the number changed.
     #[inline]
     pub fn recording(&self) -> u32 {
-        match self.generation.load(Ordering::Relaxed) {
+        match self.current.generation() {
             OFF => 0,
             generation => generation,
         }
@@ -249,7 +255,7 @@ impl Writer {
     ) {
         // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed.
         let lane = unsafe { &*lane_of(index) };
-        if lane.generation.load(Ordering::Relaxed) == self.generation.load(Ordering::Relaxed) {
+        if lane.gate.generation.load(Ordering::Relaxed) == self.current.generation() {
             lane.event(action, address, bytes, domain, stack, self);
         } else {
             self.event_without_lane(action, address, bytes, domain, stack);
@@ -290,13 +296,14 @@ impl Writer {
         &self,
         find: impl FnOnce(&Interner, &mut dyn FnMut(&[u8]) -> bool) -> Option<u32>,
     ) -> Option<u32> {
-        if !self.is_recording() || INSIDE.replace(true) {
+        if !self.has_session() || INSIDE.replace(true) {
             return None;
         }
         let session = self.current_session();
         let id = session.and_then(|session| {
             let found = find(session.interner, &mut |record| session.write_definition(record));
-            if found.is_none() {
+            // A definition that the end of the recording refused is missed by no record.
+            if found.is_none() && self.is_recording() {
                 session.ring.lose(LossReason::NoDefinition, 1);
             }
             found
@@ -307,14 +314,14 @@ impl Writer {
 
     /// Calls `with` with this thread's lane, finding one if it has none.
     pub(crate) fn with_lane<R>(&self, with: impl FnOnce(&Lane) -> R) -> Option<R> {
-        let generation = self.generation.load(Ordering::Relaxed);
+        let generation = self.current.first_generation();
         if generation == OFF {
             return None;
         }
         let index = self.index();
         // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed.
         let lane = unsafe { &*lane_of(index) };
-        if lane.generation.load(Ordering::Relaxed) == generation {
+        if lane.gate.generation.load(Ordering::Relaxed) == generation {
             return Some(with(lane));
         }
         if INSIDE.replace(true) {
@@ -363,7 +370,7 @@ impl Writer {
     fn make_child_session(&self, parent: &'static Session) {
         let failures = self.child_failures.load(Ordering::Relaxed);
         self.child_failures.store(failures.wrapping_add(1), Ordering::Relaxed);
-        let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1).max(OFF + 1);
+        let generation = self.current.generation().wrapping_add(1).max(OFF + 1);
         let made = failures.is_multiple_of(CHILD_RETRY_EVENTS).then(|| parent.for_child(generation));
         match made {
             Some(Ok(session)) => self.install(session),
@@ -388,8 +395,7 @@ impl Writer {
         let session = Box::leak(session);
         // Definitions that a child inherited are written before any of its threads can use them.
         session.interner.define_all(&mut |record| session.write_definition(record));
-        self.session.store(session, Ordering::Release);
         self.child_failures.store(0, Ordering::Relaxed);
-        self.generation.store(session.generation, Ordering::Release);
+        self.current.install(session, session.generation);
     }
 }

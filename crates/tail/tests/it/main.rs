@@ -3,6 +3,7 @@ mod damage;
 mod observing;
 mod recorders;
 mod recording;
+mod sharing;
 mod stamped;
 mod streams;
 mod tailing;
