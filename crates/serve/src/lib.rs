@@ -13,7 +13,7 @@ mod routes;
 mod token;
 mod worker;
 
-use std::future::{Future as _, IntoFuture as _, poll_fn};
+use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -21,8 +21,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use axum::http::Request;
 use floodmark_event::Filter;
 use floodmark_inspect::{OpenProps, ProgressListener};
+use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,12 +34,12 @@ use tokio::time::timeout;
 pub use error::{Error, Result};
 
 use self::gate::Gate;
-use self::listen::Bounded;
+use self::listen::{Admission, Limits};
 use self::routes::App;
 use self::token::Token;
 use self::worker::{Started, Worker};
 
-/// How long answers that are under way get when the end comes.
+/// Time for answers that are under way when a signal ends the server.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// What to serve, and where.
@@ -80,6 +82,7 @@ impl Server {
         // A port that is taken is better known before hours of reading than after.
         let bound = runtime.block_on(TcpListener::bind(address));
         let listener = bound.map_err(|source| Error::Bind { address, source })?;
+        listen::bound_stalls(&listener).map_err(starting)?;
         let local = listener.local_addr().map_err(starting)?;
         let token = Token::new()?;
         let host = host_name();
@@ -128,23 +131,24 @@ async fn until_signal(
 ) -> Result<Ended> {
     let on = |kind| signal(kind).map_err(|source| Error::Io { act: "waiting for signals", source });
     let mut signals = [on(SignalKind::interrupt())?, on(SignalKind::terminate())?];
-    let (end, ended) = oneshot::channel::<()>();
-    let server = axum::serve(Bounded::new(listener), routes::router(Arc::clone(&app)));
-    let server = server.with_graceful_shutdown(async move {
-        let _ = ended.await;
-    });
-    let server = tokio::spawn(server.into_future());
+    let graceful = GracefulShutdown::new();
+    let answering = Arc::clone(&app);
+    let answer = move |request: Request<_>, admission: Admission| {
+        routes::answer(Arc::clone(&answering), request, admission)
+    };
+    let mut accepting = Box::pin(listen::accept(listener, Limits::default(), &graceful, answer));
     let why = poll_fn(|cx| {
         if signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
             return Poll::Ready(Ended::BySignal);
         }
-        // All who could ask are here, so it does not end in any other way.
+        let _accepts_forever = accepting.as_mut().poll(cx);
+        // The worker ends only if it fails: the senders of its questions are alive in `app`.
         Pin::new(&mut broken).poll(cx).map(|_| Ended::Broken)
     })
     .await;
+    drop(accepting);
     app.close();
-    let _ = end.send(());
-    let _ = timeout(LAST_ANSWERS, server).await;
+    let _ = timeout(LAST_ANSWERS, graceful.shutdown()).await;
     Ok(why)
 }
 

@@ -1,232 +1,220 @@
-//! Connections, of which there are only so many, and none that waits forever.
+//! Accepts connections and bounds what each of them may take.
 //!
-//! Whoever connects has to send the whole head of a request within [`HEAD_TIME`], and no more than
-//! [`HEAD_BYTES`] of it; and has to take what is sent. While an answer is being computed the client is
-//! waited for as long as that takes: how many computations there are at once is bounded elsewhere.
+//! hyper bounds the head of a request, in time ([`Limits::head_time`]) and in size ([`HEAD_BYTES`]). The kernel
+//! ends a connection whose client takes nothing of its answer for [`STALLED_TIME`]. The number of connections
+//! is bounded here: where one too many arrives, the oldest that has not sent the token yet is closed, so
+//! that clients without it cannot keep out those that have it, however many hang in the middle of a request.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::http::Request;
+use axum::response::Response;
 use axum::serve::Listener;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use socket2::SockRef;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
-/// Connections at once; more wait until one has ended.
-const CONNECTIONS: usize = 64;
-/// Time for the head of a request, and its size.
-const HEAD_TIME: Duration = Duration::from_secs(5);
+/// Largest head of a request.
 const HEAD_BYTES: usize = 16 << 10;
-/// Time for nothing to happen on a connection.
-const IDLE_TIME: Duration = Duration::from_secs(30);
+/// Longest time for which a client may leave an answer untaken.
+const STALLED_TIME: Duration = Duration::from_secs(30);
 
-/// Listens, but not to too many.
-pub(super) struct Bounded {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
+/// Bounds of all connections together and of each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections at the same time. Far below the 1024 files that a process usually may open.
+    pub(super) connections: usize,
+    /// Longest time until the head of a request is complete, counted from the last answer.
+    pub(super) head_time: Duration,
 }
 
-impl Bounded {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(CONNECTIONS)) }
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 256, head_time: Duration::from_secs(5) }
     }
 }
 
-impl Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
+/// Remembers whether a connection has sent a request with the token.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Admission(Arc<AtomicBool>);
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.expect("nobody closes the semaphore");
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        (Connection::new(stream, place), address)
+impl Admission {
+    /// Marks the connection as one that knows the token.
+    pub(super) fn grant(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    fn is_granted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What a connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// Waiting for a request, or for the rest of an answer to be taken.
-    Waiting,
-    /// The head of a request is coming in: how many bytes of it, and how many of its end, are there.
-    /// Empty lines may come before it; they take its time and room, but are not its end.
-    Head { bytes: usize, end: usize, has_begun: bool },
-    /// An answer is being made.
-    Working,
+/// Has the kernel end connections of `listener` whose client takes nothing for [`STALLED_TIME`].
+pub(super) fn bound_stalls(listener: &TcpListener) -> io::Result<()> {
+    // Linux copies the option to every connection that the socket accepts.
+    SockRef::from(listener).set_tcp_user_timeout(Some(STALLED_TIME))
 }
 
-impl Doing {
-    /// What it does after these bytes came in; none if a head is too long.
-    fn read(self, bytes: &[u8]) -> Option<Self> {
-        let (mut count, mut end, mut has_begun) = match self {
-            Self::Working => return Some(Self::Working),
-            Self::Waiting if bytes.is_empty() => return Some(Self::Waiting),
-            Self::Waiting => (0, 0, false),
-            Self::Head { bytes, end, has_begun } => (bytes, end, has_begun),
-        };
-        for byte in bytes {
-            count += 1;
-            has_begun |= !matches!(byte, b'\r' | b'\n');
-            if !has_begun {
-                continue;
+/// Accepts connections and answers their requests until the future is dropped. Connections that are open
+/// then go on and end through `graceful`.
+pub(super) async fn accept<A, F>(
+    mut listener: TcpListener,
+    limits: Limits,
+    graceful: &GracefulShutdown,
+    answer: A,
+) -> Infallible
+where
+    A: Fn(Request<Incoming>, Admission) -> F + Clone + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
+{
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head_time).max_buf_size(HEAD_BYTES);
+    let mut open = Connections { limit: limits.connections, oldest_first: VecDeque::new() };
+    loop {
+        // Errors of accepting are retried inside, those for want of file descriptors after a pause.
+        let (stream, _) = Listener::accept(&mut listener).await;
+        let admission = Admission::default();
+        let (answer, granted) = (answer.clone(), admission.clone());
+        let service = service_fn(move |request| {
+            let answered = answer(request, granted.clone());
+            async move { Ok::<_, Infallible>(answered.await) }
+        });
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        open.make_room();
+        let task = tokio::spawn(async move {
+            // A client that went away or broke the protocol concerns nothing but its own connection.
+            let _ = connection.await;
+        });
+        open.oldest_first.push_back(Connection { task: task.abort_handle(), admission });
+    }
+}
+
+struct Connection {
+    task: AbortHandle,
+    admission: Admission,
+}
+
+/// The open connections.
+struct Connections {
+    limit: usize,
+    oldest_first: VecDeque<Connection>,
+}
+
+impl Connections {
+    /// Closes a connection if there are as many as allowed: the oldest without the token, else the oldest.
+    fn make_room(&mut self) {
+        self.oldest_first.retain(|connection| !connection.task.is_finished());
+        if self.oldest_first.len() >= self.limit {
+            let stranger = self.oldest_first.iter().position(|open| !open.admission.is_granted());
+            if let Some(closed) = self.oldest_first.remove(stranger.unwrap_or(0)) {
+                closed.task.abort();
             }
-            end = match (byte, end) {
-                (b'\r', 0 | 2) | (b'\n', 1 | 3) => end + 1,
-                (b'\r', _) => 1,
-                _ => 0,
-            };
-            if end == 4 {
-                return (count <= HEAD_BYTES).then_some(Self::Working);
-            }
-        }
-        (count <= HEAD_BYTES).then_some(Self::Head { bytes: count, end, has_begun })
-    }
-}
-
-/// A connection that does not wait forever.
-pub(super) struct Connection {
-    stream: TcpStream,
-    doing: Doing,
-    patience: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, doing: Doing::Waiting, patience: Box::pin(sleep(HEAD_TIME)), _place: place }
-    }
-
-    fn wait_for(&mut self, time: Duration) {
-        self.patience.as_mut().reset(Instant::now() + time);
-    }
-
-    /// Gives up once patience has ended.
-    fn lose_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.patience.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    fn took(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        match written {
-            Poll::Pending => self.lose_patience(cx).map(|lost| lost.map(|()| 0)),
-            Poll::Ready(written) => {
-                self.doing = Doing::Waiting;
-                self.wait_for(IDLE_TIME);
-                Poll::Ready(written)
-            }
-        }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = room.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, room);
-        let came = &room.filled()[before..];
-        if read.is_pending() {
-            return if self.doing == Doing::Working { Poll::Pending } else { self.lose_patience(cx) };
-        }
-        if self.doing == Doing::Waiting && !came.is_empty() {
-            self.wait_for(HEAD_TIME);
-        }
-        match self.doing.read(came) {
-            Some(doing) => self.doing = doing,
-            None => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.begin_to_write();
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.took(written, cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.begin_to_write();
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
-        self.took(written, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-impl Connection {
-    /// The answer is there: from now on it is the client's time that counts.
-    fn begin_to_write(&mut self) {
-        if self.doing == Doing::Working {
-            self.doing = Doing::Waiting;
-            self.wait_for(IDLE_TIME);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+
+    use axum::body::Body;
+
     use super::*;
 
-    #[test]
-    fn a_head_ends_with_an_empty_line_however_it_comes_in() {
-        let head = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-        for at in 0..head.len() {
-            let part = Doing::Waiting.read(&head[..at]).unwrap();
-            assert_ne!(part, Doing::Working, "{at}");
-            assert_eq!(part.read(&head[at..]), Some(Doing::Working), "{at}");
+    /// Serves "hello" on a thread that ends with the tests; heads have all the time in the world, so what
+    /// waits for one to time out waits forever.
+    fn serve(connections: usize) -> SocketAddr {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let limits = Limits { connections, head_time: Duration::from_hours(1) };
+            let answer = |request: Request<Incoming>, admission: Admission| async move {
+                if request.uri().query() == Some("token") {
+                    admission.grant();
+                }
+                Response::new(Body::from("hello"))
+            };
+            runtime.block_on(accept(listener, limits, &GracefulShutdown::new(), answer))
+        });
+        address
+    }
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        stream
+    }
+
+    /// Sends one request with the token and reads its answer, but leaves the connection open.
+    fn ask(stream: &mut TcpStream) {
+        stream.write_all(b"GET /?token HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"hello") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
         }
-        let unfinished = Doing::Head { bytes: 8, end: 3, has_begun: true };
-        assert_eq!(Doing::Waiting.read(b"a\r\r\n\n\r\n\r"), Some(unfinished));
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+    }
+
+    fn hang(address: SocketAddr) -> TcpStream {
+        let mut stream = connect(address);
+        stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        stream
+    }
+
+    fn assert_closed(stream: &mut TcpStream) {
+        let mut rest = Vec::new();
+        let read = stream.read_to_end(&mut rest).map_err(|error| error.kind());
+        // The kernel sends a reset if some of what was sent had not been read.
+        assert!(matches!(read, Ok(0) | Err(io::ErrorKind::ConnectionReset)), "{read:?}: {rest:?}");
     }
 
     #[test]
-    fn empty_lines_before_a_head_are_not_its_end_and_take_its_room() {
-        let empty = Doing::Waiting.read(b"\r\n\r\n").unwrap();
-        assert_eq!(empty, Doing::Head { bytes: 4, end: 0, has_begun: false });
-        assert_eq!(empty.read(b"GET / HTTP/1.1\r\n\r\n"), Some(Doing::Working));
-        let mut doing = Some(Doing::Waiting);
-        for _ in 0..HEAD_BYTES / 4 {
-            doing = doing.and_then(|doing| doing.read(b"\r\n\r\n"));
-        }
-        assert_eq!(doing, Some(Doing::Head { bytes: HEAD_BYTES, end: 0, has_begun: false }));
-        assert_eq!(doing.and_then(|doing| doing.read(b"\r")), None);
-        assert_eq!(doing.and_then(|doing| doing.read(b"a\r\n\r\n")), None);
+    fn requests_with_the_token_are_answered_while_others_hang() {
+        let address = serve(8);
+        let mut early = connect(address);
+        ask(&mut early);
+        let mut hanging: Vec<TcpStream> = (0..40).map(|_| hang(address)).collect();
+        ask(&mut connect(address));
+        ask(&mut early);
+        assert_closed(&mut hanging[0]);
     }
 
     #[test]
-    fn a_head_has_an_end() {
-        let mut doing = Some(Doing::Waiting);
-        for _ in 0..17 {
-            doing = doing.and_then(|doing| doing.read(&[b'a'; 1024]));
-        }
-        assert_eq!(doing, None);
+    fn the_oldest_connection_makes_room_where_all_sent_the_token() {
+        let address = serve(2);
+        let [mut first, mut second, mut third] = [(); 3].map(|()| {
+            let mut stream = connect(address);
+            ask(&mut stream);
+            stream
+        });
+        ask(&mut third);
+        ask(&mut second);
+        assert_closed(&mut first);
+    }
+
+    #[test]
+    fn accepted_connections_inherit_the_bound_of_stalls() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+            bound_stalls(&listener).unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(STALLED_TIME));
+        });
     }
 }

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
 use axum::http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, Request, StatusCode, Uri};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_core::Stream;
@@ -22,6 +20,7 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::gate::{Gate, query};
+use crate::listen::Admission;
 use crate::worker::{Answer, Ask, Asks, Progress, Unanswered};
 use floodmark_inspect::zoom::RangeQuery;
 
@@ -61,16 +60,16 @@ impl App {
     }
 }
 
-/// All that is served.
-pub(super) fn router(app: Arc<App>) -> Router {
-    Router::new().fallback(answer).with_state(app)
-}
-
-async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
-    let (method, uri) = (request.method(), request.uri());
-    let mut response = match app.gate.check(method, uri, request.headers()) {
+/// Answers one request, and marks its connection as admitted if the gate lets the request in.
+pub(super) async fn answer<B>(app: Arc<App>, request: Request<B>, admission: Admission) -> Response {
+    // Bodies are not read; the gate refuses requests that have one.
+    let (head, _) = request.into_parts();
+    let mut response = match app.gate.check(&head.method, &head.uri, &head.headers) {
         Err((status, why)) => refuse(status, why),
-        Ok(()) => route(&app, method, uri).await,
+        Ok(()) => {
+            admission.grant();
+            route(&app, &head.method, &head.uri).await
+        }
     };
     let headers = response.headers_mut();
     let mut always = |name: HeaderName, value: &'static str| {
