@@ -16,6 +16,7 @@ mod keys;
 mod output;
 mod picture;
 mod recorder;
+mod signals;
 mod state;
 mod tail;
 mod terminal;
@@ -39,6 +40,7 @@ use self::follow::{Begins, Ends, Update};
 use self::keys::{Keys, Typed};
 use self::picture::{Picture, Progress};
 use self::recorder::Recorder;
+use self::signals::Request;
 use self::state::State;
 use self::terminal::{Asked, Screen};
 use self::update::Then;
@@ -110,7 +112,7 @@ pub fn run(props: &Props, front: &dyn Front) -> Result<Option<Exit>> {
     match &left {
         // The command is worth more than the view of it.
         Err(error) => front.error(error),
-        Ok(Left::BySignal(number)) => terminal::send(recorder.pid(), *number),
+        Ok(Left::BySignal(number)) => signals::send(recorder.pid(), *number),
         Ok(Left::ByKey) if recorder.ended()?.is_none() => {
             front.say("the command goes on and is recorded; Ctrl-C interrupts it");
         }
@@ -154,7 +156,7 @@ fn view(props: &Props, recorder: Option<&mut Recorder>, front: &dyn Front) -> Re
     ends.has_left.store(true, Ordering::Release);
     left.or_else(|error| match terminal::asked() {
         // Without a terminal nothing can be drawn, and that is what the signal said.
-        Asked::End(number) => Ok(Left::BySignal(number)),
+        Asked::Signal(Request::End(number)) => Ok(Left::BySignal(number)),
         _ => Err(error),
     })
 }
@@ -210,9 +212,9 @@ impl Session {
             }
             match terminal::asked() {
                 Asked::Nothing => {}
-                Asked::End(number) => return Ok(Left::BySignal(number)),
-                Asked::Stop => self.stop()?,
-                Asked::Continued => {
+                Asked::Signal(Request::End(number)) => return Ok(Left::BySignal(number)),
+                Asked::Signal(Request::Stop) => self.stop()?,
+                Asked::Signal(Request::Continued) => {
                     self.screen.again()?;
                     self.is_changed = true;
                 }
@@ -286,7 +288,7 @@ impl Session {
                 Then::Wait => {}
                 Then::Draw => self.is_changed = true,
                 Then::Quit => return Ok(Some(Left::ByKey)),
-                Then::Suspend => terminal::stop_group(),
+                Then::Suspend => signals::stop_group(),
             }
         }
         // Asked for rather than told: whoever tells may do so before anybody listens.

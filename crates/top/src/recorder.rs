@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use floodmark_sampler::Exit;
 
-use super::terminal;
+use super::signals;
 use crate::Front;
 use crate::error::{Error, Result};
 
@@ -84,12 +84,12 @@ impl Recorder {
             if let Some(exit) = self.ended()? {
                 break exit;
             }
-            if let Some(number) = terminal::to_pass_on() {
-                terminal::send(self.pid(), number);
+            if let Some(number) = signals::take_unshared() {
+                signals::send(self.pid(), number);
             }
             std::thread::sleep(PAUSE);
         };
-        terminal::stop_listening();
+        signals::reset_ending();
         let mut words = Vec::new();
         // Of what cannot be read there is at least the begin. The place in the file is ours alone.
         let _ = self.words.read_to_end(&mut words);

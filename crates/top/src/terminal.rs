@@ -1,14 +1,13 @@
-//! The terminal while it is ours, and how it is given back: whatever happens.
+//! The screen: takes the terminal over and restores it in every case.
 //!
 //! Invariant: between [`Screen::enter`] and the end of the process the terminal is restored on leaving, on
 //! an error (the screen is dropped), on a panic of any thread (a hook) and on every signal that asks us to
 //! end or to stop (the loop takes them as [`Asked`]). Restoring twice does no harm. Nothing here waits for a
-//! terminal that takes no output, except restoring, and that not for long.
-#![expect(unsafe_code, reason = "signal handlers are C functions")]
+//! terminal that takes no output, except restoring, which gives up after [`RESTORE_TIMEOUT`].
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -23,51 +22,37 @@ use ratatui::{Frame, Terminal};
 
 use super::output::{Output, Pending};
 use crate::error::{Error, Result};
+use crate::signals::{self, Handlers, Request};
 
-/// How long a terminal that takes no output is waited for when it is given back.
-const LAST_PATIENCE: Duration = Duration::from_millis(500);
+/// Longest time for which restoring waits for a terminal that takes no output.
+const RESTORE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Held while the terminal changes hands and while it is drawn on: a thread may panic while another does.
+/// Locked while the terminal is taken over, drawn on or restored, because any thread may panic and restore it.
 static TURN: Mutex<()> = Mutex::new(());
-/// Whether the terminal is ours now.
+/// Whether the screen has the terminal now.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
-/// Whether anything reached the terminal since it is ours.
+/// Whether anything was written to the terminal since it was taken over.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
-/// The terminal, once it was ours.
+/// The terminal, once it was taken over.
 static OUTPUT: OnceLock<Output> = OnceLock::new();
-/// Whether a thread panicked, so that nothing is to be drawn any more.
+/// Whether a thread panicked, after which nothing is drawn.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
-/// The signal that asked us to end; 0 for none, below 0 if the command was asked as well.
-static TO_END: AtomicI32 = AtomicI32::new(0);
-/// Whether we were asked to stop, and were continued.
-static TO_STOP: AtomicU8 = AtomicU8::new(0);
-
-const STOP: u8 = 1;
-const CONTINUED: u8 = 2;
-
-/// Signals that ask us to end.
-const ENDING: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-
-/// What somebody outside asked for.
+/// What the loop has to react to, beside keys and updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Nothing,
-    /// To end, by this signal.
-    End(i32),
-    /// To stop, as Ctrl-Z does.
-    Stop,
-    /// We were stopped by force and run again.
-    Continued,
+    /// A signal arrived.
+    Signal(Request),
     /// A thread panicked; the terminal was restored already.
     Panicked,
 }
 
-/// The screen while it is ours.
+/// The terminal in raw mode, on its alternate screen.
 pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<Pending>>,
     pending: Pending,
     output: &'static Output,
-    before: Vec<(libc::c_int, libc::sigaction)>,
+    _handlers: Handlers,
 }
 
 impl Screen {
@@ -77,7 +62,7 @@ impl Screen {
         let output = OUTPUT.get_or_init(|| opened);
         let pending = Pending::default();
         let terminal = Terminal::new(CrosstermBackend::new(pending.clone()))?;
-        let before = listen();
+        let handlers = Handlers::install();
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             HAS_PANICKED.store(true, Ordering::SeqCst);
@@ -85,22 +70,22 @@ impl Screen {
             hook(panic);
         }));
         // From here on what fails drops the screen, which restores.
-        let mut screen = Self { terminal, pending, output, before };
+        let mut screen = Self { terminal, pending, output, _handlers: handlers };
         screen.take_over()?;
         Ok(screen)
     }
 
-    /// Whether the terminal took everything, so that more can be drawn.
+    /// Returns whether the terminal took everything, so that more can be drawn.
     pub(crate) fn is_ready(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// What to wait on for the terminal to take more; none if nothing waits to be written.
+    /// Returns what to poll until the terminal takes more; none if nothing is pending.
     pub(crate) fn waits_for(&self) -> Option<BorrowedFd<'static>> {
         (!self.is_ready()).then(|| self.output.fd())
     }
 
-    /// Draws, unless the terminal is not ours any more, and writes as much as the terminal takes.
+    /// Draws, unless the terminal was restored, and writes as much as the terminal takes.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<()> {
         {
             let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +112,7 @@ impl Screen {
             // The terminal is gone, as a signal has said or is about to say.
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
                 self.pending.clear();
-                let _ = TO_END.compare_exchange(0, libc::SIGHUP, Ordering::SeqCst, Ordering::SeqCst);
+                signals::hang_up();
                 Ok(())
             }
             Err(error) => Err(error).map_err(Error::io("writing to the terminal")),
@@ -148,17 +133,10 @@ impl Screen {
         self.write()
     }
 
-    /// Gives the terminal back, stops until somebody continues us, and takes it over again. Where nobody
-    /// could continue us, because no shell is above us, the kernel does not stop us.
+    /// Restores the terminal, stops until the process is continued, and takes the terminal over again.
     pub(crate) fn stop(&mut self) -> Result<()> {
         restore();
-        // SAFETY: raise takes a number. It returns when we were continued, or were not stopped.
-        unsafe {
-            set_action(libc::SIGTSTP, libc::SIG_DFL);
-            libc::raise(libc::SIGTSTP);
-            set_action(libc::SIGTSTP, handler());
-        };
-        TO_STOP.store(0, Ordering::SeqCst);
+        signals::stop();
         self.again()
     }
 
@@ -175,16 +153,11 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         restore();
-        // Without a screen stopping needs no care. What asks us to end is still ours: a command may go on.
-        for (number, before) in self.before.iter().filter(|(number, _)| !ENDING.contains(number)) {
-            // SAFETY: `before` is what sigaction gave for this signal.
-            unsafe { libc::sigaction(*number, &raw const *before, std::ptr::null_mut()) };
-        }
     }
 }
 
-/// Waits for the turn, but not for ever: a thread that panics while it draws holds it itself.
-fn patiently() -> Option<MutexGuard<'static, ()>> {
+/// Locks [`TURN`], or gives up after half a second: a thread that panics while it draws holds it itself.
+fn lock_for_restore() -> Option<MutexGuard<'static, ()>> {
     for _ in 0..50 {
         match TURN.try_lock() {
             Ok(turn) => return Some(turn),
@@ -195,21 +168,22 @@ fn patiently() -> Option<MutexGuard<'static, ()>> {
     None
 }
 
-/// Gives the terminal back, if it is ours. What fails here cannot be helped. What was not written yet is not
-/// written: the bytes of leaving end a sequence that was cut.
+/// Restores the terminal if the screen has it. Errors are ignored. Output that is still pending is dropped: the
+/// sequences that leave the screen also end one that was cut.
 fn restore() {
-    let _turn = patiently();
+    let _turn = lock_for_restore();
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let mut last = Vec::new();
-        let is_said = queue!(last, LeaveAlternateScreen, Show).is_ok();
-        if let Some(output) = OUTPUT.get().filter(|_| is_said && IS_ENTERED.swap(false, Ordering::SeqCst)) {
-            output.write_last(&last, LAST_PATIENCE);
+        let is_encoded = queue!(last, LeaveAlternateScreen, Show).is_ok();
+        if let Some(output) = OUTPUT.get().filter(|_| is_encoded && IS_ENTERED.swap(false, Ordering::SeqCst))
+        {
+            output.write_last(&last, RESTORE_TIMEOUT);
         }
         let _ = disable_raw_mode();
     }
 }
 
-/// Refuses to draw where nobody would see it.
+/// Fails unless standard output is a terminal.
 pub(crate) fn require() -> Result<()> {
     if io::stdout().is_terminal() {
         return Ok(());
@@ -217,109 +191,10 @@ pub(crate) fn require() -> Result<()> {
     Err(Error::NoTerminal)
 }
 
-extern "C" fn on_signal(number: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    // Only stores to atomics, which may be done in a handler.
-    match number {
-        libc::SIGTSTP => TO_STOP.store(STOP, Ordering::SeqCst),
-        libc::SIGCONT => {
-            let _ = TO_STOP.compare_exchange(0, CONTINUED, Ordering::SeqCst, Ordering::SeqCst);
-        }
-        _ => {
-            // SAFETY: a handler with SA_SIGINFO gets a valid record from the kernel.
-            let is_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
-            if is_kernel && number != libc::SIGHUP {
-                // A key of the terminal, which goes to all of our group. A terminal that goes away tells the
-                // first process of its session alone.
-                let _ = TO_END.compare_exchange(0, -number, Ordering::SeqCst, Ordering::SeqCst);
-            } else {
-                TO_END.store(number, Ordering::SeqCst);
-            }
-        }
-    }
-}
-
-fn handler() -> libc::sighandler_t {
-    on_signal as *const () as libc::sighandler_t
-}
-
-/// Sets what a signal does.
-///
-/// # Safety
-///
-/// `to` is [`handler`], or `SIG_DFL`.
-unsafe fn set_action(number: libc::c_int, to: libc::sighandler_t) {
-    // SAFETY: all zeros is a valid sigaction with an empty mask; the caller names a valid action, and the
-    // handler does nothing but store to atomics.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = to;
-        action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
-        libc::sigaction(number, &raw const action, std::ptr::null_mut());
-    }
-}
-
-/// Has signals tell us instead of ending us; those that are ignored stay ignored. Returns how they were.
-fn listen() -> Vec<(libc::c_int, libc::sigaction)> {
-    let mut all = Vec::new();
-    for number in ENDING.into_iter().chain([libc::SIGTSTP, libc::SIGCONT]) {
-        // SAFETY: all zeros is a valid place for the result, and the action is our handler.
-        unsafe {
-            let mut before: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(number, std::ptr::null(), &raw mut before);
-            if before.sa_sigaction != libc::SIG_IGN {
-                set_action(number, handler());
-                all.push((number, before));
-            }
-        }
-    }
-    all
-}
-
-/// The signal that asked us to end and that nobody else heard, if one came since the last time.
-pub(crate) fn to_pass_on() -> Option<i32> {
-    Some(TO_END.swap(0, Ordering::SeqCst)).filter(|number| *number > 0)
-}
-
-/// Lets signals that ask us to end do so at once; those that were ignored stay ignored.
-pub(crate) fn stop_listening() {
-    for number in ENDING {
-        // SAFETY: all zeros is a valid place for the result, and the action is the default one.
-        unsafe {
-            let mut now: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(number, std::ptr::null(), &raw mut now);
-            if now.sa_sigaction == handler() {
-                set_action(number, libc::SIG_DFL);
-            }
-        }
-    }
-}
-
-/// What was asked for since the last time.
+/// Takes what was asked for since the last call.
 pub(crate) fn asked() -> Asked {
     if HAS_PANICKED.load(Ordering::SeqCst) {
         return Asked::Panicked;
     }
-    match TO_END.swap(0, Ordering::SeqCst) {
-        0 => {}
-        number => return Asked::End(number.abs()),
-    }
-    match TO_STOP.swap(0, Ordering::SeqCst) {
-        STOP => Asked::Stop,
-        CONTINUED => Asked::Continued,
-        _ => Asked::Nothing,
-    }
-}
-
-/// Asks all of our process group to stop, as the terminal does for Ctrl-Z outside of raw mode.
-pub(crate) fn stop_group() {
-    // SAFETY: kill takes numbers; 0 is our own group.
-    unsafe { libc::kill(0, libc::SIGTSTP) };
-}
-
-/// Sends a signal to a child of ours that was not waited for yet.
-pub(crate) fn send(pid: u32, number: i32) {
-    if let Ok(pid) = i32::try_from(pid) {
-        // SAFETY: kill takes numbers; the child is not reaped, so the number is still its own.
-        unsafe { libc::kill(pid, number) };
-    }
+    signals::take().map_or(Asked::Nothing, Asked::Signal)
 }
