@@ -17,7 +17,7 @@ export async function mapSections(data: Document, snapshotData: SnapshotData, sn
   const sections: HTMLElement[] = [];
   const { maps } = snapshotData.columns;
   for (const [at, map] of maps.entries()) {
-    const [indices, used] = await Promise.all([snapshotData.numbers(map.moments), snapshotData.numbers(map.taken)]);
+    const [indices, used] = await Promise.all([snapshotData.numbers(map.snapshots), snapshotData.numbers(map.taken)]);
     const times = Array.from(indices, (index) => snapshots.times[index] ?? 0);
     const view = new MapView(data, map, times, used, cursor);
     const note =

@@ -65,7 +65,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
   // The first timeline is that of events if there are any.
-  const travel = data.moments || (props.host.snapshots && data.charts[0]?.title === LIVE_BYTES)
+  const travel = data.snapshots || (props.host.snapshots && data.charts[0]?.title === LIVE_BYTES)
     ? " Click to select an instant, Shift+click to compare; keyboard: Enter, Shift+Enter."
     : "";
   const help = `Drag to zoom, double-click to show all; keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;

@@ -4,11 +4,11 @@
 // are untrusted: they become text nodes, never markup.
 
 export interface Document {
-  schema: "floodmark.report/2";
+  schema: "floodmark.report/3";
   program: string;
   source: string;
   /** Filter options of the command line; empty if there are none. */
-  narrowed: string;
+  filters: string;
   /** Command line of the recorded program. */
   command: string | null;
   /** The instant that times are relative to, as text; empty if unknown. */
@@ -19,7 +19,7 @@ export interface Document {
   findings: { level: "bad" | "doubtful" | "note"; text: string }[];
   charts: Chart[];
   marks: Mark[];
-  moments: SnapshotColumns | null;
+  snapshots: SnapshotColumns | null;
   tables: Table[];
   dots: Dot[];
   output: Output | null;
@@ -63,9 +63,9 @@ export interface SnapshotColumns {
   peak: number | null;
   forests: Forest[];
   /** Bytes and blocks held by each group from a snapshot on; sorted by group, then by snapshot. */
-  steps: { groups: Column; moments: Column; bytes: Column; blocks: Column };
+  steps: { groups: Column; snapshots: Column; bytes: Column; blocks: Column };
   /** Cumulative allocations of each group, in the same form; null if unknown. */
-  came: { groups: Column; moments: Column; bytes: Column; blocks: Column } | null;
+  cumulative: { groups: Column; snapshots: Column; bytes: Column; blocks: Column } | null;
   listed: BlockColumns;
   /** Maximum number of blocks listed per snapshot; null for all. */
   limit: number | null;
@@ -106,7 +106,7 @@ export interface AddressMap {
   /** Bytes per cell, and cells per snapshot. */
   cell: number;
   cells: number;
-  moments: Column;
+  snapshots: Column;
   /** Used share of each cell from 0 to 255, snapshot by snapshot. */
   taken: Column;
 }

@@ -140,8 +140,8 @@ class Page {
   }
 
   private async updateTravel(host: Host, data: Document): Promise<void> {
-    const { moments, strings } = data;
-    const snapshotData = moments && { columns: moments, strings, numbers: host.numbers };
+    const { snapshots, strings } = data;
+    const snapshotData = snapshots && { columns: snapshots, strings, numbers: host.numbers };
     if (this.travel) await this.travel.update(host, data, snapshotData);
     else if (snapshotData) this.travel = new TimeTravel(host, data, await Snapshots.load(snapshotData), this.cursor, "document");
     if (snapshotData && this.travel?.stored) this.maps = await mapSections(data, snapshotData, this.travel.stored, this.cursor);
@@ -170,7 +170,7 @@ class Page {
   }
 
   private tablesOf(data: Document): HTMLElement[] {
-    const wanted = data.tables.filter(({ still }) => !still || !data.moments);
+    const wanted = data.tables.filter(({ still }) => !still || !data.snapshots);
     return wanted.map((table) => {
       const known = this.tables.get(table.id);
       if (known) known.update(data, table);

@@ -85,12 +85,12 @@ export class Server {
   private async snapshots(times: number[]): Promise<SnapshotData> {
     this.snapshotRequest?.abort();
     this.snapshotRequest = new AbortController();
-    const sent = (await this.fetch(`api/moment?at=${times.join()}`, this.snapshotRequest.signal)) as {
-      moments: SnapshotColumns;
+    const sent = (await this.fetch(`api/snapshots?at=${times.join()}`, this.snapshotRequest.signal)) as {
+      snapshots: SnapshotColumns;
       strings: string[];
       columns: string[];
     };
-    return { columns: sent.moments, strings: sent.strings, numbers: fromColumns(sent.columns) };
+    return { columns: sent.snapshots, strings: sent.strings, numbers: fromColumns(sent.columns) };
   }
 
   /** Requests a range and cancels requests that no requester waits for any more. */

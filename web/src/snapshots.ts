@@ -46,7 +46,7 @@ interface Steps {
 }
 
 async function loadSteps(data: SnapshotData, columns: SnapshotColumns["steps"], groupCount: number): Promise<Steps> {
-  const order = [columns.groups, columns.moments, columns.bytes, columns.blocks];
+  const order = [columns.groups, columns.snapshots, columns.bytes, columns.blocks];
   const [groups, snapshots, bytes, blocks] = (await Promise.all(order.map((column) => data.numbers(column)))) as [
     Float64Array,
     Float64Array,
@@ -119,7 +119,7 @@ export class Snapshots {
     );
     const groupCount = trees[0]?.leaves.length ?? 0;
     const held = await loadSteps(data, columns.steps, groupCount);
-    const cumulative = columns.came && (await loadSteps(data, columns.came, groupCount));
+    const cumulative = columns.cumulative && (await loadSteps(data, columns.cumulative, groupCount));
     const names = Object.keys(columns.listed) as BlockColumn[];
     const lists = await Promise.all(names.map((name) => read(columns.listed[name])));
     const blockColumns = Object.fromEntries(names.map((name, at) => [name, lists[at]])) as Record<BlockColumn, Float64Array>;

@@ -324,7 +324,7 @@ export class TimeTravel {
       this.summary.textContent = `From A at ${when(this.before)}, ${size(this.before)}, to B at ${when(this.now)}${peak}, ${size(this.now)}: ${change(by)}.`;
     } else this.summary.textContent = `At ${when(this.now)}${peak}: ${size(this.now)}.`;
     const after = Math.max(0, this.time(this.now) - snapshots.data.columns.first);
-    const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}${this.data.narrowed ? ` ${this.data.narrowed}` : ""}`;
+    const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}${this.data.filters ? ` ${this.data.filters}` : ""}`;
     this.blockTitle.textContent = this.before ? "Blocks live at B but not at A" : "Blocks";
     this.commandLine.replaceChildren(isPeak ? "" : "In the terminal: ", isPeak ? "" : make("code", {}, command));
   }

@@ -39,7 +39,7 @@ async function agrees(page, workdir, input) {
 /** Returns what the command counts after A and up to B. */
 async function counted(page, workdir, input) {
   await expect.poll(() => new URL(page.url()).hash).toMatch(/at=[\d.]+.*with=[\d.]+/);
-  const { first } = (await documentOf(page)).moments;
+  const { first } = (await documentOf(page)).snapshots;
   const [at, other] = ["at", "with"].map((key) => Math.round(Number(new URLSearchParams(new URL(page.url()).hash.slice(1)).get(key)) * 1e9) - first);
   const [from, to] = [Math.min(at, other), Math.max(at, other)];
   const stats = workdir.json("stats", input, "--from", `+${from + 1}ns`, "--to", `+${to}ns`);

@@ -223,7 +223,7 @@ test("any instant equals the output of the command", async ({ page, workdir, ser
   await openAt(page, (await serve(input)).url);
   const over = page.locator("#chart-0 .u-over");
   const { width } = await over.boundingBox();
-  const answer = page.waitForResponse((answer) => answer.url().includes("/api/moment"));
+  const answer = page.waitForResponse((answer) => answer.url().includes("/api/snapshots"));
   await over.click({ position: { x: Math.round(width * 0.37), y: 60 } });
   const at = Number(new URL((await answer).url()).searchParams.get("at"));
   await expect(page.locator("#instant")).not.toHaveText("Loading …");
@@ -233,11 +233,11 @@ test("any instant equals the output of the command", async ({ page, workdir, ser
 test("a request is cancelled when another instant is selected", async ({ page, workdir, serve }) => {
   await openAt(page, (await serve(workdir.write("picks.csv", many(60_000)))).url);
   // The first request is never answered.
-  await page.route(/api\/moment/, () => undefined, { times: 1 });
+  await page.route(/api\/snapshots/, () => undefined, { times: 1 });
   const over = page.locator("#chart-0 .u-over");
   const { width } = await over.boundingBox();
   const pick = (share) => over.click({ position: { x: Math.round(width * share), y: 60 } });
-  const cancelled = page.waitForEvent("requestfailed", (request) => request.url().includes("/api/moment"));
+  const cancelled = page.waitForEvent("requestfailed", (request) => request.url().includes("/api/snapshots"));
   await pick(0.3);
   await expect(page.locator("#instant")).toHaveText("Loading …");
   await pick(0.6);
@@ -273,7 +273,7 @@ testWithWriter("any instant of a growing trace equals the output of the command"
   const instant = page.locator("#instant");
   // Of two quick selections, the second is shown.
   const requests = [];
-  page.on("request", (request) => request.url().includes("/api/moment") && requests.push(request));
+  page.on("request", (request) => request.url().includes("/api/snapshots") && requests.push(request));
   await pick(0.2);
   await pick(0.6);
   await expect(instant).toHaveText(/^At /);
@@ -286,7 +286,7 @@ testWithWriter("any instant of a growing trace equals the output of the command"
   await agrees(page, await commandOutput(page, workdir, trace));
   // Both buttons work without stored snapshots.
   const settled = async (act) => {
-    const answer = page.waitForResponse((answer) => answer.url().includes("/api/moment"));
+    const answer = page.waitForResponse((answer) => answer.url().includes("/api/snapshots"));
     await act();
     await (await answer).finished();
     await expect(instant).not.toHaveText("Loading …");

@@ -24,7 +24,7 @@ const named = ({ address, bytes, thread, stream }) => [address, exact(bytes), St
 async function agrees(page, workdir, input) {
   const expected = await commandOutput(page, workdir, input);
   const shown = (await rowsOf(page.locator("#live"))).map(([bytes, address, , thread, stream]) => [address, bytes, thread, stream].join(" "));
-  const { limit } = (await documentOf(page)).moments;
+  const { limit } = (await documentOf(page)).snapshots;
   const wanted = expected.blocks.map(named);
   if (limit === null || expected.blocks.length <= limit) expect(shown.sort()).toEqual(wanted.sort());
   else {

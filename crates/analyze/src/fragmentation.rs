@@ -1,10 +1,10 @@
 //! Fragmentation: the gaps between live blocks, and what would have fitted into them.
 //!
-//! Blocks are cut from a *ground*. Where the source says which segments an allocator held (blocks of
-//! kind `reserved`), those of one process, device and resource are the ground of all blocks inside
-//! them. Other blocks have an inferred ground per process, device, resource and kind: all addresses
+//! Blocks are cut from an *address space*. Where the source says which segments an allocator held (blocks of
+//! kind `reserved`), those of one process, device and resource are the address space of all blocks inside
+//! them. Other blocks have an inferred address space per process, device, resource and kind: all addresses
 //! that blocks have covered *so far*, and holes up to [`FragmentationOptions::join_bytes`] between them,
-//! which are padding. What an allocator held beyond that nobody saw, so free bytes of an inferred ground
+//! which are padding. What an allocator held beyond that nobody saw, so free bytes of an inferred address space
 //! are a lower bound, and "does not fit" means "would have needed memory not handed out before".
 //!
 //! Gaps do not reach over the end of a segment. That an allocator may keep gaps for one stream or size
@@ -13,7 +13,7 @@
 //! Blocks of no bytes or without an address take no place. A block that overlaps a live one, or the end
 //! of its segment, is bad input: it is counted and left out.
 
-mod ground;
+mod address_space;
 mod history;
 mod map;
 mod result;
@@ -27,12 +27,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::change::{Block, Failure, Space};
 use crate::describe::Describe;
 use crate::fold::{End, Fold};
-use crate::fragmentation::ground::Ground;
+use crate::fragmentation::address_space::AddressSpace;
 use crate::fragmentation::history::History;
 use crate::fragmentation::map::Snapshot;
 pub use crate::fragmentation::result::{
-    AddressMap, Basis, FailedRequest, FailureCause, Fragmentation, GapInfo, GroundReport, MapGap, MapSegment,
-    Occupancy, RequestAnswer, Spell,
+    AddressMap, AddressSpaceReport, Basis, FailedRequest, FailureCause, Fragmentation, GapInfo, MapGap,
+    MapSegment, Occupancy, RequestAnswer, Spell,
 };
 use crate::level::Level;
 use crate::site::SiteRules;
@@ -61,7 +61,7 @@ pub struct FragmentationOptions {
     pub request_bytes: Option<u64>,
     /// When to look at addresses, if at all.
     pub map: Option<MapAt>,
-    /// Holes up to this size between blocks count as inferred ground.
+    /// Holes up to this size between blocks count as inferred address space.
     pub join_bytes: u64,
     /// How many failures and gaps to list; all if none.
     pub limit: Option<usize>,
@@ -81,7 +81,7 @@ impl Default for FragmentationOptions {
     }
 }
 
-/// What a ground belongs to.
+/// What an address space belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     space: u32,
@@ -92,14 +92,14 @@ struct Owner {
 #[derive(Clone, Debug)]
 struct State {
     owner: Owner,
-    ground: Ground,
+    address_space: AddressSpace,
     history: History,
 }
 
 /// A process and a device, in which an address means one thing.
 type Place = (ProcessId, i32);
 
-/// Where a segment ends, the order number of its block, and its ground.
+/// Where a segment ends, the order number of its block, and its address space.
 type Segment = (u64, u64, usize);
 
 /// A segment that went while blocks were live in it.
@@ -118,10 +118,10 @@ struct Gone {
 pub struct FragmentationFold {
     options: FragmentationOptions,
     places: Vec<Place>,
-    grounds: Vec<State>,
+    address_spaces: Vec<State>,
     of_owner: FxHashMap<Owner, usize>,
     segments: FxHashMap<Place, BTreeMap<u64, Segment>>,
-    /// The ground that blocks of a space were put into last.
+    /// The address space that blocks of a space were put into last.
     latest: FxHashMap<Owner, usize>,
     /// Order numbers of live blocks that have no place because they overlap.
     unplaced: FxHashSet<u64>,
@@ -145,14 +145,15 @@ impl FragmentationFold {
         self.places.get(space as usize).copied().unwrap_or((ProcessId(0), NO_DEVICE))
     }
 
-    /// The ground of an owner; begins one if need be.
-    fn ground_of(&mut self, owner: Owner, time_ns: i64) -> usize {
+    /// The address space of an owner; begins one if need be.
+    fn address_space_of(&mut self, owner: Owner, time_ns: i64) -> usize {
         *self.of_owner.entry(owner).or_insert_with(|| {
             let history = History::new(time_ns, self.options.request_bytes);
             let is_mapped = self.options.map.is_some();
-            let ground = if is_mapped { Ground::to_be_mapped() } else { Ground::default() };
-            self.grounds.push(State { owner, ground, history });
-            self.grounds.len() - 1
+            let address_space =
+                if is_mapped { AddressSpace::to_be_mapped() } else { AddressSpace::default() };
+            self.address_spaces.push(State { owner, address_space, history });
+            self.address_spaces.len() - 1
         })
     }
 
@@ -170,8 +171,8 @@ impl FragmentationFold {
     #[inline]
     fn changed(&mut self, at: usize, time_ns: i64) {
         self.changes += 1;
-        let state = &mut self.grounds[at];
-        state.history.change(time_ns, self.changes, state.ground.fill());
+        let state = &mut self.address_spaces[at];
+        state.history.change(time_ns, self.changes, state.address_space.fill());
         if self.options.map == Some(MapAt::Change(self.changes)) {
             self.take_snapshot(time_ns);
         }
@@ -190,8 +191,8 @@ impl FragmentationFold {
 
     #[cold]
     fn take_snapshot(&mut self, time_ns: i64) {
-        let grounds = self.grounds.iter().map(|state| state.ground.clone()).collect();
-        self.snapshot = Some(Snapshot::new(time_ns, self.newest, grounds));
+        let address_spaces = self.address_spaces.iter().map(|state| state.address_space.clone()).collect();
+        self.snapshot = Some(Snapshot::new(time_ns, self.newest, address_spaces));
     }
 
     fn begin(&mut self, block: &Block, time_ns: i64) {
@@ -217,8 +218,8 @@ impl FragmentationFold {
             self.counts.overlapping_segments += 1;
             return;
         }
-        let at = self.ground_of(Owner { space: block.space, kind: Kind::Reserved }, time_ns);
-        if self.grounds[at].ground.add_segment(block.address, end, block.order).is_ok() {
+        let at = self.address_space_of(Owner { space: block.space, kind: Kind::Reserved }, time_ns);
+        if self.address_spaces[at].address_space.add_segment(block.address, end, block.order).is_ok() {
             let segments = self.segments.entry(place).or_default();
             segments.insert(block.address, (end, block.order, at));
             self.changed(at, time_ns);
@@ -229,11 +230,11 @@ impl FragmentationFold {
         let owner = Owner { space: block.space, kind: block.kind };
         let (at, placed) = if let Some((_, _, at)) = self.segment_at(block.space, block.address, u64::MAX) {
             self.latest.insert(owner, at);
-            (at, self.grounds[at].ground.place(block.address, end))
+            (at, self.address_spaces[at].address_space.place(block.address, end))
         } else {
-            let at = self.ground_of(owner, time_ns);
+            let at = self.address_space_of(owner, time_ns);
             let join_bytes = self.options.join_bytes;
-            (at, self.grounds[at].ground.place_anywhere(block.address, end, join_bytes))
+            (at, self.address_spaces[at].address_space.place_anywhere(block.address, end, join_bytes))
         };
         if placed.is_err() {
             self.counts.overlapping_blocks += 1;
@@ -267,7 +268,7 @@ impl FragmentationFold {
             None => self.of_owner.get(&Owner { space: block.space, kind: block.kind }).copied(),
         };
         if let Some(at) = at {
-            self.grounds[at].ground.remove(block.address, end);
+            self.address_spaces[at].address_space.remove(block.address, end);
             self.changed(at, time_ns);
         }
     }
@@ -280,7 +281,7 @@ impl FragmentationFold {
             return;
         }
         segments.remove(&block.address);
-        let blocks = self.grounds[at].ground.remove_segment(block.address, order).unwrap_or(0);
+        let blocks = self.address_spaces[at].address_space.remove_segment(block.address, order).unwrap_or(0);
         if blocks > 0 {
             self.counts.orphaned_blocks += blocks;
             let orders = (order, self.newest);
@@ -307,10 +308,11 @@ impl FragmentationFold {
         true
     }
 
-    /// The grounds in the order of the report.
+    /// The address spaces in the order of the report.
     fn order(&self, end_ns: i64) -> Vec<(usize, history::Told)> {
         let tell = |(at, state): (usize, &State)| (at, state.history.finish(end_ns, self.changes));
-        let mut told: Vec<(usize, history::Told)> = self.grounds.iter().enumerate().map(tell).collect();
+        let mut told: Vec<(usize, history::Told)> =
+            self.address_spaces.iter().enumerate().map(tell).collect();
         told.sort_by_key(|(at, told)| (std::cmp::Reverse(told.peak.live_bytes), *at));
         told
     }
@@ -353,7 +355,8 @@ impl Fold for FragmentationFold {
         let place = self.place(failure.space);
         let at = self.latest.get(&owner).or_else(|| self.of_owner.get(&owner)).copied();
         let only = || self.segments.get(&place)?.values().next().map(|(_, _, at)| *at);
-        let fill = at.or_else(only).map(|at| self.grounds[at].ground.fill()).unwrap_or_default();
+        let fill =
+            at.or_else(only).map(|at| self.address_spaces[at].address_space.fill()).unwrap_or_default();
         match cause(failure.bytes, fill.free_bytes, fill.largest_bytes) {
             FailureCause::Fragmentation => self.counts.failed_by_fragmentation += 1,
             FailureCause::Exhaustion => self.counts.failed_by_exhaustion += 1,
@@ -382,10 +385,11 @@ impl Fold for FragmentationFold {
         });
         let failures = failures.collect();
         let order: Vec<(usize, u32)> =
-            told.iter().map(|(at, _)| (*at, self.grounds[*at].owner.space)).collect();
+            told.iter().map(|(at, _)| (*at, self.address_spaces[*at].owner.space)).collect();
         let asked = self.map_ns.map(|map_ns| {
-            let grounds = self.grounds.iter().map(|state| state.ground.clone()).collect();
-            Snapshot::new(map_ns, self.newest, grounds)
+            let address_spaces =
+                self.address_spaces.iter().map(|state| state.address_space.clone()).collect();
+            Snapshot::new(map_ns, self.newest, address_spaces)
         });
         let snapshot = self.snapshot.as_ref().or(asked.as_ref());
         let map = snapshot.map(|snapshot| {
@@ -394,10 +398,10 @@ impl Fold for FragmentationFold {
             snapshot.map(&order, blocks, &places, &mut describe, self.options.limit)
         });
         let report = |(at, told): (usize, history::Told)| {
-            let owner = self.grounds[at].owner;
+            let owner = self.address_spaces[at].owner;
             let space = end.live.space(owner.space);
             let resource = end.tables.string(space.resource);
-            GroundReport {
+            AddressSpaceReport {
                 process: space.process.0,
                 device: (space.device != NO_DEVICE).then_some(space.device),
                 resource: (!resource.is_empty()).then(|| resource.to_owned()),
@@ -413,7 +417,7 @@ impl Fold for FragmentationFold {
                 timeline: told.timeline,
             }
         };
-        let grounds = told.into_iter().map(report).collect();
-        Fragmentation { grounds, failures, map, ..self.counts.clone() }
+        let address_spaces = told.into_iter().map(report).collect();
+        Fragmentation { address_spaces, failures, map, ..self.counts.clone() }
     }
 }

@@ -34,7 +34,7 @@ pub struct LeaksOptions {
     pub scopes: ScopeRoles,
 }
 
-/// What never came back.
+/// Blocks that were not freed by the end of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leaks {
     /// Kinds the figures cover.
@@ -42,9 +42,9 @@ pub struct Leaks {
     pub kinds: Vec<Kind>,
     /// The end: blocks are live then, and ages are counted up to it.
     pub end_time_ns: Option<i64>,
-    /// Bytes of the blocks, those apart left out.
+    /// Bytes of all leak candidates, without excluded blocks.
     pub leaked_bytes: u64,
-    /// Number of the blocks, those apart left out.
+    /// Number of all leak candidates, without excluded blocks.
     pub leaked_blocks: u64,
     /// The blocks, largest first; the oldest first among equals.
     pub blocks: Vec<LeakedBlock>,
@@ -58,8 +58,8 @@ pub struct Leaks {
     pub static_count: u64,
     /// Bytes of all static blocks, listed or not.
     pub static_bytes: u64,
-    /// Blocks that are no leaks, by why not. Static ones are here too.
-    pub apart: Vec<Excluded>,
+    /// Blocks that are not leak candidates, by reason. Static ones are included.
+    pub excluded: Vec<Excluded>,
     /// Kinds that are not covered.
     pub others: Vec<KindSummary>,
 }
@@ -267,7 +267,7 @@ impl LeaksFold {
     }
 
     /// Describes blocks that are no leaks; none if there are no such blocks.
-    fn apart(
+    fn excluded(
         &self,
         reason: ExcludeReason,
         blocks: &[&Block],
@@ -289,13 +289,13 @@ impl LeaksFold {
         let own = || self.torn_down.iter().filter(|(block, _)| block.tally == tally);
         let mut blocks: Vec<&Block> = own().map(|(block, _)| block).collect();
         sort_largest_first(&mut blocks);
-        let mut apart = self.apart(ExcludeReason::Teardown, &blocks, 0, describe)?;
+        let mut excluded = self.excluded(ExcludeReason::Teardown, &blocks, 0, describe)?;
         // Each ended at an instant of its own.
         let ends: FxHashMap<u64, i64> = own().map(|(block, end_ns)| (block.order, *end_ns)).collect();
-        for (listed, block) in apart.listed.iter_mut().zip(&blocks) {
+        for (listed, block) in excluded.listed.iter_mut().zip(&blocks) {
             listed.age_ns = age_ns(block, ends.get(&block.order).copied().unwrap_or(0));
         }
-        Some(apart)
+        Some(excluded)
     }
 }
 
@@ -362,10 +362,10 @@ impl Fold for LeaksFold {
             others.into_iter().partition(|block| self.options.scopes.is_before_capture(block.scope));
         let mut describe = Describe::new(end, &self.options.sites);
         let blocks = self.list(&others, end_ns, &mut describe);
-        let apart = [
-            self.apart(ExcludeReason::Static, &statics, end_ns, &mut describe),
-            self.apart(ExcludeReason::Reserved, &reserved, end_ns, &mut describe),
-            self.apart(ExcludeReason::BeforeCapture, &before, end_ns, &mut describe),
+        let excluded = [
+            self.excluded(ExcludeReason::Static, &statics, end_ns, &mut describe),
+            self.excluded(ExcludeReason::Reserved, &reserved, end_ns, &mut describe),
+            self.excluded(ExcludeReason::BeforeCapture, &before, end_ns, &mut describe),
             self.torn_down(main, &mut describe),
         ];
         Leaks {
@@ -379,7 +379,7 @@ impl Fold for LeaksFold {
             static_blocks: self.list(&statics, end_ns, &mut describe),
             static_count: statics.len() as u64,
             static_bytes: sum(&statics),
-            apart: apart.into_iter().flatten().collect(),
+            excluded: excluded.into_iter().flatten().collect(),
             others: tallies.other_summaries(),
         }
     }

@@ -83,8 +83,8 @@ pub struct SeriesSet<K, T = StackedPoint> {
     /// Each group by itself, in the order in which they were first set.
     pub groups: Vec<GroupSeries<K>>,
     /// All of them together.
-    pub moments: Vec<T>,
-    /// Width of the intervals of which moments are the extremes; none if every change is one.
+    pub points: Vec<T>,
+    /// Width of the intervals of which points are the extremes; none if every change is one.
     pub interval_ns: Option<u64>,
     /// The highest sum and its first instant, wherever it lies.
     pub peak: UsagePoint,
@@ -303,7 +303,7 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
         groups.sort_by_key(|(at, _)| *at);
         SeriesSet {
             groups: groups.into_iter().map(|(_, group)| group).collect(),
-            moments: whole.total.points.points(),
+            points: whole.total.points.points(),
             interval_ns: whole.total.points.width_ns(),
             peak: whole.total.peak,
             end_ns: whole.last_ns.map(|last_ns| last_ns.min(whole.window.to_ns).max(whole.window.from_ns)),
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     fn totals(courses: &SeriesSet<&'static str>) -> Vec<(i64, u64)> {
-        courses.moments.iter().map(|moment| (moment.total.time_ns, moment.total.live_bytes)).collect()
+        courses.points.iter().map(|point| (point.total.time_ns, point.total.live_bytes)).collect()
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
         fold.set(&"a", 9, 6);
         let courses = fold.finish();
         assert_eq!(totals(&courses), [(1, 15), (2, 15), (3, 4), (9, 6)]);
-        assert_eq!(courses.moments[1].values, [4, 11]);
+        assert_eq!(courses.points[1].values, [4, 11]);
         assert_eq!(
             courses.groups[1].points.last().map(|point| (point.time_ns, point.live_bytes)),
             Some((3, 0))
@@ -346,8 +346,8 @@ mod tests {
             fold.set(&"b", at, if at == 6130 { 500 } else { 1 });
         }
         let courses = fold.finish();
-        assert!(courses.moments.len() <= 30);
-        let highest = courses.moments.iter().max_by_key(|moment| moment.total.live_bytes).unwrap();
+        assert!(courses.points.len() <= 30);
+        let highest = courses.points.iter().max_by_key(|point| point.total.live_bytes).unwrap();
         assert_eq!((highest.total.time_ns, highest.values.clone()), (6130, vec![7, 500]));
     }
 
@@ -371,7 +371,7 @@ mod tests {
         fold.change(&"a", 3, -5);
         let courses = fold.finish();
         assert_eq!(totals(&courses), [(1, 10), (2, 100), (2, 5), (3, 0)]);
-        assert_eq!(courses.moments[1].values, [10, 90]);
+        assert_eq!(courses.points[1].values, [10, 90]);
         let of = |at: usize| -> Vec<(i64, u64)> {
             courses.groups[at].points.iter().map(|point| (point.time_ns, point.live_bytes)).collect()
         };
@@ -412,7 +412,7 @@ mod tests {
         fold.set(&"b", 9, 70);
         let courses = fold.finish();
         assert_eq!(totals(&courses), [(5, 11), (6, 21)]);
-        assert_eq!(courses.moments[0].values, [10, 1]);
+        assert_eq!(courses.points[0].values, [10, 1]);
         assert_eq!(courses.groups[1].points, [UsagePoint { time_ns: 5, live_bytes: 1 }]);
         assert_eq!((courses.peak.time_ns, courses.peak.live_bytes), (1, 90));
         assert_eq!(courses.end_ns, Some(7));

@@ -80,13 +80,13 @@ pub struct Snapshots {
     pub exact: bool,
     /// The instants, in order. The peak may share its time with the one after it: what happened at that
     /// time after the peak.
-    pub moments: Vec<Snapshot>,
+    pub snapshots: Vec<Snapshot>,
     /// Index of the peak.
     pub peak: Option<usize>,
     /// Who held memory, whoever held most first.
     pub groups: Vec<HolderGroup>,
     /// Whether groups say what was allocated between instants; there may have been too much of it.
-    pub counts_arrivals: bool,
+    pub counts_cumulative: bool,
     /// What functions held and allocated, whoever held most first; none without stacks.
     pub functions: Vec<FunctionProfile>,
     /// Blocks that are listed, in order of age.
@@ -156,7 +156,7 @@ pub struct SnapshotPass {
     exact: bool,
     /// Of the instants one in so many is taken.
     stride: usize,
-    moments: Vec<Snapshot>,
+    snapshots: Vec<Snapshot>,
     allocated: Allocated,
     groups: Groups,
     arrivals: Arrivals,
@@ -207,7 +207,7 @@ impl SnapshotPass {
             peak: cuts.peak,
             exact: cuts.exact,
             stride: 1,
-            moments: Vec::new(),
+            snapshots: Vec::new(),
             allocated,
             groups: Groups::default(),
             arrivals: Arrivals::default(),
@@ -261,7 +261,7 @@ impl SnapshotPass {
             arrivals,
             allocated,
             listed,
-            moments,
+            snapshots,
             options,
             map,
             tally,
@@ -273,18 +273,18 @@ impl SnapshotPass {
         let mut describe = Describe::new(&end, &options.sites);
         let mut seen: Vec<Listed> = listed.into_values().collect();
         seen.sort_unstable_by_key(|listed| listed.block.order);
-        let came = arrivals.finish();
-        let counts_arrivals = came.is_some();
-        let (mut groups, new_at) = groups.finish(&allocated, came.unwrap_or_default());
-        let peak = moments.iter().position(|moment| moment.is_peak);
+        let cumulative = arrivals.finish();
+        let counts_cumulative = cumulative.is_some();
+        let (mut groups, new_at) = groups.finish(&allocated, cumulative.unwrap_or_default());
+        let peak = snapshots.iter().position(|snapshot| snapshot.is_peak);
         let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
         let functions = match chosen {
-            Chosen::Here => functions(&groups, (peak, moments.len()), &rules, tables),
+            Chosen::Here => functions(&groups, (peak, snapshots.len()), &rules, tables),
             Chosen::RemoteWriters => Vec::new(),
         };
         // Those that were neither live at an instant nor came after the first say nothing here.
         groups.retain(|group| !group.held.is_empty() || group.came_later());
-        let rest = join_rest(&mut groups, options.groups, moments.len());
+        let rest = join_rest(&mut groups, options.groups, snapshots.len());
         for group in &mut groups {
             allocated.describe(group, &rules, &options.scopes, &mut describe, &end);
         }
@@ -305,9 +305,9 @@ impl SnapshotPass {
             exact: exact && stride == 1,
             peak,
             maps: map.finish(&end),
-            moments,
+            snapshots,
             groups,
-            counts_arrivals,
+            counts_cumulative,
             functions,
             blocks,
             blocks_limit: options.blocks,
@@ -357,8 +357,8 @@ impl SnapshotPass {
     fn take(&mut self, time_ns: i64, is_peak: bool) {
         self.live.open_window(&mut self.allocated);
         // A clock may go back; instants do not.
-        let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
-        let mut moment = Snapshot { time_ns, order: self.live.order(), is_peak, ..Snapshot::default() };
+        let time_ns = self.snapshots.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
+        let mut snapshot = Snapshot { time_ns, order: self.live.order(), is_peak, ..Snapshot::default() };
         let mut live: Vec<&Block> = self.live.blocks().filter(|block| block.tally == self.tally).collect();
         if self.chosen == Chosen::RemoteWriters {
             live.sort_unstable_by_key(|block| block.order);
@@ -367,22 +367,22 @@ impl SnapshotPass {
         for block in live {
             let group = self.allocated.group(block);
             self.groups.add(group, block.bytes);
-            moment.bytes = moment.bytes.saturating_add(block.bytes);
-            moment.blocks += 1;
+            snapshot.bytes = snapshot.bytes.saturating_add(block.bytes);
+            snapshot.blocks += 1;
             blocks.push((block, group));
         }
-        if self.moments.last().is_some_and(|last| last.is_same_peak(&moment)) {
+        if self.snapshots.last().is_some_and(|last| last.is_same_peak(&snapshot)) {
             self.groups.drop_now();
             return;
         }
-        let at = self.moments.len();
+        let at = self.snapshots.len();
         self.groups.keep(at);
         self.arrivals.keep(at, &mut self.allocated, self.options.changes);
         if self.chosen == Chosen::RemoteWriters {
             self.allocated.count((!self.is_done()).then_some(self.tally));
         }
-        self.map.take(&moment, at, &self.live, &blocks);
-        self.moments.push(moment);
+        self.map.take(&snapshot, at, &self.live, &blocks);
+        self.snapshots.push(snapshot);
         for (block, _) in &blocks {
             if let Some(listed) = self.listed.get_mut(&block.order) {
                 listed.last = at;
@@ -393,12 +393,12 @@ impl SnapshotPass {
             blocks.select_nth_unstable_by_key(most, |(block, _)| largest_first(block));
             blocks.truncate(most);
         }
-        let moments = &self.moments;
+        let snapshots = &self.snapshots;
         for (block, group) in blocks {
             self.listed.entry(block.order).or_insert_with(|| Listed {
                 block: *block,
                 group,
-                first: moments.partition_point(|moment| moment.order < block.order),
+                first: snapshots.partition_point(|snapshot| snapshot.order < block.order),
                 last: at,
             });
         }
@@ -409,21 +409,21 @@ impl SnapshotPass {
 
     /// Gives up every other instant.
     fn thin(&mut self) {
-        if self.moments.len() < 16 {
+        if self.snapshots.len() < 16 {
             return;
         }
         self.stride *= 2;
-        let mut below = Vec::with_capacity(self.moments.len() + 1);
-        let mut kept = Vec::with_capacity(self.moments.len() / 2 + 2);
-        let last = if self.is_done() { self.moments.len() - 1 } else { usize::MAX };
-        for (at, moment) in self.moments.iter().enumerate() {
+        let mut below = Vec::with_capacity(self.snapshots.len() + 1);
+        let mut kept = Vec::with_capacity(self.snapshots.len() / 2 + 2);
+        let last = if self.is_done() { self.snapshots.len() - 1 } else { usize::MAX };
+        for (at, snapshot) in self.snapshots.iter().enumerate() {
             below.push(kept.len());
-            if at % 2 == 0 || at == last || moment.is_peak {
-                kept.push(*moment);
+            if at % 2 == 0 || at == last || snapshot.is_peak {
+                kept.push(*snapshot);
             }
         }
         below.push(kept.len());
-        self.moments = kept;
+        self.snapshots = kept;
         self.groups.thin(&below);
         self.arrivals.thin(&below);
         self.map.thin(&below);
@@ -438,7 +438,7 @@ impl SnapshotPass {
 impl Snapshot {
     /// Whether this is the peak and `next` the end of its instant, at which nothing had changed.
     fn is_same_peak(&self, next: &Self) -> bool {
-        let same = |moment: &Self| (moment.time_ns, moment.order, moment.bytes, moment.blocks);
+        let same = |snapshot: &Self| (snapshot.time_ns, snapshot.order, snapshot.bytes, snapshot.blocks);
         self.is_peak && same(self) == same(next)
     }
 }

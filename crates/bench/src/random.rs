@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use floodmark_replay::{Choice, Ground, Lineup, LineupProps, Stage};
+use floodmark_replay::{Backing, Choice, Lineup, LineupProps, Stage};
 use floodmark_resource::{ALIGNMENT, Address, Stream};
 use floodmark_testkit::Random;
 
@@ -54,13 +54,13 @@ pub(crate) struct Against {
 impl Against {
     /// The resources to measure, and who makes them.
     pub(crate) fn open(&self) -> Result<(Lineup, Vec<Choice>)> {
-        let on = |ground| Lineup::open(LineupProps::on(ground));
-        let simulated = |gib: u64| on(Ground::Simulated { bytes: gib << 30 });
+        let on = |backing| Lineup::open(LineupProps::on(backing));
+        let simulated = |gib: u64| on(Backing::Simulated { bytes: gib << 30 });
         let lineup = match self.simulate {
             Some(gib) => simulated(gib)?,
-            None => on(Ground::Device { ordinal: self.device }).or_else(|_| simulated(40))?,
+            None => on(Backing::Device { ordinal: self.device }).or_else(|_| simulated(40))?,
         };
-        let (name, bytes) = lineup.ground();
+        let (name, bytes) = lineup.backing();
         println!("Memory: {name}, {:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
         let choices = self.choices(&lineup)?;
         Ok((lineup, choices))

@@ -10,20 +10,20 @@
 //! |---|---|
 //! | [`reading`], `draft` | writing scripts from the changes of live blocks |
 //! | [`script`] | what to do, 16 bytes a step |
-//! | [`lineup`], [`ground`], [`stage`] | the resources, what lies below them, and how each is made ready |
+//! | [`lineup`], [`backing`], [`stage`] | the resources, what lies below them, and how each is made ready |
 //! | `player`, `concurrent`, `pace` | playing: in the order of the log, threads at once, at its pace |
 //! | `watch`, `histogram` | looking on: times, room, failures |
 //! | [`run`], [`search`] | all plays of one resource; the least memory |
-//! | [`replay`] | all resources on one ground |
+//! | [`replay`] | all resources on one backing |
 //! | [`result`] | what came of it, as plain values |
 //!
 //! What does *not* live here: reading files (the caller hands events over batch by batch) and
 //! showing results.
 
+pub mod backing;
 mod concurrent;
 mod draft;
 pub mod error;
-pub mod ground;
 mod histogram;
 pub mod lineup;
 mod pace;
@@ -37,8 +37,8 @@ pub mod search;
 pub mod stage;
 mod watch;
 
+pub use backing::Backing;
 pub use error::{Error, Result};
-pub use ground::Ground;
 pub use lineup::{Choice, Lineup, LineupProps};
 pub use reading::{Counts, Pace, ReadProps, Reading, choose};
 pub use replay::{Progress, ReplayProps, WhatIf, replay};

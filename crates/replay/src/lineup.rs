@@ -11,8 +11,8 @@ use floodmark_resource::{
     Result as AllocResult,
 };
 
+use crate::backing::{Backing, Base, OpenBacking, aligned, available_host_bytes};
 use crate::error::{Error, Result};
-use crate::ground::{Base, Floor, Ground, aligned, available_host_bytes};
 use crate::script::Summary;
 use crate::stage::{Holds, Stage};
 
@@ -96,7 +96,7 @@ impl Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineupProps {
     /// What lies below them.
-    pub ground: Ground,
+    pub backing: Backing,
     /// What a pool reserves at first; half of the memory if not given.
     pub pool_initial_bytes: Option<u64>,
     /// The most a pool reserves.
@@ -111,10 +111,10 @@ pub struct LineupProps {
 }
 
 impl LineupProps {
-    /// The usual settings on this ground.
-    pub const fn on(ground: Ground) -> Self {
+    /// The usual settings on this backing.
+    pub const fn on(backing: Backing) -> Self {
         Self {
-            ground,
+            backing,
             pool_initial_bytes: None,
             pool_maximum_bytes: None,
             arena_bytes: None,
@@ -126,8 +126,8 @@ impl LineupProps {
     /// The same, but with a pool and an arena that have all of a simulated device from the beginning.
     pub(crate) const fn filling(self, bytes: u64) -> Self {
         let all = Some(aligned(bytes));
-        let ground = Ground::Simulated { bytes };
-        Self { ground, pool_initial_bytes: all, pool_maximum_bytes: all, arena_bytes: all, ..self }
+        let backing = Backing::Simulated { bytes };
+        Self { backing, pool_initial_bytes: all, pool_maximum_bytes: all, arena_bytes: all, ..self }
     }
 }
 
@@ -135,7 +135,7 @@ impl LineupProps {
 #[derive(Debug)]
 pub struct Lineup {
     props: LineupProps,
-    floor: Floor,
+    backing: OpenBacking,
 }
 
 impl Lineup {
@@ -144,13 +144,13 @@ impl Lineup {
     /// # Errors
     /// [`Error::Device`] if the device cannot be used.
     pub fn open(props: LineupProps) -> Result<Self> {
-        Ok(Self { props, floor: Floor::open(props.ground)? })
+        Ok(Self { props, backing: OpenBacking::open(props.backing)? })
     }
 
     /// Gives arenas on a device half as much again as the log needs, where half of the device is less: an
     /// arena never grows.
     pub(crate) fn fit_arena(&mut self, summary: &Summary) {
-        if let (Floor::Device { free_bytes, .. }, None) = (&self.floor, self.props.arena_bytes) {
+        if let (OpenBacking::Device { free_bytes, .. }, None) = (&self.backing, self.props.arena_bytes) {
             let wanted = summary.peak_live_bytes.saturating_add(summary.peak_live_bytes / 2);
             let most = free_bytes - free_bytes / 20;
             self.props.arena_bytes = Some(wanted.min(most).max(free_bytes / 2));
@@ -158,16 +158,16 @@ impl Lineup {
     }
 
     /// What lies below, in words: its name, and all the memory it has.
-    pub fn ground(&self) -> (String, u64) {
-        match &self.floor {
-            Floor::Simulated { bytes } => ("simulated".into(), *bytes),
-            Floor::Device { device, .. } => (device.name().to_owned(), device.total_bytes()),
+    pub fn backing(&self) -> (String, u64) {
+        match &self.backing {
+            OpenBacking::Simulated { bytes } => ("simulated".into(), *bytes),
+            OpenBacking::Device { device, .. } => (device.name().to_owned(), device.total_bytes()),
         }
     }
 
     /// Whether there is room but no memory.
     pub const fn is_simulated(&self) -> bool {
-        matches!(self.floor, Floor::Simulated { .. })
+        matches!(self.backing, OpenBacking::Simulated { .. })
     }
 
     /// What this machine lacks for a resource; none if it can be made.
@@ -184,7 +184,7 @@ impl Lineup {
     /// Why a resource should not be tried unasked; none if there is no reason.
     pub fn unfit(&self, choice: Choice, summary: &Summary) -> Option<String> {
         let (peak, block) = (format_bytes(summary.peak_live_bytes), self.props.fixed_block_bytes);
-        let there_is = self.floor.free_bytes();
+        let there_is = self.backing.free_bytes();
         match choice {
             Choice::Host | Choice::Pinned => {
                 let left = available_host_bytes()?;
@@ -237,14 +237,14 @@ impl Lineup {
         if let Some(why) = self.lacks(choice) {
             return Err(Error::Unavailable { resource: choice.name(), why });
         }
-        let base = self.floor.base();
+        let base = self.backing.base();
         let staged = self.resource(choice, &base).and_then(|(resource, holds)| {
             let mut stage = Stage::new(resource, holds);
             base.equip(logged_streams, &mut stage)?;
             Ok(stage)
         });
         let mut stage = staged.map_err(|why| Error::Stage { resource: choice.name(), why: Box::new(why) })?;
-        stage.most_bytes = self.ground().1;
+        stage.most_bytes = self.backing().1;
         if choice == Choice::Host {
             // Its streams are ordered by nothing.
             stage.order = None;
@@ -272,14 +272,14 @@ impl Lineup {
     fn pool_props(&self) -> PoolProps {
         let LineupProps { pool_initial_bytes, pool_maximum_bytes, .. } = self.props;
         let maximum_bytes = pool_maximum_bytes.map(aligned);
-        let half = (self.floor.free_bytes() / 2).min(maximum_bytes.unwrap_or(u64::MAX));
+        let half = (self.backing.free_bytes() / 2).min(maximum_bytes.unwrap_or(u64::MAX));
         PoolProps { initial_bytes: aligned(pool_initial_bytes.unwrap_or(half)), maximum_bytes }
     }
 
     fn arena_props(&self) -> ArenaProps {
-        let usual = match &self.floor {
-            Floor::Simulated { bytes } => *bytes,
-            Floor::Device { free_bytes, .. } => free_bytes / 2,
+        let usual = match &self.backing {
+            OpenBacking::Simulated { bytes } => *bytes,
+            OpenBacking::Device { free_bytes, .. } => free_bytes / 2,
         };
         ArenaProps::new(aligned(self.props.arena_bytes.unwrap_or(usual)))
     }
@@ -294,7 +294,7 @@ impl Lineup {
         let mut binning = Binning::new(Arc::clone(&pool));
         for power in BINS.0..=BINS.1 {
             let block_bytes = 1 << power;
-            let most = self.floor.free_bytes() / BIN_PART / block_bytes;
+            let most = self.backing.free_bytes() / BIN_PART / block_bytes;
             let blocks = most.clamp(1, FixedSizeProps::default().blocks);
             let bin = FixedSize::new(Arc::clone(&pool), FixedSizeProps { block_bytes, blocks })?;
             binning = binning.with_resource(block_bytes, Box::new(bin), BinMemory::Upstream);

@@ -1,10 +1,10 @@
-//! A whole replay: which resources, on what ground, and what came of each.
+//! A whole replay: which resources, on what backing, and what came of each.
 
+use crate::backing::Backing;
 use crate::error::{Error, Result};
-use crate::ground::Ground;
 use crate::lineup::{Choice, Lineup, LineupProps};
 use crate::result;
-use crate::result::{Chosen, GroundSort, LeftOut, Log, Order, Replay};
+use crate::result::{BackingKind, Chosen, LeftOut, Log, Order, Replay};
 use crate::run::{Places, Run, RunProps};
 use crate::script::{Excerpt, Script, Summary};
 use crate::search::search;
@@ -20,8 +20,8 @@ pub struct ReplayProps {
     /// Resources to play against; none for all that this machine has.
     pub resources: Vec<Choice>,
     /// What lies below the resources; none for device 0, or a simulated one where there is none.
-    pub ground: Option<Ground>,
-    /// How resources are made; the ground is filled in.
+    pub backing: Option<Backing>,
+    /// How resources are made; the backing is filled in.
     pub settings: LineupProps,
     /// How to play.
     pub run: RunProps,
@@ -42,8 +42,8 @@ impl Default for ReplayProps {
     fn default() -> Self {
         Self {
             resources: Vec::new(),
-            ground: None,
-            settings: LineupProps::on(Ground::Simulated { bytes: GIB }),
+            backing: None,
+            settings: LineupProps::on(Backing::Simulated { bytes: GIB }),
             run: RunProps { order: Order::Log, speed: None, repeats: 3 },
             what_if: WhatIf::Skip,
         }
@@ -71,7 +71,7 @@ pub fn replay(
     places: Places<'_>,
     report: &mut dyn FnMut(Progress),
 ) -> Result<Replay> {
-    let (lineup, memory) = ground(props, script.summary())?;
+    let (lineup, memory) = backing(props, script.summary())?;
     let (choices, mut left_out) = choose(&lineup, props, script.summary())?;
     let run = Run::new(script, props.run);
     let total = Some(run.steps() * choices.len() as u64);
@@ -106,22 +106,22 @@ pub fn replay(
 }
 
 /// What lies below the resources: what was asked for, else a device, else twice the peak.
-fn ground(props: &ReplayProps, summary: &Summary) -> Result<(Lineup, result::Ground)> {
-    let chosen = if props.ground.is_some() { Chosen::Asked } else { Chosen::ByDefault };
-    let first = props.ground.unwrap_or(Ground::Device { ordinal: 0 });
+fn backing(props: &ReplayProps, summary: &Summary) -> Result<(Lineup, result::BackingInfo)> {
+    let chosen = if props.backing.is_some() { Chosen::Asked } else { Chosen::ByDefault };
+    let first = props.backing.unwrap_or(Backing::Device { ordinal: 0 });
     let mut no_device = None;
-    let mut lineup = match Lineup::open(LineupProps { ground: first, ..props.settings }) {
-        Err(Error::Device { why }) if props.ground.is_none() => {
+    let mut lineup = match Lineup::open(LineupProps { backing: first, ..props.settings }) {
+        Err(Error::Device { why }) if props.backing.is_none() => {
             no_device = Some(why.to_string());
-            let ground = Ground::Simulated { bytes: twice_the_peak(summary) };
-            Lineup::open(LineupProps { ground, ..props.settings })?
+            let backing = Backing::Simulated { bytes: twice_the_peak(summary) };
+            Lineup::open(LineupProps { backing, ..props.settings })?
         }
         lineup => lineup?,
     };
     lineup.fit_arena(summary);
-    let (name, bytes) = lineup.ground();
-    let sort = if lineup.is_simulated() { GroundSort::Simulated } else { GroundSort::Device };
-    Ok((lineup, result::Ground { sort, name, bytes, chosen, no_device }))
+    let (name, bytes) = lineup.backing();
+    let kind = if lineup.is_simulated() { BackingKind::Simulated } else { BackingKind::Device };
+    Ok((lineup, result::BackingInfo { kind, name, bytes, chosen, no_device }))
 }
 
 /// Twice the peak, in whole GiB.

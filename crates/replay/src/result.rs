@@ -32,7 +32,7 @@ pub struct Replay {
     /// How it was played.
     pub schedule: Schedule,
     /// The memory below the resources.
-    pub memory: Ground,
+    pub memory: BackingInfo,
     /// What came of it, one entry for each resource.
     pub resources: Vec<Played>,
     /// Resources that were not played, and why.
@@ -138,9 +138,9 @@ pub struct Schedule {
 
 /// The memory below the resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Ground {
+pub struct BackingInfo {
     /// Whether there is any.
-    pub sort: GroundSort,
+    pub kind: BackingKind,
     /// What it is called.
     pub name: String,
     /// How much there is.
@@ -154,7 +154,7 @@ pub struct Ground {
 /// Sort of memory below the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GroundSort {
+pub enum BackingKind {
     /// Addresses without memory.
     Simulated,
     /// A device of this machine.

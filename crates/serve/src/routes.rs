@@ -98,11 +98,11 @@ async fn route(app: &App, method: &Method, uri: &Uri) -> Response {
                 "A range is /api/range?from=NS&to=NS&points=N, in nanoseconds since the origin.",
             ),
         },
-        "/api/moment" => match instants(uri) {
+        "/api/snapshots" => match instants(uri) {
             Some(times) => json(app.ask(Ask::Snapshots(times)).await),
             None => refuse(
                 StatusCode::BAD_REQUEST,
-                "An instant is /api/moment?at=NS, in nanoseconds since the origin; commas separate several.",
+                "An instant is /api/snapshots?at=NS, in nanoseconds since the origin; commas separate several.",
             ),
         },
         _ => refuse(StatusCode::NOT_FOUND, "There is nothing here; the page itself is at /."),

@@ -2,7 +2,7 @@
 
 use floodmark_analyze::Fragmentation;
 use floodmark_analyze::fragmentation::{
-    AddressMap, Basis, FailureCause, GapInfo, GroundReport, MapSegment, Occupancy, RequestAnswer,
+    AddressMap, AddressSpaceReport, Basis, FailureCause, GapInfo, MapSegment, Occupancy, RequestAnswer,
 };
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use unicode_width::UnicodeWidthStr as _;
@@ -15,42 +15,42 @@ use crate::report::View;
 use crate::table::{Cell, Column, Table, cut, omitted, wrap};
 
 const HEIGHT: usize = 8;
-/// Grounds that are told of in full.
-const GROUNDS: usize = 3;
+/// Address spaces that are told of in full.
+const SPACES: usize = 3;
 
 impl View for Fragmentation {
     const SCHEMA: &'static str = "floodmark.fragmentation/1";
 
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
-        let shown = layout.rows.map_or(self.grounds.len(), |_| self.grounds.len().min(GROUNDS));
-        if self.grounds.is_empty() {
+        let shown = layout.rows.map_or(self.address_spaces.len(), |_| self.address_spaces.len().min(SPACES));
+        if self.address_spaces.is_empty() {
             text.line(wrap("no block has an address, so there are no gaps to look at", layout.width, 2));
         }
-        for (at, ground) in self.grounds[..shown].iter().enumerate() {
+        for (at, space) in self.address_spaces[..shown].iter().enumerate() {
             if at > 0 {
                 text.blank();
             }
-            if self.grounds.len() > 1 {
-                text.styled(layout.palette.title, cut(&name(ground), layout.width));
+            if self.address_spaces.len() > 1 {
+                text.styled(layout.palette.title, cut(&name(space), layout.width));
             }
-            text.headline(&headline(ground), &percent(ground.peak.fragmentation), layout);
+            text.headline(&headline(space), &percent(space.peak.fragmentation), layout);
             text.blank();
-            text.block(moments(ground, layout));
-            text.block(chart(ground, layout));
-            if let Some(request) = &ground.request {
+            text.block(instants(space, layout));
+            text.block(chart(space, layout));
+            if let Some(request) = &space.request {
                 text.blank();
-                text.block(answer(request, ground, layout));
+                text.block(answer(request, space, layout));
             }
         }
-        text.block(omitted((self.grounds.len() - shown) as u64, layout));
+        text.block(omitted((self.address_spaces.len() - shown) as u64, layout));
         if !self.failures.is_empty() {
             text.blank();
             text.block(failures(self, layout));
         }
         if let Some(map) = &self.map {
             text.blank();
-            text.block(address_map(map, &self.grounds, layout));
+            text.block(address_map(map, &self.address_spaces, layout));
         }
         for note in notes(self) {
             text.blank();
@@ -60,31 +60,31 @@ impl View for Fragmentation {
     }
 }
 
-/// What a ground is called: `device 0, torch segments`.
-fn name(ground: &GroundReport) -> String {
-    let mut name = match ground.device {
+/// What an address space is called: `device 0, torch segments`.
+fn name(space: &AddressSpaceReport) -> String {
+    let mut name = match space.device {
         Some(device) => format!("Device {device}"),
         None => "No device".to_owned(),
     };
-    if let Some(resource) = &ground.resource {
+    if let Some(resource) = &space.resource {
         name = format!("{name}, {}", plain(resource));
     }
-    if ground.basis == Basis::Inferred {
-        name = format!("{name}, {} memory", ground.kind.name());
+    if space.basis == Basis::Inferred {
+        name = format!("{name}, {} memory", space.kind.name());
     }
-    format!("{name}, process {}", ground.process)
+    format!("{name}, process {}", space.process)
 }
 
-fn headline(ground: &GroundReport) -> String {
-    let peak = &ground.peak;
-    let held = match ground.basis {
+fn headline(space: &AddressSpaceReport) -> String {
+    let peak = &space.peak;
+    let held = match space.basis {
         Basis::Segments => "held in segments",
         Basis::Inferred => "of addresses used so far",
     };
     let fill = format!(
         "At the peak {} of {} {held} were live",
         bytes_exactly(peak.live_bytes),
-        format_bytes(peak.ground_bytes)
+        format_bytes(peak.footprint_bytes)
     );
     if peak.free_bytes == 0 {
         return format!("{fill}; nothing was free");
@@ -98,14 +98,14 @@ fn headline(ground: &GroundReport) -> String {
     )
 }
 
-fn moments(ground: &GroundReport, layout: &Layout) -> String {
-    let clock = Clock::of([ground.peak.time_ns, ground.worst.time_ns, ground.end.time_ns]);
+fn instants(space: &AddressSpaceReport, layout: &Layout) -> String {
+    let clock = Clock::of([space.peak.time_ns, space.worst.time_ns, space.end.time_ns]);
     let mut table = Table::new([
         Column::text(""),
         Column::text("time").rank(2),
         Column::figure("live"),
         Column::figure("blocks").rank(3),
-        Column::figure("ground").rank(1),
+        Column::figure("footprint").rank(1),
         Column::figure("free"),
         Column::figure("gaps"),
         Column::figure("largest"),
@@ -117,32 +117,32 @@ fn moments(ground: &GroundReport, layout: &Layout) -> String {
             Cell::from(clock.time(at.time_ns)),
             Cell::from(format_bytes(at.live_bytes)),
             Cell::from(format_count(at.live_blocks)),
-            Cell::from(format_bytes(at.ground_bytes)),
+            Cell::from(format_bytes(at.footprint_bytes)),
             Cell::from(format_bytes(at.free_bytes)),
             Cell::from(format_count(at.gaps)),
             Cell::from(format_bytes(at.largest_gap_bytes)),
             Cell::from(percent(at.fragmentation)),
         ]);
     };
-    row("at the peak", &ground.peak);
-    if ground.worst.scattered_bytes() > 0 {
-        row("at its worst", &ground.worst);
+    row("at the peak", &space.peak);
+    if space.worst.scattered_bytes() > 0 {
+        row("at its worst", &space.worst);
     }
-    row("at the end", &ground.end);
-    let mean = format!("mean over time: {} fragmented", percent(ground.mean_fragmentation));
+    row("at the end", &space.end);
+    let mean = format!("mean over time: {} fragmented", percent(space.mean_fragmentation));
     table.text(layout) + &format!("  {}\n", styled(layout.palette.faint, cut(&mean, layout.width - 2)))
 }
 
 /// Free bytes over time: solid as high as the largest gap, light for what is strewn beside it.
-fn chart(ground: &GroundReport, layout: &Layout) -> String {
-    let top = ground.timeline.iter().map(|point| point.free_bytes).max().unwrap_or(0);
-    if ground.worst.scattered_bytes() == 0 || ground.timeline.len() < 3 {
+fn chart(space: &AddressSpaceReport, layout: &Layout) -> String {
+    let top = space.timeline.iter().map(|point| point.free_bytes).max().unwrap_or(0);
+    if space.worst.scattered_bytes() == 0 || space.timeline.len() < 3 {
         return String::new();
     }
     let label = format_bytes(top);
     let margin = label.width().max(3);
     let columns = layout.width.saturating_sub(margin + 4).clamp(10, 120);
-    let instants = columns_of(ground, columns);
+    let instants = columns_of(space, columns);
     let palette = &layout.palette;
     let mut text = Lines::default();
     text.blank();
@@ -155,10 +155,10 @@ fn chart(ground: &GroundReport, layout: &Layout) -> String {
     }
     let axis = format!("{:>margin$} └{}", "0 B", "─".repeat(columns));
     text.line(format!("  {}", styled(palette.faint, axis)));
-    let span_ns = ground.end_time_ns.abs_diff(ground.first_time_ns);
+    let span_ns = space.end_time_ns.abs_diff(space.first_time_ns);
     let span = format!("+{}", format_duration_ns(span_ns));
-    let clock = Clock::of([ground.first_time_ns, ground.end_time_ns]);
-    let start = clock.time(ground.first_time_ns);
+    let clock = Clock::of([space.first_time_ns, space.end_time_ns]);
+    let start = clock.time(space.first_time_ns);
     let room = columns.saturating_sub(start.width() + span.width());
     text.line(format!("  {}", styled(palette.faint, format!("{:margin$}  {start}{:room$}{span}", "", ""))));
     text.text()
@@ -185,17 +185,17 @@ fn curve(instants: &[Option<Occupancy>], top: u64) -> Vec<String> {
 }
 
 /// Of every column the instant with most scattered bytes; a state holds until the next.
-fn columns_of(ground: &GroundReport, columns: usize) -> Vec<Option<Occupancy>> {
-    let from = ground.first_time_ns;
-    let length = u128::from(ground.end_time_ns.abs_diff(from)) + 1;
+fn columns_of(space: &AddressSpaceReport, columns: usize) -> Vec<Option<Occupancy>> {
+    let from = space.first_time_ns;
+    let length = u128::from(space.end_time_ns.abs_diff(from)) + 1;
     let column = |time_ns: i64| {
         ((u128::from(time_ns.abs_diff(from)) * columns as u128 / length) as usize).min(columns - 1)
     };
     let mut instants: Vec<Option<Occupancy>> = vec![None; columns];
-    for (at, point) in ground.timeline.iter().enumerate() {
+    for (at, point) in space.timeline.iter().enumerate() {
         let first = column(point.time_ns);
         // In the column of the next one that one tells.
-        let end = ground.timeline.get(at + 1).map_or(columns, |next| column(next.time_ns)).max(first + 1);
+        let end = space.timeline.get(at + 1).map_or(columns, |next| column(next.time_ns)).max(first + 1);
         for instant in &mut instants[first..end] {
             if instant.is_none_or(|other| point.scattered_bytes() >= other.scattered_bytes()) {
                 *instant = Some(*point);
@@ -205,12 +205,12 @@ fn columns_of(ground: &GroundReport, columns: usize) -> Vec<Option<Occupancy>> {
     instants
 }
 
-fn answer(request: &RequestAnswer, ground: &GroundReport, layout: &Layout) -> String {
+fn answer(request: &RequestAnswer, space: &AddressSpaceReport, layout: &Layout) -> String {
     let asked = bytes_exactly(request.bytes);
     let times = request.longest_misfits.iter().flat_map(|spell| [spell.from_ns, spell.to_ns]);
     let clock =
-        Clock::of(times.chain(request.first_misfit_ns).chain([ground.first_time_ns, ground.end_time_ns]));
-    let otherwise = match ground.basis {
+        Clock::of(times.chain(request.first_misfit_ns).chain([space.first_time_ns, space.end_time_ns]));
+    let otherwise = match space.basis {
         Basis::Segments => "a new segment",
         Basis::Inferred => "memory that had not been handed out before",
     };
@@ -292,7 +292,7 @@ fn failures(result: &Fragmentation, layout: &Layout) -> String {
     text.text()
 }
 
-fn address_map(map: &AddressMap, grounds: &[GroundReport], layout: &Layout) -> String {
+fn address_map(map: &AddressMap, address_spaces: &[AddressSpaceReport], layout: &Layout) -> String {
     let clock = Clock::of([]);
     let mut text = Lines::default();
     text.styled(
@@ -301,10 +301,11 @@ fn address_map(map: &AddressMap, grounds: &[GroundReport], layout: &Layout) -> S
     );
     text.line(wrap("█ live, ▓ ▒ ░ live in part, · free", layout.width, 0));
     let mut segments: Vec<&MapSegment> = map.segments.iter().collect();
-    segments.sort_by_key(|segment| (segment.ground, std::cmp::Reverse(segment.bytes), segment.address));
+    segments
+        .sort_by_key(|segment| (segment.address_space, std::cmp::Reverse(segment.bytes), segment.address));
     let (shown, left) = layout.first(&segments);
     let mut shown = shown.to_vec();
-    shown.sort_by_key(|segment| (segment.ground, segment.address));
+    shown.sort_by_key(|segment| (segment.address_space, segment.address));
     for segment in &shown {
         let address = format!("{:#x}", segment.address);
         let room = layout.width.saturating_sub(address.width() + 4).clamp(10, 120);
@@ -312,7 +313,7 @@ fn address_map(map: &AddressMap, grounds: &[GroundReport], layout: &Layout) -> S
         text.line(format!("  {address}  {}", styled(layout.palette.bar, bar)));
     }
     text.blank();
-    let all_inferred = grounds.iter().all(|ground| ground.basis == Basis::Inferred);
+    let all_inferred = address_spaces.iter().all(|space| space.basis == Basis::Inferred);
     let title = if all_inferred { "region" } else { "segment" };
     text.block(segment_table(title, &shown, layout));
     text.block(omitted(left, layout));
@@ -401,9 +402,9 @@ fn gap_table(gaps: &[GapInfo], layout: &Layout) -> String {
 
 fn notes(result: &Fragmentation) -> Vec<String> {
     let mut notes = Vec::new();
-    if result.grounds.iter().any(|ground| ground.basis == Basis::Inferred) {
+    if result.address_spaces.iter().any(|space| space.basis == Basis::Inferred) {
         notes.push(format!(
-            "The source does not say which memory its allocator holds. Ground is what blocks have covered so \
+            "The source does not say which memory its allocator holds. The footprint is what blocks have covered so \
              far, with holes up to {} between them; what was free beyond that is not known.",
             format_bytes(result.join_bytes)
         ));

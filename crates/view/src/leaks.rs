@@ -27,21 +27,21 @@ impl View for Leaks {
             }
             text.block(leak_table(&self.blocks, self.blocks_omitted, layout));
         }
-        for apart in &self.apart {
+        for excluded in &self.excluded {
             text.blank();
-            let blocks = counted(apart.blocks, "block");
-            let title = match apart.reason {
-                ExcludeReason::Static => format!("{} in {}", bytes_exactly(apart.bytes), apart.why),
-                _ => format!("{} in {} ({blocks})", bytes_exactly(apart.bytes), apart.why),
+            let blocks = counted(excluded.blocks, "block");
+            let title = match excluded.reason {
+                ExcludeReason::Static => format!("{} in {}", bytes_exactly(excluded.bytes), excluded.why),
+                _ => format!("{} in {} ({blocks})", bytes_exactly(excluded.bytes), excluded.why),
             };
             text.line(wrap(&title, layout.width, 2));
-            text.block(leak_table(&apart.listed, apart.blocks - apart.listed.len() as u64, layout));
+            text.block(leak_table(&excluded.listed, excluded.blocks - excluded.listed.len() as u64, layout));
         }
         text.text()
     }
 
     fn others(&self) -> Vec<OtherKind> {
-        // What allocators hold is listed apart.
+        // Memory that allocators reserve is listed among the excluded blocks.
         let others =
             self.others.iter().filter(|other| other.kind != Kind::Reserved || other.live_blocks == 0);
         others.map(OtherKind::from).collect()
@@ -52,7 +52,9 @@ fn headline(leaks: &Leaks) -> String {
     let Some(end_ns) = leaks.end_time_ns else {
         return "no memory was allocated".into();
     };
-    if leaks.leaked_blocks == 0 && leaks.apart.iter().any(|apart| apart.reason != ExcludeReason::Static) {
+    if leaks.leaked_blocks == 0
+        && leaks.excluded.iter().any(|excluded| excluded.reason != ExcludeReason::Static)
+    {
         return format!(
             "No leaks by the end at {}; what was never freed has a reason",
             format_time_ns(end_ns)

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
-use floodmark_replay::result::{Chosen, Enough, Failure, GroundSort, Order, Played, Replay, Spread};
+use floodmark_replay::result::{BackingKind, Chosen, Enough, Failure, Order, Played, Replay, Spread};
 
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines, styled};
@@ -71,18 +71,18 @@ fn schedule(replay: &Replay) -> String {
         Some(speed) => format!(", at {speed} times its pace"),
     };
     let memory = &replay.memory;
-    let ground = match (memory.sort, memory.chosen) {
-        (GroundSort::Device, _) => format!("on {} with {}", memory.name, format_bytes(memory.bytes)),
-        (GroundSort::Simulated, Chosen::Asked) => {
+    let backing = match (memory.kind, memory.chosen) {
+        (BackingKind::Device, _) => format!("on {} with {}", memory.name, format_bytes(memory.bytes)),
+        (BackingKind::Simulated, Chosen::Asked) => {
             format!("on simulated memory of {}", format_bytes(memory.bytes))
         }
-        (GroundSort::Simulated, Chosen::ByDefault) => format!(
+        (BackingKind::Simulated, Chosen::ByDefault) => format!(
             "on simulated memory of {}, twice the peak in whole GiB, as there is no GPU here (--simulate SIZE takes another)",
             format_bytes(memory.bytes)
         ),
     };
     let times = if schedule.repeats == 1 { "once".into() } else { format!("{} times", schedule.repeats) };
-    format!("Played {order}{pace}, {times}, {ground}")
+    format!("Played {order}{pace}, {times}, {backing}")
 }
 
 fn resources(replay: &Replay, layout: &Layout) -> String {
@@ -251,7 +251,7 @@ fn remarks(replay: &Replay) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use floodmark_replay::result::{Ground, LeftOut, Log, NotPlayed, Schedule, Took};
+    use floodmark_replay::result::{BackingInfo, LeftOut, Log, NotPlayed, Schedule, Took};
 
     use super::*;
 
@@ -321,8 +321,8 @@ mod tests {
         Replay {
             log,
             schedule: Schedule { order: Order::Log, speed: None, repeats: 3, clock_ns: 20 },
-            memory: Ground {
-                sort: GroundSort::Simulated,
+            memory: BackingInfo {
+                kind: BackingKind::Simulated,
                 name: "simulated".into(),
                 bytes: 1 << 30,
                 chosen: Chosen::Asked,
@@ -377,7 +377,7 @@ Not played: process 2 (--process 2 plays it)
     }
 
     #[test]
-    fn pace_and_ground_are_named() {
+    fn pace_and_memory_are_named() {
         let mut replay = replay();
         replay.schedule = Schedule { order: Order::Concurrent, speed: Some(2.0), repeats: 1, clock_ns: 0 };
         replay.memory.chosen = Chosen::ByDefault;

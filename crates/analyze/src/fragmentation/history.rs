@@ -1,6 +1,6 @@
-//! What is kept of a ground over time, in little memory.
+//! What is kept of an address space over time, in little memory.
 
-use crate::fragmentation::ground::Fill;
+use crate::fragmentation::address_space::Fill;
 use crate::fragmentation::result::{Occupancy, RequestAnswer, Spell, fragmentation};
 
 /// Spells that are listed.
@@ -9,7 +9,7 @@ const SPELLS: usize = 20;
 /// Points of a timeline, at most twice as many.
 const POINTS: usize = 250;
 
-/// A ground from its first instant on.
+/// An address space from its first instant on.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     first_ns: i64,
@@ -39,7 +39,7 @@ impl History {
         }
     }
 
-    /// Takes in how the ground is filled from `time_ns` on.
+    /// Takes in how the address space is filled from `time_ns` on.
     #[inline]
     pub(super) fn change(&mut self, time_ns: i64, change: u64, fill: Fill) {
         self.pass(time_ns);

@@ -3,26 +3,26 @@
 use crate::change::Block;
 use crate::describe::Describe;
 use crate::fragmentation::Place;
-use crate::fragmentation::ground::Ground;
+use crate::fragmentation::address_space::AddressSpace;
 use crate::fragmentation::result::{AddressMap, GapInfo, MapGap, MapSegment};
 use floodmark_event::Kind;
 
 /// Gaps that are described without a limit.
 const GAPS: usize = 100;
 
-/// The grounds at an instant, and the blocks that ended since.
+/// The address spaces at an instant, and the blocks that ended since.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     time_ns: i64,
     /// Order number of the newest block then.
     order: u64,
-    grounds: Vec<Ground>,
+    address_spaces: Vec<AddressSpace>,
     ended: Vec<Block>,
 }
 
 impl Snapshot {
-    pub(super) fn new(time_ns: i64, order: u64, grounds: Vec<Ground>) -> Self {
-        Self { time_ns, order, grounds, ended: Vec::new() }
+    pub(super) fn new(time_ns: i64, order: u64, address_spaces: Vec<AddressSpace>) -> Self {
+        Self { time_ns, order, address_spaces, ended: Vec::new() }
     }
 
     /// A block that has a place ended.
@@ -32,7 +32,7 @@ impl Snapshot {
         }
     }
 
-    /// Describes the grounds in the order of the report, each with its space; `live` are the blocks of the
+    /// Describes the address spaces in the order of the report, each with its space; `live` are the blocks of the
     /// end, and an address means one thing within a place.
     pub(super) fn map<'a>(
         &'a self,
@@ -51,17 +51,18 @@ impl Snapshot {
         blocks.sort_unstable_by_key(|block| (place(block.space), block.address, block.order));
         let mut map = AddressMap { time_ns: self.time_ns, ..AddressMap::default() };
         let mut gaps: Vec<(MapGap, Place, (u64, u64))> = Vec::new();
-        // A ground that began later was not there yet.
+        // An address space that began later was not there yet.
         let known = order.iter().enumerate();
-        let known = known.filter_map(|(to, (at, space))| Some((to, self.grounds.get(*at)?, place(*space))));
-        for (ground, state, place) in known {
+        let known =
+            known.filter_map(|(to, (at, space))| Some((to, self.address_spaces.get(*at)?, place(*space))));
+        for (address_space, state, place) in known {
             for (start, extent) in &state.extents {
                 let own = state.gaps.range(start..&extent.end);
                 let own: Vec<MapGap> =
                     own.map(|(from, to)| MapGap { address: *from, bytes: to - from }).collect();
                 gaps.extend(own.iter().map(|gap| (*gap, place, (*start, extent.end))));
                 map.segments.push(MapSegment {
-                    ground,
+                    address_space,
                     address: *start,
                     bytes: extent.end - start,
                     live_blocks: extent.live_blocks,

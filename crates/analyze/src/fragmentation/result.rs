@@ -4,13 +4,13 @@ use floodmark_event::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::block::BlockInfo;
-use crate::fragmentation::ground::Fill;
+use crate::fragmentation::address_space::Fill;
 
 /// How free memory was strewn among live blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fragmentation {
-    /// The grounds that blocks were cut from, the one with the highest live bytes first.
-    pub grounds: Vec<GroundReport>,
+    /// The address spaces that blocks were cut from, the one with the highest live bytes first.
+    pub address_spaces: Vec<AddressSpaceReport>,
     /// Allocations that failed, in order.
     pub failures: Vec<FailedRequest>,
     /// Failures that are not listed because of the limit.
@@ -21,7 +21,7 @@ pub struct Fragmentation {
     pub failed_by_exhaustion: u64,
     /// The addresses at one instant, if asked for.
     pub map: Option<AddressMap>,
-    /// Holes up to this size that no block ever covered count as inferred ground.
+    /// Holes up to this size that no block ever covered count as inferred address space.
     pub join_bytes: u64,
     /// Blocks of no bytes or without an address, which take no place.
     pub placeless_blocks: u64,
@@ -33,7 +33,7 @@ pub struct Fragmentation {
     pub orphaned_blocks: u64,
 }
 
-/// How the extents of a ground are known.
+/// How the extents of an address space are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
@@ -54,14 +54,14 @@ impl Basis {
     }
 }
 
-/// One ground from its first block to the end.
+/// One address space from its first block to the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct GroundReport {
+pub struct AddressSpaceReport {
     /// Id of the process in the trace.
     pub process: u32,
     /// Device, or none.
     pub device: Option<i32>,
-    /// Resource that holds the segments, or that served the blocks where ground is inferred.
+    /// Resource that holds the segments, or that served the blocks where address space is inferred.
     pub resource: Option<String>,
     /// Kind of the blocks; `reserved` for segments.
     #[serde(with = "crate::json::kind")]
@@ -86,15 +86,15 @@ pub struct GroundReport {
     pub timeline: Vec<Occupancy>,
 }
 
-/// How a ground is filled at an instant.
+/// How an address space is filled at an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Occupancy {
     /// When.
     pub time_ns: i64,
     /// Number of the change after which it was so, from 1.
     pub change: u64,
-    /// Bytes of the ground.
-    pub ground_bytes: u64,
+    /// Bytes of the address space.
+    pub footprint_bytes: u64,
     /// Those of live blocks.
     pub live_bytes: u64,
     /// Live blocks.
@@ -114,7 +114,7 @@ impl Occupancy {
         Self {
             time_ns,
             change,
-            ground_bytes: fill.ground_bytes,
+            footprint_bytes: fill.footprint_bytes,
             live_bytes: fill.live_bytes,
             live_blocks: fill.live_blocks,
             free_bytes: fill.free_bytes,
@@ -192,7 +192,7 @@ pub struct FailedRequest {
     pub time_ns: i64,
     /// What it asked for.
     pub asked_bytes: u64,
-    /// What was free in its ground.
+    /// What was free in its address space.
     pub free_bytes: u64,
     /// The largest gap.
     pub largest_gap_bytes: u64,
@@ -202,12 +202,12 @@ pub struct FailedRequest {
     pub site: String,
 }
 
-/// The addresses of all grounds at an instant.
+/// The addresses of all address spaces at an instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressMap {
     /// The instant.
     pub time_ns: i64,
-    /// Segments and regions, by ground and address.
+    /// Segments and regions, by address space and address.
     pub segments: Vec<MapSegment>,
     /// The largest gaps with what sits beside them.
     pub largest_gaps: Vec<GapInfo>,
@@ -216,8 +216,8 @@ pub struct AddressMap {
 /// A segment or region at an instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MapSegment {
-    /// Index of its ground in the report.
-    pub ground: usize,
+    /// Index of its address space in the report.
+    pub address_space: usize,
     /// First address.
     #[serde(with = "crate::json::hex")]
     pub address: u64,

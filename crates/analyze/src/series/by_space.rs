@@ -54,14 +54,14 @@ impl Fold for SpaceSeriesFold {
         let tallies = end.live.tallies();
         let fold = self.tallies[usize::from(tallies.main())].as_ref();
         let courses = fold.map_or_else(|| SeriesFold::new(self.limit).finish(), |fold| fold.finish());
-        let SeriesSet { groups, moments, interval_ns, peak, end_ns } = courses;
+        let SeriesSet { groups, points, interval_ns, peak, end_ns } = courses;
         let named = |GroupSeries { group, points, interval_ns, peak }| {
             let group = end.live.space(group);
             GroupSeries { group, points, interval_ns, peak }
         };
         let groups = groups.into_iter().map(named).collect();
         let end_ns = end.live.end_ns().or(end_ns);
-        let courses = SeriesSet { groups, moments, interval_ns, peak, end_ns };
+        let courses = SeriesSet { groups, points, interval_ns, peak, end_ns };
         SpaceSeries { kinds: tallies.main_kinds(), courses }
     }
 }

@@ -182,7 +182,7 @@ impl SubjectSeriesFold<UsagePoint> {
         let summed = whole.state.summed_kind();
         let mut found = Vec::new();
         for (key, fold) in &whole.series.folds {
-            let SeriesSet { groups, moments, interval_ns, peak, .. } = fold.finish();
+            let SeriesSet { groups, points, interval_ns, peak, .. } = fold.finish();
             let series = |subject, points, interval_ns, peak: UsagePoint| SubjectSeries {
                 subject,
                 metric: key.metric,
@@ -192,7 +192,7 @@ impl SubjectSeriesFold<UsagePoint> {
                 peak_time_ns: peak.time_ns,
             };
             if key.kind == summed {
-                found.push(series(None, moments, interval_ns, peak));
+                found.push(series(None, points, interval_ns, peak));
             }
             found.extend(groups.into_iter().map(|GroupSeries { group, points, interval_ns, peak }| {
                 series(Some(whole.state.observed()[group.at].subject), points, interval_ns, peak)

@@ -10,7 +10,7 @@ use super::groups::Allocated;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CumulativeAllocations {
     /// Index of the instant.
-    pub moment: usize,
+    pub snapshot: usize,
     /// Allocations.
     pub blocks: u64,
     /// Bytes of those.
@@ -20,14 +20,14 @@ pub struct CumulativeAllocations {
 impl HolderGroup {
     /// Whether it allocated after the first instant.
     pub(super) fn came_later(&self) -> bool {
-        self.came.last().is_some_and(|last| last.moment > 0)
+        self.cumulative.last().is_some_and(|last| last.snapshot > 0)
     }
 }
 
 /// Counts by group and instant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
-    came: Vec<Vec<CumulativeAllocations>>,
+    cumulative: Vec<Vec<CumulativeAllocations>>,
     steps: usize,
     /// There were more than could be kept.
     given_up: bool,
@@ -35,15 +35,15 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Keeps the counts of an instant, unless there are more than `limit`.
-    pub(super) fn keep(&mut self, moment: usize, allocated: &mut Allocated, limit: usize) {
+    pub(super) fn keep(&mut self, snapshot: usize, allocated: &mut Allocated, limit: usize) {
         for (group, (blocks, bytes)) in allocated.drain_fresh() {
             if self.given_up {
                 continue;
             }
-            if group >= self.came.len() {
-                self.came.resize(group + 1, Vec::new());
+            if group >= self.cumulative.len() {
+                self.cumulative.resize(group + 1, Vec::new());
             }
-            self.steps += set(&mut self.came[group], CumulativeAllocations { moment, blocks, bytes });
+            self.steps += set(&mut self.cumulative[group], CumulativeAllocations { snapshot, blocks, bytes });
         }
         if self.steps > limit {
             *self = Self { given_up: true, ..Self::default() };
@@ -53,9 +53,10 @@ impl Arrivals {
     /// Gives up instants: `below` says how many are kept before each.
     pub(super) fn thin(&mut self, below: &[usize]) {
         self.steps = 0;
-        for came in &mut self.came {
-            for step in std::mem::take(came) {
-                self.steps += set(came, CumulativeAllocations { moment: below[step.moment], ..step });
+        for cumulative in &mut self.cumulative {
+            for step in std::mem::take(cumulative) {
+                self.steps +=
+                    set(cumulative, CumulativeAllocations { snapshot: below[step.snapshot], ..step });
             }
         }
     }
@@ -63,12 +64,12 @@ impl Arrivals {
     /// The counts by group; none if they were given up.
     pub(super) fn finish(mut self) -> Option<Vec<Vec<CumulativeAllocations>>> {
         // Of what came up to the first instant no difference speaks.
-        for came in &mut self.came {
-            if came.last().is_some_and(|last| last.moment == 0) {
-                came.clear();
+        for cumulative in &mut self.cumulative {
+            if cumulative.last().is_some_and(|last| last.snapshot == 0) {
+                cumulative.clear();
             }
         }
-        (!self.given_up).then_some(self.came)
+        (!self.given_up).then_some(self.cumulative)
     }
 }
 
@@ -77,35 +78,35 @@ pub(super) fn joined(groups: &[HolderGroup]) -> Vec<CumulativeAllocations> {
     let mut more: Vec<CumulativeAllocations> = Vec::new();
     for group in groups {
         let mut before = CumulativeAllocations::default();
-        for came in &group.came {
+        for cumulative in &group.cumulative {
             more.push(CumulativeAllocations {
-                blocks: came.blocks - before.blocks,
-                bytes: came.bytes - before.bytes,
-                ..*came
+                blocks: cumulative.blocks - before.blocks,
+                bytes: cumulative.bytes - before.bytes,
+                ..*cumulative
             });
-            before = *came;
+            before = *cumulative;
         }
     }
-    more.sort_by_key(|came| came.moment);
+    more.sort_by_key(|cumulative| cumulative.snapshot);
     let mut sums = Vec::new();
     let mut sum = CumulativeAllocations::default();
     for step in more {
         let (blocks, bytes) = (sum.blocks + step.blocks, sum.bytes.saturating_add(step.bytes));
-        sum = CumulativeAllocations { moment: step.moment, blocks, bytes };
+        sum = CumulativeAllocations { snapshot: step.snapshot, blocks, bytes };
         set(&mut sums, sum);
     }
     sums
 }
 
 /// Sets a count from an instant on; by how many entries that grows.
-fn set(came: &mut Vec<CumulativeAllocations>, step: CumulativeAllocations) -> usize {
-    match came.last_mut() {
-        Some(last) if last.moment == step.moment => {
+fn set(cumulative: &mut Vec<CumulativeAllocations>, step: CumulativeAllocations) -> usize {
+    match cumulative.last_mut() {
+        Some(last) if last.snapshot == step.snapshot => {
             *last = step;
             0
         }
         _ => {
-            came.push(step);
+            cumulative.push(step);
             1
         }
     }

@@ -36,7 +36,7 @@ pub struct HolderGroup {
     /// What was held from which instant on; nothing before the first.
     pub held: Vec<Held>,
     /// What was allocated up to which instant; empty if that is not known, or nothing came after the first.
-    pub came: Vec<CumulativeAllocations>,
+    pub cumulative: Vec<CumulativeAllocations>,
     pub(super) stack_id: StackId,
     /// What its blocks have in common; none for a group of groups.
     like: Option<u32>,
@@ -44,8 +44,8 @@ pub struct HolderGroup {
 
 impl HolderGroup {
     /// What was held at an instant.
-    pub fn at(&self, moment: usize) -> Held {
-        let after = self.held.partition_point(|held| held.moment <= moment);
+    pub fn at(&self, snapshot: usize) -> Held {
+        let after = self.held.partition_point(|held| held.snapshot <= snapshot);
         after.checked_sub(1).map_or_else(Held::default, |at| self.held[at])
     }
 
@@ -59,7 +59,7 @@ impl HolderGroup {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Index of the instant.
-    pub moment: usize,
+    pub snapshot: usize,
     /// Bytes.
     pub bytes: u64,
     /// Blocks.
@@ -206,17 +206,17 @@ impl Groups {
     }
 
     /// Keeps the sums of the instant.
-    pub(super) fn keep(&mut self, moment: usize) {
+    pub(super) fn keep(&mut self, snapshot: usize) {
         self.touched.sort_unstable();
         for group in &self.touched {
             let sums = std::mem::take(&mut self.now[*group as usize]);
-            self.changes += set(&mut self.held[*group as usize], moment, sums);
+            self.changes += set(&mut self.held[*group as usize], snapshot, sums);
         }
         for group in &self.before {
             let held = &mut self.held[*group as usize];
             // Those that were touched have a value of this instant, or one that still holds.
             if self.touched.binary_search(group).is_err() {
-                self.changes += set(held, moment, (0, 0));
+                self.changes += set(held, snapshot, (0, 0));
             }
         }
         self.before = std::mem::take(&mut self.touched);
@@ -238,8 +238,8 @@ impl Groups {
         self.changes = 0;
         for held in &mut self.held {
             let old = std::mem::take(held);
-            for Held { moment, bytes, blocks } in old {
-                set(held, below[moment], (bytes, blocks));
+            for Held { snapshot, bytes, blocks } in old {
+                set(held, below[snapshot], (bytes, blocks));
             }
             self.changes += held.len();
         }
@@ -249,7 +249,7 @@ impl Groups {
     pub(super) fn finish(
         mut self,
         allocated: &Allocated,
-        mut came: Vec<Vec<CumulativeAllocations>>,
+        mut cumulative: Vec<Vec<CumulativeAllocations>>,
     ) -> (Vec<HolderGroup>, Vec<u32>) {
         self.held.resize(allocated.likes.len(), Vec::new());
         let most = |held: &[Held]| held.iter().map(|held| held.bytes).max().unwrap_or(0);
@@ -267,7 +267,7 @@ impl Groups {
                 allocations,
                 allocated_bytes,
                 held: std::mem::take(&mut self.held[at as usize]),
-                came: came.get_mut(at as usize).map(std::mem::take).unwrap_or_default(),
+                cumulative: cumulative.get_mut(at as usize).map(std::mem::take).unwrap_or_default(),
                 stack_id: allocated.likes[at as usize].origin.stack,
                 like: Some(at),
                 ..HolderGroup::default()
@@ -278,15 +278,15 @@ impl Groups {
 }
 
 /// Sets a value from an instant on; by how many entries that grows.
-fn set(held: &mut Vec<Held>, moment: usize, sums: (u64, u64)) -> usize {
+fn set(held: &mut Vec<Held>, snapshot: usize, sums: (u64, u64)) -> usize {
     let before = held.len();
     // A value of the same instant was one of instants that were given up.
-    if held.last().is_some_and(|last| last.moment == moment) {
+    if held.last().is_some_and(|last| last.snapshot == snapshot) {
         held.pop();
     }
     let same = held.last().map_or(sums == (0, 0), |last| last.same(sums));
     if !same {
-        held.push(Held { moment, bytes: sums.0, blocks: sums.1 });
+        held.push(Held { snapshot, bytes: sums.0, blocks: sums.1 });
     }
     held.len().saturating_sub(before)
 }
@@ -307,27 +307,28 @@ fn place(like: &Likeness, end: &End<'_>) -> Vec<String> {
 }
 
 /// Makes one of all groups beyond the first `limit`; none if there are no more.
-pub(super) fn join_rest(groups: &mut Vec<HolderGroup>, limit: usize, moments: usize) -> Option<u32> {
+pub(super) fn join_rest(groups: &mut Vec<HolderGroup>, limit: usize, snapshots: usize) -> Option<u32> {
     if groups.len() <= limit {
         return None;
     }
     let rest = groups.split_off(limit.max(1) - 1);
-    let mut sums = vec![(0u64, 0u64); moments];
+    let mut sums = vec![(0u64, 0u64); snapshots];
     let site = format!("{} others", rest.len());
     let path = vec![Step::Call(site.clone())];
-    let mut joined = HolderGroup { path, site, came: cumulative::joined(&rest), ..HolderGroup::default() };
+    let mut joined =
+        HolderGroup { path, site, cumulative: cumulative::joined(&rest), ..HolderGroup::default() };
     for group in rest {
         joined.allocations += group.allocations;
         joined.allocated_bytes = joined.allocated_bytes.saturating_add(group.allocated_bytes);
-        let ends = group.held.iter().skip(1).map(|held| held.moment).chain([moments]);
+        let ends = group.held.iter().skip(1).map(|held| held.snapshot).chain([snapshots]);
         for (held, end) in group.held.iter().zip(ends) {
-            for sum in &mut sums[held.moment.min(moments)..end.min(moments)] {
+            for sum in &mut sums[held.snapshot.min(snapshots)..end.min(snapshots)] {
                 *sum = (sum.0.saturating_add(held.bytes), sum.1 + held.blocks);
             }
         }
     }
-    for (moment, sum) in sums.into_iter().enumerate() {
-        set(&mut joined.held, moment, sum);
+    for (snapshot, sum) in sums.into_iter().enumerate() {
+        set(&mut joined.held, snapshot, sum);
     }
     groups.push(joined);
     Some(groups.len() as u32 - 1)

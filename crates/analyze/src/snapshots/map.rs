@@ -33,7 +33,7 @@ pub struct AddressSeries {
     /// Cells of an instant.
     pub cells: usize,
     /// Indexes of the instants.
-    pub moments: Vec<usize>,
+    pub snapshots: Vec<usize>,
     /// How much of each cell was taken, from 0 to 255: all cells of the first instant, then of the next.
     pub taken: Vec<u8>,
 }
@@ -54,7 +54,7 @@ type Stretch = (u64, u64);
 
 #[derive(Clone, Debug)]
 struct Row {
-    moment: usize,
+    snapshot: usize,
     /// By place, in order and joined where they touch.
     taken: BTreeMap<Place, Vec<Stretch>>,
 }
@@ -72,9 +72,9 @@ impl MapRows {
         Self { every: cuts.map_every, seen: 0, rows: Vec::new() }
     }
 
-    pub(super) fn take(&mut self, moment: &Snapshot, at: usize, live: &LiveSet, blocks: &[(&Block, u32)]) {
+    pub(super) fn take(&mut self, snapshot: &Snapshot, at: usize, live: &LiveSet, blocks: &[(&Block, u32)]) {
         self.seen += 1;
-        if self.every == 0 || !((self.seen - 1).is_multiple_of(self.every) || moment.is_peak) {
+        if self.every == 0 || !((self.seen - 1).is_multiple_of(self.every) || snapshot.is_peak) {
             return;
         }
         let mut taken: BTreeMap<Place, Vec<Stretch>> = BTreeMap::new();
@@ -86,14 +86,14 @@ impl MapRows {
         for stretches in taken.values_mut() {
             join(stretches, 0);
         }
-        self.rows.push(Row { moment: at, taken });
+        self.rows.push(Row { snapshot: at, taken });
     }
 
     /// Gives up instants: `below` says how many are kept before each.
     pub(super) fn thin(&mut self, below: &[usize]) {
         self.rows.retain_mut(|row| {
-            let is_kept = below[row.moment + 1] > below[row.moment];
-            row.moment = below[row.moment];
+            let is_kept = below[row.snapshot + 1] > below[row.snapshot];
+            row.snapshot = below[row.snapshot];
             is_kept
         });
     }
@@ -144,8 +144,8 @@ impl MapRows {
         let process = end.tables.processes.iter().find(|process| process.id.0 == place.0);
         let mut names = vec![process.map_or_else(|| format!("process {}", place.0), process_text)];
         names.extend((place.1 != NO_DEVICE).then(|| format!("device {}", place.1)));
-        let moments = self.rows.iter().map(|row| row.moment).collect();
-        AddressSeries { place: names, bands, cell_bytes, cells, moments, taken }
+        let snapshots = self.rows.iter().map(|row| row.snapshot).collect();
+        AddressSeries { place: names, bands, cell_bytes, cells, snapshots, taken }
     }
 }
 

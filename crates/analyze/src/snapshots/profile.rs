@@ -92,7 +92,7 @@ fn profile(
     (function, file): Function,
     sum: &Sums,
     groups: &[HolderGroup],
-    (peak, moments): (Option<usize>, usize),
+    (peak, snapshots): (Option<usize>, usize),
     tables: &Tables,
 ) -> FunctionProfile {
     let total = |of: &[usize], what: &dyn Fn(&HolderGroup) -> u64| {
@@ -107,7 +107,7 @@ fn profile(
         own_peak_bytes: total(&sum.own, &held_at(peak)),
         most_bytes,
         most_at,
-        end_bytes: total(&sum.groups, &held_at(moments.checked_sub(1))),
+        end_bytes: total(&sum.groups, &held_at(snapshots.checked_sub(1))),
         allocations: total(&sum.groups, &|group| group.allocations),
         allocated_bytes: total(&sum.groups, &|group| group.allocated_bytes),
         own_allocated_bytes: total(&sum.own, &|group| group.allocated_bytes),
@@ -120,17 +120,17 @@ fn most<'a>(groups: impl Iterator<Item = &'a HolderGroup>) -> (u64, usize) {
     for group in groups {
         let mut before = 0;
         for held in &group.held {
-            changes.push((held.moment, i128::from(held.bytes) - before));
+            changes.push((held.snapshot, i128::from(held.bytes) - before));
             before = i128::from(held.bytes);
         }
     }
-    changes.sort_unstable_by_key(|(moment, _)| *moment);
+    changes.sort_unstable_by_key(|(snapshot, _)| *snapshot);
     let (mut now, mut most) = (0i128, (0u64, 0));
-    for (at, (moment, change)) in changes.iter().enumerate() {
+    for (at, (snapshot, change)) in changes.iter().enumerate() {
         now += change;
-        let is_last = changes.get(at + 1).is_none_or(|(next, _)| next != moment);
+        let is_last = changes.get(at + 1).is_none_or(|(next, _)| next != snapshot);
         if is_last && now > i128::from(most.0) {
-            most = (u64::try_from(now).unwrap_or(u64::MAX), *moment);
+            most = (u64::try_from(now).unwrap_or(u64::MAX), *snapshot);
         }
     }
     most

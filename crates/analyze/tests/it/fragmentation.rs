@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_analyze::fragmentation::{FailureCause, GroundReport, Occupancy};
+use floodmark_analyze::fragmentation::{AddressSpaceReport, FailureCause, Occupancy};
 use floodmark_analyze::{Fragmentation, FragmentationFold, FragmentationOptions, MapAt, Pass};
 use floodmark_event::Filter;
 use floodmark_event::units::Instant;
@@ -54,18 +54,18 @@ fn gaps_of_a_segment_tell_why_a_request_failed() {
     ];
     let options = FragmentationOptions { request_bytes: Some(0x500), ..options() };
     let result = found(&events, options);
-    let [ground] = &result.grounds[..] else { panic!("one ground") };
-    assert_eq!((ground.peak.live_bytes, ground.peak.time_ns), (0xc00, 30));
+    let [address_space] = &result.address_spaces[..] else { panic!("one address_space") };
+    assert_eq!((address_space.peak.live_bytes, address_space.peak.time_ns), (0xc00, 30));
     assert_eq!(
-        (ground.worst.free_bytes, ground.worst.largest_gap_bytes, ground.worst.time_ns),
+        (address_space.worst.free_bytes, address_space.worst.largest_gap_bytes, address_space.worst.time_ns),
         (0x800, 0x400, 40)
     );
-    assert!((ground.worst.fragmentation - 0.5).abs() < 1e-12);
-    assert_eq!((ground.end.free_bytes, ground.end.gaps), (0xc00, 2));
+    assert!((address_space.worst.fragmentation - 0.5).abs() < 1e-12);
+    assert_eq!((address_space.end.free_bytes, address_space.end.gaps), (0xc00, 2));
     let causes: Vec<FailureCause> = result.failures.iter().map(|failure| failure.cause).collect();
     assert_eq!(causes, [FailureCause::Fragmentation, FailureCause::Exhaustion, FailureCause::Other]);
     assert_eq!((result.failed_by_fragmentation, result.failed_by_exhaustion), (1, 1));
-    let request = ground.request.as_ref().unwrap();
+    let request = address_space.request.as_ref().unwrap();
     assert_eq!((request.first_misfit_ns, request.misfits, request.fits_at_peak), (Some(30), 1, false));
     assert!((request.fitted_share - 0.3).abs() < 1e-12, "{}", request.fitted_share);
 }
@@ -122,7 +122,10 @@ fn a_block_that_outlives_its_segment_is_counted_and_does_no_harm() {
     ];
     let result = found(&events, options());
     assert_eq!(result.orphaned_blocks, 1);
-    assert_eq!((result.grounds[0].end.live_blocks, result.grounds[0].end.free_bytes), (0, 0x100));
+    assert_eq!(
+        (result.address_spaces[0].end.live_blocks, result.address_spaces[0].end.free_bytes),
+        (0, 0x100)
+    );
 }
 
 #[test]
@@ -172,17 +175,21 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-fn owner(ground: &GroundReport) -> Owner {
-    let resource = u32::from(ground.resource.is_some());
-    (ground.process, ground.device.unwrap_or(NO_DEVICE), resource, ground.kind)
+fn owner(address_space: &AddressSpaceReport) -> Owner {
+    let resource = u32::from(address_space.resource.is_some());
+    (address_space.process, address_space.device.unwrap_or(NO_DEVICE), resource, address_space.kind)
 }
 
 fn filled(at: &Occupancy) -> Filled {
-    (at.ground_bytes, at.live_bytes, at.live_blocks, at.free_bytes, at.gaps, at.largest_gap_bytes)
+    (at.footprint_bytes, at.live_bytes, at.live_blocks, at.free_bytes, at.gaps, at.largest_gap_bytes)
 }
 
 fn ends(result: &Fragmentation) -> BTreeMap<Owner, Filled> {
-    result.grounds.iter().map(|ground| (owner(ground), filled(&ground.end))).collect()
+    result
+        .address_spaces
+        .iter()
+        .map(|address_space| (owner(address_space), filled(&address_space.end)))
+        .collect()
 }
 
 proptest! {
@@ -203,9 +210,9 @@ proptest! {
             }
         }
         let result = pass.finish(&tables());
-        for ground in &result.grounds {
-            prop_assert_eq!(ground.peak.live_bytes, peaks[&owner(ground)]);
-            prop_assert_eq!(ground.worst.scattered_bytes(), oracle.most_scattered[&owner(ground)]);
+        for address_space in &result.address_spaces {
+            prop_assert_eq!(address_space.peak.live_bytes, peaks[&owner(address_space)]);
+            prop_assert_eq!(address_space.worst.scattered_bytes(), oracle.most_scattered[&owner(address_space)]);
         }
         let counts = (result.placeless_blocks, result.overlapping_blocks, result.overlapping_segments, result.orphaned_blocks);
         prop_assert_eq!(counts, (oracle.placeless, oracle.overlapping, oracle.overlapping_segments, oracle.orphaned));
@@ -220,16 +227,16 @@ proptest! {
             oracle.add(event);
             before.update(&batch(std::slice::from_ref(event)));
         }
-        let change = before.finish(&tables()).grounds.first().map_or(0, |ground| ground.end.change);
+        let change = before.finish(&tables()).address_spaces.first().map_or(0, |address_space| address_space.end.change);
         if change > 0 {
             let result = found(&events, FragmentationOptions { map: Some(MapAt::Change(change)), ..options() });
             let map = result.map.as_ref().unwrap();
-            for (at, ground) in result.grounds.iter().enumerate() {
-                let own = map.segments.iter().filter(|segment| segment.ground == at);
+            for (at, address_space) in result.address_spaces.iter().enumerate() {
+                let own = map.segments.iter().filter(|segment| segment.address_space == at);
                 let gaps: Vec<(u64, u64)> = own
                     .flat_map(|segment| segment.gaps.iter().map(|gap| (gap.address, gap.address + gap.bytes)))
                     .collect();
-                prop_assert_eq!(gaps, oracle.gaps(owner(ground)));
+                prop_assert_eq!(gaps, oracle.gaps(owner(address_space)));
             }
         }
     }

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod agreement;
-mod apart;
+mod excluded;
 mod fragmentation;
 mod golden;
 mod growth;

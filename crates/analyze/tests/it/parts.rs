@@ -56,8 +56,8 @@ fn check(merged: (Stats, Leaks, Lifetimes), whole: (Stats, Leaks, Lifetimes)) ->
     prop_assert_eq!(lifetimes, whole_lifetimes);
     // Which of two equals is older nobody knows of parts.
     for leaks in [&mut leaks, &mut whole_leaks] {
-        let apart = leaks.apart.iter_mut().map(|apart| &mut apart.listed);
-        for blocks in [&mut leaks.blocks, &mut leaks.static_blocks].into_iter().chain(apart) {
+        let excluded = leaks.excluded.iter_mut().map(|excluded| &mut excluded.listed);
+        for blocks in [&mut leaks.blocks, &mut leaks.static_blocks].into_iter().chain(excluded) {
             blocks.sort_by_key(|leak| format!("{leak:?}"));
         }
     }

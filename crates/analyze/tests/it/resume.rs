@@ -26,7 +26,7 @@ fn usage(mut pass: Pass<UsageFold>, events: &[Event]) -> Usage {
     pass.finish(&tables())
 }
 
-fn moments(mut pass: SnapshotPass, events: &[Event]) -> Snapshots {
+fn snapshots(mut pass: SnapshotPass, events: &[Event]) -> Snapshots {
     for chunk in events.chunks(7) {
         pass.update(&batch(chunk));
     }
@@ -78,9 +78,9 @@ proptest! {
         let kept = kept(&events, &filter, cut);
         prop_assert_eq!(filter.to_ns.filter(|_| cut > 0).and_then(|to| kept.time_ns(to)), end.filter(|_| cut > 0));
         for tally in [0, 1, 2] {
-            let whole = moments(SnapshotPass::at(&filter, tally, times.clone(), options(), None), &events);
+            let whole = snapshots(SnapshotPass::at(&filter, tally, times.clone(), options(), None), &events);
             let resumed = SnapshotPass::at(&filter, tally, times.clone(), options(), Some(&kept));
-            prop_assert_eq!(moments(resumed, &events[cut..]), whole);
+            prop_assert_eq!(snapshots(resumed, &events[cut..]), whole);
         }
     }
 }

@@ -109,8 +109,8 @@ impl FragmentationArgs {
         query: &Query<'_>,
     ) -> floodmark_inspect::Result<()> {
         input.need_rewind("--at peak and --at worst read their input twice")?;
-        let Some(ground) = answer.result.grounds.first() else { return Ok(()) };
-        let instant = if self.at == Some(When::Peak) { &ground.peak } else { &ground.worst };
+        let Some(address_space) = answer.result.address_spaces.first() else { return Ok(()) };
+        let instant = if self.at == Some(When::Peak) { &address_space.peak } else { &address_space.worst };
         let again = input.fragmentation(query, self.options(Some(MapAt::Change(instant.change))))?;
         answer.result.map = again.result.map;
         Ok(())

@@ -11,7 +11,7 @@ use floodmark_inspect::pass::each_batch;
 use floodmark_inspect::{Answer, Input};
 use floodmark_replay::script::Act;
 use floodmark_replay::{
-    Choice, Counts, Ground, LineupProps, Order, Pace, ReadProps, Reading, ReplayProps, RunProps, Script,
+    Backing, Choice, Counts, LineupProps, Order, Pace, ReadProps, Reading, ReplayProps, RunProps, Script,
     WhatIf, choose, replay,
 };
 use floodmark_store::columns::EVENT_COLUMNS;
@@ -125,7 +125,7 @@ impl ReplayArgs {
 
     fn replay_props(&self) -> ReplayProps {
         let ResourceArgs { resource, simulate, .. } = &self.resources;
-        let gpu = self.resources.gpu.map(|ordinal| Ground::Device { ordinal });
+        let gpu = self.resources.gpu.map(|ordinal| Backing::Device { ordinal });
         let usual = ReplayProps::default();
         let settings = LineupProps {
             pool_initial_bytes: self.resources.pool_initial,
@@ -137,7 +137,7 @@ impl ReplayArgs {
         };
         ReplayProps {
             resources: resource.iter().filter_map(|name| Choice::from_name(name)).collect(),
-            ground: simulate.filter(|bytes| *bytes > 0).map(|bytes| Ground::Simulated { bytes }).or(gpu),
+            backing: simulate.filter(|bytes| *bytes > 0).map(|bytes| Backing::Simulated { bytes }).or(gpu),
             settings,
             run: RunProps {
                 order: if self.playing.concurrent { Order::Concurrent } else { Order::Log },

@@ -50,18 +50,18 @@ fn fragmentation_of_a_real_log_is_exact_in_json() {
     let result = test.run(&["fragmentation", "h200.csv", "--json", "--at", "end"]).json();
     assert_eq!(result["schema"], "floodmark.fragmentation/1");
     assert_eq!((&result["overlapping_blocks"], &result["placeless_blocks"]), (&json!(0), &json!(0)));
-    let ground = &result["grounds"][0];
-    assert_eq!(ground["basis"], "inferred");
-    let bytes = |at: &str, key: &str| ground[at][key].as_u64().unwrap();
+    let address_space = &result["address_spaces"][0];
+    assert_eq!(address_space["basis"], "inferred");
+    let bytes = |at: &str, key: &str| address_space[at][key].as_u64().unwrap();
     for at in ["peak", "worst", "end"] {
-        assert_eq!(bytes(at, "ground_bytes"), bytes(at, "live_bytes") + bytes(at, "free_bytes"));
+        assert_eq!(bytes(at, "footprint_bytes"), bytes(at, "live_bytes") + bytes(at, "free_bytes"));
     }
     let stats = test.run(&["stats", "h200.csv", "--json"]).json();
-    assert_eq!(ground["peak"]["live_bytes"], stats["peak_bytes"]);
-    assert_eq!(ground["end"]["live_bytes"], stats["live_bytes"]);
+    assert_eq!(address_space["peak"]["live_bytes"], stats["peak_bytes"]);
+    assert_eq!(address_space["end"]["live_bytes"], stats["live_bytes"]);
     let whole: u64 =
         result["map"]["segments"].as_array().unwrap().iter().map(|s| s["bytes"].as_u64().unwrap()).sum();
-    assert_eq!(whole, bytes("end", "ground_bytes"));
+    assert_eq!(whole, bytes("end", "footprint_bytes"));
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn where_there_is_a_gpu_logs_are_played_on_it() {
     assert_eq!(played.status.code(), Some(0), "{}", String::from_utf8_lossy(&played.stderr));
     let document: Value = serde_json::from_slice(&played.stdout).unwrap();
     assert_eq!(
-        (&document["memory"]["sort"], &document["memory"]["name"]),
+        (&document["memory"]["kind"], &document["memory"]["name"]),
         (&"device".into(), &"Stand-in".into())
     );
     let all = ["host", "cuda", "managed", "cuda_async", "pinned", "pool", "arena", "binning"];

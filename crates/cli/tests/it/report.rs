@@ -25,7 +25,7 @@ fn document(html: &str) -> Value {
 /// Asserts that a page has its own elements, as many as it should, and all columns it speaks of.
 fn assert_whole(html: &str) {
     let document = document(html);
-    assert_eq!(document["schema"], "floodmark.report/2");
+    assert_eq!(document["schema"], "floodmark.report/3");
     let columns = html.matches("<script type=\"application/octet-stream\"").count();
     for at in 0..columns {
         assert_eq!(html.matches(&format!("id=\"floodmark-column-{at}\"")).count(), 1);
@@ -58,7 +58,7 @@ fn the_peak_is_that_of_stats_and_all_parts_are_there() {
         assert_eq!(peak["bytes"], stats["peak_bytes"], "{name}");
         let after = stats["peak_time_ns"].as_i64().unwrap() - stats["first_time_ns"].as_i64().unwrap();
         assert_eq!(peak["time"], after, "{name}");
-        let moments = &document["moments"];
+        let moments = &document["snapshots"];
         assert_eq!(moments["exact"], true, "{name}");
         assert!(moments["peak"].as_u64() < moments["times"]["length"].as_u64(), "{name}");
         assert!(html.len() < 3 * SMALL, "{name}: {} bytes", html.len());

@@ -310,24 +310,24 @@ fn any_instant_is_what_watermark_says_of_it() {
     let server = Server::start(&test, &["golden.csv"]);
     let span = server.get("/api/document").json()["document"]["span"].as_i64().unwrap();
     for at in [0, span / 3, span / 2 + 1, span] {
-        let sent = server.get(&format!("/api/moment?at={at}")).json();
+        let sent = server.get(&format!("/api/snapshots?at={at}")).json();
         let mark = test.run(&["watermark", "golden.csv", "--json", "--at", &format!("+{at}ns")]).json();
         let mut told: Vec<(u64, u64)> = mark["blocks"].as_array().unwrap().iter().map(told_block).collect();
-        let listed = |name: &str| column(&sent, &sent["moments"]["listed"][name]);
+        let listed = |name: &str| column(&sent, &sent["snapshots"]["listed"][name]);
         let (high, low) = (listed("high"), listed("low"));
         let addresses = high.iter().zip(&low).map(|(high, low)| high << 32 | low);
         let mut shown: Vec<(u64, u64)> = addresses.zip(listed("bytes")).collect();
         told.sort_unstable();
         shown.sort_unstable();
         assert_eq!(shown, told, "{at}");
-        let note = sent["moments"]["note"].as_str().unwrap();
+        let note = sent["snapshots"]["note"].as_str().unwrap();
         assert!(note.starts_with("Exactly this instant; "), "{note}");
-        assert_eq!(column(&sent, &sent["moments"]["times"]), [at as u64]);
-        assert_eq!(column(&sent, &sent["moments"]["bytes"]), [mark["reported_bytes"].as_u64().unwrap()]);
-        assert_eq!(column(&sent, &sent["moments"]["blocks"]), [mark["reported_blocks"].as_u64().unwrap()]);
+        assert_eq!(column(&sent, &sent["snapshots"]["times"]), [at as u64]);
+        assert_eq!(column(&sent, &sent["snapshots"]["bytes"]), [mark["reported_bytes"].as_u64().unwrap()]);
+        assert_eq!(column(&sent, &sent["snapshots"]["blocks"]), [mark["reported_blocks"].as_u64().unwrap()]);
     }
     for at in ["", "?at=x", "?at=1,,2", &format!("?at={}", "1,".repeat(20) + "1")] {
-        assert_eq!(server.get(&format!("/api/moment{at}")).status, 400, "{at}");
+        assert_eq!(server.get(&format!("/api/snapshots{at}")).status, 400, "{at}");
     }
 }
 
@@ -376,7 +376,7 @@ fn a_file_that_has_changed_is_not_mixed_with_what_is_shown() {
     let test = CliTest::new();
     test.write("log.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000000,allocate,0x10,8,0x0\n");
     let server = Server::start(&test, &["log.csv"]);
-    let asked = ["/api/range?from=0&to=1", "/api/moment?at=0"];
+    let asked = ["/api/range?from=0&to=1", "/api/snapshots?at=0"];
     for target in asked {
         assert_eq!(server.get(target).status, 200, "{target}");
     }
@@ -413,7 +413,7 @@ fn a_trace_that_is_replaced_while_it_grows_stays_as_it_was_and_says_so() {
     assert!(why.contains("this trace was replaced by another recording; start again"), "{why}");
     let sent = server.get("/api/document").json();
     assert_eq!(sent["document"]["charts"][0]["peak"]["bytes"], 5100, "what was read stays");
-    for target in ["/api/range?from=0&to=1", "/api/moment?at=0"] {
+    for target in ["/api/range?from=0&to=1", "/api/snapshots?at=0"] {
         let answer = server.get(target);
         assert!(answer.status == 409 && answer.body.contains("replaced by another recording"), "{target}");
     }
@@ -435,7 +435,7 @@ fn a_recorded_run_can_be_looked_at_closely_too() {
         series.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&range["charts"]), names(&sent["document"]["charts"]));
-    let none = server.get("/api/moment?at=0");
+    let none = server.get("/api/snapshots?at=0");
     assert!(none.status == 404 && none.body.contains("/api/range has what was sampled"), "{}", none.body);
 }
 

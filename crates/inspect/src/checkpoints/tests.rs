@@ -24,7 +24,7 @@ fn usage(checkpoints: &mut Checkpoints, window: Window, wanted: StillWanted<'_>)
     zoom::usage(Zoom { input: &input, filter: &filter, checkpoints }, window, wanted).unwrap()
 }
 
-fn moments(checkpoints: &mut Checkpoints, times: &[i64]) -> Option<Snapshots> {
+fn snapshots(checkpoints: &mut Checkpoints, times: &[i64]) -> Option<Snapshots> {
     let (path, filter) = (checkpoints.path.clone(), checkpoints.filter.clone());
     let input = Input::open(&path, &OpenProps::default()).unwrap();
     let zoom = Zoom { input: &input, filter: &filter, checkpoints };
@@ -54,7 +54,7 @@ fn tally(filter: &Filter) -> u8 {
     if filter.kinds.is_some() { 0 } else { Kind::Device as u8 }
 }
 
-fn plain_moments(path: &Path, filter: &Filter, times: &[i64]) -> Snapshots {
+fn plain_snapshots(path: &Path, filter: &Filter, times: &[i64]) -> Snapshots {
     let options = SnapshotOptions { blocks: Some(1000), ..SnapshotOptions::default() };
     let mut pass = SnapshotPass::at(filter, tally(filter), times.to_vec(), options, None);
     let tables = each_batch(path, |batch| pass.update(batch));
@@ -69,7 +69,11 @@ fn compare(checkpoints: &mut Checkpoints, looks: &[(i64, i64)]) {
         let found = usage(checkpoints, window, &|| true);
         assert_eq!(found, Some(plain_usage(&path, &filter, window)), "{window:?}");
         let times = [*from_ns, from_ns + length];
-        assert_eq!(moments(checkpoints, &times), Some(plain_moments(&path, &filter, &times)), "{times:?}");
+        assert_eq!(
+            snapshots(checkpoints, &times),
+            Some(plain_snapshots(&path, &filter, &times)),
+            "{times:?}"
+        );
     }
 }
 

@@ -74,10 +74,10 @@ fn of_usage(answer: Answer<Usage>) -> Gathered {
 
 fn of_spaces(answer: &Answer<SpaceSeries>, per: Per, tables: &Tables, props: &PlotProps) -> Gathered {
     let SpaceSeries { kinds, courses } = &answer.result;
-    let Some(end_ns) = courses.end_ns.filter(|_| !courses.moments.is_empty()) else {
+    let Some(end_ns) = courses.end_ns.filter(|_| !courses.points.is_empty()) else {
         return Gathered { losses: answer.losses.clone(), ..Gathered::default() };
     };
-    let times_ns: Vec<i64> = courses.moments.iter().map(|moment| moment.total.time_ns).collect();
+    let times_ns: Vec<i64> = courses.points.iter().map(|point| point.total.time_ns).collect();
     // Of several resources of one device every instant is the sum.
     let parts = parts(courses, |_, space| space_name(space, per, tables));
     let layers = parts.into_iter().map(|(name, values)| Layer { name, values }).collect();

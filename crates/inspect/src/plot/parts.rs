@@ -19,20 +19,20 @@ pub(super) fn points<'a>(points: impl IntoIterator<Item = &'a UsagePoint>) -> Ve
 
 /// The sum of all groups.
 pub(super) fn total<K>(name: String, courses: &SeriesSet<K>, end_ns: i64) -> Series {
-    let points = points(courses.moments.iter().map(|moment| &moment.total));
+    let points = points(courses.points.iter().map(|point| &point.total));
     Series { name, points, end_ns, ..Series::default() }
 }
 
-/// Values of groups at every moment, those of one name added up; `name` gets the number of a group too.
+/// Values of groups at every point, those of one name added up; `name` gets the number of a group too.
 pub(super) fn parts<K, N: Ord>(
     courses: &SeriesSet<K>,
     name: impl Fn(usize, &K) -> N,
 ) -> BTreeMap<N, Vec<u64>> {
     let mut parts: BTreeMap<N, Vec<u64>> = BTreeMap::new();
     for (at, group) in courses.groups.iter().enumerate() {
-        let sums = parts.entry(name(at, &group.group)).or_insert_with(|| vec![0; courses.moments.len()]);
-        for (sum, moment) in sums.iter_mut().zip(&courses.moments) {
-            *sum = sum.saturating_add(moment.values.get(at).copied().unwrap_or(0));
+        let sums = parts.entry(name(at, &group.group)).or_insert_with(|| vec![0; courses.points.len()]);
+        for (sum, point) in sums.iter_mut().zip(&courses.points) {
+            *sum = sum.saturating_add(point.values.get(at).copied().unwrap_or(0));
         }
     }
     parts

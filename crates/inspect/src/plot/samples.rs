@@ -221,7 +221,7 @@ fn curves(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     let Some((series, measure)) = parts_of(collector, per) else { return };
     let Some(end_ns) = series.end_ns else { return };
     gathered.measure = measure;
-    let times_ns: Vec<i64> = series.moments.iter().map(|moment| moment.total.time_ns).collect();
+    let times_ns: Vec<i64> = series.points.iter().map(|point| point.total.time_ns).collect();
     let observed = collector.samples.state().observed();
     let parts = parts(&series, |at, part| match per {
         Per::Kind => {

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use floodmark_event::{Action, Event};
-use floodmark_replay::Ground;
+use floodmark_replay::Backing;
 use floodmark_replay::result::Played;
 use floodmark_replay::{Choice, Error, Lineup, LineupProps, Order, Run, RunProps, Script};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 fn play(script: Script, bytes: u64, choice: Choice) -> Played {
     let (give, take) = mpsc::channel();
     let work = move || {
-        let lineup = Lineup::open(LineupProps::on(Ground::Simulated { bytes })).unwrap();
+        let lineup = Lineup::open(LineupProps::on(Backing::Simulated { bytes })).unwrap();
         let _ = give.send(Run::new(&script, AT_ONCE).play(&lineup, choice, &|_| None, &mut |_| {}).unwrap());
     };
     std::thread::Builder::new().name("watched".into()).spawn(work).unwrap();
@@ -29,7 +29,7 @@ fn play(script: Script, bytes: u64, choice: Choice) -> Played {
 fn eight_threads_that_free_each_others_blocks_come_to_an_end() {
     let script = workload(eight_threads(20_000));
     let summary = *script.summary();
-    let available = Lineup::open(LineupProps::on(Ground::Simulated { bytes: 1 })).unwrap().available();
+    let available = Lineup::open(LineupProps::on(Backing::Simulated { bytes: 1 })).unwrap().available();
     for choice in available {
         let played = play(script.clone(), 64 << 30, choice);
         assert_eq!(played.failures, 0, "{choice:?}: {:?}", played.first_failures);
@@ -75,7 +75,7 @@ fn frees_of_what_failed_do_not_wait_for_ever() {
 fn more_threads_than_a_machine_should_start_are_refused() {
     let events: Vec<Event> = (1..2000u64).map(|at| event(Action::Alloc, at << 12, 1, at, 0)).collect();
     let script = script(&in_time(events));
-    let lineup = Lineup::open(LineupProps::on(Ground::Simulated { bytes: 1 << 30 })).unwrap();
+    let lineup = Lineup::open(LineupProps::on(Backing::Simulated { bytes: 1 << 30 })).unwrap();
     let error = Run::new(&script, AT_ONCE).play(&lineup, Choice::Cuda, &|_| None, &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Threads { threads: 1999, most: 1024 }), "{error}");
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use floodmark_event::{Action, EventBatch, Filter};
-use floodmark_replay::Ground;
+use floodmark_replay::Backing;
 use floodmark_replay::result::{Played, Spread, Took};
 use floodmark_replay::{
     Choice, Lineup, LineupProps, Order, Pace, ReadProps, Reading, Run, RunProps, Script, choose,
@@ -16,7 +16,7 @@ use crate::events::{eight_threads, event, in_time, read, script, workload};
 const IN_ORDER: RunProps = RunProps { order: Order::Log, speed: None, repeats: 2 };
 
 fn simulated(bytes: u64) -> Lineup {
-    Lineup::open(LineupProps::on(Ground::Simulated { bytes })).unwrap()
+    Lineup::open(LineupProps::on(Backing::Simulated { bytes })).unwrap()
 }
 
 fn play(script: &Script, lineup: &Lineup, choice: Choice) -> Played {

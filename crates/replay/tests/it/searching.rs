@@ -1,17 +1,17 @@
 //! The least memory that is enough, and that it is.
 
 use floodmark_event::Action;
-use floodmark_replay::Ground;
+use floodmark_replay::Backing;
 use floodmark_replay::{Choice, Error, Lineup, LineupProps, Order, Run, RunProps, Script, search};
 
 use crate::events::{eight_threads, event, in_time, script, workload};
 
-const USUAL: LineupProps = LineupProps::on(Ground::Simulated { bytes: 1 << 30 });
+const USUAL: LineupProps = LineupProps::on(Backing::Simulated { bytes: 1 << 30 });
 
 /// Whether a log fits a resource that has all of so much memory from the beginning.
 fn fits(script: &Script, choice: Choice, bytes: u64) -> bool {
     let lineup = Lineup::open(LineupProps {
-        ground: Ground::Simulated { bytes },
+        backing: Backing::Simulated { bytes },
         pool_initial_bytes: Some(bytes),
         pool_maximum_bytes: Some(bytes),
         arena_bytes: Some(bytes),

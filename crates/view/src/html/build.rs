@@ -34,7 +34,7 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     document.schema = SCHEMA;
     document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
     document.source = plain(if page.source == "-" { "standard input" } else { &page.source }).into_owned();
-    document.narrowed = cut(&page.filters);
+    document.filters = cut(&page.filters);
     let command = page.about.iter().find(|(name, _)| name == "command");
     document.command = command.map(|(_, command)| cut(command));
     document.origin = span.map_or_else(String::new, |(first, _)| format_time_ns(first));
@@ -49,7 +49,7 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
         builder.document.summary.push("Nothing was recorded.".into());
     }
     if !page.filters.is_empty() {
-        builder.find(Severity::Doubtful, format!("Figures of allocations are narrowed: {}.", page.filters));
+        builder.find(Severity::Doubtful, format!("Allocations are filtered: {}.", page.filters));
     }
     for loss in &page.losses {
         builder.find(Severity::Doubtful, loss_sentence(loss));

@@ -54,10 +54,10 @@ fn both_languages_name_the_same_fields() {
             ..Chart::default()
         }],
         marks: vec![MarkAt { time: 0, name: String::new() }],
-        moments: Some(Snapshots {
+        snapshots: Some(Snapshots {
             forests: vec![Forest::default()],
             maps: vec![Map::default()],
-            came: Some(CumulativeAllocations::default()),
+            cumulative: Some(CumulativeAllocations::default()),
             ..Snapshots::default()
         }),
         tables: vec![Table {

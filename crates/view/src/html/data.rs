@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 /// Name and version of the form.
-pub(super) const SCHEMA: &str = "floodmark.report/2";
+pub(super) const SCHEMA: &str = "floodmark.report/3";
 
 /// The document.
 #[derive(Debug, Default, Serialize)]
@@ -17,8 +17,8 @@ pub(super) struct Document {
     pub(super) program: String,
     /// What it is about.
     pub(super) source: String,
-    /// Options that narrow what is shown; empty if none do.
-    pub(super) narrowed: String,
+    /// Filters as command-line options; empty without any.
+    pub(super) filters: String,
     /// The command that ran, if one did.
     pub(super) command: Option<String>,
     /// The instant all times count from, and the time up to the end.
@@ -29,7 +29,7 @@ pub(super) struct Document {
     pub(super) findings: Vec<Finding>,
     pub(super) charts: Vec<Chart>,
     pub(super) marks: Vec<MarkAt>,
-    pub(super) moments: Option<Snapshots>,
+    pub(super) snapshots: Option<Snapshots>,
     pub(super) tables: Vec<Table>,
     pub(super) dots: Vec<Dot>,
     pub(super) output: Option<Output>,
@@ -55,8 +55,8 @@ pub(super) struct SentRange {
 
 /// What was live at instants, the texts it points to and its columns, as a server sends them.
 #[derive(Debug, Serialize)]
-pub(super) struct SentMoments {
-    pub(super) moments: Snapshots,
+pub(super) struct SentSnapshots {
+    pub(super) snapshots: Snapshots,
     pub(super) strings: Vec<String>,
     pub(super) columns: Vec<String>,
 }
@@ -136,7 +136,7 @@ pub(super) struct Snapshots {
     pub(super) forests: Vec<Forest>,
     pub(super) steps: Steps,
     /// What each group had allocated up to which instant; none if that is not known.
-    pub(super) came: Option<CumulativeAllocations>,
+    pub(super) cumulative: Option<CumulativeAllocations>,
     pub(super) listed: Listed,
     /// Most blocks that are listed of an instant; all if none.
     pub(super) limit: Option<usize>,
@@ -158,7 +158,7 @@ pub(super) struct Forest {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Steps {
     pub(super) groups: Column,
-    pub(super) moments: Column,
+    pub(super) snapshots: Column,
     pub(super) bytes: Column,
     pub(super) blocks: Column,
 }
@@ -167,7 +167,7 @@ pub(super) struct Steps {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct CumulativeAllocations {
     pub(super) groups: Column,
-    pub(super) moments: Column,
+    pub(super) snapshots: Column,
     pub(super) bytes: Column,
     pub(super) blocks: Column,
 }
@@ -198,7 +198,7 @@ pub(super) struct Map {
     /// Bytes of a cell, and cells of an instant.
     pub(super) cell: u64,
     pub(super) cells: usize,
-    pub(super) moments: Column,
+    pub(super) snapshots: Column,
     /// How much of each cell was taken, from 0 to 255, instant by instant.
     pub(super) taken: Column,
 }

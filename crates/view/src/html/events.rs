@@ -62,7 +62,7 @@ fn summary(builder: &mut Builder, part: &EventsPart) {
     }
     if let Some(site) = part.holders.first().filter(|site| site.site != NO_SITE) {
         builder.tell(&format!(
-            "At that moment {} of it ({}) was held by {}",
+            "At that instant {} of it ({}) was held by {}",
             percent(site.share),
             format_bytes(site.bytes),
             site.site
@@ -111,8 +111,8 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
         let bytes = format_bytes(group.bytes);
         builder.find(Severity::Bad, format!("{} leaks {bytes} in {blocks}: {}.", group.site, group.reason));
     }
-    for apart in part.leaks.iter().flat_map(|leaks| &leaks.apart) {
-        builder.find(Severity::Note, format!("{} in {}.", format_bytes(apart.bytes), apart.why));
+    for excluded in part.leaks.iter().flat_map(|leaks| &leaks.excluded) {
+        builder.find(Severity::Note, format!("{} in {}.", format_bytes(excluded.bytes), excluded.why));
     }
     for other in &stats.others {
         builder.find(
@@ -362,18 +362,19 @@ fn churn(builder: &mut Builder, part: &EventsPart) {
     });
 }
 
-/// Free bytes between live blocks over time, of the ground with the highest live bytes.
+/// Free bytes between live blocks over time, of the address space with the highest live bytes.
 fn fragmentation(builder: &mut Builder, part: &EventsPart) {
-    let Some(ground) = part.fragmentation.grounds.first().filter(|ground| ground.timeline.len() > 1) else {
+    let Some(space) = part.fragmentation.address_spaces.first().filter(|space| space.timeline.len() > 1)
+    else {
         return;
     };
     let line = |bytes: fn(&Occupancy) -> u64| -> Vec<UsagePoint> {
-        let points = ground.timeline.iter();
+        let points = space.timeline.iter();
         points.map(|at| UsagePoint { time_ns: at.time_ns, live_bytes: bytes(at) }).collect()
     };
     let series = [("free", line(|at| at.free_bytes)), ("largest gap", line(|at| at.largest_gap_bytes))];
-    let series = series.map(|(name, points)| builder.series(name, &points, Some(ground.end_time_ns))).into();
-    let known = match ground.basis {
+    let series = series.map(|(name, points)| builder.series(name, &points, Some(space.end_time_ns))).into();
+    let known = match space.basis {
         Basis::Segments => "of the segments that the allocator held",
         Basis::Inferred => "of the addresses that blocks had covered so far",
     };

@@ -3,7 +3,7 @@
 use floodmark_analyze::{Snapshots, Usage};
 
 use super::build::Builder;
-use super::data::{self, SentMoments, SentRange};
+use super::data::{self, SentRange, SentSnapshots};
 use super::{SamplesPart, encode, events, samples, snapshots};
 
 /// What charts show between two instants.
@@ -48,8 +48,8 @@ impl Instants {
     pub fn json(&self) -> String {
         let mut builder = Builder::since(self.origin_ns);
         let note = snapshots::note_of_answer(&self.snapshots);
-        let moments = data::Snapshots { note, ..snapshots::document(&mut builder, &self.snapshots) };
+        let snapshots = data::Snapshots { note, ..snapshots::document(&mut builder, &self.snapshots) };
         let (document, columns) = builder.into_columns();
-        encode::json(&SentMoments { moments, strings: document.strings, columns })
+        encode::json(&SentSnapshots { snapshots, strings: document.strings, columns })
     }
 }

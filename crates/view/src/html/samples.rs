@@ -101,13 +101,13 @@ fn findings(builder: &mut Builder, part: &SamplesPart) {
         let share = used as f64 / limit.max(1) as f64;
         let level = if share > 0.9 { Severity::Bad } else { Severity::Note };
         let (share, limit) = (percent(share), format_bytes(limit));
-        builder.find(level, format!("Control group {} used {share} of its limit of {limit}.", group.path));
+        builder.find(level, format!("cgroup {} used {share} of its limit of {limit}.", group.path));
     }
     if memory.peak_rss_bytes > memory.peak_seen_bytes && memory.peak_seen_bytes > 0 {
         builder.find(
             Severity::Note,
             format!(
-                "The kernel says that memory rose to {} between two looks; the highest sum seen was {}.",
+                "The kernel says that memory rose to {} between two samples; the highest sum seen was {}.",
                 format_bytes(memory.peak_rss_bytes),
                 format_bytes(memory.peak_seen_bytes)
             ),
@@ -195,7 +195,7 @@ fn other_charts(builder: &mut Builder, part: &SamplesPart) {
     if builder.document.charts.is_empty() {
         draw(builder, "As the allocator counts", &of(&[Metric::Live, Metric::Reserved]));
     }
-    draw(builder, "Control group", &of(&[Metric::CgroupUsage]));
+    draw(builder, "Memory of the cgroup", &of(&[Metric::CgroupUsage]));
 }
 
 fn marks(builder: &mut Builder, part: &SamplesPart) {
@@ -212,7 +212,7 @@ fn marks(builder: &mut Builder, part: &SamplesPart) {
 fn dots(builder: &mut Builder, part: &SamplesPart) {
     let mut table = Table {
         id: "stacks",
-        title: "Stacks that were taken".into(),
+        title: "Stack samples".into(),
         note: "Dots in the timeline. A row opens to its stack.".into(),
         columns: heads([
             ("time", CellKind::Time),

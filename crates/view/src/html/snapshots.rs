@@ -28,65 +28,65 @@ type Path = Vec<Step>;
 const FOLDED: i64 = -1;
 
 /// Adds the instants.
-pub(super) fn add(builder: &mut Builder, moments: &Snapshots) {
-    if moments.moments.is_empty() {
+pub(super) fn add(builder: &mut Builder, snapshots: &Snapshots) {
+    if snapshots.snapshots.is_empty() {
         return;
     }
-    let document = document(builder, moments);
-    builder.document.moments = Some(document);
+    let document = document(builder, snapshots);
+    builder.document.snapshots = Some(document);
 }
 
 /// The instants as the page knows them.
-pub(super) fn document(builder: &mut Builder, moments: &Snapshots) -> data::Snapshots {
-    let times: Vec<i64> = moments.moments.iter().map(|moment| builder.time(moment.time_ns)).collect();
+pub(super) fn document(builder: &mut Builder, snapshots: &Snapshots) -> data::Snapshots {
+    let times: Vec<i64> = snapshots.snapshots.iter().map(|snapshot| builder.time(snapshot.time_ns)).collect();
     data::Snapshots {
-        note: note(moments),
-        exact: moments.exact,
-        first: moments.first_ns.map_or(0, |first_ns| builder.time(first_ns)),
+        note: note(snapshots),
+        exact: snapshots.exact,
+        first: snapshots.first_ns.map_or(0, |first_ns| builder.time(first_ns)),
         times: builder.column(times.into_iter()),
-        bytes: builder.whole(moments.moments.iter().map(|moment| moment.bytes)),
-        blocks: builder.whole(moments.moments.iter().map(|moment| moment.blocks)),
-        peak: moments.peak,
-        forests: forests(builder, moments),
-        steps: steps(builder, moments),
-        came: moments.counts_arrivals.then(|| came(builder, moments)),
-        listed: listed(builder, moments),
-        limit: moments.blocks_limit,
-        maps: maps(builder, moments),
+        bytes: builder.whole(snapshots.snapshots.iter().map(|snapshot| snapshot.bytes)),
+        blocks: builder.whole(snapshots.snapshots.iter().map(|snapshot| snapshot.blocks)),
+        peak: snapshots.peak,
+        forests: forests(builder, snapshots),
+        steps: steps(builder, snapshots),
+        cumulative: snapshots.counts_cumulative.then(|| cumulative(builder, snapshots)),
+        listed: listed(builder, snapshots),
+        limit: snapshots.blocks_limit,
+        maps: maps(builder, snapshots),
     }
 }
 
-fn note(moments: &Snapshots) -> String {
-    let instants = counted(moments.moments.len() as u64, "instant");
-    let mut note = if moments.exact {
+fn note(snapshots: &Snapshots) -> String {
+    let instants = counted(snapshots.snapshots.len() as u64, "instant");
+    let mut note = if snapshots.exact {
         "Every change of live bytes is here, so any instant is exact.".to_owned()
     } else {
-        let are = if moments.moments.len() == 1 { "is" } else { "are" };
+        let are = if snapshots.snapshots.len() == 1 { "is" } else { "are" };
         format!(
             "{instants} {are} kept here, where memory was highest and lowest; each is exact. \
              'floodmark serve' and 'floodmark watermark --at' show any other."
         )
     };
-    add_limit(&mut note, moments);
+    add_limit(&mut note, snapshots);
     note
 }
 
 /// What is said of instants that somebody asked for.
-pub(super) fn note_of_answer(moments: &Snapshots) -> String {
+pub(super) fn note_of_answer(snapshots: &Snapshots) -> String {
     let mut note = "Exactly this instant; 'floodmark watermark --at' tells the same.".to_owned();
-    add_limit(&mut note, moments);
+    add_limit(&mut note, snapshots);
     note
 }
 
-fn add_limit(note: &mut String, moments: &Snapshots) {
-    if let Some(limit) = moments.blocks_limit {
+fn add_limit(note: &mut String, snapshots: &Snapshots) {
+    if let Some(limit) = snapshots.blocks_limit {
         let limit = format_count(limit as u64);
         let _ = write!(note, " Of every instant the {limit} largest blocks are listed; sums cover all.");
     }
 }
 
-fn forests(builder: &mut Builder, moments: &Snapshots) -> Vec<Forest> {
-    let groups = &moments.groups;
+fn forests(builder: &mut Builder, snapshots: &Snapshots) -> Vec<Forest> {
+    let groups = &snapshots.groups;
     let has_stacks = groups.iter().any(|group| !group.stack.is_empty());
     let has_scopes = groups.iter().any(|group| !group.scope.is_empty());
     let has_places = groups.iter().any(|group| !group.place.is_empty() && group.place != groups[0].place);
@@ -175,42 +175,42 @@ fn forest(
     }
 }
 
-fn steps(builder: &mut Builder, moments: &Snapshots) -> Steps {
-    let count = moments.moments.len();
-    let all: Vec<(usize, &Held)> = moments
+fn steps(builder: &mut Builder, snapshots: &Snapshots) -> Steps {
+    let count = snapshots.snapshots.len();
+    let all: Vec<(usize, &Held)> = snapshots
         .groups
         .iter()
         .enumerate()
         .flat_map(|(at, group)| group.held.iter().map(move |held| (at, held)))
-        .filter(|(_, held)| held.moment < count)
+        .filter(|(_, held)| held.snapshot < count)
         .collect();
     Steps {
         groups: builder.column(all.iter().map(|(group, _)| *group as i64)),
-        moments: builder.column(all.iter().map(|(_, held)| held.moment as i64)),
+        snapshots: builder.column(all.iter().map(|(_, held)| held.snapshot as i64)),
         bytes: builder.whole(all.iter().map(|(_, held)| held.bytes)),
         blocks: builder.whole(all.iter().map(|(_, held)| held.blocks)),
     }
 }
 
-fn came(builder: &mut Builder, moments: &Snapshots) -> data::CumulativeAllocations {
-    let count = moments.moments.len();
-    let all: Vec<(usize, &CumulativeAllocations)> = moments
+fn cumulative(builder: &mut Builder, snapshots: &Snapshots) -> data::CumulativeAllocations {
+    let count = snapshots.snapshots.len();
+    let all: Vec<(usize, &CumulativeAllocations)> = snapshots
         .groups
         .iter()
         .enumerate()
-        .flat_map(|(at, group)| group.came.iter().map(move |came| (at, came)))
-        .filter(|(_, came)| came.moment < count)
+        .flat_map(|(at, group)| group.cumulative.iter().map(move |cumulative| (at, cumulative)))
+        .filter(|(_, cumulative)| cumulative.snapshot < count)
         .collect();
     data::CumulativeAllocations {
         groups: builder.column(all.iter().map(|(group, _)| *group as i64)),
-        moments: builder.column(all.iter().map(|(_, came)| came.moment as i64)),
-        bytes: builder.whole(all.iter().map(|(_, came)| came.bytes)),
-        blocks: builder.whole(all.iter().map(|(_, came)| came.blocks)),
+        snapshots: builder.column(all.iter().map(|(_, cumulative)| cumulative.snapshot as i64)),
+        bytes: builder.whole(all.iter().map(|(_, cumulative)| cumulative.bytes)),
+        blocks: builder.whole(all.iter().map(|(_, cumulative)| cumulative.blocks)),
     }
 }
 
-fn listed(builder: &mut Builder, moments: &Snapshots) -> Listed {
-    let seen = &moments.blocks;
+fn listed(builder: &mut Builder, snapshots: &Snapshots) -> Listed {
+    let seen = &snapshots.blocks;
     let mut texts = |text: &dyn Fn(&SeenBlock) -> String| -> Vec<i64> {
         seen.iter().map(|seen| i64::from(builder.string(&text(seen)))).collect()
     };
@@ -236,14 +236,14 @@ fn listed(builder: &mut Builder, moments: &Snapshots) -> Listed {
     }
 }
 
-fn maps(builder: &mut Builder, moments: &Snapshots) -> Vec<Map> {
-    let maps = moments.maps.iter().filter(|map| map.moments.len() > 1);
+fn maps(builder: &mut Builder, snapshots: &Snapshots) -> Vec<Map> {
+    let maps = snapshots.maps.iter().filter(|map| map.snapshots.len() > 1);
     maps.map(|map| Map {
         title: cut(&map.place.join(", ")),
         bands: map.bands.iter().map(|band| (format!("{:#x}", band.start), band.bytes)).collect(),
         cell: map.cell_bytes,
         cells: map.cells,
-        moments: builder.column(map.moments.iter().map(|moment| *moment as i64)),
+        snapshots: builder.column(map.snapshots.iter().map(|snapshot| *snapshot as i64)),
         taken: builder.column(map.taken.iter().map(|part| i64::from(*part))),
     })
     .collect()
@@ -258,10 +258,10 @@ fn function_text(function: &FunctionProfile) -> String {
 }
 
 /// Adds what functions held.
-pub(super) fn functions(builder: &mut Builder, moments: &Snapshots) {
-    let shown = &moments.functions[..moments.functions.len().min(FUNCTIONS)];
+pub(super) fn functions(builder: &mut Builder, snapshots: &Snapshots) {
+    let shown = &snapshots.functions[..snapshots.functions.len().min(FUNCTIONS)];
     let rows = shown.iter().map(|function| {
-        let when = moments.moments.get(function.most_at).map(|moment| moment.time_ns);
+        let when = snapshots.snapshots.get(function.most_at).map(|snapshot| snapshot.time_ns);
         vec![
             cut(&function_text(function)).into(),
             function.peak_bytes.into(),
@@ -275,7 +275,7 @@ pub(super) fn functions(builder: &mut Builder, moments: &Snapshots) {
         ]
     });
     let rows = rows.collect();
-    let rule = if moments.exact { "" } else { ", as far as the instants that are kept tell" };
+    let rule = if snapshots.exact { "" } else { ", as far as the instants that are kept tell" };
     builder.table(Table {
         id: "functions",
         title: "Functions".into(),
@@ -295,7 +295,7 @@ pub(super) fn functions(builder: &mut Builder, moments: &Snapshots) {
             ("own allocated", CellKind::Bytes),
         ]),
         rows,
-        omitted: (moments.functions.len() - shown.len()) as u64,
+        omitted: (snapshots.functions.len() - shown.len()) as u64,
         ..Table::default()
     });
 }

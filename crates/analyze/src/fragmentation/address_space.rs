@@ -1,10 +1,10 @@
 //! The memory that blocks are cut from, and the gaps between them.
 //!
-//! A ground is a set of extents: segments that an allocator holds, or regions that are inferred from
+//! An address space is a set of extents: segments that an allocator holds, or regions that are inferred from
 //! the blocks. Invariants:
-//! - Extents do not overlap; those of an inferred ground have more than `join_bytes` between them.
+//! - Extents do not overlap; those of an inferred address space have more than `join_bytes` between them.
 //! - Gaps lie in extents, no two of one extent touch, and no live block overlaps any.
-//! - `ground_bytes == live_bytes + free_bytes`, and `free_bytes` is the sum of all gaps.
+//! - `footprint_bytes == live_bytes + free_bytes`, and `free_bytes` is the sum of all gaps.
 //!
 //! Gaps are kept by address. Which is the largest is remembered; only when that one goes is it looked
 //! for again, in a heap from which gaps that are gone are dropped as they come up. A change costs
@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// How much of a ground is in use.
+/// How much of an address space is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fill {
-    pub(super) ground_bytes: u64,
+    pub(super) footprint_bytes: u64,
     pub(super) live_bytes: u64,
     pub(super) live_blocks: u64,
     pub(super) free_bytes: u64,
@@ -46,7 +46,7 @@ pub(super) struct Misfit;
 
 /// Extents with live blocks and gaps.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ground {
+pub(super) struct AddressSpace {
     pub(super) extents: BTreeMap<u64, Extent>,
     /// Gaps: first address and the one after the last.
     pub(super) gaps: BTreeMap<u64, u64>,
@@ -58,7 +58,7 @@ pub(super) struct Ground {
     keeps_extents: bool,
 }
 
-impl Ground {
+impl AddressSpace {
     /// One of which a map will be made.
     pub(super) fn to_be_mapped() -> Self {
         Self { keeps_extents: true, ..Self::default() }
@@ -76,7 +76,7 @@ impl Ground {
         }
         self.keeps_extents = true;
         self.extents.insert(start, Extent { end, order, live_bytes: 0, live_blocks: 0 });
-        self.fill.ground_bytes = self.fill.ground_bytes.saturating_add(end - start);
+        self.fill.footprint_bytes = self.fill.footprint_bytes.saturating_add(end - start);
         self.add_gap(start, end);
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Ground {
         for (from, to) in gaps {
             self.remove_gap(from, to);
         }
-        self.fill.ground_bytes -= extent.end - start;
+        self.fill.footprint_bytes -= extent.end - start;
         self.fill.live_bytes -= extent.live_bytes;
         self.fill.live_blocks -= extent.live_blocks;
         Some(extent.live_blocks)
@@ -112,13 +112,13 @@ impl Ground {
         Ok(())
     }
 
-    /// Puts a block where it says, and takes what is under it for ground from then on. What lies
-    /// between it and ground known before belongs to it too, unless it is more than `join_bytes`.
+    /// Puts a block where it says, and takes what is under it for address space from then on. What lies
+    /// between it and address space known before belongs to it too, unless it is more than `join_bytes`.
     pub(super) fn place_anywhere(&mut self, start: u64, end: u64, join_bytes: u64) -> Result<(), Misfit> {
         if self.place(start, end).is_ok() {
             return Ok(());
         }
-        // Nothing that is live may be under it: what of it is ground already has to be gaps.
+        // Nothing that is live may be under it: what of it is address space already has to be gaps.
         let reach = self.extents.range(..end).rev().take_while(|(_, extent)| extent.end > start);
         let known: u64 = reach.map(|(from, extent)| extent.end.min(end) - start.max(*from)).sum();
         let before = self.gaps.range(..end).rev().take_while(|(_, to)| **to > start);
@@ -154,10 +154,10 @@ impl Ground {
         self.extents.insert(from, whole);
     }
 
-    /// Makes ground, all of it free.
+    /// Makes address space, all of it free.
     fn open(&mut self, start: u64, end: u64) {
         if start < end {
-            self.fill.ground_bytes = self.fill.ground_bytes.saturating_add(end - start);
+            self.fill.footprint_bytes = self.fill.footprint_bytes.saturating_add(end - start);
             self.join_gap(start, end, true, true);
         }
     }
@@ -261,45 +261,45 @@ mod tests {
 
     #[test]
     fn a_block_taken_away_leaves_one_gap_with_its_neighbors() {
-        let mut ground = Ground::default();
-        ground.add_segment(0x1000, 0x2000, 1).unwrap();
+        let mut address_space = AddressSpace::default();
+        address_space.add_segment(0x1000, 0x2000, 1).unwrap();
         for start in [0x1000, 0x1100, 0x1200] {
-            ground.place(start, start + 0x100).unwrap();
+            address_space.place(start, start + 0x100).unwrap();
         }
-        assert_eq!((ground.fill().gaps, ground.fill().largest_bytes), (1, 0xd00));
-        ground.remove(0x1100, 0x1200);
-        assert_eq!((ground.fill().gaps, ground.fill().scattered_bytes()), (2, 0x100));
-        ground.remove(0x1200, 0x1300);
-        assert_eq!((ground.fill().gaps, ground.fill().largest_bytes), (1, 0xf00));
-        assert_eq!(ground.place(0x1080, 0x1180), Err(Misfit));
+        assert_eq!((address_space.fill().gaps, address_space.fill().largest_bytes), (1, 0xd00));
+        address_space.remove(0x1100, 0x1200);
+        assert_eq!((address_space.fill().gaps, address_space.fill().scattered_bytes()), (2, 0x100));
+        address_space.remove(0x1200, 0x1300);
+        assert_eq!((address_space.fill().gaps, address_space.fill().largest_bytes), (1, 0xf00));
+        assert_eq!(address_space.place(0x1080, 0x1180), Err(Misfit));
     }
 
     #[test]
     fn gaps_of_segments_side_by_side_stay_apart() {
-        let mut ground = Ground::default();
-        ground.add_segment(0x1000, 0x2000, 1).unwrap();
-        ground.add_segment(0x2000, 0x3000, 2).unwrap();
-        assert_eq!(ground.add_segment(0x1800, 0x2800, 3), Err(Misfit));
-        ground.place(0x1f00, 0x2000).unwrap();
-        ground.remove(0x1f00, 0x2000);
-        assert_eq!((ground.fill().gaps, ground.fill().largest_bytes), (2, 0x1000));
-        ground.place(0x2000, 0x2100).unwrap();
-        assert_eq!(ground.remove_segment(0x2000, 2), Some(1));
-        assert_eq!(ground.fill().ground_bytes, 0x1000);
-        assert_eq!((ground.fill().live_blocks, ground.fill().free_bytes), (0, 0x1000));
+        let mut address_space = AddressSpace::default();
+        address_space.add_segment(0x1000, 0x2000, 1).unwrap();
+        address_space.add_segment(0x2000, 0x3000, 2).unwrap();
+        assert_eq!(address_space.add_segment(0x1800, 0x2800, 3), Err(Misfit));
+        address_space.place(0x1f00, 0x2000).unwrap();
+        address_space.remove(0x1f00, 0x2000);
+        assert_eq!((address_space.fill().gaps, address_space.fill().largest_bytes), (2, 0x1000));
+        address_space.place(0x2000, 0x2100).unwrap();
+        assert_eq!(address_space.remove_segment(0x2000, 2), Some(1));
+        assert_eq!(address_space.fill().footprint_bytes, 0x1000);
+        assert_eq!((address_space.fill().live_blocks, address_space.fill().free_bytes), (0, 0x1000));
     }
 
     #[test]
-    fn ground_is_inferred_from_blocks_and_small_holes_between_them() {
-        let mut ground = Ground::default();
-        ground.place_anywhere(0x1000, 0x1100, 0x80).unwrap();
-        ground.place_anywhere(0x1180, 0x1200, 0x80).unwrap();
-        ground.place_anywhere(0x5000, 0x5100, 0x80).unwrap();
-        assert_eq!(ground.extents.len(), 2);
-        assert_eq!((ground.fill().ground_bytes, ground.fill().free_bytes), (0x300, 0x80));
-        ground.remove(0x1000, 0x1100);
-        assert_eq!(ground.place_anywhere(0x1100, 0x1181, 0x80), Err(Misfit));
-        ground.place_anywhere(0x0f00, 0x1180, 0x80).unwrap();
-        assert_eq!((ground.fill().free_bytes, ground.fill().ground_bytes), (0, 0x400));
+    fn address_spaces_are_inferred_from_blocks_and_small_holes_between_them() {
+        let mut address_space = AddressSpace::default();
+        address_space.place_anywhere(0x1000, 0x1100, 0x80).unwrap();
+        address_space.place_anywhere(0x1180, 0x1200, 0x80).unwrap();
+        address_space.place_anywhere(0x5000, 0x5100, 0x80).unwrap();
+        assert_eq!(address_space.extents.len(), 2);
+        assert_eq!((address_space.fill().footprint_bytes, address_space.fill().free_bytes), (0x300, 0x80));
+        address_space.remove(0x1000, 0x1100);
+        assert_eq!(address_space.place_anywhere(0x1100, 0x1181, 0x80), Err(Misfit));
+        address_space.place_anywhere(0x0f00, 0x1180, 0x80).unwrap();
+        assert_eq!((address_space.fill().free_bytes, address_space.fill().footprint_bytes), (0, 0x400));
     }
 }

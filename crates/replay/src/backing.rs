@@ -13,7 +13,7 @@ use crate::stage::{Holds, Stage};
 
 /// What to put resources on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum Backing {
     /// A device that has room but no memory.
     Simulated {
         /// How much room.
@@ -28,16 +28,16 @@ pub enum Ground {
 
 /// The same, opened.
 #[derive(Clone, Debug)]
-pub(crate) enum Floor {
+pub(crate) enum OpenBacking {
     Simulated { bytes: u64 },
     Device { device: CudaDevice, free_bytes: u64 },
 }
 
-impl Floor {
-    pub(crate) fn open(ground: Ground) -> Result<Self> {
-        match ground {
-            Ground::Simulated { bytes } => Ok(Self::Simulated { bytes }),
-            Ground::Device { ordinal } => {
+impl OpenBacking {
+    pub(crate) fn open(backing: Backing) -> Result<Self> {
+        match backing {
+            Backing::Simulated { bytes } => Ok(Self::Simulated { bytes }),
+            Backing::Device { ordinal } => {
                 let open = || {
                     let device = Cuda::open()?.device(ordinal)?;
                     let free_bytes = device.memory_info()?.free_bytes;

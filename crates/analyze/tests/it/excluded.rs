@@ -39,9 +39,10 @@ fn what_nobody_is_expected_to_free_is_listed_apart() {
     ];
     let found = leaks(&events);
     assert_eq!((found.leaked_blocks, found.leaked_bytes), (1, 100));
-    let apart: Vec<_> = found.apart.iter().map(|apart| (apart.reason, apart.blocks, apart.bytes)).collect();
+    let excluded: Vec<_> =
+        found.excluded.iter().map(|excluded| (excluded.reason, excluded.blocks, excluded.bytes)).collect();
     assert_eq!(
-        apart,
+        excluded,
         [
             (ExcludeReason::Static, 1, 8),
             (ExcludeReason::Reserved, 1, 4096),
@@ -49,8 +50,8 @@ fn what_nobody_is_expected_to_free_is_listed_apart() {
             (ExcludeReason::Teardown, 1, 200),
         ]
     );
-    assert_eq!(found.apart[3].listed[0].age_ns, 5);
-    assert!(found.apart.iter().all(|apart| !apart.why.is_empty() && apart.groups.len() == 1));
+    assert_eq!(found.excluded[3].listed[0].age_ns, 5);
+    assert!(found.excluded.iter().all(|excluded| !excluded.why.is_empty() && excluded.groups.len() == 1));
 }
 
 #[test]
@@ -70,5 +71,5 @@ fn a_verdict_says_why_and_teardown_frees_nothing() {
     let found = leaks(&events);
     assert_eq!(found.groups[0].verdict, Verdict::Candidate);
     assert_eq!(found.groups[0].reason, "its site freed none of 4 blocks");
-    assert_eq!(found.apart[0].blocks, 3);
+    assert_eq!(found.excluded[0].blocks, 3);
 }
