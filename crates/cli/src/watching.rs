@@ -1,4 +1,4 @@
-//! What `run`, `attach` and `memory_logger` share: options of watching, and a watch from begin to end.
+//! Options of sampling, and a recording from its start to its summary, as shared by `run`, `attach` and `memory_logger`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -84,7 +84,7 @@ pub(crate) struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// The same for whoever watches.
+    /// Returns the options as the sampler takes them.
     pub(crate) fn props(&self) -> WatchProps {
         let interval_ns = self.interval.or(self.repeat_rate);
         WatchProps {
@@ -96,7 +96,7 @@ impl SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// The same as one would type it.
+    /// Returns the options as words of a command line.
     pub(crate) fn options(&self) -> Vec<OsString> {
         let interval_ns = self.interval.or(self.repeat_rate);
         let interval = interval_ns.map(|ns| ["--interval".into(), format!("{ns}ns").into()]);
@@ -139,8 +139,51 @@ pub(crate) struct Watch {
     pub(crate) session: Session,
     /// Where to write the summary for programs.
     pub(crate) json: Option<PathBuf>,
-    /// What to type next, before the name of the trace.
-    pub(crate) next: &'static str,
+    /// Commands to suggest when the trace is complete.
+    pub(crate) next: Next,
+}
+
+/// Commands that are suggested at the end of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The page, the chart and the rows of the trace.
+    Views,
+    /// The trace in the layout of the `memory_logger` script.
+    ScriptLayout,
+}
+
+impl Next {
+    /// Returns the commands, each with what it shows.
+    fn commands(self, trace: &str, has_stacks: bool) -> Vec<(String, &'static str)> {
+        match self {
+            Self::ScriptLayout => vec![(format!("floodmark memory_logger --read {trace}"), "")],
+            Self::Views => vec![
+                (format!("floodmark report {trace}"), "an HTML page"),
+                (format!("floodmark plot {trace}"), "a chart in the terminal"),
+                if has_stacks {
+                    (format!("floodmark read {trace} --stacks"), "every sample, with stacks")
+                } else {
+                    (format!("floodmark read {trace}"), "every sample")
+                },
+            ],
+        }
+    }
+
+    /// Returns the lines to print: commands, and what they show if there is room for it.
+    fn lines(self, trace: &str, has_stacks: bool, printer: &Printer) -> String {
+        let commands = self.commands(trace, has_stacks);
+        let width = commands.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+        let longest = commands.iter().map(|(_, shows)| shows.len()).max().unwrap_or(0);
+        let has_room =
+            longest > 0 && "next:   # ".len() + width + longest <= printer.remark_layout(PROCESS_ROWS).width;
+        let line = |(at, (command, shows)): (usize, &(String, &str))| {
+            let lead = if at == 0 { "next: " } else { "      " };
+            let pad = " ".repeat(width - command.chars().count());
+            let remark = if has_room { format!("{pad}  # {shows}") } else { String::new() };
+            format!("{lead}{}{remark}", printer.literal(command))
+        };
+        commands.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+    }
 }
 
 impl Watch {
@@ -162,8 +205,9 @@ impl Watch {
             let report = summary(&recorded, printer);
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
             let trace = recorded.trace.display().to_string();
-            let trace = shell_word(&trace);
-            printer.say(&format!("\nnext: {}", printer.literal(&format!("{next} {}", plain(&trace)))));
+            let has_stacks = recorded.stacks.iter().any(|report| report.stacks > 0);
+            let next = next.lines(&plain(&shell_word(&trace)), has_stacks, printer);
+            printer.say(&format!("\n{next}"));
             if let Some(json) = json
                 && let Err(error) = json.write(&document(&[report]), printer)
             {
@@ -190,11 +234,11 @@ fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
     Answer::new(recorded.trace.display().to_string(), &lost, summary)
 }
 
-/// What there is to say of stacks: how many, what they cost, what is missing.
+/// Returns notes on sampled stacks: how many there are, what they cost and what is missing.
 fn stack_notes(report: &StackReport) -> Vec<String> {
     let StackReport { takings, stacks, longest_pause_ns, .. } = report;
     let taken = format!(
-        "{} stacks were taken at {} moments; no thread was held up for longer than {}",
+        "{} stacks sampled in {} sweeps; no thread was paused for longer than {}",
         format_count(*stacks),
         format_count(*takings),
         format_duration_ns(*longest_pause_ns)

@@ -10,7 +10,7 @@ use floodmark_sampler::WatchProps;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
-use crate::watching::{SamplingArgs, TraceArgs, Watch};
+use crate::watching::{Next, SamplingArgs, TraceArgs, Watch};
 
 /// Record the memory of a running process and of everything it starts
 ///
@@ -50,7 +50,7 @@ impl AttachArgs {
         let json = self.trace.json();
         let stacks = self.stacks.props();
         let session = Session { target, props, stacks, destination, command };
-        Watch { session, json, next: "floodmark read" }.run(printer)
+        Watch { session, json, next: Next::Views }.run(printer)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::args::Cli;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::watching::{SamplingArgs, Watch, parse_seconds};
+use crate::watching::{Next, SamplingArgs, Watch, parse_seconds};
 
 /// Do what memory_logger.py does, with its options
 ///
@@ -213,7 +213,7 @@ impl MemoryLoggerArgs {
             destination,
             command,
         };
-        Watch { session, json: None, next: "floodmark memory_logger --read" }.run(printer)
+        Watch { session, json: None, next: Next::ScriptLayout }.run(printer)
     }
 
     fn show(&self, printer: &Printer) -> Result<ExitStatus> {

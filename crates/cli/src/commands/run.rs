@@ -11,7 +11,7 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
-use crate::watching::{SamplingArgs, TraceArgs, Watch, marks};
+use crate::watching::{Next, SamplingArgs, TraceArgs, Watch, marks};
 
 /// Run a command and record its memory, output and stacks
 ///
@@ -95,6 +95,6 @@ impl RunArgs {
         let json = self.trace.json();
         let stacks = self.stacks.props();
         let session = Session { target, props, stacks, destination, command };
-        Watch { session, json, next: "floodmark read" }.run(printer)
+        Watch { session, json, next: Next::Views }.run(printer)
     }
 }

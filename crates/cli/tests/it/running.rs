@@ -213,7 +213,10 @@ fn memory_is_known_by_process_and_by_phase() {
         ran.stderr
     );
     assert!(ran.stderr.contains("exit status 4"), "{}", ran.stderr);
-    assert!(ran.stderr.ends_with("next: floodmark read p.flood\n"), "{}", ran.stderr);
+    let next = "next: floodmark report p.flood  # an HTML page\n      \
+                floodmark plot p.flood    # a chart in the terminal\n      \
+                floodmark read p.flood    # every sample\n";
+    assert!(ran.stderr.ends_with(next), "{}", ran.stderr);
 
     // The trace tells the same.
     let info = info(&test, "p.flood");

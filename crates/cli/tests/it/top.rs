@@ -199,7 +199,7 @@ fn a_command_is_recorded_while_it_is_shown_and_summed_up_when_one_leaves() {
     let (code, after) = pty.finish();
     assert_eq!(code, 7, "{after}");
     assert!(!text.contains("\x1b[5m"), "what the command writes does not reach the terminal");
-    for part in ["exit status 7", "begun", "next: ", "floodmark read run.flood"] {
+    for part in ["exit status 7", "begun", "next: ", "floodmark report run.flood"] {
         assert!(after.contains(part), "no {part} in {after}");
     }
     let output = test.run(&["read", "run.flood", "--stdout"]).ok().stdout;
