@@ -1,4 +1,4 @@
-//! What changed from one run to another: figures, who held memory at the peak, leaks, and a tree of calls.
+//! What changed from one run to another: figures, holders of memory at the peak, leaks, and a tree of calls.
 //!
 //! Nothing here knows where results come from; the same result against itself has no changes. Places are
 //! matched by what lasts: addresses and process numbers are left out, and a place whose line moved is

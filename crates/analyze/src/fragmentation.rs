@@ -4,7 +4,7 @@
 //! kind `reserved`), those of one process, device and resource are the address space of all blocks inside
 //! them. Other blocks have an inferred address space per process, device, resource and kind: all addresses
 //! that blocks have covered *so far*, and holes up to [`FragmentationOptions::join_bytes`] between them,
-//! which are padding. What an allocator held beyond that nobody saw, so free bytes of an inferred address space
+//! which are padding. What an allocator held beyond that is unknown, so free bytes of an inferred address space
 //! are a lower bound, and "does not fit" means "would have needed memory not handed out before".
 //!
 //! Gaps do not reach over the end of a segment. That an allocator may keep gaps for one stream or size
@@ -205,7 +205,7 @@ impl FragmentationFold {
         };
         match block.kind {
             Kind::Reserved => self.begin_segment(block, end, time_ns),
-            // Variables live in the image of their module, which nobody divides.
+            // Variables live in the image of their module, which no allocator divides.
             Kind::Static => {}
             _ => self.begin_block(block, end, time_ns),
         }

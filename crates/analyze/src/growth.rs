@@ -119,7 +119,7 @@ pub struct SiteGrowth {
     pub last_bytes: u64,
 }
 
-/// What is said of the way to find a slope.
+/// How slopes are computed, in words for reports.
 const METHOD: &str =
     "least squares; 95 % interval by Student's t, iterations reduced for lag-1 autocorrelation of residuals";
 

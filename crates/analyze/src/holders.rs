@@ -1,4 +1,4 @@
-//! Who held memory at its highest point: sites, with the stacks that lead to them.
+//! Holders of memory at its peak: sites, with the stacks that lead to them.
 //!
 //! The blocks are those of [`WatermarkFold`], whose state this fold shares. Blocks that have neither stack
 //! nor name belong to no site; shares are of all blocks nevertheless.

@@ -1,7 +1,7 @@
 //! Layers: how much an allocator holds, beside how much of it is in use.
 //!
 //! Memory of kind reserved is held in order to be divided; the blocks made of it are events of their own.
-//! The difference is *slack*: held, and of use to nobody else. The two belong together if process and
+//! The difference is *slack*: held, but of no use to other allocations. The two belong together if process and
 //! device are the same and the resource of what is held is called like that of the blocks with a word
 //! more (`torch segments`, `torch`); else the resource with most bytes there is taken for the blocks.
 //!

@@ -4,7 +4,7 @@
 //! allocated and freed, because a site that frees most of its blocks owes an answer for the rest.
 //! Without a stack or a name there is no site, and hence never more than a candidate.
 //!
-//! Apart from leaks are blocks that nobody is expected to free: static variables, segments that an
+//! Excluded are blocks that no code is expected to free: static variables, segments that an
 //! allocator holds, what was there before recording began, and what ended with its context.
 
 use std::borrow::Cow;

@@ -148,7 +148,7 @@ struct Spread {
     counts: Vec<u64>,
 }
 
-/// Lifetimes share a bucket if they agree in so many leading bits after the first.
+/// Leading bits after the first in which lifetimes of one bucket agree.
 const BITS: u32 = 4;
 
 impl Spread {

@@ -276,7 +276,7 @@ impl LiveSet {
         fold.start(first_ns);
     }
 
-    /// Takes in a run of rows. A quiet run is before the window: blocks change, nothing is told.
+    /// Takes in a run of rows. A quiet run is before the window: blocks change, but folds get nothing.
     fn run<F: Fold, const QUIET: bool>(&mut self, batch: &EventBatch, range: Range<usize>, fold: &mut F) {
         if range.is_empty() {
             return;

@@ -50,14 +50,14 @@ impl Totals {
     }
 }
 
-/// What tells blocks without stack and name apart.
+/// Identifies blocks that have neither stack nor name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FallbackOrigin {
     /// Thread that allocated.
     pub thread: u64,
     /// Stream on which was allocated.
     pub stream: u64,
-    /// Blocks have at most so many bytes, and more than half of that.
+    /// Upper bound of the blocks' bytes, a power of two; they have more than half of it.
     pub at_most_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct BlockOrigin {
     pub stack: StackId,
     /// Name of blocks without a stack.
     pub name: StringId,
-    /// Innermost scope; 0 unless blocks are told apart by scope.
+    /// Innermost scope; 0 unless blocks are grouped by scope.
     pub scope: u64,
     /// Of blocks that have neither stack nor name.
     pub otherwise: Option<FallbackOrigin>,
@@ -133,7 +133,7 @@ impl OriginTotals {
     }
 }
 
-/// By what blocks of one stack are told apart.
+/// How blocks of one stack are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitBy {
     /// By nothing.

@@ -35,7 +35,7 @@ const HANDING_ON: [&str; 8] = [
 pub enum Step {
     /// A call, a name, a scope.
     Call(String),
-    /// So many frames that say little.
+    /// A run of folded frames, and their number.
     Folded(u32),
 }
 

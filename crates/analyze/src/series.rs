@@ -315,8 +315,8 @@ impl<K: Ord + Clone, T: SeriesPoint> SeriesFold<K, T> {
 mod tests {
     use super::*;
 
-    fn totals(courses: &SeriesSet<&'static str>) -> Vec<(i64, u64)> {
-        courses.points.iter().map(|point| (point.total.time_ns, point.total.live_bytes)).collect()
+    fn totals(series: &SeriesSet<&'static str>) -> Vec<(i64, u64)> {
+        series.points.iter().map(|point| (point.total.time_ns, point.total.live_bytes)).collect()
     }
 
     #[test]
@@ -328,14 +328,14 @@ mod tests {
         fold.set(&"b", 2, 11);
         fold.end(&["b", "c"], 3);
         fold.set(&"a", 9, 6);
-        let courses = fold.finish();
-        assert_eq!(totals(&courses), [(1, 15), (2, 15), (3, 4), (9, 6)]);
-        assert_eq!(courses.points[1].values, [4, 11]);
+        let series = fold.finish();
+        assert_eq!(totals(&series), [(1, 15), (2, 15), (3, 4), (9, 6)]);
+        assert_eq!(series.points[1].values, [4, 11]);
         assert_eq!(
-            courses.groups[1].points.last().map(|point| (point.time_ns, point.live_bytes)),
+            series.groups[1].points.last().map(|point| (point.time_ns, point.live_bytes)),
             Some((3, 0))
         );
-        assert_eq!(courses.end_ns, Some(9));
+        assert_eq!(series.end_ns, Some(9));
     }
 
     #[test]
@@ -345,9 +345,9 @@ mod tests {
             fold.set(&"a", at, (at % 13) as u64);
             fold.set(&"b", at, if at == 6130 { 500 } else { 1 });
         }
-        let courses = fold.finish();
-        assert!(courses.points.len() <= 30);
-        let highest = courses.points.iter().max_by_key(|point| point.total.live_bytes).unwrap();
+        let series = fold.finish();
+        assert!(series.points.len() <= 30);
+        let highest = series.points.iter().max_by_key(|point| point.total.live_bytes).unwrap();
         assert_eq!((highest.total.time_ns, highest.values.clone()), (6130, vec![7, 500]));
     }
 
@@ -369,11 +369,11 @@ mod tests {
         fold.change(&"a", 2, 5);
         fold.change(&"b", 2, -90);
         fold.change(&"a", 3, -5);
-        let courses = fold.finish();
-        assert_eq!(totals(&courses), [(1, 10), (2, 100), (2, 5), (3, 0)]);
-        assert_eq!(courses.points[1].values, [10, 90]);
+        let series = fold.finish();
+        assert_eq!(totals(&series), [(1, 10), (2, 100), (2, 5), (3, 0)]);
+        assert_eq!(series.points[1].values, [10, 90]);
         let of = |at: usize| -> Vec<(i64, u64)> {
-            courses.groups[at].points.iter().map(|point| (point.time_ns, point.live_bytes)).collect()
+            series.groups[at].points.iter().map(|point| (point.time_ns, point.live_bytes)).collect()
         };
         assert_eq!(of(0), [(1, 10), (2, 5), (3, 0)]);
         assert_eq!(of(1), [(2, 90), (2, 0)]);
@@ -385,9 +385,9 @@ mod tests {
         fold.set(&"a", 3, 8);
         fold.set(&"b", 3, 2);
         fold.end(&["a", "b"], 3);
-        let courses = fold.finish();
-        assert_eq!(totals(&courses), [(3, 10), (3, 0)]);
-        assert_eq!((courses.peak.live_bytes, courses.end_ns), (10, Some(3)));
+        let series = fold.finish();
+        assert_eq!(totals(&series), [(3, 10), (3, 0)]);
+        assert_eq!((series.peak.live_bytes, series.end_ns), (10, Some(3)));
     }
 
     #[test]
@@ -396,10 +396,10 @@ mod tests {
         fold.set(&"a", 1, 3);
         fold.set(&"a", 1, 9);
         fold.set(&"a", 1, 4);
-        let courses = fold.finish();
-        let points = &courses.groups[0].points;
+        let series = fold.finish();
+        let points = &series.groups[0].points;
         assert_eq!(points.iter().map(|point| point.live_bytes).collect::<Vec<_>>(), [9, 4]);
-        assert_eq!(courses.groups[0].peak.live_bytes, 9);
+        assert_eq!(series.groups[0].peak.live_bytes, 9);
     }
 
     #[test]
@@ -410,11 +410,11 @@ mod tests {
         fold.set(&"b", 3, 1);
         fold.set(&"a", 6, 20);
         fold.set(&"b", 9, 70);
-        let courses = fold.finish();
-        assert_eq!(totals(&courses), [(5, 11), (6, 21)]);
-        assert_eq!(courses.points[0].values, [10, 1]);
-        assert_eq!(courses.groups[1].points, [UsagePoint { time_ns: 5, live_bytes: 1 }]);
-        assert_eq!((courses.peak.time_ns, courses.peak.live_bytes), (1, 90));
-        assert_eq!(courses.end_ns, Some(7));
+        let series = fold.finish();
+        assert_eq!(totals(&series), [(5, 11), (6, 21)]);
+        assert_eq!(series.points[0].values, [10, 1]);
+        assert_eq!(series.groups[1].points, [UsagePoint { time_ns: 5, live_bytes: 1 }]);
+        assert_eq!((series.peak.time_ns, series.peak.live_bytes), (1, 90));
+        assert_eq!(series.end_ns, Some(7));
     }
 }

@@ -49,7 +49,7 @@ pub struct SnapshotOptions {
     /// Changes of groups and listed blocks, beyond which instants are given up; and counts of allocations
     /// between instants, beyond which those are.
     pub changes: usize,
-    /// Groups that are told apart, those that held most; the rest is one.
+    /// Groups that are kept, those that held most; the rest is merged into one.
     pub groups: usize,
     /// Names of scopes.
     pub scopes: ScopePaths,
@@ -83,11 +83,11 @@ pub struct Snapshots {
     pub snapshots: Vec<Snapshot>,
     /// Index of the peak.
     pub peak: Option<usize>,
-    /// Who held memory, whoever held most first.
+    /// Groups of blocks, the one that held most first.
     pub groups: Vec<HolderGroup>,
     /// Whether groups say what was allocated between instants; there may have been too much of it.
     pub counts_cumulative: bool,
-    /// What functions held and allocated, whoever held most first; none without stacks.
+    /// Bytes that functions held and allocated, the one that held most first; empty without stacks.
     pub functions: Vec<FunctionProfile>,
     /// Blocks that are listed, in order of age.
     pub blocks: Vec<SeenBlock>,
@@ -132,14 +132,14 @@ struct Listed {
     first: usize,
 }
 
-/// Who chose the instants.
+/// How the instants are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chosen {
     /// [`Cuts`], from a whole trace: what was allocated over time is counted too.
-    Here,
-    /// Somebody who wants to know what was live then, and what came in between. Whatever is found does not
-    /// depend on where reading began or ended.
-    RemoteWriters,
+    FromTrace,
+    /// The caller, for what was live then and what was allocated in between. Results do not depend on where
+    /// reading began or ended.
+    ByCaller,
 }
 
 /// Looks at the live blocks at instants.
@@ -154,7 +154,7 @@ pub struct SnapshotPass {
     next: usize,
     peak: Option<PeakCut>,
     exact: bool,
-    /// Of the instants one in so many is taken.
+    /// One in this many instants is taken.
     stride: usize,
     snapshots: Vec<Snapshot>,
     allocated: Allocated,
@@ -168,10 +168,10 @@ impl SnapshotPass {
     /// Starts over what `narrow` selects, which must be what the cuts were chosen from.
     pub fn new(filter: &Filter, cuts: Cuts, options: SnapshotOptions) -> Self {
         let allocated = Allocated::new(Some(cuts.tally), options.scopes.clone());
-        Self::start(LiveSet::new(filter), allocated, Chosen::Here, cuts, options)
+        Self::start(LiveSet::new(filter), allocated, Chosen::FromTrace, cuts, options)
     }
 
-    /// Starts with instants that somebody asks for; `tally` is the sum to look at. What was allocated before
+    /// Starts with instants that the caller asks for; `tally` is the sum to look at. What was allocated before
     /// the first and after the last of them is not counted. With `kept` it goes on after the events that led to that, none of which may be
     /// later than any of the instants or the window; but for its window `narrow` has to select what it
     /// selected then.
@@ -187,7 +187,7 @@ impl SnapshotPass {
             None => LiveSet::new(filter),
             Some(kept) => LiveSet::resume(filter, kept, &mut allocated),
         };
-        Self::start(live, allocated, Chosen::RemoteWriters, Cuts::at(tally, times), options)
+        Self::start(live, allocated, Chosen::ByCaller, Cuts::at(tally, times), options)
     }
 
     fn start(
@@ -279,8 +279,8 @@ impl SnapshotPass {
         let peak = snapshots.iter().position(|snapshot| snapshot.is_peak);
         let rules = PathRules { sites: options.sites.clone(), ..PathRules::default() };
         let functions = match chosen {
-            Chosen::Here => functions(&groups, (peak, snapshots.len()), &rules, tables),
-            Chosen::RemoteWriters => Vec::new(),
+            Chosen::FromTrace => functions(&groups, (peak, snapshots.len()), &rules, tables),
+            Chosen::ByCaller => Vec::new(),
         };
         // Those that were neither live at an instant nor came after the first say nothing here.
         groups.retain(|group| !group.held.is_empty() || group.came_later());
@@ -360,7 +360,7 @@ impl SnapshotPass {
         let time_ns = self.snapshots.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
         let mut snapshot = Snapshot { time_ns, order: self.live.order(), is_peak, ..Snapshot::default() };
         let mut live: Vec<&Block> = self.live.blocks().filter(|block| block.tally == self.tally).collect();
-        if self.chosen == Chosen::RemoteWriters {
+        if self.chosen == Chosen::ByCaller {
             live.sort_unstable_by_key(|block| block.order);
         }
         let mut blocks: Vec<(&Block, u32)> = Vec::with_capacity(live.len());
@@ -378,7 +378,7 @@ impl SnapshotPass {
         let at = self.snapshots.len();
         self.groups.keep(at);
         self.arrivals.keep(at, &mut self.allocated, self.options.changes);
-        if self.chosen == Chosen::RemoteWriters {
+        if self.chosen == Chosen::ByCaller {
             self.allocated.count((!self.is_done()).then_some(self.tally));
         }
         self.map.take(&snapshot, at, &self.live, &blocks);

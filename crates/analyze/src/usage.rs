@@ -19,7 +19,7 @@ use floodmark_event::filter::Filter;
 pub enum UsageMode {
     /// Every change of live bytes. Memory grows with the number of changes; see [`UsageStream`].
     Exact,
-    /// At most so many points (at least 16), which keep the maximum and minimum of every interval
+    /// At most this many points (at least 16), which keep the maximum and minimum of every interval
     /// and the peak exactly. Every change, if there are no more of them than that.
     Reduced(usize),
 }

@@ -31,7 +31,7 @@ pub struct WatermarkOptions {
     pub sites: SiteRules,
 }
 
-/// The highest live bytes and who held them.
+/// The highest live bytes and their holders.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Watermark {
     /// Kinds the figures cover.

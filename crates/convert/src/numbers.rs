@@ -9,7 +9,7 @@ pub(crate) fn text(field: &[u8]) -> Option<&str> {
 
 /// Parses a whole number without sign.
 pub(crate) fn whole(text: &str) -> Option<u64> {
-    // `parse` takes a plus sign, which nobody writes.
+    // `parse` takes a plus sign, which no tool writes.
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 

@@ -170,7 +170,7 @@ impl Candidate {
         // Pipes and devices state a length too, which means nothing.
         let total_bytes = file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len());
         let candidate = Self::of(Box::new(file), path)?;
-        // How long it will be when it is decompressed nobody knows.
+        // The decompressed length is not known.
         let is_file = total_bytes.is_some();
         Ok(Self { is_file, total_bytes: total_bytes.filter(|_| !candidate.is_gzip), ..candidate })
     }

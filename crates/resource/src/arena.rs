@@ -29,7 +29,7 @@ pub struct ArenaProps {
 }
 
 impl ArenaProps {
-    /// An arena of so many bytes, with everything else as usual.
+    /// Returns the properties of an arena of `bytes`, with all else at its default.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, rounding: Rounding::Exact, dump: None }
     }

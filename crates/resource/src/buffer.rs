@@ -1,4 +1,4 @@
-//! A block of memory that goes back by itself.
+//! A block of memory that is freed when it is dropped.
 //!
 //! Invariants: `size <= capacity`; the address is null exactly when the capacity is 0, and then the
 //! resource was never asked; all that the buffer itself does to its memory is ordered on its stream.
@@ -13,8 +13,8 @@ use crate::stream::{Stream, StreamOrder};
 
 /// Memory of a resource, owned.
 ///
-/// It can be used on other streams too if whoever does so has them wait for [`stream`](Self::stream),
-/// and that one for them. On [`Stream::PER_THREAD`] it belongs to the thread that uses it last: it goes
+/// It can be used on other streams too if those are made to wait for [`stream`](Self::stream) before, and
+/// that one for them after. On [`Stream::PER_THREAD`] it belongs to the thread that uses it last: it goes
 /// back on that thread's own stream.
 pub struct DeviceBuffer {
     resource: Arc<dyn Resource>,
@@ -25,7 +25,7 @@ pub struct DeviceBuffer {
     capacity: u64,
 }
 
-/// What a buffer was, for whoever takes its memory over.
+/// The parts of a buffer, for code that takes its memory over.
 pub struct RawBuffer {
     /// The resource that the memory goes back to, with the alignment [`ALIGNMENT`].
     pub resource: Arc<dyn Resource>,
@@ -63,15 +63,15 @@ impl DeviceBuffer {
     /// Takes over memory, from [`into_raw`](Self::into_raw) or elsewhere.
     ///
     /// # Safety
-    /// The memory was allocated by the resource with this capacity and [`ALIGNMENT`], nobody else gives
-    /// it back, and what uses it is ordered on the stream.
+    /// The memory was allocated by the resource with this capacity and [`ALIGNMENT`], nothing else
+    /// frees it, and its uses are ordered on the stream.
     pub unsafe fn from_raw(raw: RawBuffer) -> Self {
         let RawBuffer { resource, stream, address, size, capacity } = raw;
         let order = resource.order();
         Self { resource, order, stream, address, size, capacity }
     }
 
-    /// Hands the memory over to whoever calls: it does not go back by itself any more.
+    /// Hands the memory over to the caller, who has to free it.
     pub fn into_raw(mut self) -> RawBuffer {
         let raw = RawBuffer {
             resource: Arc::clone(&self.resource),
@@ -245,8 +245,8 @@ impl DeviceBuffer {
         if self.size == 0 {
             return Ok(());
         }
-        // SAFETY: both are so large, they are apart since this buffer owns its memory, and whoever
-        // borrowed the host's to us gets it back after the stream has been waited for.
+        // SAFETY: both are that long, they do not overlap since this buffer owns its memory, and the host's
+        // memory is borrowed until the stream has been waited for.
         unsafe { copier(&*self.order)?.copy(to, from, self.size, self.stream) }?;
         self.order.synchronize(self.stream)
     }
@@ -274,7 +274,7 @@ impl DeviceBuffer {
         }
         let copier = copier(&*self.order)?;
         if copier.reach() == Reach::Nothing {
-            return Ok(()); // nobody could have put anything there
+            return Ok(()); // nothing can have been put there
         }
         // SAFETY: the new block is at least as large as this buffer's size, and apart; the old one goes
         // back on the same stream after the copy.
@@ -317,7 +317,7 @@ fn take(resource: &dyn Resource, bytes: u64, stream: Stream) -> Result<Address> 
 }
 
 /// # Safety
-/// As [`Resource::deallocate`], except that blocks of no bytes are nobody's.
+/// As [`Resource::deallocate`], except that empty blocks are not freed.
 unsafe fn give(resource: &dyn Resource, address: Address, bytes: u64, stream: Stream) {
     if bytes > 0 {
         // SAFETY: the caller's promise; all blocks are taken with this alignment.

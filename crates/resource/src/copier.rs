@@ -1,7 +1,7 @@
-//! Who can copy a resource's memory.
+//! Copying of a resource's memory.
 //!
-//! Resources only hand memory out; whoever orders their streams knows how its bytes are moved. An order
-//! that knows nothing of it has no copier, and buffers on its memory refuse to copy.
+//! Resources only hand memory out; the [`StreamOrder`](crate::StreamOrder) of their streams knows how its
+//! bytes are moved. An order without a copier makes buffers on its memory refuse to copy.
 #![expect(unsafe_code, reason = "copies between addresses that its caller vouches for")]
 
 use crate::error::{AllocError, Result};
@@ -24,15 +24,15 @@ pub trait Copier: Send + Sync {
     /// What it can touch.
     fn reach(&self) -> Reach;
 
-    /// Enqueues a copy on `stream`. It may run later: whoever copies from or to the host's memory waits
-    /// for the stream.
+    /// Enqueues a copy on `stream`. It may run later: a caller that copies from or to the host's memory has
+    /// to wait for the stream.
     ///
     /// # Errors
     /// When there is nothing to copy, or the device cannot.
     ///
     /// # Safety
-    /// Both blocks are within reach and so large, they do not overlap, and nobody changes them or gives
-    /// them back before the copy has run.
+    /// Both blocks are within reach and at least `bytes` long, they do not overlap, and are neither changed
+    /// nor given back before the copy has run.
     unsafe fn copy(&self, to: Address, from: Address, bytes: u64, stream: Stream) -> Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! The resource that a device's memory comes from unless somebody says otherwise.
+//! The current resource of each device, which allocations use by default.
 //!
 //! There is one per device and process. Blocks belong to the resource they came from: setting another
 //! one changes where the next comes from and nothing else.
@@ -86,7 +86,7 @@ pub fn reset(device: i32) -> Option<Arc<dyn Resource>> {
     Some(before)
 }
 
-/// Says how to make the resource that devices begin with; for whoever initializes them.
+/// Sets how the first resource of a device is made; for code that initializes devices.
 pub fn set_defaults(make_default: MakeDefault) {
     write(|registry| registry.make_default = Some(make_default));
 }

@@ -13,7 +13,7 @@ pub type Result<T, E = AllocError> = std::result::Result<T, E>;
 pub enum AllocError {
     /// There is not enough memory.
     OutOfMemory(Box<OutOfMemory>),
-    /// Nobody could serve this request.
+    /// No resource could serve this request.
     Invalid {
         /// Bytes asked for.
         bytes: u64,
@@ -29,20 +29,20 @@ pub enum AllocError {
         /// What it said.
         message: String,
     },
-    /// A function of the program's own said no.
+    /// A function of the program refused.
     Refused {
-        /// Its words.
+        /// The reason that it gave.
         message: String,
     },
 }
 
 impl AllocError {
-    /// Whether memory that somebody gives back could help.
+    /// Returns whether freeing other memory could help.
     pub const fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_))
     }
 
-    /// The same, for somebody who asked for other `bytes` than were passed on.
+    /// Returns the error for a requester of `bytes`, where another size was passed on.
     pub(crate) fn asked_for(mut self, bytes: u64) -> Self {
         match &mut self {
             Self::OutOfMemory(details) => details.request_bytes = bytes,
@@ -84,7 +84,7 @@ pub struct OutOfMemory {
     pub live_bytes: u64,
     /// The largest block it could have handed out, where it knows.
     pub largest_free_bytes: Option<u64>,
-    /// Who holds most of the live bytes, where that is recorded; most first.
+    /// Holders of most live bytes, where that is recorded; most first.
     pub holders: Vec<Holder>,
     /// What the resource below said, where it was asked.
     pub upstream: Option<Box<AllocError>>,
@@ -99,7 +99,7 @@ pub enum Cause {
     Exhausted,
     /// Enough is free, but not in one piece.
     Fragmented,
-    /// A limit that somebody set is reached.
+    /// A configured limit is reached.
     Limit,
     /// Larger than this resource ever hands out, however empty it is.
     TooLarge,
@@ -117,14 +117,14 @@ impl Cause {
     }
 }
 
-/// Somebody who holds memory.
+/// A scope or stack that holds memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Scope or stack by which it was allocated.
     pub who: String,
     /// Bytes it holds.
     pub bytes: u64,
-    /// In so many blocks.
+    /// Number of its live blocks.
     pub blocks: u64,
 }
 

@@ -15,7 +15,7 @@
 //! | [`adaptor`] | statistics, limits, tracking, logs and more around any resource |
 //! | [`current`] | which resource a device's memory comes from |
 //! | [`debug_log`] | what resources tell while they work |
-//! | [`buffer`], [`copier`] | memory that goes back by itself, and who copies it |
+//! | [`buffer`], [`copier`] | memory that is freed when dropped, and copying it |
 //! | `backend` | host, simulated and CUDA memory |
 //!
 //! What does *not* live here: reading logs and traces (`floodmark-store`, `floodmark-convert`), and

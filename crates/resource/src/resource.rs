@@ -1,5 +1,5 @@
 //! What every resource can do.
-#![expect(unsafe_code, reason = "giving memory back is a promise that nobody uses it any more")]
+#![expect(unsafe_code, reason = "freeing memory is a promise that it is not used any more")]
 
 use std::any::Any;
 use std::fmt;
@@ -81,7 +81,7 @@ impl Room {
     }
 }
 
-/// Who may use a block that was just handed out without waiting.
+/// Work that may use a block without waiting after it was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Work on any stream: nothing can be using it any more.
@@ -104,8 +104,8 @@ pub trait Resource: Any + Send + Sync {
 
     /// Takes a block back; work enqueued on `stream` before may still use it.
     ///
-    /// Never fails: what is wrong with the request is told to the debug log and counted where there is
-    /// something to count it in.
+    /// Never fails: an invalid request is logged to the debug log, and counted where a resource counts
+    /// them.
     ///
     /// # Safety
     /// The block came from [`allocate`](Self::allocate) of this resource with the same size and
@@ -125,7 +125,7 @@ pub trait Resource: Any + Send + Sync {
     /// What orders its memory between streams.
     fn order(&self) -> Arc<dyn StreamOrder>;
 
-    /// Who may use its blocks at once. Adaptors are as ready as what they wrap; suballocators, and
+    /// Returns which work may use its blocks at once. Adaptors are as ready as what they wrap; suballocators, and
     /// backends whose driver reuses memory in the order of streams, are not.
     fn readiness(&self) -> Readiness {
         self.upstream().map_or(Readiness::RequestedStream, Resource::readiness)
@@ -146,8 +146,8 @@ pub trait Resource: Any + Send + Sync {
 
     /// What of this layer [`find`] looks for beside the layer itself.
     ///
-    /// A layer's type names all types below it (`Statistics<Pool<Simulated>>`), which nobody who is
-    /// handed a `dyn Resource` knows. A layer that wants to be found all the same shows a part of itself
+    /// A layer's type names all types below it (`Statistics<Pool<Simulated>>`), which code with a
+    /// `dyn Resource` cannot name. A layer that wants to be found all the same shows a part of itself
     /// whose type names nothing else: `StatisticsHandle`.
     fn part(&self) -> Option<&dyn Any> {
         None

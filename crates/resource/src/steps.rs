@@ -1,11 +1,10 @@
 //! Every allocation and free, for the debug log at its lowest level.
 //!
-//! Told by whoever hands memory out, backends and suballocators; adaptors pass on what these tell of
-//! themselves. An allocation is told after it was served and a free before the block goes back, so the
-//! lines of one address are in their order.
+//! Backends and suballocators log them; adaptors leave that to the resources they wrap. An allocation is
+//! logged after it was served and a free before the block is returned, so the lines of one address are in order.
 //!
-//! Invariants: nothing is told while the resource that tells it holds a lock, and a step that nobody wants to hear
-//! of costs a load and a branch.
+//! Invariants: no resource logs while it holds a lock, and a step without a subscriber costs a load and a
+//! branch.
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 use tracing::trace;
@@ -15,7 +14,7 @@ use crate::error::Result;
 use crate::resource::Address;
 use crate::stream::Stream;
 
-/// Whether somebody in this process may want to hear of steps.
+/// Returns whether a subscriber in this process may want steps.
 #[inline]
 fn are_wanted() -> bool {
     LevelFilter::TRACE <= STATIC_MAX_LEVEL && LevelFilter::TRACE <= LevelFilter::current()

@@ -4,8 +4,8 @@
 //! resource that hands memory from one to the other records a [`Marker`] on the first and makes the
 //! second wait for it.
 //!
-//! Streams come in two sorts. Of a *lasting* one we hear before it ends, so a marker can be recorded
-//! when it is needed. One that somebody else made may be gone by then, so its marker is recorded
+//! There are two kinds of streams. The end of a *lasting* one is announced, so a marker can be recorded
+//! when it is needed. A foreign one may be gone by then, so its marker is recorded
 //! whenever memory is given back on it; that costs a call into the driver each time.
 
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ impl Stream {
     /// The default stream that every thread has for itself, where the program asked for such.
     pub const PER_THREAD: Self = Self { handle: PER_THREAD_HANDLE, lasting: false };
 
-    /// A stream that somebody else made, and may end without a word.
+    /// Returns a stream that other code made and may destroy without notice.
     pub const fn foreign(handle: u64) -> Self {
         // 1 is CUDA's other name for the default stream.
         if handle <= 1 { Self::DEFAULT } else { Self { handle, lasting: false } }
@@ -103,7 +103,7 @@ pub trait StreamOrder: Send + Sync {
     /// Has `listener` told before a lasting stream ends.
     fn subscribe(&self, listener: Weak<dyn StreamListener>);
 
-    /// Who copies the memory whose use is ordered here; none where nobody knows how.
+    /// Returns what copies the memory that is ordered here; none if it cannot be copied.
     fn copier(&self) -> Option<&dyn Copier> {
         None
     }
@@ -115,8 +115,7 @@ pub trait StreamListener: Send + Sync {
     fn stream_ends(&self, stream: Stream);
 }
 
-/// The order of memory that nothing uses but the threads of this process: whoever gives it back is
-/// done with it.
+/// The order of memory that only threads of this process use: they are done with it when they free it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoOrder;
 

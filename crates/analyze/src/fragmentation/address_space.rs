@@ -53,8 +53,8 @@ pub(super) struct AddressSpace {
     /// Gaps by size and address, among them some that are gone.
     by_size: BinaryHeap<(u64, u64)>,
     fill: Fill,
-    /// Whether it is kept what is in each extent: of segments, which may touch and go, and for a map. Of
-    /// regions nobody asks otherwise, and they never touch.
+    /// Whether it is kept what is in each extent: of segments, which may touch and go, and for a map. For
+    /// regions it is not needed otherwise, and they never touch.
     keeps_extents: bool,
 }
 

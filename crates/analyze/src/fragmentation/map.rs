@@ -1,4 +1,4 @@
-//! The addresses at an instant: which blocks and gaps there were, and who sat beside the gaps.
+//! The addresses at an instant: its blocks, its gaps, and the blocks beside the gaps.
 
 use crate::change::Block;
 use crate::describe::Describe;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::BlockInfo;
 use crate::fragmentation::address_space::Fill;
 
-/// How free memory was strewn among live blocks.
+/// Free memory between live blocks, and requests that failed because of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fragmentation {
     /// The address spaces that blocks were cut from, the one with the highest live bytes first.
@@ -93,7 +93,7 @@ pub struct Occupancy {
     pub time_ns: i64,
     /// Number of the change after which it was so, from 1.
     pub change: u64,
-    /// Bytes of the address space.
+    /// Bytes of all extents: `live_bytes + free_bytes`.
     pub footprint_bytes: u64,
     /// Those of live blocks.
     pub live_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a run has at the latest instant, for who watches it go on.
+//! The state of a run at its latest instant, for live views.
 
 use floodmark_event::{Metric, SubjectKind};
 
@@ -141,7 +141,7 @@ mod tests {
         whole.update(&rows);
         let mut growing = RunFold::new(&BTreeMap::new(), Vec::new());
         for row in &rows {
-            // Ends are told when they are past, subjects when they are seen.
+            // The end of a subject is recorded when it is past, the subject when it is first sampled.
             let seen = subjects
                 .iter()
                 .filter(|(id, _)| rows.iter().any(|r| r.subject == **id && r.time_ns <= row.time_ns));

@@ -47,7 +47,7 @@ pub struct RunMemory {
     pub devices: Vec<DeviceMemory>,
     /// Control groups.
     pub cgroups: Vec<CgroupMemory>,
-    /// Processor time of whoever sampled.
+    /// CPU time of the sampler.
     pub own_cpu_ns: Option<u64>,
     /// Sweeps that came later than they should have.
     pub late_sweeps: Option<u64>,

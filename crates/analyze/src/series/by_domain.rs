@@ -17,18 +17,18 @@ pub type Place = (ProcessId, i32, Kind);
 #[derive(Clone, Debug)]
 pub struct DomainSeriesFold {
     spaces: BTreeMap<u32, Space>,
-    course: SeriesFold<Place, UsagePoint>,
+    series: SeriesFold<Place, UsagePoint>,
 }
 
 impl DomainSeriesFold {
     /// Starts; at most `limit` instants are kept of every place.
     pub fn new(limit: usize) -> Self {
-        Self { spaces: BTreeMap::new(), course: SeriesFold::new(limit) }
+        Self { spaces: BTreeMap::new(), series: SeriesFold::new(limit) }
     }
 
     fn change(&mut self, block: &Block, time_ns: i64, by: i64) {
         let space = self.spaces.get(&block.space).copied().unwrap_or_default();
-        self.course.change(&(space.process, space.device, block.kind), time_ns, by);
+        self.series.change(&(space.process, space.device, block.kind), time_ns, by);
     }
 }
 
@@ -49,6 +49,6 @@ impl Fold for DomainSeriesFold {
     }
 
     fn finish(&self, _end: &End<'_>) -> Vec<GroupSeries<Place>> {
-        self.course.finish().groups
+        self.series.finish().groups
     }
 }

@@ -12,8 +12,8 @@ use crate::series::{GroupSeries, SeriesFold, SeriesSet, signed};
 pub struct SpaceSeries {
     /// Kinds that are counted.
     pub kinds: Vec<Kind>,
-    /// The courses.
-    pub courses: SeriesSet<Space>,
+    /// The series.
+    pub series: SeriesSet<Space>,
 }
 
 /// Folds events into [`SpaceSeries`].
@@ -53,15 +53,15 @@ impl Fold for SpaceSeriesFold {
     fn finish(&self, end: &End<'_>) -> SpaceSeries {
         let tallies = end.live.tallies();
         let fold = self.tallies[usize::from(tallies.main())].as_ref();
-        let courses = fold.map_or_else(|| SeriesFold::new(self.limit).finish(), |fold| fold.finish());
-        let SeriesSet { groups, points, interval_ns, peak, end_ns } = courses;
+        let series = fold.map_or_else(|| SeriesFold::new(self.limit).finish(), |fold| fold.finish());
+        let SeriesSet { groups, points, interval_ns, peak, end_ns } = series;
         let named = |GroupSeries { group, points, interval_ns, peak }| {
             let group = end.live.space(group);
             GroupSeries { group, points, interval_ns, peak }
         };
         let groups = groups.into_iter().map(named).collect();
         let end_ns = end.live.end_ns().or(end_ns);
-        let courses = SeriesSet { groups, points, interval_ns, peak, end_ns };
-        SpaceSeries { kinds: tallies.main_kinds(), courses }
+        let series = SeriesSet { groups, points, interval_ns, peak, end_ns };
+        SpaceSeries { kinds: tallies.main_kinds(), series }
     }
 }

@@ -1,6 +1,6 @@
-//! What came between instants: allocations of each group, counted from the beginning, as steps over the instants.
+//! Cumulative allocations of each group at the instants, as steps.
 //!
-//! The difference between two instants is exact, whichever instants are kept: what came and went unseen
+//! The difference between two instants is exact, whichever instants are kept: blocks that lived between two instants
 //! between them is counted too. What went follows from what was held at both.
 
 use super::HolderGroup;

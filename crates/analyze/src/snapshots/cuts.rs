@@ -69,7 +69,7 @@ impl Cuts {
         }
     }
 
-    /// Instants that somebody asks for, of one sum.
+    /// Instants that the caller asks for, of one sum.
     pub(super) fn at(tally: u8, mut times: Vec<i64>) -> Self {
         times.sort_unstable();
         times.dedup();

@@ -245,7 +245,7 @@ impl Groups {
         }
     }
 
-    /// The groups, whoever held most first and still without texts, and where each of the old numbers is now.
+    /// Returns the groups, the one that held most first and still without texts, and where each of the old numbers is now.
     pub(super) fn finish(
         mut self,
         allocated: &Allocated,

@@ -123,10 +123,10 @@ impl MapRows {
         }
         maps.sort_by_key(|(bytes, place, _)| (std::cmp::Reverse(*bytes), *place));
         maps.truncate(MOST_MAPS);
-        maps.into_iter().map(|(bytes, place, bands)| self.course(bytes, place, bands, end)).collect()
+        maps.into_iter().map(|(bytes, place, bands)| self.series(bytes, place, bands, end)).collect()
     }
 
-    fn course(&self, bytes: u64, place: Place, bands: Vec<AddressBand>, end: &End<'_>) -> AddressSeries {
+    fn series(&self, bytes: u64, place: Place, bands: Vec<AddressBand>, end: &End<'_>) -> AddressSeries {
         let cell_bytes = bytes.div_ceil(CELLS).max(1);
         let cells = bytes.div_ceil(cell_bytes) as usize;
         let mut taken = Vec::with_capacity(cells * self.rows.len());

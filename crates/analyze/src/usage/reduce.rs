@@ -67,7 +67,7 @@ impl Timed for UsagePoint {
     }
 }
 
-/// Keeps at most so many points.
+/// Keeps a bounded number of points.
 #[derive(Clone, Debug)]
 pub(crate) struct Reducer<P = UsagePoint> {
     limit: usize,

@@ -420,12 +420,12 @@ proptest! {
         prop_assert!(run.first_time_ns <= run.last_time_ns);
         prop_assert!(run.peak_seen_bytes <= run.peak_rss_bytes);
         prop_assert!(run.process_list.iter().all(|process| process.rss_at_peak_bytes <= Some(run.peak_rss_bytes)));
-        let mut courses: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 16);
-        courses.update(&rows);
-        for course in courses.finish() {
-            let highest = course.points.iter().map(|point| point.live_bytes).max();
-            prop_assert_eq!(highest, Some(course.peak_bytes));
-            prop_assert!(course.points.len() <= 16 && course.points.is_sorted_by_key(|point| point.time_ns));
+        let mut fold: SubjectSeriesFold = SubjectSeriesFold::new(&subjects, 16);
+        fold.update(&rows);
+        for series in fold.finish() {
+            let highest = series.points.iter().map(|point| point.live_bytes).max();
+            prop_assert_eq!(highest, Some(series.peak_bytes));
+            prop_assert!(series.points.len() <= 16 && series.points.is_sorted_by_key(|point| point.time_ns));
         }
     }
 }

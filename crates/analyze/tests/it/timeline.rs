@@ -94,9 +94,9 @@ proptest! {
         }
         let folds = (StatsFold::default(), SpaceSeriesFold::new(100), DomainSeriesFold::new(100));
         let (stats, spaces, places) = fold(&events, &filter, 1000, folds);
-        let highest = spaces.courses.points.iter().max_by_key(|point| point.total.live_bytes);
+        let highest = spaces.series.points.iter().max_by_key(|point| point.total.live_bytes);
         prop_assert_eq!(highest.map_or(0, |point| point.total.live_bytes), stats.peak_bytes);
-        for point in &spaces.courses.points {
+        for point in &spaces.series.points {
             let sum = point.values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
             prop_assert_eq!(sum, point.total.live_bytes);
         }

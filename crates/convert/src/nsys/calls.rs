@@ -52,7 +52,7 @@ pub(crate) enum Reach {
     Context,
 }
 
-/// Calls after which memory is gone that nobody freed, without the version at the end of their names.
+/// Calls that release memory without frees, without the version at the end of their names.
 /// `cuDevicePrimaryCtxRelease` is none of them: it tears down only with the last holder.
 const TEARDOWNS: [(&str, Reach); 5] = [
     ("cudaDeviceReset", Reach::Device),
@@ -235,7 +235,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Takes a call; events that it is the call of, and that have no better one, are told.
+    /// Takes a call and assigns it to its events, unless they have a better one.
     #[inline]
     fn take(&mut self, row: &Row<'_>, class: i64) {
         let Some(correlation) = row.int(0) else { return };

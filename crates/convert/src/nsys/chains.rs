@@ -1,7 +1,7 @@
 //! Call chains become stacks, each once.
 //!
 //! A frame is a small number while the table is read; texts are looked up for the frames that are needed.
-//! A table that is not too long is read while others are, before anybody knows which chains events point to;
+//! A table that is not too long is read while others are, before it is known which chains events point to;
 //! of a longer one only those are kept.
 
 use std::collections::HashMap;

@@ -22,7 +22,7 @@ impl Database {
     }
 }
 
-/// A folder that is gone when nobody holds it any more.
+/// A folder that is removed when its last owner is dropped.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
@@ -32,7 +32,7 @@ impl Drop for Folder {
     }
 }
 
-/// Whether a file is a report, by its name: what is in it is nobody else's business.
+/// Returns whether a file is a report, by its name: the format is not documented.
 pub(crate) fn is_report(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep")
         && path.is_file()

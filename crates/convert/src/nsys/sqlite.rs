@@ -1,6 +1,6 @@
-//! An export as an SQLite database, which anybody may have made.
+//! An export as an SQLite database, which is untrusted input.
 //!
-//! The file is opened read-only and as one that nobody changes, so nothing is ever written beside it.
+//! The file is opened read-only and as immutable, so nothing is ever written beside it.
 //! Only plain tables are read, row by row in the order in which they are stored: no view, no trigger, no
 //! computed column and no index of the file takes part, so a scan costs what the table holds. What a
 //! damaged or cunning file could still do, such as handing out one page for ever, ends at limits that

@@ -73,7 +73,7 @@ impl Enum {
 pub(crate) struct KindWord {
     /// Its number.
     pub(crate) id: i64,
-    /// What it is; none if nobody knows.
+    /// What it is; none if unknown.
     pub(crate) kind: Option<Kind>,
     /// Its name in the export, or what that would be.
     pub(crate) name: String,
@@ -117,7 +117,7 @@ impl Words {
         KindWord { id, kind: place.map(|place| KINDS[place].1), name }
     }
 
-    /// What `memoryOperationType` means; none if nobody knows.
+    /// What `memoryOperationType` means; none if unknown.
     pub(crate) fn operation(&self, id: i64) -> Option<Action> {
         let usual = usize::try_from(id).ok().filter(|id| *id < OPERATIONS.len());
         let place = usual.or_else(|| self.operations.place(id, OPERATION_PREFIX, &OPERATIONS));
@@ -153,7 +153,7 @@ impl LogWords {
         usual.or_else(named).unwrap_or(LogLevel::Unknown)
     }
 
-    /// Name of the part of the tool that speaks; empty if nobody knows.
+    /// Component of the tool that wrote the message; empty if unknown.
     pub(crate) fn source(&self, id: i64) -> &str {
         let usual = match id {
             1 => "Injection",

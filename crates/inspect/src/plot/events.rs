@@ -73,16 +73,16 @@ fn of_usage(answer: Answer<Usage>) -> Gathered {
 }
 
 fn of_spaces(answer: &Answer<SpaceSeries>, per: Per, tables: &Tables, props: &PlotProps) -> Gathered {
-    let SpaceSeries { kinds, courses } = &answer.result;
-    let Some(end_ns) = courses.end_ns.filter(|_| !courses.points.is_empty()) else {
+    let SpaceSeries { kinds, series } = &answer.result;
+    let Some(end_ns) = series.end_ns.filter(|_| !series.points.is_empty()) else {
         return Gathered { losses: answer.losses.clone(), ..Gathered::default() };
     };
-    let times_ns: Vec<i64> = courses.points.iter().map(|point| point.total.time_ns).collect();
+    let times_ns: Vec<i64> = series.points.iter().map(|point| point.total.time_ns).collect();
     // Of several resources of one device every instant is the sum.
-    let parts = parts(courses, |_, space| space_name(space, per, tables));
+    let parts = parts(series, |_, space| space_name(space, per, tables));
     let layers = parts.into_iter().map(|(name, values)| Layer { name, values }).collect();
     let (layers, remark) = few(layers);
-    let total = total("total".into(), courses, end_ns);
+    let total = total("total".into(), series, end_ns);
     let stack = Stack { times_ns, layers, end_ns };
     let measure = format!("live bytes of {} memory", kinds_text(kinds));
     let (series, stack) =

@@ -18,20 +18,20 @@ pub(super) fn points<'a>(points: impl IntoIterator<Item = &'a UsagePoint>) -> Ve
 }
 
 /// The sum of all groups.
-pub(super) fn total<K>(name: String, courses: &SeriesSet<K>, end_ns: i64) -> Series {
-    let points = points(courses.points.iter().map(|point| &point.total));
+pub(super) fn total<K>(name: String, series: &SeriesSet<K>, end_ns: i64) -> Series {
+    let points = points(series.points.iter().map(|point| &point.total));
     Series { name, points, end_ns, ..Series::default() }
 }
 
 /// Values of groups at every point, those of one name added up; `name` gets the number of a group too.
 pub(super) fn parts<K, N: Ord>(
-    courses: &SeriesSet<K>,
+    series: &SeriesSet<K>,
     name: impl Fn(usize, &K) -> N,
 ) -> BTreeMap<N, Vec<u64>> {
     let mut parts: BTreeMap<N, Vec<u64>> = BTreeMap::new();
-    for (at, group) in courses.groups.iter().enumerate() {
-        let sums = parts.entry(name(at, &group.group)).or_insert_with(|| vec![0; courses.points.len()]);
-        for (sum, point) in sums.iter_mut().zip(&courses.points) {
+    for (at, group) in series.groups.iter().enumerate() {
+        let sums = parts.entry(name(at, &group.group)).or_insert_with(|| vec![0; series.points.len()]);
+        for (sum, point) in sums.iter_mut().zip(&series.points) {
             *sum = sum.saturating_add(point.values.get(at).copied().unwrap_or(0));
         }
     }

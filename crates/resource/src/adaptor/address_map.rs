@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// What is known of blocks, by address.
 pub(crate) type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
-/// Hashes one number that the program itself made: nobody picks addresses to collide.
+/// Hashes addresses, which no adversary chooses, so collisions need no defence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddressHasher(u64);
 

@@ -96,7 +96,7 @@ impl<R: Resource> Resource for Aligned<R> {
         let Some(upstream_bytes) = self.upstream_bytes(bytes) else { return Err(self.too_large(bytes)) };
         let begin = self.upstream.allocate(upstream_bytes, ALIGNMENT, stream)?;
         let Some(aligned) = align_up(begin.0, self.alignment) else {
-            // SAFETY: just allocated with this size, and nobody has heard of it.
+            // SAFETY: just allocated with this size, and not handed out yet.
             unsafe { self.upstream.deallocate(begin, upstream_bytes, ALIGNMENT, stream) };
             return Err(self.too_large(bytes));
         };

@@ -104,7 +104,7 @@ impl<R: Resource> Resource for CsvLogging<R> {
 
 impl<R> Drop for CsvLogging<R> {
     fn drop(&mut self) {
-        // Whoever keeps the handle learns of an error from its health.
+        // The owner of the handle sees an error in its health.
         let _ = self.handle.flush();
     }
 }

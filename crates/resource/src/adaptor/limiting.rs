@@ -90,7 +90,7 @@ impl<R: Resource> Resource for Limiting<R> {
         // SAFETY: the caller's promise, passed on.
         unsafe { self.upstream.deallocate(address, bytes, alignment, stream) };
         let size = align_up(bytes, self.alignment).unwrap_or(0);
-        // A free of more than is live is somebody's error, and must not turn into a limit of nothing.
+        // A free of more than is live is an error of the program, and must not turn into a limit of nothing.
         let give_back = |live: u64| Some(live.saturating_sub(size));
         let _ = self.allocated_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give_back);
     }

@@ -30,7 +30,7 @@ pub struct Prefetch<R> {
 impl<R: Resource> Prefetch<R> {
     /// Has `prefetcher`, where there is one, bring the blocks of `upstream`.
     pub fn new(upstream: R, prefetcher: Option<Arc<dyn Prefetcher>>) -> Self {
-        let unless = if prefetcher.is_some() { "" } else { "; nobody here can bring blocks" };
+        let unless = if prefetcher.is_some() { "" } else { "; this memory cannot be prefetched" };
         tracing::info!("prefetch created over {}{unless}", upstream.name());
         Self { upstream, prefetcher, failures: AtomicU64::new(0) }
     }

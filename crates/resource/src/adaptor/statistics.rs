@@ -6,7 +6,7 @@
 //! there before it makes its value negative.
 //!
 //! A scope with a name ([`StatisticsHandle::scope`]) also knows what it *holds*: blocks that were
-//! allocated in it and are live, whoever frees them and when.
+//! allocated in it and are live, whichever thread frees them and when.
 //!
 //! Counted is what was asked for, after the upstream served it; a free counts before the upstream gets
 //! the block back, so that a block which another thread gets at once is never counted twice. What the

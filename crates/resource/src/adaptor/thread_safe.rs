@@ -12,8 +12,8 @@ use crate::stream::Stream;
 /// Lets one thread at a time into the resource it wraps.
 ///
 /// Resources here need no such thing. It is for those whose calls must not overlap for other reasons, say
-/// because the functions of a [`Callback`](crate::Callback) do more than one step. The thread whose turn it
-/// is may come again: such a function may allocate, and so may whoever listens to what the upstream tells.
+/// because the functions of a [`Callback`](crate::Callback) do more than one step. The lock is reentrant: such
+/// a function may allocate, and so may a subscriber of the upstream's debug log.
 #[derive(Debug)]
 pub struct ThreadSafe<R> {
     upstream: R,

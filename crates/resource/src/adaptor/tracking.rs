@@ -36,7 +36,7 @@ pub enum OnDrop {
     /// Nothing.
     #[default]
     Silent,
-    /// They are told to the debug log as a warning.
+    /// The debug log gets them as a warning.
     Report,
 }
 
@@ -65,7 +65,7 @@ pub struct Block {
     /// By which thread; see [`thread::number`](crate::thread::number).
     pub thread: u32,
     /// Its number: counts up from 1 in the order in which a thread allocates. Threads take numbers a
-    /// thousand at a time, so across threads it is the time that tells who was first.
+    /// thousand at a time, so across threads only the time orders blocks.
     pub sequence: u64,
 }
 
@@ -127,14 +127,14 @@ impl<R: Resource> Tracking<R> {
         self.state.log_outstanding();
     }
 
-    /// Who holds most of the live bytes; see [`TrackingState::top_holders`].
+    /// Returns the holders of most live bytes; see [`TrackingState::top_holders`].
     pub fn top_holders(&self, count: usize) -> Vec<Holder> {
         self.state.top_holders(count)
     }
 }
 
 impl<R: Resource> Resource for Tracking<R> {
-    // Not inlined, so that the innermost frame of a block's stack is always whoever asked for it.
+    // Not inlined, so that the innermost frame of a block's stack is always its requester.
     #[inline(never)]
     fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
         match self.upstream.allocate(bytes, alignment, stream) {

@@ -42,7 +42,7 @@ pub struct Cuda {
 #[derive(Debug)]
 struct Shared {
     driver: Arc<Driver>,
-    /// Open devices: whoever opens one again must get the same order of streams.
+    /// Open devices: opening one again has to give the same order of streams.
     devices: Mutex<HashMap<i32, Weak<CudaOrder>>>,
 }
 
@@ -51,7 +51,7 @@ static OPEN: Mutex<Option<Cuda>> = Mutex::new(None);
 
 impl Cuda {
     /// Loads the driver, the first time it is called; from then on the [`current`]
-    /// resource of a device is its plain memory, unless somebody set another.
+    /// resource of a device is its plain memory, unless another was set.
     ///
     /// # Errors
     /// [`AllocError::Device`] when there is no driver, it lacks a function, or it finds no device.
@@ -85,7 +85,7 @@ impl Cuda {
         Ok(Self { shared: Arc::new(Shared { driver, devices: Mutex::default() }) })
     }
 
-    /// Tells how loading went. Not under a lock: whoever listens may ask for memory of a device.
+    /// Logs how loading went. Not under a lock: a subscriber may ask for memory of a device.
     fn told(loaded: Result<Self, Failure>) -> Result<Self> {
         let cuda = loaded.inspect_err(|failure| tracing::debug!("cuda: {failure}"))?;
         let driver = &cuda.shared.driver;
@@ -112,7 +112,7 @@ impl Cuda {
     /// When there is no such device, or it cannot be used.
     pub fn device(&self, ordinal: i32) -> Result<CudaDevice> {
         let (device, is_new) = self.find_or_open(ordinal)?;
-        // After the lock: whoever listens may ask for the device.
+        // After the lock: a subscriber may ask for the device.
         if is_new {
             let (name, total_bytes) = (device.name(), device.total_bytes());
             tracing::info!("cuda: device {ordinal} is {name}, {total_bytes} bytes");

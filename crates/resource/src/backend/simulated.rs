@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 62;
 
 /// A device that has room but no memory.
 ///
-/// As with the memory of a real one, giving a block back waits for the stream, and then anybody can
+/// As with the memory of a real one, freeing a block waits for the stream, and then any stream can
 /// use it.
 #[derive(Debug)]
 pub struct Simulated {
@@ -35,7 +35,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A device with so much memory, 4 EiB at most.
+    /// Creates a device with `total_bytes` of memory, 4 EiB at most.
     pub fn new(total_bytes: u64) -> Self {
         let total_bytes = total_bytes.min(MOST_BYTES) / ALIGNMENT * ALIGNMENT;
         tracing::info!("simulated memory created: {}", format_bytes(total_bytes));
@@ -85,7 +85,7 @@ impl Simulated {
             largest_free_bytes: Some(heap.largest(None)),
             ..OutOfMemory::default()
         });
-        // Whoever listens may allocate here.
+        // A subscriber may allocate here.
         drop(heap);
         tracing::debug!("{error}");
         error

@@ -18,9 +18,9 @@ use crate::process::forks;
 use crate::resource::Address;
 use crate::stream::Stream;
 
-/// So much is written at a time.
+/// Bytes that are written at a time.
 const BUFFER_BYTES: usize = 64 << 10;
-/// So much may wait for a disk that does not take it.
+/// Most bytes that wait for a disk that takes none.
 const MAX_PENDING_BYTES: usize = 1 << 20;
 /// How many lines are dropped before the disk is tried again.
 const RETRY_ROWS: u64 = 1024;
@@ -253,8 +253,8 @@ impl CsvHandle {
         self.watched(|log| log.write(action, address, bytes, stream, self.shared.flush));
     }
 
-    /// Does something to the log and tells the debug log of its first error, after the lock is given
-    /// back: whoever listens may allocate.
+    /// Runs `act` on the log and reports its first error to the debug log, after the lock is released
+    /// because a subscriber may allocate.
     fn watched<T>(&self, act: impl FnOnce(&mut Log) -> T) -> T {
         let (result, first) = {
             let mut log = self.log();

@@ -83,7 +83,7 @@ impl Row {
     }
 }
 
-/// Appends a number of at least so many digits.
+/// Appends a number, padded with zeros to a least number of digits.
 fn number(out: &mut Vec<u8>, mut number: u64, base: u64, digits: usize) {
     let mut text = [b'0'; 20];
     let mut begin = text.len();

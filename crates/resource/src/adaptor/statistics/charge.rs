@@ -13,7 +13,7 @@ use crate::adaptor::address_map::{AddressMap, mix};
 use crate::error::Holder;
 use crate::resource::Address;
 
-/// So many threads can free at the same time without meeting.
+/// Number of shards: threads contend only if their blocks share one.
 const SHARDS: usize = 64;
 
 /// Live blocks of named scopes, by address.
@@ -24,12 +24,12 @@ pub(super) struct Charges {
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
-    /// How many blocks there are, to be read without the lock.
+    /// Number of blocks, readable without the lock.
     count: AtomicUsize,
     blocks: Mutex<AddressMap<Charge>>,
 }
 
-/// A block, and who allocated it.
+/// A live block and the scope that allocated it.
 struct Charge {
     bytes: u64,
     level: Arc<Level>,
@@ -85,7 +85,7 @@ impl Charges {
     /// Takes a block off the scope that allocated it, if one did.
     pub(super) fn remove(&self, state: &State, address: Address) {
         let shard = self.shard(address);
-        // Whoever frees a block has heard of its allocation, and so sees the count that it raised.
+        // A thread that frees a block has synchronized with its allocation, and so sees the raised count.
         if shard.count.load(Ordering::Relaxed) == 0 {
             return;
         }

@@ -51,12 +51,12 @@ pub(super) struct State {
     pub(super) charges: Charges,
 }
 
-/// What every operation reads, apart from what is written.
+/// State that every operation reads, on a cache line apart from what is written.
 #[derive(Default)]
 #[repr(align(128))]
 struct Hot {
-    /// Scopes that are open on any thread, and live blocks of named ones. While it is 0, nobody needs
-    /// to look for either.
+    /// Scopes that are open on any thread, and live blocks of named ones. While it is 0, operations
+    /// skip both.
     watched: AtomicUsize,
 }
 
@@ -103,7 +103,7 @@ impl StatisticsHandle {
         }
     }
 
-    /// Counts a failure and says in it who holds memory, where nobody has yet.
+    /// Counts a failure and adds the holders of memory to it, unless it has them already.
     #[cold]
     pub(super) fn failed(&self, bytes: u64, mut error: AllocError) -> AllocError {
         self.state.whole.failed(bytes);

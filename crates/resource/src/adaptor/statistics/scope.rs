@@ -24,7 +24,7 @@ pub struct ScopeFigures {
     /// What its thread did while it was open: frees of blocks from before it count against it, and what
     /// other threads do does not count at all.
     pub relative: Counters,
-    /// What it allocated, scopes inside it included: its value is what of that is live, whoever frees,
+    /// What it allocated, scopes inside it included: its value is what of that is live, whichever thread frees it,
     /// and its peak the most that was live at any time. Blocks of no bytes hold nothing and do not count.
     pub held: Counters,
 }

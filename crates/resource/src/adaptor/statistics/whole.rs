@@ -2,8 +2,8 @@
 //!
 //! A peak over all threads needs to know their sum, but only where the sum could be a new peak. So the
 //! distance to the peak is dealt out: each shard has its own values and some *room*, and while an
-//! allocation fits into the room it touches that shard alone. A free gives room back. Who has too little
-//! looks at all shards at once, finds the sum and with it the peak, and deals what is left out anew.
+//! allocation fits into the room it touches that shard alone. A free gives room back. An
+//! allocation without enough room locks all shards, computes the sum and the peak, and deals the rest out anew.
 //!
 //! Invariant: the values and rooms of all shards together are never more than the peak. So the sum
 //! cannot pass the peak unseen, and the peak is never set to more than a sum that was there.

@@ -12,8 +12,8 @@ use crate::stream::Stream;
 use floodmark_stacks::Stack;
 
 const SHARDS: usize = 256;
-/// Neighbours are blocks in the same piece of so many bytes (as a power of two). Larger pieces keep
-/// threads with memory of their own further apart, and have all that share some memory wait for one shard.
+/// Binary logarithm of the bytes whose blocks share a shard. Larger pieces separate threads that use memory
+/// of their own better, but make all threads that share some memory contend for one shard.
 const PIECE_BITS: u32 = 16;
 const FIRST_ENTRIES: usize = 16;
 

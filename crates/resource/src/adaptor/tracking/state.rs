@@ -27,7 +27,7 @@ pub struct TrackingState {
     props: TrackingProps,
 }
 
-/// Who a block belongs to in reports.
+/// Owner of a block in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Owner {
     Stack(Stack),
@@ -75,7 +75,7 @@ impl TrackingState {
         list
     }
 
-    /// Who holds most of the live bytes, most first: stacks that allocated, or threads where there are
+    /// Returns the holders of most live bytes, most first: stacks that allocated, or threads where there are
     /// no stacks.
     pub fn top_holders(&self, count: usize) -> Vec<Holder> {
         let mut shares = self.shares();
@@ -183,7 +183,7 @@ impl TrackingState {
         bytes
     }
 
-    /// Adds who holds the memory to an error that says there is not enough.
+    /// Adds the holders of memory to an out-of-memory error.
     #[cold]
     pub(super) fn explain(&self, error: AllocError) -> AllocError {
         match error {

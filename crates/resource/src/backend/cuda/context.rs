@@ -3,7 +3,7 @@
 //! Invariant: whatever was current in the calling thread before a call is current after it. Programs
 //! that use the CUDA runtime take "the device" from there, and must not find themselves on another one
 //! because memory was allocated. Remembering in the thread what we set last would save asking the
-//! driver, but would be wrong as soon as somebody else switches. Asking costs 14 ns beside an H200 and
+//! driver, but would be wrong as soon as other code switches. Asking costs 14 ns beside an H200 and
 //! switching there and back 70, while the cheapest calls that need it cost 130 and more.
 
 use std::cell::Cell;

@@ -25,9 +25,9 @@ pub struct CudaDevice {
 /// How much memory a device has, all processes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// What nobody holds.
+    /// Bytes that no process holds.
     pub free_bytes: u64,
-    /// What there is.
+    /// Bytes of the device.
     pub total_bytes: u64,
 }
 
@@ -115,7 +115,7 @@ impl CudaDevice {
     /// When the device cannot.
     ///
     /// # Safety
-    /// The block is so large, and nobody uses it otherwise before this has run.
+    /// The block is at least that long, and nothing else uses it before this has run.
     pub unsafe fn fill_bytes(&self, at: Address, value: u8, bytes: u64, stream: Stream) -> Result<()> {
         let stream = stream.handle() as Handle;
         // SAFETY: the caller's promise.

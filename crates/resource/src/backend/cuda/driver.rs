@@ -39,9 +39,9 @@ impl std::fmt::Display for Failure {
 
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// The number by which the driver calls no error.
+/// The driver's status for success.
 const SUCCESS: sys::Status = 0;
-/// What failures are told as that are not the driver's.
+/// Status of failures that are not the driver's.
 const OURS: sys::Status = -1;
 
 /// An open driver.
@@ -148,7 +148,7 @@ impl Driver {
 
     pub(crate) fn device_name(&self, device: Device) -> Result<String> {
         let mut name = [0_u8; 256];
-        // SAFETY: so many bytes for the result; the last stays 0.
+        // SAFETY: the buffer is as long as stated; its last byte stays 0.
         let status = unsafe { (self.table.device_name)(name.as_mut_ptr().cast(), 255, device) };
         self.check("asking for the name of a CUDA device", status)?;
         let name = CStr::from_bytes_until_nul(&name).map(CStr::to_string_lossy);
@@ -231,8 +231,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// From [`allocate`](Self::allocate) or [`allocate_managed`](Self::allocate_managed), and used by
-    /// nobody but by what is enqueued already: the driver waits for the device.
+    /// From [`allocate`](Self::allocate) or [`allocate_managed`](Self::allocate_managed), and used only
+    /// by work that is enqueued already: the driver waits for the device.
     pub(crate) unsafe fn free(&self, address: DevicePointer) -> Result<()> {
         // SAFETY: the caller's promise.
         let status = unsafe { (self.table.free)(address) };
@@ -247,7 +247,7 @@ impl Driver {
     }
 
     /// # Safety
-    /// From [`allocate_host`](Self::allocate_host), and used by nobody any more.
+    /// From [`allocate_host`](Self::allocate_host), and not used any more.
     pub(crate) unsafe fn free_host(&self, address: Handle) -> Result<()> {
         // SAFETY: the caller's promise.
         let status = unsafe { (self.table.free_host)(address) };
@@ -262,13 +262,13 @@ impl Driver {
     }
 
     pub(crate) fn destroy_stream(&self, stream: Handle) -> Result<()> {
-        // SAFETY: the driver finishes what is enqueued; nobody enqueues more.
+        // SAFETY: the driver finishes what is enqueued; no more is enqueued.
         let status = unsafe { (self.table.stream_destroy)(stream) };
         self.check("ending a stream", status)
     }
 
     pub(crate) fn synchronize_stream(&self, stream: Handle) -> Result<()> {
-        // SAFETY: a stream that lives, as whoever named it says.
+        // SAFETY: a stream that lives, as the caller promised when it named it.
         let status = unsafe { (self.table.stream_synchronize)(stream) };
         self.check("waiting for a stream", status)
     }
@@ -278,7 +278,7 @@ impl Driver {
         const ACT: &str = "asking for the identity of a stream";
         let stream_id = self.newer(ACT, self.table.stream_id, "12.0")?;
         let mut id = 0;
-        // SAFETY: a stream that lives, as whoever named it says, and a valid place for the result.
+        // SAFETY: a stream that lives, as the caller promised when it named it, and a valid place for the result.
         let status = unsafe { stream_id(stream, &raw mut id) };
         self.check(ACT, status).map(|()| id)
     }
@@ -298,14 +298,14 @@ impl Driver {
 
     #[inline]
     pub(crate) fn record_event(&self, event: Handle, stream: Handle) -> Result<()> {
-        // SAFETY: an event of ours, and a stream that lives, as whoever named it says.
+        // SAFETY: an event of ours, and a stream that lives, as the caller promised when it named it.
         let status = unsafe { (self.table.event_record)(event, stream) };
         self.check("recording an event", status)
     }
 
     #[inline]
     pub(crate) fn wait_for_event(&self, stream: Handle, event: Handle) -> Result<()> {
-        // SAFETY: an event of ours, and a stream that lives, as whoever named it says.
+        // SAFETY: an event of ours, and a stream that lives, as the caller promised when it named it.
         let status = unsafe { (self.table.stream_wait)(stream, event, 0) };
         self.check("making a stream wait for an event", status)
     }
@@ -327,7 +327,7 @@ impl Driver {
     /// Copies within and between the memories of host and devices; the driver knows which is which.
     ///
     /// # Safety
-    /// Both are so large, and nobody changes them or gives them back before the copy has run.
+    /// Both are at least `bytes` long, and are neither changed nor given back before the copy has run.
     pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: usize, stream: Handle) -> Result<()> {
         // SAFETY: the caller's promise.
         let status = unsafe { (self.table.copy)(to, from, bytes, stream) };
@@ -335,7 +335,7 @@ impl Driver {
     }
 
     /// # Safety
-    /// There are so many bytes, and nobody gives them back before the fill has run.
+    /// The block has at least `bytes` bytes and is not given back before the fill has run.
     pub(crate) unsafe fn fill_bytes(&self, at: u64, value: u8, bytes: usize, stream: Handle) -> Result<()> {
         // SAFETY: the caller's promise.
         let status = unsafe { (self.table.fill_bytes)(at, value, bytes, stream) };
@@ -343,7 +343,7 @@ impl Driver {
     }
 
     /// # Safety
-    /// There are so many words of four bytes, and nobody gives them back before the fill has run.
+    /// The block has at least `words` words of four bytes and is not given back before the fill has run.
     pub(crate) unsafe fn fill_words(&self, at: u64, value: u32, words: usize, stream: Handle) -> Result<()> {
         // SAFETY: the caller's promise.
         let status = unsafe { (self.table.fill_words)(at, value, words, stream) };
@@ -469,7 +469,7 @@ impl Driver {
     /// Starts a kernel whose parameters are all of eight bytes.
     ///
     /// # Safety
-    /// The kernel takes these parameters, and does with them what whoever owns them allows.
+    /// The kernel takes these parameters, and uses their memory only as its owners allow.
     pub(crate) unsafe fn launch(
         &self,
         function: Handle,

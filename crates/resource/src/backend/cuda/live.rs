@@ -46,7 +46,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// What whoever asked for `bytes` is told.
+    /// Returns the error for a request of `bytes`.
     #[cold]
     pub(crate) fn error(&self, bytes: u64, live: &Live, failure: Failure) -> AllocError {
         let Self { name, device, limit_bytes, reserved_bytes } = *self;
@@ -56,7 +56,7 @@ impl Answer<'_> {
         if !is_out_of_memory {
             return said;
         }
-        // Other processes and resources share the device: what it has left tells who took it.
+        // Other processes and resources share the device: what it has left shows which of them took it.
         if let (AllocError::Device { message, .. }, Ok(info)) = (&mut said, device.memory_info()) {
             let (free, total) = (format_bytes(info.free_bytes), format_bytes(info.total_bytes));
             *message = format!("{message}; device {} has {free} of {total} free", device.ordinal());

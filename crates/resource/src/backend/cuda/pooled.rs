@@ -85,11 +85,11 @@ impl CudaAsync {
         Ok(this)
     }
 
-    /// Has the pool hold so much, by a block that goes back at once.
+    /// Makes the pool reserve `bytes`, by a block that is freed at once.
     fn prime(&self, bytes: u64) -> Result<()> {
         if bytes > 0 {
             let block = self.allocate(bytes, 1, Stream::DEFAULT)?;
-            // SAFETY: allocated a line ago, and used by nobody.
+            // SAFETY: allocated a line ago, and not used.
             unsafe { self.deallocate(block, bytes, 1, Stream::DEFAULT) };
             self.device.order().synchronize(Stream::DEFAULT)?;
         }

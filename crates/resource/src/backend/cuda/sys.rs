@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) type Status = c_int;
 /// A device's number within the driver.
 pub(crate) type Device = c_int;
-/// Handles are pointers into the driver that nobody follows, kept as numbers.
+/// Handles are pointers of the driver that are never followed here, kept as numbers.
 pub(crate) type Handle = usize;
 /// An address that the device knows.
 pub(crate) type DevicePointer = u64;
@@ -207,7 +207,7 @@ impl Library {
             return Err(format!("{}: there is a NUL in the name", path.display()));
         };
         // SAFETY: a string that ends in NUL. What the library does when it is loaded is the driver's
-        // own matter: whoever names another library vouches for it.
+        // own matter: naming another library vouches for it.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !library.is_null() {
             return Ok(Self(library));

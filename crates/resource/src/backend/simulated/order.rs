@@ -46,7 +46,7 @@ pub struct SimulatedStream {
     handle: u64,
 }
 
-/// Identities of streams that nobody made here, and of threads: apart from ours, which count up.
+/// Bit in the identities of streams that were not made here; ours count up from 0.
 const FOREIGN: u64 = 1 << 62;
 const PER_THREAD: u64 = 1 << 63;
 /// The first handle of a stream made here.
@@ -185,7 +185,7 @@ impl SimulatedStream {
         Stream::lasting(self.handle)
     }
 
-    /// Ends the stream as somebody else's ends: nobody is told.
+    /// Ends the stream as a foreign one ends: without a notification.
     pub fn vanish(self) {
         self.order.state().made.remove(&self.handle);
         std::mem::forget(self);
