@@ -140,7 +140,7 @@ impl<const N: usize> CallTree<N> {
     }
 }
 
-/// What a run of folded frames is called, of which there are from so many to so many.
+/// Returns the label of a run of folded frames, given their least and greatest number.
 pub fn folded_text((least, most): (u32, u32)) -> String {
     match (least, most) {
         (1, 1) => "… 1 frame".to_owned(),

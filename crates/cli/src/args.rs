@@ -159,7 +159,7 @@ pub(crate) struct ReadingArgs {
 }
 
 impl ReadingArgs {
-    /// The same for whoever opens files.
+    /// Returns the options as inputs take them.
     pub(crate) fn props(&self) -> OpenProps {
         let mode = if self.lenient { Mode::Lenient } else { Mode::Strict };
         OpenProps { mode, date: self.date, ..OpenProps::default() }

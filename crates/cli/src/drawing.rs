@@ -67,7 +67,7 @@ impl DrawingArgs {
             .map_or(Ok(()), |output| whole_file::refuse_existing(output, Overwrite::forced(self.force)))
     }
 
-    /// The same for whoever draws.
+    /// Returns the options as the drawing code takes them.
     pub(crate) fn props(&self) -> Props {
         let shift = self.move_text.as_deref().unwrap_or_default();
         Props {

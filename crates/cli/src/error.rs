@@ -18,7 +18,7 @@ pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> any
     Hinted { message: message.into(), hint: hint.into() }.into()
 }
 
-/// Whether whoever read the output has had enough of it.
+/// Returns whether the reader of the output has closed it.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

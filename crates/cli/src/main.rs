@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; whoever closed the pipe does not want to hear of it.
+            // Help and version are no errors; a closed pipe is not reported.
             let _ = error.print();
             let status = if error.use_stderr() { ExitStatus::Failure } else { ExitStatus::Success };
             return status.into();
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match commands::run(command, &printer) {
         Ok(status) => {
             if let ExitStatus::External(exit) = status {
-                // Whoever waits for us sees what they would have seen of the command.
+                // The parent sees the exit status that it would have seen of the command.
                 exit.reraise();
             }
             status.into()

@@ -16,7 +16,7 @@ use crate::error::{causes, hint};
 
 /// Columns when there is no terminal to ask.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
-/// The same for what is said beside data.
+/// The same for remarks on standard error.
 const REMARK_WIDTH: usize = 80;
 /// Fewer columns than this are not worth laying out for.
 const NARROWEST: usize = 40;
@@ -163,7 +163,7 @@ impl Printer {
     }
 
     fn tell(&self, text: &str) {
-        // Nobody is left to tell if this fails.
+        // There is no other place to report a failure of this.
         let _ = match &self.log {
             Some(file) => writeln!(&mut &*file, "{text}"),
             None => writeln!(self.stderr.lock(), "{text}"),

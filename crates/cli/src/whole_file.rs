@@ -142,7 +142,7 @@ impl Unfinished {
 
     /// Gives the file its name.
     pub(crate) fn finish(self, path: &Path, overwrite: Overwrite) -> Result<()> {
-        // Somebody else may have put a file there meanwhile.
+        // Another process may have created a file there meanwhile.
         refuse_existing(path, overwrite)?;
         Ok(fs::rename(&self.0, path).map_err(Error::io("creating", path))?)
     }

@@ -40,7 +40,7 @@ use crate::records::{LogReader, Out, subject};
 use floodmark_event::Row;
 use floodmark_store::RowSource;
 
-/// What is told of frames that had arguments.
+/// Note on frames whose arguments were dropped.
 const ARGUMENTS: &str = "arguments of functions in stacks are not kept";
 /// What the program writes for a stack when the debugger did not answer in time.
 const NO_ANSWER: &[u8] = b"True";

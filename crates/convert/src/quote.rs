@@ -1,4 +1,4 @@
-//! Text from files as it appears in messages: in quotes, escaped and short, because nobody knows what
+//! Text from files as it appears in messages: in quotes, escaped and short, because it is not known what
 //! it does to a terminal.
 
 const SHOWN_MAX: usize = 60;

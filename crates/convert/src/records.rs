@@ -34,7 +34,7 @@ pub(crate) struct Out {
     pub(crate) rows: Vec<Row>,
     pub(crate) tables: Tables,
     pub(crate) losses: Losses,
-    /// Process that stands for whoever wrote the log.
+    /// Process that stands for the writer of the log.
     pub(crate) process: ProcessId,
     mode: Mode,
     path: PathBuf,

@@ -1,7 +1,7 @@
 //! Checkpoints along a trace, so that a zoom need not read everything that came before.
 //!
 //! A checkpoint is a scan cursor with the blocks that were live there. A background walk through the trace keeps
-//! one every so many events, as far as events are in parts: what is in the tail moves soon and is read from its
+//! one per fixed number of events, as far as events are in parts: what is in the tail moves soon and is read from its
 //! start. Rows that arrive late may make a checkpoint useless; a zoom that starts from one notices that, drops
 //! it and takes an earlier one or the beginning. So an answer never depends on checkpoints, only the time it
 //! takes.

@@ -1,4 +1,4 @@
-//! How to ask an input: which events count, and who is told of progress.
+//! Queries of an input: which events count, and the listener of progress.
 
 use floodmark_event::Filter;
 

@@ -1,4 +1,5 @@
-//! What lies below the resources: a device of this machine, or one that has room but no memory.
+//! The memory below the resources: that of a device of this machine, or of a simulated device, which has
+//! addresses but no bytes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use floodmark_resource::{
 use crate::error::{Error, Result};
 use crate::stage::{Holds, Stage};
 
-/// What to put resources on.
+/// Memory that resources get their blocks from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// A device that has room but no memory.
+    /// A simulated device, which has addresses but no bytes.
     Simulated {
-        /// How much room.
+        /// Its capacity.
         bytes: u64,
     },
     /// A device of this machine.
@@ -26,7 +27,7 @@ pub enum Backing {
     },
 }
 
-/// The same, opened.
+/// A backing that was opened.
 #[derive(Clone, Debug)]
 pub(crate) enum OpenBacking {
     Simulated { bytes: u64 },
@@ -48,7 +49,7 @@ impl OpenBacking {
         }
     }
 
-    /// How much there is to have.
+    /// Returns the bytes that resources can get.
     pub(crate) const fn free_bytes(&self) -> u64 {
         match self {
             Self::Simulated { bytes } => *bytes,

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a ticket is written once, by the step that allocates, and taken once, by the step that
 //! frees.
-#![expect(unsafe_code, reason = "giving memory back is a promise that nobody uses it any more")]
+#![expect(unsafe_code, reason = "freeing memory is a promise that it is not used any more")]
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use crate::watch::Watch;
 
 /// Most threads that are started.
 pub(crate) const THREADS_MAX: usize = 1024;
-/// A ticket nobody has written yet; no address, since those are multiples of 256.
+/// A ticket that is not written yet; no address, since those are multiples of 256.
 const UNWRITTEN: u64 = 1;
 /// A ticket whose allocation failed, or that was taken.
 const NO_BLOCK: u64 = 2;
@@ -98,7 +98,7 @@ pub(crate) struct Ensemble<'a> {
     parts: &'a Parts<'a>,
     stage: &'a Stage,
     tickets: Vec<AtomicU64>,
-    /// Set when a thread ended before its part was over, so that nobody waits for it.
+    /// Set when a thread ended before its part was over, so that no thread waits for it.
     stop: AtomicBool,
     /// Threads that have ended, in whatever way.
     left: AtomicUsize,
@@ -259,7 +259,7 @@ impl<'a> Ensemble<'a> {
     }
 }
 
-/// What a thread does last: tells the others to stop if it panics, and whoever waits that it ends.
+/// Runs when a thread ends: stops the others if it panicked, and wakes threads that wait for it.
 struct Farewell<'a> {
     stop: &'a AtomicBool,
     left: &'a AtomicUsize,

@@ -111,7 +111,7 @@ pub struct LineupProps {
 }
 
 impl LineupProps {
-    /// The usual settings on this backing.
+    /// Returns the default settings on this backing.
     pub const fn on(backing: Backing) -> Self {
         Self {
             backing,

@@ -1,4 +1,4 @@
-//! Waiting for the moment at which something happened in the log.
+//! Waiting until the time of a step in the log.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Began then, so many times as fast as the log.
+    /// Began then, and runs at a multiple of the log's speed.
     pub(crate) const fn new(begin_ns: u64, speed: f64) -> Self {
         Self { begin_ns, speed }
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a slot holds a block exactly between the allocation that filled it and the free that
 //! takes it out, so every block is given back once, as it was handed out.
-#![expect(unsafe_code, reason = "giving memory back is a promise that nobody uses it any more")]
+#![expect(unsafe_code, reason = "freeing memory is a promise that it is not used any more")]
 
 use std::ops::{ControlFlow, Range};
 
@@ -48,7 +48,7 @@ impl<'a> Player<'a> {
         Self { cast, stage, blocks: vec![EMPTY; cast.script.slots()], pacer: None }
     }
 
-    /// Waits for the moment of every step from now on, so many times as fast as the log.
+    /// Waits for the time of every step from now on, at a multiple of the log's speed.
     pub(crate) fn keep_pace(&mut self, speed: Option<f64>) {
         self.pacer = speed.map(|speed| Pacer::new(monotonic_ns(), speed));
     }

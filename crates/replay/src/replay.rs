@@ -1,4 +1,4 @@
-//! A whole replay: which resources, on what backing, and what came of each.
+//! A whole replay: the resources, their backing memory, and the result of each.
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};

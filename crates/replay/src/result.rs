@@ -1,4 +1,4 @@
-//! What came of playing a log: plain values for views and programs.
+//! Results of a replay: plain values for views and programs.
 
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub struct Replay {
     pub schedule: Schedule,
     /// The memory below the resources.
     pub memory: BackingInfo,
-    /// What came of it, one entry for each resource.
+    /// Results, one entry for each resource.
     pub resources: Vec<Played>,
     /// Resources that were not played, and why.
     pub left_out: Vec<LeftOut>,
@@ -139,7 +139,7 @@ pub struct Schedule {
 /// The memory below the resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BackingInfo {
-    /// Whether there is any.
+    /// Whether it is simulated.
     pub kind: BackingKind,
     /// What it is called.
     pub name: String,
@@ -151,7 +151,7 @@ pub struct BackingInfo {
     pub no_device: Option<String>,
 }
 
-/// Sort of memory below the resources.
+/// Kind of memory below the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackingKind {
@@ -161,17 +161,17 @@ pub enum BackingKind {
     Device,
 }
 
-/// Who chose something.
+/// How something was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chosen {
-    /// Whoever asked.
+    /// The caller.
     Asked,
-    /// We, for want of anything better.
+    /// The default, because nothing was given.
     ByDefault,
 }
 
-/// What came of playing a log against one resource.
+/// Results of playing a log against one resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Played {
     /// Name of the resource.

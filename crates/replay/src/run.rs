@@ -55,7 +55,7 @@ impl<'a> Run<'a> {
         self.cast.script.played().len() as u64 * (self.props.repeats + 1)
     }
 
-    /// Plays against one resource of the lineup; `report` is told how many steps were done since it was
+    /// Plays against one resource of the lineup; `report` gets the number of steps done since it was
     /// told last.
     ///
     /// # Errors

@@ -17,10 +17,10 @@ use crate::watch::FirstFailure;
 
 /// How finely is searched, as a part of the peak.
 const FINENESS: u64 = 100_000;
-/// Nobody has more memory than this.
+/// Upper bound of the search: no machine has more memory.
 const MOST_BYTES: u64 = 1 << 50;
 
-/// Searches for the least memory in which `script` fits a resource; `report` is told how many steps were
+/// Searches for the least memory in which `script` fits a resource; `report` gets the number of steps that were
 /// played since it was told last.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ pub struct Stage {
     pub(crate) streams: Vec<Stream>,
     pub(crate) order: Option<Arc<SimulatedOrder>>,
     pub(crate) device: Option<CudaDevice>,
-    /// All the memory there is: nobody is asked for more of it.
+    /// All memory of the stage: no upstream is asked for more.
     pub(crate) most_bytes: u64,
     pub(crate) alive: Vec<Box<dyn Any + Send + Sync>>,
 }

@@ -15,7 +15,7 @@ const FAILURES_KEPT: usize = 5;
 /// How often a resource is asked for its room, at most: that can take as long as a thousand steps.
 const SAMPLES_MAX: usize = 2048;
 
-/// Is told of all that happens.
+/// Gets every step of a replay.
 pub(crate) trait Watch {
     /// Has a call made.
     #[inline]

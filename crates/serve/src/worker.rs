@@ -1,7 +1,7 @@
 //! The thread that computes, one thing at a time: reads what is new, makes pages, looks closely.
 //!
 //! Pages and documents are made once for everybody who waits for them. Of close looks (ranges, instants)
-//! the newest comes first, and one that nobody waits for any more is given up.
+//! the newest comes first, and one whose client is gone is given up.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(super) type Answer = std::result::Result<Bytes, Unanswered>;
 pub(super) enum Unanswered {
     /// Too many wait already.
     Busy,
-    /// Nobody computes any more.
+    /// The worker has ended.
     Broken,
     /// The input is not what it was.
     Changed(&'static str),
@@ -217,7 +217,7 @@ struct Shown {
 }
 
 impl Worker {
-    /// Reads what there is, then goes on in a thread of its own until nobody can ask any more.
+    /// Reads what there is, then goes on in a thread of its own until all senders of queries are gone.
     pub(super) fn start(
         path: PathBuf,
         filter: Filter,
@@ -307,7 +307,7 @@ impl Worker {
         }
     }
 
-    /// Answers the newest close look that somebody waits for.
+    /// Answers the newest range or snapshot query whose client still waits.
     fn look_closely(&mut self) {
         while let Some(Question { ask, reply }) = self.looks.pop() {
             let wanted = || !reply.is_closed();

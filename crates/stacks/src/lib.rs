@@ -1,4 +1,4 @@
-//! Native call stacks of the calling thread: found fast, kept once, named when somebody asks.
+//! Native call stacks of the calling thread: unwound fast, interned once, symbolized on demand.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! What frames are called.
 //!
-//! Nothing is named before somebody asks. A frame always has its module and its address there, which
+//! Nothing is symbolized before it is asked for. A frame always has its module and its address there, which
 //! is what symbol tools take; functions that a module exports have their names from the dynamic loader,
 //! and with the feature `symbols` all functions from the module's file, with lines and what was inlined
-//! into them where somebody wants to read that much.
+//! into them where the caller asks for that.
 #![cfg_attr(not(feature = "symbols"), expect(unsafe_code, reason = "asks the dynamic loader for names"))]
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Stack;
 use super::loader::{Loads, NamedModule, find_named, named_modules};
 
-/// Functions whose names begin so, with or without `<`, are nobody's idea of where memory is allocated.
+/// Prefixes of functions, with or without `<`, that are never shown as the site of an allocation.
 const PASSED_OVER: [&str; 4] = ["floodmark_", "core::", "alloc::", "std::"];
 /// How many functions a line has.
 const LINE_FUNCTIONS: usize = 3;
@@ -116,7 +116,7 @@ impl Names {
         stack.frames().iter().filter_map(|frame| self.0.get(frame)).flat_map(|names| names.iter())
     }
 
-    /// The innermost functions of a stack that are somebody's own, in one line.
+    /// Returns the innermost functions of a stack that belong to the program, in one line.
     pub fn line(&self, stack: Stack) -> String {
         let mut functions: Vec<String> = self
             .frames(stack)

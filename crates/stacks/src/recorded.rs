@@ -41,7 +41,7 @@ pub(super) struct Recorded {
     ids: Vec<Option<(Stack, StackId)>>,
     loads: Loads,
     modules: Vec<NamedModule>,
-    /// What the modules are called in the recording; none where nobody has asked yet.
+    /// Ids of the modules in the recording; none before they were needed.
     module_names: Vec<Option<StringId>>,
 }
 

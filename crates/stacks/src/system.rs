@@ -29,7 +29,7 @@ struct Walk<'a> {
 /// Finds the return addresses that are on the stack above `stack_pointer`; returns how many.
 pub(super) fn walk(stack_pointer: u64, frames: &mut [u64; MAX_FRAMES]) -> usize {
     unsafe extern "C" fn each(frame: *mut c_void, data: *mut c_void) -> c_int {
-        // SAFETY: `data` is the walk below, which nobody else uses meanwhile.
+        // SAFETY: `data` is the walk below, which nothing else uses meanwhile.
         let walk = unsafe { &mut *data.cast::<Walk<'_>>() };
         // SAFETY: the unwinder's own frame, of which it can be asked while it calls us.
         let (at, instruction) = unsafe { (_Unwind_GetCFA(frame) as u64, _Unwind_GetIP(frame) as u64) };

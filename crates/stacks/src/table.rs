@@ -1,7 +1,7 @@
 //! Every stack once, under a small number.
 //!
 //! Invariant: entries are added and never changed or removed, so a stack's frames can be had without a
-//! lock by whoever has looked them up once, and numbers stay good as long as the process.
+//! lock by threads that have looked them up once, and numbers stay good as long as the process.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,7 +11,7 @@ use std::sync::{PoisonError, RwLock};
 use super::Stack;
 use super::walk::hash_of;
 
-/// So many stacks are kept; a program that has more has unbounded recursion or the like.
+/// Most stacks that are kept; a program that has more has unbounded recursion or the like.
 const MAX_STACKS: usize = 1 << 18;
 const SHARDS: usize = 16;
 
@@ -111,7 +111,7 @@ impl StackTable {
         Some((stack, self.frames(stack)))
     }
 
-    /// Adds a stack under a key, unless somebody else has added one meanwhile; returns what is there.
+    /// Adds a stack under a key, unless another thread has added one meanwhile; returns what is there.
     fn add(&self, key: u64, frames: &[u64]) -> Option<(Stack, &'static [u64])> {
         let mut numbers = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = numbers.get(&key) {

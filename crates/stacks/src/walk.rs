@@ -107,7 +107,7 @@ enum End {
     NoRule(u64),
 }
 
-/// What a walk found: so many frames, and a number made from them.
+/// What a walk found: the number of frames, and a hash of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) count: usize,
@@ -135,7 +135,7 @@ impl Walker {
     #[inline]
     pub(super) fn walk(&mut self, registers: Registers) -> Found {
         if registers.stack < self.low || registers.stack >= self.high {
-            // A signal handler's stack or a coroutine's: nobody knows where it ends.
+            // A signal handler's stack or a coroutine's: its end is not known.
             return Found { count: 0, hash: 0 };
         }
         self.walks = self.walks.wrapping_add(1);
@@ -194,7 +194,7 @@ impl Walker {
                         break End::Lost;
                     }
                     (stack, base) = (frame, saved_base);
-                    // This one was not calling anybody, so its rule is that of the very instruction.
+                    // This frame was interrupted, not in a call, so its rule is that of the very instruction.
                     address = interrupted;
                     if self.push(&mut found, interrupted) == Room::None {
                         break End::Whole;

@@ -50,12 +50,12 @@ pub struct Followed {
     pub command: Option<String>,
 }
 
-/// How whoever looks and whoever reads agree on the end.
+/// How the view and the reading thread agree on the end.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    /// Nobody looks any more.
+    /// The view has ended.
     pub(crate) has_left: AtomicBool,
-    /// Nobody will begin to record any more.
+    /// No recording will begin any more.
     pub(crate) has_recorded: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn read(input: &Followed, begins: Begins, ends: &Ends, sender: &SyncS
     // A recording that failed takes its trace along, and says itself why.
     let is_gone = begins == Begins::Soon && !is_trace(&input.path);
     if let Some(error) = read.err().filter(|_| !is_gone) {
-        // Nobody is left to tell if this fails.
+        // The view has ended if this fails.
         let _ = sender.send(Update::Failed(error));
     }
 }
@@ -131,7 +131,7 @@ impl Pace {
     }
 }
 
-/// Waits a moment for a trace whose recording is just about to begin: it has nothing, and nobody completed it.
+/// Waits a moment for a trace whose recording is just about to begin: it is empty and not complete.
 fn wait_for_begin(path: &Path, ends: &Ends) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < BEGIN_PATIENCE && !ends.has_left() {

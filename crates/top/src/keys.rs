@@ -52,7 +52,7 @@ impl Keys {
         let ready = unsafe { libc::poll(asked.as_mut_ptr(), 2, ms) };
         if ready < 0 {
             let error = io::Error::last_os_error();
-            // A signal, which somebody looks at now.
+            // A signal, which the loop takes next.
             let is_signal = error.kind() == io::ErrorKind::Interrupted;
             return if is_signal { Ok(Typed::Keys(Vec::new())) } else { Err(error) };
         }

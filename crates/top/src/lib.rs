@@ -133,7 +133,7 @@ fn view(props: &Props, recorder: Option<&mut Recorder>, front: &dyn Front) -> Re
     let screen = Screen::enter()?;
     let (reader_ends, input) = (ends.clone(), props.input.clone());
     let read = move || follow::read(&input, begins, &reader_ends, &sender);
-    // Nobody waits for it: in the midst of something long it would keep us from leaving.
+    // Not joined: a long read would keep the view from ending.
     std::thread::Builder::new()
         .name("floodmark-follow".into())
         .spawn(read)
@@ -291,7 +291,7 @@ impl Session {
                 Then::Suspend => signals::stop_group(),
             }
         }
-        // Asked for rather than told: whoever tells may do so before anybody listens.
+        // Polled, because a SIGWINCH may arrive before its handler is installed.
         let size =
             terminal_size::terminal_size_of(std::io::stdout()).map(|(width, height)| (width.0, height.0));
         self.is_changed |= size != std::mem::replace(&mut self.size, size);

@@ -1,5 +1,5 @@
-//! What is written to the terminal: in pieces, as far as it takes them, so that a terminal that nobody reads
-//! holds nobody up.
+//! Non-blocking output to the terminal, in pieces as far as it takes them, so that a terminal that is not read
+//! does not block the view.
 #![expect(unsafe_code, reason = "poll and tcflush are C functions")]
 
 use std::cell::RefCell;
@@ -41,7 +41,7 @@ impl Write for Pending {
         Ok(bytes.len())
     }
 
-    /// Whoever owns the terminal writes, when it takes something.
+    /// Does nothing: the screen writes pending bytes when the terminal takes them.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Output {
         Ok(at)
     }
 
-    /// Writes a few last bytes. If the terminal does not take them for a while, what nobody read is thrown
+    /// Writes a few last bytes. If the terminal does not take them for a while, unread output is thrown
     /// away for them.
     pub(crate) fn write_last(&self, mut bytes: &[u8], patience: Duration) {
         let began = Instant::now();

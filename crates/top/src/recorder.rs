@@ -101,9 +101,9 @@ fn exit_of(ended: Ended) -> Exit {
     Exit::from_wait_status(ended.into_raw())
 }
 
-/// Makes a file without a name: nobody else finds it, and it ends with us.
+/// Creates a file without a name, which no other process can open and which ends with this one.
 fn words_file() -> io::Result<File> {
-    // SAFETY: the name is a C string; the result is checked, and belongs to nobody else.
+    // SAFETY: the name is a C string; the result is checked and owned by nothing else.
     unsafe {
         let fd = libc::memfd_create(c"floodmark-words".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(File::from_raw_fd(fd)) }

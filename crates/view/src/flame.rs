@@ -1,7 +1,7 @@
 //! Flame graphs as pictures, pages and text.
 //!
 //! A [`FlameChart`] says what boxes there are and how wide each is; [`place`] gives every box its place,
-//! joining those that nobody could see. What is left for [`draw`](draw::scene), [`page`] and
+//! joining those too narrow to see. What is left for [`draw`](draw::scene), [`page`] and
 //! [`terminal`] is to write boxes down. The root is at the top.
 //!
 //! Texts come from traces: they lose what is invisible when they enter a chart, and every writer escapes

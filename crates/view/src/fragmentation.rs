@@ -1,4 +1,4 @@
-//! Fragmentation: how free memory is strewn among live blocks, and a map of addresses.
+//! Fragmentation: free memory between live blocks, and a map of addresses.
 
 use floodmark_analyze::Fragmentation;
 use floodmark_analyze::fragmentation::{
@@ -15,7 +15,7 @@ use crate::report::View;
 use crate::table::{Cell, Column, Table, cut, omitted, wrap};
 
 const HEIGHT: usize = 8;
-/// Address spaces that are told of in full.
+/// Address spaces that are shown in full.
 const SPACES: usize = 3;
 
 impl View for Fragmentation {
@@ -133,7 +133,7 @@ fn instants(space: &AddressSpaceReport, layout: &Layout) -> String {
     table.text(layout) + &format!("  {}\n", styled(layout.palette.faint, cut(&mean, layout.width - 2)))
 }
 
-/// Free bytes over time: solid as high as the largest gap, light for what is strewn beside it.
+/// Draws free bytes over time: solid up to the largest gap, light for the other gaps.
 fn chart(space: &AddressSpaceReport, layout: &Layout) -> String {
     let top = space.timeline.iter().map(|point| point.free_bytes).max().unwrap_or(0);
     if space.worst.scattered_bytes() == 0 || space.timeline.len() < 3 {

@@ -74,7 +74,7 @@ fn unreadable(path: &Path, why: &str) -> Error {
     Error::Unrecognized { path: path.to_owned(), reason }
 }
 
-/// A folder of our own that nobody else can look into.
+/// A private folder, which other users cannot read.
 fn scratch() -> Result<Folder> {
     use std::os::unix::fs::DirBuilderExt as _;
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -27,7 +27,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Something wrong at a place that whoever called knows.
+    /// Invalid input at a position that the caller knows.
     pub(super) fn bad(reason: impl Into<String>) -> Self {
         Self::Bad { offset: 0, reason: reason.into() }
     }
@@ -209,7 +209,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
                 self.stack.push(Value::Float(number));
             }
             0x95 => {
-                // Frames tell how much to read at once, which matters to nobody here.
+                // Frames tell how much to read at once, which is not needed here.
                 self.input.array::<8>()?;
             }
             0x80 => {

@@ -13,7 +13,7 @@ pub(crate) struct NodeId(pub(crate) u32);
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// None, bytes, a tuple of numbers, a number too large: nothing that is of use to anybody here.
+    /// None, bytes, a tuple of numbers, a number too large: nothing that is used here.
     Other,
     Bool(bool),
     Int(i64),
@@ -129,7 +129,7 @@ impl<M: Copy> Values<M> {
         Value::Node(NodeId(self.nodes.len() as u32 - 1))
     }
 
-    /// A tuple; one of plain numbers is of no use to anybody.
+    /// A tuple; one of plain numbers is not kept.
     pub(super) fn tuple(&mut self, items: &[Value]) -> Value {
         if items.iter().all(|item| item.is_plain()) {
             return Value::Other;

@@ -2,7 +2,7 @@
 //!
 //! A sample has four values, named as Go names those of its heap: allocated objects and bytes, and those
 //! in use at the instant the profile is about. Functions are known already, and mappings say so, so that
-//! nobody looks for symbols again. Strings come last: they are numbered as they are met.
+//! readers do not symbolize again. Strings come last: they are numbered as they are met.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,6 @@
 //! The header of a log: which column is where.
 //!
-//! Columns are found by name, whatever their order; columns that nobody here knows are passed over.
+//! Columns are found by name, whatever their order; unknown columns are ignored.
 //! A log may be several logs one after another, so a header can turn up again in the middle.
 
 use crate::quote::quoted;

@@ -1,7 +1,7 @@
 //! Writes events as a log, in RMM's own dialect or in the one its documents describe.
 //!
 //! What a log has no column for is not written: date, process, device, kind of memory, resource, scope,
-//! stack and name. Whoever wants a log per device, as RMM for Python writes them, gives each writer the
+//! stack and name. For a log per device, as RMM for Python writes them, give each writer the
 //! events of one device. Times are cut to whole microseconds.
 //!
 //! RMM always knows the size of what it frees, other sources do not. A free of unknown size is written

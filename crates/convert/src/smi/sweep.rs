@@ -11,7 +11,7 @@ use floodmark_event::{Metric, SubjectKind};
 use super::columns::{Row, Value};
 use crate::records::{Out, subject};
 
-/// What is told of values that are not there.
+/// Note on missing values.
 const UNAVAILABLE: &str = "values that nvidia-smi could not read";
 
 /// What identifies a device in the output.

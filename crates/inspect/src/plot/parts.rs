@@ -7,7 +7,7 @@ use floodmark_analyze::{SeriesSet, UsagePoint};
 
 use super::{Layer, Point, Series, Stack};
 
-/// Parts that are told apart; smaller ones are added up.
+/// Most parts that are drawn; smaller ones are added up.
 pub(super) const MOST_PARTS: usize = 8;
 /// What part of the largest one is too small to be seen, where there are many.
 pub(super) const SMALLEST: u64 = 50;

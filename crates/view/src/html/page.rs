@@ -21,7 +21,7 @@ const DATA: &str = "<!--floodmark:data-->";
 /// Rows of a table where scripts do not run.
 const STATIC_ROWS: usize = 20;
 
-/// What the page is allowed to do; where it is a file nobody else says so.
+/// Content Security Policy of the page; a file has no headers that could state it.
 pub(super) fn policy(hosting: Hosting) -> String {
     let (_, rest) =
         SHELL.split_once("\"Content-Security-Policy\" content=\"").expect("the page has a policy");

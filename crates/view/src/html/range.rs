@@ -8,7 +8,7 @@ use super::{SamplesPart, encode, events, samples, snapshots};
 
 /// What charts show between two instants.
 ///
-/// Its charts have the titles and names of those of a page, by which they are told apart.
+/// Its charts have the titles and names of those of a page, which identify them.
 #[derive(Clone, Debug, Default)]
 pub struct Range {
     /// The instant that times in the page count from.
@@ -34,7 +34,7 @@ impl Range {
     }
 }
 
-/// What was live at instants that somebody asked for.
+/// Snapshots at instants that a request asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Instants {
     /// The instant that times in the page count from.

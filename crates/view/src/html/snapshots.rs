@@ -71,7 +71,7 @@ fn note(snapshots: &Snapshots) -> String {
     note
 }
 
-/// What is said of instants that somebody asked for.
+/// Returns the note on instants that a request asked for.
 pub(super) fn note_of_answer(snapshots: &Snapshots) -> String {
     let mut note = "Exactly this instant; 'floodmark watermark --at' tells the same.".to_owned();
     add_limit(&mut note, snapshots);

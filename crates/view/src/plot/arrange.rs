@@ -144,7 +144,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Draws everything, with room for so many lines at the foot; none if names have no room where they
+    /// Draws everything, with room for a number of lines at the foot; none if names have no room where they
     /// should stand. Returns how many lines there are to say.
     fn draw(mut self, lines: usize) -> Option<(Scene, usize)> {
         let size = self.size;
@@ -371,7 +371,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Remarks at the foot, in so many lines.
+    /// Remarks at the foot, as lines.
     fn foot(&mut self, lines: usize) {
         let size = 0.92 * self.size;
         let mut remarks = std::mem::take(&mut self.remarks);

@@ -58,7 +58,7 @@ fn decimals_of(step: u128, whole: u128) -> usize {
     decimals
 }
 
-/// Writes parts of a whole with so many decimals.
+/// Writes parts of a whole with a number of decimals.
 fn decimal(parts: u128, whole: u128, decimals: usize) -> String {
     let scale = 10u128.pow(decimals as u32);
     let scaled = parts * scale / whole;

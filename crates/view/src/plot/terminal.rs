@@ -14,7 +14,7 @@ use crate::table::cut;
 /// Lines of an area by itself, and of one of several.
 const ALONE: usize = 12;
 const TOGETHER: usize = 5;
-/// Series that are drawn; of more only the peaks are told.
+/// Series that are drawn; for the others only peaks are listed.
 const MOST: usize = 6;
 /// Phases that are listed.
 const MOST_PHASES: usize = 8;

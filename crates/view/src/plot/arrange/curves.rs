@@ -86,7 +86,7 @@ impl Picture<'_> {
     }
 }
 
-/// Whether so many columns go up and down that lines would cover everything.
+/// Returns whether a third of the columns go up and down, so that lines would cover everything.
 fn is_dense(columns: &[Column]) -> bool {
     let swings = columns.iter().filter(|column| column.count > 3 && column.low < column.high).count();
     swings > 40 && swings * 3 > columns.len()

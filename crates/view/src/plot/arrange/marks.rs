@@ -14,7 +14,7 @@ use crate::plot::scene::{Anchor, Color, Fill, Item, Pen, Text};
 const MOST_NOTES: usize = 2000;
 /// Series whose peaks are labeled.
 const MOST_PEAKS: usize = 4;
-/// Frames that are told of a stack.
+/// Frames of a stack that are shown.
 const MOST_FRAMES: usize = 24;
 
 impl Picture<'_> {
