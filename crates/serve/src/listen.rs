@@ -138,7 +138,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();
         let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
+        let server = std::thread::Builder::new().name("server".into());
+        let _detached = server.spawn(move || {
             let limits = Limits { connections, head_time: Duration::from_hours(1) };
             let answer = |request: Request<Incoming>, admission: Admission| async move {
                 if request.uri().query() == Some("token") {
