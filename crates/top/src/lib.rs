@@ -119,7 +119,12 @@ pub fn run(props: &Props, front: &dyn Front) -> Result<Option<Exit>> {
         _ => {}
     }
     let (exit, remarks) = recorder.finish()?;
-    front.forward(&remarks);
+    if matches!(left, Ok(Left::BySignal(_))) {
+        // A program that was told to end must not wait for a terminal that nobody reads.
+        terminal::print_last(|| front.forward(&remarks));
+    } else {
+        front.forward(&remarks);
+    }
     Ok(Some(exit))
 }
 

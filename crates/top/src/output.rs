@@ -109,9 +109,14 @@ impl Output {
             if std::mem::replace(&mut has_thrown, true) {
                 return;
             }
-            // SAFETY: takes a descriptor, which is open as long as we are, and a number.
-            unsafe { libc::tcflush(self.terminal.as_raw_fd(), libc::TCOFLUSH) };
+            self.discard_unread();
         }
+    }
+
+    /// Throws away what was written and not yet read.
+    pub(crate) fn discard_unread(&self) {
+        // SAFETY: takes a descriptor, which is open as long as we are, and a number.
+        unsafe { libc::tcflush(self.terminal.as_raw_fd(), libc::TCOFLUSH) };
     }
 }
 

@@ -8,6 +8,7 @@
 use std::io::{self, IsTerminal as _};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -181,6 +182,24 @@ fn restore() {
         }
         let _ = disable_raw_mode();
     }
+}
+
+/// Calls `print`, which may block, and throws unread output of the terminal away as long as it does.
+pub(crate) fn print_last(print: impl FnOnce()) {
+    let (printing, printed) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let discard = move || {
+            while printed.recv_timeout(RESTORE_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                if let Some(output) = OUTPUT.get() {
+                    output.discard_unread();
+                }
+            }
+        };
+        // Without the thread, printing may block as any program's does.
+        let _ = std::thread::Builder::new().name("floodmark-last".into()).spawn_scoped(scope, discard);
+        print();
+        drop(printing);
+    });
 }
 
 /// Fails unless standard output is a terminal.

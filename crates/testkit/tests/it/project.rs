@@ -127,6 +127,16 @@ fn published_crates_can_be_packaged() {
         published.contains(&"floodmark-tail") && !published.contains(&"floodmark-testkit"),
         "{published:?}"
     );
+    // There is an order in which each crate's versioned dependencies are published before it.
+    let mut left: Vec<&Value> = packages.iter().filter(|package| is_published(package)).collect();
+    while !left.is_empty() {
+        let names: Vec<&Value> = left.iter().map(|package| &package["name"]).collect();
+        left.retain(|package| {
+            let mut versioned = list(package, "dependencies").filter(|dependency| dependency["req"] != "*");
+            versioned.any(|dependency| names.contains(&&dependency["name"]))
+        });
+        assert!(left.len() < names.len(), "these need one another: {names:?}");
+    }
     for package in packages.iter().filter(|package| is_published(package)) {
         let name = &package["name"];
         assert!(package["license"].is_string() && package["description"].is_string(), "{name}");
