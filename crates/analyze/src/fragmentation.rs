@@ -16,6 +16,7 @@
 mod address_space;
 mod history;
 mod map;
+mod pieces;
 mod result;
 
 use std::collections::BTreeMap;
@@ -149,10 +150,7 @@ impl FragmentationFold {
     fn address_space_of(&mut self, owner: Owner, time_ns: i64) -> usize {
         *self.of_owner.entry(owner).or_insert_with(|| {
             let history = History::new(time_ns, self.options.request_bytes);
-            let is_mapped = self.options.map.is_some();
-            let address_space =
-                if is_mapped { AddressSpace::to_be_mapped() } else { AddressSpace::default() };
-            self.address_spaces.push(State { owner, address_space, history });
+            self.address_spaces.push(State { owner, address_space: AddressSpace::default(), history });
             self.address_spaces.len() - 1
         })
     }

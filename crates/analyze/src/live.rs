@@ -302,8 +302,9 @@ impl LiveSet {
         let mut space_id = self.told_space(space, fold);
         let (narrows, mixes_spaces) = (!self.select.filter.selects_all(), extras.mixes_spaces());
         let (mut first, mut last) = if narrows { (usize::MAX, 0) } else { (0, count - 1) };
+        let first_order = self.rows + 1;
         for row in 0..count {
-            let order = self.rows + row as u64 + 1;
+            let order = first_order + row as u64;
             if !QUIET {
                 fold.event(order, times[row]);
             }

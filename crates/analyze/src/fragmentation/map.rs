@@ -56,15 +56,15 @@ impl Snapshot {
         let known =
             known.filter_map(|(to, (at, space))| Some((to, self.address_spaces.get(*at)?, place(*space))));
         for (address_space, state, place) in known {
-            for (start, extent) in &state.extents {
-                let own = state.gaps.range(start..&extent.end);
+            for extent in state.extents() {
+                let own = extent.gaps.iter();
                 let own: Vec<MapGap> =
-                    own.map(|(from, to)| MapGap { address: *from, bytes: to - from }).collect();
-                gaps.extend(own.iter().map(|gap| (*gap, place, (*start, extent.end))));
+                    own.map(|gap| MapGap { address: gap.start, bytes: gap.bytes() }).collect();
+                gaps.extend(own.iter().map(|gap| (*gap, place, (extent.start, extent.end))));
                 map.segments.push(MapSegment {
                     address_space,
-                    address: *start,
-                    bytes: extent.end - start,
+                    address: extent.start,
+                    bytes: extent.end - extent.start,
                     live_blocks: extent.live_blocks,
                     live_bytes: extent.live_bytes,
                     gaps: own,
