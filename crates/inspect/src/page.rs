@@ -1,8 +1,8 @@
 //! Everything a report page shows, read in two passes over one open input.
 //!
-//! The first pass finds peaks, leaks and lifetimes; the second one, which needs to know them, takes snapshots
-//! of what was live at chosen instants while another thread looks for gaps between blocks. A growing trace
-//! keeps the folds of the first pass going (`Growing`).
+//! The first pass finds peaks, leaks and lifetimes while another thread finds the gaps between blocks, which
+//! takes longest; the second pass, which needs to know the peaks, takes snapshots of what was live at chosen
+//! instants. A growing trace keeps the folds of the first pass going (`Growing`).
 
 mod folds;
 mod growing;
@@ -17,7 +17,7 @@ use floodmark_analyze::{
     SnapshotOptions, SnapshotPass, Snapshots, Stats, SubjectSeries, Usage, UsagePoint, Watermark,
 };
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
-use floodmark_event::{Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
+use floodmark_event::{EventBatch, Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
 use floodmark_store::{Run, ScanProps};
 
 pub(crate) use folds::mark as mark_of;
@@ -28,7 +28,7 @@ pub use output::{OutputLine, OutputLines};
 use crate::answer::{Loss, join_losses};
 use crate::error::{Error, Result};
 use crate::input::Input;
-use crate::pass::read_ahead;
+use crate::pass::{read_ahead, read_ahead_twice};
 use crate::query::Query;
 use crate::run::PROCESSES;
 
@@ -146,18 +146,22 @@ impl Input {
         // Both are needed, and are read at once.
         let paths = self.scope_paths()?;
         let mut folds = EventFolds::without_gaps(&query.filter, self.scope_roles()?);
+        let mut gaps = Pass::new(&query.filter, folds::gaps());
         let mut source = self.events(&ScanProps::default())?;
-        read_ahead(source.as_mut(), self.name(), query.progress, |batch| {
+        let fold = |batch: &EventBatch| {
             folds.update(batch);
             if folds.is_past_window() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        };
+        let find_gaps = |batch: &EventBatch| gaps.update(batch);
+        read_ahead_twice(source.as_mut(), self.name(), query.progress, fold, find_gaps)?;
         join_losses(&mut page.losses, &source.losses());
         if folds.is_empty() && self.trace().is_some() {
             return Ok(());
         }
         let mut part = folds.finish(source.tables());
+        part.fragmentation = gaps.finish(source.tables());
         let cuts = folds.cuts(&part);
-        drop((folds, source));
+        drop((folds, gaps, source));
         let blocks = if cuts.has_few_blocks() { None } else { SnapshotOptions::default().blocks };
         let options = SnapshotOptions { blocks, scopes: paths, ..SnapshotOptions::default() };
         let mut ledgers = part.stats.ledgers.iter().map(|ledger| (ledger.process, ledger.device));
@@ -165,7 +169,6 @@ impl Input {
         let has_several = ledgers.any(|domain| Some(domain) != first);
         let second = SecondPass {
             snapshots: SnapshotPass::new(&query.filter, cuts, options),
-            gaps: Pass::new(&query.filter, folds::gaps()),
             domains: has_several.then(|| Pass::new(&query.filter, DomainSeriesFold::new(DOMAIN_POINTS))),
         };
         second.run(self, query, &mut part)?;
@@ -195,37 +198,32 @@ impl Input {
     }
 }
 
-/// Folds of the second pass. Gaps take as long as all the others and run in a thread of their own.
+/// Folds of the second pass.
 struct SecondPass {
     snapshots: SnapshotPass,
-    gaps: Pass<floodmark_analyze::FragmentationFold>,
     domains: Option<Pass<DomainSeriesFold>>,
 }
 
 impl SecondPass {
     fn run(mut self, input: &Input, query: &Query<'_>, part: &mut EventsPart) -> Result<()> {
         let mut source = input.events(&ScanProps::default())?;
-        let gaps = &mut self.gaps;
         let (snapshots, domains) = (&mut self.snapshots, &mut self.domains);
-        crate::pass::read_ahead_twice(
-            source.as_mut(),
-            input.name(),
-            query.progress,
-            |batch| {
+        match domains {
+            None => read_ahead(source.as_mut(), input.name(), query.progress, |batch| {
                 snapshots.update(batch);
-                if let Some(domains) = domains {
-                    domains.update(batch);
-                }
-            },
-            |batch| {
-                if !gaps.is_past_window() {
-                    gaps.update(batch);
-                }
-            },
-        )?;
+                ControlFlow::Continue(())
+            })?,
+            Some(domains) => {
+                let take = |batch: &EventBatch| {
+                    snapshots.update(batch);
+                    ControlFlow::Continue(())
+                };
+                let fold = |batch: &EventBatch| domains.update(batch);
+                read_ahead_twice(source.as_mut(), input.name(), query.progress, take, fold)?;
+            }
+        }
         let tables = source.tables();
         part.snapshots = self.snapshots.finish(tables);
-        part.fragmentation = self.gaps.finish(tables);
         if let Some(domains) = &mut self.domains {
             part.by_domain = named_domains(domains.finish(tables), tables);
         }

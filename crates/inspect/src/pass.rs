@@ -218,7 +218,8 @@ pub fn read_ahead(
     })
 }
 
-/// Hands every batch of `source` to both visitors, each in a thread of its own, while the next ones are read.
+/// Hands every batch of `source` to both visitors, each in a thread of its own, while the next ones are read,
+/// until the first visitor breaks off.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -226,10 +227,10 @@ pub fn read_ahead_twice(
     source: &mut dyn Source,
     name: &str,
     progress: &dyn ProgressListener,
-    mut first: impl FnMut(&EventBatch),
+    mut first: impl FnMut(&EventBatch) -> ControlFlow<()>,
     mut second: impl FnMut(&EventBatch) + Send,
 ) -> Result<()> {
-    let thread = || std::thread::Builder::new().name("floodmark-fold".into());
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let cannot_start = |source| Error::System { act: "starting a thread", source };
     let (give, take) = mpsc::sync_channel::<Arc<EventBatch>>(BATCHES);
     std::thread::scope(|scope| -> Result<()> {
@@ -238,7 +239,7 @@ pub fn read_ahead_twice(
                 second(&batch);
             }
         };
-        let folder = thread().spawn_scoped(scope, fold).map_err(cannot_start)?;
+        let folder = thread("floodmark-fold").spawn_scoped(scope, fold).map_err(cannot_start)?;
         let mut reading = Reading::start(name, progress);
         let (read_give, read_take) = mpsc::sync_channel(BATCHES);
         let read = move || -> floodmark_store::Result<()> {
@@ -250,14 +251,16 @@ pub fn read_ahead_twice(
                 }
             }
         };
-        let reader = thread().spawn_scoped(scope, read).map_err(cannot_start)?;
+        let reader = thread("floodmark-read").spawn_scoped(scope, read).map_err(cannot_start)?;
         while let Ok((batch, progress)) = read_take.recv() {
             reading.advance(&batch, progress);
             // The other end is gone only if it panicked, which joining it shows.
             let _ = give.send(Arc::clone(&batch));
-            first(&batch);
+            if first(&batch).is_break() {
+                break;
+            }
         }
-        drop(give);
+        drop((give, read_take));
         if let Err(panic) = folder.join() {
             std::panic::resume_unwind(panic);
         }
