@@ -98,8 +98,8 @@ impl ReadArgs {
                 "leave out --events and filters other than --from and --to",
             ));
         }
-        let shows_samples =
-            !selects_events && ((self.samples && contents.has_rows) || input.is_about_samples()?);
+        let shows_samples = !selects_events
+            && ((self.samples && (contents.has_rows || is_trace)) || input.is_about_samples()?);
         if shows_samples {
             read_samples(&input, &open, &self.sample_props(), printer)?;
         } else if !self.follow {

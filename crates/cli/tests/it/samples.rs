@@ -271,3 +271,24 @@ fn text_of_logs_cannot_act_on_the_terminal() {
     let json = test.run(&["read", "evil.log", "--json"]).ok().stdout;
     assert!(json.chars().all(|c| c == '\n' || !c.is_control()), "{json:?}");
 }
+
+#[test]
+fn a_trace_without_samples_has_none_to_print() {
+    let test = CliTest::new();
+    test.run(&["import", "golden.csv", "-q"]).ok();
+    assert_eq!(test.run(&["read", "golden.flood", "--samples"]).ok().stdout, "");
+    assert_eq!(test.run(&["read", "golden.flood", "--samples", "--json"]).ok().stdout, "");
+}
+
+#[test]
+fn processes_of_a_trace_with_samples_alone_have_their_names_in_chrome() {
+    let test = test_with(&["memory_logger/pbs_two_nodes.log"]);
+    test.run(&["import", "pbs_two_nodes.log", "-o", "job.flood", "-q"]).ok();
+    test.run(&["export", "job.flood", "-o", "job.json", "--format", "chrome", "-q"]).ok();
+    let trace: Value = serde_json::from_str(&test.read("job.json")).unwrap();
+    let mut events = trace["traceEvents"].as_array().unwrap().iter();
+    let is_named = |event: &Value| {
+        event["name"] == "process_name" && event["args"]["name"].as_str() == Some("pbs_two_nodes.log")
+    };
+    assert!(events.any(is_named), "{trace}");
+}

@@ -59,7 +59,11 @@ pub fn write_chrome(
     }
     if has_rows {
         let (mut source, mut rows) = (input.rows(&ScanProps::default())?, Vec::new());
-        if source.next(&mut rows)? {
+        let has_first = source.next(&mut rows)?;
+        if !contents.has_events {
+            tables = source.tables().clone();
+        }
+        if has_first {
             let first_ns = rows.iter().map(Row::time_ns).min();
             start_ns = start_ns.into_iter().chain(first_ns).min();
         }
