@@ -5,10 +5,10 @@
 
 use std::fs::{self, File};
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use floodmark_convert::rmm::{Dialect, Writer};
 use floodmark_event::EventBatch;
 use floodmark_testkit::{SizeMix, Workload, WorkloadProps};
@@ -54,7 +54,7 @@ struct Row {
 pub(crate) fn run(folder: &Path, events: u64, python: Option<&Path>, repeat: usize) -> Result<()> {
     let log = folder.join("log.csv");
     let log_bytes = make_log(&log, events)?;
-    let program = floodmark()?;
+    let program = measure::floodmark()?;
     let trace = folder.join("log.flood");
     let import = measure::run(
         Command::new(&program).args(["import", "--force", "-q"]).arg(&log).arg("-o").arg(&trace),
@@ -115,17 +115,6 @@ fn report(rows: &[Row], events: u64, log_bytes: u64, no_peers: bool) {
     if no_peers {
         println!("\npandas and Polars were left out: name a Python that has them with --python");
     }
-}
-
-/// The program that was built with this one.
-fn floodmark() -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let program = own.with_file_name("floodmark");
-    let hint = "build it first: cargo build --release";
-    program
-        .exists()
-        .then_some(program)
-        .with_context(|| format!("there is no floodmark beside {}; {hint}", own.display()))
 }
 
 fn parts_bytes(trace: &Path) -> Result<u64> {

@@ -5,6 +5,7 @@
 //! printed. Nothing here asserts; tests do not depend on time.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its findings")]
 
+mod compare;
 mod driver_costs;
 mod gpu_check;
 mod logs;
@@ -30,7 +31,7 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     what: What,
-    /// Folder for the files that are measured with; needs a few GB for `logs`
+    /// Folder for the files that are measured with; needs a few GB for `logs` and `compare`
     #[arg(long, global = true, default_value = "target/bench")]
     folder: PathBuf,
     /// How often each measurement is repeated
@@ -69,6 +70,11 @@ enum What {
     Scans {
         #[command(flatten)]
         props: scans::Props,
+    },
+    /// Measure reading and recording beside an earlier build, in alternation
+    Compare {
+        #[command(flatten)]
+        props: compare::Props,
     },
     /// Allocate and free at random, as RMM's `RANDOM_ALLOCATIONS_BENCH` does, against every resource
     Random {
@@ -121,6 +127,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     match what {
         What::Recorder { events } => recorder::run(&folder, events, repeat)?,
         What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
+        What::Compare { props } => compare::run(&props, &folder, repeat)?,
         What::Output { props } => output::run(&props, &folder, repeat)?,
         What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,

@@ -1,6 +1,7 @@
 //! Repeating, medians, spreads, and what a child process used.
 #![expect(unsafe_code, reason = "reads the thread's CPU clock and a child's resource usage")]
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -68,4 +69,15 @@ pub(crate) fn run(command: &mut Command) -> Result<Usage> {
         cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
         peak_rss_mb: usage.ru_maxrss as f64 * 1024.0 / 1e6,
     })
+}
+
+/// Returns the path of the `floodmark` that was built with this program.
+pub(crate) fn floodmark() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let program = own.with_file_name("floodmark");
+    let hint = "build it first: cargo build --release";
+    program
+        .exists()
+        .then_some(program)
+        .with_context(|| format!("there is no floodmark beside {}; {hint}", own.display()))
 }
