@@ -13,7 +13,7 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "@playwright/test";
 
-const LIMITS = { "report, seconds": 15, "file, MB": 6, "shown after, seconds": 2 };
+const LIMITS = { "report, seconds": 8, "file, MB": 6, "shown after, seconds": 2 };
 const STEP_US = 5;
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
