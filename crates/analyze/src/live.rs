@@ -101,13 +101,8 @@ fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 const AHEAD: usize = 32;
 
 /// Spaces of a batch whose ids are known: one for every remainder of a process id.
+#[derive(Default)]
 struct KnownSpaces([(Space, Option<u32>); 16]);
-
-impl Default for KnownSpaces {
-    fn default() -> Self {
-        Self([(Space::default(), None); 16])
-    }
-}
 
 impl KnownSpaces {
     /// Returns the id of a space. Events of processes that ran at the same time mix row by row, and a hash
