@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_analyze::RunSummary;
 use floodmark_event::text::shell_word;
-use floodmark_event::units::{format_count, format_duration_ns, parse_duration_ns};
+use floodmark_event::units::{format_duration_ns, parse_duration_ns};
 use floodmark_inspect::run::PROCESSES;
 use floodmark_inspect::{Answer, Input, OpenProps};
 use floodmark_record::{Destination, Recorded, Session, Target, filled_in, name_of_run};
-use floodmark_sampler::{Exit, Marks, Pace, PeakMode, StackReport, WatchProps};
+use floodmark_sampler::{Exit, Marks, Pace, PeakMode, WatchProps};
 use floodmark_store::{Losses, Manifest};
-use floodmark_view::{AnswerText as _, document, plain};
+use floodmark_view::{AnswerText as _, document, plain, suggestions};
 
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -168,22 +168,6 @@ impl Next {
             ],
         }
     }
-
-    /// Returns the lines to print: commands, and what they show if there is room for it.
-    fn lines(self, trace: &str, has_stacks: bool, printer: &Printer) -> String {
-        let commands = self.commands(trace, has_stacks);
-        let width = commands.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
-        let longest = commands.iter().map(|(_, shows)| shows.len()).max().unwrap_or(0);
-        let has_room =
-            longest > 0 && "next:   # ".len() + width + longest <= printer.remark_layout(PROCESS_ROWS).width;
-        let line = |(at, (command, shows)): (usize, &(String, &str))| {
-            let lead = if at == 0 { "next: " } else { "      " };
-            let pad = " ".repeat(width - command.chars().count());
-            let remark = if has_room { format!("{pad}  # {shows}") } else { String::new() };
-            format!("{lead}{}{remark}", printer.literal(command))
-        };
-        commands.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
-    }
 }
 
 impl Watch {
@@ -206,8 +190,8 @@ impl Watch {
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
             let trace = recorded.trace.display().to_string();
             let has_stacks = recorded.stacks.iter().any(|report| report.stacks > 0);
-            let next = next.lines(&plain(&shell_word(&trace)), has_stacks, printer);
-            printer.say(&format!("\n{next}"));
+            let next = next.commands(&plain(&shell_word(&trace)), has_stacks);
+            printer.say(&format!("\n{}", suggestions(&next, &printer.remark_layout(PROCESS_ROWS))));
             if let Some(json) = json
                 && let Err(error) = json.write(&document(&[report]), printer)
             {
@@ -229,21 +213,8 @@ fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
     let (memory, lost) =
         found.map_or_else(|| (None, Losses::default()), |(memory, losses)| (Some(memory), losses));
     let lost = recorded.manifest.as_ref().map_or(lost, Manifest::all_losses);
-    let notes = recorded.stacks.iter().flat_map(stack_notes).collect();
-    let summary = recorded.summary(memory, notes);
+    let summary = recorded.summary(memory);
     Answer::new(recorded.trace.display().to_string(), &lost, summary)
-}
-
-/// Returns notes on sampled stacks: how many there are, what they cost and what is missing.
-fn stack_notes(report: &StackReport) -> Vec<String> {
-    let StackReport { takings, stacks, longest_pause_ns, .. } = report;
-    let taken = format!(
-        "{} stacks sampled in {} sweeps; no thread was paused for longer than {}",
-        format_count(*stacks),
-        format_count(*takings),
-        format_duration_ns(*longest_pause_ns)
-    );
-    std::iter::once(taken).chain(report.notes()).collect()
 }
 
 /// A file for the summary.

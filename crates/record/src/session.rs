@@ -100,12 +100,12 @@ impl Recorded {
         self.manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now)
     }
 
-    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read. `stack_notes`
-    /// describes what became of stacks.
-    pub fn summary(&self, memory: Option<RunMemory>, stack_notes: Vec<String>) -> RunSummary {
+    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read.
+    pub fn summary(&self, memory: Option<RunMemory>) -> RunSummary {
         let (outcome, anchor) = (&self.outcome, self.anchor());
         let memory = memory.unwrap_or_else(|| memory::of_outcome(outcome, &anchor));
         let notes = outcome.notes.iter().map(ToString::to_string);
+        let stack_notes = self.stacks.iter().flat_map(StackReport::summary);
         RunSummary {
             command: Some(self.command.clone()),
             exit_status: outcome.exit.map(|exit| i32::from(exit.code())),

@@ -124,3 +124,18 @@ impl Lines {
         self.0
     }
 }
+
+/// Returns lines that suggest commands to type next, with what each shows if there is room for it.
+pub fn suggestions(commands: &[(String, &str)], layout: &Layout) -> String {
+    let width = commands.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+    let longest = commands.iter().map(|(_, shows)| shows.len()).max().unwrap_or(0);
+    let has_room = longest > 0 && "next:   # ".len() + width + longest <= layout.width;
+    let style = layout.palette.literal;
+    let line = |(at, (command, shows)): (usize, &(String, &str))| {
+        let lead = if at == 0 { "next: " } else { "      " };
+        let pad = " ".repeat(width - command.chars().count());
+        let remark = if has_room { format!("{pad}  # {shows}") } else { String::new() };
+        format!("{lead}{style}{command}{style:#}{remark}")
+    };
+    commands.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+}

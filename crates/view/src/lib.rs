@@ -46,7 +46,7 @@ pub use changes::{Repaired, SetAside};
 pub use check::{Check, Outcome, Verdict, growth_sentence};
 pub use events::{EventCsv, EventJson, EventTable};
 pub use html::Hosting;
-pub use layout::{Layout, Palette};
+pub use layout::{Layout, Palette, suggestions};
 pub use plain::plain;
 pub use report::{AnswerText, OtherKind, View, caveat_sentences, document, loss_sentence};
 pub use samples::{CompactLayout, CompactProps, OriginalLayout, OriginalProps, SampleCsv, SampleJson};

@@ -168,7 +168,7 @@ fn every_resource_tells_that_it_is_created_and_why_it_refuses() {
         "[info] tracking created over tracking: with call stacks",
         "[info] aligned created over tracking: to 4096, blocks from 64.0 KiB (65536 bytes) on",
         "[info] thread_safe created over aligned",
-        "[info] prefetch created over thread_safe; nobody here can bring blocks",
+        "[info] prefetch created over thread_safe; this memory cannot be prefetched",
         "[info] binning created over prefetch",
         "[debug] fixed_size: grew by 128.0 KiB to 128.0 KiB",
         "[info] fixed_size created over prefetch: 128.0 KiB now, no limit at most",

@@ -1,5 +1,7 @@
 //! Cost of taking stacks, and stacks that could not be taken.
 
+use floodmark_event::units::{format_count, format_duration_ns};
+
 use super::{End, TakenStack};
 
 /// Number of failures whose messages are kept.
@@ -55,6 +57,17 @@ impl StackReport {
         if self.messages.len() < MOST_MESSAGES && !self.messages.contains(&message) {
             self.messages.push(message);
         }
+    }
+
+    /// Returns notes on the stacks: how many there are, what they cost and what is missing.
+    pub fn summary(&self) -> Vec<String> {
+        let taken = format!(
+            "{} stacks sampled in {} sweeps; no thread was paused for longer than {}",
+            format_count(self.stacks),
+            format_count(self.takings),
+            format_duration_ns(self.longest_pause_ns)
+        );
+        std::iter::once(taken).chain(self.notes()).collect()
     }
 
     /// Descriptions of what is missing; empty if nothing is.
