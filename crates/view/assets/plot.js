@@ -14,6 +14,7 @@
     for (; n >= 1000 && at < units.length - 1; at++) n /= 1024;
     return (at === 0 ? n : n.toFixed(n < 10 ? 2 : 1)) + " " + units[at];
   };
+  const range = ([low, high]) => low === high ? bytes(low) : bytes(low) + " – " + bytes(high);
   const time = (ms) => {
     if (data.clock) return new Date(ms).toISOString().slice(11, 23);
     const size = Math.abs(ms);
@@ -24,14 +25,14 @@
     const s = Math.floor(ms / 1e3), two = (n) => String(n).padStart(2, "0");
     return (s >= 3600 ? Math.floor(s / 3600) + ":" + two(Math.floor(s / 60) % 60) : Math.floor(s / 60)) + ":" + two(s % 60);
   };
-  // The last step at or before x.
+  // Where the curve lies at x, as lowest and highest value.
   const valueAt = (curve, x) => {
     let from = 0, to = curve.values.length;
     while (from < to) {
       const middle = (from + to) >> 1;
       if (curve.values[middle][0] <= x) from = middle + 1; else to = middle;
     }
-    return from > 0 && x <= curve.to + 0.5 ? curve.values[from - 1][1] : null;
+    return from > 0 && x <= curve.to + 0.5 ? curve.values[from - 1].slice(1) : null;
   };
   const hide = () => { line.style.display = values.style.display = "none"; };
 
@@ -49,7 +50,7 @@
       const sign = document.createElement("span");
       sign.style.color = curve.color;
       sign.textContent = "\n■ ";
-      values.append(sign, bytes(value) + (curve.name ? "  " + curve.name : ""));
+      values.append(sign, range(value) + (curve.name ? "  " + curve.name : ""));
     }
     Object.assign(line.style, { display: "block", left: x * scale + "px", top: top * scale + "px", height: height * scale + "px" });
     values.style.display = "block";

@@ -49,6 +49,49 @@ pub(crate) fn columns(points: &[Point], x: impl Fn(i64) -> f64) -> Vec<Column> {
     columns
 }
 
+/// From `x` on, a curve lies between `low` and `high`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Where it begins; it ends where the next one begins.
+    pub x: f64,
+    /// Lowest value.
+    pub low: u64,
+    /// Highest value.
+    pub high: u64,
+}
+
+/// Returns where a curve of steps lies: between the extremes in a column that has points, and at the last value
+/// from the end of that column on.
+pub(crate) fn spans(columns: &[Column], end: f64) -> Vec<Span> {
+    let mut spans = Vec::with_capacity(columns.len());
+    let next = columns.iter().skip(1).map(|column| column.x).chain([end]);
+    for (column, next) in columns.iter().zip(next) {
+        spans.push(Span { x: column.x, low: column.low, high: column.high });
+        let held_from = column.x.floor() + 1.0;
+        if next > held_from && (column.low, column.high) != (column.last, column.last) {
+            spans.push(Span { x: held_from, low: column.last, high: column.last });
+        }
+    }
+    spans
+}
+
+/// Returns the upper or lower edge of spans as the way of a pen.
+pub(crate) fn edge(spans: &[Span], end: f64, value: fn(&Span) -> u64) -> Vec<(f64, u64)> {
+    let mut path: Vec<(f64, u64)> = Vec::new();
+    for span in spans {
+        if let Some((_, before)) = path.last().copied() {
+            path.push((span.x, before));
+        }
+        path.push((span.x, value(span)));
+    }
+    if let Some((x, last)) = path.last().copied()
+        && end > x
+    {
+        path.push((end, last));
+    }
+    without_straights(path)
+}
+
 /// The way of a pen along columns: (x, value).
 pub(crate) fn outline(columns: &[Column], shape: Shape, end: f64) -> Vec<(f64, u64)> {
     let mut path: Vec<(f64, u64)> = Vec::new();
@@ -116,6 +159,8 @@ pub(crate) fn instants(stack: &Stack, x: impl Fn(i64) -> f64) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn points(values: &[(i64, u64)]) -> Vec<Point> {
@@ -137,6 +182,52 @@ mod tests {
         let columns = columns(&points(&[(0, 1), (10, 5), (20, 5)]), |ns| ns as f64);
         assert_eq!(outline(&columns, Shape::Steps, 30.0), [(0.0, 1), (10.0, 1), (10.0, 5), (30.0, 5)]);
         assert_eq!(outline(&columns, Shape::Lines, 20.0), [(0.0, 1), (10.0, 5), (20.0, 5)]);
+    }
+
+    #[test]
+    fn a_burst_ends_with_its_column() {
+        let burst = [(0, 3), (1, 900), (2, 0), (50, 7)];
+        let columns = columns(&points(&burst), |ns| ns as f64 / 10.0);
+        let spans = spans(&columns, 8.0);
+        let span = |x, low, high| Span { x, low, high };
+        assert_eq!(spans, [span(0.0, 0, 900), span(1.0, 0, 0), span(5.0, 7, 7)]);
+        assert_eq!(
+            edge(&spans, 8.0, |span| span.high),
+            [(0.0, 900), (1.0, 900), (1.0, 0), (5.0, 0), (5.0, 7), (8.0, 7)]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_exact_value_is_drawn_at_every_instant(
+            steps in proptest::collection::vec((prop_oneof![20 => 0i64..4, 1 => 50i64..900], 0u64..1000), 1..400),
+            instants in proptest::collection::vec(0i64..20_000, 40),
+            scale in 1i64..60,
+        ) {
+            let mut time_ns = 0;
+            let values: Vec<(i64, u64)> = steps
+                .into_iter()
+                .map(|(pause, value)| {
+                    time_ns += pause;
+                    (time_ns, value)
+                })
+                .collect();
+            let x = |ns: i64| ns as f64 / scale as f64;
+            let end_ns = time_ns + 500;
+            let spans = spans(&columns(&points(&values), x), x(end_ns));
+            prop_assert!(spans.is_sorted_by(|one, next| one.x < next.x));
+            for at in instants.into_iter().map(|at| at % (end_ns + 1)).filter(|at| *at >= values[0].0) {
+                // The last of several values at one instant counts.
+                let exact = values.iter().rev().find(|(time_ns, _)| *time_ns <= at).unwrap().1;
+                let drawn = spans.iter().rev().find(|span| span.x <= x(at)).unwrap();
+                prop_assert!((drawn.low..=drawn.high).contains(&exact), "{exact} at {at}: {drawn:?}");
+                // No more is drawn than what there is within the pixel.
+                let pixel = x(at).floor();
+                let within = values.iter().filter(|(time_ns, _)| x(*time_ns).floor() == pixel);
+                let within: Vec<u64> = within.map(|(_, value)| *value).chain([exact]).collect();
+                prop_assert!(within.contains(&drawn.low) && within.contains(&drawn.high), "{drawn:?} at {at}");
+            }
+        }
     }
 
     #[test]

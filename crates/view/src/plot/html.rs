@@ -18,8 +18,11 @@ pub fn html(scene: &Scene, axis: TimeAxis) -> String {
         .curves
         .iter()
         .map(|curve| {
-            let values: Vec<(f64, u64)> =
-                curve.values.iter().map(|(x, bytes)| ((x * 10.0).round() / 10.0, *bytes)).collect();
+            let values: Vec<(f64, u64, u64)> = curve
+                .spans
+                .iter()
+                .map(|span| ((span.x * 10.0).round() / 10.0, span.low, span.high))
+                .collect();
             json!({"name": curve.name, "color": hex(curve.color), "values": values, "to": curve.to})
         })
         .collect();

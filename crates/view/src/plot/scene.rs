@@ -2,6 +2,8 @@
 //!
 //! Coordinates are pixels from the upper left corner. What comes later lies above.
 
+pub use crate::plot::columns::Span;
+
 /// Red, green and blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Color(pub u8, pub u8, pub u8);
@@ -123,8 +125,8 @@ pub struct Curve {
     pub name: String,
     /// Its color.
     pub color: Color,
-    /// Where it steps, with what it is from there on: the highest of its column.
-    pub values: Vec<(f64, u64)>,
+    /// Where it lies from left to right.
+    pub spans: Vec<Span>,
     /// Where it ends.
     pub to: f64,
 }

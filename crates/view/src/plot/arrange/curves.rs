@@ -2,8 +2,8 @@
 
 use crate::plot::arrange::Picture;
 use crate::plot::arrange::field::Field;
-use crate::plot::columns::{Column, columns, instants, outline};
-use crate::plot::model::{Role, Shape, Stack};
+use crate::plot::columns::{Column, Span, columns, edge, instants, outline, spans};
+use crate::plot::model::{Role, Stack};
 use crate::plot::scene::{Color, Curve, Fill, Item, Pen};
 
 impl Picture<'_> {
@@ -23,12 +23,14 @@ impl Picture<'_> {
             let columns = columns(&series.points, |ns| field.x(ns));
             let end = field.x(series.end_ns);
             let is_dense = is_dense(&columns);
-            if is_dense {
-                self.band(&columns, end, field, color);
-            }
-            let path = if is_dense { edge(&columns, |column| column.high) } else { columns.clone() };
-            let path: Vec<(f64, f64)> =
-                outline(&path, series.shape, end).into_iter().map(|(x, bytes)| (x, field.y(bytes))).collect();
+            let spans = spans(&columns, end);
+            let path = if is_dense {
+                self.band(&spans, end, field, color);
+                edge(&spans, end, |span| span.high)
+            } else {
+                outline(&columns, series.shape, end)
+            };
+            let path: Vec<(f64, f64)> = path.into_iter().map(|(x, bytes)| (x, field.y(bytes))).collect();
             if let (Some(first), Some(last)) = (path.first(), path.last())
                 && is_alone
                 && series.role == Role::Main
@@ -43,21 +45,20 @@ impl Picture<'_> {
             let dash = self.is_dashed(number).then_some((4.0 * width, 2.5 * width));
             let width = if figure.stack.is_some() && number == 0 { 1.0 } else { width };
             self.items.push(Item::Path { points: path, pen: Some(Pen { color, width, dash }), fill: None });
-            let values = columns.iter().map(|column| (column.x, column.high)).collect();
-            read.push(Curve { name: series.name.clone(), color, values, to: end });
+            read.push(Curve { name: series.name.clone(), color, spans, to: end });
         }
         read.append(&mut curves);
         read
     }
 
     /// What lies between the lowest and the highest values, where lines would cover everything.
-    fn band(&mut self, columns: &[Column], end: f64, field: &Field, color: Color) {
-        let line = |value: fn(&Column) -> u64| {
-            let path = outline(&edge(columns, value), Shape::Steps, end);
+    fn band(&mut self, spans: &[Span], end: f64, field: &Field, color: Color) {
+        let line = |value: fn(&Span) -> u64| {
+            let path = edge(spans, end, value);
             path.into_iter().map(|(x, bytes)| (x, field.y(bytes))).collect::<Vec<_>>()
         };
-        let mut points = line(|column| column.high);
-        points.extend(line(|column| column.low).into_iter().rev());
+        let mut points = line(|span| span.high);
+        points.extend(line(|span| span.low).into_iter().rev());
         self.items.push(Item::Path { points, pen: None, fill: Some(Fill { color, opacity: 0.3 }) });
     }
 
@@ -77,8 +78,9 @@ impl Picture<'_> {
             let color = self.theme.series(number);
             let pen = Pen::solid(self.theme.paper, 0.5);
             self.items.push(Item::Path { points, pen: Some(pen), fill: Some(Fill { color, opacity: 0.85 }) });
-            let values = kept.iter().map(|at| (x(*at), value(*at))).collect();
-            curves.push(Curve { name: layer.name.clone(), color, values, to: end });
+            let span = |at: &usize| Span { x: x(*at), low: value(*at), high: value(*at) };
+            let spans = kept.iter().map(span).collect();
+            curves.push(Curve { name: layer.name.clone(), color, spans, to: end });
             below = above;
         }
         curves.reverse();
@@ -90,15 +92,6 @@ impl Picture<'_> {
 fn is_dense(columns: &[Column]) -> bool {
     let swings = columns.iter().filter(|column| column.count > 3 && column.low < column.high).count();
     swings > 40 && swings * 3 > columns.len()
-}
-
-/// One value of every column.
-fn edge(columns: &[Column], value: fn(&Column) -> u64) -> Vec<Column> {
-    let flat = |column: &Column| {
-        let value = value(column);
-        Column { first: value, low: value, high: value, last: value, ..*column }
-    };
-    columns.iter().map(flat).collect()
 }
 
 /// The upper edge of an area.
