@@ -419,6 +419,11 @@ impl LiveSet {
             let selected = self.select.selects_space(space.process, space.device);
             let (table, nulls) = (AddressTable::default(), Vec::new());
             self.spaces.push(SpaceState { space, selected, table, nulls });
+            // At powers of two, so that many spaces do not take time that grows with their square.
+            let tables = self.spaces.len().next_power_of_two();
+            let is_next = self.spaces.len().is_power_of_two();
+            let first = if is_next { 0 } else { self.spaces.len() - 1 };
+            self.spaces[first..].iter_mut().for_each(|state| state.table.share(tables));
             self.spaces.len() as u32 - 1
         })
     }

@@ -2,15 +2,18 @@
 //!
 //! Open addressing with linear probing. An entry stays when its block ends, which makes the common
 //! case of a pool that hands out the same addresses again a plain overwrite and tells a re-used
-//! address from a new one. Entries of ended blocks are dropped when they outnumber both
+//! address from a new one. Entries of ended blocks are dropped when they outnumber both the table's share of
 //! [`REMEMBERED`] and twice the live ones, so memory grows with live blocks only; from then on
-//! re-use is known for later addresses alone, which [`AddressTable::remembers_all`] admits.
+//! re-use is known for later addresses alone, which [`AddressTable::remembers_all`] admits. Tables share
+//! because the addresses of many processes at once would no longer fit the caches, or the memory.
 //!
 //! Invariants: capacity is a power of two and at most half full; address 0 marks an empty entry and
 //! is never stored.
 
-/// How many ended addresses are kept at least, before any is forgotten.
+/// How many ended addresses all tables keep at least, before any is forgotten.
 const REMEMBERED: usize = 1 << 15;
+/// How many of them each table keeps at least, however many there are.
+const LEAST_REMEMBERED: usize = 1 << 11;
 
 const FIRST_CAPACITY: usize = 1 << 6;
 
@@ -44,6 +47,8 @@ pub(super) struct AddressTable {
     /// 64 less the binary logarithm of the capacity.
     shift: u32,
     used: usize,
+    /// Ended addresses that are kept at least.
+    remembered: usize,
     remembers_all: bool,
 }
 
@@ -53,6 +58,7 @@ impl Default for AddressTable {
             entries: vec![Entry::default(); FIRST_CAPACITY],
             shift: 64 - FIRST_CAPACITY.trailing_zeros(),
             used: 0,
+            remembered: REMEMBERED,
             remembers_all: true,
         }
     }
@@ -62,6 +68,11 @@ impl AddressTable {
     /// Whether no address has been forgotten.
     pub(super) fn remembers_all(&self) -> bool {
         self.remembers_all
+    }
+
+    /// Sets the number of tables that share what is remembered.
+    pub(super) fn share(&mut self, tables: usize) {
+        self.remembered = (REMEMBERED / tables).max(LEAST_REMEMBERED);
     }
 
     /// Notes that an address was forgotten elsewhere.
@@ -140,7 +151,7 @@ impl AddressTable {
     #[cold]
     fn rebuild(&mut self) {
         let ended = self.entries.iter().filter(|entry| entry.address != 0 && entry.slot == ENDED).count();
-        let forget = ended > REMEMBERED.max(2 * (self.used - ended));
+        let forget = ended > self.remembered.max(2 * (self.used - ended));
         let capacity = if forget { self.entries.len() } else { self.entries.len() * 2 };
         let entries = std::mem::replace(&mut self.entries, vec![Entry::default(); capacity]);
         self.shift = 64 - capacity.trailing_zeros();
@@ -193,6 +204,19 @@ mod tests {
         assert!(!table.remembers_all());
         assert!(table.entries.len() <= 4 * REMEMBERED, "{}", table.entries.len());
         assert_eq!(table.insert(1_999_999 << 8, 1), Found::Ended);
+    }
+
+    #[test]
+    fn tables_that_share_stay_smaller() {
+        let mut table = AddressTable::default();
+        table.share(8);
+        for address in 1..100_000u64 {
+            table.insert(address << 8, 1);
+            table.end(address << 8);
+        }
+        assert!(table.entries.len() <= REMEMBERED / 2, "{}", table.entries.len());
+        table.share(1000);
+        assert_eq!(table.remembered, LEAST_REMEMBERED);
     }
 
     #[test]
