@@ -32,7 +32,8 @@ use crate::stream::Stream;
 /// this dereferences to and which [`find`](crate::find) finds in any stack.
 ///
 /// Lines are buffered (at most 64 KiB of them), and written at once with a failure, by
-/// [`flush`](CsvHandle::flush) and when the adaptor is dropped.
+/// [`flush`](CsvHandle::flush), before a fork, when the adaptor is dropped, and when the process exits other than
+/// by a signal or `_exit`.
 #[derive(Debug)]
 pub struct CsvLogging<R> {
     upstream: R,

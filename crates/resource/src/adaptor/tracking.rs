@@ -16,6 +16,7 @@ pub use state::TrackingState;
 
 use crate::adaptor::delegate;
 use crate::error::{Holder, Result};
+use crate::process::{Lasting, keep_informed};
 use crate::resource::{Address, Resource};
 use crate::stream::Stream;
 use floodmark_stacks::{Stack, registers};
@@ -30,7 +31,7 @@ pub enum StackCapture {
     On,
 }
 
-/// What happens when the adaptor is dropped while blocks are live.
+/// What happens when the adaptor is dropped, or the process exits, while blocks are live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDrop {
     /// Nothing.
@@ -94,7 +95,9 @@ impl<R: Resource> Tracking<R> {
             StackCapture::On => "with call stacks",
         };
         tracing::info!("tracking created over {}: {stacks}", upstream.name());
-        Self { upstream, state: Arc::new(TrackingState::new(props)) }
+        let state = Arc::new(TrackingState::new(props));
+        keep_informed(&state);
+        Self { upstream, state }
     }
 
     /// What it knows, to be kept beyond its own life.
@@ -161,8 +164,12 @@ impl<R: Resource> Resource for Tracking<R> {
 
 impl<R> Drop for Tracking<R> {
     fn drop(&mut self) {
-        if self.state.props().on_drop == OnDrop::Report && self.state.live_blocks() > 0 {
-            tracing::warn!("tracking ends with {}", self.state.headed_report());
-        }
+        self.state.report_end();
+    }
+}
+
+impl Lasting for TrackingState {
+    fn at_exit(&self) {
+        self.report_end();
     }
 }

@@ -66,6 +66,7 @@ mod csv;
 mod cuda;
 mod current;
 mod debug_log;
+mod exit;
 mod failure;
 mod limiting;
 mod log_file;

@@ -3,7 +3,8 @@
 //! Invariants: what is written is a prefix of what was logged, to the byte; after an error the rest is
 //! kept and tried again, so a disk that has room again continues in the middle of a line. Only when too
 //! much is waiting are whole lines dropped, and counted. A forked child does not write what its parent
-//! had buffered.
+//! had buffered, which the parent writes before it forks. What is buffered when the process exits is written
+//! then: the current resource is never dropped.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::name;
 use super::row::{Action, HEADER, Row};
-use crate::process::forks;
+use crate::process::{Lasting, forks, is_exiting, keep_informed};
 use crate::resource::Address;
 use crate::stream::Stream;
 
@@ -111,6 +112,29 @@ struct Sink {
     enough_bytes: usize,
 }
 
+impl Shared {
+    /// Writes what is buffered unless another thread is writing: at exit and at forks it may never finish.
+    fn flush_now(&self) {
+        let Ok(mut log) = self.log.try_lock() else { return };
+        log.disown();
+        let Log { sinks, health, .. } = &mut *log;
+        for sink in sinks {
+            // Told by the health.
+            let _ = sink.flush(health);
+        }
+    }
+}
+
+impl Lasting for Shared {
+    fn at_exit(&self) {
+        self.flush_now();
+    }
+
+    fn before_fork(&self) {
+        self.flush_now();
+    }
+}
+
 impl Sink {
     fn new(out: Box<dyn Write + Send>) -> Self {
         Self { out, pending: Vec::with_capacity(BUFFER_BYTES + 256), enough_bytes: BUFFER_BYTES }
@@ -163,7 +187,7 @@ impl Log {
                 self.health.rows_lost += 1;
             }
             let due = if fits {
-                flush == Flush::EveryRow || sink.pending.len() >= sink.enough_bytes
+                flush == Flush::EveryRow || is_exiting() || sink.pending.len() >= sink.enough_bytes
             } else {
                 self.health.rows_lost % RETRY_ROWS == 1
             };
@@ -200,7 +224,9 @@ impl CsvHandle {
             sink.pending.push(b'\n');
         }
         let log = Log { row: Row::default(), sinks, health: CsvHealth::default(), forks: forks() };
-        Self { shared: Arc::new(Shared { log: Mutex::new(log), file, flush }) }
+        let handle = Self { shared: Arc::new(Shared { log: Mutex::new(log), file, flush }) };
+        keep_informed(&handle.shared);
+        handle
     }
 
     /// The first line of every log, without its end.

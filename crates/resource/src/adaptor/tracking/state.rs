@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use floodmark_event::units::format_bytes;
 use floodmark_tail::clock::{Anchor, monotonic_ns};
 
 use super::blocks::{Blocks, Details};
 use super::sequence::Sequence;
-use super::{Block, StackCapture, TrackingProps};
+use super::{Block, OnDrop, StackCapture, TrackingProps};
 use crate::error::{AllocError, Holder};
 use crate::resource::Address;
 use crate::stream::Stream;
@@ -25,6 +26,8 @@ pub struct TrackingState {
     sequence: Sequence,
     anchor: Anchor,
     props: TrackingProps,
+    /// Whether what was live at the end has been reported.
+    is_reported: AtomicBool,
 }
 
 /// Owner of a block in reports.
@@ -45,7 +48,23 @@ struct Share {
 
 impl TrackingState {
     pub(super) fn new(props: TrackingProps) -> Self {
-        Self { blocks: Blocks::default(), sequence: Sequence::default(), anchor: Anchor::now(), props }
+        Self {
+            blocks: Blocks::default(),
+            sequence: Sequence::default(),
+            anchor: Anchor::now(),
+            props,
+            is_reported: AtomicBool::new(false),
+        }
+    }
+
+    /// Reports what is live at the end, once, if that was asked for.
+    pub(super) fn report_end(&self) {
+        if self.props.on_drop == OnDrop::Report
+            && self.live_blocks() > 0
+            && !self.is_reported.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!("tracking ends with {}", self.headed_report());
+        }
     }
 
     /// What it was made with.
