@@ -22,6 +22,9 @@ pub struct Caveats {
     pub size_mismatches: u64,
     /// Blocks whose address was allocated again before they were freed.
     pub replaced_blocks: u64,
+    /// Whether a sum of bytes passed 2^64 - 1, where sums stop: totals, peak and live bytes are not exact.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sums_saturated: bool,
 }
 
 /// Folds events into [`Caveats`].
@@ -51,7 +54,8 @@ impl Fold for CaveatsFold {
     }
 
     fn finish(&self, end: &End<'_>) -> Caveats {
-        Caveats { events_selected: end.live.events(), ..self.caveats }
+        let sums_saturated = end.live.tallies().is_saturated();
+        Caveats { events_selected: end.live.events(), sums_saturated, ..self.caveats }
     }
 }
 
@@ -89,9 +93,24 @@ mod tests {
             unmatched_free_bytes: 64,
             size_mismatches: 1,
             replaced_blocks: 1,
+            sums_saturated: false,
         };
         assert_eq!(caveats, expected);
         let json = serde_json::to_string(&caveats).unwrap();
         assert_eq!(serde_json::from_str::<Caveats>(&json).unwrap(), caveats);
+    }
+
+    #[test]
+    fn sums_that_reach_the_largest_number_are_not_exact() {
+        for (bytes, is_saturated) in [(u64::MAX / 2, false), (u64::MAX / 2 + 2, true)] {
+            let mut batch = EventBatch::new();
+            for address in [1, 2] {
+                batch.push(&Event { address, bytes, ..Event::default() });
+                batch.push(&Event { address, bytes, action: Action::Free, ..Event::default() });
+            }
+            let mut pass = Pass::new(&Filter::default(), CaveatsFold::default());
+            pass.update(&batch);
+            assert_eq!(pass.finish(&Tables::default()).sums_saturated, is_saturated, "2 blocks of {bytes}");
+        }
     }
 }

@@ -357,7 +357,8 @@ impl Fold for LeaksFold {
         sort_largest_first(&mut others);
         let (reserved, mut others): (Vec<&Block>, Vec<&Block>) =
             others.into_iter().partition(|block| block.kind == Kind::Reserved);
-        others.retain(|block| block.tally == main);
+        // A null pointer holds nothing, whatever its size was said to be.
+        others.retain(|block| block.tally == main && block.address != 0);
         let (before, others): (Vec<&Block>, Vec<&Block>) =
             others.into_iter().partition(|block| self.options.scopes.is_before_capture(block.scope));
         let mut describe = Describe::new(end, &self.options.sites);

@@ -183,6 +183,13 @@ impl Tallies {
         self.others().map(|(tally, kind)| self.level(tally).summary(kind)).collect()
     }
 
+    /// Whether a sum of bytes reached the largest number, at which sums stop.
+    pub(crate) fn is_saturated(&self) -> bool {
+        let is_full =
+            |level: &Level| level.total_bytes.max(level.carried_bytes).max(level.peak_bytes) == u64::MAX;
+        self.levels.iter().any(is_full)
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         for (level, theirs) in self.levels.iter_mut().zip(&other.levels) {
             level.merge(theirs);

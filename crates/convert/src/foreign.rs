@@ -12,6 +12,8 @@ use floodmark_event::ProcessId;
 use floodmark_event::units::Date;
 use floodmark_store::{Error, Result, RowSource, Source};
 
+use crate::cut_off::{CutEvents, CutRows};
+use crate::gunzip::CutOff;
 use crate::recognize::{Candidate, Format, Known};
 use crate::{Mode, memory_logger, mprof, psrecord, rmm, smi};
 
@@ -77,7 +79,7 @@ pub struct Foreign {
 enum Content {
     Events(Stream, fn(Candidate, &OpenProps) -> Result<Box<dyn Source>>),
     Rows(Stream, fn(Candidate, &OpenProps) -> Result<Box<dyn RowSource>>),
-    Parsed(Box<dyn Parsed>),
+    Parsed(Box<dyn Parsed>, Option<CutOff>),
 }
 
 /// The bytes of a format that is read as a stream: those that were opened first, until they are taken.
@@ -112,7 +114,10 @@ impl Foreign {
         let (content, can_rewind) = match known.opener {
             Opener::Events(open) => (Content::Events(Stream::of(candidate), open), is_file),
             Opener::Rows(open) => (Content::Rows(Stream::of(candidate), open), is_file),
-            Opener::Whole(parse) => (Content::Parsed(parse(candidate, props)?), true),
+            Opener::Whole(parse) => {
+                let cut_off = candidate.cut_off.clone();
+                (Content::Parsed(parse(candidate, props)?, cut_off), true)
+            }
             Opener::Trace => {
                 let reason = "it is a trace, not a foreign file".to_owned();
                 return Err(Error::Unrecognized { path, reason });
@@ -153,8 +158,12 @@ impl Foreign {
     /// a pipe that was read already, and what is wrong with the file.
     pub fn events(&self) -> Result<Box<dyn Source>> {
         match &self.content {
-            Content::Events(stream, open) => open(stream.take(self)?, &self.props),
-            Content::Parsed(parsed) => parsed.events(),
+            Content::Events(stream, open) => {
+                let candidate = stream.take(self)?;
+                let cut_off = candidate.cut_off.clone();
+                Ok(CutEvents::over(open(candidate, &self.props)?, cut_off))
+            }
+            Content::Parsed(parsed, cut_off) => Ok(CutEvents::over(parsed.events()?, cut_off.clone())),
             Content::Rows(..) => Err(self.wrong_content("samples but no allocations")),
         }
     }
@@ -165,8 +174,12 @@ impl Foreign {
     /// As those of [`events`](Self::events).
     pub fn rows(&self) -> Result<Box<dyn RowSource>> {
         match &self.content {
-            Content::Rows(stream, open) => open(stream.take(self)?, &self.props),
-            Content::Parsed(parsed) => parsed.rows(),
+            Content::Rows(stream, open) => {
+                let candidate = stream.take(self)?;
+                let cut_off = candidate.cut_off.clone();
+                Ok(CutRows::over(open(candidate, &self.props)?, cut_off))
+            }
+            Content::Parsed(parsed, cut_off) => Ok(CutRows::over(parsed.rows()?, cut_off.clone())),
             Content::Events(..) => Err(self.wrong_content("allocations but no samples")),
         }
     }

@@ -8,12 +8,14 @@
 //! (`floodmark-analyze`).
 
 pub mod chrome;
+mod cut_off;
 mod device;
 pub mod folded;
 mod foreign;
 mod gunzip;
 mod json_text;
 pub mod kineto;
+mod line_end;
 pub mod memory_logger;
 pub mod mprof;
 pub mod nsys;

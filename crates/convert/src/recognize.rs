@@ -11,7 +11,7 @@ use floodmark_event::text::shell_word;
 use floodmark_store::{Error, Result};
 
 use crate::foreign::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
-use crate::gunzip::Gunzip;
+use crate::gunzip::{CutOff, Gunzip};
 use crate::quote::quoted;
 use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, rmm, smi, torch};
 
@@ -141,8 +141,8 @@ pub(crate) struct Candidate {
     /// Whether it is a regular file or a directory, which can be opened again.
     pub(crate) is_file: bool,
     is_directory: bool,
-    /// Whether what is read is decompressed on the way.
-    is_gzip: bool,
+    /// Whether compressed data ended too early, if what is read is decompressed on the way.
+    pub(crate) cut_off: Option<CutOff>,
     /// The first bytes of a file, which are gone from `rest`; all of a short one, none of a directory.
     head: Vec<u8>,
     rest: Box<dyn Read + Send>,
@@ -160,7 +160,7 @@ impl Candidate {
                 path,
                 is_file: true,
                 is_directory: true,
-                is_gzip: false,
+                cut_off: None,
                 head,
                 rest,
                 total_bytes: None,
@@ -172,19 +172,21 @@ impl Candidate {
         let candidate = Self::of(Box::new(file), path)?;
         // The decompressed length is not known.
         let is_file = total_bytes.is_some();
-        Ok(Self { is_file, total_bytes: total_bytes.filter(|_| !candidate.is_gzip), ..candidate })
+        Ok(Self { is_file, total_bytes: total_bytes.filter(|_| candidate.cut_off.is_none()), ..candidate })
     }
 
     /// Looks at an input; `path` is what messages call it.
     pub(crate) fn of(mut input: Box<dyn Read + Send>, path: &Path) -> Result<Self> {
         let mut head = read_head(&mut input).map_err(Error::io("reading", path))?;
-        let is_gzip = head.starts_with(GZIP);
-        if is_gzip {
-            input = Box::new(Gunzip::new(Cursor::new(head).chain(input)));
+        let mut cut_off = None;
+        if head.starts_with(GZIP) {
+            let gunzip = Gunzip::new(Cursor::new(head).chain(input));
+            cut_off = Some(gunzip.cut_off());
+            input = Box::new(gunzip);
             head = read_head(&mut input).map_err(Error::io("decompressing", path))?;
         }
         let path = path.to_owned();
-        Ok(Self { path, is_file: false, is_directory: false, is_gzip, head, rest: input, total_bytes: None })
+        Ok(Self { path, is_file: false, is_directory: false, cut_off, head, rest: input, total_bytes: None })
     }
 
     /// The path, the length if known, and the whole input from its first byte on.

@@ -11,6 +11,7 @@ use floodmark_event::tables::Process;
 use floodmark_event::{Metric, ProcessId, SampleRow, Subject, SubjectId, SubjectKind, SubjectRow, Tables};
 use floodmark_store::{Error, Losses, Progress, Result};
 
+use crate::line_end::{CR_REMARK, LineEnd};
 use crate::{Mode, OpenProps};
 use floodmark_event::Row;
 use floodmark_store::RowSource;
@@ -230,11 +231,12 @@ pub(crate) struct Lines<F> {
     begun: Vec<u8>,
     is_too_long: bool,
     line: u64,
+    line_end: LineEnd,
 }
 
 impl<F: ParseLine> Lines<F> {
     pub(crate) fn of(format: F) -> Self {
-        Self { format, begun: Vec::new(), is_too_long: false, line: 0 }
+        Self { format, begun: Vec::new(), is_too_long: false, line: 0, line_end: LineEnd::default() }
     }
 
     fn begin(&mut self, bytes: &[u8]) {
@@ -272,7 +274,16 @@ impl<F: ParseLine> Lines<F> {
 
 impl<F: ParseLine> Parse for Lines<F> {
     fn block(&mut self, mut bytes: &[u8], out: &mut Out) -> Result<()> {
-        while let Some(at) = memchr::memchr(b'\n', bytes) {
+        let was_cr = self.line_end.is_cr();
+        self.line_end.learn(bytes);
+        if self.line_end.is_cr() && !was_cr {
+            out.losses.remark(CR_REMARK);
+            // The CR may have been the last byte of the block before.
+            if self.begun.ends_with(b"\r") {
+                self.finish_line(out)?;
+            }
+        }
+        while let Some(at) = memchr::memchr(self.line_end.byte(), bytes) {
             self.begin(&bytes[..at]);
             bytes = &bytes[at + 1..];
             self.finish_line(out)?;

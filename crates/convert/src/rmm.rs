@@ -13,13 +13,14 @@
 //! | Stream | decimal or `0x…`; the column may be missing (0) |
 //!
 //! Columns are found by their names in the header, in any order, and unknown ones are passed over. Lines
-//! may end in CRLF, blank lines are passed over, and several logs may follow one another, each with its
-//! header. Fields may be quoted.
+//! may end in LF, CRLF or CR, and blank lines are passed over. Fields may be quoted. Several runs may follow
+//! one another, each with its header: each is a process of its own. A last line without an end is taken for
+//! cut off, because the digits that are there may not be all.
 //!
 //! Order and time: the order of the lines is the order of the events. Times are kept as they are
 //! written; threads write their lines microseconds after they took the time, so times of neighboring
-//! events may run backwards. A time of day carries no date: see [`ReadProps::date`]. Days go on from one
-//! log to the next in the same file.
+//! events may run backwards, and steps of more than a second are remarked on. A time of day carries no date:
+//! see [`ReadProps::date`]. Days go on from one run to the next in the same file.
 //!
 //! What such a log does not hold: the device (RMM for Python writes it into the file name, see
 //! [`device_of`](crate::device_of)), the process, the kind of memory, the resource and stacks.
@@ -53,7 +54,7 @@ pub struct ReadProps {
     pub mode: Mode,
     /// Day of the first row of a log that shows times of day; 1970-01-01 if not given.
     ///
-    /// Later days follow from the rows: a step backwards of more than a minute is a new day.
+    /// Later days follow from the rows: a step backwards of more than 12 hours is a new day.
     pub date: Option<Date>,
     /// Device of the events if the name of the file does not say it; 0 if neither does.
     pub device: Option<i32>,

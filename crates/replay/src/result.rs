@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::backing::aligned;
+use crate::lineup::{Choice, LineupProps};
 use crate::script::{Excerpt, Script};
 
 /// A figure that was measured again and again.
@@ -290,4 +292,26 @@ pub struct Enough {
     pub plays: u64,
     /// Why it never fits, where it does not.
     pub reason: Option<String>,
+    /// Command that plays the log with `enough_bytes`; for front ends that have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Enough {
+    /// Returns the options of `floodmark replay` that play the log with `enough_bytes`, as the search did; none if
+    /// nothing is enough.
+    pub fn replay_options(&self, props: &LineupProps) -> Option<String> {
+        let bytes = self.enough_bytes?;
+        let name = &self.resource;
+        let all = format!("{}B", aligned(bytes));
+        let own = match Choice::from_name(name)? {
+            Choice::Pool | Choice::Binning => format!(" --pool-initial {all} --pool-maximum {all}"),
+            Choice::Arena => format!(" --arena-size {all}"),
+            Choice::Fixed => {
+                format!(" --fixed-block {}B --fixed-blocks {}", props.fixed_block_bytes, props.fixed_blocks)
+            }
+            _ => String::new(),
+        };
+        Some(format!("--resource {name} --simulate {bytes}B{own}"))
+    }
 }

@@ -66,6 +66,7 @@ pub fn search(
         step_bytes,
         plays: trial.plays,
         reason: trial.reason.filter(|_| enough.is_none()),
+        command: None,
     })
 }
 

@@ -12,7 +12,8 @@ use crate::error::Result;
 const REASONS_MAX: usize = 100;
 const OTHER_REASONS: &str = "other reasons, too many to name";
 
-/// Events that are known to be missing, by reason. Printed by every report that depends on them.
+/// Events that are known to be missing, by reason, and remarks on the source. Printed by every report that depends
+/// on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// One entry per reason, each with a count above zero.
@@ -24,13 +25,29 @@ pub struct Losses {
 pub struct Gap {
     /// How many events, lines or records are missing; 0 if that cannot be known.
     pub count: u64,
-    /// Why, in words that finish the sentence "N were lost: …".
+    /// Why, in words that finish the sentence "N were lost: …"; the whole sentence of a remark.
     pub reason: String,
+    /// Whether this is a remark on the source and nothing is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_remark: bool,
 }
 
 impl Gap {
+    /// Returns a loss.
+    pub fn loss(count: u64, reason: impl Into<String>) -> Self {
+        Self { count, reason: reason.into(), is_remark: false }
+    }
+
+    /// Returns how many events are missing at least.
+    pub fn least_count(&self) -> u64 {
+        if self.is_remark { 0 } else { self.count.max(1) }
+    }
+
     /// Returns what is missing, as a sentence without its period. The reason may be text from a file.
     pub fn sentence(&self) -> String {
+        if self.is_remark {
+            return self.reason.clone();
+        }
         let count = match self.count {
             0 => "an unknown number".to_owned(),
             count => format_count(count),
@@ -43,28 +60,41 @@ impl Gap {
 impl Losses {
     /// Adds `count` to the gap with this reason.
     pub fn add(&mut self, count: u64, reason: &str) {
-        if let Some(gap) = self.gaps.iter_mut().find(|gap| gap.reason == reason) {
+        if let Some(gap) = self.gaps.iter_mut().find(|gap| !gap.is_remark && gap.reason == reason) {
             gap.count = gap.count.saturating_add(count);
         } else if self.gaps.len() < REASONS_MAX {
-            self.gaps.push(Gap { count, reason: reason.to_owned() });
+            self.gaps.push(Gap::loss(count, reason));
         } else {
             // A file that makes up reasons must not fill memory or the terminal with them.
             let others = &mut self.gaps[REASONS_MAX - 1];
+            others.is_remark = false;
             OTHER_REASONS.clone_into(&mut others.reason);
             others.count = others.count.saturating_add(count);
+        }
+    }
+
+    /// Adds a remark on the source, a sentence without its period.
+    pub fn remark(&mut self, sentence: impl Into<String>) {
+        let gap = Gap { count: 0, reason: sentence.into(), is_remark: true };
+        if self.gaps.len() < REASONS_MAX && !self.gaps.contains(&gap) {
+            self.gaps.push(gap);
         }
     }
 
     /// Adds all of `other`.
     pub fn extend(&mut self, other: &Self) {
         for gap in &other.gaps {
-            self.add(gap.count, &gap.reason);
+            if gap.is_remark {
+                self.remark(&*gap.reason);
+            } else {
+                self.add(gap.count, &gap.reason);
+            }
         }
     }
 
     /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
-        self.gaps.is_empty()
+        self.gaps.iter().all(|gap| gap.is_remark)
     }
 }
 
@@ -115,8 +145,26 @@ mod tests {
         }
         losses.add(5, "reason 0");
         assert_eq!(losses.gaps.len(), REASONS_MAX);
-        assert_eq!(losses.gaps[0], Gap { count: 7, reason: "reason 0".to_owned() });
+        assert_eq!(losses.gaps[0], Gap::loss(7, "reason 0"));
         assert_eq!(losses.gaps.iter().map(|gap| gap.count).sum::<u64>(), 2005);
         assert_eq!(losses.gaps[REASONS_MAX - 1].reason, OTHER_REASONS);
+    }
+
+    #[test]
+    fn a_remark_is_no_loss_and_travels_with_losses() {
+        let (mut losses, mut all) = (Losses::default(), Losses::default());
+        losses.remark("the clock runs backwards");
+        assert!(losses.is_empty());
+        all.extend(&losses);
+        all.extend(&losses);
+        assert_eq!(all, losses);
+        assert_eq!(
+            (all.gaps[0].sentence(), all.gaps[0].least_count()),
+            ("the clock runs backwards".into(), 0)
+        );
+        let json = serde_json::to_string(&all).expect("plain data");
+        assert_eq!(serde_json::from_str::<Losses>(&json).expect("its own JSON"), all);
+        all.add(0, "the clock runs backwards");
+        assert_eq!((all.is_empty(), all.gaps[1].least_count()), (false, 1));
     }
 }

@@ -37,7 +37,9 @@ fn headline(lifetimes: &Lifetimes) -> String {
     format!(
         "{} freed, half of them within {}; {} ({}) lived less than {}",
         counted(lifetimes.ended_blocks, "block"),
-        lifetimes.median_ns.map_or_else(|| "-".into(), format_duration_ns),
+        lifetimes
+            .median_ns
+            .map_or_else(|| "-".into(), |median| format!("about {}", format_duration_ns(median))),
         format_count(lifetimes.churned_blocks),
         percent(churned),
         format_duration_ns(lifetimes.threshold_ns),
@@ -85,7 +87,10 @@ fn sites(lifetimes: &Lifetimes, layout: &Layout) -> String {
             Cell::from(&site.site),
             Cell::from(format_count(site.ended_blocks)),
             Cell::from(format_bytes(site.bytes)),
-            Cell::from(site.median_ns.map_or_else(|| "-".into(), format_duration_ns)),
+            // Medians come from a histogram and are within 1/16.
+            Cell::from(
+                site.median_ns.map_or_else(|| "-".into(), |ns| format!("≈ {}", format_duration_ns(ns))),
+            ),
             Cell::from(mean_duration(site.mean_ns)),
             Cell::from(format_count(site.churned_blocks)),
             Cell::from(percent(site.churn)),

@@ -211,6 +211,18 @@ fn what_if(replay: &Replay, layout: &Layout) -> String {
     );
     text += &styled(layout.palette.faint, wrap(&sentence, layout.width, 0));
     text.push('\n');
+    let commands: Vec<String> = replay
+        .what_if
+        .iter()
+        .filter_map(|enough| Some(plain(enough.command.as_deref()?).into_owned()))
+        .collect();
+    if !commands.is_empty() {
+        text += "To play it with what is enough:\n";
+        // The shell goes on at the next line after a backslash.
+        let lines =
+            |command: &String| wrap(command, layout.width.saturating_sub(4), 2).replace('\n', " \\\n  ");
+        text.extend(commands.iter().map(|command| format!("  {}\n", lines(command))));
+    }
     text
 }
 
@@ -317,6 +329,7 @@ mod tests {
             step_bytes: 256,
             plays: 9,
             reason: None,
+            command: Some("floodmark replay log.csv --resource pool --simulate 6291456B".into()),
         };
         Replay {
             log,
@@ -358,6 +371,8 @@ Least memory that is enough
 Searched in steps of 256 B on simulated memory that the resource has from the beginning, and
 verified: the log fits where it is enough and fails where it is too little. The peak of live bytes
 is 5.00 MiB (5,242,880 bytes).
+To play it with what is enough:
+  floodmark replay log.csv --resource pool --simulate 6291456B
 
 1 failure in the log; served now: 1 by pool, 1 by arena
 pool: 8.00 MiB at first, no limit

@@ -124,6 +124,9 @@ pub fn caveat_sentences(caveats: &Caveats) -> Vec<String> {
             counted(caveats.replaced_blocks, "block"),
         ));
     }
+    if caveats.sums_saturated {
+        notes.push("the bytes add up to more than 2^64, so totals, peak and live bytes are not exact".into());
+    }
     notes
 }
 
@@ -234,8 +237,8 @@ mod tests {
     #[test]
     fn notes_follow_the_report_and_fit_the_width() {
         let mut report = report("x");
-        report.losses.push(Loss { count: 2, reason: "lines that\nare not rows".into() });
-        report.losses.push(Loss { count: 0, reason: "the end is cut off".into() });
+        report.losses.push(Loss::loss(2, "lines that\nare not rows"));
+        report.losses.push(Loss::loss(0, "the end is cut off"));
         report.caveats = Caveats {
             events_read: 9,
             events_selected: 9,
@@ -243,6 +246,7 @@ mod tests {
             unmatched_free_bytes: 64,
             size_mismatches: 2,
             replaced_blocks: 1,
+            sums_saturated: true,
         };
         let text = report.text(&Layout { width: 200, ..Layout::default() });
         assert_eq!(
@@ -251,6 +255,7 @@ mod tests {
              note: 1 free of a block never seen allocated (64 B at least); recording may have begun later\n\
              note: 2 frees stated another size than the allocation; that of the allocation counts\n\
              note: 1 block ended unseen: the same address was allocated again; frees are missing\n\
+             note: the bytes add up to more than 2^64, so totals, peak and live bytes are not exact\n\
              note: 2 were lost: lines that are not rows\n\
              note: an unknown number was lost: the end is cut off\n"
         );

@@ -5,7 +5,7 @@ use clap::Args;
 use floodmark_analyze::budget::{self, Budget, BudgetFigure, Measured};
 use floodmark_event::units::parse_bytes;
 use floodmark_inspect::compare::nothing_selected;
-use floodmark_inspect::{Answer, Columns};
+use floodmark_inspect::{Answer, Columns, Loss};
 use floodmark_view::Check;
 
 use crate::args::{InputArgs, JsonArgs};
@@ -79,9 +79,14 @@ impl CheckArgs {
         })?;
         let mut reports = Vec::new();
         for Answer { source, losses, caveats, result } in found {
-            // An unknown number of lost events is at least one.
-            let lost_events = losses.iter().map(|loss| loss.count.max(1)).sum();
+            let lost_events = losses.iter().map(Loss::least_count).sum();
             let measured = Measured::new(result, lost_events);
+            if caveats.events_read == 0 && budgets.iter().any(|budget| budget.figure.needs_events()) {
+                return Err(hinted(
+                    format!("{source} contains no events, so the rules cannot be checked"),
+                    "the program may have ended before its log was written: flush it, or end the program normally",
+                ));
+            }
             if budget::select_nothing(&budgets, &caveats, &measured) {
                 return Err(nothing_selected(&source, &caveats).into());
             }

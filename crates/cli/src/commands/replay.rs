@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use floodmark_analyze::Caveats;
+use floodmark_event::text::shell_word;
 use floodmark_event::units::{format_bytes, format_count, parse_bytes};
 use floodmark_inspect::pass::each_batch;
 use floodmark_inspect::{Answer, Input};
@@ -174,9 +175,15 @@ impl ReplayArgs {
             }
             bar.update(Progress { done: progress.done, total: progress.total });
         };
-        let played =
-            replay(&script, others, &self.replay_props(), &places, &mut report).map_err(explained)?;
+        let props = self.replay_props();
+        let mut played = replay(&script, others, &props, &places, &mut report).map_err(explained)?;
         drop(bar);
+        let input = [vec![name.clone()], self.filter.words(), self.reading.words()].concat();
+        let input: Vec<String> = input.iter().map(|word| shell_word(word).into_owned()).collect();
+        for enough in &mut played.what_if {
+            let options = enough.replay_options(&props.settings);
+            enough.command = options.map(|options| format!("floodmark replay {} {options}", input.join(" ")));
+        }
         let status = if played.succeeded() { ExitStatus::Success } else { ExitStatus::Broken };
         let caveats = caveats(&script, counts);
         let report = Answer { caveats, ..Answer::new(name, &source.losses(), played) };
@@ -220,6 +227,7 @@ fn caveats(script: &Script, counts: Counts) -> Caveats {
         unmatched_free_bytes: counts.unmatched_free_bytes,
         size_mismatches: summary.size_mismatches,
         replaced_blocks: summary.replaced_blocks,
+        sums_saturated: false,
     }
 }
 

@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind, Read};
 
 use super::usual::WINDOW;
+use crate::line_end::LineEnd;
 
 /// How much is read at a time: few enough bytes that they are still in the second-level cache when
 /// they are parsed. The fuzzer has small limits, so that it is fast and meets them.
@@ -39,6 +40,7 @@ pub(super) struct Lines<R> {
     read_bytes: u64,
     is_at_end: bool,
     is_in_long_line: bool,
+    line_end: LineEnd,
 }
 
 impl<R: Read> Lines<R> {
@@ -53,7 +55,13 @@ impl<R: Read> Lines<R> {
             read_bytes: 0,
             is_at_end: false,
             is_in_long_line: false,
+            line_end: LineEnd::default(),
         }
+    }
+
+    /// Returns what ends lines, as far as the bytes read show.
+    pub(super) fn line_end(&self) -> LineEnd {
+        self.line_end
     }
 
     /// How many bytes were read and passed.
@@ -65,7 +73,7 @@ impl<R: Read> Lines<R> {
     #[inline]
     pub(super) fn line(&self) -> Option<(&[u8], usize)> {
         let rest = &self.buffer[self.at..self.whole_end];
-        let len = memchr::memchr(b'\n', rest)?;
+        let len = memchr::memchr(self.line_end.byte(), rest)?;
         let line = &rest[..len];
         Some((line.strip_suffix(b"\r").unwrap_or(line), len + 1))
     }
@@ -108,13 +116,18 @@ impl<R: Read> Lines<R> {
                 self.is_in_long_line = true;
             }
             let new = self.read_block()?;
-            let Some(last) = memchr::memrchr(b'\n', &self.buffer[new..self.end]) else { continue };
+            let was_known = self.line_end.is_cr();
+            self.line_end.learn(&self.buffer[new..self.end]);
+            let end = self.line_end.byte();
+            // The CR that the lines turn out to end in may have been read before.
+            let new = if self.line_end.is_cr() && !was_known { self.at } else { new };
+            let Some(last) = memchr::memrchr(end, &self.buffer[new..self.end]) else { continue };
             self.whole_end = new + last + 1;
             if !self.is_in_long_line {
                 return Ok(More::Lines);
             }
             self.is_in_long_line = false;
-            let first = memchr::memchr(b'\n', &self.buffer[new..self.whole_end]).unwrap_or(last);
+            let first = memchr::memchr(end, &self.buffer[new..self.whole_end]).unwrap_or(last);
             self.at = new + first + 1;
             return Ok(More::LongLine);
         }

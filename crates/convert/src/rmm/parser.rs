@@ -20,28 +20,58 @@ pub(super) struct Parser {
     pub(super) columns: Columns,
     pub(super) usual: Usual,
     days: Days,
+    /// Time of the last row that was not usual; usual rows after it show the same second.
+    last_ns: Option<i64>,
+    pub(super) back_steps: BackSteps,
+}
+
+/// What a line without its end was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParsedLine {
+    Row(TimedRow),
+    Blank,
+    /// Another header, whose columns hold from there on.
+    Header,
+}
+
+/// Steps of more than a second by which times run backwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct BackSteps {
+    pub(super) count: u64,
+    pub(super) most_ns: u64,
 }
 
 impl Parser {
     pub(super) fn new(columns: Columns, date: Option<Date>) -> Self {
-        Self { columns, usual: Usual::new(), days: Days::from(date) }
+        Self {
+            columns,
+            usual: Usual::new(),
+            days: Days::from(date),
+            last_ns: None,
+            back_steps: BackSteps::default(),
+        }
     }
 
-    /// Reads any line without its end: a row, or `None` for a blank line or another header, whose
-    /// columns hold from there on.
+    /// Begins a run that was appended to the rows before.
+    pub(super) fn begin_run(&mut self) {
+        self.days.begin_run();
+        self.last_ns = None;
+    }
+
+    /// Reads any line without its end.
     ///
     /// # Errors
     /// What is wrong with it, in a sentence that quotes the field.
-    pub(super) fn read_line(&mut self, line: &[u8]) -> Result<Option<TimedRow>, String> {
+    pub(super) fn read_line(&mut self, line: &[u8]) -> Result<ParsedLine, String> {
         if line.len() > LINE_BYTES_MAX {
             return Err(long_line());
         }
         let row = match Row::parse(line, &self.columns) {
             Ok(row) => row,
-            Err(_) if line.trim_ascii().is_empty() => return Ok(None),
+            Err(_) if line.trim_ascii().is_empty() => return Ok(ParsedLine::Blank),
             Err(reason) => {
                 self.columns = Columns::parse(line).map_err(|_| reason)?;
-                return Ok(None);
+                return Ok(ParsedLine::Header);
             }
         };
         let time_ns = match row.time {
@@ -55,8 +85,15 @@ impl Parser {
                 .ok_or_else(|| format!("Time is {}, on a day that is too far away", quoted(row.time_text)))?,
         };
         self.usual.note_time(row.time_text, time_ns);
+        if row.time != Time::Unknown {
+            let back_ns = self.last_ns.replace(time_ns).map_or(0, |last_ns| last_ns.saturating_sub(time_ns));
+            if back_ns > NS_PER_S {
+                self.back_steps.count += 1;
+                self.back_steps.most_ns = self.back_steps.most_ns.max(back_ns as u64);
+            }
+        }
         let Row { thread, action, address, bytes, stream, .. } = row;
-        Ok(Some(TimedRow { thread, time_ns, action, address, bytes, stream }))
+        Ok(ParsedLine::Row(TimedRow { thread, time_ns, action, address, bytes, stream }))
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use floodmark_event::tables::Process;
+use floodmark_event::units::format_duration_ns;
 use floodmark_event::{Column, EventBatch, Kind, ProcessId, Tables};
 use floodmark_store::{Error, Losses, Progress, Result, Source};
 
@@ -14,9 +15,13 @@ use super::ReadProps;
 use super::columns::Columns;
 use super::lines::{LINE_BYTES_MAX, Lines, More};
 use super::numbers::LineNumbers;
-use super::parser::{Parser, long_line};
+use super::parser::{ParsedLine, Parser, long_line};
 use super::rows::{Rows, TimedRow};
+use crate::line_end::CR_REMARK;
 use crate::{Mode, device_of};
+
+/// How many runs in one log are told apart.
+const RUNS_MAX: u32 = 1000;
 
 /// Reads a log. See [the module](super) for what it accepts and what the events carry.
 #[derive(Debug)]
@@ -25,7 +30,9 @@ pub struct Reader<R> {
     path: PathBuf,
     mode: Mode,
     tables: Tables,
+    /// Process of the run that is being read.
     process: ProcessId,
+    runs: Runs,
     device: i32,
     total_bytes: Option<u64>,
     parser: Parser,
@@ -40,6 +47,18 @@ pub struct Reader<R> {
     is_done: bool,
     /// Found behind rows that had to be handed out first.
     error: Option<Error>,
+}
+
+/// Runs of a program that were appended to one log, each with a header.
+#[derive(Debug)]
+struct Runs {
+    count: u32,
+    /// How many rows of earlier runs were handed out.
+    rows_before: u64,
+    /// Whether the next row belongs to another run than those that were not handed out yet.
+    is_next: bool,
+    /// Line of the header with which the second run begins.
+    second_line: u64,
 }
 
 impl<R: Read> Reader<R> {
@@ -60,6 +79,7 @@ impl<R: Read> Reader<R> {
             mode: props.mode,
             tables,
             process: props.process,
+            runs: Runs { count: 1, rows_before: 0, is_next: false, second_line: 0 },
             device: device_of(&path).or(props.device).unwrap_or(0),
             path,
             total_bytes: None,
@@ -84,8 +104,9 @@ impl<R: Read> Reader<R> {
 
     /// Fills `rows`; `Ok` when they are full or the input has ended.
     fn read_rows(&mut self) -> Result<()> {
-        while !self.rows.is_full() && !self.is_done {
-            if self.parser.columns.canonical {
+        while !self.rows.is_full() && !self.is_done && !self.runs.is_next {
+            // Usual rows end in LF.
+            if self.parser.columns.canonical && !self.lines.line_end().is_cr() {
                 self.read_usual_rows();
                 if self.rows.is_full() {
                     break;
@@ -96,8 +117,9 @@ impl<R: Read> Reader<R> {
                 self.lines.pass(len);
                 self.line_count += 1;
                 match read {
-                    Ok(Some(row)) => self.push(&row, self.line_count),
-                    Ok(None) => {}
+                    Ok(ParsedLine::Row(row)) => self.push(&row, self.line_count),
+                    Ok(ParsedLine::Blank) => {}
+                    Ok(ParsedLine::Header) => self.end_run(),
                     Err(reason) => self.complain(reason)?,
                 }
                 continue;
@@ -138,18 +160,73 @@ impl<R: Read> Reader<R> {
         self.parser.usual = usual;
     }
 
-    /// Reads a last line that has no end: it may be whole, or the writer died in it.
+    /// Reads a last line that has no end. The writer died in it, or an editor took the end away; a number that
+    /// lacks its last digits looks like any other, so the row counts only if its last field is surely whole.
     fn read_unfinished(&mut self) {
         self.is_done = true;
         let line = self.lines.unfinished();
-        // Nothing is left of a line that was too long, and an empty line is never unfinished.
-        let is_gone = line.is_empty();
-        match self.parser.read_line(line.strip_suffix(b"\r").unwrap_or(line)) {
-            Ok(Some(row)) => self.push(&row, self.line_count + 1),
-            Ok(None) => self.is_cut_off = is_gone,
-            Err(_) => self.is_cut_off = true,
-        }
+        let is_whole = matches!(line.last(), Some(b'\r' | b'"' | b')'));
+        self.is_cut_off = match self.parser.read_line(line.strip_suffix(b"\r").unwrap_or(line)) {
+            Ok(ParsedLine::Row(row)) if is_whole => {
+                self.push(&row, self.line_count + 1);
+                false
+            }
+            // Nothing is left of a line that was too long, and an empty line is never unfinished.
+            Ok(ParsedLine::Blank) => line.is_empty(),
+            Ok(ParsedLine::Header) => false,
+            Ok(ParsedLine::Row(_)) | Err(_) => true,
+        };
         self.lines.pass_unfinished();
+    }
+
+    /// Takes note of a header in the middle: what follows is another run, unless this one has no rows.
+    fn end_run(&mut self) {
+        let has_rows = self.row_count + self.rows.count as u64 > self.runs.rows_before;
+        if !has_rows || self.runs.count == RUNS_MAX {
+            return;
+        }
+        if self.runs.count == 1 {
+            self.runs.second_line = self.line_count;
+        }
+        self.runs.is_next = true;
+        if self.rows.count == 0 {
+            self.begin_run();
+        }
+    }
+
+    /// Begins the next run, which is another process.
+    fn begin_run(&mut self) {
+        self.runs.is_next = false;
+        self.runs.rows_before = self.row_count;
+        self.runs.count += 1;
+        self.process.0 += 1;
+        let command = format!("{} (run {})", self.tables.processes[0].command, self.runs.count);
+        self.tables.processes.push(Process { id: self.process, command, ..Process::default() });
+        self.parser.begin_run();
+    }
+
+    /// Adds what a reader of results should know about the log.
+    fn add_remarks(&self, losses: &mut Losses) {
+        if self.runs.count > 1 {
+            let (first, last) = (self.tables.processes[0].id.0, self.process.0);
+            losses.remark(format!(
+                "it holds {} runs, one for each header (the second begins at line {}): they are processes {first} to \
+                 {last}, and blocks that a run did not free stay live in the sum of all; --process {last} shows \
+                 the last run",
+                self.runs.count, self.runs.second_line,
+            ));
+        }
+        let steps = self.parser.back_steps;
+        if steps.count > 0 {
+            let times = if steps.count == 1 { "once".into() } else { format!("{} times", steps.count) };
+            losses.remark(format!(
+                "its times run backwards {times}, by up to {}; the order of the lines is kept",
+                format_duration_ns(steps.most_ns),
+            ));
+        }
+        if self.lines.line_end().is_cr() {
+            losses.remark(CR_REMARK);
+        }
     }
 
     /// Takes the row of a line.
@@ -183,6 +260,9 @@ impl<R: Read + Send> Source for Reader<R> {
             batch.clear();
             return Err(error);
         }
+        if self.runs.is_next {
+            self.begin_run();
+        }
         self.rows.begin(batch);
         let result = self.read_rows();
         let count = self.rows.finish(batch);
@@ -208,6 +288,7 @@ impl<R: Read + Send> Source for Reader<R> {
         if self.is_cut_off {
             losses.add(1, "the last line is cut off");
         }
+        self.add_remarks(&mut losses);
         losses
     }
 

@@ -108,12 +108,62 @@ fn a_log_without_threads_has_thread_0() {
 }
 
 #[test]
-fn logs_one_after_another_read_as_one() {
-    let twice = [golden(), golden()].concat();
-    assert_eq!(events(&*log("concatenated.csv")), twice);
-    // The second may be in another dialect.
-    let mixed = [log("golden.csv"), log("reordered.csv"), log("bom.csv"), log("crlf.csv")].concat();
-    assert_eq!(events(&*mixed), [golden(), golden(), golden(), golden()].concat());
+fn appended_logs_are_runs_of_their_own() {
+    let run = |process, day| -> Vec<Event> {
+        let rows = golden_at(day * NS_PER_DAY + TEN_O_CLOCK_NS).into_iter();
+        rows.map(|event| Event { process: ProcessId(process), ..event }).collect()
+    };
+    let (events, losses, error) = read_to_end(&*log("concatenated.csv"), &strict());
+    assert_eq!((events, error), ([run(1, 0), run(2, 0)].concat(), None));
+    assert!(losses.is_empty(), "nothing is missing");
+    let remark = losses.gaps[0].sentence();
+    assert!(
+        remark.starts_with("it holds 2 runs, one for each header (the second begins at line 12)"),
+        "{remark}"
+    );
+    // Later ones may be in another dialect; a header without rows begins no run.
+    let header = log("header_only.csv");
+    let mixed =
+        [log("golden.csv"), header.clone(), log("reordered.csv"), log("bom.csv"), log("crlf.csv"), header]
+            .concat();
+    let (events, ..) = read_to_end(&*mixed, &strict());
+    assert_eq!(events, [run(1, 0), run(2, 0), run(3, 0), run(4, 0)].concat());
+    // An appended run is later, by a day where its clock says otherwise.
+    let earlier = String::from_utf8(log("golden.csv")).expect("text").replace(",10:00:", ",09:00:");
+    let (events, losses, _) = read_to_end(&*[log("golden.csv"), earlier.into_bytes()].concat(), &strict());
+    assert_eq!(events[10].time_ns, NS_PER_DAY + TEN_O_CLOCK_NS - 3600 * NS_PER_S + 1000);
+    assert_eq!(losses.gaps.len(), 1, "its times do not run backwards");
+}
+
+#[test]
+fn more_runs_than_any_log_has_share_the_last_process() {
+    let text = "Action,Pointer,Size\nallocate,0x10,7\n".repeat(3000);
+    let (events, ..) = read_to_end(text.as_bytes(), &strict());
+    assert_eq!((events.len(), events[2999].process), (3000, ProcessId(1000)));
+}
+
+#[test]
+fn lines_that_end_in_cr_alone_are_read_and_remarked_on() {
+    let text = String::from_utf8(log("golden.csv")).expect("text").replace('\n', "\r").into_bytes();
+    for sizes in [vec![text.len()], vec![1], vec![39], vec![7, 40]] {
+        let (events, losses, error) = read_to_end(Pieces::new(&text, sizes), &strict());
+        assert_eq!((events, error), (golden(), None));
+        assert_eq!(gaps(&losses), [(0, "its lines end in CR alone, as old Mac programs write them")]);
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_no_midnight_and_is_remarked_on() {
+    let text = "Thread,Time,Action,Pointer,Size,Stream\n\
+                1,20:00:00.000001,allocate,0x1,1,0\n\
+                1,20:00:00.900000,allocate,0x2,1,0\n\
+                1,17:30:00.000001,allocate,0x3,1,0\n\
+                1,17:29:59.900001,allocate,0x4,1,0\n";
+    let (events, losses, _) = read_to_end(text.as_bytes(), &strict());
+    assert!(events.iter().all(|event| event.time_ns < NS_PER_DAY));
+    assert!(losses.is_empty());
+    let remark = losses.gaps[0].sentence();
+    assert!(remark.starts_with("its times run backwards once, by up to "), "{remark}");
 }
 
 #[test]
@@ -126,12 +176,16 @@ fn a_cut_off_last_line_is_one_gap_and_no_error() {
 }
 
 #[test]
-fn a_last_line_without_its_end_counts_if_it_can_be_read() {
+fn a_last_field_without_an_end_may_be_cut_and_does_not_count() {
     let log = log("golden.csv");
-    for end in ["", "\r"] {
-        let text = [log.trim_ascii_end(), end.as_bytes()].concat();
-        assert_eq!(events(&*text), golden());
-    }
+    assert_eq!(events(&*[log.trim_ascii_end(), b"\r"].concat()), golden(), "half a CRLF is an end");
+    let (events, losses, error) = read_to_end(log.trim_ascii_end(), &strict());
+    assert_eq!((&events[..], error), (&golden()[..9], None));
+    assert_eq!(gaps(&losses), [(1, "the last line is cut off")]);
+    // 1024 looks whole when it is 10.
+    let cut = "Action,Pointer,Size\nallocate,0x10,1024\nallocate,0x20,10";
+    let (events, losses, _) = read_to_end(cut.as_bytes(), &strict());
+    assert_eq!((events.len(), losses.gaps.len()), (1, 1));
 }
 
 #[test]
@@ -151,9 +205,9 @@ fn wherever_a_log_is_cut_nothing_before_the_cut_is_lost() {
 
 #[test]
 fn nights_are_passed_with_threads_out_of_order() {
-    let days: Vec<_> =
-        events(&*log("midnight.csv")).iter().map(|e| e.time_ns.div_euclid(NS_PER_DAY)).collect();
-    assert_eq!(days, [0, 0, 1, 0, 1, 1, 1, 1, 2]);
+    let (events, ..) = read_to_end(&*log("midnight.csv"), &strict());
+    let days: Vec<_> = events.iter().map(|e| e.time_ns.div_euclid(NS_PER_DAY)).collect();
+    assert_eq!(days, [0, 0, 1, 0, 1, 1, 1, 1, 1]);
 }
 
 #[test]

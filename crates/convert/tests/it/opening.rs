@@ -1,6 +1,7 @@
 //! Opening files by what is in them.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use floodmark_convert::{Format, Mode, OpenProps, group_devices, open, recognize};
@@ -8,7 +9,7 @@ use floodmark_event::ProcessId;
 use floodmark_store::Progress;
 use floodmark_testkit::TempDir;
 
-use crate::logs::{drain, folder};
+use crate::logs::{drain, folder, gaps};
 
 fn refusal(path: &Path) -> String {
     match open(path, &OpenProps::default()) {
@@ -126,4 +127,28 @@ fn two_devices_of_one_process_open_as_such() {
         devices.push((events[0].process.0, events[0].device));
     }
     assert_eq!(devices, [(1, 0), (1, 1), (2, 0)]);
+}
+
+#[test]
+fn a_cut_off_gzip_file_is_read_up_to_the_cut() {
+    let scratch = TempDir::new("cut-gzip");
+    let path = scratch.join("log.csv.gz");
+    let log = fs::read(folder().join("rmm_26.10_h200_head.csv")).expect("a log");
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&log).expect("memory takes everything");
+    let packed = packed.finish().expect("memory takes everything");
+    let read = |len: usize| {
+        fs::write(&path, &packed[..len]).expect("a file");
+        let mut events = Vec::new();
+        let mut source = open(&path, &OpenProps::default()).and_then(|log| log.events()).expect("a log");
+        drain(&mut *source, &mut events).expect("rows up to the cut");
+        (events, gaps(&source.losses()).iter().map(|(_, reason)| (*reason).to_owned()).collect::<Vec<_>>())
+    };
+    let (all, losses) = read(packed.len());
+    assert_eq!((all.len(), losses.len()), (8000, 0));
+    for len in [packed.len() / 2, packed.len() - 3] {
+        let (events, losses) = read(len);
+        assert!(!events.is_empty() && all.starts_with(&events), "{} events", events.len());
+        assert_eq!(losses.last().map(String::as_str), Some("the compressed file is cut off"));
+    }
 }

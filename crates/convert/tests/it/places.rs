@@ -48,7 +48,7 @@ fn lines_without_rows_count_too() {
             text += ["\n", "\n\n", "Thread,Time,Action,Pointer,Size,Stream\n"][row as usize / 1000 % 3];
         }
     }
-    text += "7,10:00:00.000001,allocate,0xf000,99,0";
+    text += "7,10:00:00.000001,allocate,0xf000,99,0\r";
     assert_eq!(assert_places(text.as_bytes(), &strict()), 30_001);
     let broken = text.replace("allocate,0x5000,", "allocate 0x5000,");
     assert_eq!(assert_places(broken.as_bytes(), &lenient()), 30_000);

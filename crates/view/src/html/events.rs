@@ -354,7 +354,7 @@ fn churn(builder: &mut Builder, part: &EventsPart) {
             ("share", CellKind::Share),
             ("blocks", CellKind::Count),
             ("bytes", CellKind::Bytes),
-            ("median life", CellKind::Duration),
+            ("median life, about", CellKind::Duration),
         ]),
         rows,
         omitted: lifetimes.sites_omitted,
