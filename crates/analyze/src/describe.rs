@@ -11,7 +11,11 @@ use rustc_hash::FxHashMap;
 use crate::block::{BlockInfo, Group, GroupBy, StackText};
 use crate::change::Block;
 use crate::fold::End;
+use crate::scopes::ScopePaths;
 use crate::site::{NO_SITE, SiteRules};
+
+/// Set in the key of a scope whose names are not known.
+const UNNAMED_SCOPE: u64 = 1 << 63;
 
 /// What blocks of one site and tally have in common while stacks are still numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,6 +43,7 @@ impl Origin {
 pub(crate) struct Describe<'a> {
     end: &'a End<'a>,
     rules: &'a SiteRules,
+    scopes: Option<&'a ScopePaths>,
     stacks: FxHashMap<StackId, StackText>,
     site_ids: FxHashMap<(StackId, StringId), u32>,
     modules: FxHashMap<StackId, u32>,
@@ -66,11 +71,18 @@ impl<'a> Describe<'a> {
         Self {
             end,
             rules,
+            scopes: None,
             stacks: FxHashMap::default(),
             site_ids: FxHashMap::default(),
             modules: FxHashMap::default(),
             texts: Texts::default(),
         }
+    }
+
+    /// Groups scopes by the names that lead to them.
+    pub(crate) fn with_scopes(mut self, scopes: &'a ScopePaths) -> Self {
+        self.scopes = Some(scopes);
+        self
     }
 
     /// The site of blocks with this stack and name, as a number that [`Self::site`] resolves.
@@ -165,7 +177,11 @@ impl<'a> Describe<'a> {
             GroupBy::Kind => block.kind as u64,
             GroupBy::Name => u64::from(block.name.0),
             GroupBy::Resource => u64::from(space.resource.0),
-            GroupBy::Scope => block.scope,
+            // The thousandth turn of a loop is the same scope as the first.
+            GroupBy::Scope => match self.scopes.map_or(0, |scopes| scopes.path(block.scope)) {
+                0 if block.scope != 0 => UNNAMED_SCOPE | block.scope,
+                path => u64::from(path),
+            },
             GroupBy::Module => u64::from(self.module_id(block.stack)),
         }
     }
@@ -189,7 +205,11 @@ impl<'a> Describe<'a> {
                 floodmark_event::Kind::from_number(number as u8).unwrap_or_default().name().to_owned()
             }
             GroupBy::Name | GroupBy::Resource => or_none(self.text(StringId(number as u32))),
-            GroupBy::Scope => or_none((number != 0).then(|| number.to_string())),
+            GroupBy::Scope if number & UNNAMED_SCOPE != 0 => format!("scope {}", number & !UNNAMED_SCOPE),
+            GroupBy::Scope => {
+                let names = self.scopes.map_or_else(Vec::new, |scopes| scopes.names(number as u32));
+                or_none((number != 0).then(|| names.join(" / ")))
+            }
         }
     }
 }
@@ -221,4 +241,35 @@ pub(crate) fn sort_largest_first(blocks: &mut [&Block]) {
 /// The order in which blocks are listed.
 pub(crate) fn largest_first(block: &Block) -> (Reverse<u64>, i64, u64, u64) {
     (Reverse(block.bytes), block.time_ns, block.address, block.order)
+}
+
+#[cfg(test)]
+mod tests {
+    use floodmark_event::{Event, EventBatch, Filter, Tables};
+
+    use crate::Pass;
+    use crate::block::GroupBy;
+    use crate::scopes::ScopePaths;
+    use crate::watermark::{WatermarkFold, WatermarkOptions};
+
+    #[test]
+    fn scopes_of_one_name_are_one_group() {
+        let mut batch = EventBatch::new();
+        for (address, scope) in [(1, 11), (2, 12), (3, 13), (4, 10), (5, 0), (6, 99)] {
+            batch.push(&Event { address, bytes: 100, scope, ..Event::default() });
+        }
+        let mut scopes = ScopePaths::default();
+        scopes.add(10, 0, "epoch");
+        for step in 11..=13 {
+            scopes.add(step, 10, "step");
+        }
+        let options =
+            WatermarkOptions { group_by: vec![GroupBy::Scope], scopes, ..WatermarkOptions::default() };
+        let mut pass = Pass::new(&Filter::default(), WatermarkFold::new(options));
+        pass.update(&batch);
+        let watermark = pass.finish(&Tables::default());
+        let groups: Vec<_> =
+            watermark.groups[0].groups.iter().map(|group| (&*group.key, group.blocks)).collect();
+        assert_eq!(groups, [("epoch / step", 3), ("(none)", 1), ("epoch", 1), ("scope 99", 1)]);
+    }
 }

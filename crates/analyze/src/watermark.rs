@@ -14,6 +14,7 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::scopes::ScopePaths;
 use crate::site::{NO_SITE, SiteRules};
 use floodmark_event::filter::resolve;
 
@@ -29,6 +30,8 @@ pub struct WatermarkOptions {
     pub limit: Option<usize>,
     /// Which frames cannot be sites.
     pub sites: SiteRules,
+    /// Names that lead to scopes, for grouping by scope; scopes that it does not know are grouped by number.
+    pub scopes: ScopePaths,
 }
 
 /// The highest live bytes and their holders.
@@ -207,7 +210,7 @@ impl Fold for WatermarkFold {
         let level = tallies.main_level();
         let blocks = self.marked(tallies.main(), end);
         let listed = &blocks[..blocks.len().min(self.options.limit.unwrap_or(usize::MAX))];
-        let mut describe = Describe::new(end, &self.options.sites);
+        let mut describe = Describe::new(end, &self.options.sites).with_scopes(&self.options.scopes);
         Watermark {
             kinds: tallies.main_kinds(),
             peak_bytes: level.peak_bytes,

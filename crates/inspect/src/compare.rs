@@ -200,8 +200,12 @@ fn read_events(
     let by_scope = props.by == Some(GroupBy::Scope);
     let split = if by_scope { SplitBy::Scope } else { SplitBy::Nothing };
     let names = if by_scope { input.scope_paths()? } else { ScopePaths::default() };
-    let watermark =
-        WatermarkOptions { group_by: props.ways(), limit: Some(0), ..WatermarkOptions::default() };
+    let watermark = WatermarkOptions {
+        group_by: props.ways(),
+        limit: Some(0),
+        scopes: names.clone(),
+        ..WatermarkOptions::default()
+    };
     let leaks = LeaksOptions { limit: Some(0), scopes: input.scope_roles()?, ..LeaksOptions::default() };
     let folds = (
         StatsFold::default(),

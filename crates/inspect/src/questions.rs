@@ -1,9 +1,9 @@
 //! Questions that one fold answers.
 
 use floodmark_analyze::{
-    Fragmentation, FragmentationFold, FragmentationOptions, Growth, GrowthFold, GrowthOptions, Layer,
-    LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, Stats, StatsFold,
-    Watermark, WatermarkFold, WatermarkOptions, WholeBlocksFold,
+    Fragmentation, FragmentationFold, FragmentationOptions, GroupBy, Growth, GrowthFold, GrowthOptions,
+    Layer, LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, Stats,
+    StatsFold, Watermark, WatermarkFold, WatermarkOptions, WholeBlocksFold,
 };
 use floodmark_event::Row;
 use floodmark_store::ScanProps;
@@ -62,7 +62,10 @@ impl Input {
     ///
     /// # Errors
     /// If there are no events or they cannot be read.
-    pub fn watermark(&self, query: &Query<'_>, options: WatermarkOptions) -> Result<Answer<Watermark>> {
+    pub fn watermark(&self, query: &Query<'_>, mut options: WatermarkOptions) -> Result<Answer<Watermark>> {
+        if options.group_by.contains(&GroupBy::Scope) && options.scopes.is_empty() {
+            options.scopes = self.scope_paths()?;
+        }
         self.ask(query, Columns::All, WatermarkFold::new(options))
     }
 

@@ -37,7 +37,7 @@ impl ScopeTable {
         let mut paths = ScopePaths::default();
         each(input, |row, tables| {
             let name = tables.string(row.name);
-            if row.action == ScopeAction::Enter {
+            if matches!(row.action, ScopeAction::Enter | ScopeAction::Begin) {
                 table.roles.add(row.scope, name);
                 if needed == Paths::Needed {
                     paths.add(row.scope, row.parent, name);

@@ -1,7 +1,8 @@
 //! NVTX ranges become scopes, and every event gets the innermost one open on its thread.
 //!
-//! Ranges that are pushed and popped nest; those with a start and an end of their own do not, belong to
-//! the thread that started them, and count for an event only where nothing is pushed. A range covers the
+//! Ranges that are pushed and popped nest; those with a start and an end of their own do not: they begin and end
+//! instead of being entered and left, belong to the thread that started them, and count for an event only where
+//! nothing is pushed. A range covers the
 //! times from its start up to, but not including, its end. Scopes are numbered in the order of their
 //! starts, those of contexts torn down behind all ranges, so both halves of an export number them alike.
 

@@ -18,7 +18,7 @@ use super::calls;
 use super::export::Export;
 use super::ids::ProcessKey;
 use super::names::{Devices, Processes, Shared, begin_ns, strings};
-use super::ranges::{Range, RangeName, Ranges, Step, Sweep, scope_id};
+use super::ranges::{Range, RangeKind, RangeName, Ranges, Step, Sweep, scope_id};
 use super::report::Database;
 use super::words::{LogWords, Words};
 use crate::{Mode, OpenProps};
@@ -107,29 +107,36 @@ impl ExportRows {
     }
 
     fn next_row(&mut self) -> Option<Row> {
-        let LoadedRows { begin_ns, others, ranges, names, processes, .. } = &*self.loaded;
-        let other = others.get(self.next_other);
-        let until_ns = other.map_or(i64::MAX, |row| row.time_ns().saturating_sub(*begin_ns));
-        let Some((time_ns, at, step)) = self.sweep.step(until_ns) else {
-            self.next_other += 1;
-            return other.cloned();
-        };
-        let range = &ranges.ranges[at as usize];
-        let process = processes.id(range.thread.0).unwrap_or_default();
-        let (action, parent, name, number) = match step {
-            Step::Enter { parent } => (ScopeAction::Enter, parent, names.of(range), at + 1),
-            Step::Exit => (ScopeAction::Exit, 0, StringId(0), at + 1),
-            Step::Mark => (ScopeAction::Mark, 0, names.of(range), 0),
-        };
-        Some(Row::Scope(ScopeRow {
-            time_ns: begin_ns.saturating_add(time_ns),
-            process,
-            thread: u64::from(range.thread.1),
-            action,
-            scope: scope_id(process.0, number),
-            parent: scope_id(process.0, parent),
-            name,
-        }))
+        let LoadedRows { begin_ns, others, ranges, names, processes, tables, .. } = &*self.loaded;
+        loop {
+            let other = others.get(self.next_other);
+            let until_ns = other.map_or(i64::MAX, |row| row.time_ns().saturating_sub(*begin_ns));
+            let Some((time_ns, at, step)) = self.sweep.step(until_ns) else {
+                self.next_other += 1;
+                return other.cloned();
+            };
+            let range = &ranges.ranges[at as usize];
+            let process = processes.id(range.thread.0).unwrap_or_default();
+            let nests = range.kind == RangeKind::Nested;
+            let (action, parent, name, number) = match step {
+                Step::Enter { parent } if nests => (ScopeAction::Enter, parent, names.of(range), at + 1),
+                Step::Enter { .. } => (ScopeAction::Begin, 0, names.of(range), at + 1),
+                Step::Exit if nests => (ScopeAction::Exit, 0, StringId(0), at + 1),
+                Step::Exit => (ScopeAction::End, 0, StringId(0), at + 1),
+                // The profiler marks instants of its own, without a name: they say nothing.
+                Step::Mark if tables.string(names.of(range)).trim().is_empty() => continue,
+                Step::Mark => (ScopeAction::Mark, 0, names.of(range), 0),
+            };
+            return Some(Row::Scope(ScopeRow {
+                time_ns: begin_ns.saturating_add(time_ns),
+                process,
+                thread: u64::from(range.thread.1),
+                action,
+                scope: scope_id(process.0, number),
+                parent: scope_id(process.0, parent),
+                name,
+            }));
+        }
     }
 }
 

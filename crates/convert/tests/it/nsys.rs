@@ -268,16 +268,26 @@ fn ranges_are_scopes_and_events_know_the_innermost() {
     db.sql(&format!(
         "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId, globalTid) VALUES
            (90, 450, 59, NULL, 50, {TID}), (140, 160, 59, 'inner', NULL, {TID}), (95, 600, 60, 'apart', NULL, {TID}),
-           (300, 320, 59, 'of another thread', NULL, {TID} + 1), (130, NULL, 34, 'mark', NULL, {TID})"
+           (300, 320, 59, 'of another thread', NULL, {TID} + 1), (130, NULL, 34, 'mark', NULL, {TID}),
+           (131, NULL, 34, NULL, NULL, {TID}), (132, NULL, 34, '', NULL, {TID}), (133, NULL, 34, NULL, 51, {TID})"
     ));
+    db.string(51, " ");
     let read = good(&db.path);
+    let marks = |row: &&Row| matches!(row, Row::Scope(row) if row.action == ScopeAction::Mark);
+    assert_eq!(read.seen.iter().filter(marks).count(), 1, "a mark without a name says nothing");
     let mut names = BTreeMap::new();
     let mut open = Vec::new();
     for row in &read.seen {
         let Row::Scope(row) = row else { continue };
         match row.action {
             ScopeAction::Enter | ScopeAction::Begin => {
-                names.insert(row.scope, read.seen_tables.string(row.name));
+                let name = read.seen_tables.string(row.name);
+                assert_eq!(
+                    row.action == ScopeAction::Begin,
+                    name == "apart",
+                    "ranges with a start and an end"
+                );
+                names.insert(row.scope, name);
                 open.push((row.scope, row.parent));
             }
             ScopeAction::Exit | ScopeAction::End => open.retain(|(scope, _)| *scope != row.scope),
