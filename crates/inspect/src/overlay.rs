@@ -1,5 +1,7 @@
 //! Live bytes over time, beside what devices reported of their memory.
 
+use std::collections::HashMap;
+
 use floodmark_analyze::{
     Align, DeviceSample, Overlay, OverlayFold, OverlayOptions, Usage, UsageFold, UsageMode,
 };
@@ -43,7 +45,7 @@ impl Input {
     /// If there are no events, no sample of `device_log` falls into their time, or either cannot be read.
     pub fn usage(&self, query: &Query<'_>, props: &UsageProps<'_>) -> Result<Answer<UsageBeside>> {
         let samples = match props.device_log {
-            Some(log) => log.device_log()?,
+            Some(log) => log.device_log(&self.device_ids()?)?,
             None => self.own_device_samples()?,
         };
         let overlay = OverlayOptions { samples, align: props.align };
@@ -56,9 +58,9 @@ impl Input {
         Ok(answer)
     }
 
-    /// Reads a log of a device's memory.
-    fn device_log(&self) -> Result<Vec<DeviceSample>> {
-        let samples = self.device_samples()?;
+    /// Reads a log of a device's memory; `ids` identify the devices of the events.
+    fn device_log(&self, ids: &DeviceIds) -> Result<Vec<DeviceSample>> {
+        let samples = self.device_samples(ids)?;
         if samples.is_empty() {
             return Err(Error::no_content(
                 format!("{} contains no samples of a device's memory", self.name()),
@@ -74,17 +76,34 @@ impl Input {
             Some(trace) => trace.subjects()?.values().any(|subject| subject.kind == SubjectKind::Device),
             None => false,
         };
-        if has_devices { self.device_samples() } else { Ok(Vec::new()) }
+        if has_devices { self.device_samples(&DeviceIds::default()) } else { Ok(Vec::new()) }
     }
 
-    fn device_samples(&self) -> Result<Vec<DeviceSample>> {
+    /// Returns what identifies the devices of the events, as far as the input says.
+    fn device_ids(&self) -> Result<DeviceIds> {
+        let contents = self.contents();
+        let subjects = match self.trace() {
+            Some(trace) => trace.subjects()?.clone(),
+            // Formats that are parsed whole know their devices before the first row.
+            None if contents.has_rows && contents.can_rewind => {
+                self.rows(&ScanProps::default())?.tables().subjects.clone()
+            }
+            None => return Ok(DeviceIds::default()),
+        };
+        let devices = subjects.values().filter(|subject| subject.kind == SubjectKind::Device);
+        let ids = devices
+            .filter_map(|subject| Some((device_id(&subject.detail)?, i32::try_from(subject.number).ok()?)));
+        Ok(DeviceIds(ids.collect()))
+    }
+
+    fn device_samples(&self, ids: &DeviceIds) -> Result<Vec<DeviceSample>> {
         let (mut source, mut rows) = (self.rows(&ScanProps::default())?, Vec::new());
         let mut samples = Vec::new();
         while source.next(&mut rows)? {
             for row in &rows {
                 if let Row::Sample(row) = row
                     && row.metric == Metric::GpuUsed
-                    && let Some(device) = device(row.subject, source.tables())
+                    && let Some(device) = ids.device(row.subject, source.tables())
                 {
                     samples.push(DeviceSample { time_ns: row.time_ns, device, used_bytes: row.value });
                 }
@@ -94,9 +113,36 @@ impl Input {
     }
 }
 
-fn device(subject: u64, tables: &Tables) -> Option<i32> {
-    let subject = tables.subjects.get(&subject).filter(|subject| subject.kind == SubjectKind::Device)?;
-    i32::try_from(subject.number).ok()
+/// Devices of the events by their UUID or address on the bus.
+#[derive(Debug, Default)]
+struct DeviceIds(HashMap<String, i32>);
+
+impl DeviceIds {
+    /// Returns the device that a subject of another input is: the one with the same UUID or bus address where both
+    /// sides have one, else the one with the same number. A device that the events do not know has none.
+    fn device(&self, subject: u64, tables: &Tables) -> Option<i32> {
+        let subject = tables.subjects.get(&subject).filter(|subject| subject.kind == SubjectKind::Device)?;
+        match device_id(&subject.detail) {
+            Some(id) if self.0.keys().any(|known| is_uuid(known) == is_uuid(&id)) => self.0.get(&id).copied(),
+            _ => i32::try_from(subject.number).ok(),
+        }
+    }
+}
+
+fn is_uuid(id: &str) -> bool {
+    !id.contains(':')
+}
+
+/// Returns a UUID or bus address in the form in which both sides agree; none if there is none.
+fn device_id(detail: &str) -> Option<String> {
+    let id = detail.trim().to_ascii_lowercase();
+    // nvidia-smi writes the domain with eight digits, others with four.
+    let id = id.strip_prefix("gpu-").unwrap_or(&id);
+    let id = match id.split_once(':') {
+        Some((domain, rest)) => format!("{:0>8}:{rest}", domain),
+        None => id.to_owned(),
+    };
+    (!id.is_empty()).then_some(id)
 }
 
 /// Refuses samples none of which falls into the time of the events.

@@ -150,3 +150,31 @@ fn what_is_wrong_with_an_export_is_told() {
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("cut.sqlite"), "{}", ran.stderr);
 }
+
+#[test]
+fn devices_of_nvidia_smi_are_paired_by_their_uuid() {
+    let test = test();
+    // The order of devices in a program need not be that of nvidia-smi.
+    let row = |index: u32, id: &str, mib: u32| format!("2026/11/15 06:28:10.1, {index}, {id}, {mib} MiB\n");
+    for (column, mine, other) in [
+        ("uuid", "GPU-f3f707f7-9f01-e048-20a7-afae5f35d3c3", "GPU-00000000-9f01-e048-20a7-afae5f35d3c3"),
+        (
+            "index, uuid",
+            "GPU-F3F707F7-9f01-e048-20a7-afae5f35d3c3",
+            "GPU-00000000-9f01-e048-20a7-afae5f35d3c3",
+        ),
+    ] {
+        let rows = row(0, other, 111) + &row(3, mine, 555);
+        let rows =
+            if column == "uuid" { rows.replace(" 0, GPU", " GPU").replace(" 3, GPU", " GPU") } else { rows };
+        test.write("smi.csv", format!("timestamp, {column}, memory.used [MiB]\n{rows}"));
+        let usage = report(&test, &["usage", EXPORT, "--smi", "smi.csv", "--align", "start", "--json"]);
+        let devices = usage["overlay"]["devices"].as_array().unwrap();
+        assert_eq!(devices.len(), 1, "{column}: the other GPU is none of the export's");
+        assert_eq!(
+            (&devices[0]["device"], &devices[0]["used"]["max"]),
+            (&json!(0), &json!(555 << 20)),
+            "{column}"
+        );
+    }
+}

@@ -214,18 +214,24 @@ impl Loading<'_> {
     fn devices(&mut self) -> Result<()> {
         type Gpu = (i64, String, String, Option<i64>);
         let mut gpus: Vec<Gpu> = Vec::new();
-        self.export.scan("TARGET_INFO_GPU", &["id", "name", "uuid", "totalMemory"], &mut |row| {
-            let text = |column| row.text(column).map_or_else(String::new, Cow::into_owned);
-            if let Some(id) = row.int(0).filter(|id| *id >= 0 && gpus.len() < 4096) {
-                gpus.push((id, text(1), text(2), row.int(3)));
-            }
-            Ok(())
-        })?;
+        self.export.scan(
+            "TARGET_INFO_GPU",
+            &["id", "name", "uuid", "totalMemory", "busLocation"],
+            &mut |row| {
+                let text = |column| row.text(column).map_or_else(String::new, Cow::into_owned);
+                if let Some(id) = row.int(0).filter(|id| *id >= 0 && gpus.len() < 4096) {
+                    // A UUID identifies the device; where there is none its address on the bus does.
+                    let uuid = Some(text(2)).filter(|uuid| !uuid.is_empty()).unwrap_or_else(|| text(4));
+                    gpus.push((id, text(1), uuid, row.int(3)));
+                }
+                Ok(())
+            },
+        )?;
         gpus.sort_unstable();
         gpus.dedup_by_key(|gpu| gpu.0);
         for (id, name, uuid, total) in gpus {
             // As nvidia-smi writes it.
-            let is_bare = !uuid.is_empty() && !uuid.contains("GPU-") && !uuid.contains("MIG-");
+            let is_bare = !uuid.is_empty() && !["GPU-", "MIG-", ":"].iter().any(|part| uuid.contains(part));
             let uuid = if is_bare { format!("GPU-{uuid}") } else { uuid };
             let subject = self.subject(SubjectKind::Device, id as u64, name, uuid);
             self.sample(self.begin_ns, subject, Metric::GpuTotal, total);

@@ -249,10 +249,14 @@ impl<'a> Row<'a> {
         self.value(Role::Index, "index", whole)
     }
 
-    /// What else identifies the device; empty if nothing does.
+    /// UUID of the device; empty if it is not there.
     pub(super) fn uuid(&self) -> &'a str {
-        let uuid = self.text(Role::Uuid);
-        if uuid.is_empty() { self.text(Role::Bus) } else { uuid }
+        self.text(Role::Uuid)
+    }
+
+    /// Address of the device on the PCI bus; empty if it is not there.
+    pub(super) fn bus(&self) -> &'a str {
+        self.text(Role::Bus)
     }
 
     pub(super) fn device_name(&self) -> &'a str {

@@ -1,7 +1,9 @@
 //! Rows of one look at all devices or processes, put together.
 //!
-//! A device or process that comes again begins the next sweep. Where rows do not say which device they
-//! are about, those with the same time are about one after the other.
+//! A device or process that comes again begins the next sweep. A device is known by its UUID, its address on the
+//! bus or its index, whichever a row has: outputs of several queries are about the same devices. Where rows have
+//! none of these, those with the same time are about one after the other, and there are as many devices as the
+//! first sweep has rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +21,8 @@ const UNAVAILABLE: &str = "values that nvidia-smi could not read";
 enum Device {
     Index(u64),
     Uuid(String),
-    /// Neither; its place in the sweep.
+    Bus(String),
+    /// None of these; its place in the sweep.
     Place(u64),
 }
 
@@ -37,7 +40,11 @@ struct Process {
 /// Puts rows together.
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
+    /// Subjects by everything that identifies them.
     devices: HashMap<Device, u64>,
+    /// How many devices the first sweep had, of those that only their place identifies.
+    places: Option<u64>,
+    device_count: u64,
     processes: BTreeMap<u64, Process>,
     /// What has come in this sweep.
     seen: HashSet<(Device, Option<u64>)>,
@@ -58,9 +65,14 @@ impl Sweeps {
         let device = match row.index()? {
             Value::Known(index) => Device::Index(index),
             _ if !row.uuid().is_empty() => Device::Uuid(row.uuid().to_owned()),
+            _ if !row.bus().is_empty() => Device::Bus(row.bus().to_owned()),
             _ if pid.is_some() => Device::Place(0),
             // Rows of one sweep have the same time, or none at all.
-            _ if time_ns == Some(self.time_ns) => Device::Place(self.seen.len() as u64),
+            _ if time_ns == Some(self.time_ns) => {
+                let place = self.seen.len() as u64;
+                // A second look at one device may have the time of the first.
+                Device::Place(if self.places.is_some_and(|places| place >= places) { 0 } else { place })
+            }
             _ => Device::Place(0),
         };
         let key = (device, pid);
@@ -69,6 +81,9 @@ impl Sweeps {
             _ => self.seen.contains(&key),
         };
         if is_next || self.seen.is_empty() {
+            if matches!(key, (Device::Place(_), None)) && !self.seen.is_empty() {
+                self.places.get_or_insert(self.seen.len() as u64);
+            }
             self.finish(out);
             self.time_ns = time_ns.unwrap_or(self.untimed * NS_PER_S);
             self.untimed += 1;
@@ -106,14 +121,25 @@ impl Sweeps {
         if let Some(subject) = self.devices.get(device) {
             return *subject;
         }
-        let number = match device {
-            Device::Index(number) | Device::Place(number) => *number,
-            Device::Uuid(_) => self.devices.len() as u64,
-        };
-        let mut new = subject(SubjectKind::Device, number, row.device_name());
-        row.uuid().clone_into(&mut new.detail);
-        let subject = out.subject(new);
-        self.devices.insert(device.clone(), subject);
+        let own = [(row.uuid(), Device::Uuid as fn(String) -> Device), (row.bus(), Device::Bus)];
+        let own = own.into_iter().filter(|(text, _)| !text.is_empty());
+        let names: Vec<Device> =
+            own.map(|(text, named)| named(text.to_owned())).chain([device.clone()]).collect();
+        let known = names.iter().find_map(|name| self.devices.get(name).copied());
+        let subject = known.unwrap_or_else(|| {
+            let number = match device {
+                Device::Index(number) | Device::Place(number) => *number,
+                Device::Uuid(_) | Device::Bus(_) => self.device_count,
+            };
+            self.device_count += 1;
+            let mut new = subject(SubjectKind::Device, number, row.device_name());
+            let detail = if row.uuid().is_empty() { row.bus() } else { row.uuid() };
+            detail.clone_into(&mut new.detail);
+            out.subject(new)
+        });
+        for name in names {
+            self.devices.entry(name).or_insert(subject);
+        }
         subject
     }
 

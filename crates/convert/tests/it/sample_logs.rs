@@ -291,6 +291,37 @@ fn devices_without_a_number_are_told_apart_by_rows_of_the_same_time() {
 }
 
 #[test]
+fn a_device_is_the_same_in_outputs_of_several_queries() {
+    let log = "timestamp, index, uuid, pci.bus_id, memory.used [MiB]\n\
+               2026/11/15 10:00:00.000, 4, GPU-a, 00000000:3B:00.0, 1 MiB\n\
+               2026/11/15 10:00:00.001, 5, GPU-b, 00000000:5E:00.0, 2 MiB\n\
+               timestamp, uuid, memory.used [MiB]\n\
+               2026/11/15 10:00:01.000, GPU-b, 3 MiB\n\
+               timestamp, pci.bus_id, memory.used [MiB]\n\
+               2026/11/15 10:00:02.000, 00000000:3B:00.0, 4 MiB\n";
+    let read = drain(source(Format::Smi, log.as_bytes(), &OpenProps::default()));
+    assert_eq!(
+        read.samples(),
+        [
+            "2026-11-15 10:00:00.000000 device 4  gpu_used 1048576",
+            "2026-11-15 10:00:00.001000 device 5  gpu_used 2097152",
+            "2026-11-15 10:00:01.000000 device 5  gpu_used 3145728",
+            "2026-11-15 10:00:02.000000 device 4  gpu_used 4194304",
+        ]
+    );
+}
+
+#[test]
+fn two_samples_at_one_time_make_no_second_device() {
+    let log = "timestamp, memory.used [MiB]\n\
+               2026/11/15 10:00:00.000, 1 MiB\n2026/11/15 10:00:00.010, 2 MiB\n\
+               2026/11/15 10:00:00.010, 3 MiB\n2026/11/15 10:00:00.020, 4 MiB\n";
+    let read = drain(source(Format::Smi, log.as_bytes(), &OpenProps::default()));
+    assert_eq!(read.series(SubjectKind::Device, Metric::GpuUsed), [1, 2, 3, 4].map(|mib| mib << 20));
+    assert!(read.samples().iter().all(|sample| sample.contains(" device 0 ")), "{:?}", read.samples());
+}
+
+#[test]
 fn a_process_is_the_sum_of_its_devices_and_nothing_once_it_is_gone() {
     let log = "timestamp, pid, used_memory [MiB], gpu_uuid\n\
                2026/11/15 10:00:00.000, 7, 1 MiB, GPU-a\n\

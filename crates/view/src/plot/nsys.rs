@@ -15,9 +15,9 @@ pub struct NsysUsage {
 }
 
 impl NsysUsage {
-    /// Makes a figure, time since the first row; `smi` is what the device reported meanwhile, from its own
+    /// Makes a figure, time since the first row; `smi` is what devices reported meanwhile, from their own
     /// start on.
-    pub fn figure(&self, title: String, smi: Option<Series>) -> Figure {
+    pub fn figure(&self, title: String, smi: Vec<Series>) -> Figure {
         let first_ns = self.times_ns.iter().copied().min().unwrap_or(0);
         let mut order: Vec<usize> = (0..self.times_ns.len()).collect();
         order.sort_by_key(|at| self.times_ns[*at]);
@@ -39,7 +39,7 @@ impl NsysUsage {
             (layers.len() > 1 && adds_up).then(|| Stack { times_ns: times_ns.clone(), layers, end_ns });
         let mut series =
             vec![Series { name: "total".into(), points: points.collect(), end_ns, ..Series::default() }];
-        series.extend(smi.map(|smi| Series { role: Role::Beside, ..smi }));
+        series.extend(smi.into_iter().map(|smi| Series { role: Role::Beside, ..smi }));
         series[0].peak = series[0].highest();
         Figure { title, measure: "allocated device memory".into(), series, stack, ..Figure::default() }
     }
@@ -56,7 +56,7 @@ mod tests {
             times_ns: vec![1000, 3000, 5000],
             bytes: vec![[512, 512, 0, 0], [1536, 512, 0, 1024], [1024, 0, 0, 1024]],
         };
-        let figure = usage.figure("run".into(), None);
+        let figure = usage.figure("run".into(), Vec::new());
         let stack = figure.stack.unwrap();
         let names: Vec<&str> = stack.layers.iter().map(|layer| layer.name.as_str()).collect();
         assert_eq!(

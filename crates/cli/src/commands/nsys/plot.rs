@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use floodmark_convert::nsys::usage::UsageTable;
-use floodmark_event::units::parse_duration_ns;
+use floodmark_event::units::{format_duration_ns, parse_duration_ns};
 use floodmark_inspect::Input;
 use floodmark_inspect::plot::device_series;
 use floodmark_view::plot::nsys::NsysUsage;
@@ -63,14 +63,31 @@ impl NsysPlotArgs {
         let usage = NsysUsage { times_ns: table.times_ns, bytes: table.bytes };
         let smi = self.smi()?;
         let title = self.usage.file_stem().unwrap_or(self.usage.as_os_str()).to_string_lossy();
-        let figure = usage.figure(label(&title), smi);
+        let has_smi = !smi.is_empty();
+        let mut figure = usage.figure(label(&title), smi);
+        if has_smi {
+            let shifted = match self.shift {
+                0 => String::new(),
+                shift => format!(
+                    ", then moved by {}{}",
+                    if shift < 0 { "-" } else { "+" },
+                    format_duration_ns(shift.unsigned_abs())
+                ),
+            };
+            let remark = format!(
+                "the clocks of the two files are not related: nvidia-smi's first row was put at the first row of the \
+                 usage{shifted} (--shift)"
+            );
+            printer.say(&format!("note: {remark}"));
+            figure.remarks.push(remark);
+        }
         Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
         Ok(ExitStatus::Success)
     }
 
-    /// What nvidia-smi reported, from its own start on.
-    fn smi(&self) -> Result<Option<Series>> {
-        let Some(path) = &self.smi else { return Ok(None) };
+    /// What nvidia-smi reported of each device, from its own start on.
+    fn smi(&self) -> Result<Vec<Series>> {
+        let Some(path) = &self.smi else { return Ok(Vec::new()) };
         let log = Input::open(path, &self.reading.props())?;
         let mut devices = device_series(&log, self.drawing.points())?;
         if devices.is_empty() {
@@ -79,12 +96,14 @@ impl NsysPlotArgs {
                 "query memory.used, as in nvidia-smi --query-gpu=timestamp,memory.used --format=csv --loop-ms=10",
             ));
         }
-        let mut series = devices.remove(0);
-        let first_ns = series.points.first().map_or(0, |point| point.time_ns);
-        let moved = |time_ns: i64| time_ns.saturating_sub(first_ns).saturating_add(self.shift);
-        series.points.iter_mut().for_each(|point| point.time_ns = moved(point.time_ns));
-        series.end_ns = moved(series.end_ns);
-        Ok(Some(series))
+        let first_ns =
+            devices.iter().filter_map(|series| series.points.first()).map(|point| point.time_ns).min();
+        let moved = |time_ns: i64| time_ns.saturating_sub(first_ns.unwrap_or(0)).saturating_add(self.shift);
+        for series in &mut devices {
+            series.points.iter_mut().for_each(|point| point.time_ns = moved(point.time_ns));
+            series.end_ns = moved(series.end_ns);
+        }
+        Ok(devices)
     }
 }
 
@@ -141,6 +160,19 @@ mod tests {
             "2026/11/15 10:00:00.000, 450\n2026/11/15 10:00:01.000, 460\n2026/11/15 10:00:02.000, 452\n";
         let svg = drawn("smi", USAGE, Some(smi), &["--shift", "-200ms"]).unwrap();
         assert!(svg.contains(">nvidia-smi, GPU 0</text>") && svg.contains("460.0 MiB"), "{svg}");
+    }
+
+    #[test]
+    fn every_gpu_is_drawn_and_the_alignment_is_stated() {
+        let smi = "timestamp, index, memory.used [MiB]\n\
+                   2026/11/15 10:00:00.000, 0, 450 MiB\n2026/11/15 10:00:00.001, 1, 77 MiB\n\
+                   2026/11/15 10:00:02.000, 0, 452 MiB\n2026/11/15 10:00:02.001, 1, 78 MiB\n";
+        let svg = drawn("gpus", USAGE, Some(smi), &["--shift", "-200ms"]).unwrap();
+        assert!(
+            svg.contains(">nvidia-smi, GPU 0</text>") && svg.contains(">nvidia-smi, GPU 1</text>"),
+            "{svg}"
+        );
+        assert!(svg.contains("the clocks of the two files are not related"), "{svg}");
     }
 
     #[test]
