@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use floodmark_tail::StartError;
+
 /// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -53,7 +55,14 @@ impl Error {
             Self::Trace(error) => error.hint(),
             Self::Sampler(error) => error.hint().map(str::to_owned),
             Self::Refused { remedy, .. } => Some(remedy.clone()),
-            Self::Recorder(_) | Self::Io { .. } => None,
+            Self::Recorder(StartError::Io { source, .. }) | Self::Io { source, .. } => {
+                match source.raw_os_error() {
+                    Some(libc::EMFILE) => Some("raise the limit, as in 'ulimit -n 256'".to_owned()),
+                    Some(libc::ENOMEM) => Some("recording maps 256 MiB; raise 'ulimit -v'".to_owned()),
+                    _ => None,
+                }
+            }
+            Self::Recorder(_) => None,
         }
     }
 

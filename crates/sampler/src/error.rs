@@ -6,6 +6,12 @@
 use std::ffi::OsString;
 use std::{fmt, io};
 
+use floodmark_event::units::format_bytes;
+
+const MORE_DESCRIPTORS: &str = "raise the limit, as in 'ulimit -n 256'";
+const MORE_ADDRESS_SPACE: &str =
+    "raise 'ulimit -v', or limit the command alone: floodmark run -- sh -c 'ulimit -v KIB; exec COMMAND'";
+
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -53,6 +59,16 @@ pub enum Error {
         /// Its package in Debian and Ubuntu.
         package: &'static str,
     },
+    /// The limit of open files leaves too few for a watch. The command was not started.
+    FewDescriptors {
+        /// The limit.
+        limit: u64,
+    },
+    /// The limit of address space leaves too little for a watch. The command was not started.
+    LittleAddressSpace {
+        /// Bytes that must be left.
+        needed_bytes: u64,
+    },
     /// A system call that the watch needs failed.
     System {
         /// The operation, as in "opening a terminal".
@@ -92,7 +108,14 @@ impl Error {
             Self::Start { .. } => Some("see 'ulimit -u' and the memory that is left"),
             Self::NoProcess { .. } => Some("'ps' lists processes; those of others may be hidden"),
             Self::NoTool { .. } => Some("native stacks need no debugger, and stop processes only briefly"),
-            Self::Busy | Self::Pattern { .. } | Self::System { .. } => None,
+            Self::FewDescriptors { .. } => Some(MORE_DESCRIPTORS),
+            Self::LittleAddressSpace { .. } => Some(MORE_ADDRESS_SPACE),
+            Self::System { source, .. } => match source.raw_os_error() {
+                Some(libc::EMFILE) => Some(MORE_DESCRIPTORS),
+                Some(libc::ENOMEM | libc::EAGAIN) => Some(MORE_ADDRESS_SPACE),
+                _ => None,
+            },
+            Self::Busy | Self::Pattern { .. } => None,
         }
     }
 }
@@ -110,6 +133,13 @@ impl fmt::Display for Error {
             Self::Pattern { pattern, message } => write!(out, "the pattern '{pattern}' is wrong: {message}"),
             Self::NoTool { program, package } => {
                 write!(out, "{program} is not installed (Debian and Ubuntu: apt-get install {package})")
+            }
+            Self::FewDescriptors { limit } => {
+                write!(out, "only {limit} open files are allowed, too few to record; nothing was started")
+            }
+            Self::LittleAddressSpace { needed_bytes } => {
+                let needed = format_bytes(*needed_bytes);
+                write!(out, "less than {needed} of address space is left to record; nothing was started")
             }
             Self::System { act, .. } => out.write_str(act),
         }

@@ -79,17 +79,6 @@ pub enum Capture {
     Terminal,
 }
 
-/// A command that was started.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) pid: i32,
-    /// Our ends of its output streams.
-    pub(crate) streams: Vec<(OutputStream, OwnedFd)>,
-    /// Our end of its terminal.
-    pub(crate) terminal: Option<OwnedFd>,
-    pub(crate) group: Group,
-}
-
 /// Process group of a command, which decides the terminal's signals it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
@@ -110,11 +99,11 @@ pub(crate) struct Surroundings {
 /// Streams for a command's output, created before it starts.
 pub(crate) struct Channels {
     /// Our ends.
-    streams: Vec<(OutputStream, OwnedFd)>,
+    pub(crate) streams: Vec<(OutputStream, OwnedFd)>,
     /// The command's ends.
-    theirs: Option<[OwnedFd; 2]>,
+    pub(crate) theirs: Option<[OwnedFd; 2]>,
     /// Our end of its terminal.
-    terminal: Option<OwnedFd>,
+    pub(crate) terminal: Option<OwnedFd>,
 }
 
 impl Channels {
@@ -148,13 +137,18 @@ impl Channels {
     }
 }
 
-/// Starts a command. When this returns, exec has succeeded.
-pub(crate) fn start(launch: &Launch, channels: Channels, surroundings: Surroundings) -> Result<Started> {
+/// Starts a command in a process group; `theirs` are its ends of the output streams. Returns its PID. When
+/// this returns, exec has succeeded.
+pub(crate) fn start(
+    launch: &Launch,
+    theirs: Option<[OwnedFd; 2]>,
+    group: Group,
+    surroundings: Surroundings,
+) -> Result<i32> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments);
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    let Channels { streams, theirs, terminal } = channels;
-    let has_terminal = terminal.is_some();
+    let has_terminal = group == Group::Other;
     if let Some([out, err]) = theirs {
         if has_terminal && io::stdin().is_terminal() {
             command.stdin(out.try_clone().map_err(Error::system("copying a descriptor"))?);
@@ -165,6 +159,7 @@ pub(crate) fn start(launch: &Launch, channels: Channels, surroundings: Surroundi
     let prepare = move || {
         mask.set();
         surroundings.ignored.iter().for_each(|number| signal::ignore(*number));
+        signal::restore_ignored();
         surroundings.descriptors.set();
         if has_terminal { terminal::take_over(libc::STDOUT_FILENO) } else { Ok(()) }
     };
@@ -172,8 +167,7 @@ pub(crate) fn start(launch: &Launch, channels: Channels, surroundings: Surroundi
     // takes no lock.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn().map_err(|error| refusal(&launch.program, error))?;
-    let group = if has_terminal { Group::Other } else { Group::Ours };
-    Ok(Started { pid: child.id() as i32, streams, terminal, group })
+    Ok(child.id() as i32)
 }
 
 fn open_terminal() -> io::Result<terminal::Pair> {

@@ -180,19 +180,17 @@ impl<'a> Pump<'a> {
         Ok(Self { stream, from: from.into(), to: to.into(), copies, unforwarded: 0, lines, shared, place })
     }
 
-    /// Starts a thread that forwards everything.
+    /// Starts a thread that forwards everything. It needs no further descriptor, so that no output is lost
+    /// when there are none left later.
     pub(crate) fn start<'s>(
         scope: &'s Scope<'s, '_>,
         (stream, from): (OutputStream, OwnedFd),
         shared: Forwarding<'s>,
-    ) -> Result<ScopedJoinHandle<'s, Option<Note>>, Note> {
+    ) -> io::Result<ScopedJoinHandle<'s, Option<Note>>> {
         let started = Pump::new((stream, from), shared).and_then(|pump| {
             thread::Builder::new().name("floodmark-output".into()).spawn_scoped(scope, || pump.run())
         });
-        started.map_err(|error| {
-            shared.control.no_thread(stream);
-            Note::OutputFailed { stream, why: error.to_string() }
-        })
+        started.inspect_err(|_| shared.control.no_thread(stream))
     }
 
     /// Forwards everything until the end of the stream.

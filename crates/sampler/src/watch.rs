@@ -14,24 +14,24 @@
 
 mod discovery;
 mod exits;
+mod guards;
 mod job;
+mod link;
 mod processes;
 mod recorder;
 mod sweep;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use floodmark_tail::clock::monotonic_ns;
 
 use crate::error::{Error, Result};
-use crate::launch::{self, Channels, Group, Launch, Started};
+use crate::launch::{self, Channels, Group, Launch};
 use crate::marks::Marks;
 use crate::metrics::cgroup::Cgroup;
 use crate::metrics::gpu::Gpus;
@@ -45,14 +45,14 @@ use crate::procfs;
 use crate::sink::Sink;
 use crate::sys::clock::{Waiting, process_cpu_ns};
 use crate::sys::keeper::Keeper;
-use crate::sys::limit::Limit;
-use crate::sys::signal::{self, Arrived, Sender, Signals};
-use crate::sys::terminal::{self, Raw};
-use crate::sys::wait::{self, Adopt};
+use crate::sys::limit::{self, Limit};
+use crate::sys::signal::{Arrived, Signals};
 use crate::tree::events::Events;
 use crate::tree::exit_stats::ExitStats;
 use crate::tree::walk::{self, Walker};
 
+use guards::{CloseOnDrop, Orphans, WatchLock};
+use link::{Link, enter_raw_mode};
 use recorder::{Activity, Origin, Recorder, RecorderProps};
 use sweep::Surroundings;
 
@@ -147,6 +147,11 @@ const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, li
 /// milliseconds instead.
 const MOST_IDLE_WAKES: u32 = 200;
 const QUIET_NS: u64 = 5_000_000;
+/// Descriptors that must be left when the command starts: for reading processes, and for the sealer, which
+/// has a part and a segment open for every table.
+const DESCRIPTORS_LEFT: usize = 12;
+/// Bytes of address space that must be left when the command starts.
+const ADDRESS_SPACE_LEFT: usize = 64 << 20;
 
 /// Runs a command and watches its tree of processes; returns when all of them have ended.
 ///
@@ -167,12 +172,9 @@ pub fn run(
     let keeper = channels.keeper().map_err(Error::system("starting a process"))?;
     let mut before = Prepared::open(props);
     before.foreign_children.extend(keeper.as_ref().map(Keeper::pid));
-    let began = Began::now();
     let surroundings = launch::Surroundings { ignored: signals.ignored(), descriptors: lock.descriptors };
-    let started = launch::start(launch, channels, surroundings)?;
-    let name = launch.name();
-    let command = launch.command_line();
-    let sink = Mutex::new(sink);
+    let (name, command) = (launch.name(), launch.command_line());
+    let (began, sink) = (Began::now(), Mutex::new(sink));
     let watch = Watch {
         props,
         observer,
@@ -184,7 +186,7 @@ pub fn run(
         name,
         command,
     };
-    Ok(watch.whole(Origin::Launched, Target::Started(started), &sink, before))
+    watch.whole(Target::Command { launch, channels, surroundings }, &sink, before)
 }
 
 /// Watches a running process and all its descendants; returns when they have ended, or when a signal ends the
@@ -218,7 +220,7 @@ pub fn attach(
         name,
         command,
     };
-    Ok(watch.whole(Origin::Attached, Target::Running(pid), &sink, before))
+    watch.whole(Target::Running(pid), &sink, before)
 }
 
 fn listen() -> Result<Signals> {
@@ -255,9 +257,34 @@ fn own_mark() -> u64 {
 }
 
 /// The process to be watched.
-enum Target {
-    Started(Started),
+enum Target<'a> {
+    /// A command that is to be started.
+    Command { launch: &'a Launch, channels: Channels, surroundings: launch::Surroundings },
+    /// A process with this PID.
     Running(i32),
+}
+
+/// What starts the root of the tree.
+enum Start<'a> {
+    Command {
+        launch: &'a Launch,
+        theirs: Option<[OwnedFd; 2]>,
+        surroundings: launch::Surroundings,
+    },
+    /// The process with this PID runs already.
+    Nothing(i32),
+}
+
+impl Start<'_> {
+    /// Starts the command, if there is one; returns the PID of the root.
+    fn root(self, group: Group) -> Result<(i32, Origin)> {
+        match self {
+            Self::Command { launch, theirs, surroundings } => {
+                Ok((launch::start(launch, theirs, group, surroundings)?, Origin::Launched))
+            }
+            Self::Nothing(pid) => Ok((pid, Origin::Attached)),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -287,76 +314,100 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn whole(mut self, origin: Origin, target: Target, sink: &dyn SharedSink, before: Prepared) -> Outcome {
+    /// Starts all threads, then the command, and watches it. A thread that cannot be started, or too few
+    /// descriptors, are an error while there is no command that could suffer from it.
+    fn whole(mut self, target: Target<'_>, sink: &dyn SharedSink, before: Prepared) -> Result<Outcome> {
         let Prepared { events, exit_stats, walker, foreign_children, own_mark } = before;
-        let (root, streams, terminal, group) = match target {
-            Target::Started(started) => (started.pid, started.streams, started.terminal, started.group),
-            Target::Running(pid) => (pid, Vec::new(), None, Group::Other),
+        let (start, streams, terminal, group) = match target {
+            Target::Command { launch, channels: Channels { streams, theirs, terminal }, surroundings } => {
+                let group = if terminal.is_some() { Group::Other } else { Group::Ours };
+                (Start::Command { launch, theirs, surroundings }, streams, terminal, group)
+            }
+            Target::Running(pid) => (Start::Nothing(pid), Vec::new(), None, Group::Other),
         };
         let raw = terminal.as_ref().and_then(|_| enter_raw_mode());
-        let (totals, server) = Totals::new(self.props.totals_share, self.began.at_ns);
-        let cgroup = match &self.props.cgroup_root {
-            None => Cgroup::of_process(root),
-            Some(folder) => std::fs::read_to_string(format!("/proc/{root}/cgroup"))
-                .ok()
-                .and_then(|groups| Cgroup::below(folder, &groups)),
-        };
-        // A system that cannot start a thread has worse problems than missing GPU samples.
-        let gpus = self.props.gpu_library.as_ref().and_then(|library| Gpus::start(library).ok());
-        let mut recorder = Recorder::new(RecorderProps {
-            props: self.props,
-            sink,
-            origin,
-            root,
-            foreign_children,
-            events,
-            exit_stats,
-            walker,
-            totals,
-            descriptors: DescriptorBudget::new(Limit::descriptors().count().saturating_sub(64)),
-            began_ns: self.began.at_ns,
-            surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
-        });
-        let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
+        let (totals, (requests, answers)) = Totals::new(self.props.totals_share, self.began.at_ns);
         let keeper = self.keeper.take();
         let passing =
             Forwarding { sink, marks: &self.props.marks, control: self.control, keeper: keeper.as_ref() };
-        let (finished_ns, mut notes) = thread::scope(|scope| {
+        let watched = thread::scope(|scope| {
+            // Ends the threads if the command cannot be started.
+            let control = CloseOnDrop(self.control);
             let spawn = |name: &str| thread::Builder::new().name(name.into());
-            let (requests, answers) = server;
-            let totals =
-                spawn("floodmark-total").spawn_scoped(scope, move || total::serve(&requests, &answers));
+            let failed = || Error::system("starting a thread");
+            spawn("floodmark-total")
+                .spawn_scoped(scope, move || total::serve(&requests, &answers))
+                .map_err(failed())?;
             let mut pumps = Vec::new();
             for stream in streams {
-                match Pump::start(scope, stream, passing) {
-                    Ok(pump) => pumps.push(pump),
-                    Err(note) => recorder.notes.push(note),
-                }
+                let pump = Pump::start(scope, stream, passing);
+                pumps.push(pump.map_err(Error::system("preparing to forward output"))?);
             }
-            if let (Some(terminal), Some(_)) = (&terminal, &raw)
-                && let Ok(terminal) = terminal.try_clone()
-            {
+            if let (Some(terminal), Some(_)) = (&terminal, &raw) {
+                let terminal = terminal.try_clone().map_err(Error::system("copying a descriptor"))?;
                 let control = self.control;
                 let pass = move || output::forward_keys(terminal, control);
-                drop(spawn("floodmark-keys").spawn_scoped(scope, pass));
+                spawn("floodmark-keys").spawn_scoped(scope, pass).map_err(failed())?;
             }
+            self.check_headroom()?;
+            self.began = Began { at_ns: monotonic_ns(), ..self.began };
+            let (root, origin) = start.root(group)?;
+            let cgroup = match &self.props.cgroup_root {
+                None => Cgroup::of_process(root),
+                Some(folder) => std::fs::read_to_string(format!("/proc/{root}/cgroup"))
+                    .ok()
+                    .and_then(|groups| Cgroup::below(folder, &groups)),
+            };
+            // A system that cannot start a thread has worse problems than missing GPU samples.
+            let gpus = self.props.gpu_library.as_ref().and_then(|library| Gpus::start(library).ok());
+            let mut recorder = Recorder::new(RecorderProps {
+                props: self.props,
+                sink,
+                origin,
+                root,
+                foreign_children,
+                events,
+                exit_stats,
+                walker,
+                totals,
+                descriptors: DescriptorBudget::new(Limit::descriptors().count().saturating_sub(64)),
+                began_ns: self.began.at_ns,
+                surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
+            });
+            let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
             self.watch(&mut recorder, &link, own_mark);
             let finished_ns = monotonic_ns();
             // Counts processes that came and went since the last sweep.
             recorder.discover(finished_ns);
             recorder.totals.finish();
-            drop(totals);
             self.finish_output();
+            drop(control);
             let notes: Vec<Note> = pumps.into_iter().filter_map(|pump| pump.join().ok().flatten()).collect();
-            (finished_ns, notes)
+            Ok((recorder, gpus, finished_ns, notes))
         });
         drop(raw);
+        let (recorder, gpus, finished_ns, notes) = watched?;
         if let Some(keeper) = keeper.filter(|_| recorder.counts().left > 0) {
             keeper.take_over();
         }
         if let Some(gpus) = gpus {
             gpus.finish();
         }
+        Ok(self.outcome(recorder, finished_ns, notes))
+    }
+
+    /// Checks that enough is left for reading processes and for sealing the trace.
+    fn check_headroom(&self) -> Result<()> {
+        if !limit::has_descriptors(DESCRIPTORS_LEFT, self.signals.as_fd()) {
+            return Err(Error::FewDescriptors { limit: Limit::descriptors().count() });
+        }
+        if !limit::has_address_space(ADDRESS_SPACE_LEFT) {
+            return Err(Error::LittleAddressSpace { needed_bytes: ADDRESS_SPACE_LEFT as u64 });
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, mut recorder: Recorder<'_>, finished_ns: u64, mut notes: Vec<Note>) -> Outcome {
         recorder.keep_largest_of_the_living();
         let own_cpu_ns = process_cpu_ns().saturating_sub(self.began.cpu_ns);
         recorder.finish(finished_ns, own_cpu_ns);
@@ -489,44 +540,6 @@ enum Then {
     Stop,
 }
 
-/// The connection to the command.
-struct Link<'a> {
-    root: i32,
-    group: Group,
-    terminal: Option<&'a OwnedFd>,
-    raw: Option<&'a Raw>,
-}
-
-impl Link<'_> {
-    /// Forwards a signal unless the command has received it already.
-    fn forward(&self, arrived: Arrived) {
-        if arrived.sender == Sender::Process || self.group == Group::Other {
-            signal::send(self.root, arrived.number);
-        }
-    }
-
-    /// Copies the new size of our terminal to the command's.
-    fn resized(&self) {
-        if let Some(terminal) = self.terminal {
-            let (input, output) = (io::stdin(), io::stdout());
-            let ours = if output.is_terminal() { output.as_fd() } else { input.as_fd() };
-            terminal::copy_size(ours, terminal.as_fd());
-        }
-    }
-
-    /// Restores raw mode after we were stopped, because another program may have changed it.
-    fn continued(&self) {
-        if let Some(raw) = self.raw {
-            raw.again();
-        }
-    }
-}
-
-fn enter_raw_mode() -> Option<Raw> {
-    let input = io::stdin();
-    input.is_terminal().then(|| Raw::enter(input.as_fd()).ok()).flatten()
-}
-
 /// Counts wake-ups by events that are not about the tree.
 #[derive(Default)]
 struct IdleWakes {
@@ -543,49 +556,5 @@ impl IdleWakes {
         }
         self.count += u32::from(activity == Activity::None);
         self.is_too_many = self.count > MOST_IDLE_WAKES;
-    }
-}
-
-/// The right to watch, which can be taken once per process, because signals and orphans cannot be shared.
-/// While it is held, the limit of descriptors is raised to the highest that the system allows.
-struct WatchLock {
-    descriptors: Limit,
-}
-
-static IS_TAKEN: AtomicBool = AtomicBool::new(false);
-
-impl WatchLock {
-    fn take() -> Result<Self> {
-        if IS_TAKEN.swap(true, Ordering::AcqRel) {
-            return Err(Error::Busy);
-        }
-        let descriptors = Limit::descriptors();
-        descriptors.highest().set();
-        Ok(Self { descriptors })
-    }
-}
-
-impl Drop for WatchLock {
-    fn drop(&mut self) {
-        self.descriptors.set();
-        IS_TAKEN.store(false, Ordering::Release);
-    }
-}
-
-/// Makes this process the parent of orphans until dropped.
-struct Orphans {
-    before: Adopt,
-}
-
-impl Orphans {
-    fn adopt() -> io::Result<Self> {
-        wait::adopt_orphans(Adopt::Yes).map(|before| Self { before })
-    }
-}
-
-impl Drop for Orphans {
-    fn drop(&mut self) {
-        // Setting it succeeded, so resetting it does too.
-        let _ = wait::adopt_orphans(self.before);
     }
 }

@@ -16,6 +16,7 @@ mod hostile;
 mod hostile_inputs;
 mod inputs;
 mod json;
+mod limits;
 mod logs;
 mod mpi;
 mod nsys;

@@ -1,5 +1,7 @@
 //! Resource limits of this process.
-#![expect(unsafe_code, reason = "limits are C functions")]
+#![expect(unsafe_code, reason = "limits and mmap are C functions")]
+
+use std::os::fd::BorrowedFd;
 
 /// A soft and a hard limit.
 #[derive(Clone, Copy)]
@@ -28,6 +30,26 @@ impl Limit {
         // SAFETY: `self.0` is a valid limit.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
     }
+}
+
+/// Whether this many descriptors can be opened at the same time, found by opening copies of one.
+pub(crate) fn has_descriptors(count: usize, any: BorrowedFd<'_>) -> bool {
+    let copies = (0..count).map(|_| any.try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
+    copies.is_ok()
+}
+
+/// Whether this many bytes can be mapped, found by mapping them for a moment. They are not touched.
+pub(crate) fn has_address_space(bytes: usize) -> bool {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let memory =
+        unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | libc::MAP_NORESERVE, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping was just made with this length and has no other user.
+    unsafe { libc::munmap(memory, bytes) };
+    true
 }
 
 /// Disables core files of this process.

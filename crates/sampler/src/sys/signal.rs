@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use super::{checked, limit};
 
@@ -21,6 +21,46 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// Whether a SIGCHLD is in the pipe: thousands of them must not fill it.
 static CHILD_PENDING: AtomicBool = AtomicBool::new(false);
+
+/// Signals that were ignored when this process began, as a mask. Before `main`, the runtime of Rust ignores
+/// SIGPIPE, and later that of C handles 32 and 33, so only earlier code can see what our parent wanted.
+static IGNORED_AT_START: AtomicU64 = AtomicU64::new(0);
+/// Signals that runtimes change.
+const CHANGED_BY_RUNTIMES: [libc::c_int; 3] = [libc::SIGPIPE, 32, 33];
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_IGNORED: extern "C" fn() = note_ignored;
+
+/// A `struct sigaction` of the kernel: the handler comes first, and zeros mean no flags and no mask.
+type KernelAction = [libc::c_ulong; 8];
+
+extern "C" fn note_ignored() {
+    for number in CHANGED_BY_RUNTIMES {
+        let mut action: KernelAction = [0; 8];
+        // SAFETY: only queries; the array has room for the structure and for a mask of 8 bytes.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, number, 0, action.as_mut_ptr(), size_of::<u64>());
+        }
+        if action[0] == libc::SIG_IGN as libc::c_ulong {
+            IGNORED_AT_START.fetch_or(1 << number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Ignores signals that our parent wanted to be ignored and that runtimes changed; may be called between fork
+/// and exec.
+pub(crate) fn restore_ignored() {
+    let ignored = IGNORED_AT_START.load(Ordering::Relaxed);
+    for number in CHANGED_BY_RUNTIMES.into_iter().filter(|number| ignored & (1 << number) != 0) {
+        let mut action: KernelAction = [0; 8];
+        action[0] = libc::SIG_IGN as libc::c_ulong;
+        // SAFETY: the array is a valid action without flags; the C library refuses 32 and 33.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, number, action.as_ptr(), 0, size_of::<u64>());
+        }
+    }
+}
 
 /// Signal that interrupts a blocked thread; ignored by default, and rarely used.
 const INTERRUPT: libc::c_int = libc::SIGURG;

@@ -23,7 +23,7 @@ fn both(options: &[&str], before: &str, script: &str) -> (String, String) {
 fn signals_limits_and_surroundings_are_as_they_were() {
     let script = "grep -E \"^(Sig(Blk|Ign|Cgt)|Seccomp|NoNewPrivs)\" /proc/self/status; \
                   pwd; umask; ulimit -a; nice; cut -d\" \" -f 5,6,7,8 /proc/self/stat | wc -w; env | grep -v ^_ | sort";
-    for before in ["", "trap \"\" HUP QUIT;", "ulimit -n 200; cd /; umask 077;"] {
+    for before in ["", "trap \"\" HUP QUIT PIPE;", "ulimit -n 200; cd /; umask 077;"] {
         for options in [&[][..], &["pipes"]] {
             let (alone, watched) = both(options, before, script);
             assert_eq!(alone, watched, "{before} {options:?}");

@@ -1,0 +1,62 @@
+//! Commands that are run where the system allows little.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+use floodmark_testkit::wait_for_exit;
+
+use crate::cli_test::CliTest;
+
+/// Bytes that the command writes: more than a pipe holds.
+const OUTPUT_BYTES: u64 = 300_000;
+
+/// Runs a command under `limit` that creates the file `started`, writes [`OUTPUT_BYTES`] and exits with 3.
+/// Returns the exit code, the length of the output, whether the command was started, and stderr.
+fn run_limited(test: &CliTest, limit: &str) -> (Option<i32>, u64, bool, String) {
+    let started = test.path("started");
+    let _ = fs::remove_file(&started);
+    let script = format!("{limit}; exec \"$@\"");
+    let command = format!("touch started; head -c {OUTPUT_BYTES} /dev/zero; exit 3");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_floodmark")]);
+    shell.args(["run", "--force", "-o", "limited.flood", "--", "sh", "-c", &command]);
+    shell.current_dir(test.path("")).stdin(Stdio::null());
+    shell.stdout(File::create(test.path("out")).unwrap()).stderr(File::create(test.path("err")).unwrap());
+    let mut shell = shell.spawn().unwrap();
+    let status = wait_for_exit(&mut shell, limit);
+    let length = fs::metadata(test.path("out")).unwrap().len();
+    (status.code(), length, started.exists(), test.read("err"))
+}
+
+/// Asserts that a command either ran with all its output, or was refused before it started; returns whether
+/// it ran.
+fn assert_all_or_nothing(test: &CliTest, limit: &str) -> bool {
+    let (code, length, is_started, err) = run_limited(test, limit);
+    if is_started {
+        assert_eq!((code, length), (Some(3), OUTPUT_BYTES), "{limit}: {err}");
+    } else {
+        assert_eq!((code, length), (Some(2), 0), "{limit}: {err}");
+        assert!(err.contains("ulimit -"), "{limit}: the remedy is missing: {err}");
+    }
+    is_started
+}
+
+#[test]
+fn with_few_descriptors_a_command_runs_with_all_its_output_or_not_at_all() {
+    let test = CliTest::new();
+    let ran: Vec<bool> = [14, 17, 19, 20, 21, 22, 23, 25, 30, 40, 64]
+        .into_iter()
+        .map(|count| assert_all_or_nothing(&test, &format!("ulimit -n {count}")))
+        .collect();
+    assert!(!ran[0] && ran[10], "{ran:?}");
+}
+
+#[test]
+fn with_little_address_space_a_command_runs_with_all_its_output_or_not_at_all() {
+    let test = CliTest::new();
+    let ran: Vec<bool> = [300_000, 450_000, 500_000, 550_000, 2_000_000]
+        .into_iter()
+        .map(|kib| assert_all_or_nothing(&test, &format!("ulimit -v {kib}")))
+        .collect();
+    assert!(!ran[0] && ran[4], "{ran:?}");
+}
