@@ -288,6 +288,25 @@ impl RunPeaks {
         while self.phase + 1 < self.phases.len() {
             self.settle_phase(state, self.marks[self.phase].time_ns);
         }
+        self.reach_single_peaks(state);
+    }
+
+    /// Raises the peak to the highest of any one process. Sums leave out memory that a forked process shares
+    /// with its parent at first, and processes that ended before a sweep could read them.
+    fn reach_single_peaks(&mut self, state: &SampleState) {
+        let Some((first_ns, last_ns)) = state.span_ns() else { return };
+        for one in state.observed() {
+            let bytes = match one.kind {
+                SubjectKind::Process if process::began_since(one, first_ns) => process::highest_rss(one),
+                SubjectKind::Job => one.peak_rss_bytes.unwrap_or(0),
+                _ => 0,
+            };
+            if bytes > self.peak.bytes {
+                let sampled = one.gauge(Metric::Rss).filter(|_| one.kind == SubjectKind::Process);
+                let time_ns = sampled.map(|gauge| gauge.high_ns).or(one.end_ns).unwrap_or(last_ns);
+                self.reached(bytes, time_ns.clamp(first_ns, last_ns));
+            }
+        }
     }
 
     fn phase_at(&self, time_ns: i64) -> usize {

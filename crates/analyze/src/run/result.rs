@@ -20,6 +20,10 @@ pub struct RunMemory {
     pub peak_time_ns: Option<i64>,
     /// Whether parts were merged, so that the peak is an upper bound.
     pub peak_is_bound: bool,
+    /// Whether the peak is a lower bound: processes ended before they could be read, or with a peak that the
+    /// kernel did not report.
+    #[serde(default)]
+    pub peak_is_lower_bound: bool,
     /// Number of the phase in which it was reached.
     pub peak_phase: Option<usize>,
     /// Highest sum of resident bytes that a sweep found.
@@ -80,7 +84,7 @@ pub struct ProcessMemory {
     pub wait_status: Option<i32>,
     /// Most resident bytes.
     pub peak_rss_bytes: u64,
-    /// Whether the kernel itself says so; else it may have been more between two samples.
+    /// Whether the kernel reported it at the end of the process; otherwise it is a lower bound.
     pub peak_is_exact: bool,
     /// Time of its highest sample.
     pub peak_time_ns: Option<i64>,
@@ -181,6 +185,8 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         peak_rss_bytes: bytes,
         peak_time_ns: time_ns,
         peak_is_bound: is_bound,
+        peak_is_lower_bound: jobs(Metric::MissedProcesses)
+            .is_some_and(|missed| missed > 0 || of(SubjectKind::Process).any(has_inexact_peak)),
         peak_phase: time_ns.filter(|_| has_phases).map(|time_ns| fold.peaks.phase_at(time_ns)),
         peak_seen_bytes: seen_bytes,
         peak_pss_bytes: total.map(|(bytes, _)| bytes),
@@ -200,6 +206,11 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
         wait_status: of(SubjectKind::Job).find_map(|job| job.wait_status),
         unknown_samples: fold.samples.unknown_samples(),
     }
+}
+
+/// Whether a process has ended without a peak from the kernel.
+fn has_inexact_peak(one: &Observed) -> bool {
+    one.end_ns.is_some() && one.peak_rss_bytes != Some(highest_rss(one))
 }
 
 /// The rank that all jobs have.

@@ -55,13 +55,37 @@ fn one_that_grows_while_another_shrinks_is_no_peak() {
 }
 
 #[test]
+fn the_peak_is_never_below_the_exact_peak_of_a_process() {
+    // Sums leave out what a forked process shares with its parent; this one ended before it was sampled.
+    let mut forked = subject(3, SubjectKind::Process, 11, 4);
+    (forked.end_ns, forked.peak_rss_bytes) = (Some(6), Some(80 * MIB));
+    let mut job = subject(1, SubjectKind::Job, 0, 0);
+    job.end_ns = Some(9);
+    let mut all = subjects([job.clone(), subject(2, SubjectKind::Process, 10, 1), forked]);
+    let rows = [row(1, 1, Metric::Rss, MIB), row(1, 2, Metric::Rss, MIB), row(9, 1, Metric::Rss, 0)];
+    let run = fold(&all, &[], &rows);
+    assert_eq!((run.peak_rss_bytes, run.peak_time_ns), (80 * MIB, Some(6)));
+    assert!(!run.peak_is_lower_bound, "nothing is known to be missing");
+    // A process that was only reaped is known to the job alone.
+    job.peak_rss_bytes = Some(90 * MIB);
+    all.insert(1, job);
+    assert_eq!(fold(&all, &[], &rows).peak_rss_bytes, 90 * MIB);
+    let missed = [&rows[..], &[row(9, 1, Metric::MissedProcesses, 1)]].concat();
+    assert!(fold(&all, &[], &missed).peak_is_lower_bound);
+    let unknown = [&rows[..], &[row(9, 1, Metric::MissedProcesses, 0)]].concat();
+    assert!(!fold(&all, &[], &unknown).peak_is_lower_bound, "all that ended have exact peaks");
+    all.get_mut(&3).expect("it is there").peak_rss_bytes = None;
+    assert!(fold(&all, &[], &unknown).peak_is_lower_bound, "the peak of one is not known");
+}
+
+#[test]
 fn a_process_with_a_new_program_stays_the_same_process() {
     let mut last = subject(2, SubjectKind::Process, 10, 1);
     (last.end_ns, last.wait_status, last.peak_rss_bytes) = (Some(9), Some(3 << 8), Some(80));
     let subjects = subjects([subject(1, SubjectKind::Process, 10, 1), last]);
     let rows = [row(1, 1, Metric::Rss, 50), row(2, 2, Metric::Rss, 20), row(9, 2, Metric::Rss, 70)];
     let run = fold(&subjects, &[], &rows);
-    assert_eq!((run.peak_rss_bytes, run.processes), (70, 1), "not 50 and 20 together");
+    assert_eq!((run.peak_rss_bytes, run.processes), (80, 1), "not 50 and 20 together");
     let process = &run.process_list[0];
     assert_eq!((process.pid, process.name.as_str()), (10, "program2"));
     assert_eq!((process.peak_rss_bytes, process.peak_is_exact, process.peak_time_ns), (80, true, Some(9)));
