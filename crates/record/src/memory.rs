@@ -1,7 +1,7 @@
 //! The memory of a run as the sampler remembers it, beside what its samples show.
 
 use floodmark_analyze::{ProcessMemory, RunMemory};
-use floodmark_sampler::{Outcome, PeakSource};
+use floodmark_sampler::{Note, Outcome, PeakSource};
 use floodmark_tail::clock::Anchor;
 
 /// Adds what only the sampler knows.
@@ -56,6 +56,7 @@ pub(crate) fn of_outcome(outcome: &Outcome, anchor: &Anchor) -> RunMemory {
         last_time_ns: Some(anchor.utc_ns(outcome.began_ns + outcome.duration_ns)),
         peak_rss_bytes: peaks.rss.bytes,
         peak_time_ns: (peaks.rss.bytes > 0).then(|| anchor.utc_ns(peaks.rss.at_ns)),
+        peak_is_lower_bound: outcome.notes.iter().any(|note| matches!(note, Note::InexactPeaks { .. })),
         peak_seen_bytes: peaks.rss_seen.bytes,
         process_list: outcome.largest.iter().map(process).collect(),
         processes_omitted: outcome.processes.seen.saturating_sub(outcome.largest.len() as u64),

@@ -51,7 +51,7 @@ pub use launch::{Capture, Launch};
 pub use marks::Marks;
 pub use observer::{Level, Observer, ProcessSweep, Sweep, Total};
 pub use outcome::{
-    Cost, Exit, Note, Outcome, Peak, PeakSource, Peaks, ProcessCounts, ProcessPeak, TotalPeak,
+    Cost, Exit, NoExitStats, Note, Outcome, Peak, PeakSource, Peaks, ProcessCounts, ProcessPeak, TotalPeak,
 };
 pub use pace::Pace;
 pub use rank::own_rank;

@@ -153,6 +153,33 @@ pub enum PeakSource {
     Exit,
 }
 
+/// Why the kernel sends no exit statistics, which have the exact peaks of all processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoExitStats {
+    /// They need a permission.
+    Permission,
+    /// This kernel or container has none.
+    Unavailable,
+    /// The caller disabled them.
+    Disabled,
+}
+
+impl fmt::Display for NoExitStats {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Permission => {
+                "exact peaks of all processes need CAP_NET_ADMIN (setcap cap_net_admin+ep on the floodmark binary, or root)"
+            }
+            Self::Unavailable => "this kernel or container has no exit statistics (taskstats)",
+            Self::Disabled => "exit statistics are disabled",
+        })
+    }
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}es") }
+}
+
 /// Cost of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -208,6 +235,15 @@ pub enum Note {
         /// Limit of descriptors.
         limit: u64,
     },
+    /// Peaks of some processes are lower bounds, because the kernel sends no exit statistics.
+    InexactPeaks {
+        /// Number of ended processes whose peaks are lower bounds.
+        bounds: u64,
+        /// Number of processes that ended before their memory could be read.
+        unread: u64,
+        /// The reason.
+        why: NoExitStats,
+    },
     /// The driver reports PIDs of another namespace: GPU memory is known by device, but not by process.
     ForeignGpuProcesses,
     /// The library for GPUs is installed but does not work.
@@ -258,6 +294,14 @@ impl fmt::Display for Note {
                     out,
                     "sampling is slower than necessary: only {limit} descriptors are allowed; see 'ulimit -n'"
                 )
+            }
+            Self::InexactPeaks { bounds, unread, why } => {
+                write!(out, "peaks of {} are lower bounds", counted(*bounds, "process"))?;
+                if *unread > 0 {
+                    let unread = counted(*unread, "process");
+                    write!(out, ", and {unread} ended before their memory could be read")?;
+                }
+                write!(out, ": {why}")
             }
             Self::ForeignGpuProcesses => {
                 out.write_str("GPU memory is known per device only: the driver reports PIDs of the host")

@@ -45,6 +45,8 @@ pub struct Stat<'a> {
     pub life: Life,
     /// PID of its parent.
     pub parent: i32,
+    /// Page faults of the children that it has waited for, and of theirs; 0 if it has waited for none.
+    pub child_faults: u64,
     /// Number of threads; one too many if the first has ended and others run.
     pub threads: u64,
     /// CPU time in clock ticks, user and system.
@@ -68,11 +70,14 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     // Fields from the fourth on, some of which are negative.
     let mut fields = rest.get(2..)?.split(u8::is_ascii_whitespace);
     let parent = number(fields.next()?)? as i32;
-    let user = number(fields.nth(9)?)?;
+    let minor = number(fields.nth(6)?)?;
+    let major = number(fields.nth(1)?)?;
+    let user = number(fields.next()?)?;
     let system = number(fields.next()?)?;
     let threads = number(fields.nth(4)?)?;
     let start_ticks = number(fields.nth(1)?)?;
-    Some(Stat { pid, name, life, parent, threads, cpu_ticks: user.wrapping_add(system), start_ticks })
+    let (child_faults, cpu_ticks) = (minor.wrapping_add(major), user.wrapping_add(system));
+    Some(Stat { pid, name, life, parent, child_faults, threads, cpu_ticks, start_ticks })
 }
 
 /// The fields of `/proc/PID/status` that are used. Memory is in bytes; a zombie has none.
@@ -222,7 +227,7 @@ impl Numbers<'_> {
 mod tests {
     use super::*;
 
-    const STAT: &str = "R 42 4242 4242 34816 4242 4194304 95 0 0 0 7 5 0 0 20 0 3 0 123456 2703360 379 \
+    const STAT: &str = "R 42 4242 4242 34816 4242 4194304 95 30 0 4 7 5 0 0 20 0 3 0 123456 2703360 379 \
                         18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
@@ -236,6 +241,7 @@ mod tests {
                 name,
                 life: Life::Alive,
                 parent: 42,
+                child_faults: 34,
                 threads: 3,
                 cpu_ticks: 12,
                 start_ticks: 123_456,

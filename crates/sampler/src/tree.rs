@@ -54,10 +54,6 @@ pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) command: String,
     pub(crate) image: Image,
-    /// Number of its children: the resource usage at its end includes theirs.
-    pub(crate) children: u64,
-    /// Upper bound of its resident bytes before its first exec.
-    pub(crate) inherited_bytes: u64,
     pub(crate) memory: ProcessMemory,
     pub(crate) gauges: Gauges,
 }
@@ -73,8 +69,6 @@ impl Process {
             name: String::new(),
             command: String::new(),
             image,
-            children: 0,
-            inherited_bytes: 0,
             memory: ProcessMemory::default(),
             gauges: Gauges::default(),
         }

@@ -15,6 +15,7 @@
 mod discovery;
 mod exits;
 mod guards;
+mod inexact;
 mod job;
 mod link;
 mod processes;
@@ -38,7 +39,7 @@ use crate::metrics::gpu::Gpus;
 use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::{self, Totals};
 use crate::observer::Observer;
-use crate::outcome::{Cost, Exit, Note, Outcome};
+use crate::outcome::{Cost, Exit, NoExitStats, Note, Outcome};
 use crate::output::{self, Forwarding, OutputControl, Pump, SharedSink};
 use crate::pace::Pace;
 use crate::procfs;
@@ -231,7 +232,7 @@ fn listen() -> Result<Signals> {
 /// Subscriptions and facts that must precede the start of a command.
 struct Prepared {
     events: Result<Events, String>,
-    exit_stats: Option<ExitStats>,
+    exit_stats: Result<ExitStats, NoExitStats>,
     walker: Walker,
     /// Children that this process had before.
     foreign_children: HashSet<i32>,
@@ -243,7 +244,7 @@ impl Prepared {
     fn open(props: &WatchProps) -> Self {
         let (events, exit_stats) = match props.discovery {
             Discovery::Events => (Events::open(), ExitStats::open()),
-            Discovery::Scan => (Err("not asked for".into()), None),
+            Discovery::Scan => (Err("not asked for".into()), Err(NoExitStats::Disabled)),
         };
         let foreign_children = walk::children_of(std::process::id() as i32).into_iter().collect();
         Self { events, exit_stats, walker: Walker::new(), foreign_children, own_mark: own_mark() }

@@ -88,14 +88,16 @@ impl SummaryText<'_> {
     fn proportional(&self, start_ns: Option<i64>) -> Option<String> {
         let memory = &self.memory;
         let peak = memory.peak_pss_bytes?;
-        let doubt = self.cost.peak_pss_error_bytes.filter(|bytes| *bytes > 0);
-        let doubt = doubt.map(|bytes| format!(" (or up to {} less)", format_bytes(bytes)));
         let when = after(memory.peak_pss_time_ns, start_ns);
-        Some(format!(
-            "{}{} at most{when}, where shared memory counts once",
-            format_bytes(peak),
-            doubt.unwrap_or_default()
-        ))
+        let error = self.cost.peak_pss_error_bytes.unwrap_or(0);
+        let bytes = match error {
+            0 => format_bytes(peak),
+            _ if error <= peak / 10 => {
+                format!("{} (or up to {} less)", format_bytes(peak), format_bytes(error))
+            }
+            _ => format!("between {} and {}", format_bytes(peak.saturating_sub(error)), format_bytes(peak)),
+        };
+        Some(format!("{bytes} at most{when}, where shared memory counts once"))
     }
 
     fn own_cost(&self) -> Option<String> {
@@ -203,7 +205,11 @@ pub(crate) fn headline(memory: &RunMemory, start_ns: Option<i64>) -> String {
     if memory.peak_rss_bytes == 0 {
         return "No memory could be read".into();
     }
-    let bound = if memory.peak_is_bound { "at most " } else { "" };
+    let bound = match (memory.peak_is_bound, memory.peak_is_lower_bound) {
+        (true, _) => "at most ",
+        (false, true) => "≥ ",
+        (false, false) => "",
+    };
     let when = after(memory.peak_time_ns, start_ns);
     let phase = memory.peak_phase.and_then(|at| memory.phases.get(at)).map(phase_name);
     let phase = phase.map(|name| format!(", in phase {}", plain(name)));
@@ -294,9 +300,11 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
             bytes(process.rss_at_peak_bytes),
             Cell::from(process.peak_pss_bytes.map_or_else(
                 || "-".into(),
-                |pss| {
-                    let about = if process.has_pss_of_peak() { "" } else { "≥ " };
-                    format!("{about}{}", format_bytes(pss))
+                |pss| match process.has_pss_of_peak() {
+                    true => format_bytes(pss),
+                    // A reading of a much smaller process says nothing about its peak.
+                    false if pss < process.peak_rss_bytes / 2 => "-".into(),
+                    false => format!("≥ {}", format_bytes(pss)),
                 },
             )),
             bytes(process.peak_gpu_bytes),

@@ -264,16 +264,16 @@ impl ProcessMemory {
     }
 
     /// Peak of resident bytes, and its source. `inherited_bytes` is the most that it can have had before its
-    /// first exec, `children` the number of its children.
+    /// first exec, `error_bytes` the largest difference of two readings of the same peak.
     ///
     /// The peak in the resource usage that a parent reaps covers the process, also between fork and exec, and
-    /// the children it waited for. It is the process's own only if there were no children, and if it is above
-    /// what the process can have inherited.
+    /// the children it waited for. It is the process's own only if it waited for none, and if it is above
+    /// what the process can have inherited, or if it equals the mark of the process.
     pub(crate) fn peak(
         &self,
         reaped: Option<&Reaped>,
         inherited_bytes: u64,
-        children: u64,
+        error_bytes: u64,
     ) -> (u64, PeakSource) {
         let source = if self.mark > 0 { PeakSource::Mark } else { PeakSource::Seen };
         // A sweep may have seen more after the mark was last read.
@@ -282,11 +282,16 @@ impl ProcessMemory {
             return (exit_peak.max(known.0), PeakSource::Exit);
         }
         match reaped {
-            Some(reaped) if children == 0 && reaped.peak_rss_bytes > inherited_bytes => {
+            Some(&Reaped { peak_rss_bytes, child_faults, .. }) => {
+                let is_own = child_faults == Some(0) && peak_rss_bytes > inherited_bytes;
                 // After a reset of the mark it may be less than an earlier mark.
-                (reaped.peak_rss_bytes.max(known.0), PeakSource::Exit)
+                if is_own || peak_rss_bytes.abs_diff(known.0) <= error_bytes {
+                    (peak_rss_bytes.max(known.0), PeakSource::Exit)
+                } else {
+                    known
+                }
             }
-            _ => known,
+            None => known,
         }
     }
 
@@ -340,13 +345,17 @@ mod tests {
     #[test]
     fn the_peak_at_exit_counts_if_it_can_only_be_of_this_process() {
         let memory = ProcessMemory { mark: 50, seen_peak: 40, ..ProcessMemory::default() };
-        let reaped = Reaped { status: 0, peak_rss_bytes: 90, cpu_ns: 0 };
+        let reaped = Reaped { status: 0, peak_rss_bytes: 90, cpu_ns: 0, child_faults: Some(0) };
+        let parent = Reaped { child_faults: Some(20), ..reaped };
         assert_eq!(memory.peak(Some(&reaped), 30, 0), (90, PeakSource::Exit));
         assert_eq!(memory.peak(Some(&reaped), 90, 0), (50, PeakSource::Mark), "its parent's");
-        assert_eq!(memory.peak(Some(&reaped), 30, 1), (50, PeakSource::Mark), "perhaps its child's");
+        assert_eq!(memory.peak(Some(&parent), 30, 0), (50, PeakSource::Mark), "perhaps its child's");
+        assert_eq!(memory.peak(Some(&parent), 30, 40), (90, PeakSource::Exit), "as high as its mark");
+        let unknown = Reaped { child_faults: None, ..reaped };
+        assert_eq!(memory.peak(Some(&unknown), 30, 0), (50, PeakSource::Mark));
         assert_eq!(memory.peak(None, 0, 0), (50, PeakSource::Mark));
         let reported = ProcessMemory { exit_peak: Some(60), mark: 50, ..ProcessMemory::default() };
-        assert_eq!(reported.peak(Some(&reaped), 30, 1), (60, PeakSource::Exit));
+        assert_eq!(reported.peak(Some(&parent), 30, 0), (60, PeakSource::Exit));
         let reset = Reaped { peak_rss_bytes: 45, ..reaped };
         assert_eq!(memory.peak(Some(&reset), 30, 0), (50, PeakSource::Exit));
     }

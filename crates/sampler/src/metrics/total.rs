@@ -5,6 +5,10 @@
 //! process with the largest uncertainty first. Between two readings a process counts with its last reading
 //! and the change of its resident memory since. Anonymous memory is private, so that part is certain; memory
 //! that may be shared is uncertain until it is read again.
+//!
+//! Readings one by one, within the share, never catch up with many processes that share memory. So when the
+//! tree rests near its highest sum and its total is uncertain, all processes are read in one **round**, from a
+//! reserve of CPU time that is refilled slowly.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -34,6 +38,16 @@ const LEAST_UNCERTAIN_BYTES: u64 = 64 << 10;
 const LEAST_UNCERTAIN_SHARE: u64 = 50;
 /// Age at which a reading of shared memory becomes uncertain even if nothing seems to have changed.
 const STALE_NS: u64 = 10_000_000_000;
+/// CPU time for rounds, at the start and at most. A round that costs more is made when the reserve is full.
+const RESERVE_NS: u64 = 600_000_000;
+/// Time without a change of shared memory after which the tree rests, for a round that takes less than a
+/// quarter of the reserve, and for any other: growth that only pauses must not use the reserve up.
+const CHEAP_REST_NS: u64 = 20_000_000;
+const ROUND_REST_NS: u64 = 150_000_000;
+/// Fraction of the total whose uncertainty is worth a round.
+const ROUND_UNCERTAIN_SHARE: u64 = 50;
+/// Largest number of processes in a round.
+const ROUND_MOST: usize = 4096;
 
 /// A process to be read.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +57,16 @@ pub(crate) struct Request {
     rss: u64,
     shared: u64,
     motion: u64,
+    purse: Purse,
+}
+
+/// The budget that pays for a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purse {
+    /// The share of a core.
+    Share,
+    /// The reserve for rounds.
+    Reserve,
 }
 
 /// The result of a request.
@@ -74,7 +98,7 @@ fn read(pid: i32) -> io::Result<Rollup> {
 }
 
 /// Largest error of the kernel's counters of resident pages: each CPU counts a batch before it is added.
-fn counter_error_bytes() -> u64 {
+pub(crate) fn counter_error_bytes() -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     processors * (2 * processors).max(32) * 4096
 }
@@ -89,17 +113,37 @@ pub(crate) struct Part {
 
 /// Outcome of a reading.
 pub(crate) enum Read {
+    /// There is no answer now.
+    Nothing,
+    /// The process is gone.
+    Gone,
     /// A process was read.
     Done { pid: i32, rollup: Rollup },
     /// The process may not be read.
     Denied { pid: i32, why: io::Error },
 }
 
+/// The sum of a sweep, which decides about a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Level {
+    /// Resident bytes, and the most that there were.
+    pub(crate) rss: u64,
+    pub(crate) highest_rss: u64,
+    /// The total and its uncertainty.
+    pub(crate) total: u64,
+    pub(crate) uncertain: u64,
+}
+
 /// Chooses the processes to read, within a budget of CPU time.
 pub(crate) struct Totals {
     requests: Option<SyncSender<Request>>,
     answers: Receiver<Answer>,
-    is_reading: bool,
+    /// Number of requests without an answer.
+    pending: usize,
+    /// CPU time for rounds; negative after an expensive one.
+    reserve_ns: i64,
+    /// Sum of changes when the tree was last seen at rest, and since when it rests.
+    rest: (u64, u64),
     /// Share of a core that readings may take.
     share: f64,
     /// CPU time that may be spent now; negative after an expensive reading.
@@ -123,12 +167,14 @@ pub(crate) type Server = (Receiver<Request>, SyncSender<Answer>);
 impl Totals {
     /// Creates a plan of readings that take at most a share of a core.
     pub(crate) fn new(share: f64, now_ns: u64) -> (Self, Server) {
-        let (requests, asked) = sync_channel(1);
-        let (told, answers) = sync_channel(1);
+        let (requests, asked) = sync_channel(ROUND_MOST);
+        let (told, answers) = sync_channel(ROUND_MOST);
         let totals = Self {
             requests: (share > 0.0).then_some(requests),
             answers,
-            is_reading: false,
+            pending: 0,
+            reserve_ns: RESERVE_NS as i64,
+            rest: (0, now_ns),
             share,
             budget_ns: START_NS as i64,
             filled_ns: now_ns,
@@ -200,14 +246,17 @@ impl Totals {
     }
 
     /// Takes an answer, if there is one, and stores it in its process.
-    pub(crate) fn collect(&mut self, processes: &mut [Process], now_ns: u64) -> Option<Read> {
-        let answer = self.answers.try_recv().ok()?;
-        self.is_reading = false;
+    pub(crate) fn collect(&mut self, processes: &mut [Process], now_ns: u64) -> Read {
+        let Ok(answer) = self.answers.try_recv() else { return Read::Nothing };
+        self.pending = self.pending.saturating_sub(1);
         self.spent_ns += answer.cost_ns;
-        self.budget_ns -= answer.cost_ns as i64;
         let request = answer.request;
+        match request.purse {
+            Purse::Share => self.budget_ns -= answer.cost_ns as i64,
+            Purse::Reserve => self.reserve_ns -= answer.cost_ns as i64,
+        }
         let same = |process: &&mut Process| process.pid == request.pid && process.born_ns == request.born_ns;
-        let process = processes.iter_mut().find(same)?;
+        let Some(process) = processes.iter_mut().find(same) else { return Read::Gone };
         let memory = &mut process.memory;
         match answer.result {
             Ok(rollup) => {
@@ -230,27 +279,32 @@ impl Totals {
                     motion: request.motion,
                     cost_ns: answer.cost_ns,
                 });
-                Some(Read::Done { pid: request.pid, rollup })
+                Read::Done { pid: request.pid, rollup }
             }
             Err(why) => match why.kind() {
                 io::ErrorKind::PermissionDenied => {
                     memory.total_denied = true;
-                    Some(Read::Denied { pid: request.pid, why })
+                    Read::Denied { pid: request.pid, why }
                 }
-                // The process is ending or gone.
-                _ => None,
+                _ => Read::Gone,
             },
         }
     }
 
-    /// Requests a reading of the process with the largest uncertainty, if it is worth it and the budget
-    /// allows it. `passes` changes whenever processes were added, removed or called exec.
-    pub(crate) fn ask(&mut self, processes: &[Process], total_bytes: u64, passes: u64, now_ns: u64) {
+    /// Requests a round if it is due, else a reading of the process with the largest uncertainty, if it is
+    /// worth it and the budget allows it. `passes` changes whenever processes were added, removed or called
+    /// exec.
+    pub(crate) fn ask(&mut self, processes: &[Process], level: Level, passes: u64, now_ns: u64) {
         let earned = (now_ns.saturating_sub(self.filled_ns) as f64 * self.share) as i64;
         self.budget_ns = (self.budget_ns + earned).min(BURST_NS as i64);
+        self.reserve_ns = (self.reserve_ns + earned).min(RESERVE_NS as i64);
         self.filled_ns = now_ns;
+        if self.pending == 0 && self.is_round_due(processes, level, now_ns) {
+            self.ask_all(processes, now_ns);
+            return;
+        }
         let may_ask =
-            !self.is_reading && self.budget_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
+            self.pending == 0 && self.budget_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
         let Some(requests) = self.requests.as_ref().filter(|_| may_ask) else { return };
         let news = (self.motion, passes);
         if now_ns < self.idle_until_ns && news == self.idle_news {
@@ -260,31 +314,79 @@ impl Totals {
         (self.idle_until_ns, self.idle_news) = (now_ns + IDLE_NS, news);
         let priorities = processes.iter().map(|process| (self.priority(process, now_ns), process));
         let Some((priority, process)) = priorities.max_by_key(|(priority, _)| *priority) else { return };
-        let share_bytes = total_bytes / processes.len() as u64;
+        let share_bytes = level.total / processes.len() as u64;
         if priority < LEAST_UNCERTAIN_BYTES.max(share_bytes / LEAST_UNCERTAIN_SHARE) {
             return;
         }
-        let memory = &process.memory;
-        let expected = match &memory.total {
-            Some(read) if read.rss > 0 => {
-                (u128::from(read.cost_ns) * u128::from(memory.rss) / u128::from(read.rss)) as u64
-            }
-            _ => ((u128::from(memory.rss) * NS_PER_GIB) >> 30) as u64,
-        };
         // A reading that costs more than the largest budget overdraws it, or it would never be made.
-        if self.budget_ns < expected.clamp(NS_AT_LEAST, BURST_NS) as i64 {
+        if self.budget_ns < expected_ns(process).min(BURST_NS) as i64 {
             return;
         }
-        let request = Request {
+        self.idle_until_ns = 0;
+        self.pending = usize::from(requests.try_send(self.request(process, Purse::Share)).is_ok());
+    }
+
+    fn request(&self, process: &Process, purse: Purse) -> Request {
+        let (memory, motion) = (&process.memory, self.motion);
+        Request {
             pid: process.pid,
             born_ns: process.born_ns,
             rss: memory.rss,
             shared: memory.shared,
-            motion: self.motion,
-        };
-        self.idle_until_ns = 0;
-        self.is_reading = requests.try_send(request).is_ok();
+            motion,
+            purse,
+        }
     }
+
+    /// Whether all processes should be read: the tree rests near its highest sum, its total is uncertain, and
+    /// the reserve allows it.
+    fn is_round_due(&mut self, processes: &[Process], level: Level, now_ns: u64) -> bool {
+        let moved = self.motion.saturating_sub(self.rest.0);
+        if moved > level.total / 200 {
+            self.rest = (self.motion, now_ns);
+        }
+        let is_uncertain = level.uncertain > LEAST_UNCERTAIN_BYTES.max(level.total / ROUND_UNCERTAIN_SHARE);
+        let is_high = level.rss >= level.highest_rss - level.highest_rss / 20;
+        let rests_ns = now_ns.saturating_sub(self.rest.1);
+        if !(is_uncertain && is_high && rests_ns >= CHEAP_REST_NS && self.reserve_ns > 0) {
+            return false;
+        }
+        let expected: u64 = self.uncertain_processes(processes, now_ns).map(expected_ns).sum();
+        let is_cheap = expected <= self.reserve_ns as u64 / 4;
+        let is_affordable = self.reserve_ns >= expected.min(RESERVE_NS) as i64;
+        expected > 0 && is_affordable && (is_cheap || rests_ns >= ROUND_REST_NS)
+    }
+
+    fn uncertain_processes<'a>(
+        &self,
+        processes: &'a [Process],
+        now_ns: u64,
+    ) -> impl Iterator<Item = &'a Process> {
+        let worth = move |process: &&Process| self.priority(process, now_ns) >= LEAST_UNCERTAIN_BYTES;
+        processes.iter().filter(worth).take(ROUND_MOST)
+    }
+
+    /// Requests readings of all processes that are uncertain.
+    fn ask_all(&mut self, processes: &[Process], now_ns: u64) {
+        let Some(requests) = &self.requests else { return };
+        let sent = self
+            .uncertain_processes(processes, now_ns)
+            .take_while(|process| requests.try_send(self.request(process, Purse::Reserve)).is_ok())
+            .count();
+        self.pending = sent;
+    }
+}
+
+/// Expected CPU time of reading a process.
+fn expected_ns(process: &Process) -> u64 {
+    let memory = &process.memory;
+    let expected = match &memory.total {
+        Some(read) if read.rss > 0 => {
+            (u128::from(read.cost_ns) * u128::from(memory.rss) / u128::from(read.rss)) as u64
+        }
+        _ => ((u128::from(memory.rss) * NS_PER_GIB) >> 30) as u64,
+    };
+    expected.max(NS_AT_LEAST)
 }
 
 #[cfg(test)]
@@ -327,12 +429,12 @@ mod tests {
         let (mut totals, (asked, told)) = Totals::new(0.01, 0);
         let mut processes = [process(Image::Own, 179 * MIB, 10 * MIB)];
         let now_ns = crate::tree::NEWBORN_NS + ASK_NS;
-        totals.ask(&processes, 179 * MIB, 1, now_ns);
+        totals.ask(&processes, still(179 * MIB), 1, now_ns);
         let request = asked.try_recv().expect("it is worth a reading");
         // Read after it gave most back, before its counters were looked at again.
         let rollup = Rollup { rss: 51 * MIB, anon: 49 * MIB, pss: 50 * MIB, uss: 49 * MIB };
         told.send(Answer { request, cost_ns: 1, result: Ok(rollup) }).expect("the receiver exists");
-        assert!(totals.collect(&mut processes, now_ns + ASK_NS).is_some());
+        assert!(matches!(totals.collect(&mut processes, now_ns + ASK_NS), Read::Done { .. }));
         processes[0].memory.rss = 51 * MIB;
         assert_eq!(totals.part(&processes[0]).bytes, 50 * MIB);
     }
@@ -354,6 +456,39 @@ mod tests {
         assert_eq!(totals.priority(&child, crate::tree::NEWBORN_NS), 104 * MIB);
     }
 
+    /// A sum that makes no round due.
+    fn still(total: u64) -> Level {
+        Level { total, ..Level::default() }
+    }
+
+    #[test]
+    fn a_tree_that_rests_at_its_peak_is_read_in_one_round() {
+        let (mut totals, (asked, told)) = Totals::new(0.01, 0);
+        let mut processes: Vec<Process> =
+            (1..=20).map(|pid| Process { pid, ..process(Image::Own, 215 * MIB, 200 * MIB) }).collect();
+        totals.moved(4000 * MIB);
+        let (rss, uncertain) = (4300 * MIB, 4000 * MIB);
+        let level = Level { rss, highest_rss: rss, total: rss, uncertain };
+        let begin_ns = crate::tree::NEWBORN_NS;
+        totals.ask(&processes, level, 1, begin_ns);
+        asked.try_iter().for_each(drop);
+        totals.pending = 0;
+        totals.ask(&processes, level, 1, begin_ns + ROUND_REST_NS);
+        let requests: Vec<Request> = asked.try_iter().collect();
+        assert_eq!(requests.len(), 20, "all at once");
+        totals.ask(&processes, level, 1, begin_ns + 2 * ROUND_REST_NS);
+        assert!(asked.try_recv().is_err(), "one round at a time");
+        let rollup = Rollup { rss: 215 * MIB, anon: 15 * MIB, pss: 25 * MIB, uss: 15 * MIB };
+        for request in requests {
+            told.send(Answer { request, cost_ns: 4_000_000, result: Ok(rollup) }).expect("it is received");
+        }
+        while !matches!(totals.collect(&mut processes, begin_ns + 3 * ROUND_REST_NS), Read::Nothing) {}
+        let parts: Vec<Part> = processes.iter().map(|process| totals.part(process)).collect();
+        assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), 500 * MIB);
+        assert!(parts.iter().all(|part| part.uncertain_bytes == 0));
+        assert!(totals.reserve_ns < RESERVE_NS as i64 && totals.budget_ns > 0, "the reserve paid for it");
+    }
+
     #[test]
     fn readings_stay_within_their_share() {
         let (mut totals, (asked, told)) = Totals::new(0.01, 0);
@@ -362,13 +497,13 @@ mod tests {
         let mut readings = 0;
         while now_ns < 100_000_000_000 {
             now_ns += 10_000_000;
-            totals.ask(&processes, 1 << 30, 1, now_ns);
+            totals.ask(&processes, still(1 << 30), 1, now_ns);
             if let Ok(request) = asked.try_recv() {
                 readings += 1;
                 let answer =
                     Answer { request, cost_ns: 20_000_000, result: Err(io::ErrorKind::NotFound.into()) };
                 told.send(answer).unwrap();
-                assert!(totals.collect(&mut [], now_ns).is_none());
+                assert!(matches!(totals.collect(&mut [], now_ns), Read::Gone));
             }
         }
         // 1 % of 100 seconds, 20 ms each, and the start.

@@ -311,7 +311,7 @@ mod tests {
         }
         // A search for ended tracees finds none and reaps nothing.
         bury_threads(1, &[pid]);
-        assert!(matches!(wait::reap(pid), Reap::Running));
+        assert!(matches!(wait::reap(pid, || None), Reap::Running));
         assert!(traced.has_stopped());
         assert_ne!(traced.registers().expect("it is stopped").stack, 0);
         drop(traced);

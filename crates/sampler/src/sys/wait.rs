@@ -15,6 +15,8 @@ pub(crate) struct Reaped {
     pub(crate) peak_rss_bytes: u64,
     /// CPU time of the process and of the children it waited for.
     pub(crate) cpu_ns: u64,
+    /// Page faults of the children that it waited for; none if that could not be read.
+    pub(crate) child_faults: Option<u64>,
 }
 
 /// State of our children.
@@ -60,8 +62,9 @@ pub(crate) enum Reap {
     NotOurs,
 }
 
-/// Reaps a child if it has ended.
-pub(crate) fn reap(pid: i32) -> Reap {
+/// Reaps a child if it has ended. `child_faults` reads the page faults of its children, which is possible
+/// only after its end and before it is reaped.
+pub(crate) fn reap(pid: i32, child_faults: impl FnOnce() -> Option<u64>) -> Reap {
     // wait4 would also return a stop of a child that another thread of ours traces, and that thread would miss it.
     // SAFETY: all zeros is a valid siginfo_t, whose pid then reads as 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -73,6 +76,7 @@ pub(crate) fn reap(pid: i32) -> Reap {
         Ok(_) if !is_end(&info) => return Reap::Running,
         Ok(_) => {}
     }
+    let child_faults = child_faults();
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -92,6 +96,7 @@ pub(crate) fn reap(pid: i32) -> Reap {
         status,
         peak_rss_bytes: (usage.ru_maxrss as u64).saturating_mul(1024),
         cpu_ns: time(usage.ru_utime).saturating_add(time(usage.ru_stime)),
+        child_faults,
     })
 }
 

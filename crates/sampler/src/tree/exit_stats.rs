@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use crate::outcome::NoExitStats;
 use crate::sys::netlink::Socket;
 
 const GENERIC: i32 = 16;
@@ -63,22 +64,38 @@ pub(crate) struct ExitStats {
 }
 
 impl ExitStats {
-    /// Subscribes; returns none where that is not allowed.
-    pub(crate) fn open() -> Option<Self> {
+    /// Subscribes.
+    ///
+    /// # Errors
+    /// Whether a permission is missing, or the kernel has no such statistics here.
+    pub(crate) fn open() -> Result<Self, NoExitStats> {
+        let (socket, family) = Self::find_family().ok_or(NoExitStats::Unavailable)?;
+        let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible");
+        let mut cpus = cpus.map_err(|_| NoExitStats::Unavailable)?.trim_end().to_owned().into_bytes();
+        cpus.push(0);
+        let sent = socket.send(&request(family, GET, REGISTER_CPUS, &cpus));
+        sent.map_err(|_| NoExitStats::Unavailable)?;
+        // A refusal is answered at once; success is not answered.
+        let mut buffer = [0; 4096];
+        match socket.receive(&mut buffer) {
+            Ok(Some(answer)) if u16_at(answer, 4) == Some(libc::NLMSG_ERROR as u16) => {
+                match u32_at(answer, HEADER_BYTES).map(|code| (code as i32).wrapping_neg()) {
+                    Some(libc::EPERM | libc::EACCES) => Err(NoExitStats::Permission),
+                    _ => Err(NoExitStats::Unavailable),
+                }
+            }
+            _ => Ok(Self { socket }),
+        }
+    }
+
+    /// Opens a socket and asks for the number of the family.
+    fn find_family() -> Option<(Socket, u16)> {
         let socket = Socket::open(GENERIC, 0).ok()?;
         socket.ask_for_room(ROOM_BYTES);
         socket.send(&request(CONTROLLER, GET_FAMILY, FAMILY_NAME, FAMILY)).ok()?;
         let mut buffer = [0; 4096];
         let family = family_of(socket.receive(&mut buffer).ok()??)?;
-        let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
-        let mut cpus = cpus.trim_end().to_owned().into_bytes();
-        cpus.push(0);
-        socket.send(&request(family, GET, REGISTER_CPUS, &cpus)).ok()?;
-        // A refusal is answered at once; success is not answered.
-        match socket.receive(&mut buffer) {
-            Ok(Some(answer)) if u16_at(answer, 4) == Some(libc::NLMSG_ERROR as u16) => None,
-            _ => Some(Self { socket }),
-        }
+        Some((socket, family))
     }
 
     /// The next statistics that have arrived; none if there are none now.

@@ -22,6 +22,8 @@ pub(crate) struct Found {
     /// Number of threads; one too many if the first has ended and others run.
     pub(crate) threads: u64,
     pub(crate) cpu_ticks: u64,
+    /// Page faults of the children that it has waited for.
+    pub(crate) child_faults: u64,
 }
 
 /// PIDs that were assigned since the last check.
@@ -88,6 +90,7 @@ pub(crate) fn read_process(pid: i32) -> Option<Found> {
         life: stat.life,
         threads: stat.threads,
         cpu_ticks: stat.cpu_ticks,
+        child_faults: stat.child_faults,
     })
 }
 

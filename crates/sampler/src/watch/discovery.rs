@@ -81,9 +81,7 @@ impl Recorder<'_> {
         }
         let mut process = Process::new(pid, born_ns, image);
         if let Some(parent) = self.table.get_mut(parent) {
-            parent.children += 1;
             process.parent = parent.subject;
-            process.inherited_bytes = parent.memory.seen_peak.max(parent.memory.mark);
             if image == Image::Inherited {
                 process.name.clone_from(&parent.name);
                 process.command.clone_from(&parent.command);
@@ -99,8 +97,14 @@ impl Recorder<'_> {
         self.table.wake(pid);
         let Some(process) = self.table.get_mut(pid) else { return };
         self.totals.moved(process.memory.shared);
+        let (was_copy, parent, born_ns) =
+            (process.image == Image::Inherited, process.parent, process.born_ns);
         process.memory.new_program(process.is_newborn(at_ns));
         process.image = Image::Own;
+        if was_copy {
+            self.forget_halved_totals(parent, born_ns);
+        }
+        let Some(process) = self.table.get_mut(pid) else { return };
         self.held.is_stale = true;
         let Some(found) = found else { return };
         let news = process.learn(&found);
@@ -108,6 +112,18 @@ impl Recorder<'_> {
             self.report_process(pid);
         }
         self.read_once(pid, at_ns);
+    }
+
+    /// Forgets a reading of a parent that was made while a forked child shared all its memory: the kernel
+    /// counted half of it for the child, which has given it back.
+    pub(super) fn forget_halved_totals(&mut self, parent: SubjectId, born_ns: u64) {
+        let is_parent = |process: &&mut Process| process.subject == parent;
+        if let Some(parent) = self.table.processes_mut().iter_mut().find(is_parent)
+            && parent.memory.total.is_some_and(|read| read.at_ns >= born_ns)
+        {
+            parent.memory.total = None;
+            self.held.is_stale = true;
+        }
     }
 
     /// Reads a process that may end before the next sweep.

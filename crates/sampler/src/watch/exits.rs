@@ -3,14 +3,22 @@
 use floodmark_event::{Metric, SubjectEnd, SubjectId};
 use floodmark_tail::clock::monotonic_ns;
 
+use super::PeakMode;
+use super::inexact::Ended;
 use super::recorder::{Origin, Recorder};
+use crate::metrics::total;
 use crate::outcome::{PeakSource, ProcessPeak};
 use crate::output::with_sink;
 use crate::procfs::Life;
 use crate::sys::wait::{self, Children, Reap, Reaped};
-use crate::tree::Process;
 use crate::tree::exit_stats::ThreadExit;
 use crate::tree::walk;
+use crate::tree::{Image, Process};
+
+/// Reaps a child if it has ended, and finds out whether it waited for children of its own.
+fn try_reap(pid: i32) -> Reap {
+    wait::reap(pid, || walk::read_process(pid).map(|found| found.child_faults))
+}
 
 impl Recorder<'_> {
     /// Reaps children that have ended.
@@ -32,7 +40,7 @@ impl Recorder<'_> {
     }
 
     fn reap_one(&mut self, pid: i32) {
-        let Reap::Over(reaped) = wait::reap(pid) else { return };
+        let Reap::Over(reaped) = try_reap(pid) else { return };
         self.reaped(pid, monotonic_ns(), reaped);
     }
 
@@ -47,7 +55,7 @@ impl Recorder<'_> {
 
     /// Handles the event that the first thread of a process ended.
     pub(super) fn first_thread_ended(&mut self, pid: i32, at_ns: u64, status: i32) {
-        match wait::reap(pid) {
+        match try_reap(pid) {
             Reap::Over(reaped) => self.reaped(pid, at_ns, reaped),
             Reap::Running => self.go_on_without_first_thread(pid),
             Reap::NotOurs => match walk::read_process(pid) {
@@ -73,7 +81,7 @@ impl Recorder<'_> {
         match found {
             Some(found) if found.life == Life::Alive => {}
             Some(found) if found.threads > 1 => self.go_on_without_first_thread(pid),
-            _ => match wait::reap(pid) {
+            _ => match try_reap(pid) {
                 Reap::Over(reaped) => self.reaped(pid, now_ns, reaped),
                 Reap::Running => {}
                 // The exit status comes with an event, unless the event was lost.
@@ -90,7 +98,7 @@ impl Recorder<'_> {
     /// Applies the exit statistics of threads to their processes. They arrive after the event of the fork,
     /// which may be unread, and before that of the exit.
     pub(crate) fn apply_exit_stats(&mut self) {
-        if self.exit_stats.is_some() {
+        if self.exit_stats.is_ok() {
             self.read_exit_stats();
             self.drain_events();
             for index in 0..self.thread_exits.len() {
@@ -129,6 +137,9 @@ impl Recorder<'_> {
         }
         let Some(mut process) = self.table.remove(pid) else { return };
         self.held.is_stale = true;
+        if process.image == Image::Inherited {
+            self.forget_halved_totals(process.parent, process.born_ns);
+        }
         if pid == self.root {
             (self.root_status, self.is_root_over) = (status, true);
         }
@@ -137,17 +148,32 @@ impl Recorder<'_> {
                 self.unreaped.insert(pid);
             }
             Some(reaped) => {
-                if reaped.peak_rss_bytes > process.inherited_bytes {
+                // Any process but the root inherited memory of the tree only.
+                if pid != self.root || reaped.peak_rss_bytes > self.own_mark {
                     self.job.process_reached(reaped.peak_rss_bytes);
                     self.job.reached(reaped.peak_rss_bytes, at_ns);
                 }
-                if process.children == 0 {
+                if reaped.child_faults == Some(0) {
                     process.gauges.set(Metric::CpuTime, reaped.cpu_ns);
+                }
+                if pid == self.root && reaped.peak_rss_bytes > self.own_mark {
+                    self.settle_inexact(reaped.peak_rss_bytes);
                 }
             }
         }
+        let inherited_bytes = match process.image {
+            _ if pid == self.root => self.own_mark,
+            // What it had from its parent is its own until it calls exec.
+            Image::Inherited => 0,
+            Image::Own => u64::MAX,
+        };
+        // Marks that are reset say nothing about the whole life of a process.
+        let error_bytes = match self.props.peaks {
+            PeakMode::Kept => total::counter_error_bytes(),
+            PeakMode::Exact => 0,
+        };
         let memory = &mut process.memory;
-        let peak = memory.peak(reaped.as_ref(), process.inherited_bytes, process.children);
+        let peak = memory.peak(reaped.as_ref(), inherited_bytes, error_bytes);
         if peak.1 == PeakSource::Exit {
             let peak = memory.exit_peak.or(reaped.map(|reaped| reaped.peak_rss_bytes));
             process.gauges.set_if_known(Metric::Hwm, peak);
@@ -159,7 +185,10 @@ impl Recorder<'_> {
         }
         self.totals.moved(memory.shared);
         memory.close(&mut self.descriptors);
-        let peak_rss_bytes = (peak.1 != PeakSource::Seen).then_some(peak.0);
+        let peak_rss_bytes = (peak.1 == PeakSource::Exit).then_some(peak.0);
+        if peak_rss_bytes.is_none() && peak.0 > 0 {
+            self.inexact.add(Ended { pid, subject: process.subject, at_ns, status, bytes: peak.0 });
+        }
         let batch = process.gauges.take(at_ns);
         with_sink(self.sink, |sink| {
             if let Some(batch) = batch {
@@ -168,6 +197,21 @@ impl Recorder<'_> {
             sink.ended(at_ns, process.subject, SubjectEnd { wait_status: status, peak_rss_bytes });
         });
         self.keep_largest(&process, peak);
+    }
+
+    /// Makes peaks exact that equal the highest of the whole tree, which the kernel reported with the root.
+    fn settle_inexact(&mut self, most_bytes: u64) {
+        if self.props.peaks == PeakMode::Exact {
+            return;
+        }
+        for Ended { pid, subject, at_ns, status, bytes } in self.inexact.settle(most_bytes) {
+            let bytes = bytes.max(most_bytes);
+            let end = SubjectEnd { wait_status: status, peak_rss_bytes: Some(bytes) };
+            with_sink(self.sink, |sink| sink.ended(at_ns, subject, end));
+            for peak in self.job.largest.iter_mut().filter(|peak| peak.pid == pid) {
+                (peak.rss_bytes, peak.known) = (bytes, PeakSource::Exit);
+            }
+        }
     }
 
     fn keep_largest(&mut self, process: &Process, (rss_bytes, known): (u64, PeakSource)) {

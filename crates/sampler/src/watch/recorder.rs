@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
 use floodmark_tail::clock::monotonic_ns;
 
+use super::inexact::Inexact;
 use super::job::Job;
 use super::processes::Held;
 use super::{Discovery, WatchProps};
 use crate::metrics::memory::DescriptorBudget;
-use crate::metrics::total::Totals;
-use crate::outcome::{Note, ProcessCounts};
+use crate::metrics::total::{self, Totals};
+use crate::outcome::{NoExitStats, Note, ProcessCounts};
 use crate::output::{SharedSink, with_sink};
 use crate::pace::Pacer;
 use crate::rank;
@@ -38,6 +39,10 @@ pub(crate) struct Recorder<'a> {
     pub(crate) root_status: Option<i32>,
     pub(crate) is_root_over: bool,
     pub(super) own_pid: i32,
+    /// High-water mark of this process when the root was forked, which the root had until its exec.
+    pub(super) own_mark: u64,
+    /// Processes that have ended and whose peaks are lower bounds.
+    pub(super) inexact: Inexact,
     /// Children of this process that do not belong to the command.
     pub(super) foreign_children: HashSet<i32>,
     /// Processes that have ended, but that their own parent must reap.
@@ -45,7 +50,7 @@ pub(crate) struct Recorder<'a> {
     pub(crate) table: Table,
     pub(crate) starts: Starts,
     pub(crate) events: Option<Events>,
-    pub(super) exit_stats: Option<ExitStats>,
+    pub(super) exit_stats: Result<ExitStats, NoExitStats>,
     pub(super) thread_exits: Vec<ThreadExit>,
     pub(super) overruns: u64,
     pub(super) walker: Walker,
@@ -72,7 +77,7 @@ pub(crate) struct RecorderProps<'a> {
     pub(crate) root: i32,
     pub(crate) foreign_children: HashSet<i32>,
     pub(crate) events: Result<Events, String>,
-    pub(crate) exit_stats: Option<ExitStats>,
+    pub(crate) exit_stats: Result<ExitStats, NoExitStats>,
     pub(crate) walker: Walker,
     pub(crate) totals: Totals,
     pub(crate) descriptors: DescriptorBudget,
@@ -103,6 +108,8 @@ impl<'a> Recorder<'a> {
             root_status: None,
             is_root_over: false,
             own_pid: std::process::id() as i32,
+            own_mark: 0,
+            inexact: Inexact::new(total::counter_error_bytes()),
             foreign_children,
             unreaped: HashSet::new(),
             table: Table::default(),
@@ -148,6 +155,12 @@ impl<'a> Recorder<'a> {
         if self.vanished > 0 {
             notes.push(Note::Vanished { count: self.vanished });
         }
+        let (bounds, unread) = (self.inexact.count(), self.unread + self.missed);
+        if bounds + unread > 0
+            && let Err(why) = &self.exit_stats
+        {
+            notes.push(Note::InexactPeaks { bounds, unread, why: *why });
+        }
         notes
     }
 
@@ -159,10 +172,11 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Adds the root of the tree, with a name and command line in case that it has ended already.
-    pub(crate) fn add_root(&mut self, born_ns: u64, inherited_bytes: u64, name: &str, command: &str) {
+    /// Adds the root of the tree, with a name and command line in case that it has ended already. `own_mark`
+    /// is the high-water mark of this process.
+    pub(crate) fn add_root(&mut self, born_ns: u64, own_mark: u64, name: &str, command: &str) {
+        self.own_mark = own_mark;
         let mut root = Process::new(self.root, born_ns, Image::Own);
-        root.inherited_bytes = inherited_bytes;
         (root.name, root.command) = (name.to_owned(), command.to_owned());
         self.table.add(root);
         self.report_process(self.root);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use floodmark_event::{Metric, Subject, SubjectEnd, SubjectId, SubjectKind};
 
+use super::job::Sum;
 use super::recorder::{Origin, Recorder};
 use crate::metrics::cgroup::{Cgroup, Usage};
 use crate::metrics::gauges::Gauges;
 use crate::metrics::gpu::{Gpus, Reading};
-use crate::metrics::total::Read;
+use crate::metrics::total::{self, Read};
 use crate::observer::{Observer, Sweep};
 use crate::outcome::Note;
 use crate::output::with_sink;
@@ -84,7 +85,10 @@ impl Recorder<'_> {
         self.sweep_gpus();
         self.sweep_slowly(now_ns);
         self.report_job(now_ns);
-        self.totals.ask(self.table.processes(), sum.total, self.held.passes, now_ns);
+        let highest_rss = self.job.peaks.rss_seen.bytes;
+        let Sum { rss, total, uncertain, .. } = sum;
+        let level_of_totals = total::Level { rss, highest_rss, total, uncertain };
+        self.totals.ask(self.table.processes(), level_of_totals, self.held.passes, now_ns);
         observer.swept(&Sweep {
             at_ns: now_ns,
             rss_bytes: sum.rss,
@@ -99,17 +103,20 @@ impl Recorder<'_> {
     }
 
     fn collect_totals(&mut self, now_ns: u64) {
-        match self.totals.collect(self.table.processes_mut(), now_ns) {
-            None => {}
-            Some(Read::Done { pid, rollup }) => {
-                self.job.has_totals = true;
-                self.held.is_stale = true;
-                if let Some(process) = self.table.get_mut(pid) {
-                    process.gauges.set(Metric::Pss, rollup.pss);
-                    process.gauges.set(Metric::Uss, rollup.uss);
+        loop {
+            match self.totals.collect(self.table.processes_mut(), now_ns) {
+                Read::Nothing => return,
+                Read::Gone => {}
+                Read::Done { pid, rollup } => {
+                    self.job.has_totals = true;
+                    self.held.is_stale = true;
+                    if let Some(process) = self.table.get_mut(pid) {
+                        process.gauges.set(Metric::Pss, rollup.pss);
+                        process.gauges.set(Metric::Uss, rollup.uss);
+                    }
                 }
+                Read::Denied { pid, why } => self.note(Note::TotalsDenied { pid, why: why.to_string() }),
             }
-            Some(Read::Denied { pid, why }) => self.note(Note::TotalsDenied { pid, why: why.to_string() }),
         }
     }
 
@@ -229,7 +236,13 @@ impl Recorder<'_> {
             self.job.gauges.set(Metric::Rss, 0);
         }
         self.report_job(at_ns);
-        let end = SubjectEnd { wait_status: self.root_status, peak_rss_bytes: None };
+        let largest_bytes = self.job.peaks.largest_process_bytes;
+        // A mark of a process that was attached to may be older than the watch.
+        let peak_rss_bytes = (self.origin == Origin::Launched && largest_bytes > 0).then_some(largest_bytes);
+        if let Some(bytes) = peak_rss_bytes {
+            self.job.reached(bytes, at_ns);
+        }
+        let end = SubjectEnd { wait_status: self.root_status, peak_rss_bytes };
         with_sink(self.sink, |sink| sink.ended(at_ns, self.job.subject, end));
     }
 }

@@ -14,4 +14,5 @@ mod stacks_hard;
 mod stacks_recorded;
 mod terminal;
 mod tree;
+mod truth;
 mod untouched;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,12 +13,28 @@ use floodmark_testkit::{TempDir, wait_for_exit, wait_until};
 /// Environment variable that allows tests to run where the kernel reports no process events.
 const WITHOUT_EVENTS: &str = "FLOODMARK_TEST_NO_PROCESS_EVENTS";
 
+/// A user without permissions.
+const NOBODY: u32 = 65534;
+
+/// The user who runs a watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// The user who runs the tests.
+    Current,
+    /// A user without any permission: the current one unless that is root.
+    Unprivileged,
+}
+
 /// A temporary directory with programs to watch and the report of a watcher.
 pub(crate) struct WatchTest(TempDir);
 
 impl WatchTest {
+    /// Creates a directory that any user may write to.
     pub(crate) fn new(name: &str) -> Self {
-        Self(TempDir::new_in(env!("CARGO_TARGET_TMPDIR"), name))
+        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"), name);
+        let everyone = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&dir, everyone).expect("the directory is ours");
+        Self(dir)
     }
 
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -35,7 +53,16 @@ impl WatchTest {
 
     /// A watcher with options that writes its report here; the caller adds the command.
     pub(crate) fn watcher(&self, options: &[&str]) -> Command {
+        self.watcher_as(User::Current, options)
+    }
+
+    /// A watcher that is run by a user.
+    pub(crate) fn watcher_as(&self, user: User, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark-watch"));
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+        if user == User::Unprivileged && is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
         command.arg(format!("report={}", self.join("report").display())).args(options).arg("--");
         command.stdin(Stdio::null());
         command
