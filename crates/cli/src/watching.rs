@@ -13,7 +13,7 @@ use floodmark_event::units::{format_duration_ns, parse_duration_ns};
 use floodmark_inspect::run::PROCESSES;
 use floodmark_inspect::{Answer, Input, OpenProps};
 use floodmark_record::{Destination, Recorded, Session, Target, filled_in, name_of_run};
-use floodmark_sampler::{Exit, Marks, Pace, PeakMode, WatchProps};
+use floodmark_sampler::{Exit, Leftover, Marks, Pace, PeakMode, WatchProps};
 use floodmark_store::{Losses, Manifest};
 use floodmark_view::{AnswerText as _, document, plain, suggestions};
 
@@ -176,8 +176,10 @@ impl Watch {
         // A path that cannot be written is better known before hours of work than after.
         let json = self.json.as_ref().map(|path| JsonFile::create(path)).transpose()?;
         let next = self.next;
-        let is_command = matches!(self.session.target, Target::Command(_));
-        let recorded = match self.session.run() {
+        let mut session = self.session;
+        session.props.on_leftover = printer.speaks().then_some(say_leftover);
+        let is_command = matches!(session.target, Target::Command(_));
+        let recorded = match session.run() {
             Ok(recorded) => recorded,
             Err(error) => return Ok(not_started(&error, printer)),
         };
@@ -200,6 +202,18 @@ impl Watch {
         }
         Ok(exit.map_or(ExitStatus::Success, ExitStatus::External))
     }
+}
+
+/// Says that a recording goes on after the end of its command, and how to end it.
+fn say_leftover(left: &Leftover) {
+    let Leftover { count, pid, name } = left;
+    let others = if *count > 1 { format!(" and {} more", format_count(count - 1)) } else { String::new() };
+    let name = plain(name);
+    // A closed stderr is no reason to stop recording.
+    let _ = writeln!(
+        std::io::stderr(),
+        "floodmark: the command has ended; recording until {name} (PID {pid}){others} ends. Ctrl-C stops recording and leaves it running."
+    );
 }
 
 /// Sums up a recording.

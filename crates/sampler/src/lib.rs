@@ -57,4 +57,4 @@ pub use pace::Pace;
 pub use rank::own_rank;
 pub use sink::{Memory, Sink, TailSink};
 pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};
-pub use watch::{Discovery, PeakMode, Until, WatchProps, attach, run};
+pub use watch::{Discovery, Leftover, PeakMode, Until, WatchProps, attach, run};

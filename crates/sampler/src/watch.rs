@@ -76,6 +76,8 @@ pub struct WatchProps {
     pub marks: Marks,
     /// Root of the cgroup file system; none for the one that is mounted.
     pub cgroup_root: Option<PathBuf>,
+    /// Called once if processes that the command left behind are still running seconds after its end.
+    pub on_leftover: Option<fn(&Leftover)>,
     /// Library that reports GPU memory, if it is installed; none disables it.
     pub gpu_library: Option<OsString>,
 }
@@ -91,9 +93,21 @@ impl Default for WatchProps {
             totals_share: 0.01,
             marks: Marks::default(),
             cgroup_root: None,
+            on_leftover: None,
             gpu_library: Some("libnvidia-ml.so.1".into()),
         }
     }
+}
+
+/// Processes that a command left behind, and that the watch waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Number of processes.
+    pub count: u64,
+    /// PID and name of one of them.
+    pub pid: i32,
+    /// Name of that process.
+    pub name: String,
 }
 
 /// Which peaks of processes are recorded.
@@ -148,6 +162,8 @@ const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, li
 /// milliseconds instead.
 const MOST_IDLE_WAKES: u32 = 200;
 const QUIET_NS: u64 = 5_000_000;
+/// Time after the end of the command after which it is reported that others are waited for.
+const LEFTOVER_NS: u64 = 2_000_000_000;
 /// Descriptors that must be left when the command starts: for reading processes, and for the sealer, which
 /// has a part and a segment open for every table.
 const DESCRIPTORS_LEFT: usize = 12;
@@ -442,6 +458,7 @@ impl Watch<'_> {
         let deadline_ns = self.props.at_most_ns.map(|most| self.began.at_ns.saturating_add(most));
         let mut idle = IdleWakes::default();
         let mut has_ended = false;
+        let (mut ended_ns, mut leftover) = (None, self.props.on_leftover);
         loop {
             let activity = recorder.drain_events();
             let now_ns = monotonic_ns();
@@ -459,6 +476,12 @@ impl Watch<'_> {
                 recorder.sweep(now_ns, self.observer);
             } else {
                 idle.woken(activity, now_ns);
+            }
+            if has_ended && now_ns >= *ended_ns.get_or_insert(now_ns) + LEFTOVER_NS {
+                if let (Some(call), Some(left)) = (leftover.take(), recorder.table.processes().first()) {
+                    let count = recorder.counts().left;
+                    call(&Leftover { count, pid: left.pid, name: left.name.clone() });
+                }
             }
             if self.is_over(recorder, now_ns) || deadline_ns.is_some_and(|deadline| now_ns >= deadline) {
                 return;

@@ -1,11 +1,13 @@
 //! Commands that are run where the system allows little.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use floodmark_testkit::wait_for_exit;
 
 use crate::cli_test::CliTest;
+use crate::running::send;
 
 /// Bytes that the command writes: more than a pipe holds.
 const OUTPUT_BYTES: u64 = 300_000;
@@ -59,4 +61,17 @@ fn with_little_address_space_a_command_runs_with_all_its_output_or_not_at_all() 
         .map(|kib| assert_all_or_nothing(&test, &format!("ulimit -v {kib}")))
         .collect();
     assert!(!ran[0] && ran[4], "{ran:?}");
+}
+
+#[test]
+fn waiting_for_a_process_that_was_left_behind_is_said() {
+    let test = CliTest::new();
+    let mut command = test.command(&["run", "-o", "left.flood", "--", "sh", "-c", "sleep 60 & exit 3"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.contains("sleep (PID ") && line.contains("Ctrl-C"), "{line}");
+    let pid = line.split("PID ").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+    send("-TERM", pid);
+    assert_eq!(wait_for_exit(&mut child, "the recording").code(), Some(3));
 }
