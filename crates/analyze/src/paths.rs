@@ -1,9 +1,9 @@
 //! The way from the outermost call to a block, as text: what nodes of a flame graph are called.
 //!
-//! Frames of interpreters, runtimes and allocators say little and come in long runs; a run becomes one
-//! step that counts them. So does a call that repeats itself. Which frames those are is what
-//! [`SiteRules`] says of sites, and a few that only hand calls on. Of a stack that has no others the site
-//! stays, so that there is always a name.
+//! Frames of interpreters, runtimes and allocators come in long runs; a run becomes one step that counts
+//! them. So does a call that repeats itself. The classes that [`SiteRules`] gives to frames decide which
+//! are folded: where a stack has code of the user or of packages, everything else is; where it has none,
+//! functions of libraries stay. The site always stays, so that folding never leaves a stack without a name.
 //!
 //! For comparing two runs, places lose what differs by chance: addresses and numbers of lines.
 
@@ -13,22 +13,14 @@ use floodmark_event::{StackId, Tables};
 
 use crate::origins::{BlockOrigin, FallbackOrigin};
 use crate::scopes::ScopePaths;
-use crate::site::{NO_SITE, SiteRules};
+use crate::site::{FrameClass, NO_SITE, SiteRules};
 
 /// What stands for the scope of blocks that have none.
 pub const NO_SCOPE: &str = "(no scope)";
 
-/// Functions that hand calls on, by their whole name.
-const HANDING_ON: [&str; 8] = [
-    "_call_impl",
-    "_wrapped_call_impl",
-    "_call_with_frames_removed",
-    "__libc_start_call_main",
-    "__libc_start_main",
-    "_start",
-    "start_thread",
-    "clone3",
-];
+/// Functions of packages that pass every call on, by their whole name.
+const HANDING_ON: [&str; 4] =
+    ["_call_impl", "_call_with_frames_removed", "_wrapped_call_impl", "decorate_context"];
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +56,7 @@ pub enum PathBy {
 /// Which frames are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameChoice {
-    /// Runs that say little become one step.
+    /// Runs of frames that are not the user's become one step.
     #[default]
     Folded,
     /// All.
@@ -91,7 +83,7 @@ pub struct PathRules {
     pub frames: FrameChoice,
     /// How exactly places are named.
     pub exactness: Exactness,
-    /// Which frames say little.
+    /// Decides whose code frames are.
     pub sites: SiteRules,
     /// Names of scopes.
     pub scopes: ScopePaths,
@@ -137,19 +129,14 @@ impl PathRules {
     /// The frames of a stack, outermost first; none only if there are none.
     pub fn stack(&self, stack: StackId, tables: &Tables) -> Vec<Step> {
         let mut frames: Vec<Frame> = tables.frames_of(stack).collect();
+        let mut shown = self.shown(&frames, tables);
         frames.reverse();
+        shown.reverse();
         let texts = frames.iter().map(|frame| self.text(frame, tables));
         if self.frames == FrameChoice::All {
             return texts.map(Step::Call).collect();
         }
-        let mut little: Vec<bool> = frames.iter().map(|frame| self.says_little(frame, tables)).collect();
-        if little.iter().all(|little| *little)
-            && let Some(site) = self.sites.frame_of(stack, tables)
-            && let Some(at) = frames.iter().rposition(|frame| *frame == site)
-        {
-            little[at] = false;
-        }
-        fold(texts.zip(little))
+        fold(texts.zip(shown))
     }
 
     fn without_origin(&self, otherwise: &FallbackOrigin) -> Vec<Step> {
@@ -167,8 +154,26 @@ impl PathRules {
         path.into_iter().map(Step::Call).collect()
     }
 
-    pub(crate) fn says_little(&self, frame: &Frame, tables: &Tables) -> bool {
-        HANDING_ON.contains(&tables.string(frame.function)) || self.sites.is_runtime(frame, tables)
+    /// Tells for each frame of a stack, innermost first, whether it is shown where frames are folded.
+    pub(crate) fn shown(&self, frames: &[Frame], tables: &Tables) -> Vec<bool> {
+        let classes: Vec<FrameClass> = frames.iter().map(|frame| self.sites.class(frame, tables)).collect();
+        let Some(best) = classes.iter().min().copied() else { return Vec::new() };
+        let is_shown = |class: FrameClass| match class {
+            FrameClass::User | FrameClass::Package => true,
+            // An address says something beside other code of the user only.
+            FrameClass::UnnamedUser => matches!(best, FrameClass::User | FrameClass::UnnamedUser),
+            FrameClass::Library | FrameClass::Plumbing | FrameClass::UnnamedLibrary => class == best,
+            FrameClass::Runtime | FrameClass::UnnamedRuntime => false,
+        };
+        let is_handed_on = |frame: &Frame| HANDING_ON.contains(&tables.string(frame.function));
+        let frames = frames.iter().zip(&classes);
+        let mut shown: Vec<bool> =
+            frames.map(|(frame, class)| is_shown(*class) && !is_handed_on(frame)).collect();
+        // The site is the innermost frame of the best class.
+        if let Some(site) = classes.iter().position(|class| *class == best) {
+            shown[site] = true;
+        }
+        shown
     }
 
     fn text(&self, frame: &Frame, tables: &Tables) -> String {
@@ -185,18 +190,21 @@ impl PathRules {
     }
 }
 
-/// Turns runs of frames that say little, and repetitions of a call, into one step each.
+/// Turns runs of frames that are not shown, and repetitions of a call, into one step each.
 fn fold(calls: impl Iterator<Item = (String, bool)>) -> Vec<Step> {
     let mut path: Vec<Step> = Vec::new();
-    let mut before: Option<String> = None;
-    for (text, says_little) in calls {
-        let repeats = before.as_ref() == Some(&text);
+    // The latest call that is shown, as long as nothing but itself was called from it.
+    let mut latest: Option<String> = None;
+    for (text, is_shown) in calls {
+        let repeats = latest.as_ref() == Some(&text);
         match path.last_mut() {
-            Some(Step::Folded(count)) if says_little || repeats => *count += 1,
-            _ if says_little || repeats => path.push(Step::Folded(1)),
+            Some(Step::Folded(count)) if !is_shown || repeats => *count += 1,
+            _ if !is_shown || repeats => path.push(Step::Folded(1)),
             _ => path.push(Step::Call(text.clone())),
         }
-        before = Some(text);
+        if !repeats {
+            latest = is_shown.then_some(text);
+        }
     }
     path
 }
@@ -229,6 +237,9 @@ pub(crate) fn without_line(place: &str) -> (String, u64) {
 
 #[cfg(test)]
 mod tests {
+    use floodmark_event::StringId;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn stack(tables: &mut Tables, frames: &[(&str, &str)]) -> StackId {
@@ -325,4 +336,50 @@ mod tests {
         assert_eq!(rules.scope(2), ["epoch", "step"]);
         assert_eq!((rules.scope(0), rules.scope(7)), (vec![NO_SCOPE.to_owned()], vec!["scope 7".to_owned()]));
     }
+
+    #[test]
+    fn a_stack_without_code_of_the_user_shows_functions_of_libraries() {
+        let mut tables = Tables::default();
+        let frames = [
+            ("_start", ""),
+            ("_PyEval_EvalFrameDefault", ""),
+            ("at::native::conv2d()", "Convolution.cpp"),
+            ("at::_ops::empty::call()", ""),
+            ("cudaMalloc", ""),
+        ];
+        let library = stack(&mut tables, &frames);
+        let call = call("at::native::conv2d() (Convolution.cpp:7)");
+        assert_eq!(PathRules::default().stack(library, &tables), [Step::Folded(2), call, Step::Folded(2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn folding_loses_no_frame_and_keeps_the_site(picks in prop::collection::vec(0..FRAMES.len(), 1..30)) {
+            let mut tables = Tables::default();
+            let frames: Vec<(&str, &str)> = picks.iter().map(|pick| FRAMES[*pick]).collect();
+            let stack = stack(&mut tables, &frames);
+            let rules = PathRules::default();
+            let path = rules.stack(stack, &tables);
+            let count = |step: &Step| match step {
+                Step::Call(_) => 1,
+                Step::Folded(count) => *count as usize,
+            };
+            prop_assert_eq!(path.iter().map(count).sum::<usize>(), frames.len());
+            let site = Step::Call(rules.sites.site(stack, StringId(0), &tables));
+            prop_assert!(path.contains(&site), "{:?} has no {:?}", path, site);
+        }
+    }
+
+    /// One frame of every class, and some twice.
+    const FRAMES: [(&str, &str); 9] = [
+        ("step", "train.py"),
+        ("load", "train.py"),
+        ("forward", "/env/lib/python3.12/site-packages/torch/nn/linear.py"),
+        ("_call_impl", "/env/lib/python3.12/site-packages/torch/nn/module.py"),
+        ("at::native::conv2d()", ""),
+        ("at::_ops::empty::call()", ""),
+        ("std::vector<int>::push_back(int)", ""),
+        ("cudaMalloc", ""),
+        ("", ""),
+    ];
 }

@@ -1,193 +1,77 @@
-//! Finds the site of a block: the innermost frame that is the user's own code.
+//! Finds the site of a block: the frame that names the code which asked for the memory.
 //!
-//! Frames are passed over in two steps. Those of allocators and language runtimes are never a site;
-//! those of installed packages are one only if the whole stack is inside such packages. If nothing is
-//! left, the innermost frame is the site. A block without a stack goes by its name.
+//! Every frame has a class. Code of the user comes first, then the source of installed packages, then
+//! functions of native libraries, then helpers inside them. Profilers, the driver, runtimes, interpreters
+//! and allocators pass requests on; such a frame is the site only of a stack that has no other. A frame
+//! without a name is the site only if all named ones pass requests on. Of the best class the innermost
+//! frame is the site. A block without a stack goes by its name.
 //!
-//! The lists below say which frames those are. Anyone can add to them with [`SiteRules::skip`].
+//! The lists of names are in `lists`; [`SiteRules::skip`] adds to them.
+
+mod lists;
+mod name;
 
 use floodmark_event::tables::Frame;
 use floodmark_event::{StackId, StringId, Tables};
+use lists::{
+    GENERATED_FILES, LIBRARY_FAMILIES, LIBRARY_MODULES, LIBRARY_NAMESPACES, LIBRARY_PATHS, NO_NAMES,
+    PACKAGE_FILES, PLUMBING_PREFIXES, RUNTIME_FILES, RUNTIME_FUNCTIONS, RUNTIME_MODULES, RUNTIME_PATHS,
+    RUNTIME_PREFIXES,
+};
+use name::qualified_name;
 
-/// What stands for the site of a block that has neither stack nor name.
+/// Stands for the site of a block that has neither stack nor name.
 pub const NO_SITE: &str = "(no stack)";
 
-/// What stands for the module of a block whose frames name none.
+/// Stands for the module of a block whose frames name none.
 pub const NO_MODULE: &str = "(no module)";
 
-/// Libraries that hand requests on and never ask for memory of their own accord: the CUDA runtime and
-/// driver, tools beside them, the C and C++ runtimes, allocators.
-const HANDING_ON: [&str; 20] = [
-    "[vdso]",
-    "cudart64",
-    "ld-linux",
-    "libc-",
-    "libc.so",
-    "libcuda.so",
-    "libcudart",
-    "libcupti",
-    "libdl",
-    "libfloodmark",
-    "libgcc_s",
-    "libjemalloc",
-    "libmimalloc",
-    "libnvToolsExt",
-    "libpthread",
-    "librmm",
-    "libstdc++",
-    "libtcmalloc",
-    "nvcuda",
-    "ucrtbase",
-];
+/// Whose code a frame is, from the best site to the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FrameClass {
+    /// Code of the user.
+    User,
+    /// Source of an installed package.
+    Package,
+    /// A function of a native library.
+    Library,
+    /// A helper that serves the code around it: containers, templates, dispatch.
+    Plumbing,
+    /// An address in a module of the user.
+    UnnamedUser,
+    /// An address in a native library.
+    UnnamedLibrary,
+    /// A profiler, the driver, a runtime, an interpreter or an allocator.
+    Runtime,
+    /// An address in one of those.
+    UnnamedRuntime,
+}
 
-/// Libraries that allocate for others: file names of modules begin so.
-const MODULES: [&str; 31] = [
-    "[vdso]",
-    "ld-linux",
-    "libc-",
-    "libc.so",
-    "libc10",
-    "libcuda.so",
-    "libcudart",
-    "libcupti",
-    "libdl",
-    "libfloodmark",
-    "libgcc_s",
-    "libjemalloc",
-    "libm.so",
-    "libmimalloc",
-    "libnvToolsExt",
-    "libpthread",
-    "libpython",
-    "librmm",
-    "librt",
-    "libstdc++",
-    "libtcmalloc",
-    "libtorch",
-    "python2",
-    "python3",
-    "python.exe",
-    "nvcuda",
-    "cudart64",
-    "ntdll",
-    "ucrtbase",
-    "vcruntime",
-    "kernel32",
-];
-
-/// Functions that allocate for others, by their whole name.
-const FUNCTIONS: [&str; 14] = [
-    "__clone",
-    "_start",
-    "aligned_alloc",
-    "calloc",
-    "clone3",
-    "malloc",
-    "memalign",
-    "mmap",
-    "mmap64",
-    "posix_memalign",
-    "realloc",
-    "reallocarray",
-    "start_thread",
-    "valloc",
-];
-
-/// Namespaces and families of functions that allocate for others: functions begin so.
-const FUNCTION_PREFIXES: [&str; 39] = [
-    "__GI_",
-    "__gnu_cxx::",
-    "__libc_",
-    "__rdl_",
-    "__rust_",
-    "_Py",
-    "Py_",
-    "THP",
-    "PyEval_",
-    "PyObject_",
-    "alloc::alloc::",
-    "alloc::boxed::",
-    "alloc::collections::",
-    "alloc::raw_vec::",
-    "alloc::string::",
-    "alloc::vec::",
-    "at::",
-    "c10::",
-    "core::iter::",
-    "core::ops::",
-    "core::ptr::",
-    "cub::",
-    "cuArray",
-    "cuMem",
-    "cuda::",
-    "cudaHostAlloc",
-    "cudaMalloc",
-    "cudaMemPool",
-    "cudart::",
-    "floodmark::",
-    "floodmark_",
-    "hashbrown::",
-    "operator new",
-    "pthread_",
-    "rmm::",
-    "std::",
-    "thrust::",
-    "torch::",
-    "vectorcall_",
-];
-
-/// Functions that record stacks or allocate, with which a stack begins that has nothing else: what called
-/// them says more.
-const RECORDERS: [&str; 4] =
-    ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather", "c10::"];
-
-/// Parts of paths of source files that belong to allocators and language runtimes.
-const FILES: [&str; 11] = [
-    ".cudafe1.cpp",
-    "<frozen ",
-    "/rmm/",
-    "rmm/_lib/",
-    "/floodmark/",
-    "/include/c++/",
-    "/include/thrust/",
-    "/include/rmm/",
-    "/rustc/",
-    "cupy/cuda/memory",
-    "numba/cuda/cudadrv/",
-];
-
-/// Parts of paths of source files that belong to installed packages and standard libraries.
-const INSTALLED: [&str; 6] = [
-    "/site-packages/",
-    "/dist-packages/",
-    "/lib/python3",
-    "\\site-packages\\",
-    "\\Lib\\",
-    ".cargo/registry/",
-];
-
-/// Which frames cannot be sites.
+/// Decides which frames can be sites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteRules {
     skipped: Vec<String>,
 }
 
 impl SiteRules {
-    /// Passes over frames whose function or module begins with `prefix`, or whose file contains it.
+    /// Skips frames whose function or module begins with `prefix`, or whose file contains it.
     pub fn skip(&mut self, prefix: impl Into<String>) {
         self.skipped.push(prefix.into());
     }
 
     /// Returns the frame of `stack` that is its site; none without a stack.
     pub fn frame_of(&self, stack: StackId, tables: &Tables) -> Option<Frame> {
-        let own = |frame: &Frame| !self.is_runtime(frame, tables);
-        let mut frames = tables.frames_of(stack).filter(own).peekable();
-        let fallback = frames.peek().copied();
-        frames
-            .find(|frame| !is_installed(frame, tables))
-            .or(fallback)
-            .or_else(|| tables.frames_of(stack).find(|frame| !is_recorder(frame, tables)))
-            .or_else(|| tables.frames_of(stack).next())
+        let mut best: Option<(FrameClass, Frame)> = None;
+        for frame in tables.frames_of(stack) {
+            let class = self.class(&frame, tables);
+            if best.as_ref().is_none_or(|(known, _)| class < *known) {
+                best = Some((class, frame));
+            }
+            if class == FrameClass::User {
+                break;
+            }
+        }
+        best.map(|(_, frame)| frame)
     }
 
     /// Returns the site of blocks with this stack and name as text.
@@ -201,40 +85,101 @@ impl SiteRules {
         }
     }
 
-    /// Returns the library that asked for blocks with this stack: that of the innermost frame which does
-    /// not merely hand requests on.
+    /// Returns the library that asked for blocks with this stack: the module of the innermost frame that
+    /// does not merely pass requests on.
     pub fn module(&self, stack: StackId, tables: &Tables) -> String {
-        let mut names = tables
+        let mut modules = tables
             .frames_of(stack)
-            .map(|frame| file_name(tables.string(frame.module)))
-            .filter(|name| !name.is_empty())
+            .map(|frame| tables.string(frame.module))
+            .filter(|module| !module.is_empty())
             .peekable();
-        let innermost = names.peek().copied();
-        let handing_on = |name: &str| {
-            let skipped = |prefix: &String| name.starts_with(prefix.as_str());
-            HANDING_ON.iter().any(|prefix| name.starts_with(prefix)) || self.skipped.iter().any(skipped)
+        let innermost = modules.peek().copied();
+        let asks = |path: &&str| {
+            let is_interpreter = INTERPRETERS.iter().any(|prefix| file_name(path).starts_with(prefix));
+            let is_skipped = self.skipped.iter().any(|prefix| file_name(path).starts_with(prefix.as_str()));
+            is_interpreter || !(is_runtime_module(path) || is_skipped)
         };
-        names.find(|name| !handing_on(name)).or(innermost).unwrap_or(NO_MODULE).to_owned()
+        modules.find(asks).or(innermost).map_or(NO_MODULE, file_name).to_owned()
     }
 
-    pub(crate) fn is_runtime(&self, frame: &Frame, tables: &Tables) -> bool {
-        let function = without_return_type(tables.string(frame.function));
-        let file = tables.string(frame.file);
+    /// Returns whose code a frame is.
+    pub(crate) fn class(&self, frame: &Frame, tables: &Tables) -> FrameClass {
+        let (signature, file) = (tables.string(frame.function), tables.string(frame.file));
         let module = tables.string(frame.module);
-        let module = file_name(module);
-        let skipped = |prefix: &String| {
-            function.starts_with(prefix) || module.starts_with(prefix) || file.contains(prefix.as_str())
+        let is_skipped = |prefix: &String| {
+            signature.starts_with(prefix)
+                || file_name(module).starts_with(prefix)
+                || file.contains(prefix.as_str())
         };
-        let own_name = without_types(function);
-        FUNCTIONS.contains(&function)
-            || is_python_api(function)
-            || FUNCTION_PREFIXES
-                .iter()
-                .any(|prefix| function.starts_with(prefix) || own_name.starts_with(prefix))
-            || MODULES.iter().any(|prefix| module.starts_with(prefix))
-            || FILES.iter().any(|part| file.contains(part))
-            || self.skipped.iter().any(skipped)
+        let class = if self.skipped.iter().any(is_skipped) {
+            FrameClass::Runtime
+        } else if is_python_source(file) {
+            python_class(signature, file)
+        } else {
+            native_class(signature, file, module)
+        };
+        match class {
+            FrameClass::Runtime if is_unnamed(signature) => FrameClass::UnnamedRuntime,
+            FrameClass::User if is_unnamed(signature) => FrameClass::UnnamedUser,
+            class if class < FrameClass::Runtime && is_unnamed(signature) => FrameClass::UnnamedLibrary,
+            class => class,
+        }
     }
+}
+
+/// Interpreters run the code of others and ask for memory of their own too.
+const INTERPRETERS: [&str; 3] = ["libpython", "python2", "python3"];
+
+/// The class of a source file by its path; none if that says nothing.
+fn source_class(file: &str) -> Option<FrameClass> {
+    let contains = |parts: &[&str]| parts.iter().any(|part| file.contains(part));
+    if contains(&RUNTIME_FILES) {
+        Some(FrameClass::Runtime)
+    } else if contains(&PACKAGE_FILES) {
+        Some(FrameClass::Package)
+    } else {
+        None
+    }
+}
+
+/// The class of a frame of Python code. Names of native functions mean nothing there, but for those of
+/// allocators, after which wrappers are named.
+fn python_class(function: &str, file: &str) -> FrameClass {
+    if function.contains("alloc") && RUNTIME_FUNCTIONS.contains(&function) {
+        return FrameClass::Runtime;
+    }
+    source_class(file).unwrap_or(FrameClass::User)
+}
+
+/// The class of a frame of compiled code.
+fn native_class(signature: &str, file: &str, module: &str) -> FrameClass {
+    let is_own_adaptor = signature.contains(" as floodmark_");
+    let name = qualified_name(signature).trim_start_matches(['<', '&', '*']);
+    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if is_runtime_module(module)
+        || is_own_adaptor
+        || RUNTIME_FUNCTIONS.contains(&name)
+        || starts(&RUNTIME_PREFIXES)
+        || is_python_api(name)
+        || is_cython_allocator(name)
+    {
+        return FrameClass::Runtime;
+    }
+    if starts(&PLUMBING_PREFIXES) {
+        return FrameClass::Plumbing;
+    }
+    let by_source = source_class(file);
+    if by_source == Some(FrameClass::Runtime) {
+        return FrameClass::Runtime;
+    }
+    if starts(&LIBRARY_NAMESPACES)
+        || is_of_family(name)
+        || file.ends_with(GENERATED_FILES)
+        || is_library_module(module)
+    {
+        return FrameClass::Library;
+    }
+    by_source.unwrap_or(FrameClass::User)
 }
 
 /// A path without its directories.
@@ -242,14 +187,25 @@ fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-fn is_installed(frame: &Frame, tables: &Tables) -> bool {
-    let file = tables.string(frame.file);
-    INSTALLED.iter().any(|part| file.contains(part))
+fn is_runtime_module(path: &str) -> bool {
+    RUNTIME_MODULES.iter().any(|prefix| file_name(path).starts_with(prefix))
+        || RUNTIME_PATHS.iter().any(|part| path.contains(part))
 }
 
-fn is_recorder(frame: &Frame, tables: &Tables) -> bool {
-    let function = tables.string(frame.function);
-    RECORDERS.iter().any(|prefix| function.starts_with(prefix))
+fn is_library_module(path: &str) -> bool {
+    LIBRARY_MODULES.iter().any(|prefix| file_name(path).starts_with(prefix))
+        || LIBRARY_PATHS.iter().any(|part| path.contains(part))
+}
+
+/// Whether a file is the source of a Python function: `app.py`, `<stdin>`.
+fn is_python_source(file: &str) -> bool {
+    file.ends_with(".py") || file.starts_with('<')
+}
+
+/// Whether a frame has no name but what a tool writes in its place: nothing, `??`, an address.
+fn is_unnamed(function: &str) -> bool {
+    let is_address = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    function.is_empty() || NO_NAMES.contains(&function) || function.strip_prefix("0x").is_some_and(is_address)
 }
 
 /// Functions of the interpreter: `PyObject_Call`, `PyCMethod_New`.
@@ -261,17 +217,21 @@ fn is_python_api(function: &str) -> bool {
     is_capital(family) && is_capital(name) && family.chars().all(char::is_alphanumeric)
 }
 
-/// The name in `bool at::cuda::blas::gemm<float>(long)`: what comes before arguments, without the type.
-fn without_types(function: &str) -> &str {
-    let head = function.split(['(', '<']).next().unwrap_or(function);
-    head.rsplit(' ').next().unwrap_or(head)
+/// Functions of CuPy and RMM that Cython compiled: `__pyx_f_4cupy_4cuda_6memory_malloc`. A length comes
+/// before every part of the name.
+fn is_cython_allocator(function: &str) -> bool {
+    let Some(name) = function.strip_prefix("__pyx_") else { return false };
+    ["4cupy_4cuda_6memory", "4cupy_4cuda_13pinned_memory", "13cupy_backends_4cuda", "_3rmm_"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
-/// Drops what demangled names put before the function: `void thrust::fill<…>(…)`, `<std::…`.
-fn without_return_type(function: &str) -> &str {
-    ["void* ", "void ", "auto ", "<"]
-        .iter()
-        .fold(function, |name, prefix| name.strip_prefix(prefix).unwrap_or(name))
+/// Functions of C libraries: `cublasCreate_v2`, `ncclCommInitRank`.
+fn is_of_family(function: &str) -> bool {
+    LIBRARY_FAMILIES.iter().any(|family| {
+        let rest = function.strip_prefix(family);
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    })
 }
 
 #[cfg(test)]
@@ -316,10 +276,10 @@ mod tests {
         let mpi =
             stack(&mut tables, &[cuda, ("MPI_Init", "", "/opt/lib/libmpi.so.40"), ("main", "", "/opt/app")]);
         let own = stack(&mut tables, &[cuda, ("step", "", "/opt/app")]);
-        let nobody = stack(&mut tables, &[cuda]);
+        let runtime = stack(&mut tables, &[cuda]);
         let script = stack(&mut tables, &[("load", "app.py", "")]);
         let rules = SiteRules::default();
-        let modules = [mpi, own, nobody, script, StackId(0)].map(|stack| rules.module(stack, &tables));
+        let modules = [mpi, own, runtime, script, StackId(0)].map(|stack| rules.module(stack, &tables));
         assert_eq!(modules, ["libmpi.so.40", "app", "libcudart.so.12", NO_MODULE, NO_MODULE]);
     }
 
@@ -379,5 +339,92 @@ mod tests {
         assert_eq!(rules.site(stacked, name, &tables), "work (w.cpp:7)");
         assert_eq!(rules.site(StackId(0), name, &tables), "weights");
         assert_eq!(rules.site(StackId(0), StringId(0), &tables), NO_SITE);
+    }
+
+    const CUPTI: &str = "/opt/nvidia/nsight-systems/2025.3/target-linux-x64/libcupti.so.13.0";
+    const TORCH: &str = "/env/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so";
+    const PYTHON: &str = "/usr/bin/python3.12";
+
+    /// The frames with which every stack of Nsight Systems begins, and those of PyTorch's allocator.
+    const CAPTURE: [(&str, &str, &str); 10] = [
+        ("", "", CUPTI),
+        ("", "", CUPTI),
+        ("", "", "/opt/nvidia/nsight-systems/2025.3/target-linux-x64/libToolsInjection64.so"),
+        ("", "", "/usr/lib/x86_64-linux-gnu/libcuda.so.580.1"),
+        ("cudaMalloc", "", "/env/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12"),
+        (
+            "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(int)",
+            "",
+            "/x/libc10_cuda.so",
+        ),
+        ("at::detail::empty_generic(c10::ArrayRef<long>)", "", "/x/libtorch_cpu.so"),
+        ("at::native::empty_cuda(c10::ArrayRef<long>)", "", TORCH),
+        ("at::_ops::empty_memory_format::call(c10::ArrayRef<long>)", "", "/x/libtorch_cpu.so"),
+        ("", "", TORCH),
+    ];
+
+    /// The frames with which a Python program begins.
+    const INTERPRETER: [(&str, &str, &str); 4] = [
+        ("_PyEval_EvalFrameDefault", "", PYTHON),
+        ("Py_BytesMain", "", PYTHON),
+        ("__libc_start_main", "", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+        ("_start", "", PYTHON),
+    ];
+
+    fn site_of(frames: &[&[(&str, &str, &str)]]) -> String {
+        let mut tables = Tables::default();
+        let stack = stack(&mut tables, &frames.concat());
+        SiteRules::default().site(stack, StringId(0), &tables)
+    }
+
+    #[test]
+    fn a_library_function_is_the_site_where_the_user_has_no_frame() {
+        let convolution = ("at::native::conv2d(at::Tensor const&)", "", TORCH);
+        let binding = ("torch::autograd::THPVariable_conv2d(_object*)", "", "/x/libtorch_python.so");
+        let torch = site_of(&[&CAPTURE, &[convolution, binding], &INTERPRETER]);
+        assert!(torch.starts_with("at::native::conv2d("), "{torch}");
+        let handle =
+            ("cublasCreate_v2", "", "/env/lib/python3.12/site-packages/nvidia/cublas/lib/libcublas.so.12");
+        let cublas = site_of(&[&CAPTURE[..5], &[("", "", handle.2), handle, binding], &INTERPRETER]);
+        assert!(cublas.starts_with("cublasCreate_v2 "), "{cublas}");
+        let pool = "/env/lib/python3.12/site-packages/cupy/cuda/memory.cpython-312-x86_64-linux-gnu.so";
+        let cupy = [
+            ("__pyx_f_4cupy_4cuda_6memory__malloc(long)", "", pool),
+            (
+                "__pyx_f_4cupy_5_core_4core_ndarray_init",
+                "",
+                "/env/lib/python3.12/site-packages/cupy/_core/core.so",
+            ),
+        ];
+        let cupy = site_of(&[&CAPTURE[..5], &cupy, &INTERPRETER]);
+        assert!(cupy.starts_with("__pyx_f_4cupy_5_core"), "{cupy}");
+    }
+
+    #[test]
+    fn code_of_the_user_is_the_site_however_far_out_it_is() {
+        let step = ("step", "/home/me/train.py", "");
+        let script = site_of(&[&CAPTURE, &[("at::native::conv2d()", "", TORCH)], &INTERPRETER[..1], &[step]]);
+        assert_eq!(script, "step (/home/me/train.py:7)");
+        let app = ("std::vector<float, std::allocator<float> > solver::grow<float>(int)", "", "/home/me/app");
+        let mpi = ("MPI_Init", "", "/opt/openmpi/lib/libmpi.so.40");
+        assert!(site_of(&[&CAPTURE[..5], &[mpi, app]]).contains("solver::grow"));
+        let adaptor = ("<&T as floodmark_resource::resource::Resource>::allocate", "", "/home/me/app");
+        let logging = ("<floodmark_resource::adaptor::logging::Logging<R>>::record", "", "/home/me/app");
+        let main = ("app::main", "", "/home/me/app");
+        assert_eq!(
+            site_of(&[&[logging, adaptor, ("core::ops::function::call", "", ""), main]]),
+            "app::main [/home/me/app]"
+        );
+    }
+
+    #[test]
+    fn an_address_is_the_site_only_where_no_code_has_a_name() {
+        let stripped = [("", "", "/home/me/app"), ("__libc_start_main", "", "/usr/lib/libc.so.6")];
+        assert_eq!(site_of(&[&CAPTURE[..5], &stripped]), "0x0 [/home/me/app]");
+        for unnamed in ["", "??", "0x7f613d71556e", "[Unknown]"] {
+            let named = [(unnamed, "", "/home/me/app"), ("H5Dwrite", "", "/usr/lib/libhdf5.so")];
+            assert_eq!(site_of(&[&CAPTURE[..4], &named]), "H5Dwrite [/usr/lib/libhdf5.so]");
+        }
+        assert!(site_of(&[&CAPTURE[..5], &INTERPRETER]).starts_with("cudaMalloc "));
     }
 }

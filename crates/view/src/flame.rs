@@ -2,7 +2,8 @@
 //!
 //! A [`FlameChart`] says what boxes there are and how wide each is; [`place`] gives every box its place,
 //! joining those too narrow to see. What is left for [`draw`](draw::scene), [`page`] and
-//! [`terminal`] is to write boxes down. The root is at the top.
+//! [`terminal`] is to write boxes down. The root is at the top. Runs of folded frames are seams: thin lines
+//! that keep a picture of deep stacks about code with names.
 //!
 //! Texts come from traces: they lose what is invisible when they enter a chart, and every writer escapes
 //! what its format needs escaped.
@@ -31,7 +32,7 @@ const SLIGHT: f64 = 0.001;
 pub enum Tone {
     /// A call; those of one file share a number.
     Call(usize),
-    /// Frames that say little.
+    /// A run of folded frames.
     Folded,
     /// Boxes that are too narrow to be seen, joined.
     Joined,
@@ -52,6 +53,8 @@ pub struct FlameBox {
     pub value: u64,
     /// What it stands for.
     pub tone: Tone,
+    /// Whether it is a run of folded frames, which is drawn as a thin line without text.
+    pub is_seam: bool,
 }
 
 /// What is to be drawn.
@@ -114,25 +117,46 @@ pub struct Placed {
     pub left: f64,
     /// How wide it is.
     pub width: f64,
-    /// Number of its row, from the top.
+    /// Number of boxes of full height above it.
     pub row: usize,
+    /// Number of seams above it.
+    pub seams: usize,
     /// What is written in it.
     pub text: String,
     /// What it says when pointed at.
     pub hint: String,
     /// What it stands for.
     pub tone: Tone,
+    /// Whether it is a seam: a run of folded frames, drawn as a thin line without text.
+    pub is_seam: bool,
+}
+
+impl Placed {
+    /// Distance of its upper edge from the top, given the heights of a box and of a seam.
+    pub fn top(&self, box_height: f64, seam_height: f64) -> f64 {
+        self.row as f64 * box_height + self.seams as f64 * seam_height
+    }
+
+    /// Distance of its lower edge from the top, given the heights of a box and of a seam.
+    pub fn bottom(&self, box_height: f64, seam_height: f64) -> f64 {
+        self.top(box_height, seam_height) + if self.is_seam { seam_height } else { box_height }
+    }
 }
 
 /// All boxes with their places.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// The boxes; no two of a row overlap.
+    /// The boxes; no two of them overlap.
     pub boxes: Vec<Placed>,
-    /// Rows.
-    pub rows: usize,
     /// Boxes that are too narrow to be seen even if joined, or too deep to be drawn.
     pub unseen: u64,
+}
+
+impl Placement {
+    /// Height of all boxes, given the heights of a box and of a seam.
+    pub fn height(&self, box_height: f64, seam_height: f64) -> f64 {
+        self.boxes.iter().map(|one| one.bottom(box_height, seam_height)).fold(0.0, f64::max)
+    }
 }
 
 /// Gives every box its place; those narrower than `narrowest` of the whole are joined with those beside
@@ -147,53 +171,56 @@ pub fn place(chart: &FlameChart, narrowest: f64) -> Placement {
         }
     }
     let mut placement = Placement::default();
-    let mut open = vec![(roots, 0.0, 1.0, 0)];
-    while let Some((siblings, from, to, row)) = open.pop() {
-        if row == MOST_ROWS {
+    let mut open = vec![(roots, 0.0, 1.0, (0, 0))];
+    while let Some((siblings, from, to, (row, seams))) = open.pop() {
+        if row + seams == MOST_ROWS {
             placement.unseen += siblings.len() as u64;
             continue;
         }
-        let (mut left, mut filter) = (from, (0u64, 0u64));
+        let (mut left, mut narrow) = (from, (0u64, 0u64));
         for at in siblings {
             let one = &chart.boxes[at as usize];
             // Sums that are too large to be counted may be less than their parts.
             let width = part(one.value, chart.total).min(to - left).max(0.0);
             if width < narrowest {
-                filter = (filter.0 + 1, filter.1.saturating_add(one.value));
+                narrow = (narrow.0 + 1, narrow.1.saturating_add(one.value));
                 continue;
             }
-            placement.rows = placement.rows.max(row + 1);
             placement.boxes.push(Placed {
                 left,
                 width,
                 row,
+                seams,
                 text: one.text.clone(),
                 hint: one.hint.clone(),
                 tone: one.tone,
+                is_seam: one.is_seam,
             });
             let below = std::mem::take(&mut children[at as usize]);
             if !below.is_empty() {
-                open.push((below, left, left + width, row + 1));
+                let under = if one.is_seam { (row, seams + 1) } else { (row + 1, seams) };
+                open.push((below, left, left + width, under));
             }
             left += width;
         }
-        let width = part(filter.1, chart.total).min(to - left).max(0.0);
+        let width = part(narrow.1, chart.total).min(to - left).max(0.0);
         if width < narrowest {
-            placement.unseen += filter.0;
-        } else if filter.0 > 0 {
-            placement.rows = placement.rows.max(row + 1);
+            placement.unseen += narrow.0;
+        } else if narrow.0 > 0 {
             placement.boxes.push(Placed {
                 left,
                 width,
                 row,
-                text: format!("{} more", format_count(filter.0)),
+                seams,
+                text: format!("{} more", format_count(narrow.0)),
                 hint: format!(
                     "{} too narrow to be drawn: {} together, {} of all",
-                    counted(filter.0, "call"),
-                    chart.unit.text(filter.1),
+                    counted(narrow.0, "call"),
+                    chart.unit.text(narrow.1),
                     percent(width)
                 ),
                 tone: Tone::Joined,
+                is_seam: false,
             });
         }
     }
@@ -222,7 +249,8 @@ impl FlameChart {
                 let _ = write!(hint, "\n{} of it by itself", unit.text(own));
             }
             let tone = if node.is_folded { Tone::Folded } else { Tone::Call(color_number(&node.text)) };
-            FlameBox { parent: node.parent, text: label(&node.text), hint, value, tone }
+            let (text, is_seam) = (label(&node.text), node.is_folded);
+            FlameBox { parent: node.parent, text, hint, value, tone, is_seam }
         };
         Self {
             title: format!("{}: {}", what(flame), label(source)),
@@ -254,7 +282,8 @@ impl FlameChart {
                 format_count(node.after.blocks)
             );
             let text = if word.is_empty() { text } else { format!("{word} {text}") };
-            FlameBox { parent: node.parent, text, hint, value: node.most_bytes, tone }
+            let is_seam = node.is_folded;
+            FlameBox { parent: node.parent, text, hint, value: node.most_bytes, tone, is_seam }
         };
         Self {
             title: "Held at the peak, by call: what changed".into(),

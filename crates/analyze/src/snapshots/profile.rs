@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use floodmark_event::tables::Frame;
 use floodmark_event::{StringId, Tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -57,9 +58,10 @@ pub(super) fn functions(
     for (at, group) in groups.iter().enumerate() {
         met.clear();
         let site = rules.sites.frame_of(group.stack_id, tables);
-        for frame in tables.frames_of(group.stack_id) {
-            let is_site = site == Some(frame);
-            if !is_site && rules.says_little(&frame, tables) {
+        let frames: Vec<Frame> = tables.frames_of(group.stack_id).collect();
+        for (frame, is_shown) in frames.iter().zip(rules.shown(&frames, tables)) {
+            let is_site = site == Some(*frame);
+            if !is_site && !is_shown {
                 continue;
             }
             let file = if tables.string(frame.file).is_empty() { frame.module } else { frame.file };

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attribution;
 mod check;
 mod cli_test;
 mod documents;

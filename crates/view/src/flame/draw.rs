@@ -13,6 +13,8 @@ const MARGIN: f64 = 8.0;
 const TITLE: f64 = 14.0;
 const SMALL: f64 = 11.0;
 const ROW: f64 = 18.0;
+/// Height of a run of folded frames.
+const SEAM: f64 = 5.0;
 /// Between two boxes.
 const GAP: f64 = 1.0;
 /// Between a box and its text.
@@ -47,7 +49,7 @@ pub fn scene(chart: &FlameChart, pixels: u32, shade: Shade) -> Scene {
     for placed in &placement.boxes {
         items.push(item(placed, y, room, &theme));
     }
-    y += ROW * placement.rows as f64;
+    y += placement.height(ROW, SEAM);
     if placement.unseen > 0 {
         let text = format!("{} too small to be drawn", counted(placement.unseen, "call"));
         for text in wrapped(&text, SMALL, room) {
@@ -78,12 +80,12 @@ pub fn scene(chart: &FlameChart, pixels: u32, shade: Shade) -> Scene {
 fn item(placed: &Placed, top: f64, room: f64, theme: &Theme) -> Item {
     let x = MARGIN + placed.left * room;
     let wide = (placed.width * room - GAP).max(0.5);
-    let y = top + ROW * placed.row as f64;
+    let (y, bottom) = (top + placed.top(ROW, SEAM), top + placed.bottom(ROW, SEAM));
     let space = wide - 2.0 * INSET;
     let is_long = width(&placed.text, SMALL) > space;
     let text = if is_long { without_directories(&placed.text) } else { placed.text.clone() };
     let text = fit(&text, SMALL, space);
-    let label = (!text.is_empty()).then_some(Text {
+    let label = (!text.is_empty() && !placed.is_seam).then_some(Text {
         x: x + INSET,
         y: y + ROW - GAP - 5.0,
         text,
@@ -94,7 +96,7 @@ fn item(placed: &Placed, top: f64, room: f64, theme: &Theme) -> Item {
         halo: None,
     });
     Item::Labeled {
-        at: [x, y, wide, ROW - GAP],
+        at: [x, y, wide, bottom - y - GAP],
         fill: Fill { color: color(placed.tone, theme), opacity: 1.0 },
         pen: edge(placed.tone, theme),
         label,

@@ -13,7 +13,9 @@ use crate::plot::theme::Theme;
 
 /// A box narrower than this part of all is joined with others.
 const NARROWEST: f64 = 1.0 / 1500.0;
-const ROW: usize = 19;
+const ROW: f64 = 19.0;
+/// Height of a run of folded frames.
+const SEAM: f64 = 5.0;
 /// Steps of color from no change to all.
 const STEPS: usize = 4;
 
@@ -52,7 +54,7 @@ pub(crate) fn element(chart: &FlameChart) -> String {
     if placement.boxes.is_empty() {
         return text + "<p>there is nothing to draw</p>\n";
     }
-    let _ = writeln!(text, "<div class=\"flame\" style=\"height:{}px\">", placement.rows * ROW);
+    let _ = writeln!(text, "<div class=\"flame\" style=\"height:{}px\">", placement.height(ROW, SEAM));
     for placed in &placement.boxes {
         write_box(placed, &mut text);
     }
@@ -65,7 +67,7 @@ pub(crate) fn element(chart: &FlameChart) -> String {
 }
 
 fn write_box(placed: &Placed, text: &mut String) {
-    let class = match placed.tone {
+    let mut class: String = match placed.tone {
         Tone::Call(number) => format!("c{}", number % CALL_COLORS),
         Tone::Folded | Tone::Joined => "f".into(),
         Tone::Change(change) => match step(change) {
@@ -74,14 +76,18 @@ fn write_box(placed: &Placed, text: &mut String) {
             step => format!("down d{step}"),
         },
     };
+    if placed.is_seam {
+        class += " seam";
+    }
+    let label = if placed.is_seam { String::new() } else { without_directories(&placed.text) };
     let _ = writeln!(
         text,
         "<div class=\"{class}\" style=\"left:{:.3}%;width:{:.3}%;top:{}px\" title=\"{}\">{}</div>",
         placed.left * 100.0,
         placed.width * 100.0,
-        placed.row * ROW,
+        placed.top(ROW, SEAM),
         escape(&inert(&placed.hint)).replace('\n', "&#10;"),
-        escape(&inert(&without_directories(&placed.text))),
+        escape(&inert(&label)),
     );
 }
 
@@ -111,9 +117,10 @@ fn style(theme: PageTheme) -> String {
          overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: 12px; padding-left: 3px; \
          color: var(--ink); border-right: 1px solid var(--paper); }}\n\
          .flame div:hover {{ outline: 2px solid var(--ink); outline-offset: -2px; }}\n\
-         .flame .f {{ background: var(--fold); }}\n\
+         .flame .f {{ background: var(--fold); }}\n.flame .seam {{ height: {seam}px; }}\n\
          .flame .up {{ border: 1px solid var(--grew); }}\n.flame .down {{ border: 1px dashed var(--shrank); }}\n",
-        height = ROW - 1
+        height = ROW - 1.0,
+        seam = SEAM - 1.0
     );
     for number in 0..CALL_COLORS {
         let _ = writeln!(text, ".flame .c{number} {{ background: var(--c{number}); }}");

@@ -4,7 +4,7 @@ use floodmark_analyze::diff::DiffNode;
 use floodmark_analyze::{Diff, DiffSide, Flame, FlameNode, FlameOf, GroupBy, Totals};
 use floodmark_event::Kind;
 use floodmark_view::Layout;
-use floodmark_view::flame::{FlameChart, Tone, draw, page, place, terminal};
+use floodmark_view::flame::{FlameChart, Placed, Tone, draw, page, place, terminal};
 use floodmark_view::plot::{Shade, pdf, svg};
 use insta::assert_snapshot;
 use resvg::usvg::roxmltree::{Document, Node};
@@ -111,21 +111,23 @@ fn texts_fit_their_boxes_at_every_width_and_every_box_says_what_it_is() {
 }
 
 #[test]
-fn boxes_of_a_row_never_overlap_and_lie_within_those_above() {
+fn boxes_never_overlap_and_lie_right_below_those_above() {
     for narrowest in [0.0, 0.001, 0.01, 0.2] {
         let placement = place(&chart(), narrowest);
         for (at, one) in placement.boxes.iter().enumerate() {
             for other in &placement.boxes[..at] {
                 let apart =
                     one.left + one.width <= other.left + 1e-9 || other.left + other.width <= one.left + 1e-9;
-                assert!(one.row != other.row || apart, "{one:?} {other:?}");
+                let ends_above = |a: &Placed, b: &Placed| a.bottom(4.0, 1.0) <= b.top(4.0, 1.0);
+                let stacked = ends_above(one, other) || ends_above(other, one);
+                assert!(stacked || apart, "{one:?} {other:?}");
             }
-            let within = |above: &floodmark_view::flame::Placed| {
-                above.row + 1 == one.row
+            let within = |above: &Placed| {
+                above.bottom(4.0, 1.0).to_bits() == one.top(4.0, 1.0).to_bits()
                     && above.left <= one.left + 1e-9
                     && one.left + one.width <= above.left + above.width + 1e-9
             };
-            assert!(one.row == 0 || placement.boxes.iter().any(within), "{one:?}");
+            assert!(one.row + one.seams == 0 || placement.boxes.iter().any(within), "{one:?}");
         }
     }
 }
@@ -203,4 +205,37 @@ fn hostile_names_stay_names() {
         let text = terminal::text(&chart, &Layout::default());
         assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{name}");
     }
+}
+
+#[test]
+fn folded_frames_are_thin_lines_without_text() {
+    let chart = FlameChart::of(
+        &flame(&[
+            (0, "… 3 frames", 0),
+            (1, "main (app.py:1)", 0),
+            (2, "… 20–63 frames", 0),
+            (3, "load (app.py:2)", 60 << 20),
+            (3, "keep (app.py:3)", 40 << 20),
+        ]),
+        "run.flood",
+    );
+    let placement = place(&chart, 0.0);
+    let (boxed, seam) = (20.0, 4.0);
+    let edges: Vec<(f64, f64)> =
+        placement.boxes.iter().map(|one| (one.top(boxed, seam), one.bottom(boxed, seam))).collect();
+    assert_eq!(edges, [(0.0, 4.0), (4.0, 24.0), (24.0, 28.0), (28.0, 48.0), (28.0, 48.0)]);
+    assert_eq!(placement.height(boxed, seam).to_bits(), 48.0_f64.to_bits());
+    let drawn = svg::svg(&draw::scene(&chart, 900, Shade::Light));
+    let document = Document::parse(&drawn).unwrap();
+    let written = |hint: &str| {
+        let is_it = |node: &Node<'_, '_>| {
+            let title = node.children().find(|child| child.has_tag_name("title"));
+            title.and_then(|title| title.text()).is_some_and(|text| text.starts_with(hint))
+        };
+        let group = document.descendants().filter(|node| node.has_tag_name("g")).find(is_it).expect(hint);
+        group.children().any(|child| child.has_tag_name("text"))
+    };
+    assert!(written("load") && !written("… 20–63 frames"));
+    let text = terminal::text(&chart, &Layout { width: 80, ..Layout::default() });
+    assert!(!text.contains("frames") && text.contains("load (app.py:2)"), "{text}");
 }
