@@ -42,6 +42,9 @@ pub struct Leaks {
     pub kinds: Vec<Kind>,
     /// The end: blocks are live then, and ages are counted up to it.
     pub end_time_ns: Option<i64>,
+    /// Whether the end is a snapshot of a running program, whose live blocks are in use and no leaks.
+    #[serde(default)]
+    pub is_live_snapshot: bool,
     /// Bytes of all leak candidates, without excluded blocks.
     pub leaked_bytes: u64,
     /// Number of all leak candidates, without excluded blocks.
@@ -95,10 +98,10 @@ impl ExcludeReason {
             Self::Static => "static variables, which live as long as their module",
             Self::Reserved => "segments that an allocator holds to divide them: its pool, and no leak",
             Self::BeforeCapture => {
-                "blocks allocated before recording began: nobody saw whether their sites free what they allocate"
+                "blocks allocated before recording began: it is not known whether their sites free what they allocate"
             }
             Self::Teardown => {
-                "blocks that ended with their context: nobody freed them, and until then they leaked"
+                "blocks that ended with their context: the program did not free them, and until then they leaked"
             }
         }
     }
@@ -140,6 +143,8 @@ pub enum Verdict {
     Candidate,
     /// Its site freed at least half of its blocks, so it normally frees.
     Leak,
+    /// Live at a snapshot of a running program, which may still free it.
+    Live,
 }
 
 impl Verdict {
@@ -148,6 +153,7 @@ impl Verdict {
         match self {
             Self::Candidate => "candidate",
             Self::Leak => "leak",
+            Self::Live => "live",
         }
     }
 }
@@ -249,7 +255,9 @@ impl LeaksFold {
         for group in &mut groups {
             group.share = share(group.bytes, total);
             group.allocated_blocks += group.blocks + group.freed_blocks;
-            if group.site != NO_SITE && group.freed_blocks * 2 >= group.allocated_blocks {
+            if self.options.scopes.is_live_snapshot() {
+                group.verdict = Verdict::Live;
+            } else if group.site != NO_SITE && group.freed_blocks * 2 >= group.allocated_blocks {
                 group.verdict = Verdict::Leak;
             }
             group.reason = reason(group);
@@ -372,6 +380,7 @@ impl Fold for LeaksFold {
         Leaks {
             kinds: tallies.main_kinds(),
             end_time_ns: end.live.end_ns(),
+            is_live_snapshot: self.options.scopes.is_live_snapshot(),
             leaked_bytes: sum(&others),
             leaked_blocks: others.len() as u64,
             blocks_omitted: (others.len() - blocks.len()) as u64,

@@ -1,9 +1,9 @@
 //! What the scope of a block or of its free says about it.
 //!
-//! Events carry the number of their innermost scope; its name is in another table. Whoever runs a fold
-//! reads that table first and tells here which numbers mean something.
+//! Events carry the number of their innermost scope; its name is in another table. The caller of a fold
+//! reads that table first and adds the scopes whose names mean something.
 
-use floodmark_event::{BEFORE_CAPTURE, CONTEXT_TEARDOWN};
+use floodmark_event::{BEFORE_CAPTURE, CONTEXT_TEARDOWN, LIVE_SNAPSHOT};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The scopes whose names say how blocks began or ended.
@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub struct ScopeRoles {
     before_capture: FxHashSet<u64>,
     teardown: FxHashSet<u64>,
+    is_live_snapshot: bool,
 }
 
 impl ScopeRoles {
@@ -19,6 +20,7 @@ impl ScopeRoles {
         match name {
             BEFORE_CAPTURE => self.before_capture.insert(scope),
             CONTEXT_TEARDOWN => self.teardown.insert(scope),
+            LIVE_SNAPSHOT => std::mem::replace(&mut self.is_live_snapshot, true),
             _ => false,
         };
     }
@@ -26,6 +28,11 @@ impl ScopeRoles {
     /// Whether blocks allocated in this scope were live before recording began.
     pub fn is_before_capture(&self, scope: u64) -> bool {
         self.before_capture.contains(&scope)
+    }
+
+    /// Whether the events end with a snapshot of a program that went on running.
+    pub fn is_live_snapshot(&self) -> bool {
+        self.is_live_snapshot
     }
 
     /// Whether blocks freed in this scope ended with their context.

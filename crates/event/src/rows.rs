@@ -11,8 +11,12 @@ use crate::sample::{CallAction, LogLevel, Metric, OutputStream, StackReason, Sub
 /// known, and they stand at the first instant.
 pub const BEFORE_CAPTURE: &str = "before capture";
 
-/// Name of the scope of frees that nobody asked for: what was live ended with its context.
+/// Name of the scope of frees that the program did not ask for: what was live ended with its context.
 pub const CONTEXT_TEARDOWN: &str = "context teardown";
+
+/// Name of a scope that says that the trace is a snapshot of a running program: what is live at its end
+/// is in use, and no leak.
+pub const LIVE_SNAPSHOT: &str = "live snapshot";
 
 /// Something that was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,9 +41,9 @@ impl View for Leaks {
     }
 
     fn others(&self) -> Vec<OtherKind> {
-        // Memory that allocators reserve is listed among the excluded blocks.
-        let others =
-            self.others.iter().filter(|other| other.kind != Kind::Reserved || other.live_blocks == 0);
+        // Reserved and static memory that is live is listed among the excluded blocks.
+        let is_listed = |kind: Kind| matches!(kind, Kind::Reserved | Kind::Static);
+        let others = self.others.iter().filter(|other| !is_listed(other.kind) || other.live_blocks == 0);
         others.map(OtherKind::from).collect()
     }
 }
@@ -64,9 +64,10 @@ fn headline(leaks: &Leaks) -> String {
         return format!("No leaks: every block was freed by {}", format_time_ns(end_ns));
     }
     format!(
-        "{} in {} never freed by the end at {}",
+        "{} in {} {} at {}",
         bytes_exactly(leaks.leaked_bytes),
         counted(leaks.leaked_blocks, "block"),
+        if leaks.is_live_snapshot { "still live at the snapshot" } else { "never freed by the end" },
         format_time_ns(end_ns)
     )
 }
@@ -86,6 +87,7 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
         let verdict = match group.verdict {
             Verdict::Leak => layout.palette.bad,
             Verdict::Candidate => layout.palette.doubtful,
+            Verdict::Live => layout.palette.faint,
         };
         let (oldest, youngest) =
             (format_duration_ns(group.oldest_age_ns), format_duration_ns(group.youngest_age_ns));

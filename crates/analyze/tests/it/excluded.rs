@@ -55,6 +55,20 @@ fn what_nobody_is_expected_to_free_is_listed_apart() {
 }
 
 #[test]
+fn what_is_live_at_a_snapshot_of_a_running_program_is_no_leak() {
+    let site = |time_ns, address| Event { stack: StackId(2), ..alloc(time_ns, address, 10) };
+    // The site frees most of what it allocates, as optimizers do.
+    let events = [site(1, 0x1000), site(2, 0x2000), site(3, 0x3000), free(4, 0x1000), free(5, 0x2000)];
+    assert_eq!(leaks(&events).groups[0].verdict, Verdict::Leak);
+    let mut scopes = ScopeRoles::default();
+    scopes.add(7, "live snapshot");
+    let options = LeaksOptions { scopes, ..LeaksOptions::default() };
+    let found = fold(&events, &Filter::default(), 3, LeaksFold::new(options));
+    assert_eq!((found.groups[0].verdict, found.leaked_bytes), (Verdict::Live, 10));
+    assert!(found.is_live_snapshot && !leaks(&events).is_live_snapshot);
+}
+
+#[test]
 fn a_verdict_says_why_and_teardown_frees_nothing() {
     let site = |time_ns, address, bytes| Event { stack: StackId(2), ..alloc(time_ns, address, bytes) };
     let mut events: Vec<Event> = (0..4).map(|at| site(at, 0x1000 * (at as u64 + 1), 10)).collect();

@@ -178,3 +178,16 @@ fn devices_of_nvidia_smi_are_paired_by_their_uuid() {
         );
     }
 }
+
+#[test]
+fn static_memory_is_listed_once_and_gaps_of_the_driver_are_not_drawn() {
+    let test = test();
+    let leaks = test.run(&["leaks", EXPORT]).ok().stdout;
+    assert!(leaks.contains("4.00 MiB (4,194,304 bytes) in static variables"), "{leaks}");
+    assert!(leaks.contains("pinned memory is not included"), "{leaks}");
+    assert!(!leaks.contains("static memory is not included"), "{leaks}");
+    test.run(&["report", EXPORT, "-q", "-o", "report.html"]).ok();
+    let page = test.read("report.html");
+    assert!(page.contains("Live bytes") && !page.contains("Free bytes between live blocks"));
+    assert!(!page.contains("do not include static memory"));
+}

@@ -78,3 +78,24 @@ fn a_pickle_that_would_run_something_is_refused() {
     );
     assert!(!ran.stderr.contains("--lenient"), "there are no lines to skip\n{}", ran.stderr);
 }
+
+#[test]
+fn what_is_live_at_a_snapshot_is_no_leak_and_no_problem() {
+    let test = test_with_snapshot();
+    assert_eq!(test.run(&["import", SNAPSHOT, "-o", "t.flood"]).code, 0);
+    for input in [SNAPSHOT, "t.flood"] {
+        let text = test.run(&["leaks", input]).ok().stdout;
+        assert!(text.contains("221 blocks still live at the snapshot at"), "{text}");
+        let leaks = test.run(&["leaks", input, "--json"]).json();
+        let verdicts: Vec<&str> = leaks["groups"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|group| group["verdict"].as_str())
+            .collect();
+        assert!(verdicts.len() > 2 && verdicts.iter().all(|verdict| *verdict == "live"), "{verdicts:?}");
+        test.run(&["report", input, "-q", "-o", "report.html", "--force"]).ok();
+        let page = test.read("report.html");
+        assert!(page.contains("is still live at the snapshot") && !page.contains(" leaks 177.3 MiB"));
+    }
+}

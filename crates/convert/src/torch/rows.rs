@@ -5,8 +5,8 @@ use std::sync::Arc;
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::units::format_bytes;
 use floodmark_event::{
-    BEFORE_CAPTURE, Metric, NO_DEVICE, SampleRow, ScopeAction, ScopeRow, StringId, SubjectKind, SubjectRow,
-    Tables,
+    BEFORE_CAPTURE, LIVE_SNAPSHOT, Metric, NO_DEVICE, SampleRow, ScopeAction, ScopeRow, StringId,
+    SubjectKind, SubjectRow, Tables,
 };
 use floodmark_store::{Losses, Result};
 
@@ -140,6 +140,10 @@ fn rows_of(snapshot: &Snapshot, tables: &mut Tables, losses: &mut Losses) -> Vec
     }
     for at in 0..snapshot.places.len() {
         made.place(at, losses);
+    }
+    if let Some(end_ns) = made.rows.iter().map(Row::time_ns).max() {
+        made.scope(end_ns, ScopeAction::Enter, snapshot.scopes.live, 0, LIVE_SNAPSHOT);
+        made.scope(end_ns, ScopeAction::Exit, snapshot.scopes.live, 0, "");
     }
     made.rows.sort_by_key(Row::time_ns);
     made.rows.reverse();

@@ -31,6 +31,8 @@ pub(super) struct Change {
 pub(super) struct Scopes {
     /// That of what was there before the traces begin.
     pub(super) before: u64,
+    /// The scope that says that the program went on running.
+    pub(super) live: u64,
     /// By device, in the order of time.
     pub(super) changes: FxHashMap<i32, Vec<Change>>,
     /// Those that were left out because too many were open.
@@ -66,7 +68,7 @@ impl Scopes {
             };
             changes.entry(device).or_default().push(change);
         }
-        Self { before: numbered(1), changes, omitted }
+        Self { before: numbered(1), live: numbered(count + 1), changes, omitted }
     }
 
     /// Changes on a device.

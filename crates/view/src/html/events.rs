@@ -1,7 +1,8 @@
 //! What allocations and frees tell, as the page shows it.
 
-use floodmark_analyze::fragmentation::{Basis, Occupancy};
-use floodmark_analyze::{BlockInfo, GroupBy, Usage, UsagePoint, Verdict};
+use floodmark_analyze::fragmentation::{AddressSpaceReport, Basis, Occupancy};
+use floodmark_analyze::{BlockInfo, ExcludeReason, GroupBy, Usage, UsagePoint, Verdict};
+use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use super::build::{Builder, cut, heads, reduction_note};
@@ -83,9 +84,10 @@ fn summary(builder: &mut Builder, part: &EventsPart) {
     };
     if leaks.leaked_blocks > 0 {
         builder.tell(&format!(
-            "{} in {} was never freed",
+            "{} in {} {}",
             format_bytes(leaks.leaked_bytes),
-            counted(leaks.leaked_blocks, "block")
+            counted(leaks.leaked_blocks, "block"),
+            if leaks.is_live_snapshot { "is still live at the snapshot" } else { "was never freed" }
         ));
     } else if stats.allocations > 0 {
         builder.tell("Nothing leaked");
@@ -114,7 +116,15 @@ fn findings(builder: &mut Builder, part: &EventsPart) {
     for excluded in part.leaks.iter().flat_map(|leaks| &leaks.excluded) {
         builder.find(Severity::Note, format!("{} in {}.", format_bytes(excluded.bytes), excluded.why));
     }
-    for other in &stats.others {
+    let excluded = |kind: Kind| {
+        let mut reasons = part.leaks.iter().flat_map(|leaks| &leaks.excluded).map(|excluded| excluded.reason);
+        match kind {
+            Kind::Static => reasons.any(|reason| reason == ExcludeReason::Static),
+            Kind::Reserved => reasons.any(|reason| reason == ExcludeReason::Reserved),
+            _ => false,
+        }
+    };
+    for other in stats.others.iter().filter(|other| !excluded(other.kind)) {
         builder.find(
             Severity::Note,
             format!(
@@ -269,7 +279,7 @@ fn leaks(builder: &mut Builder, part: &EventsPart) {
     let Some(leaks) = &part.leaks else { return };
     let mut table = Table {
         id: "leaks",
-        title: "Never freed".into(),
+        title: if leaks.is_live_snapshot { "Live at the snapshot" } else { "Never freed" }.into(),
         note: "A leak is what a site kept that frees most of its blocks; a candidate is what was live at the \
                end, and nothing says that it would have been freed. A row opens to the stack of its largest block."
             .into(),
@@ -364,10 +374,12 @@ fn churn(builder: &mut Builder, part: &EventsPart) {
 
 /// Free bytes between live blocks over time, of the address space with the highest live bytes.
 fn fragmentation(builder: &mut Builder, part: &EventsPart) {
-    let Some(space) = part.fragmentation.address_spaces.first().filter(|space| space.timeline.len() > 1)
-    else {
+    // Gaps between blocks that the driver placed belong to no allocator and say nothing.
+    let is_owned = |space: &&AddressSpaceReport| space.basis == Basis::Segments || space.resource.is_some();
+    let Some(space) = part.fragmentation.address_spaces.first().filter(is_owned) else { return };
+    if space.timeline.len() < 2 {
         return;
-    };
+    }
     let line = |bytes: fn(&Occupancy) -> u64| -> Vec<UsagePoint> {
         let points = space.timeline.iter();
         points.map(|at| UsagePoint { time_ns: at.time_ns, live_bytes: bytes(at) }).collect()
