@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::KindSummary;
 use crate::calls::CallTree;
 use crate::origins::{BlockOrigin, OriginRow, OriginTotals, Totals};
-use crate::paths::{PathRules, Step};
+use crate::paths::{FrameChoice, PathRules, Step};
 
 /// What a flame graph measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,9 @@ pub struct Flame {
     pub total: Totals,
     /// Whether there are stacks.
     pub has_stacks: bool,
+    /// Stack samples of waiting threads, which are not in the total and have no nodes.
+    #[serde(default)]
+    pub waiting_samples: u64,
     /// The calls, depth first, a parent before its children, the heaviest of those first.
     pub nodes: Vec<FlameNode>,
     /// Kinds that are not covered.
@@ -209,6 +212,9 @@ impl StackCounts {
     }
 
     /// Makes a flame graph; where several processes were seen, each is a root.
+    ///
+    /// Where frames are folded, threads that wait are left out and counted, unless all of them do: programs
+    /// with pools of threads would show little else.
     pub fn flame(&self, tables: &Tables, rules: &PathRules, direction: Direction) -> Flame {
         let processes: FxHashSet<u64> = self.counts.keys().map(|(subject, _)| *subject).collect();
         let known = |subject: &u64| tables.subjects.get(subject);
@@ -228,7 +234,16 @@ impl StackCounts {
         };
         let mut counts: Vec<_> = self.counts.iter().collect();
         counts.sort_unstable();
-        let paths = counts.into_iter().map(|((subject, stack), count)| {
+        let (mut working, mut waiting) = (counts, Vec::new());
+        if rules.frames == FrameChoice::Folded {
+            (waiting, working) =
+                working.into_iter().partition(|((_, stack), _)| crate::run::waits(*stack, tables));
+        }
+        if working.is_empty() {
+            std::mem::swap(&mut working, &mut waiting);
+        }
+        let waiting_samples = waiting.iter().map(|(_, count)| **count).sum();
+        let paths = working.into_iter().map(|((subject, stack), count)| {
             let origin = BlockOrigin { stack: *stack, ..BlockOrigin::default() };
             let mut path = oriented(rules.path(&origin, tables), direction);
             if processes.len() > 1 {
@@ -236,7 +251,7 @@ impl StackCounts {
             }
             (path, Totals { bytes: 0, blocks: *count })
         });
-        Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Samples) }
+        Flame { has_stacks: true, waiting_samples, ..Flame::of_paths(paths, FlameOf::Samples) }
     }
 }
 
@@ -265,5 +280,37 @@ mod tests {
             flame.nodes.iter().filter(|node| node.parent.is_none()).map(|node| node.text.as_str()).collect();
         roots.sort_unstable();
         assert_eq!(roots, ["python3 (pid 71)", "python3 (pid 72)", "sh"]);
+    }
+
+    #[test]
+    fn waiting_threads_are_left_out_and_counted() {
+        let mut tables = Tables::default();
+        let mut stack = |functions: [&str; 2]| {
+            functions.iter().rev().fold(StackId(0), |parent, name| {
+                let function = tables.intern(name);
+                let frame = tables.intern_frame(Frame { function, ..Frame::default() });
+                tables.intern_stack(parent, frame)
+            })
+        };
+        let (idle, busy) = (stack(["__futex_abstimed_wait_common", "pool"]), stack(["grow", "main"]));
+        let counted = |stacks: &[StackId]| {
+            let mut counts = StackCounts::default();
+            for stack in stacks {
+                let reason = StackReason::ALL[0];
+                let row =
+                    StackSampleRow { time_ns: 0, subject: 1, thread: 1, stack: *stack, reason, pause_ns: 0 };
+                counts.add(&row);
+            }
+            counts
+        };
+        let rules = PathRules::default();
+        let flame = |counts: &StackCounts, rules: &PathRules| {
+            let flame = counts.flame(&tables, rules, Direction::FromCaller);
+            (flame.total.blocks, flame.waiting_samples, flame.nodes.len())
+        };
+        let both = counted(&[idle, idle, idle, busy]);
+        assert_eq!(flame(&both, &rules), (1, 3, 2));
+        assert_eq!(flame(&both, &PathRules { frames: FrameChoice::All, ..PathRules::default() }), (4, 0, 4));
+        assert_eq!(flame(&counted(&[idle, idle]), &rules), (2, 0, 2));
     }
 }

@@ -26,6 +26,7 @@ pub use self::summary::{RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, ProcessMarks};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
+pub(crate) use stack::waits;
 pub use stack::{PeakStack, PeakStackFold};
 
 /// A named instant, where one phase ends and the next begins.

@@ -333,6 +333,10 @@ fn caption(flame: &Flame) -> String {
     let at = flame.time_ns.map_or_else(String::new, |time_ns| format!(" at {}", format_time_ns(time_ns)));
     match flame.of {
         FlameOf::Marked | FlameOf::End => format!("{}{kinds}{at}", amount(flame.of, flame.total)),
+        FlameOf::Samples if flame.waiting_samples > 0 => {
+            let waiting = counted(flame.waiting_samples, "sample");
+            format!("{}; {waiting} of waiting threads left out", amount(flame.of, flame.total))
+        }
         FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => {
             format!("{}{kinds}", amount(flame.of, flame.total))
         }

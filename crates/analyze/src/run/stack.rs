@@ -16,30 +16,67 @@ use crate::site::SiteRules;
 /// Frames that are kept of a stack.
 const FRAMES: usize = 12;
 
-/// Functions in which a thread waits begin so, underscores aside.
-const WAITS: [&str; 22] = [
+/// Functions in which a thread waits, underscores at the beginning aside.
+const WAITS: [&str; 31] = [
     "accept",
+    "accept4",
     "clock_nanosleep",
-    "epoll_",
-    "futex_",
-    "lll_lock_wait",
+    "epoll_pwait",
+    "epoll_wait",
+    "futex_wait",
     "nanosleep",
-    "new_sem_wait",
     "pause",
     "poll",
     "ppoll",
     "pselect",
-    "pthread_clockjoin",
-    "pthread_cond_",
+    "pselect64",
+    "pthread_join",
     "recv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "sched_yield",
     "select",
-    "sem_",
+    "select64",
     "sigsuspend",
     "sigtimedwait",
     "sigwait",
+    "sigwaitinfo",
     "sleep",
     "usleep",
     "wait",
+    "wait3",
+    "wait4",
+    "waitid",
+    "waitpid",
+];
+
+/// Families of functions in which a thread waits, underscores at the beginning aside. The last ones are
+/// idle threads of OpenMP and OpenBLAS, which spin for a while before they sleep.
+const WAIT_PREFIXES: [&str; 14] = [
+    "clock_nanosleep_",
+    "futex_",
+    "lll_lock_wait",
+    "new_sem_wait",
+    "pthread_clockjoin",
+    "pthread_cond_",
+    "pthread_timedjoin",
+    "sem_clockwait",
+    "sem_timedwait",
+    "sem_wait",
+    "blas_thread_server",
+    "gomp_barrier_wait",
+    "gomp_team_barrier_wait",
+    "kmp_wait",
+];
+
+/// Functions of the C library through which system calls go.
+const SYSTEM_CALLS: [&str; 5] = [
+    "internal_syscall_cancel",
+    "syscall",
+    "syscall_cancel",
+    "syscall_cancel_arch",
+    "syscall_cancel_arch_end",
 ];
 
 /// Functions that begin a program or a thread, and say nothing of what it does; underscores aside.
@@ -162,17 +199,18 @@ impl PeakStackFold {
 }
 
 /// Whether a thread waits for something rather than works.
-fn waits(stack: StackId, tables: &Tables) -> bool {
-    let innermost = tables.frames_of(stack).next();
-    innermost.is_some_and(|frame| {
-        let name = bare(tables.string(frame.function));
-        WAITS.iter().any(|wait| name.starts_with(wait))
+pub(crate) fn waits(stack: StackId, tables: &Tables) -> bool {
+    let names = tables.frames_of(stack).map(|frame| bare(tables.string(frame.function)));
+    let mut names = names.skip_while(|name| SYSTEM_CALLS.contains(name));
+    names.next().is_some_and(|name| {
+        WAITS.contains(&name) || WAIT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     })
 }
 
-/// The name of a function of the C library without what its authors put before it.
+/// The name of a function without its namespaces, and without what the authors of the C library put
+/// before it.
 fn bare(function: &str) -> &str {
-    let name = function.trim_start_matches('_');
+    let name = function.rsplit("::").next().unwrap_or(function).trim_start_matches('_');
     name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_')
 }
 
@@ -234,6 +272,23 @@ mod tests {
         assert_eq!((found.time_ns, found.after_peak_ns, found.growth_bytes), (45, -5, 490));
         assert_eq!((found.reason.as_ref(), found.frames_omitted), ("peak", 0));
         assert_eq!(found.frames, ["memset", "grow", "main"]);
+    }
+
+    #[test]
+    fn functions_that_only_sound_like_waiting_work() {
+        let mut tables = Tables::default();
+        for (functions, is_waiting) in [
+            (&["__futex_abstimed_wait_common64", "worker"][..], true),
+            (&["__syscall_cancel_arch", "__internal_syscall_cancel", "__poll", "main"], true),
+            (&["syscall", "std::sys::pal::unix::futex::futex_wait", "main"], true),
+            (&["gomp_team_barrier_wait_end", "gomp_thread_start"], true),
+            (&["select_rows", "main"], false),
+            (&["poll_queue", "main"], false),
+            (&["syscall", "grow", "main"], false),
+        ] {
+            let stack = stack(&mut tables, functions);
+            assert_eq!(waits(stack, &tables), is_waiting, "{functions:?}");
+        }
     }
 
     #[test]
