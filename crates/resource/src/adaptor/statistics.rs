@@ -24,6 +24,7 @@ mod charge;
 mod handle;
 mod level;
 mod scope;
+mod traced;
 mod whole;
 
 use std::any::Any;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::tables::Frame;
-use floodmark_event::{Action, EventBatch, Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
+use floodmark_event::{Action, EventBatch, Kind, NO_DEVICE, ScopeAction, ScopeRow, StackId, UNKNOWN_BYTES};
 use floodmark_resource::{
     Address, Callback, Host, Limiting, Logging, Memory, Resource, Simulated, Statistics, Stream,
 };
@@ -31,6 +31,7 @@ struct Seen {
     resource: String,
     stack: Vec<String>,
     thread: u64,
+    scope: u64,
 }
 
 /// Records what `act` does, seals it and reads it.
@@ -55,6 +56,7 @@ fn record(path: &Path, act: impl FnOnce()) -> Vec<Seen> {
             resource: scan.tables().string(event.resource).to_owned(),
             stack: scan.tables().stack_text(event.stack),
             thread: event.thread,
+            scope: event.scope,
         }));
     }
     seen
@@ -77,6 +79,7 @@ fn seen(action: Action, block: &Block, resource: &dyn Resource) -> Seen {
         resource: resource.served_by().to_owned(),
         stack: Vec::new(),
         thread: thread(),
+        scope: 0,
     }
 }
 
@@ -231,4 +234,48 @@ fn threads_record_whole_lives() {
         };
         assert!(fits, "{event:?}");
     }
+}
+
+#[test]
+fn scopes_of_statistics_are_scopes_of_the_recording() {
+    let _turn = turn();
+    let folder = TempDir::new("logging-scopes");
+    let path = folder.join("a.flood");
+    let (statistics, other) = (Statistics::new(Simulated::new(4096)), Statistics::new(Simulated::new(4096)));
+    let resource = Logging::new(Simulated::new(4096));
+    let found = record(&path, || {
+        give(&resource, take(&resource, 1));
+        let load = statistics.scope("load");
+        give(&resource, take(&resource, 2));
+        let parse = other.scope("parse");
+        give(&resource, take(&resource, 3));
+        // Scopes of two adaptors need not nest.
+        load.finish();
+        give(&resource, take(&resource, 4));
+        parse.finish();
+        give(&resource, take(&resource, 5));
+    });
+    let mut names = std::collections::HashMap::new();
+    let mut scan = Trace::open(&path).expect("opens").rows::<ScopeRow>(&ScanProps::default()).expect("scans");
+    let mut rows = Vec::new();
+    let (mut entered, mut left) = (0, 0);
+    while scan.next(&mut rows).expect("reads") {
+        for row in &rows {
+            match row.action {
+                ScopeAction::Enter => {
+                    entered += 1;
+                    names.insert(row.scope, scan.tables().string(row.name).to_owned());
+                }
+                ScopeAction::Exit => left += 1,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((entered, left), (2, 2));
+    let name = |bytes: u64| {
+        let event = found.iter().find(|event| event.bytes == bytes && event.action == Action::Alloc);
+        names.get(&event.expect("recorded").scope).map(String::as_str)
+    };
+    let scopes: Vec<Option<&str>> = (1..=5).map(name).collect();
+    assert_eq!(scopes, [None, Some("load"), Some("parse"), Some("parse"), None]);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use super::handle::State;
-use super::{Counter, Counters};
+use super::{Counter, Counters, traced};
 use crate::spin::Spin;
 
 /// One open scope.
@@ -22,6 +22,13 @@ pub(super) struct Level {
     /// What was allocated here or further in and is live.
     pub(super) held: Spin<Counters>,
     closed: AtomicBool,
+}
+
+impl Level {
+    /// Identifies the level among those that are open.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
 }
 
 /// Counters that one thread writes and any may read.
@@ -68,6 +75,9 @@ impl Stack {
     fn close_innermost(&mut self) {
         let Some(inner) = self.levels.pop() else { return };
         self.state.unwatch(1);
+        if inner.name.is_some() {
+            traced::exit(inner.key());
+        }
         if let Some(outer) = self.levels.last() {
             outer.relative.update(|counters| counters.absorb(&inner.relative.get()));
         }
@@ -149,6 +159,9 @@ pub(super) fn open(state: &Arc<State>, name: Option<Arc<str>>) -> Arc<Level> {
         stacks[at].levels.push(Arc::clone(&level));
         state.watch(1);
     });
+    if let Some(name) = &level.name {
+        traced::enter(level.key(), name);
+    }
     level
 }
 

@@ -11,7 +11,7 @@ use super::level::{self, Level};
 ///
 /// It counts what the thread that opened it does. It may be finished on another thread, and then counts
 /// what its own thread did until that moment. Scopes that were opened inside it and are still open close
-/// with it.
+/// with it. While the process records, it is a scope of the recording too.
 #[must_use = "a scope closes when dropped"]
 pub struct Scope {
     state: Arc<State>,
