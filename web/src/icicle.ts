@@ -10,6 +10,8 @@ import { type Matches, matches } from "./search";
 import { onColors } from "./theme";
 
 const ROW = 20;
+/** Height of a run of folded frames, which is a thin line without text. */
+const SEAM = 5;
 /** Boxes narrower than this, in pixels, are not drawn. */
 const MIN_WIDTH = 0.4;
 const MAX_LEVELS = 60;
@@ -19,6 +21,7 @@ interface Box {
   x: number;
   y: number;
   width: number;
+  height: number;
 }
 
 /** Orientation and mode of the graph. */
@@ -202,7 +205,7 @@ export class Icicle {
 
   private at(event: MouseEvent): Node | null {
     const box = this.boxes.find(
-      ({ x, y, width }) => event.offsetX >= x && event.offsetX < x + width && event.offsetY >= y && event.offsetY < y + ROW,
+      ({ x, y, width, height }) => event.offsetX >= x && event.offsetX < x + width && event.offsetY >= y && event.offsetY < y + height,
     );
     return box?.node ?? null;
   }
@@ -228,14 +231,20 @@ export class Icicle {
     const boxes: Box[] = [];
     const above: Node[] = [];
     for (let at: Node | null = this.focus; at; at = at.parent) above.unshift(at);
-    above.forEach((node, level) => boxes.push({ node, x: 0, y: level * ROW, width }));
+    let below = 0;
+    for (const node of above) {
+      const height = heightOf(node);
+      boxes.push({ node, x: 0, y: below, width, height });
+      below += height;
+    }
     const scale = width / Math.max(1, this.focus.size);
-    const pending = [...this.focus.children];
-    for (let node = pending.pop(); node; node = pending.pop()) {
-      const box = { node, x: (node.from - this.focus.from) * scale, y: node.depth * ROW, width: node.size * scale };
+    const pending = this.focus.children.map((node) => ({ node, y: below }));
+    for (let next = pending.pop(); next; next = pending.pop()) {
+      const { node, y } = next;
+      const box = { node, x: (node.from - this.focus.from) * scale, y, width: node.size * scale, height: heightOf(node) };
       if (box.width < MIN_WIDTH || node.depth > MAX_LEVELS + this.focus.depth) continue;
       boxes.push(box);
-      pending.push(...node.children);
+      for (const child of node.children) pending.push({ node: child, y: y + box.height });
     }
     return boxes;
   }
@@ -250,7 +259,7 @@ export class Icicle {
     const width = this.element.clientWidth;
     if (width === 0) return;
     this.boxes = this.layout(width);
-    const height = this.boxes.reduce((low, box) => Math.max(low, box.y + ROW), ROW);
+    const height = this.boxes.reduce((low, box) => Math.max(low, box.y + box.height), ROW);
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
@@ -261,17 +270,17 @@ export class Icicle {
     context.font = `12px ${style("--mono") || "monospace"}`;
     context.textBaseline = "middle";
     const [ink, edge, lightness, chosen] = ["--box-text", "--page", "--box-light", "--chosen"].map(style);
-    for (const { node, x, y, width } of this.boxes) {
+    for (const { node, x, y, width, height } of this.boxes) {
       const inner = Math.max(0.5, width - 1);
       const isMatch = this.matches?.nodes.has(node) ?? false;
       const isDim = this.matches !== null && !isMatch;
       context.globalAlpha = isDim ? 0.25 : node.depth < this.focus.depth ? 0.5 : 1;
       context.fillStyle = node === this.chosen ? (chosen ?? "") : this.color(node, lightness ?? "");
-      context.fillRect(x, y, inner, ROW - 1);
+      context.fillRect(x, y, inner, height - 1);
       context.globalAlpha = 1;
       // An outline, because differences in color alone are not accessible.
-      if (isMatch) outline(context, { x, y, width: inner }, ink ?? "");
-      if (inner > 24) {
+      if (isMatch) outline(context, { x, y, width: inner, height }, ink ?? "");
+      if (inner > 24 && height === ROW) {
         context.fillStyle = node === this.chosen && !isDim ? (edge ?? "") : (ink ?? "");
         context.globalAlpha = isDim ? 0.7 : 1;
         context.save();
@@ -287,9 +296,14 @@ export class Icicle {
   }
 }
 
-function outline(context: CanvasRenderingContext2D, { x, y, width }: Omit<Box, "node">, ink: string): void {
+/** Returns the height of a node's box. */
+function heightOf(node: Node): number {
+  return isFolded(node.text) ? SEAM : ROW;
+}
+
+function outline(context: CanvasRenderingContext2D, { x, y, width, height }: Omit<Box, "node">, ink: string): void {
   context.fillStyle = ink;
-  if (width <= 4) context.fillRect(x, y, width, ROW - 1);
+  if (width <= 4 || height < ROW) context.fillRect(x, y, width, height - 1);
   else {
     context.strokeStyle = ink;
     context.lineWidth = 2;
