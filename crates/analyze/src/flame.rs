@@ -184,10 +184,11 @@ impl Flame {
 fn oriented(mut path: Vec<Step>, direction: Direction) -> Vec<Step> {
     if direction == Direction::FromCallee {
         path.reverse();
-        // What every allocation goes through is no place to begin.
-        if path.len() > 1 && matches!(path[0], Step::Folded(_)) {
-            path.remove(0);
-        }
+    }
+    // What every allocation goes through, or every thread begins with, is no place to begin: a function
+    // would be split by how it was reached.
+    if path.len() > 1 && matches!(path[0], Step::Folded(_)) {
+        path.remove(0);
     }
     path
 }
@@ -280,6 +281,17 @@ mod tests {
             flame.nodes.iter().filter(|node| node.parent.is_none()).map(|node| node.text.as_str()).collect();
         roots.sort_unstable();
         assert_eq!(roots, ["python3 (pid 71)", "python3 (pid 72)", "sh"]);
+    }
+
+    #[test]
+    fn a_function_is_one_root_however_it_was_reached() {
+        let (main, folded) = (Step::Call("main".into()), Step::Folded(3));
+        for direction in [Direction::FromCaller, Direction::FromCallee] {
+            let path = [folded.clone(), main.clone(), folded.clone()];
+            let oriented = [oriented(path.into(), direction), oriented(vec![main.clone()], direction)];
+            assert_eq!(oriented.map(|path| path[0].clone()), [main.clone(), main.clone()]);
+        }
+        assert_eq!(oriented(vec![folded.clone()], Direction::FromCaller), [folded]);
     }
 
     #[test]

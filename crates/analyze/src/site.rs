@@ -217,7 +217,7 @@ fn is_python_api(function: &str) -> bool {
     is_capital(family) && is_capital(name) && family.chars().all(char::is_alphanumeric)
 }
 
-/// Functions of CuPy and RMM that Cython compiled: `__pyx_f_4cupy_4cuda_6memory_malloc`. A length comes
+/// Functions of `CuPy` and RMM that Cython compiled: `__pyx_f_4cupy_4cuda_6memory_malloc`. A length comes
 /// before every part of the name.
 fn is_cython_allocator(function: &str) -> bool {
     let Some(name) = function.strip_prefix("__pyx_") else { return false };

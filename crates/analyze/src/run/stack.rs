@@ -52,7 +52,7 @@ const WAITS: [&str; 31] = [
 ];
 
 /// Families of functions in which a thread waits, underscores at the beginning aside. The last ones are
-/// idle threads of OpenMP and OpenBLAS, which spin for a while before they sleep.
+/// idle threads of OpenMP and `OpenBLAS`, which spin for a while before they sleep.
 const WAIT_PREFIXES: [&str; 14] = [
     "clock_nanosleep_",
     "futex_",
