@@ -206,14 +206,8 @@ impl Watch {
 
 /// Says that a recording goes on after the end of its command, and how to end it.
 fn say_leftover(left: &Leftover) {
-    let Leftover { count, pid, name } = left;
-    let others = if *count > 1 { format!(" and {} more", format_count(count - 1)) } else { String::new() };
-    let name = plain(name);
     // A closed stderr is no reason to stop recording.
-    let _ = writeln!(
-        std::io::stderr(),
-        "floodmark: the command has ended; recording until {name} (PID {pid}){others} ends. Ctrl-C stops recording and leaves it running."
-    );
+    let _ = writeln!(std::io::stderr(), "floodmark: {}", plain(&left.to_string()));
 }
 
 /// Sums up a recording.

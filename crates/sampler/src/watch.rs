@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread;
 
+use floodmark_event::units::format_count;
 use floodmark_tail::clock::monotonic_ns;
 
 use crate::error::{Error, Result};
@@ -108,6 +109,16 @@ pub struct Leftover {
     pub pid: i32,
     /// Name of that process.
     pub name: String,
+}
+
+impl std::fmt::Display for Leftover {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { count, pid, name } = self;
+        let others =
+            if *count > 1 { format!(" and {} more", format_count(count - 1)) } else { String::new() };
+        write!(out, "the command has ended; recording until {name} (PID {pid}){others} ends. ")?;
+        out.write_str("Ctrl-C stops recording and leaves it running.")
+    }
 }
 
 /// Which peaks of processes are recorded.

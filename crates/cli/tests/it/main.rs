@@ -21,6 +21,7 @@ mod limits;
 mod logs;
 mod mpi;
 mod nsys;
+mod nsys_plot;
 mod opens;
 mod passing_on;
 mod peak_stack;
