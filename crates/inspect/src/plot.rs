@@ -267,13 +267,16 @@ fn gather(input: &Input, query: &Query<'_>, props: &PlotProps) -> Result<Gathere
         }
         return Ok(one);
     }
-    if input.trace().is_some() || !contents.has_rows || !contents.can_rewind {
+    let can_show_samples = contents.has_rows && contents.can_rewind;
+    if can_show_samples && (props.metric.is_some() || (wants_samples && input.trace().is_none())) {
+        // Samples beside the events, such as those of pools, are what was asked for.
+        let mut source = input.rows(&ScanProps::default())?;
+        return samples::gather(source.as_mut(), input.trace().map(|_| input), props);
+    }
+    if input.trace().is_some() || !can_show_samples {
         return events::gather(input, query, props);
     }
     let mut source = input.rows(&ScanProps::default())?;
-    if wants_samples {
-        return samples::gather(source.as_mut(), None, props);
-    }
     let mut one = events::gather(input, query, props)?;
     samples::gather(source.as_mut(), None, props)?.join(&mut one);
     Ok(one)

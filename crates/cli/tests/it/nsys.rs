@@ -45,7 +45,7 @@ fn an_export_and_its_trace_give_the_same_answers() {
     let imported = report(&test, &["import", EXPORT, "-o", "run.flood", "--json"]);
     assert_eq!(
         (&imported["events"], &imported["samples"], &imported["processes"]),
-        (&json!(22), &json!(5), &json!(1))
+        (&json!(22), &json!(9), &json!(1))
     );
     for input in [EXPORT, "run.flood"] {
         let peak = report(&test, &["watermark", input, "--kind", "device", "--json"]);
@@ -190,4 +190,21 @@ fn static_memory_is_listed_once_and_gaps_of_the_driver_are_not_drawn() {
     let page = test.read("report.html");
     assert!(page.contains("Live bytes") && !page.contains("Free bytes between live blocks"));
     assert!(!page.contains("do not include static memory"));
+}
+
+#[test]
+fn a_chart_of_a_metric_shows_the_samples_of_pools() {
+    let test = test();
+    test.run(&["import", EXPORT, "-o", "run.flood", "--quiet"]).ok();
+    for input in [EXPORT, "run.flood"] {
+        for (metric, peak) in [("reserved", "32.0 MiB"), ("live", "5.00 MiB")] {
+            let ran = test.run(&["plot", input, "--metric", metric]).ok();
+            assert!(ran.stdout.contains(&format!("peak {peak}")), "{input}: {}", ran.stdout);
+            assert!(
+                !ran.stdout.contains("79.0 MiB"),
+                "allocations are not what was asked for: {}",
+                ran.stdout
+            );
+        }
+    }
 }

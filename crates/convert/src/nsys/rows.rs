@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
+use floodmark_event::units::format_count;
 use floodmark_event::{
     CONTEXT_TEARDOWN, LogRow, Metric, ProcessId, SampleRow, ScopeAction, ScopeRow, StringId, SubjectKind,
     SubjectRow, Tables,
@@ -14,13 +15,13 @@ use floodmark_event::{
 use floodmark_store::{Losses, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::calls;
 use super::export::Export;
 use super::ids::ProcessKey;
 use super::names::{Devices, Processes, Shared, begin_ns, strings};
 use super::ranges::{Range, RangeKind, RangeName, Ranges, Step, Sweep, scope_id};
 use super::report::Database;
 use super::words::{LogWords, Words};
+use super::{calls, memory};
 use crate::{Mode, OpenProps};
 use floodmark_event::Row;
 use floodmark_store::RowSource;
@@ -29,6 +30,10 @@ const POOL_TABLE: &str = "CUDA_GPU_MEMORY_POOL_EVENTS";
 const LOG_TABLE: &str = "DIAGNOSTIC_EVENT";
 /// Operation of a pool that is no more.
 const POOL_DESTROYED: i64 = 2;
+/// Stands for an allocation from a pool or a free.
+const POOL_USED: i64 = -1;
+/// Time, process, device, address, operation, imported or not, bytes held, bytes in use.
+type PoolRow = (i64, ProcessKey, i32, u64, i64, bool, Option<i64>, Option<i64>);
 
 /// Everything that was read of an export beside its events.
 pub(crate) struct LoadedRows {
@@ -239,9 +244,45 @@ impl Loading<'_> {
         Ok(())
     }
 
+    /// Adds the levels of pools that allocations and frees state. Where there are very many of them, only those at
+    /// which a pool grew or shrank are kept.
+    fn pools_of_usage(&mut self, events: &mut Vec<PoolRow>) -> Result<()> {
+        const COLUMNS: [&str; 6] = [
+            "start",
+            "globalPid",
+            "deviceId",
+            "localMemoryPoolAddress",
+            "localMemoryPoolSize",
+            "localMemoryPoolUtilizedSize",
+        ];
+        const MANY: usize = if cfg!(fuzzing) { 64 } else { 1 << 20 };
+        let mut sizes: FxHashMap<(i64, i64), i64> = FxHashMap::default();
+        let mut left_out = 0u64;
+        let scanned = self.export.scan(memory::TABLE, &COLUMNS, &mut |row| {
+            let (Some(start_ns), Some(process)) = (row.int(0), row.int(1)) else { return Ok(()) };
+            let Some(address) = row.int(3).filter(|address| *address != 0) else { return Ok(()) };
+            let Some(size) = row.int(4) else { return Ok(()) };
+            let is_same = sizes.insert((process, address), size) == Some(size);
+            if is_same && events.len() >= MANY {
+                left_out += 1;
+                return Ok(());
+            }
+            let device = row.int(2).and_then(|device| i32::try_from(device).ok()).unwrap_or(-1);
+            let (process, address) = (ProcessKey::of(process), address as u64);
+            events.push((start_ns, process, device, address, POOL_USED, false, Some(size), row.int(5)));
+            Ok(())
+        });
+        super::tolerate(scanned, self.mode, &mut Losses::default())?;
+        if left_out > 0 {
+            self.losses.remark(format!(
+                "pools are sampled where they grow or shrink; {} allocations and frees that did neither are not samples",
+                format_count(left_out)
+            ));
+        }
+        Ok(())
+    }
+
     fn pools(&mut self) -> Result<()> {
-        /// Time, process, device, address, operation, imported or not, bytes held, bytes in use.
-        type PoolRow = (i64, ProcessKey, i32, u64, i64, bool, Option<i64>, Option<i64>);
         const COLUMNS: [&str; 8] = [
             "start",
             "globalPid",
@@ -279,6 +320,7 @@ impl Loading<'_> {
         if malformed > 0 {
             self.losses.add(malformed, "rows of pools without time, process or address");
         }
+        self.pools_of_usage(&mut events)?;
         events.sort_unstable();
         let devices = Devices::read(self.export)?;
         let mut pools: FxHashMap<(ProcessKey, u64), u64> = FxHashMap::default();

@@ -86,6 +86,11 @@ fn a_real_export_has_devices_pools_and_messages() {
             (Metric::GpuTotal, 150_109_880_320),
             (Metric::Reserved, 32 * MIB),
             (Metric::Live, 0),
+            // What the allocation and the free say.
+            (Metric::Reserved, 32 * MIB),
+            (Metric::Live, 5 * MIB),
+            (Metric::Reserved, 32 * MIB),
+            (Metric::Live, 5 * MIB),
             (Metric::Reserved, 0),
             (Metric::Live, 0)
         ]
