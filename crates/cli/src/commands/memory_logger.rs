@@ -29,7 +29,7 @@ use crate::watching::{Next, SamplingArgs, Watch, parse_seconds};
 #[expect(clippy::doc_markdown, reason = "it is help, and a file's name in it")]
 #[expect(clippy::struct_excessive_bools, reason = "they are another program's options")]
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true))]
+#[command(after_help = EXAMPLES, infer_long_args = true, group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct MemoryLoggerArgs {
     /// Run this command, cut into words as a shell does, and record its memory
     #[arg(long, value_name = "COMMAND", group = "what", help_heading = "What to do")]
@@ -62,8 +62,8 @@ pub(crate) struct MemoryLoggerArgs {
     picture: PictureArgs,
     #[command(flatten)]
     ignored: IgnoredArgs,
-    /// Not supported yet: record on all nodes of a PBS job
-    #[arg(long, help_heading = "Not supported")]
+    /// Record a PBS job, so far on this host only
+    #[arg(long, help_heading = "Recording")]
     pbs: bool,
     /// Not supported yet: serve another instance
     #[arg(long, num_args = 2, value_names = ["HOST", "PORT"], group = "what", help_heading = "Not supported")]
@@ -162,16 +162,23 @@ enum Debugger {
 
 impl MemoryLoggerArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        if self.pbs || self.call_back_host.is_some() {
-            let option = if self.pbs { "--pbs" } else { "--call-back-host" };
+        if self.call_back_host.is_some() {
             return Err(hinted(
-                format!("{option} is not supported yet: Floodmark records on the host where it runs"),
+                "--call-back-host is not supported yet: Floodmark records on the host where it runs",
                 "leave it out to record what runs on this host; every rank can also be wrapped by itself, \
                  as in mpiexec -n 4 floodmark run -- ./solver",
             ));
         }
         match &self.run {
-            Some(line) => self.record(line, printer),
+            Some(line) => {
+                if self.pbs {
+                    printer.warn(
+                        "--pbs records on this host only: memory of other nodes is not included; to record all of \
+                         them, wrap every rank, as in mpiexec floodmark run -o run-%r.flood -- ./solver",
+                    );
+                }
+                self.record(line, printer)
+            }
             None => self.show(printer),
         }
     }

@@ -1,4 +1,5 @@
-//! Logs that are not as they should be: empty, appended, with absurd sizes, with blocks that hold nothing.
+//! Logs that are not as they should be: empty, appended, with absurd sizes, with blocks that hold nothing; and
+//! the options of `memory_logger`.
 
 use crate::cli_test::CliTest;
 
@@ -104,4 +105,15 @@ fn what_is_enough_comes_with_the_command_that_shows_it() {
         assert_eq!(proof["resources"].as_array().unwrap().len(), 1, "{command}");
         assert_eq!(proof["memory"]["bytes"], enough["enough_bytes"], "{command}");
     }
+}
+
+#[test]
+fn memory_logger_takes_prefixes_of_options_and_runs_pbs_jobs_on_this_host() {
+    let test = CliTest::new();
+    let ran = test.run(&["memory_logger", "--run", "true", "--pbs", "--out", "job.log", "--repeat", "0.05"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("--pbs records on this host only"), "{}", ran.stderr);
+    assert!(test.path("job.flood").is_dir());
+    let ran = test.run(&["memory_logger", "--rea", "job.log"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }

@@ -406,8 +406,7 @@ fn what_was_recorded_for_the_script_is_shown_as_the_script_does() {
 fn what_the_script_does_and_we_do_not_is_refused_in_words() {
     let test = CliTest::new();
     for (args, words) in [
-        (&["--run", "true", "--pbs"][..], "--pbs is not supported yet"),
-        (&["--call-back-host", "a", "1"], "--call-back-host is not supported yet"),
+        (&["--call-back-host", "a", "1"][..], "--call-back-host is not supported yet"),
         (&["--run", "~/bin/solver"], "'~/bin/solver' stands for no path here"),
         (&["--run", "true", "--pstack"], "--pstack needs a debugger"),
         (&["--run", "true", "--read", "x.log"], "cannot be used with"),
