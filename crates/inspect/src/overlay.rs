@@ -139,7 +139,7 @@ fn device_id(detail: &str) -> Option<String> {
     // nvidia-smi writes the domain with eight digits, others with four.
     let id = id.strip_prefix("gpu-").unwrap_or(&id);
     let id = match id.split_once(':') {
-        Some((domain, rest)) => format!("{:0>8}:{rest}", domain),
+        Some((domain, rest)) => format!("{domain:0>8}:{rest}"),
         None => id.to_owned(),
     };
     (!id.is_empty()).then_some(id)
