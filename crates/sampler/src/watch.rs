@@ -488,11 +488,13 @@ impl Watch<'_> {
             } else {
                 idle.woken(activity, now_ns);
             }
-            if has_ended && now_ns >= *ended_ns.get_or_insert(now_ns) + LEFTOVER_NS {
-                if let (Some(call), Some(left)) = (leftover.take(), recorder.table.processes().first()) {
-                    let count = recorder.counts().left;
-                    call(&Leftover { count, pid: left.pid, name: left.name.clone() });
-                }
+            if has_ended
+                && now_ns >= *ended_ns.get_or_insert(now_ns) + LEFTOVER_NS
+                && let Some(left) = recorder.table.processes().first()
+                && let Some(call) = leftover.take()
+            {
+                let count = recorder.counts().left;
+                call(&Leftover { count, pid: left.pid, name: left.name.clone() });
             }
             if self.is_over(recorder, now_ns) || deadline_ns.is_some_and(|deadline| now_ns >= deadline) {
                 return;

@@ -21,7 +21,8 @@ impl View for Info {
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
         text.line(wrap(&headline(self), layout.width, 2));
-        let run = facts(&self.run, layout);
+        let last_ns = self.memory.as_ref().and_then(|memory| memory.last_time_ns);
+        let run = facts(&self.run, last_ns.filter(|_| self.unfinished), layout);
         if !run.is_empty() {
             text.blank();
             text.block(run);
@@ -56,6 +57,9 @@ fn headline(info: &Info) -> String {
     if info.live {
         parts.push("being recorded".into());
     }
+    if info.unfinished {
+        parts.push("not completed: its recorder was killed, or the disk was full".into());
+    }
     let what = info.seen.as_ref().map_or_else(|| counted(info.events, "event"), contents);
     parts.push(match (info.first_time_ns, info.last_time_ns) {
         (Some(first), Some(last)) => {
@@ -65,7 +69,10 @@ fn headline(info: &Info) -> String {
         _ if info.memory.is_some() => {
             let samples =
                 info.tables.iter().find(|table| table.table == "sample").map_or(0, |table| table.rows);
-            format!("no events, {}", counted(samples, "sample"))
+            match samples {
+                0 => "no events, samples not sealed yet".into(),
+                _ => format!("no events, {}", counted(samples, "sample")),
+            }
         }
         _ => what,
     });
@@ -143,7 +150,8 @@ fn ratio(bytes: u64, rows: u64) -> String {
     if ratio < 100.0 { format!("{ratio:.1}") } else { format_count(ratio.round() as u64) }
 }
 
-fn facts(run: &RunInfo, layout: &Layout) -> String {
+/// Facts about the run. `last_sample_ns` is the time of the last sample of a recording that was not completed.
+fn facts(run: &RunInfo, last_sample_ns: Option<i64>, layout: &Layout) -> String {
     const NAME_WIDTH: usize = 13;
     let mut text = Lines::default();
     let mut fact = |name: &str, value: Option<String>| {
@@ -157,7 +165,9 @@ fn facts(run: &RunInfo, layout: &Layout) -> String {
     fact("user", run.user.clone());
     fact("began", run.start_time_ns.map(format_time_ns));
     let lasted = run.start_time_ns.zip(run.end_time_ns).map(|(from, to)| to.saturating_sub(from).max(0));
-    fact("lasted", lasted.map(|ns| format_duration_ns(ns as u64)));
+    let recorded = run.start_time_ns.zip(last_sample_ns).map(|(from, to)| to.saturating_sub(from).max(0));
+    let recorded = recorded.map(|ns| format!("≥ {}, until the last sample", format_duration_ns(ns as u64)));
+    fact("lasted", lasted.map(|ns| format_duration_ns(ns as u64)).or(recorded));
     fact("exit status", run.exit_status.map(exit_status));
     fact("imported from", run.imported_format.clone());
     fact("files", (!run.imported_files.is_empty()).then(|| run.imported_files.join(" ")));

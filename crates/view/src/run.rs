@@ -303,7 +303,7 @@ fn process_table(memory: &RunMemory, layout: &Layout) -> String {
                 |pss| match process.has_pss_of_peak() {
                     true => format_bytes(pss),
                     // A reading of a much smaller process says nothing about its peak.
-                    false if pss < process.peak_rss_bytes / 2 => "-".into(),
+                    false if process.rss_at_peak_pss_bytes < Some(process.peak_rss_bytes / 2) => "-".into(),
                     false => format!("≥ {}", format_bytes(pss)),
                 },
             )),
@@ -510,8 +510,10 @@ note: process events were lost
         let mut app = ranked("app", 12, 40, Some(1));
         (app.peak_pss_bytes, app.rss_at_peak_pss_bytes) = (Some(30 << 20), Some(39 << 20));
         let mut small = ranked("app", 11, 10, Some(0));
-        (small.peak_pss_bytes, small.rss_at_peak_pss_bytes) = (Some(2 << 20), Some(3 << 20));
-        let process_list = vec![app, ranked("sh", 10, 2, Some(1)), small, ranked("mpiexec", 9, 1, None)];
+        (small.peak_pss_bytes, small.rss_at_peak_pss_bytes) = (Some(7 << 20), Some(8 << 20));
+        let mut shell = ranked("sh", 10, 2, Some(1));
+        (shell.peak_pss_bytes, shell.rss_at_peak_pss_bytes) = (Some(1 << 19), Some(1 << 19));
+        let process_list = vec![app, shell, small, ranked("mpiexec", 9, 1, None)];
         let memory = RunMemory { process_list, ..RunMemory::default() };
         let text = memory_text(&memory, None, &Layout { width: 80, ..Layout::default() });
         let expected = "\x20 ranks        2, peak RSS from 10.0 MiB (rank 0) to 40.0 MiB (rank 1)
@@ -519,7 +521,7 @@ note: process events were lost
   process  pid  rank  peak RSS  at the peak         PSS
   app       12     1  40.0 MiB     20.0 MiB    30.0 MiB
   sh        10     1  2.00 MiB     1.00 MiB           -
-  app       11     0  10.0 MiB     5.00 MiB  ≥ 2.00 MiB
+  app       11     0  10.0 MiB     5.00 MiB  ≥ 7.00 MiB
   mpiexec    9     -  1.00 MiB    512.0 KiB           -
 ";
         assert_eq!(text.split_once("\n\n").map(|(_, rest)| rest), Some(expected), "{text}");

@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn a_mark_that_equals_the_upper_bound_is_exact() {
         let mut inexact = Inexact::new(2);
-        [(1, 50), (2, 99), (3, 100), (4, 97), (5, 10)]
-            .into_iter()
-            .for_each(|(pid, bytes)| inexact.add(ended(pid, bytes)));
+        for (pid, bytes) in [(1, 50), (2, 99), (3, 100), (4, 97), (5, 10)] {
+            inexact.add(ended(pid, bytes));
+        }
         assert_eq!(inexact.count(), 5);
         let exact: Vec<i32> = inexact.settle(101).iter().map(|ended| ended.pid).collect();
         assert_eq!((exact, inexact.count()), (vec![2, 3], 3));
