@@ -1,5 +1,6 @@
 //! The only way out: data to standard output, words to standard error.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Stderr, Stdout, Write as _};
 use std::os::fd::AsFd;
@@ -29,6 +30,53 @@ enum Verbosity {
     Verbose,
 }
 
+/// Characters that a locale can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charset {
+    Unicode,
+    Ascii,
+}
+
+impl Charset {
+    /// The characters of a locale such as `C` or `de_DE.UTF-8`; Unicode if there is none.
+    fn of_locale(locale: Option<&str>) -> Self {
+        let is_utf8 = |locale: &str| {
+            let locale = locale.to_ascii_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        };
+        // Names without a charset, such as `de_DE`, are common and mostly mean UTF-8.
+        let is_ascii = |locale: &str| matches!(locale, "C" | "POSIX") || locale.contains('.');
+        match locale {
+            Some(locale) if !is_utf8(locale) && is_ascii(locale) => Self::Ascii,
+            _ => Self::Unicode,
+        }
+    }
+
+    /// Replaces signs of our own by ASCII; names that come from data stay as they are.
+    fn text(self, text: &str) -> Cow<'_, str> {
+        if self == Self::Unicode || text.is_ascii() {
+            return Cow::Borrowed(text);
+        }
+        let mut replaced = String::with_capacity(text.len());
+        for character in text.chars() {
+            match character {
+                '≥' => replaced.push_str(">="),
+                '≤' => replaced.push_str("<="),
+                '…' => replaced.push_str("..."),
+                '→' => replaced.push_str("->"),
+                '×' => replaced.push('x'),
+                'µ' => replaced.push('u'),
+                '·' => replaced.push('.'),
+                '–' | '—' | '─' => replaced.push('-'),
+                '│' => replaced.push('|'),
+                '‘' | '’' => replaced.push('\''),
+                other => replaced.push(other),
+            }
+        }
+        Cow::Owned(replaced)
+    }
+}
+
 /// Prints, in the way the user's options and terminal ask for.
 #[derive(Debug)]
 pub(crate) struct Printer {
@@ -38,6 +86,7 @@ pub(crate) struct Printer {
     out: Palette,
     err: Palette,
     width: usize,
+    charset: Charset,
     /// Where remarks go instead of standard error.
     log: Option<File>,
 }
@@ -62,6 +111,7 @@ impl Printer {
             out: palette(AutoStream::choice(&io::stdout())),
             err: palette(AutoStream::choice(&io::stderr())),
             width: width_of(io::stdout(), WIDTH_WITHOUT_TERMINAL),
+            charset: Charset::of_locale(EnvVars::LOCALE.into_iter().find_map(value).as_deref()),
             log: global.log_file.as_ref().and_then(|path| File::options().append(true).open(path).ok()),
         }
     }
@@ -99,7 +149,7 @@ impl Printer {
         }
         let layout = self.layout(output.text_rows());
         let texts: Vec<String> = reports.iter().map(|report| report.text(&layout)).collect();
-        self.data(&texts.join("\n"))
+        self.data(&self.charset.text(&texts.join("\n")))
     }
 
     /// Says what was done, unless asked to be quiet.
@@ -163,6 +213,7 @@ impl Printer {
     }
 
     fn tell(&self, text: &str) {
+        let text = self.charset.text(text);
         // There is no other place to report a failure of this.
         let _ = match &self.log {
             Some(file) => writeln!(&mut &*file, "{text}"),
@@ -199,4 +250,21 @@ fn width_of(stream: impl AsFd, otherwise: usize) -> usize {
     let asked = value(EnvVars::COLUMNS).and_then(|columns| columns.parse().ok());
     let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
     asked.or_else(terminal).unwrap_or(otherwise).max(NARROWEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locales_without_unicode_get_ascii() {
+        for locale in [None, Some("C.UTF-8"), Some("en_US.utf8"), Some("de_DE")] {
+            assert_eq!(Charset::of_locale(locale), Charset::Unicode, "{locale:?}");
+        }
+        for locale in ["C", "POSIX", "de_DE.ISO-8859-1"] {
+            assert_eq!(Charset::of_locale(Some(locale)), Charset::Ascii, "{locale}");
+        }
+        assert_eq!(Charset::Ascii.text("≥ 5 µs … – é"), ">= 5 us ... - é", "names stay as they are");
+        assert_eq!(Charset::Unicode.text("≥"), "≥");
+    }
 }

@@ -26,6 +26,9 @@ pub struct Info {
     pub version: Option<u32>,
     /// Whether it is being recorded right now.
     pub live: bool,
+    /// Whether its recording ended without being completed, because the recorder was killed or the disk was
+    /// full.
+    pub unfinished: bool,
     /// Events in it.
     pub events: u64,
     /// Bytes it takes on disk, if that is known.
@@ -222,6 +225,9 @@ impl Input {
             info.processes.clear();
             info.memory = Some(memory);
         }
+        let has_no_end =
+            info.memory.is_some() && info.run.command.is_some() && info.run.end_time_ns.is_none();
+        info.unfinished = !info.live && (trace.has_tail() || has_no_end);
         Ok((info, losses))
     }
 }
@@ -354,6 +360,7 @@ fn of_manifest(manifest: &Manifest) -> Info {
         format: "trace".into(),
         version: Some(manifest.version),
         live: false,
+        unfinished: false,
         events,
         bytes: Some(tables.iter().map(|table| table.bytes).sum()),
         first_time_ns: times().map(|part| part.min_time_ns).min(),

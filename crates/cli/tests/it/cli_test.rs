@@ -43,7 +43,7 @@ impl CliTest {
         for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM"] {
             command.env_remove(name);
         }
-        command.env("COLUMNS", "100");
+        command.env("COLUMNS", "100").env("LC_ALL", "C.UTF-8");
         command
     }
 

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use floodmark_testkit::wait_for_exit;
+use floodmark_testkit::{wait_for_exit, wait_until};
 
 use crate::cli_test::CliTest;
-use crate::running::send;
+use crate::running::{is_sampled, send};
 
 /// Bytes that the command writes: more than a pipe holds.
 const OUTPUT_BYTES: u64 = 300_000;
@@ -74,4 +74,25 @@ fn waiting_for_a_process_that_was_left_behind_is_said() {
     let pid = line.split("PID ").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
     send("-TERM", pid);
     assert_eq!(wait_for_exit(&mut child, "the recording").code(), Some(3));
+}
+
+#[test]
+fn info_says_that_a_recording_was_not_completed() {
+    let test = CliTest::new();
+    let mut command = test.command(&["run", "-o", "killed.flood", "--", "sh", "-c", "echo ready; sleep 60"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    wait_until("samples", || is_sampled(&test, "killed.flood"));
+    let sleeps = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for pid in sleeps.split_ascii_whitespace() {
+        send("-KILL", pid);
+    }
+    let ran = test.run(&["info", "killed.flood"]);
+    assert!(ran.stdout.contains("not completed: its recorder was killed"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("until the last sample"), "{}", ran.stdout);
+    assert_eq!(test.run(&["info", "killed.flood", "--json"]).json()["unfinished"], true);
 }

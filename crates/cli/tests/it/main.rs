@@ -38,3 +38,4 @@ mod terminal;
 mod top;
 mod torch;
 mod traces;
+mod truth;

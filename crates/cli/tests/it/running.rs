@@ -52,7 +52,7 @@ pub(crate) fn send(signal: &str, to: &str) {
 }
 
 /// Whether a trace that is being recorded has samples already.
-fn is_sampled(test: &CliTest, trace: &str) -> bool {
+pub(crate) fn is_sampled(test: &CliTest, trace: &str) -> bool {
     let ran = test.run(&["info", trace, "--json"]);
     let info: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
     info["memory"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0)
