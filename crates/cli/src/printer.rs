@@ -1,6 +1,5 @@
 //! The only way out: data to standard output, words to standard error.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Stderr, Stdout, Write as _};
 use std::os::fd::AsFd;
@@ -9,7 +8,7 @@ use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context as _, Result};
 use floodmark_inspect::{Answer, Loss};
 use floodmark_top::Front;
-use floodmark_view::{AnswerText as _, Layout, Palette, View, document, loss_sentence};
+use floodmark_view::{AnswerText as _, Charset, Layout, Palette, View, document, loss_sentence};
 
 use crate::args::{Color, GlobalArgs, OutputArgs};
 use crate::env::{EnvVars, value};
@@ -28,53 +27,6 @@ enum Verbosity {
     Quiet,
     Normal,
     Verbose,
-}
-
-/// Characters that a locale can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Charset {
-    Unicode,
-    Ascii,
-}
-
-impl Charset {
-    /// The characters of a locale such as `C` or `de_DE.UTF-8`; Unicode if there is none.
-    fn of_locale(locale: Option<&str>) -> Self {
-        let is_utf8 = |locale: &str| {
-            let locale = locale.to_ascii_lowercase();
-            locale.contains("utf-8") || locale.contains("utf8")
-        };
-        // Names without a charset, such as `de_DE`, are common and mostly mean UTF-8.
-        let is_ascii = |locale: &str| matches!(locale, "C" | "POSIX") || locale.contains('.');
-        match locale {
-            Some(locale) if !is_utf8(locale) && is_ascii(locale) => Self::Ascii,
-            _ => Self::Unicode,
-        }
-    }
-
-    /// Replaces signs of our own by ASCII; names that come from data stay as they are.
-    fn text(self, text: &str) -> Cow<'_, str> {
-        if self == Self::Unicode || text.is_ascii() {
-            return Cow::Borrowed(text);
-        }
-        let mut replaced = String::with_capacity(text.len());
-        for character in text.chars() {
-            match character {
-                '≥' => replaced.push_str(">="),
-                '≤' => replaced.push_str("<="),
-                '…' => replaced.push_str("..."),
-                '→' => replaced.push_str("->"),
-                '×' => replaced.push('x'),
-                'µ' => replaced.push('u'),
-                '·' => replaced.push('.'),
-                '–' | '—' | '─' => replaced.push('-'),
-                '│' => replaced.push('|'),
-                '‘' | '’' => replaced.push('\''),
-                other => replaced.push(other),
-            }
-        }
-        Cow::Owned(replaced)
-    }
 }
 
 /// Prints, in the way the user's options and terminal ask for.
@@ -250,21 +202,4 @@ fn width_of(stream: impl AsFd, otherwise: usize) -> usize {
     let asked = value(EnvVars::COLUMNS).and_then(|columns| columns.parse().ok());
     let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
     asked.or_else(terminal).unwrap_or(otherwise).max(NARROWEST)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn locales_without_unicode_get_ascii() {
-        for locale in [None, Some("C.UTF-8"), Some("en_US.utf8"), Some("de_DE")] {
-            assert_eq!(Charset::of_locale(locale), Charset::Unicode, "{locale:?}");
-        }
-        for locale in ["C", "POSIX", "de_DE.ISO-8859-1"] {
-            assert_eq!(Charset::of_locale(Some(locale)), Charset::Ascii, "{locale}");
-        }
-        assert_eq!(Charset::Ascii.text("≥ 5 µs … – é"), ">= 5 us ... - é", "names stay as they are");
-        assert_eq!(Charset::Unicode.text("≥"), "≥");
-    }
 }

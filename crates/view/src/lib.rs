@@ -13,6 +13,7 @@
 
 pub mod blocks;
 pub mod changes;
+pub mod charset;
 pub mod chart;
 pub mod check;
 pub mod diff;
@@ -43,6 +44,7 @@ mod table;
 pub use floodmark_analyze::Caveats;
 
 pub use changes::{Repaired, SetAside};
+pub use charset::Charset;
 pub use check::{Check, Outcome, Verdict, growth_sentence};
 pub use events::{EventCsv, EventJson, EventTable};
 pub use html::Hosting;
