@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use floodmark_analyze::GroupBy;
 use floodmark_convert::{Mode, OpenProps};
 use floodmark_event::Filter;
-use floodmark_event::units::{Date, Instant, NS_PER_S, parse_instant};
+use floodmark_event::units::{Date, Instant, parse_instant};
 use floodmark_event::{Kind, Metric, NO_DEVICE, ProcessId};
 
 use crate::commands;
@@ -210,32 +210,6 @@ impl FilterArgs {
         if !self.kind.is_empty() {
             self.kind.push(kind.name().to_owned());
         }
-    }
-
-    /// Returns the options as words of a command line.
-    pub(crate) fn words(&self) -> Vec<String> {
-        fn list(name: &str, values: impl Iterator<Item = String>) -> Option<String> {
-            let values: Vec<String> = values.collect();
-            (!values.is_empty()).then(|| format!("--{name}={}", values.join(",")))
-        }
-        let device = |device: &i32| if *device == NO_DEVICE { "none".to_owned() } else { device.to_string() };
-        let instant = |name: &str, instant: Option<Instant>| {
-            Some(match instant? {
-                Instant::AfterStart(ns) => format!("--{name}=+{ns}ns"),
-                Instant::At(ns) if ns < 0 => return None,
-                Instant::At(ns) => format!("--{name}=@{}.{:09}", ns / NS_PER_S, ns % NS_PER_S),
-            })
-        };
-        let words = [
-            list("device", self.device.iter().map(device)),
-            list("process", self.process.iter().map(u32::to_string)),
-            list("thread", self.thread.iter().map(u64::to_string)),
-            list("stream", self.stream.iter().map(|stream| format!("{stream:#x}"))),
-            list("kind", self.kind.iter().cloned()),
-            instant("from", self.from),
-            instant("to", self.to),
-        ];
-        words.into_iter().flatten().collect()
     }
 
     /// The same for analyses.

@@ -9,8 +9,8 @@
 //! being counted, so the peak of a window includes blocks allocated before it. Events after it are
 //! ignored, so for leaks the window's end is the end of the trace.
 
-use crate::units::Instant;
-use crate::{Event, Kind, ProcessId};
+use crate::units::{Instant, NS_PER_S};
+use crate::{Event, Kind, NO_DEVICE, ProcessId};
 
 /// Selection of events; `None` in a field selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +70,32 @@ fn has<T: PartialEq>(list: Option<&Vec<T>>, value: &T) -> bool {
 }
 
 impl Filter {
+    /// Returns the options of the command that select the same.
+    pub fn words(&self) -> Vec<String> {
+        fn list<T>(name: &str, values: Option<&Vec<T>>, text: impl Fn(&T) -> String) -> Option<String> {
+            let values: Vec<String> = values?.iter().map(text).collect();
+            Some(format!("--{name}={}", values.join(",")))
+        }
+        let device = |device: &i32| if *device == NO_DEVICE { "none".to_owned() } else { device.to_string() };
+        let instant = |name: &str, instant: Option<Instant>| {
+            Some(match instant? {
+                Instant::AfterStart(ns) => format!("--{name}=+{ns}ns"),
+                Instant::At(ns) if ns < 0 => return None,
+                Instant::At(ns) => format!("--{name}=@{}.{:09}", ns / NS_PER_S, ns % NS_PER_S),
+            })
+        };
+        let words = [
+            list("device", self.devices.as_ref(), device),
+            list("process", self.processes.as_ref(), |process| process.0.to_string()),
+            list("thread", self.threads.as_ref(), u64::to_string),
+            list("stream", self.streams.as_ref(), |stream| format!("{stream:#x}")),
+            list("kind", self.kinds.as_ref(), |kind| kind.name().to_owned()),
+            instant("from", self.from_ns),
+            instant("to", self.to_ns),
+        ];
+        words.into_iter().flatten().collect()
+    }
+
     /// Resolves the window for an input whose first row is at `first_ns`.
     pub fn window(&self, first_ns: i64) -> Window {
         let resolve = |instant: Option<Instant>| instant.map(|instant| resolve(instant, first_ns));

@@ -178,7 +178,7 @@ impl ReplayArgs {
         let props = self.replay_props();
         let mut played = replay(&script, others, &props, &places, &mut report).map_err(explained)?;
         drop(bar);
-        let input = [vec![name.clone()], self.filter.words(), self.reading.words()].concat();
+        let input = [vec![name.clone()], self.filter.props().words(), self.reading.words()].concat();
         let input: Vec<String> = input.iter().map(|word| shell_word(word).into_owned()).collect();
         for enough in &mut played.what_if {
             let options = enough.replay_options(&props.settings);
