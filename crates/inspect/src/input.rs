@@ -202,6 +202,19 @@ impl Input {
         Ok(self.is_watched()? || (!has_events && !trace.subjects()?.is_empty()))
     }
 
+    /// Refuses a complete trace of samples alone, for commands that would write nothing from it.
+    ///
+    /// # Errors
+    /// [`Error::NoContent`] if there are samples but no events.
+    pub fn require_events(&self) -> Result<()> {
+        match self.trace() {
+            Some(trace) if !trace.has_tail() && trace.manifest().rows_of(Table::Event) == 0 => {
+                self.refuse_samples()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses an input that turned out to have samples but no events.
     ///
     /// # Errors
@@ -215,9 +228,18 @@ impl Input {
             return Ok(());
         }
         let name = &self.name;
+        let has_stacks = self.trace().is_some_and(|trace| trace.manifest().rows_of(Table::StackSample) > 0);
+        let stacks = if has_stacks {
+            format!("'floodmark flame {name}' the functions in its stack samples")
+        } else {
+            "and 'floodmark run --stacks' records which functions run at a peak".to_owned()
+        };
         Err(Error::no_content(
             format!("{name} contains process samples but no allocation events, which this command needs"),
-            format!("'floodmark info {name}' shows its peaks, 'floodmark read {name}' its timeline"),
+            format!(
+                "'floodmark info {name}' shows its peaks, 'floodmark read {name}' its timeline (--csv as a \
+                 table), {stacks}"
+            ),
         ))
     }
 }

@@ -118,7 +118,10 @@ impl ExportArgs {
             Format::Speedscope => profile(ProfileFormat::Speedscope, out)?,
             Format::Pprof => profile(ProfileFormat::Pprof, out)?,
             Format::Folded => profile(ProfileFormat::Folded(self.of.unwrap_or(Of::Peak).into()), out)?,
-            Format::CsvEvents => events(out, input, query)?,
+            Format::CsvEvents => {
+                input.require_events()?;
+                events(out, input, query)?
+            }
             Format::CsvTimeline => timeline(out, input, query)?,
             Format::CsvBlocks => live_blocks(out, input, query, self.at)?,
             Format::Chrome | Format::Rmm | Format::RmmEpoch => {
@@ -148,6 +151,7 @@ impl ExportArgs {
     fn rmm(&self, dialect: Dialect, printer: &Printer) -> Result<ExitStatus> {
         let overwrite = Overwrite::forced(self.force);
         let input = Input::open(&self.input, &self.reading.props())?;
+        input.require_events()?;
         let mut source = input.events(&ScanProps::default())?;
         let mut files = DeviceFiles::create(&self.output, dialect, overwrite)?;
         let mut select = Select::new(self.filter.props(), None);

@@ -60,3 +60,20 @@ fn nothing_is_overwritten_or_left_half_done() {
     let odd: Vec<String> = names.filter(|name| !name.ends_with(".csv") && name != "two.flood").collect();
     assert!(odd.is_empty(), "{odd:?}");
 }
+
+#[test]
+fn a_trace_of_samples_alone_is_refused_instead_of_writing_nothing() {
+    let test = CliTest::new();
+    test.run(&["run", "-q", "-o", "run.flood", "--", "true"]).ok();
+    for format in ["rmm", "csv-events"] {
+        let ran = test.run(&["export", "run.flood", "--format", format, "-o", "out.csv"]);
+        assert_eq!(ran.code, 2, "{format}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("'floodmark read run.flood' its timeline (--csv as a table)"),
+            "{}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains("'floodmark run --stacks' records"), "{}", ran.stderr);
+        assert!(!test.path("out.csv").exists(), "{format}");
+    }
+}

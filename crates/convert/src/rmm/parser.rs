@@ -58,6 +58,11 @@ impl Parser {
         self.last_ns = None;
     }
 
+    /// Notes the time of the last row that was read as a usual one: such rows go back by less than a second.
+    pub(super) fn note_usual(&mut self, time_ns: Option<i64>) {
+        self.last_ns = time_ns.or(self.last_ns);
+    }
+
     /// Reads any line without its end.
     ///
     /// # Errors

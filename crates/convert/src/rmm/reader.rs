@@ -153,6 +153,7 @@ impl<R: Read> Reader<R> {
             Some(row)
         });
         if self.rows.count > before {
+            self.parser.note_usual(self.rows.last_ns());
             self.numbers.note(self.row_count + before as u64, self.line_count + 1);
         }
         self.line_count += (self.rows.count - before) as u64;

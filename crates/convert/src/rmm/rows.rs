@@ -49,6 +49,11 @@ impl Rows {
         *batch = EventBatch::new();
     }
 
+    /// Time of the last row, if there is one.
+    pub(super) fn last_ns(&self) -> Option<i64> {
+        self.time_ns.get(self.count.checked_sub(1)?).copied()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.count == ROWS
     }
