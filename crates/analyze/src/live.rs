@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
 use crate::fold::Fold;
 use crate::level::Tallies;
-use crate::live::rows::{EachExtras, Extras, Rows, SameExtras, WrittenOut};
+use crate::live::rows::{EachExtras, Extras, ProcessExtras, Rows, SameExtras, WrittenOut};
 use crate::live::select::{Select, UNSELECTED};
 use crate::live::slab::Slab;
 use crate::live::table::{AddressTable, Found};
@@ -306,6 +306,8 @@ impl LiveSet {
         let rows = Rows::new(batch, &range, &mut written_out);
         self.window.last_ns = rows.time_ns.last().copied();
         if let Some(extras) = SameExtras::new(batch) {
+            self.run_rows::<F, _, QUIET>(&rows, &extras, fold);
+        } else if let Some(extras) = ProcessExtras::new(batch, &range) {
             self.run_rows::<F, _, QUIET>(&rows, &extras, fold);
         } else {
             self.run_rows::<F, _, QUIET>(&rows, &EachExtras::new(batch, &range), fold);

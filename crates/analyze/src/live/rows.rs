@@ -1,8 +1,8 @@
 //! The columns of a batch, laid out for reading row by row.
 //!
 //! Times, actions, addresses, sizes, threads and streams are slices with a value per row. What else describes a block is
-//! [`Extras`]: in two forms, because in most sources no row differs from the next in any of it and the
-//! loop over rows is much shorter then.
+//! [`Extras`]: in three forms, because in most sources no row differs from the next in any of it, or only in its
+//! process, and the loop over rows is much shorter then.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -109,12 +109,13 @@ pub(super) struct SameExtras {
 impl SameExtras {
     /// Returns them, if the form of the columns says that no row differs.
     pub(super) fn new(batch: &EventBatch) -> Option<Self> {
+        Self::with_process(batch, batch.process.same()?)
+    }
+
+    /// The same for rows of whose processes this is one.
+    fn with_process(batch: &EventBatch, process: ProcessId) -> Option<Self> {
         Some(Self {
-            space: Space {
-                process: batch.process.same()?,
-                device: batch.device.same()?,
-                resource: batch.resource.same()?,
-            },
+            space: Space { process, device: batch.device.same()?, resource: batch.resource.same()? },
             kind: batch.kind.same()?,
             stack: batch.stack.same()?,
             name: batch.name.same()?,
@@ -141,6 +142,44 @@ impl Extras for SameExtras {
     }
     fn scope(&self, _row: usize) -> u64 {
         self.scope
+    }
+}
+
+/// [`Extras`] of rows that differ in their process alone, as those of processes that ran at the same time do.
+pub(super) struct ProcessExtras<'a> {
+    same: SameExtras,
+    processes: &'a [ProcessId],
+}
+
+impl<'a> ProcessExtras<'a> {
+    /// Returns them, if the form of the columns says that rows differ in nothing else.
+    pub(super) fn new(batch: &'a EventBatch, range: &Range<usize>) -> Option<Self> {
+        let Column::Each(processes) = &batch.process else { return None };
+        let processes = &processes[range.clone()];
+        Some(Self { same: SameExtras::with_process(batch, *processes.first()?)?, processes })
+    }
+}
+
+impl Extras for ProcessExtras<'_> {
+    #[inline]
+    fn mixes_spaces(&self) -> bool {
+        true
+    }
+    #[inline]
+    fn space(&self, row: usize) -> Space {
+        Space { process: self.processes[row], ..self.same.space }
+    }
+    fn kind(&self, _row: usize) -> Kind {
+        self.same.kind
+    }
+    fn stack(&self, _row: usize) -> StackId {
+        self.same.stack
+    }
+    fn name(&self, _row: usize) -> StringId {
+        self.same.name
+    }
+    fn scope(&self, _row: usize) -> u64 {
+        self.same.scope
     }
 }
 

@@ -21,6 +21,7 @@ fn allocate(bytes: u64) {
 
 #[test]
 #[ignore = "is started by another test"]
+#[expect(clippy::exit, reason = "exiting is what is tested")]
 fn process_that_exits() {
     let Ok(case) = std::env::var(CASE) else { return };
     let (case, file) = case.split_once(':').expect("a case and a file");

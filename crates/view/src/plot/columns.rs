@@ -223,7 +223,7 @@ mod tests {
                 prop_assert!((drawn.low..=drawn.high).contains(&exact), "{exact} at {at}: {drawn:?}");
                 // No more is drawn than what there is within the pixel.
                 let pixel = x(at).floor();
-                let within = values.iter().filter(|(time_ns, _)| x(*time_ns).floor() == pixel);
+                let within = values.iter().filter(|(time_ns, _)| is_same(x(*time_ns).floor(), pixel));
                 let within: Vec<u64> = within.map(|(_, value)| *value).chain([exact]).collect();
                 prop_assert!(within.contains(&drawn.low) && within.contains(&drawn.high), "{drawn:?} at {at}");
             }
