@@ -19,7 +19,7 @@ const views = [
   ["header-run", () => SOLVER, "header"],
   ["header-lost", () => STACKS, "header"],
   ["timeline-rmm", rmm, "#chart-0"],
-  ["timeline-free", rmm, "#chart-1 .chart"],
+  ["timeline-free", () => TORCH, "#chart-1 .chart"],
   ["timeline-run", () => SOLVER, "#chart-0"],
   ["timeline-devices", () => fixture("smi/two_gpus.csv"), "#chart-0"],
   ["output", () => SOLVER, "#output"],

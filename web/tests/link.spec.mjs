@@ -128,7 +128,7 @@ test("a link scrolls to a section, alone and with a view", async ({ page, workdi
 });
 
 test("all timelines zoom together", async ({ page, workdir }) => {
-  await open(page, workdir.report(rmm(workdir)));
+  await open(page, workdir.report(fixture("torch/snapshot_torch2.11.pickle.gz")));
   await page.locator("#chart-1").getByRole("button", { name: "Zoom in" }).click();
   for (const share of [0, 1]) {
     const time = async (chart) => /\+[\d.]+ s/.exec(await legendAt(page, chart, share))[0];
