@@ -3,6 +3,7 @@
 
 mod agreement;
 mod excluded;
+mod forms;
 mod fragmentation;
 mod golden;
 mod growth;

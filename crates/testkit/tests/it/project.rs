@@ -164,6 +164,16 @@ fn published_crates_can_be_packaged() {
 }
 
 #[test]
+fn installed_programs_have_no_debug_information() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("text");
+    let section = |name: &str| manifest.split(&format!("[profile.{name}]\n")).nth(1).map(str::to_owned);
+    let of = |name: &str| section(name).and_then(|text| text.split("\n[").next().map(str::to_owned));
+    let (release, profiling) = (of("release").expect("a profile"), of("profiling").expect("a profile"));
+    assert!(release.contains("strip = \"debuginfo\"") && !release.contains("\ndebug ="), "{release}");
+    assert!(profiling.contains("debug = \"line-tables-only\"") && profiling.contains("strip = \"none\""));
+}
+
+#[test]
 fn no_source_file_is_longer_than_six_hundred_lines() {
     let mut folders = vec![root().join("crates"), root().join("fuzz/fuzz_targets")];
     let mut count = 0;
