@@ -105,7 +105,7 @@ impl Default for WatchProps {
 pub struct Leftover {
     /// Number of processes.
     pub count: u64,
-    /// PID and name of one of them.
+    /// PID of one of them.
     pub pid: i32,
     /// Name of that process.
     pub name: String,

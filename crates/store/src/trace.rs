@@ -454,8 +454,8 @@ pub struct TraceWriter {
     blocks: LiveBlocks,
 }
 
-/// Creates a directory that did not exist, with the first name that is free: what is made in one that somebody
-/// else made would go where it leads.
+/// Creates a directory that did not exist, with the first name that is free. An existing one could be another
+/// user's link, and files would be created where it leads.
 fn create_temporary(name: impl Fn(u32) -> PathBuf) -> Result<PathBuf> {
     let mut number = 0;
     loop {

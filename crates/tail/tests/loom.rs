@@ -92,72 +92,65 @@ fn records(sequence: u64, count: usize) -> Vec<u32> {
     (0..count).map(|index| record(sequence, index)).collect()
 }
 
-/// A chunk that is read while it is written: its records may be read at any time.
-struct OpenChunk {
-    header: ChunkHeader,
-    records: [AtomicU32; ROOM],
+/// Where a model keeps a record of a chunk.
+trait Cell {
+    fn empty() -> Self;
+    fn write(&self, record: u32);
+    fn read(&self) -> u32;
 }
 
-impl OpenChunk {
-    fn new() -> Self {
-        Self { header: new_header(), records: std::array::from_fn(|_| AtomicU32::new(0)) }
+impl Cell for AtomicU32 {
+    fn empty() -> Self {
+        Self::new(0)
     }
 
-    fn write(&self, sequence: u64, index: usize) {
-        self.records[index].store(record(sequence, index), Ordering::Relaxed);
-        self.header.commit(index as u32 + 1);
-    }
-}
-
-impl ChunkSource for OpenChunk {
-    type Payload = Vec<u32>;
-
-    fn sequence(&self) -> io::Result<u64> {
-        Ok(self.header.sequence.load(Ordering::Relaxed))
+    fn write(&self, record: u32) {
+        self.store(record, Ordering::Relaxed);
     }
 
-    fn state(&self) -> io::Result<u32> {
-        Ok(self.header.state.load(Ordering::Relaxed))
-    }
-
-    fn committed(&self) -> io::Result<u32> {
-        Ok(self.header.committed.load(Ordering::Relaxed))
-    }
-
-    fn contents(&self, sequence: u64) -> io::Result<Contents> {
-        Ok(Contents {
-            // Always the same here; loom would try the values before it too.
-            lane: LANE,
-            sequence,
-            base_time_ns: self.header.base_time_ns.load(Ordering::Relaxed),
-            is_disordered: self.header.flags.load(Ordering::Relaxed) & CHUNK_DISORDERED != 0,
-        })
-    }
-
-    fn payload(&self, bytes: u32) -> io::Result<Vec<u32>> {
-        Ok(self.records[..bytes as usize].iter().map(|record| record.load(Ordering::Relaxed)).collect())
+    fn read(&self) -> u32 {
+        self.load(Ordering::Relaxed)
     }
 }
 
-/// A chunk that is read only when it is full: a read or write without an order is an error.
-struct ClosedChunk {
-    header: ChunkHeader,
-    records: [UnsafeCell<u32>; ROOM],
-}
-
-impl ClosedChunk {
-    fn new() -> Self {
-        Self { header: new_header(), records: std::array::from_fn(|_| UnsafeCell::new(0)) }
+impl Cell for UnsafeCell<u32> {
+    fn empty() -> Self {
+        Self::new(0)
     }
 
-    fn write(&self, sequence: u64, index: usize) {
+    fn write(&self, record: u32) {
         // SAFETY: loom checks that nothing else accesses the cell.
-        self.records[index].with_mut(|cell| unsafe { *cell = record(sequence, index) });
+        self.with_mut(|cell| unsafe { *cell = record });
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: loom checks that nothing writes to the cell.
+        self.with(|cell| unsafe { *cell })
+    }
+}
+
+struct Chunk<C> {
+    header: ChunkHeader,
+    records: [C; ROOM],
+}
+
+/// A chunk that is read while it is written: its records may be read at any time.
+type OpenChunk = Chunk<AtomicU32>;
+/// A chunk that is read only when it is full: a read or write without an order is an error.
+type ClosedChunk = Chunk<UnsafeCell<u32>>;
+
+impl<C: Cell> Chunk<C> {
+    fn new() -> Self {
+        Self { header: new_header(), records: std::array::from_fn(|_| C::empty()) }
+    }
+
+    fn write(&self, sequence: u64, index: usize) {
+        self.records[index].write(record(sequence, index));
         self.header.commit(index as u32 + 1);
     }
 }
 
-impl ChunkSource for ClosedChunk {
+impl<C: Cell> ChunkSource for Chunk<C> {
     type Payload = Vec<u32>;
 
     fn sequence(&self) -> io::Result<u64> {
@@ -183,9 +176,7 @@ impl ChunkSource for ClosedChunk {
     }
 
     fn payload(&self, bytes: u32) -> io::Result<Vec<u32>> {
-        // SAFETY: loom checks that nothing writes to the cell.
-        let read = |cell: &UnsafeCell<u32>| cell.with(|record| unsafe { *record });
-        Ok(self.records[..bytes as usize].iter().map(read).collect())
+        Ok(self.records[..bytes as usize].iter().map(C::read).collect())
     }
 }
 

@@ -120,7 +120,7 @@ pub fn run(props: &Props, front: &dyn Front) -> Result<Option<Exit>> {
     }
     let (exit, remarks) = recorder.finish()?;
     if matches!(left, Ok(Left::BySignal(_))) {
-        // A program that was told to end must not wait for a terminal that nobody reads.
+        // A signal asks the program to end, which must not wait for a terminal that takes no output.
         terminal::print_last(|| front.forward(&remarks));
     } else {
         front.forward(&remarks);

@@ -36,7 +36,7 @@ struct Seen {
 
 /// Records what `act` does, seals it and reads it.
 fn record(path: &Path, act: impl FnOnce()) -> Vec<Seen> {
-    let recorder = Recorder::start_global(RecordProps::new(path)).expect("nobody else records");
+    let recorder = Recorder::start_global(RecordProps::new(path)).expect("no other recording is going on");
     let sealer = SealerThread::spawn(path, Run::default()).expect("seals");
     act();
     recorder.stop();
