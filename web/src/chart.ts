@@ -276,7 +276,11 @@ function options(props: ChartProps, all: Scope, maximum: Maximum, times: number[
       points: { show: false },
       // The cursors of all timelines move together.
       sync: { key: "floodmark", scales: ["x", null] },
-      bind: { dblclick: () => () => (props.cursor.zoom(null), null) },
+      bind: {
+        dblclick: () => () => (props.cursor.zoom(null), null),
+        // Also over a dot, whose events uPlot would ignore.
+        mousemove: (_, __, handle) => (event) => (handle(event), null),
+      },
       // A value is valid until the next one, so the last one before the cursor counts and not the nearest.
       dataIdx: (_, __, ___, time) => {
         const at = lastUpTo(times, time);

@@ -23,6 +23,13 @@ test("the output follows the cursor", async ({ page, workdir }) => {
   }
 });
 
+test("the cursor moves over a dot too", async ({ page, workdir }) => {
+  await open(page, workdir.report(SOLVER));
+  await expect(page.locator(".output .now")).toHaveCount(0);
+  await page.locator(".dot:visible").last().hover({ force: true });
+  await expect(page.locator(".output .now")).toHaveCount(1);
+});
+
 test("a value is valid until the next one", async ({ page, workdir }) => {
   await open(page, workdir.report(fixture("memory_logger/gdb_pstack.log")));
   // Memory rises to its peak at 10.3 of 15.63 seconds and was the same from second 5 on.
