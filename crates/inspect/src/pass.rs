@@ -15,8 +15,12 @@ use crate::input::Input;
 use crate::progress::ProgressListener;
 use crate::query::Query;
 
-/// Batches that go around: one is read, one waits, one is folded.
-const BATCHES: usize = 3;
+/// Batches that go around, about 6 MB: one is read, one is folded, the others wait.
+///
+/// Those of processes that ran at the same time come in bursts, because all runs of such a trace need their next
+/// rows at about the same moment, and the fold must not wait for that: `stats` of eight processes takes 1.44 times
+/// as long as of one with three batches, and 1.22 times with sixteen.
+const BATCHES: usize = 16;
 
 /// Which columns of a trace to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
