@@ -8,6 +8,7 @@
 mod compare;
 mod driver_costs;
 mod gpu_check;
+mod latency;
 mod logs;
 mod measure;
 mod multi_stream;
@@ -86,6 +87,11 @@ enum What {
         #[command(flatten)]
         props: multi_stream::Props,
     },
+    /// Measure how long single allocations and frees take when blocks change streams, against every resource
+    Latency {
+        #[command(flatten)]
+        props: latency::Props,
+    },
     /// Measure how long taking stacks holds a program up, by the program's own clock
     Stacks {
         #[command(flatten)]
@@ -134,6 +140,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Scans { props } => scans::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
+        What::Latency { props } => latency::run(&props, repeat)?,
         What::Stacks { props } => stacks::run(&props, &folder)?,
         What::Nsys { props } => nsys::run(&props, &folder, repeat)?,
         What::GpuCheck { props } => return gpu_check::run(props),

@@ -275,10 +275,11 @@ impl<R: Resource> Reserve<R> {
         for others in [OtherStreams::Skip, OtherStreams::WaitFor] {
             let mut heap = local.heap();
             if others == OtherStreams::WaitFor {
-                // Memory of this heap that other streams freed.
-                let tags: Vec<Tag> = heap.other_tags(tag).collect();
-                self.streams.wait(&tags, tag, stream)?;
-                heap.settle(tag);
+                // Memory of this heap that another stream freed.
+                if let Some(other) = heap.other_tag_with(size, tag) {
+                    self.streams.wait(&[other], tag, stream)?;
+                    heap.settle_tag(other, tag);
+                }
             }
             if let Some(address) = heap.take(size, tag) {
                 return Ok(Address(address));
@@ -298,7 +299,23 @@ impl<R: Resource> Reserve<R> {
                 return Ok(Address(address));
             }
         }
+        if let Some(address) = self.merge_and_take(size, local, stream)? {
+            return Ok(address);
+        }
         self.regroup(size, bytes, tag, stream)
+    }
+
+    /// Takes a block of a local heap, all of whose free memory is merged: the stream waits for all that freed
+    /// some of it.
+    fn merge_and_take(&self, size: u64, local: &Local, stream: Stream) -> Result<Option<Address>> {
+        let (mut heap, tag) = (local.heap(), local.tag());
+        if heap.free_bytes() < size {
+            return Ok(None);
+        }
+        let tags: Vec<Tag> = heap.other_tags(tag).collect();
+        self.streams.wait(&tags, tag, stream)?;
+        heap.settle(tag);
+        Ok(heap.take(size, tag).map(Address))
     }
 
     /// Size of the next span for a heap that has `owned` bytes.

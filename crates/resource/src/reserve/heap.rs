@@ -396,27 +396,34 @@ impl Heap {
     /// Gives all free memory the tag `into`; returns the previous tags, whose streams must be waited for.
     pub(crate) fn settle(&mut self, into: Tag) -> Vec<Tag> {
         self.flush_cache();
-        let mut settled = Vec::new();
-        for number in 0..self.bins.len() as u32 {
-            let tag = Tag(number);
-            let indexes: Vec<u32> = if tag == into { Vec::new() } else { self.pieces_of(tag).collect() };
-            if indexes.is_empty() {
-                continue;
-            }
-            settled.push(tag);
-            // Each piece is freed again, which merges it with its neighbors. Pieces of one tag are never
-            // neighbors, so none of the list disappears before its turn.
-            for index in indexes {
-                self.unlink(index);
-                let piece = &self.pieces[index as usize];
-                if piece.before == NONE && piece.after == NONE {
-                    self.whole -= 1;
-                }
-                self.pieces[index as usize].tag = Tag::LIVE;
-                self.free(index, into);
-            }
+        let tags: Vec<Tag> = self.other_tags(into).collect();
+        for tag in &tags {
+            self.settle_tag(*tag, into);
         }
-        settled
+        tags
+    }
+
+    /// Gives the free memory of one tag, whose stream must be waited for, the tag `into`.
+    pub(crate) fn settle_tag(&mut self, tag: Tag, into: Tag) {
+        let indexes: Vec<u32> = self.pieces_of(tag).collect();
+        // Each piece is freed again, which merges it with its neighbors. Pieces of one tag are never
+        // neighbors, so none of the list disappears before its turn.
+        for index in indexes {
+            self.unlink(index);
+            let piece = &self.pieces[index as usize];
+            if piece.before == NONE && piece.after == NONE {
+                self.whole -= 1;
+            }
+            self.pieces[index as usize].tag = Tag::LIVE;
+            self.free(index, into);
+        }
+    }
+
+    /// The tag other than `own` that has a free piece of `size` bytes, and of those the one with the most
+    /// free memory.
+    pub(crate) fn other_tag_with(&self, size: u64, own: Tag) -> Option<Tag> {
+        let fitting = self.other_tags(own).filter(|tag| self.find(size, *tag).is_some());
+        fitting.max_by_key(|tag| self.bins[tag.0 as usize].bytes)
     }
 
     /// Tags of free memory other than `own`.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use floodmark_resource::{Address, Cause, Limiting, Pool, PoolProps, Resource, Result, Simulated, Stream};
+use floodmark_resource::{
+    Address, Cause, Limiting, Pool, PoolProps, Resource, Result, Simulated, SimulatedStream, Stream,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -228,4 +230,27 @@ fn threads_with_streams_of_their_own_keep_their_blocks_apart() {
     assert_eq!((pool.misuses(), pool.room().live_bytes, pool.room().live_blocks), (0, 0, 0));
     pool.release();
     assert_eq!(device.room().live_bytes, 0);
+}
+
+#[test]
+fn an_allocation_waits_for_one_stream_where_that_is_enough() {
+    const BLOCK: u64 = 64 << 10;
+    let device = Arc::new(Simulated::new(64 * MIB));
+    let props = PoolProps { initial_bytes: 64 * MIB, maximum_bytes: Some(64 * MIB) };
+    let pool = Pool::new(Arc::clone(&device), props).unwrap();
+    let owner = device.streams().create();
+    let others: Vec<SimulatedStream> = (0..8).map(|_| device.streams().create()).collect();
+    let blocks: Vec<Address> =
+        (0..64 * MIB / BLOCK).map(|_| pool.allocate(BLOCK, 256, owner.stream()).unwrap()).collect();
+    // Blocks that are not neighbors, each freed on a stream of its own.
+    for (block, other) in blocks.iter().step_by(2).zip(&others) {
+        device.streams().submit(other.stream());
+        // SAFETY: nothing is behind simulated memory.
+        unsafe { pool.deallocate(*block, BLOCK, 256, other.stream()) };
+    }
+    for waits in 1..=others.len() as u64 {
+        pool.allocate(BLOCK, 256, owner.stream()).unwrap();
+        assert_eq!(device.streams().waits(), waits);
+    }
+    assert!(pool.allocate(BLOCK, 256, owner.stream()).is_err());
 }
