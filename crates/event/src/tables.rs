@@ -41,6 +41,10 @@ pub struct Thread {
     pub name: String,
 }
 
+/// Function of the frame that holds a build id: `file` is the build id of `module` in hexadecimal, and the
+/// frame is in no stack.
+pub const BUILD_ID: &str = "(build id)";
+
 /// One entry of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {

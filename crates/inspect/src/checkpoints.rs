@@ -23,6 +23,7 @@ use floodmark_store::ResumableEvents;
 use floodmark_store::{ScanCursor, ScanProps, Table, Trace, is_trace};
 
 use crate::error::Result;
+use crate::symbols::open_trace;
 use crate::zoom::StillWanted;
 
 /// How long to walk at a time.
@@ -133,7 +134,7 @@ impl Checkpoints {
             return Ok(());
         }
         self.polled = Some(Instant::now());
-        let trace = Trace::open(&self.path)?;
+        let trace = open_trace(&self.path)?;
         let sealed = trace.manifest().rows_of(Table::Event);
         if sealed < self.walked.saturating_add(self.limits.every) {
             return Ok(());
@@ -214,7 +215,7 @@ impl Checkpoints {
         }
         let end_ns = end.and_then(|end| self.kept.first()?.live.time_ns(end));
         let from_ns = end_ns.map_or(from_ns, |end_ns| from_ns.min(end_ns.saturating_add(1)));
-        let (events, at) = self.open(&Trace::open(&self.path)?, props, from_ns)?;
+        let (events, at) = self.open(&open_trace(&self.path)?, props, from_ns)?;
         let kept = at.map(|at| &self.kept[at].live);
         Ok(Some(Started { events, tables: &mut self.tables, kept }))
     }

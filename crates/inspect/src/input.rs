@@ -16,6 +16,7 @@ use floodmark_store::{Losses, Manifest, RowSource, Run, ScanProps, Source, Table
 
 use crate::error::{Error, Result};
 use crate::scopes::{Paths, ScopeTable};
+use crate::symbols::open_trace;
 
 /// How long to wait before a growing log is read again.
 const GROWTH_POLL: Duration = Duration::from_millis(100);
@@ -56,7 +57,7 @@ impl Input {
         let path = path.as_ref();
         let opened =
             if is_trace(path) {
-                Opened::Trace(Trace::open(path)?)
+                Opened::Trace(open_trace(path)?)
             } else {
                 let foreign = floodmark_convert::open(path, props);
                 Opened::Foreign(foreign.map_err(|error| {

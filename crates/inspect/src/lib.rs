@@ -21,6 +21,7 @@
 //! |---|---|
 //! | [`input`] | what was opened: contents, events, rows, scopes, the recorded run |
 //! | [`query`], [`progress`], [`answer`], [`error`] | how to ask, how far reading has come, what comes back |
+//! | `symbols` | names for frames that were recorded as addresses |
 //! | [`pass`] | runs folds over an input, reading ahead in another thread |
 //! | [`questions`] | statistics, watermark, usage, leaks, lifetimes and the other single questions |
 //! | [`compare`], [`plot`], [`page`], [`flame`], [`info`], [`overlay`] | answers made of several folds |
@@ -52,6 +53,7 @@ pub mod run;
 pub mod scopes;
 pub mod select;
 pub mod subjects;
+mod symbols;
 pub mod zoom;
 
 pub use answer::{Answer, Loss};

@@ -8,6 +8,7 @@
 //! | `system` | the language runtime's unwinder, for what no rule describes |
 //! | `table` | every stack once, under a small number |
 //! | `names` | what frames are called |
+//! | `symbols` | functions in the files of modules, of this or another process |
 //! | `recorded` | stacks for the events of a recording |
 #![expect(unsafe_code, reason = "reads the registers a walk starts from")]
 
@@ -15,6 +16,8 @@ mod loader;
 mod names;
 mod recorded;
 mod rules;
+#[cfg(feature = "symbols")]
+mod symbols;
 mod system;
 mod table;
 mod walk;
@@ -24,6 +27,8 @@ use std::num::NonZeroU32;
 pub use names::FrameName;
 pub use names::{Detail, Names};
 pub use recorded::recorded_stack;
+#[cfg(feature = "symbols")]
+pub use symbols::{Function, Symbols, build_id};
 pub use table::StackTable;
 pub use walk::Registers;
 use walk::with_walker;

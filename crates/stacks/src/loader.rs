@@ -5,10 +5,11 @@
 #![expect(unsafe_code, reason = "asks the dynamic loader, and reads what it has mapped")]
 
 use std::ffi::{CStr, OsStr};
+use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use libc::{Elf64_Phdr, PT_GNU_EH_FRAME, PT_LOAD, c_int, c_void, dl_phdr_info};
+use libc::{Elf64_Phdr, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE, c_int, c_void, dl_phdr_info};
 
 /// How many modules have been loaded and unloaded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +109,17 @@ impl Module {
         Some(Bytes { at, bytes })
     }
 
+    /// The build id in the notes of the module, in hexadecimal.
+    fn build_id(&self) -> Option<String> {
+        let notes = self.headers().iter().filter(|header| header.p_type == PT_NOTE);
+        notes.into_iter().find_map(|header| {
+            let mapped = self.from(self.bias.wrapping_add(header.p_vaddr))?;
+            let bytes = mapped.bytes.get(..usize::try_from(header.p_filesz).ok()?)?;
+            let id = build_id_in(bytes, usize::try_from(header.p_align).ok()?)?;
+            Some(hexadecimal(id))
+        })
+    }
+
     /// What is mapped from an address to the end of its segment.
     pub(super) fn from(&self, at: u64) -> Option<Bytes<'_>> {
         let segment = self.headers().iter().find_map(|header| {
@@ -123,6 +135,33 @@ impl Module {
         let bytes =
             unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at as usize), len) };
         Some(Bytes { at, bytes })
+    }
+}
+
+/// Writes bytes with two digits each.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Finds the build id among the notes of a module.
+fn build_id_in(mut notes: &[u8], alignment: usize) -> Option<&[u8]> {
+    const GNU_BUILD_ID: u32 = 3;
+    let alignment = alignment.clamp(4, 8);
+    loop {
+        let field = |at: usize| Some(u32::from_ne_bytes(notes.get(at..at + 4)?.try_into().ok()?));
+        let (name_bytes, id_bytes) = (field(0)? as usize, field(4)? as usize);
+        let name = notes.get(12..12_usize.checked_add(name_bytes)?)?;
+        let start = (12 + name_bytes).next_multiple_of(alignment);
+        let end = start.checked_add(id_bytes)?;
+        let id = notes.get(start..end)?;
+        if field(8)? == GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(id);
+        }
+        notes = notes.get(end.next_multiple_of(alignment)..)?;
     }
 }
 
@@ -183,13 +222,17 @@ pub(super) struct NamedModule {
     pub(super) bias: u64,
     /// Its file, as the loader found it.
     pub(super) path: PathBuf,
+    /// Identifies the contents of its file, in hexadecimal; none if the linker wrote none.
+    pub(super) build_id: Option<String>,
 }
 
 /// All modules with their files, in order of address.
 pub(super) fn named_modules() -> Vec<NamedModule> {
     let mut list = Vec::new();
     each_module(&mut |info| {
-        if let Some(Module { start, end, bias, .. }) = Module::of(info) {
+        if let Some(module) = Module::of(info) {
+            let Module { start, end, bias, .. } = module;
+            let build_id = module.build_id();
             let name = if info.dlpi_name.is_null() {
                 c""
             } else {
@@ -197,7 +240,7 @@ pub(super) fn named_modules() -> Vec<NamedModule> {
                 unsafe { CStr::from_ptr(info.dlpi_name) }
             };
             let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
-            list.push(NamedModule { start, end, bias, path });
+            list.push(NamedModule { start, end, bias, path, build_id });
         }
         Visit::More
     });
@@ -230,6 +273,28 @@ mod tests {
         }
         assert_eq!(modules.look(8, |_| Some(())), None);
         assert_eq!(modules.loads(), Loads::now());
+    }
+
+    #[test]
+    fn a_build_id_is_found_among_other_notes() {
+        let note = |kind: u32, name: &[u8], id: &[u8]| {
+            let mut note = Vec::new();
+            for field in [name.len() as u32, id.len() as u32, kind] {
+                note.extend(field.to_ne_bytes());
+            }
+            for bytes in [name, id] {
+                note.extend(bytes);
+                note.resize(note.len().next_multiple_of(4), 0);
+            }
+            note
+        };
+        let notes = [note(1, b"GNU\0", &[0; 16]), note(3, b"go\0", &[7]), note(3, b"GNU\0", &[1, 2, 3])];
+        let notes = notes.concat();
+        assert_eq!(build_id_in(&notes, 4), Some(&[1, 2, 3][..]));
+        for cut in 0..notes.len() - 1 {
+            assert_eq!(build_id_in(&notes[..cut], 4), None);
+        }
+        assert_eq!(build_id_in(&[0xff; 40], 4), None);
     }
 
     #[test]

@@ -160,42 +160,24 @@ fn names_in(module: Option<&NamedModule>, frames: &[u64], detail: Detail) -> Vec
 
 #[cfg(feature = "symbols")]
 fn functions(module: Option<&NamedModule>, frames: &[FrameName], detail: Detail) -> Vec<Vec<FrameName>> {
-    use blazesym::symbolize::source::{Elf, Source};
-    use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+    use crate::symbols::{Function, Symbols};
 
-    let symbolizer = Symbolizer::new();
-    let offsets: Vec<u64> = frames.iter().map(|frame| frame.offset).collect();
-    // Nothing where the file cannot be read any more, or never was one ([vdso]).
-    let symbols = |debug_syms| -> Vec<Option<Sym<'_>>> {
-        let nothing = || frames.iter().map(|_| None).collect();
-        let Some(module) = module else { return nothing() };
-        let mut file = Elf::new(&module.path);
-        file.debug_syms = debug_syms;
-        let found = symbolizer.symbolize(&Source::Elf(file), Input::VirtOffset(&offsets));
-        let symbol = |found| if let Symbolized::Sym(symbol) = found { Some(symbol) } else { None };
-        found.map_or_else(|_| nothing(), |found| found.into_iter().map(symbol).collect())
+    let symbols = Symbols::default();
+    let place = |function: &Function| match (function.file.as_str(), function.line) {
+        ("", _) => None,
+        (file, 0) => Some(file.to_owned()),
+        (file, line) => Some(format!("{file}:{line}")),
     };
-    let place = |code: &CodeInfo<'_>| match code.line {
-        Some(line) => format!("{}:{line}", code.to_path().display()),
-        None => code.to_path().display().to_string(),
-    };
-    // Debug information has the lines, but not always the whole names.
-    let lines = if detail == Detail::Lines { symbols(true) } else { frames.iter().map(|_| None).collect() };
-    let named = frames.iter().zip(symbols(false)).zip(lines).map(|((frame, symbol), line)| {
-        let function = symbol.as_ref().or(line.as_ref()).map(|symbol| symbol.name.to_string());
-        let mut names = vec![FrameName { function, ..frame.clone() }];
-        if let Some(line) = line {
-            names[0].place = line.code_info.as_deref().map(place);
-            names.extend(line.inlined.iter().map(|inlined| FrameName {
-                function: Some(inlined.name.to_string()),
-                place: inlined.code_info.as_ref().map(place),
-                inlined: true,
-                ..frame.clone()
-            }));
-        }
-        // They come from the outside in.
-        names.reverse();
-        names
+    let named = frames.iter().map(|frame| {
+        let found = module.map(|module| symbols.functions(&module.path, frame.offset, detail));
+        let found = found.unwrap_or_default();
+        let names = found.iter().enumerate().map(|(at, function)| FrameName {
+            function: Some(function.name.clone()),
+            place: place(function),
+            inlined: at + 1 < found.len(),
+            ..frame.clone()
+        });
+        if found.is_empty() { vec![frame.clone()] } else { names.collect() }
     });
     named.collect()
 }

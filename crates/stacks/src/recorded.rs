@@ -1,10 +1,11 @@
 //! Stacks for the recording of this process.
 //!
 //! A frame is recorded as its module and the address of the call as the module's file counts, which is
-//! the same in every run and is what symbol tools take.
+//! the same in every run and is what symbol tools take. The build id of the module goes with it, so that a
+//! reader that looks for names knows whether it has the same file.
 #![expect(unsafe_code, reason = "reads the registers a walk starts from")]
 
-use floodmark_event::tables::Frame;
+use floodmark_event::tables::{BUILD_ID, Frame};
 use floodmark_event::{StackId, StringId};
 use floodmark_tail::{intern, intern_frame, intern_stack, is_recording, recording};
 
@@ -98,8 +99,15 @@ impl Recorded {
         let Some(at) = find_named(&self.modules, address) else {
             return intern_frame(&Frame { address, ..Frame::default() });
         };
-        let NamedModule { bias, path, .. } = &self.modules[at];
-        let module = *self.module_names[at].get_or_insert_with(|| intern(&path.to_string_lossy()));
+        let NamedModule { bias, path, build_id, .. } = &self.modules[at];
+        let module = *self.module_names[at].get_or_insert_with(|| {
+            let module = intern(&path.to_string_lossy());
+            if let Some(build_id) = build_id {
+                let (function, file) = (intern(BUILD_ID), intern(build_id));
+                intern_frame(&Frame { function, file, module, ..Frame::default() });
+            }
+            module
+        });
         intern_frame(&Frame { module, address: address.wrapping_sub(*bias), ..Frame::default() })
     }
 }

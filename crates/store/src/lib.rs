@@ -17,7 +17,7 @@
 //! | `tail`, `merge` | finding what is in the tail; merging its lanes |
 //! | [`table`] | which tables there are |
 //! | [`columns`], `rows`, `small_tables`, `codec` | columns of events, of other rows and of what ids point to; how each kind of column is stored |
-//! | `registry` | small tables in memory, and their ids |
+//! | `registry`, [`frame_names`] | small tables in memory, and their ids; names for frames that have none |
 //! | `part`, `parts` | opening and writing parts |
 //! | [`manifest`], `dir` | the list of all files, replaced atomically |
 //! | [`source`], [`error`] | what all readers of events have in common |
@@ -28,6 +28,7 @@ pub mod columns;
 mod dir;
 pub mod error;
 pub mod follow;
+pub mod frame_names;
 pub mod identity;
 pub mod intake;
 pub mod manifest;
@@ -53,6 +54,7 @@ pub mod trace;
 
 pub use error::{Error, Result};
 pub use follow::{Follow, Step};
+pub use frame_names::{FrameName, FrameNames, NameFrames, RecordedModule};
 pub use identity::Identity;
 pub use intake::{LocalTail, ReceivedTail, TailItem, TailSource, ship};
 pub use manifest::{Manifest, Run};

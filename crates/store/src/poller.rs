@@ -8,11 +8,13 @@
 //! process defined since then comes before what others had defined already.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
+use crate::frame_names::NameFrames;
 use crate::identity::Identity;
 use crate::records::Projection;
 use crate::scan::ScanProps;
@@ -45,6 +47,8 @@ pub struct GrowthPoller {
     /// The latest poll went up to here.
     seen_to_ns: Option<i64>,
     state: State,
+    /// Names frames that were recorded as addresses.
+    names: Option<Arc<dyn NameFrames>>,
 }
 
 impl GrowthPoller {
@@ -66,7 +70,14 @@ impl GrowthPoller {
             settle_ns,
             seen_to_ns: None,
             state: State::Growing,
+            names: None,
         })
+    }
+
+    /// Names frames that were recorded as addresses with `names`.
+    #[must_use]
+    pub fn with_frame_names(self, names: Arc<dyn NameFrames>) -> Self {
+        Self { names: Some(names), ..self }
     }
 
     /// Holds rows back for this long after their time, instead of a tenth of a second. A sampler whose
@@ -88,8 +99,11 @@ impl GrowthPoller {
         }
         // Before, because it says more than what opening half a trace would; and after, to be sure.
         self.identity.check()?;
-        let trace = Trace::open(&self.path)?;
+        let mut trace = Trace::open(&self.path)?;
         self.identity.check()?;
+        if let Some(names) = &self.names {
+            trace = trace.with_frame_names(Arc::clone(names));
+        }
         let to_ns = if trace.is_live() {
             Anchor::now().utc_ns.saturating_sub(self.settle_ns)
         } else {

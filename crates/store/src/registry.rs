@@ -7,16 +7,18 @@
 
 use std::sync::Arc;
 
-use floodmark_event::tables::Frame;
+use floodmark_event::tables::{BUILD_ID, Frame};
 use floodmark_event::{ProcessId, StackId, StringId, SubjectRow, Tables};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::codec::AtRest;
 use crate::error::Result;
+use crate::frame_names::{FrameNames, NameFrames, RecordedModule};
 use crate::manifest::Manifest;
 use crate::part::PartFiles;
 use crate::rows::Columns;
 use crate::small_tables::{DeviceRow, FrameRow, StackRow, StringRow, processes};
+use crate::source::Losses;
 
 /// Puts a process and one of its own numbers together.
 pub(crate) fn key(process: ProcessId, number: u32) -> u64 {
@@ -48,6 +50,8 @@ pub struct Registry {
     pub(crate) tables: Tables,
     ids: Arc<Ids>,
     loaded: Needs,
+    /// Names frames that were recorded as addresses.
+    names: Option<Arc<dyn NameFrames>>,
 }
 
 /// Ids in memory by ids at rest, and back.
@@ -55,11 +59,23 @@ pub struct Registry {
 struct Ids {
     strings: FxHashMap<u64, StringId>,
     frames: FxHashMap<u64, u32>,
+    /// Frames in memory of frames at rest that stand for several, because functions were inlined, or for
+    /// none, because the frame is left out of stacks; innermost first.
+    expanded: FxHashMap<u64, Box<[u32]>>,
+    /// Frames at rest of the recorder, and of helpers that it may call.
+    recorder_frames: FxHashSet<u64>,
+    helper_frames: FxHashSet<u64>,
+    /// Stacks at rest that end in the recorder.
+    recorder_stacks: FxHashSet<u64>,
     stacks: FxHashMap<u64, StackId>,
     /// Ids at rest of stacks in memory.
     stack_keys: Keys,
     /// Ids at rest of frames in memory.
     frame_keys: Keys,
+    /// Build ids of modules.
+    module_builds: FxHashMap<(ProcessId, StringId), StringId>,
+    /// Remarks on frames that have no names.
+    remarks: Losses,
 }
 
 /// Ids at rest by ids in memory.
@@ -95,6 +111,16 @@ impl Keys {
 }
 
 impl Registry {
+    /// Returns an empty registry that names frames with `names`.
+    pub(crate) fn named_by(names: Option<Arc<dyn NameFrames>>) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Remarks on frames that have no names.
+    pub(crate) fn remarks(&self) -> &Losses {
+        &self.ids.remarks
+    }
+
     /// Reads tables of a trace that are needed and not loaded yet.
     ///
     /// # Errors
@@ -165,19 +191,75 @@ impl Registry {
     }
 
     pub(crate) fn add_frame(&mut self, key: u64, frame: Frame) {
-        let id = self.tables.intern_frame(frame);
+        if self.tables.string(frame.function) == BUILD_ID {
+            let module = (process_of(key), frame.module);
+            Arc::make_mut(&mut self.ids).module_builds.insert(module, frame.file);
+        }
+        let id = self.named(key, frame).unwrap_or_else(|| self.tables.intern_frame(frame));
         let ids = Arc::make_mut(&mut self.ids);
         ids.frames.insert(key, id);
         ids.frame_keys.add(id, key);
     }
 
+    /// Finds names for a frame that a process recorded as an address in a module, and returns the frame of the
+    /// outermost function. Addresses in imported traces, which belong to no process, need not be those of
+    /// the module's file.
+    fn named(&mut self, key: u64, frame: Frame) -> Option<u32> {
+        let (process, module) = (process_of(key), frame.module);
+        if frame.function.0 != 0 || module.0 == 0 || process.0 == 0 {
+            return None;
+        }
+        let build_id = self.ids.module_builds.get(&(process, module)).map(|id| self.tables.string(*id));
+        let path = self.tables.string(module);
+        let recorded = RecordedModule { process: self.tables.process(process)?, path, build_id };
+        let names = match self.names.as_ref()?.names(&recorded, frame.address) {
+            FrameNames::Known(names) => names,
+            FrameNames::Recorder => {
+                let ids = Arc::make_mut(&mut self.ids);
+                ids.recorder_frames.insert(key);
+                ids.expanded.insert(key, Box::default());
+                return None;
+            }
+            FrameNames::Unknown => return None,
+            FrameNames::Unavailable(reason) => {
+                let remark = format!("frames in {path} have no names: {reason}");
+                Arc::make_mut(&mut self.ids).remarks.remark(remark);
+                return None;
+            }
+        };
+        let frames = names.iter().map(|name| {
+            let (function, file) = (self.tables.intern(&name.function), self.tables.intern(&name.file));
+            self.tables.intern_frame(Frame { function, file, line: name.line, ..frame })
+        });
+        let frames: Box<[u32]> = frames.collect();
+        let outermost = frames.last().copied();
+        let ids = Arc::make_mut(&mut self.ids);
+        if names.iter().all(|name| name.is_helper) {
+            ids.helper_frames.insert(key);
+        }
+        if frames.len() != 1 {
+            ids.expanded.insert(key, frames);
+        }
+        outermost
+    }
+
     pub(crate) fn add_stack(&mut self, key: u64, parent: u64, frame: u64) {
         let ids = Arc::make_mut(&mut self.ids);
+        let is_helper = ids.recorder_stacks.contains(&parent) && ids.helper_frames.contains(&frame);
+        if is_helper || ids.recorder_frames.contains(&frame) {
+            ids.recorder_stacks.insert(key);
+        }
         let parent = ids.stacks.get(&parent).copied().unwrap_or_default();
-        let frame = ids.frames.get(&frame).copied().unwrap_or_default();
-        let id = self.tables.intern_stack(parent, frame);
+        let single = ids.frames.get(&frame).copied().unwrap_or_default();
+        let frames = ids.expanded.get(&frame).map_or(std::slice::from_ref(&single), |frames| &**frames);
+        let frames = if is_helper { &[] } else { frames };
+        let tables = &mut self.tables;
+        let id = frames.iter().rev().fold(parent, |caller, frame| tables.intern_stack(caller, *frame));
         ids.stacks.insert(key, id);
-        ids.stack_keys.add(id.0, key);
+        // A stack of which every frame is left out is none.
+        if id != StackId(0) {
+            ids.stack_keys.add(id.0, key);
+        }
     }
 
     /// Returns the id in memory of a string.
@@ -215,7 +297,67 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use floodmark_event::tables::Process;
+
     use super::*;
+    use crate::frame_names::FrameName;
+    use crate::source::Gap;
+
+    /// Knows the functions at three addresses.
+    #[derive(Debug)]
+    struct Names;
+
+    impl NameFrames for Names {
+        fn names(&self, module: &RecordedModule<'_>, address: u64) -> FrameNames {
+            let name = |function: &str| FrameName { function: function.into(), ..FrameName::default() };
+            let helper = |function: &str| FrameName { is_helper: true, ..name(function) };
+            match (module.build_id, address) {
+                (Some("cafe"), 1) => FrameNames::Recorder,
+                (Some("cafe"), 5) => FrameNames::Known(vec![helper("map"), helper("map_or")]),
+                (Some("cafe"), 6) => FrameNames::Known(vec![]),
+                (Some("cafe"), 2) => FrameNames::Known(vec![name("inlined"), name("outer")]),
+                (Some("cafe"), 3) => FrameNames::Known(vec![name("main")]),
+                (Some("cafe"), _) => FrameNames::Unknown,
+                _ => FrameNames::Unavailable("it is another file".into()),
+            }
+        }
+    }
+
+    #[test]
+    fn frames_get_names_and_those_to_be_left_out_are_in_no_stack() {
+        let mut registry = Registry::named_by(Some(Arc::new(Names)));
+        let ours = ProcessId(1);
+        registry.tables.processes.push(Process { id: ours, ..Process::default() });
+        registry.tables.processes.push(Process { id: ProcessId(2), ..Process::default() });
+        let (function, file) = (registry.tables.intern(BUILD_ID), registry.tables.intern("cafe"));
+        let module = registry.tables.intern("/opt/app");
+        registry.add_frame(key(ours, 9), Frame { function, file, module, ..Frame::default() });
+        let mut stacks = 0;
+        let mut stack_of = |registry: &mut Registry, process: ProcessId, addresses: &[u64]| {
+            let mut parent = 0;
+            for address in addresses.iter().rev() {
+                let (frame, stack) = (key(process, *address as u32), key(process, 1 + stacks));
+                stacks += 1;
+                registry.add_frame(frame, Frame { module, address: *address, ..Frame::default() });
+                registry.add_stack(stack, parent, frame);
+                parent = stack;
+            }
+            registry.tables.stack_text(registry.stack(parent))
+        };
+        let address = |number: u64| format!("{number:#x} [/opt/app]");
+        let whole = ["inlined [/opt/app]", "outer [/opt/app]", "main [/opt/app]", &address(4)];
+        assert_eq!(stack_of(&mut registry, ours, &[1, 2, 3, 4]), whole);
+        // Helpers that the recorder calls go with it, those that the program calls stay.
+        assert_eq!(stack_of(&mut registry, ours, &[5, 5, 1, 1, 6, 2, 3, 4]), whole);
+        let kept = stack_of(&mut registry, ours, &[1, 5, 3]);
+        assert_eq!(kept, ["map [/opt/app]", "map_or [/opt/app]", "main [/opt/app]"]);
+        assert_eq!(stack_of(&mut registry, ours, &[1, 1]), [""; 0]);
+        assert!(registry.remarks().gaps.is_empty());
+        // The build id of one process says nothing of the file of another.
+        assert_eq!(stack_of(&mut registry, ProcessId(2), &[3]), [address(3)]);
+        let remarks: Vec<String> = registry.remarks().gaps.iter().map(Gap::sentence).collect();
+        assert_eq!(remarks, ["frames in /opt/app have no names: it is another file"]);
+    }
 
     #[test]
     fn a_stack_keeps_the_id_that_its_own_process_gave_it() {

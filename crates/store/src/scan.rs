@@ -264,6 +264,7 @@ impl<B: Batch> Scan<B> {
 
     pub(crate) fn all_losses(&self) -> Losses {
         let mut losses = self.losses.clone();
+        losses.extend(self.registry.remarks());
         if self.tally.unknown > 0 {
             losses.add(self.tally.unknown, UNKNOWN_WORDS);
         }

@@ -12,6 +12,7 @@ use crate::blocks::LiveBlocks;
 use crate::codec::AtRest;
 use crate::dir;
 use crate::error::{Error, Result};
+use crate::frame_names::NameFrames;
 use crate::manifest::{MANIFEST_FILE, Manifest, Part, ProcessEntry, Run};
 use crate::merge::{TailMerge, TailWanted};
 use crate::part::PartFiles;
@@ -40,6 +41,8 @@ pub struct Trace {
     pub(crate) files: PartFiles,
     /// Small tables, unless the trace is live.
     registry: Arc<Mutex<Registry>>,
+    /// Names frames that were recorded as addresses.
+    names: Option<Arc<dyn NameFrames>>,
 }
 
 /// What is in the tail of a trace that was opened.
@@ -105,7 +108,15 @@ impl Trace {
     /// Returns a trace of which only the parts are read.
     pub(crate) fn with_manifest(path: &Path, manifest: Manifest) -> Self {
         let files = PartFiles::new(path);
-        Self { manifest: Arc::new(manifest), tail: TailState::Sealed, files, registry: Arc::default() }
+        let (tail, registry) = (TailState::Sealed, Arc::default());
+        Self { manifest: Arc::new(manifest), tail, files, registry, names: None }
+    }
+
+    /// Names frames that were recorded as addresses with `names`.
+    #[must_use]
+    pub fn with_frame_names(self, names: Arc<dyn NameFrames>) -> Self {
+        let registry = Arc::new(Mutex::new(Registry::named_by(Some(Arc::clone(&names)))));
+        Self { registry, names: Some(names), ..self }
     }
 
     /// Directory of the trace.
@@ -207,7 +218,8 @@ impl Trace {
         let mut shared = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if !shared.has(needs) {
             // Taken out: one that was loaded half is not kept.
-            let mut registry = std::mem::take(&mut *shared);
+            let empty = Registry::named_by(self.names.clone());
+            let mut registry = std::mem::replace(&mut *shared, empty);
             registry.load(&self.files, &self.manifest, needs)?;
             registry.share();
             *shared = registry;
@@ -233,7 +245,7 @@ impl Trace {
             }
             let mut manifest = before;
             snapshot.adopt(&mut manifest);
-            let mut registry = Registry::default();
+            let mut registry = Registry::named_by(self.names.clone());
             match registry.load(&self.files, &manifest, needs) {
                 // Likewise a part that was replaced while its table was read.
                 Err(Error::Io { source, .. })

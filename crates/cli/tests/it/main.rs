@@ -20,6 +20,7 @@ mod json;
 mod limits;
 mod logs;
 mod mpi;
+mod native;
 mod nsys;
 mod nsys_plot;
 mod opens;

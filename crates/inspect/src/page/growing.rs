@@ -8,13 +8,14 @@ use floodmark_event::EventBatch;
 use floodmark_event::Filter;
 use floodmark_event::Row;
 use floodmark_store::TraceFollower;
-use floodmark_store::{ScanProps, Step, Trace};
+use floodmark_store::{ScanProps, Step};
 
 use super::peak::PeakStackFinder;
 use super::{EventFolds, Page, RowFolds, about};
 use crate::answer::join_losses;
 use crate::error::Result;
 use crate::run::PROCESSES;
+use crate::symbols::{frame_names, open_trace};
 
 /// How long to read before others get their turn.
 const TURN: Duration = Duration::from_millis(200);
@@ -53,7 +54,7 @@ impl Growing {
     pub fn open(path: &Path, filter: &Filter) -> Result<Self> {
         Ok(Self {
             path: path.to_owned(),
-            following: TraceFollower::open(path, &ScanProps::default())?,
+            following: TraceFollower::open(path, &ScanProps::default())?.with_frame_names(frame_names()),
             // What scopes are about matters for leaks, and those are known at the end.
             events: EventFolds::new(filter, ScopeRoles::default()),
             rows: RowFolds::of_growing(),
@@ -94,7 +95,7 @@ impl Growing {
     /// # Errors
     /// If the trace is damaged.
     pub fn page(&mut self) -> Result<Page> {
-        let trace = Trace::open(&self.path)?;
+        let trace = open_trace(&self.path)?;
         self.about = about(&trace.manifest().run);
         let mut page = self.last();
         if let Some(samples) = &mut page.samples {

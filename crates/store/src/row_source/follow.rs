@@ -17,6 +17,7 @@ use super::id_map::IdMap;
 use super::trace::{RowCounts, TraceRows, join};
 use crate::error::Result;
 use crate::follow::Step;
+use crate::frame_names::NameFrames;
 use crate::poller::GrowthPoller;
 use crate::scan::{Scan, ScanProps};
 use crate::source::{Losses, Source as _};
@@ -69,6 +70,12 @@ impl TraceFollower {
     /// What is wrong with the trace's files.
     pub fn open(path: &Path, props: &ScanProps) -> Result<Self> {
         Self::start(path, props, Wanted::EventsAndRows)
+    }
+
+    /// Names frames that were recorded as addresses with `names`.
+    #[must_use]
+    pub fn with_frame_names(self, names: Arc<dyn NameFrames>) -> Self {
+        Self { poller: self.poller.with_frame_names(names), ..self }
     }
 
     fn start(path: &Path, props: &ScanProps, wanted: Wanted) -> Result<Self> {

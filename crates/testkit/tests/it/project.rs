@@ -54,7 +54,16 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ("analyze", &["floodmark-event"]),
         ("resource", &["floodmark-event", "floodmark-stacks", "floodmark-tail"]),
         ("replay", &["floodmark-analyze", "floodmark-event", "floodmark-resource", "floodmark-tail"]),
-        ("inspect", &["floodmark-analyze", "floodmark-convert", "floodmark-event", "floodmark-store"]),
+        (
+            "inspect",
+            &[
+                "floodmark-analyze",
+                "floodmark-convert",
+                "floodmark-event",
+                "floodmark-stacks",
+                "floodmark-store",
+            ],
+        ),
         ("record", &["floodmark-analyze", "floodmark-sampler", "floodmark-store", "floodmark-tail"]),
         ("view", &["floodmark-analyze", "floodmark-event", "floodmark-inspect", "floodmark-replay"]),
         (
