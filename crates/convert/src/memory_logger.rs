@@ -113,13 +113,13 @@ impl LogLine {
         out.sample(time_ns, host, Metric::Rss, memory);
         put_output(time_ns, self.fields[2].clone(), out);
         if self.fields[3] == NO_ANSWER {
-            out.losses.add(1, "stacks that the debugger did not give");
+            out.losses.remark_times(1, "the debugger gave no stack");
             return Ok(());
         }
         for thread in frames::threads(&String::from_utf8_lossy(&self.fields[3])) {
             let with_arguments = thread.frames.iter().filter(|frame| frame.has_arguments).count() as u64;
             if with_arguments > 0 {
-                out.losses.add(with_arguments, ARGUMENTS);
+                out.losses.remark(ARGUMENTS);
             }
             let stack = intern(&thread, &mut out.tables);
             out.rows.push(Row::Stack(StackSampleRow {

@@ -30,6 +30,8 @@ pub use writer::{ProfileProps, write};
 pub const RESOURCE: &str = "jax";
 /// A larger profile is refused. Real ones have a few megabytes.
 const PROFILE_BYTES_MAX: u64 = if cfg!(fuzzing) { 1 << 16 } else { 1 << 30 };
+/// Remark on stacks that are left out to save memory.
+const TOO_MANY_STACKS: &str = "a stack was left out: the profile makes far more of them than it is long";
 /// A stack that is deeper is cut.
 const FRAMES_MAX: usize = 512;
 /// Frames of all stacks together that any profile may have; a longer one may have one more a byte.
@@ -262,7 +264,7 @@ impl Making<'_> {
             all.extend(self.frames[location].iter().take(FRAMES_MAX.saturating_sub(all.len())));
         }
         let Some(room) = self.room.checked_sub(all.len()) else {
-            self.ready.losses.add(1, "stacks left out: the profile makes far more of them than it is long");
+            self.ready.losses.remark_times(1, TOO_MANY_STACKS);
             return StackId(0);
         };
         self.room = room;

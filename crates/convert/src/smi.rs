@@ -116,7 +116,7 @@ impl ParseLine for Format {
             return Ok(());
         }
         if COMPLAINTS.iter().any(|start| line.starts_with(start)) {
-            out.losses.add(1, &format!("nvidia-smi said {}", quoted(line.as_bytes())));
+            out.losses.remark_times(1, format!("nvidia-smi said {}", quoted(line.as_bytes())));
             return Ok(());
         }
         if self.columns.is_none() {
@@ -126,7 +126,7 @@ impl ParseLine for Format {
         let row = columns.row(line)?;
         let time_ns = self.time_ns(&row)?;
         if time_ns.is_none() && !std::mem::replace(&mut self.is_said, true) {
-            out.losses.add(0, "the rows have no time and were taken to be a second apart");
+            out.losses.remark("the rows have no time and were taken to be a second apart");
         }
         self.sweeps.add(&row, time_ns, out)
     }

@@ -23,7 +23,8 @@ use crate::query::Query;
 pub struct Side {
     /// File or trace as the user named it.
     pub source: String,
-    /// Losses that concern its figures.
+    /// Losses that concern its figures, and remarks on the input. In JSON each has a list of its own.
+    #[serde(flatten, serialize_with = "crate::answer::split_losses::serialize")]
     pub losses: Vec<Loss>,
     /// Counts of events that make its figures less certain.
     pub caveats: Caveats,

@@ -23,7 +23,8 @@ pub struct Losses {
 /// A counted loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// How many events, lines or records are missing; 0 if that cannot be known.
+    /// How many events, lines or records are missing; 0 if that cannot be known. Of a remark how often it
+    /// applies, 0 if it is about the whole source.
     pub count: u64,
     /// Why, in words that finish the sentence "N were lost: …"; the whole sentence of a remark.
     pub reason: String,
@@ -38,6 +39,11 @@ impl Gap {
         Self { count, reason: reason.into(), is_remark: false }
     }
 
+    /// Returns a remark.
+    pub fn remark(count: u64, reason: impl Into<String>) -> Self {
+        Self { count, reason: reason.into(), is_remark: true }
+    }
+
     /// Returns how many events are missing at least.
     pub fn least_count(&self) -> u64 {
         if self.is_remark { 0 } else { self.count.max(1) }
@@ -46,7 +52,10 @@ impl Gap {
     /// Returns what is missing, as a sentence without its period. The reason may be text from a file.
     pub fn sentence(&self) -> String {
         if self.is_remark {
-            return self.reason.clone();
+            return match self.count {
+                0 | 1 => self.reason.clone(),
+                count => format!("{} ({} times)", self.reason, format_count(count)),
+            };
         }
         let count = match self.count {
             0 => "an unknown number".to_owned(),
@@ -73,11 +82,18 @@ impl Losses {
         }
     }
 
-    /// Adds a remark on the source, a sentence without its period.
+    /// Adds a remark on the source, a sentence without its period. Nothing is missing.
     pub fn remark(&mut self, sentence: impl Into<String>) {
-        let gap = Gap { count: 0, reason: sentence.into(), is_remark: true };
-        if self.gaps.len() < REASONS_MAX && !self.gaps.contains(&gap) {
-            self.gaps.push(gap);
+        self.remark_times(0, sentence);
+    }
+
+    /// Adds a remark that applies to `count` records of the source.
+    pub fn remark_times(&mut self, count: u64, sentence: impl Into<String>) {
+        let sentence = sentence.into();
+        if let Some(gap) = self.gaps.iter_mut().find(|gap| gap.is_remark && gap.reason == sentence) {
+            gap.count = gap.count.saturating_add(count);
+        } else if self.gaps.len() < REASONS_MAX {
+            self.gaps.push(Gap::remark(count, sentence));
         }
     }
 
@@ -85,7 +101,7 @@ impl Losses {
     pub fn extend(&mut self, other: &Self) {
         for gap in &other.gaps {
             if gap.is_remark {
-                self.remark(&*gap.reason);
+                self.remark_times(gap.count, &*gap.reason);
             } else {
                 self.add(gap.count, &gap.reason);
             }

@@ -116,7 +116,7 @@ fn culprits(figure: BudgetFigure, measured: &Measured, losses: &[Loss]) -> Vec<S
             let first = measured.failures.as_ref().and_then(|failures| failures.first.as_ref());
             first.map(failure).into_iter().collect()
         }
-        BudgetFigure::LostEvents => losses.iter().map(loss_sentence).collect(),
+        BudgetFigure::LostEvents => losses.iter().filter(|loss| !loss.is_remark).map(loss_sentence).collect(),
         BudgetFigure::Allocations | BudgetFigure::Rss => Vec::new(),
     }
 }

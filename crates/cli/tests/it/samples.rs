@@ -292,3 +292,30 @@ fn processes_of_a_trace_with_samples_alone_have_their_names_in_chrome() {
     };
     assert!(events.any(is_named), "{trace}");
 }
+
+#[test]
+fn only_what_is_missing_is_called_lost() {
+    let test = CliTest::new();
+    // A value that nvidia-smi could not read, and a line of its own.
+    let smi = "timestamp, index, memory.used [MiB]\n\
+               2026/11/15 10:00:00.000, 0, 100 MiB\n\
+               2026/11/15 10:00:01.000, 0, [N/A]\n\
+               2026/11/15 10:00:02.000, 0, [N/A]\n";
+    test.write("smi.csv", smi);
+    let read = test.run(&["read", "smi.csv"]);
+    assert_eq!(read.code, 0);
+    assert!(!read.stderr.contains("lost"), "{}", read.stderr);
+    assert!(read.stderr.contains("nvidia-smi could not read a value (2 times)"), "{}", read.stderr);
+    let info = test.run(&["info", "smi.csv", "--json"]).json();
+    assert_eq!(info["losses"], serde_json::json!([]), "{info:#}");
+    let remark = serde_json::json!([{"count": 2, "reason": "nvidia-smi could not read a value"}]);
+    assert_eq!(info["remarks"], remark, "{info:#}");
+    // It stays a remark in a trace.
+    test.run(&["import", "smi.csv", "-o", "smi.flood", "-q"]).ok();
+    let info = test.run(&["info", "smi.flood", "--json"]).json();
+    assert_eq!((&info["losses"], &info["remarks"]), (&serde_json::json!([]), &remark), "{info:#}");
+    // A line that is cut off is lost.
+    test.write("cut.csv", &smi.as_bytes()[..smi.len() - 4]);
+    let info = test.run(&["info", "cut.csv", "--json"]).json();
+    assert_eq!(info["losses"].as_array().unwrap().len(), 1, "{info:#}");
+}

@@ -141,10 +141,8 @@ fn tell_missing(export: &Export, memory: &Memory, losses: &mut Losses) {
     let stackless = memory.rows.iter().any(|row| row.origin == 0);
     let missing = [calls::TABLE, chains::TABLE].into_iter().find(|table| !export.has(table));
     if let Some(table) = missing.filter(|_| stackless) {
-        losses.add(
-            0,
-            &format!("the export has no table {table}, so stacks are missing; profile with: {RECIPE}"),
-        );
+        losses
+            .remark(format!("there are no stacks: the export has no table {table}; profile with: {RECIPE}"));
     }
 }
 

@@ -92,9 +92,9 @@ impl Memory {
         });
         super::tolerate(scanned, mode, losses)?;
         if reader.unknown_operations > 0 {
-            losses.add(
+            losses.remark_times(
                 reader.unknown_operations,
-                "rows are neither allocations nor frees (memoryOperationType)",
+                "a row is neither an allocation nor a free (memoryOperationType) and was left out",
             );
         }
         let mut memory = reader.memory;
@@ -113,8 +113,10 @@ impl Memory {
         for (at, word) in self.kinds.iter().enumerate().filter(|(_, word)| word.kind.is_none()) {
             let count = self.rows.iter().filter(|row| usize::from(row.kind) == at).count() as u64;
             let id = word.id;
-            losses
-                .add(count, &format!("nobody knows what memKind {id} means; those events have kind unknown"));
+            losses.remark_times(
+                count,
+                format!("memKind {id} has no known meaning; such an event has kind unknown"),
+            );
         }
     }
 

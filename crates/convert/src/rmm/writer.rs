@@ -92,7 +92,7 @@ impl<W: Write> Writer<W> {
         self.output.flush().map_err(Error::io("writing", &self.path))?;
         let mut losses = Losses::default();
         if self.sizeless_frees > 0 {
-            losses.add(self.sizeless_frees, "frees of unknown size written with size 0");
+            losses.remark_times(self.sizeless_frees, "a free of unknown size was written with size 0");
         }
         Ok(losses)
     }

@@ -14,7 +14,7 @@ use super::columns::{Row, Value};
 use crate::records::{Out, subject};
 
 /// Note on missing values.
-const UNAVAILABLE: &str = "values that nvidia-smi could not read";
+const UNAVAILABLE: &str = "nvidia-smi could not read a value";
 
 /// What identifies a device in the output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,7 +97,7 @@ impl Sweeps {
                 if let Value::Known(bytes) = used {
                     process.now = Some(process.now.unwrap_or(0).saturating_add(bytes));
                 } else {
-                    out.losses.add(1, UNAVAILABLE);
+                    out.losses.remark_times(1, UNAVAILABLE);
                 }
             }
             None => {
@@ -107,7 +107,7 @@ impl Sweeps {
                 {
                     match value {
                         Value::Known(value) => out.sample(time_ns, device, metric, value),
-                        Value::Unavailable => out.losses.add(1, UNAVAILABLE),
+                        Value::Unavailable => out.losses.remark_times(1, UNAVAILABLE),
                         Value::Absent => {}
                     }
                 }

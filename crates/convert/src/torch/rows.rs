@@ -107,7 +107,7 @@ impl Making<'_> {
             None if place.state.is_empty() => {}
             None => {
                 if !place.trace.is_empty() {
-                    losses.add(1, "how large whole blocks were before the end");
+                    losses.remark("how large whole blocks were is known only at the end");
                 }
                 sample(last_ns, Metric::Live, whole_at_end(place));
             }

@@ -176,7 +176,7 @@ impl Snapshot {
         tables.processes.push(Process { id: props.process, command, ..Process::default() });
         let scopes = Scopes::new(annotations, props.process);
         if scopes.omitted > 0 {
-            losses.add(scopes.omitted, "annotations inside a thousand others");
+            losses.remark_times(scopes.omitted, "an annotation inside a thousand others was left out");
         }
         Ok(Self { tables, process: props.process, entries, places, scopes, settings, losses })
     }
@@ -384,7 +384,7 @@ fn time_old_entries(entries: &mut [Entry], places: &[Place], losses: &mut Losses
         }
     }
     if count > 0 {
-        losses.add(count, "times of entries; they are shown one microsecond apart");
+        losses.remark_times(count, "an entry has no time; such entries are shown one microsecond apart");
     }
 }
 

@@ -107,11 +107,14 @@ fn compare_blocks(
     for (count, reason) in [
         (gone, "frees of blocks that the state at the end does not have any more"),
         (freed, "allocations of blocks that the state at the end has and the trace has not"),
-        (resized, "sizes of blocks that are others in the state at the end"),
     ] {
         if count > 0 {
             start.losses.add(count, reason);
         }
+    }
+    if resized > 0 {
+        let remark = "a block has another size in the state at the end than in the trace";
+        start.losses.remark_times(resized, remark);
     }
 }
 

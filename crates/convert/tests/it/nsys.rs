@@ -142,7 +142,7 @@ fn the_order_of_rows_does_not_matter() {
 }
 
 #[test]
-fn a_kind_nobody_knows_is_kept_and_counted() {
+fn an_unknown_kind_is_kept_and_counted() {
     let db = minimal("kind9", Generation::A);
     db.usage(&[
         (600, PID, 0x9000, 64, 9, 0, 0),
@@ -154,17 +154,18 @@ fn a_kind_nobody_knows_is_kept_and_counted() {
     assert_eq!(read.events.len(), 7);
     let kinds: Vec<Kind> = read.events[4..].iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [Kind::Unknown, Kind::Pinned, Kind::Static]);
-    assert_eq!(read.gaps(), ["nobody knows what memKind 9 means; those events have kind unknown"]);
+    assert_eq!(read.gaps(), ["memKind 9 has no known meaning; such an event has kind unknown"]);
     assert_eq!(read.losses.gaps[0].count, 1);
+    assert!(read.losses.is_empty(), "nothing is lost");
 }
 
 #[test]
-fn an_operation_nobody_knows_is_counted() {
+fn an_unknown_operation_is_counted() {
     let db = minimal("operation", Generation::A);
     db.usage(&[(600, PID, 0x9000, 64, 2, 5, 0)]);
     let read = good(&db.path);
     assert_eq!((read.events.len(), read.losses.gaps[0].count), (4, 1));
-    assert!(read.gaps()[0].contains("neither allocations nor frees"));
+    assert!(read.gaps()[0].contains("neither an allocation nor a free"));
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn a_profile_cannot_make_more_stacks_than_it_has_bytes_for() {
     let read = read(PPROF, &bytes);
     assert_eq!(read.events.len(), 3 + places.count());
     let [(left_out, reason)] = gaps(&read.losses)[..] else { panic!("{:?}", read.losses) };
-    assert!(left_out > 1000 && reason.starts_with("stacks left out"), "{left_out} {reason}");
+    assert!(left_out > 1000 && reason.starts_with("a stack was left out"), "{left_out} {reason}");
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn what_a_truncated_trace_frees_was_there_before_it() {
     assert!(read.losses.is_empty());
     // How large the block was that went nobody knows; at the end all is known.
     assert_eq!(read.samples(Metric::Live), [1536]);
-    assert_eq!(gaps(&read.row_losses), [(1, "how large whole blocks were before the end")]);
+    assert_eq!(gaps(&read.row_losses), [(0, "how large whole blocks were is known only at the end")]);
 }
 
 #[test]
@@ -203,7 +203,10 @@ fn blocks_of_old_versions_have_a_history_and_no_address() {
     assert_eq!(state.tables.stack_text(state.events[1].stack).len(), 2);
     let traced = read(&pickled(&format!("snap([{trace}], [{segment}])"), 2));
     assert_eq!(traced.level(Kind::Device, 0), (77, 77));
-    assert_eq!(gaps(&traced.losses), [(1, "times of entries; they are shown one microsecond apart")]);
+    assert_eq!(
+        gaps(&traced.losses),
+        [(1, "an entry has no time; such entries are shown one microsecond apart")]
+    );
 }
 
 #[test]
@@ -235,7 +238,7 @@ fn what_trace_and_state_disagree_about_is_counted() {
             (1, "entries of traces say 'swapped', which is not known"),
             (1, "frees of blocks that the state at the end does not have any more"),
             (1, "allocations of blocks that the state at the end has and the trace has not"),
-            (1, "sizes of blocks that are others in the state at the end"),
+            (1, "a block has another size in the state at the end than in the trace"),
             (1, "ends of segments that the state at the end does not have any more"),
         ]
     );

@@ -90,7 +90,7 @@ fn a_free_of_unknown_size_gets_the_size_of_its_block() {
     let (output, losses) = written(&rows, Dialect::Rmm);
     let sizes: Vec<_> = events(&*output).iter().map(|event| event.bytes).collect();
     assert_eq!(sizes, [5, 99, 6, 5, 0, 6, 0, 0]);
-    assert_eq!(gaps(&losses), [(2, "frees of unknown size written with size 0")]);
+    assert_eq!(gaps(&losses), [(2, "a free of unknown size was written with size 0")]);
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub fn write_chrome(
     }
     let unmatched = writer.finish(&tables).map_err(write_error)?;
     if unmatched > 0 {
-        lost.push(Loss::loss(unmatched, "scopes that were left had never been entered"));
+        lost.push(Loss::remark(unmatched, "a scope was left that had never been entered"));
     }
     Ok(lost)
 }

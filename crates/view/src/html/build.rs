@@ -52,7 +52,8 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
         builder.find(Severity::Doubtful, format!("Allocations are filtered: {}.", page.filters));
     }
     for loss in &page.losses {
-        builder.find(Severity::Doubtful, loss_sentence(loss));
+        let severity = if loss.is_remark { Severity::Note } else { Severity::Doubtful };
+        builder.find(severity, loss_sentence(loss));
     }
     builder.document.findings.sort_by_key(|finding| finding.level as u8);
     about(&mut builder, page);
