@@ -43,6 +43,7 @@ pub mod merge;
 pub mod origins;
 pub mod overlay;
 pub mod paths;
+pub mod pools;
 pub mod run;
 pub mod samples;
 pub mod scopes;
@@ -84,6 +85,7 @@ pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
 };
 pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
+pub use pools::{PoolUse, PoolsFold};
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
     ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name,

@@ -14,6 +14,7 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
+use crate::pools::PoolUse;
 use crate::scopes::ScopePaths;
 use crate::site::{NO_SITE, SiteRules};
 use floodmark_event::filter::resolve;
@@ -60,6 +61,10 @@ pub struct Watermark {
     pub groups: Vec<Grouping>,
     /// Kinds that are not covered.
     pub others: Vec<KindSummary>,
+    /// Pools of stream-ordered allocation at that instant. Not events but samples tell of them, so the fold
+    /// leaves this empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolUse>,
 }
 
 /// Blocks grouped in one way.
@@ -228,6 +233,7 @@ impl Fold for WatermarkFold {
                 .map(|by| Grouping { by: *by, groups: describe.group(&blocks, *by) })
                 .collect(),
             others: tallies.other_summaries(),
+            pools: Vec::new(),
         }
     }
 }

@@ -46,6 +46,7 @@ pub mod page;
 pub mod pass;
 pub mod plain;
 pub mod plot;
+mod pools;
 pub mod progress;
 pub mod query;
 pub mod questions;

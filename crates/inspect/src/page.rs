@@ -172,6 +172,7 @@ impl Input {
             domains: has_several.then(|| Pass::new(&query.filter, DomainSeriesFold::new(DOMAIN_POINTS))),
         };
         second.run(self, query, &mut part)?;
+        self.add_pools(&mut part.watermark, query)?;
         page.events = Some(part);
         Ok(())
     }

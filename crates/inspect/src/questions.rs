@@ -66,7 +66,17 @@ impl Input {
         if options.group_by.contains(&GroupBy::Scope) && options.scopes.is_empty() {
             options.scopes = self.scope_paths()?;
         }
-        self.ask(query, Columns::All, WatermarkFold::new(options))
+        let mut answer = self.ask(query, Columns::All, WatermarkFold::new(options))?;
+        self.add_pools(&mut answer.result, query)?;
+        Ok(answer)
+    }
+
+    /// Adds what pools reserved and used at the instant that a watermark is about.
+    pub(crate) fn add_pools(&self, watermark: &mut Watermark, query: &Query<'_>) -> Result<()> {
+        if let Some(at_ns) = watermark.at_ns.or(watermark.peak_time_ns) {
+            watermark.pools = self.pools_at(at_ns, &query.filter)?;
+        }
+        Ok(())
     }
 
     /// Returns the blocks that are live at the end, and which of them are leak candidates.

@@ -1,6 +1,6 @@
 //! The watermark: how high, when, and who held it.
 
-use floodmark_analyze::{Group, GroupBy, Grouping, Watermark};
+use floodmark_analyze::{Group, GroupBy, Grouping, PoolUse, Watermark};
 use floodmark_event::units::{format_bytes, format_count, format_time_ns};
 
 use crate::blocks::{block_table, stream};
@@ -26,6 +26,10 @@ impl View for Watermark {
         for grouping in &self.groups {
             text.blank();
             text.block(group_table(grouping, layout));
+        }
+        if !self.pools.is_empty() {
+            text.blank();
+            text.block(pool_table(&self.pools, layout));
         }
         text.blank();
         text.styled(layout.palette.title, "Largest blocks");
@@ -107,6 +111,28 @@ fn group_table(grouping: &Grouping, layout: &Layout) -> String {
     }
     text.block(rest);
     text.text()
+}
+
+fn pool_table(pools: &[PoolUse], layout: &Layout) -> String {
+    let (shown, left) = layout.first(pools);
+    let mut table = Table::new([
+        Column::long("pool"),
+        Column::figure("reserved"),
+        Column::figure("in use"),
+        Column::figure("not in use"),
+        Column::figure("most reserved").rank(1),
+    ]);
+    for pool in shown {
+        let name = [&*pool.name, &*pool.process].into_iter().filter(|text| !text.is_empty());
+        table.row([
+            Cell::from(name.collect::<Vec<_>>().join(", ")),
+            Cell::from(format_bytes(pool.reserved_bytes)),
+            Cell::from(format_bytes(pool.used_bytes)),
+            Cell::from(format_bytes(pool.reserved_bytes.saturating_sub(pool.used_bytes))),
+            Cell::from(format_bytes(pool.peak_reserved_bytes)),
+        ]);
+    }
+    table.text(layout) + &omitted(left, layout)
 }
 
 fn key_text(by: GroupBy, key: &str) -> String {

@@ -208,3 +208,35 @@ fn a_chart_of_a_metric_shows_the_samples_of_pools() {
         }
     }
 }
+
+#[test]
+fn pools_reserve_more_than_is_in_use() {
+    let test = test();
+    test.run(&["import", EXPORT, "-o", "run.flood", "--quiet"]).ok();
+    for input in [EXPORT, "run.flood"] {
+        // The pool is created after the peak, and 5 MiB of it are in use for 19 microseconds.
+        let pool = |args: &[&str]| {
+            let args = [&["watermark", input, "--json"], args].concat();
+            let found = report(&test, &args)["pools"].clone();
+            assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
+            found[0].clone()
+        };
+        let at_peak = pool(&[]);
+        assert_eq!((&at_peak["reserved_bytes"], &at_peak["used_bytes"]), (&json!(0), &json!(0)), "{at_peak}");
+        assert_eq!(at_peak["peak_reserved_bytes"], json!(32 << 20));
+        assert_eq!(at_peak["peak_used_bytes"], json!(5 << 20));
+        let later = pool(&["--at", "+33.32ms"]);
+        assert_eq!(later["reserved_bytes"], json!(32 << 20), "{later}");
+        assert_eq!(later["used_bytes"], json!(5 << 20), "{later}");
+        let text = test.run(&["watermark", input, "--at", "+33.32ms"]).ok().stdout;
+        let row = text.lines().find(|line| line.contains("of device 0")).unwrap_or_else(|| panic!("{text}"));
+        let figures = ["32.0 MiB", "5.00 MiB", "27.0 MiB", "32.0 MiB"];
+        let found: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| figures.contains(cell)).collect();
+        assert_eq!(found, figures, "{row}");
+        // Devices and kinds of blocks are not known for pools.
+        assert_eq!(report(&test, &["watermark", input, "--device", "0", "--json"])["pools"], json!(null));
+    }
+    test.run(&["report", EXPORT, "-q", "-o", "report.html"]).ok();
+    let page = test.read("report.html");
+    assert!(page.contains("Pools: reserved and in use") && page.contains("most reserved"));
+}

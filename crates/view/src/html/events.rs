@@ -1,7 +1,7 @@
 //! What allocations and frees tell, as the page shows it.
 
 use floodmark_analyze::fragmentation::{AddressSpaceReport, Basis, Occupancy};
-use floodmark_analyze::{BlockInfo, ExcludeReason, GroupBy, Usage, UsagePoint, Verdict};
+use floodmark_analyze::{BlockInfo, ExcludeReason, GroupBy, PoolUse, Usage, UsagePoint, Verdict};
 use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
@@ -35,6 +35,7 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     blocks(builder, part);
     snapshots::functions(builder, &part.snapshots);
     groups(builder, part);
+    pools(builder, part);
     leaks(builder, part);
     churn(builder, part);
     sizes(builder, part);
@@ -225,6 +226,46 @@ fn groups(builder: &mut Builder, part: &EventsPart) {
         ]);
         builder.table(Table { id, title: title.into(), columns, rows, ..Table::default() });
     }
+}
+
+/// What pools of stream-ordered allocation reserved at the peak, beside what was in use.
+fn pools(builder: &mut Builder, part: &EventsPart) {
+    let pools = &part.watermark.pools;
+    if pools.is_empty() {
+        return;
+    }
+    let sum = |bytes: fn(&PoolUse) -> u64| pools.iter().map(bytes).fold(0, u64::saturating_add);
+    let (reserved, used) = (sum(|pool| pool.reserved_bytes), sum(|pool| pool.used_bytes));
+    if reserved > 0 {
+        let (reserved, used) = (format_bytes(reserved), format_bytes(used));
+        let pools = counted(pools.iter().filter(|pool| pool.reserved_bytes > 0).count() as u64, "pool");
+        let note = format!("At the peak {pools} reserved {reserved}, of which {used} was in use.");
+        builder.find(Severity::Note, note);
+    }
+    let row = |pool: &PoolUse| {
+        vec![
+            cut(&pool.name).into(),
+            cut(&pool.process).into(),
+            pool.reserved_bytes.into(),
+            pool.used_bytes.into(),
+            pool.reserved_bytes.saturating_sub(pool.used_bytes).into(),
+            pool.peak_reserved_bytes.into(),
+            pool.peak_used_bytes.into(),
+        ]
+    };
+    let rows = pools.iter().map(row).collect();
+    let columns = heads([
+        ("pool", CellKind::Code),
+        ("process", CellKind::Code),
+        ("reserved", CellKind::Bytes),
+        ("in use", CellKind::Bytes),
+        ("not in use", CellKind::Bytes),
+        ("most reserved", CellKind::Bytes),
+        ("most in use", CellKind::Bytes),
+    ]);
+    let title = "Pools".into();
+    let note = "What they reserved and what of it was in use, at the peak and at most.".into();
+    builder.table(Table { id: "pools", title, note, columns, rows, ..Table::default() });
 }
 
 fn blocks(builder: &mut Builder, part: &EventsPart) {

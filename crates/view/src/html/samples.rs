@@ -191,9 +191,14 @@ fn other_charts(builder: &mut Builder, part: &SamplesPart) {
             |series| (format!("{} {}", name(part, series), series.metric.name().replace('_', " ")), series);
         part.series.iter().filter(is_drawn).take(LINES).map(named).collect()
     };
-    // Events tell the same in more detail.
+    let mut levels = of(&[Metric::Live, Metric::Reserved]);
     if builder.document.charts.is_empty() {
-        draw(builder, "As the allocator counts", &of(&[Metric::Live, Metric::Reserved]));
+        draw(builder, "As the allocator counts", &levels);
+    } else {
+        // Events tell the same of other allocators, in more detail.
+        let kind = |series: &SubjectSeries| Some(part.subjects.get(&series.subject?)?.kind);
+        levels.retain(|(_, series)| kind(series) == Some(SubjectKind::Pool));
+        draw(builder, "Pools: reserved and in use", &levels);
     }
     draw(builder, "Memory of the cgroup", &of(&[Metric::CgroupUsage]));
 }
