@@ -4,6 +4,7 @@
 //! takes longest; the second pass, which needs to know the peaks, takes snapshots of what was live at chosen
 //! instants. A growing trace keeps the folds of the first pass going (`Growing`).
 
+mod beside;
 mod folds;
 mod growing;
 mod output;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use floodmark_analyze::{
-    Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Pass, RunMemory,
+    Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Overlay, Pass, RunMemory,
     SnapshotOptions, SnapshotPass, Snapshots, Stats, SubjectSeries, Usage, UsagePoint, Watermark,
 };
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
@@ -76,6 +77,8 @@ pub struct EventsPart {
     pub snapshots: Snapshots,
     /// Live bytes over time of every process, device and kind, the highest peak first.
     pub by_domain: Vec<(String, Vec<UsagePoint>)>,
+    /// What devices reported beside the events, if a log of them was given.
+    pub overlay: Option<Overlay>,
     /// Counts of events that make figures less certain.
     pub caveats: Caveats,
 }
@@ -122,6 +125,14 @@ impl Input {
     /// # Errors
     /// [`Error::NoContent`] if there is nothing to report on, or what is wrong with the input.
     pub fn page(&self, query: &Query<'_>) -> Result<Page> {
+        self.page_beside(query, None)
+    }
+
+    /// Reads everything a report page shows; `smi` is a log of the memory of devices to show beside it.
+    ///
+    /// # Errors
+    /// [`Error::NoContent`] if there is nothing to report on, or what is wrong with an input.
+    pub fn page_beside(&self, query: &Query<'_>, smi: Option<&Self>) -> Result<Page> {
         self.need_rewind("a report reads its input more than once")?;
         let contents = self.contents();
         let mut page =
@@ -131,6 +142,9 @@ impl Input {
         }
         if contents.has_rows {
             self.samples_part(&mut page, query)?;
+        }
+        if let Some(log) = smi {
+            beside::add(&mut page, self, log, query)?;
         }
         page.about = about(&self.run());
         if page.events.is_none() && page.samples.is_none() {

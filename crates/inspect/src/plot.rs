@@ -14,6 +14,7 @@ use floodmark_store::ScanProps;
 pub use align::{Align, parse_align};
 pub use figure::{Dot, Figure, Layer, Note, Peak, Phase, Point, Role, Series, Shape, Stack, TimeAxis, label};
 pub use samples::device_series;
+use samples::paired_series;
 
 use crate::answer::Loss;
 use crate::error::{Error, Result};
@@ -187,7 +188,7 @@ pub fn plot(
         let first_ns = one.first_ns().map(|first_ns| first_ns.saturating_sub(zero_ns));
         plot.figure.from_ns = plot.figure.from_ns.or(first_ns);
         if let Some(smi) = smi.filter(|_| number == 0) {
-            add_smi(&mut one, smi, props)?;
+            add_smi(&mut one, &inputs[0], smi, props)?;
         }
         one.shift(zero_ns);
         add(&mut plot, one, name, props);
@@ -312,12 +313,12 @@ impl Gathered {
     }
 }
 
-/// Adds what `nvidia-smi` reported.
-fn add_smi(one: &mut Gathered, log: &Input, props: &PlotProps) -> Result<()> {
-    let mut devices = device_series(log, props.points)?;
+/// Adds what `nvidia-smi` reported of the devices of the input.
+fn add_smi(one: &mut Gathered, input: &Input, log: &Input, props: &PlotProps) -> Result<()> {
+    let mut devices = paired_series(log, props.points, &input.device_ids()?)?;
     if devices.is_empty() {
         return Err(Error::no_content(
-            format!("{} contains no samples of a device's memory", log.name()),
+            format!("{} contains no samples of memory of a device of the input", log.name()),
             "query memory.used, as in nvidia-smi --query-gpu=timestamp,memory.used --format=csv --loop-ms=10",
         ));
     }

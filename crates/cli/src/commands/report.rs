@@ -27,6 +27,9 @@ pub(crate) struct ReportArgs {
     /// Write to this file; '-' is standard output [default: report.html beside the input]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Show this nvidia-smi log beside the input, in any of its forms
+    #[arg(long, value_name = "FILE")]
+    smi: Option<PathBuf>,
     /// Replace the file if it exists already
     #[arg(long)]
     force: bool,
@@ -40,6 +43,7 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark report run.flood
   floodmark report memory_log.dev0.csv -o peak.html
+  floodmark report report.sqlite --smi smi.csv
   floodmark report run.flood -o report.html --force --device 0 --from +10s --to +20s";
 
 impl ReportArgs {
@@ -50,7 +54,9 @@ impl ReportArgs {
         refuse_existing(&output, overwrite)?;
         let bars = Bars::new(printer);
         let query = Query::new(self.filter.props(), &bars);
-        let page = Input::open(&self.input, &self.reading.props())?.page(&query)?;
+        let props = self.reading.props();
+        let smi = self.smi.as_ref().map(|log| Input::open(log, &props)).transpose()?;
+        let page = Input::open(&self.input, &props)?.page_beside(&query, smi.as_ref())?;
         write(&output, html::html(&page, Hosting::File).as_bytes(), overwrite, printer)?;
         Ok(ExitStatus::Success)
     }

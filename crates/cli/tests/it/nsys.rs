@@ -240,3 +240,59 @@ fn pools_reserve_more_than_is_in_use() {
     let page = test.read("report.html");
     assert!(page.contains("Pools: reserved and in use") && page.contains("most reserved"));
 }
+
+/// What nvidia-smi writes while the program of the export runs. The program's only GPU is number 3 there.
+const SMI: &str = "timestamp, index, uuid, memory.used [MiB]\n\
+    2026/11/15 06:28:10.131, 0, GPU-00000000-9f01-e048-20a7-afae5f35d3c3, 111 MiB\n\
+    2026/11/15 06:28:10.131, 3, GPU-f3f707f7-9f01-e048-20a7-afae5f35d3c3, 555 MiB\n\
+    2026/11/15 06:28:10.162, 0, GPU-00000000-9f01-e048-20a7-afae5f35d3c3, 112 MiB\n\
+    2026/11/15 06:28:10.162, 3, GPU-f3f707f7-9f01-e048-20a7-afae5f35d3c3, 556 MiB\n";
+
+#[test]
+fn charts_and_reports_show_the_devices_of_the_input_alone() {
+    let test = test();
+    test.write("smi.csv", SMI);
+    test.run(&["import", EXPORT, "-o", "run.flood", "--quiet"]).ok();
+    for input in [EXPORT, "run.flood"] {
+        test.run(&["plot", input, "--smi", "smi.csv", "-q", "-o", "smi.svg", "--force"]).ok();
+        let svg = test.read("smi.svg");
+        assert!(svg.contains(">nvidia-smi, GPU 0</text>"), "{svg}");
+        assert!(!svg.contains("nvidia-smi, GPU 3") && svg.matches(">nvidia-smi, ").count() == 1, "{svg}");
+        test.run(&["report", input, "--smi", "smi.csv", "-q", "-o", "report.html", "--force"]).ok();
+        let page = test.read("report.html");
+        assert!(page.contains("Device 0 had 556.0 MiB in use at most"));
+        assert!(page.contains("tracked on device 0, 555.0 MiB was in use there: 540.0 MiB is not tracked"));
+        assert!(page.contains("Device memory in use") && !page.contains("112.0 MiB"));
+    }
+    let refused = test.run(&["report", EXPORT, "--smi", EXPORT, "-q", "-o", "again.html"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("contains no samples of a device or process"), "{}", refused.stderr);
+}
+
+#[test]
+fn logs_of_processes_count_for_the_processes_of_the_input() {
+    let test = test();
+    let gpu = "GPU-f3f707f7-9f01-e048-20a7-afae5f35d3c3";
+    let apps = format!(
+        "timestamp, pid, process_name, used_gpu_memory [MiB], gpu_uuid\n\
+         2026/11/15 06:28:10.131, 539, small, 500 MiB, {gpu}\n\
+         2026/11/15 06:28:10.131, 777, other, 100 MiB, {gpu}\n"
+    );
+    test.write("apps.csv", apps);
+    let pmon = "#Date        Time         gpu         pid   type     fb    command \n\
+                #YYYYMMDD    HH:MM:SS     Idx           #    C/G     MB    name \n\
+                \x2020261115    06:28:10       3        539     C    500    small\n\
+                \x2020261115    06:28:10       3        777     C    100    other\n";
+    test.write("pmon.txt", pmon);
+    for log in ["apps.csv", "pmon.txt"] {
+        let usage = report(&test, &["usage", EXPORT, "--smi", log, "--align", "start", "--json"]);
+        let devices = usage["overlay"]["devices"].as_array().unwrap();
+        assert_eq!(devices.len(), 1, "{log}: {usage:#}");
+        assert_eq!(devices[0]["used"]["max"], json!(500 << 20), "{log}: 777 is another program");
+        test.run(&["plot", EXPORT, "--smi", log, "-q", "-o", "smi.svg", "--force"]).ok();
+        let svg = test.read("smi.svg");
+        assert!(svg.contains(">nvidia-smi, small (539)</text>"), "{log}: {svg}");
+    }
+    test.run(&["report", EXPORT, "--smi", "apps.csv", "-q", "-o", "report.html"]).ok();
+    assert!(test.read("report.html").contains("on device 0, 500.0 MiB was in use there"));
+}

@@ -90,6 +90,7 @@ impl EventFolds {
             fragmentation,
             snapshots,
             by_domain,
+            overlay: None,
             caveats,
         }
     }

@@ -11,6 +11,7 @@ use super::parts::{MOST_PARTS, SMALLEST, few, part_lines, parts, points, total};
 use super::{Gathered, Layer, Marked, Peak, Per, PlotProps, Role, Series, Show, Stack, label};
 use crate::error::{Error, Result};
 use crate::input::Input;
+use crate::overlay::DeviceIds;
 use crate::subjects::subject_name;
 
 /// Lines of output, and stacks, that are kept.
@@ -312,11 +313,17 @@ fn totals(collector: &Collector<'_>, tables: &Tables, gathered: &mut Gathered) {
     }
 }
 
-/// Returns the memory of every device that a log reports, with at most `points_kept` points each.
+/// Returns the memory of every device that a log reports, or of every process if it reports only these, with at
+/// most `points_kept` points each.
 ///
 /// # Errors
 /// If the log has no samples or cannot be read.
 pub fn device_series(log: &Input, points_kept: usize) -> Result<Vec<Series>> {
+    paired_series(log, points_kept, &DeviceIds::default())
+}
+
+/// Returns the same for the devices that `ids` knows, if both sides identify devices.
+pub(super) fn paired_series(log: &Input, points_kept: usize, ids: &DeviceIds) -> Result<Vec<Series>> {
     let mut source = log.rows(&ScanProps::default())?;
     let mut fold: SubjectSeriesFold<UsagePoint> =
         SubjectSeriesFold::new(&Tables::default().subjects, points_kept).of_metrics(&[Metric::GpuUsed]);
@@ -334,19 +341,26 @@ pub fn device_series(log: &Input, points_kept: usize) -> Result<Vec<Series>> {
         }
     }
     fold.complete();
-    let key = SeriesKey { kind: SubjectKind::Device, metric: Metric::GpuUsed };
-    let Some(sampled) = fold.series(key) else { return Ok(Vec::new()) };
+    let of = |kind| fold.series(SeriesKey { kind, metric: Metric::GpuUsed });
+    let Some(sampled) = of(SubjectKind::Device).or_else(|| of(SubjectKind::Process)) else {
+        return Ok(Vec::new());
+    };
     let series = |group: &floodmark_analyze::GroupSeries<SeriesMember>| {
         let subject = fold.state().observed()[group.group.at].subject;
-        Series {
-            name: format!("nvidia-smi, {}", named(subject, source.tables())),
+        let mut row = source.tables().subjects.get(&subject)?.clone();
+        if row.kind == SubjectKind::Device {
+            // The input may count its devices in another order.
+            row.number = u64::try_from(ids.device(&row)?).ok()?;
+        }
+        Some(Series {
+            name: format!("nvidia-smi, {}", label(&subject_name(&row))),
             points: points(&group.points),
             end_ns: sampled.end_ns.unwrap_or(0),
             role: Role::Beside,
             ..Series::default()
-        }
+        })
     };
-    Ok(sampled.groups.iter().map(series).collect())
+    Ok(sampled.groups.iter().filter_map(series).collect())
 }
 
 fn named(subject: u64, tables: &Tables) -> String {

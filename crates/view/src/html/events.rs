@@ -36,6 +36,7 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     snapshots::functions(builder, &part.snapshots);
     groups(builder, part);
     pools(builder, part);
+    reported(builder, part);
     leaks(builder, part);
     churn(builder, part);
     sizes(builder, part);
@@ -266,6 +267,47 @@ fn pools(builder: &mut Builder, part: &EventsPart) {
     let title = "Pools".into();
     let note = "What they reserved and what of it was in use, at the peak and at most.".into();
     builder.table(Table { id: "pools", title, note, columns, rows, ..Table::default() });
+}
+
+/// What devices reported when most was tracked on them.
+fn reported(builder: &mut Builder, part: &EventsPart) {
+    let Some(overlay) = part.overlay.as_ref().filter(|overlay| !overlay.devices.is_empty()) else { return };
+    for device in &overlay.devices {
+        let at = &device.at_peak;
+        let not_tracked = u64::try_from(at.residual_bytes).unwrap_or(0);
+        builder.find(
+            Severity::Note,
+            format!(
+                "With {} tracked on device {}, {} was in use there: {} is not tracked ({}).",
+                format_bytes(at.tracked_bytes),
+                device.device,
+                format_bytes(at.used_bytes),
+                format_bytes(not_tracked),
+                overlay.residual
+            ),
+        );
+    }
+    let rows = overlay.devices.iter().map(|device| {
+        let at = &device.at_peak;
+        vec![
+            i64::from(device.device).into(),
+            builder.time_cell(Some(at.time_ns)),
+            at.tracked_bytes.into(),
+            at.used_bytes.into(),
+            at.residual_bytes.into(),
+        ]
+    });
+    let rows = rows.collect();
+    let columns = heads([
+        ("device", CellKind::Number),
+        ("at", CellKind::Time),
+        ("tracked", CellKind::Bytes),
+        ("reported", CellKind::Bytes),
+        ("not tracked", CellKind::Bytes),
+    ]);
+    let title = "What devices reported when most was tracked".into();
+    let note = "From the log of nvidia-smi that was given with --smi.".into();
+    builder.table(Table { id: "reported", title, note, columns, rows, ..Table::default() });
 }
 
 fn blocks(builder: &mut Builder, part: &EventsPart) {
