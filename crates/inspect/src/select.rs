@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 
 use floodmark_event::filter::Window;
-use floodmark_event::{Event, EventBatch, Filter};
+use floodmark_event::{Event, EventBatch, Filter, Kind};
 
 /// Which events to pass on, and how many.
 #[derive(Clone, Debug)]
@@ -14,12 +14,27 @@ pub struct Select {
     /// The filter's window, once the first event is known.
     window: Option<Window>,
     left: Option<usize>,
+    /// How many events of reserved memory were left out; none if they are passed on.
+    reserved: Option<u64>,
 }
 
 impl Select {
     /// Passes on what `filter` selects, but at most `limit` events.
     pub fn new(filter: Filter, limit: Option<usize>) -> Self {
-        Self { filter, window: None, left: limit }
+        Self { filter, window: None, left: limit, reserved: None }
+    }
+
+    /// Leaves out memory that an allocator reserves to divide it, unless the filter names kinds: where kinds are
+    /// not told apart, it would count twice, together with the blocks in it.
+    #[must_use]
+    pub fn without_reserved(self) -> Self {
+        let reserved = if self.filter.kinds.is_none() { Some(0) } else { None };
+        Self { reserved, ..self }
+    }
+
+    /// Returns how many events of reserved memory were left out.
+    pub fn reserved_omitted(&self) -> u64 {
+        self.reserved.unwrap_or(0)
     }
 
     /// Calls `visit` with the selected events of `batch`; breaks when the limit is reached.
@@ -31,7 +46,11 @@ impl Select {
         batch: &EventBatch,
         visit: impl FnOnce(&EventBatch) -> Result<(), E>,
     ) -> Result<ControlFlow<()>, E> {
-        if self.filter == Filter::default() && self.left.is_none() {
+        let has_reserved = || batch.events().any(|event| event.kind == Kind::Reserved);
+        if self.filter == Filter::default()
+            && self.left.is_none()
+            && (self.reserved.is_none() || !has_reserved())
+        {
             visit(batch)?;
             return Ok(ControlFlow::Continue(()));
         }
@@ -47,6 +66,15 @@ impl Select {
 
     fn selects(&mut self, event: &Event) -> bool {
         let window = *self.window.get_or_insert_with(|| self.filter.window(event.time_ns));
-        self.filter.selects(event) && window.contains(event.time_ns)
+        if !self.filter.selects(event) || !window.contains(event.time_ns) {
+            return false;
+        }
+        match &mut self.reserved {
+            Some(omitted) if event.kind == Kind::Reserved => {
+                *omitted += 1;
+                false
+            }
+            _ => true,
+        }
     }
 }

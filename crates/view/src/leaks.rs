@@ -7,6 +7,7 @@ use floodmark_event::units::{format_bytes, format_count, format_duration_ns, for
 use crate::blocks::{NO_SITE, leak_table};
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines};
+use crate::plain::plain;
 use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, omitted, wrap};
 
@@ -79,9 +80,9 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
         Column::text("verdict").rank(1),
         Column::figure("blocks"),
         Column::figure("bytes"),
-        Column::figure("share").rank(3),
-        Column::text("why").rank(2),
-        Column::figure("age").rank(4),
+        Column::figure("share"),
+        Column::text("why"),
+        Column::figure("age").rank(2),
     ]);
     for group in shown {
         let verdict = match group.verdict {
@@ -101,5 +102,24 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
             Cell::from(if oldest == youngest { oldest } else { format!("{youngest} to {oldest}") }),
         ]);
     }
-    table.text(layout) + &omitted(left, layout)
+    let mut without_age = table.clone();
+    without_age.keep(&[true, true, true, true, true, true, false]);
+    if without_age.fits(layout.width) {
+        return table.text(layout) + &omitted(left, layout);
+    }
+    // Reasons are sentences: where they do not fit beside the figures, each is under its row.
+    table.keep(&[true, true, true, true, true, false, true]);
+    let text = table.text(layout);
+    let mut lines = text.lines();
+    let mut text = Lines::default();
+    lines.next().into_iter().for_each(|titles| text.line(titles));
+    for (line, group) in lines.zip(shown) {
+        text.line(line);
+        if !group.reason.is_empty() {
+            let reason = wrap(&plain(&group.reason), layout.width.saturating_sub(4).max(1), 0);
+            reason.lines().for_each(|line| text.styled(layout.palette.faint, format!("    {line}")));
+        }
+    }
+    text.block(omitted(left, layout));
+    text.text()
 }

@@ -109,6 +109,23 @@ impl Table {
         self.rows.windows(2).any(|pair| pair[0][column].text != pair[1][column].text)
     }
 
+    /// Whether all columns fit into a width, with long text cut at most.
+    pub(crate) fn fits(&self, room: usize) -> bool {
+        let widths = self.widths();
+        let least = widths.iter().zip(&self.columns);
+        let least = least.map(|(width, column)| if column.shrinks { (*width).min(SHORTEST) } else { *width });
+        INDENT + least.sum::<usize>() + GAP * (widths.len() - 1) <= room
+    }
+
+    /// Widths in which nothing is cut.
+    fn widths(&self) -> Vec<usize> {
+        let width = |at: usize| {
+            let title = self.columns[at].title.width();
+            self.rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
+        };
+        (0..self.columns.len()).map(width).collect()
+    }
+
     /// Lays the table out, every line ended.
     pub(crate) fn text(mut self, layout: &Layout) -> String {
         let widths = self.fit(layout.width);
@@ -124,12 +141,7 @@ impl Table {
 
     /// Chooses the columns to show and their widths.
     fn fit(&mut self, room: usize) -> Vec<usize> {
-        let mut widths: Vec<usize> = (0..self.columns.len())
-            .map(|at| {
-                let title = self.columns[at].title.width();
-                self.rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
-            })
-            .collect();
+        let mut widths = self.widths();
         let total = |widths: &[usize]| INDENT + widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
         loop {
             let least: Vec<usize> = widths

@@ -154,11 +154,14 @@ impl ExportArgs {
         input.require_events()?;
         let mut source = input.events(&ScanProps::default())?;
         let mut files = DeviceFiles::create(&self.output, dialect, overwrite)?;
-        let mut select = Select::new(self.filter.props(), None);
+        let mut select = Select::new(self.filter.props(), None).without_reserved();
         each_batch(source.as_mut(), input.name(), &Bars::new(printer), |batch, _| {
             select.pass_on(batch, |batch| files.write(batch))
         })?;
         let mut lost = source.losses();
+        if select.reserved_omitted() > 0 {
+            lost.remark_times(select.reserved_omitted(), RESERVED_OMITTED);
+        }
         for written in files.finish()? {
             lost.extend(&written.losses);
             if let Some(path) = written.path {
@@ -170,6 +173,10 @@ impl ExportArgs {
         Ok(ExitStatus::Success)
     }
 }
+
+/// A log has no column for the kind of memory.
+const RESERVED_OMITTED: &str = "an event of reserved memory was left out, because the blocks in it are written \
+                                (--kind reserved writes it)";
 
 /// Counts the bytes that are written.
 struct CountingWriter<'a> {

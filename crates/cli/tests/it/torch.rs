@@ -99,3 +99,38 @@ fn what_is_live_at_a_snapshot_is_no_leak_and_no_problem() {
         assert!(page.contains("is still live at the snapshot") && !page.contains(" leaks 177.3 MiB"));
     }
 }
+
+#[test]
+fn a_log_made_of_a_snapshot_counts_segments_and_tensors_once() {
+    let test = test_with_snapshot();
+    let ran = test.run(&["export", SNAPSHOT, "--format", "rmm", "-o", "log.csv"]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.stderr.contains("an event of reserved memory was left out"), "{}", ran.stderr);
+    let log = stats(&test, "log.csv");
+    assert_eq!(log["peak_bytes"], 1_047_300_120u64);
+    assert_eq!(log["live_bytes"], 301_420_548u64);
+    let snapshot = stats(&test, SNAPSHOT);
+    for figure in ["allocations", "total_bytes", "frees"] {
+        assert_eq!(log[figure], snapshot[figure], "{figure}");
+    }
+    // Segments alone are written if they are asked for.
+    test.run(&["export", SNAPSHOT, "--format", "rmm", "-o", "segments.csv", "--kind", "reserved", "-q"]).ok();
+    assert_eq!(stats(&test, "segments.csv")["peak_bytes"], 1_342_177_280u64);
+}
+
+#[test]
+fn leaks_give_share_and_reason_at_every_width() {
+    let test = test_with_snapshot();
+    for columns in ["60", "80", "100", "120", "160"] {
+        let output = test.command(&["leaks", SNAPSHOT, "--limit", "4"]).env("COLUMNS", columns).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        let titles = text.lines().find(|line| line.trim_start().starts_with("site ")).unwrap();
+        assert!(titles.contains("share"), "{columns}: {text}");
+        let leaks = test.run(&["leaks", SNAPSHOT, "--json"]).json();
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let reason = leaks["groups"][0]["reason"].as_str().unwrap();
+        assert!(words(&text).contains(&words(reason)), "{columns}: {reason}: {text}");
+        let width: usize = columns.parse().unwrap();
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{columns}: {text}");
+    }
+}
