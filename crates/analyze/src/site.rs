@@ -15,8 +15,8 @@ use floodmark_event::tables::Frame;
 use floodmark_event::{StackId, StringId, Tables};
 use lists::{
     GENERATED_FILES, LIBRARY_FAMILIES, LIBRARY_MODULES, LIBRARY_NAMESPACES, LIBRARY_PATHS, NO_NAMES,
-    PACKAGE_FILES, PLUMBING_PREFIXES, RUNTIME_FILES, RUNTIME_FUNCTIONS, RUNTIME_MODULES, RUNTIME_PATHS,
-    RUNTIME_PREFIXES,
+    PACKAGE_FILES, PLUMBING_PREFIXES, PYTHON_CALLERS, PYTHON_LIBRARY, RUNTIME_FILES, RUNTIME_FUNCTIONS,
+    RUNTIME_MODULES, RUNTIME_PATHS, RUNTIME_PREFIXES,
 };
 use name::qualified_name;
 
@@ -146,6 +146,9 @@ fn source_class(file: &str) -> Option<FrameClass> {
 /// allocators, after which wrappers are named.
 fn python_class(function: &str, file: &str) -> FrameClass {
     if function.contains("alloc") && RUNTIME_FUNCTIONS.contains(&function) {
+        return FrameClass::Runtime;
+    }
+    if file.contains(PYTHON_LIBRARY) && PYTHON_CALLERS.iter().any(|part| file.contains(part)) {
         return FrameClass::Runtime;
     }
     source_class(file).unwrap_or(FrameClass::User)
@@ -316,6 +319,32 @@ mod tests {
         assert_eq!(rules.site(script, StringId(0), &tables), "load (app.py:7)");
         assert!(rules.site(nothing_else, StringId(0), &tables).starts_with("read_csv"));
         assert_eq!(rules.site(runtime, StringId(0), &tables), "malloc [libc.so.6]");
+    }
+
+    #[test]
+    fn threads_and_pools_of_python_call_the_code_of_the_user() {
+        let mut tables = Tables::default();
+        let thread = [
+            ("Thread.run", "/opt/lib/python3.11/threading.py", ""),
+            ("Thread._bootstrap", "/opt/lib/python3.11/threading.py", ""),
+        ];
+        let pool = ("_worker", "/opt/lib/python3.11/concurrent/futures/thread.py", "");
+        let package = ("read_csv", "/opt/lib/python3.11/site-packages/pandas/io.py", "");
+        let rules = SiteRules::default();
+        let read = stack(&mut tables, &[&[package], &[pool][..], &thread].concat());
+        assert!(rules.site(read, StringId(0), &tables).starts_with("read_csv"));
+        let json = ("JSONDecoder.decode", "/opt/lib/python3.11/json/decoder.py", "");
+        let parse = stack(&mut tables, &[&[json], &thread[..]].concat());
+        assert!(rules.site(parse, StringId(0), &tables).starts_with("JSONDecoder.decode"));
+        let nothing_else = stack(&mut tables, &thread);
+        assert!(rules.site(nothing_else, StringId(0), &tables).starts_with("Thread.run"));
+        let own = ("Thread.run", "/home/me/threading.py", "");
+        assert_eq!(rules.class(&tables_frame(&mut tables, own), &tables), FrameClass::User);
+        assert_eq!(rules.class(&tables_frame(&mut tables, thread[0]), &tables), FrameClass::Runtime);
+    }
+
+    fn tables_frame(tables: &mut Tables, (function, file, _): (&str, &str, &str)) -> Frame {
+        Frame { function: tables.intern(function), file: tables.intern(file), ..Frame::default() }
     }
 
     #[test]

@@ -272,7 +272,7 @@ pub(super) const LIBRARY_FAMILIES: [&str; 11] = [
 /// Parts of the paths of source files that belong to allocators and language runtimes.
 pub(super) const RUNTIME_FILES: [&str; 10] = [
     "<frozen ",
-    "/floodmark/",
+    "-packages/floodmark/",
     "/include/c++/",
     "/include/rmm/",
     "/include/thrust/",
@@ -281,6 +281,22 @@ pub(super) const RUNTIME_FILES: [&str; 10] = [
     "cupy/cuda/memory",
     "numba/cuda/cudadrv/",
     "rmm/_lib/",
+];
+
+/// Part of the path of Python's standard library.
+pub(super) const PYTHON_LIBRARY: &str = "/lib/python3";
+
+/// Parts of the paths of its files that call the functions that were given to them: threads, pools, event
+/// loops, programs that are run as modules.
+pub(super) const PYTHON_CALLERS: [&str; 8] = [
+    "/asyncio/base_events.py",
+    "/asyncio/events.py",
+    "/asyncio/runners.py",
+    "/concurrent/futures/",
+    "/contextlib.py",
+    "/multiprocessing/",
+    "/runpy.py",
+    "/threading.py",
 ];
 
 /// Parts of the paths of source files that belong to installed packages and standard libraries, or that
