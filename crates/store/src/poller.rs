@@ -2,7 +2,7 @@
 //!
 //! A poll goes up to a moment ago. Rows of different threads become visible in a slightly different
 //! order than they happened; the moment is there to let them sort. A row that was committed later than
-//! that is in no poll; it is counted when the end is reached, so it is not lost silently.
+//! that is in no poll; it is counted when the end is reached, in a remark.
 //!
 //! Ids in rows are good for the poll they came from: the tables are read anew each time, and what a
 //! process defined since then comes before what others had defined already.
@@ -25,7 +25,7 @@ use crate::trace::Trace;
 /// How long rows get to sort by default.
 const SETTLE: Duration = Duration::from_millis(100);
 
-const TOO_LATE: &str = "they were committed too late to be followed; the trace has them";
+const TOO_LATE: &str = "a row was committed too late to be followed; the trace has it";
 
 /// Whether the trace may have more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl GrowthPoller {
             }
         }
         if rows > read {
-            losses.add(rows - read, TOO_LATE);
+            losses.remark_times(rows - read, TOO_LATE);
         }
         Ok(())
     }

@@ -219,7 +219,7 @@ fn figures<'a>(picture: &Picture, theme: &Theme) -> TextLine<'a> {
             _ => format!(" · {} of {} {noun} alive", format_count(alive as u64), format_count(all as u64)),
         }));
     }
-    if !picture.losses.is_empty() {
+    if picture.losses.iter().any(|loss| !loss.is_remark) {
         spans.push(Span::styled(" · something is missing, see ?", theme.doubtful));
     }
     TextLine::from(spans)

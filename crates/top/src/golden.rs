@@ -9,7 +9,7 @@ use floodmark_event::{
     Action, Event, EventBatch, Kind, Metric, OutputRow, OutputStream, ProcessId, SampleRow, ScopeAction,
     ScopeRow, StackId, SubjectKind, SubjectRow, Tables,
 };
-use floodmark_inspect::OpenProps;
+use floodmark_inspect::{Loss, OpenProps};
 use insta::assert_snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -186,6 +186,17 @@ fn the_guide_shows_the_screen() {
         return;
     }
     assert_eq!(shown, screen);
+}
+
+#[test]
+fn remarks_do_not_say_that_something_is_missing() {
+    let header = |loss: Loss| {
+        let picture = Picture { losses: vec![loss], ..run_of_processes() };
+        screen(&picture, &mut State::default(), (120, 24)).lines().take(3).collect::<String>()
+    };
+    let (lost, remark) = (header(Loss::loss(1, "a line")), header(Loss::remark(1, "a line")));
+    assert!(lost.contains("something is missing"), "{lost}");
+    assert!(!remark.contains("something is missing"), "{remark}");
 }
 
 #[test]

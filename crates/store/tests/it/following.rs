@@ -41,7 +41,7 @@ fn a_follower_sees_every_event_once_and_in_order_while_the_trace_is_sealed() {
                     }
                 }
             });
-            assert!(follow.losses().is_empty(), "{:?}", follow.losses());
+            assert!(follow.losses().gaps.is_empty(), "{:?}", follow.losses());
             next
         });
         let domain = AllocDomain::default();
@@ -97,7 +97,7 @@ fn a_follower_of_samples_sees_each_sweep_once_while_the_trace_is_sealed() {
     while follow.next(&mut events, &mut rows).expect("reads") != Step::Ended {
         seen.append(&mut rows);
     }
-    assert!(follow.losses().is_empty(), "{:?}", follow.losses());
+    assert!(follow.losses().gaps.is_empty(), "{:?}", follow.losses());
     let value = |row: &Row| match row {
         Row::Sample(row) => (row.value, row.subject & 0xffff_ffff),
         other => panic!("{other:?} was not recorded"),
