@@ -1,5 +1,6 @@
 //! Metrics of processes, cgroups and GPUs.
 
+pub(crate) mod bounds;
 pub mod cgroup;
 pub(crate) mod gauges;
 pub(crate) mod gpu;

@@ -52,9 +52,9 @@ pub enum Level {
 /// Total of all processes, with shared memory counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// Sum of the last readings and of the changes of resident bytes since.
+    /// Upper bound, by the last readings and the changes since.
     pub bytes: u64,
-    /// Upper bound of how much less it may be.
+    /// How much less it may be.
     pub error_bytes: u64,
 }
 

@@ -103,10 +103,9 @@ pub struct Peak {
 /// The highest total of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TotalPeak {
-    /// Sum of proportional set sizes: last readings, and the changes of resident bytes since.
+    /// Upper bound of the highest sum of proportional set sizes, and the time of the highest lower bound.
     pub peak: Peak,
-    /// Upper bound of how much less it may have been, because memory that may be shared changed since the
-    /// last reading; 0 for a reading.
+    /// How much less it may have been: the truth lies between this difference and the bound.
     pub error_bytes: u64,
 }
 

@@ -45,6 +45,8 @@ pub struct Stat<'a> {
     pub life: Life,
     /// PID of its parent.
     pub parent: i32,
+    /// Its page faults without I/O.
+    pub faults: u64,
     /// Page faults of the children that it has waited for, and of theirs; 0 if it has waited for none.
     pub child_faults: u64,
     /// Number of threads; one too many if the first has ended and others run.
@@ -70,14 +72,15 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     // Fields from the fourth on, some of which are negative.
     let mut fields = rest.get(2..)?.split(u8::is_ascii_whitespace);
     let parent = number(fields.next()?)? as i32;
-    let minor = number(fields.nth(6)?)?;
+    let faults = number(fields.nth(5)?)?;
+    let minor = number(fields.next()?)?;
     let major = number(fields.nth(1)?)?;
     let user = number(fields.next()?)?;
     let system = number(fields.next()?)?;
     let threads = number(fields.nth(4)?)?;
     let start_ticks = number(fields.nth(1)?)?;
     let (child_faults, cpu_ticks) = (minor.wrapping_add(major), user.wrapping_add(system));
-    Some(Stat { pid, name, life, parent, child_faults, threads, cpu_ticks, start_ticks })
+    Some(Stat { pid, name, life, parent, faults, child_faults, threads, cpu_ticks, start_ticks })
 }
 
 /// The fields of `/proc/PID/status` that are used. Memory is in bytes; a zombie has none.
@@ -140,6 +143,8 @@ pub struct Rollup {
     pub uss: u64,
     /// Resident anonymous bytes.
     pub anon: u64,
+    /// The part of `pss` that is anonymous; none before Linux 5.4.
+    pub pss_anon: Option<u64>,
 }
 
 /// Parses `/proc/PID/smaps_rollup`; returns none without a proportional size.
@@ -151,6 +156,7 @@ pub fn rollup(text: &[u8]) -> Option<Rollup> {
         match key {
             b"Rss" => rollup.rss = bytes,
             b"Anonymous" => rollup.anon = bytes,
+            b"Pss_Anon" => rollup.pss_anon = Some(bytes),
             b"Pss" => {
                 rollup.pss = bytes;
                 complete = true;
@@ -162,6 +168,24 @@ pub fn rollup(text: &[u8]) -> Option<Rollup> {
         }
     }
     complete.then_some(rollup)
+}
+
+/// Distinct pages of the whole system that processes have mapped, in bytes, from `/proc/meminfo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedPages {
+    /// Anonymous pages.
+    pub anon: u64,
+    /// Pages of files and shared memory.
+    pub shared: u64,
+}
+
+/// Parses `/proc/meminfo`.
+pub fn mapped_pages(text: &[u8]) -> Option<MappedPages> {
+    let value = |wanted: &[u8]| {
+        let mut values = lines(text).filter_map(key_and_number);
+        values.find(|(key, _)| *key == wanted).map(|(_, value)| value.saturating_mul(1024))
+    };
+    Some(MappedPages { anon: value(b"AnonPages")?, shared: value(b"Mapped")? })
 }
 
 /// Id of the newest process or thread, from `/proc/loadavg`.
@@ -241,6 +265,7 @@ mod tests {
                 name,
                 life: Life::Alive,
                 parent: 42,
+                faults: 95,
                 child_faults: 34,
                 threads: 3,
                 cpu_ticks: 12,
@@ -293,7 +318,10 @@ mod tests {
         let text =
             b"5555-7fff ---p 00000000 00:00 0    [rollup]\nRss:  100 kB\nPss:  60 kB\nPss_Dirty:  9 kB\n\
             Private_Clean:  8 kB\nPrivate_Dirty:  12 kB\nAnonymous:  4 kB\n";
-        assert_eq!(rollup(text), Some(Rollup { rss: 102_400, pss: 61_440, uss: 20_480, anon: 4096 }));
+        assert_eq!(
+            rollup(text),
+            Some(Rollup { rss: 102_400, pss: 61_440, uss: 20_480, anon: 4096, pss_anon: None })
+        );
         assert_eq!(rollup(b""), None);
     }
 

@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 
+use crate::metrics::bounds::Motion;
 use crate::outcome::PeakSource;
 use crate::procfs::{self, Statm, Status};
 use crate::sys::wait::Reaped;
@@ -80,9 +81,23 @@ pub(crate) struct TotalReading {
     /// Resident memory by the sweep at that time.
     pub(crate) rss: u64,
     pub(crate) file_and_shmem: u64,
-    /// [`Totals::motion`](crate::metrics::total::Totals::motion) at that time.
-    pub(crate) motion: u64,
+    /// Anonymous memory, its share of `pss`, and how much of it only this process has.
+    pub(crate) anon: u64,
+    pub(crate) pss_anon: u64,
+    pub(crate) private_anon: u64,
+    /// The last round in which it was read, and its `pss_anon` in that round.
+    pub(crate) round: (u64, u64),
+    /// [`ProcessMemory::faults`] and [`Totals::motion`](crate::metrics::total::Totals::motion) at that time.
+    pub(crate) faults: u64,
+    pub(crate) motion: Motion,
     pub(crate) cost_ns: u64,
+}
+
+impl TotalReading {
+    /// Anonymous bytes that count for forked copies of the process.
+    pub(crate) fn copied(&self) -> u64 {
+        self.anon.saturating_sub(self.pss_anon)
+    }
 }
 
 /// Memory of a process, in bytes.
@@ -109,8 +124,12 @@ pub(crate) struct ProcessMemory {
     status_rss: u64,
     pub(crate) total: Option<TotalReading>,
     pub(crate) total_denied: bool,
-    /// Monotonic nanoseconds at which CPU time was last read.
+    /// Monotonic nanoseconds at which CPU time and page faults were last read.
     pub(crate) stat_at_ns: u64,
+    /// Whether it forked since its program began, and may share memory with its children.
+    pub(crate) has_copies: bool,
+    /// Number of page faults without I/O, as last read.
+    pub(crate) faults: u64,
     /// Number of consecutive readings without a change.
     still: u32,
     cpu_ticks: Option<u64>,
@@ -139,6 +158,8 @@ pub(crate) enum Stillness {
 pub(crate) struct Change {
     pub(crate) rss_before: u64,
     pub(crate) shared_before: u64,
+    /// Whether this is the first reading of its program.
+    pub(crate) is_first: bool,
 }
 
 impl ProcessMemory {
@@ -157,7 +178,7 @@ impl ProcessMemory {
         let mut buffer = [0; 128];
         let text = self.statm.read(path, descriptors, &mut buffer).ok()?;
         let statm = procfs::statm(text).filter(|statm| *statm != Statm::default())?;
-        let change = Change { rss_before: self.rss, shared_before: self.shared };
+        let change = Change { rss_before: self.rss, shared_before: self.shared, is_first: !self.was_read };
         self.rss = statm.resident_pages.saturating_mul(page_bytes);
         self.shared = statm.shared_pages.saturating_mul(page_bytes);
         if !self.was_read {
@@ -166,6 +187,16 @@ impl ProcessMemory {
         }
         self.seen_peak = self.seen_peak.max(self.rss);
         Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
+    }
+
+    /// Resident anonymous memory.
+    pub(crate) fn anon(&self) -> u64 {
+        self.rss.saturating_sub(self.shared)
+    }
+
+    /// Anonymous memory that was added since the first reading of this program.
+    pub(crate) fn grown_anon(&self) -> u64 {
+        self.anon().saturating_sub(self.first_rss.saturating_sub(self.first_shared))
     }
 
     /// Compares a reading with the one before.
@@ -246,6 +277,11 @@ impl ProcessMemory {
         OpenOptions::new().write(true).open(path.as_str())?.write_all(b"5")
     }
 
+    /// Takes in that the process has given back all its memory, though it is not known to have ended.
+    pub(crate) fn gave_back(&mut self) {
+        (self.rss, self.shared, self.total) = (0, 0, None);
+    }
+
     /// Reads the files of another thread from now on, because the first thread has ended and others run.
     pub(crate) fn read_through(&mut self, thread: i32, descriptors: &mut DescriptorBudget) {
         self.close(descriptors);
@@ -256,6 +292,7 @@ impl ProcessMemory {
     pub(crate) fn new_program(&mut self, was_newborn: bool) {
         self.was_read = false;
         self.total = None;
+        self.has_copies = false;
         (self.status_at_ns, self.still, self.sleep) = (0, 0, Sleep::Awake);
         if was_newborn {
             self.seen_peak = 0;
@@ -325,7 +362,7 @@ mod tests {
     #[test]
     fn a_process_sleeps_after_a_second_in_which_it_did_nothing() {
         let mut memory = ProcessMemory { rss: 5, shared: 1, ..ProcessMemory::default() };
-        let same = Change { rss_before: 5, shared_before: 1 };
+        let same = Change { rss_before: 5, shared_before: 1, is_first: false };
         let interval_ns = 10_000_000;
         memory.note_processor_time(Some(7));
         assert_eq!(memory.stillness(same), Stillness::Still);
@@ -338,7 +375,7 @@ mod tests {
         memory.note_processor_time(Some(8));
         assert_eq!(memory.sleep_ns(3, interval_ns), 0, "it ran");
         memory.note_processor_time(Some(8));
-        assert_eq!(memory.stillness(Change { rss_before: 4, shared_before: 1 }), Stillness::Moved);
+        assert_eq!(memory.stillness(Change { rss_before: 4, ..same }), Stillness::Moved);
         assert_eq!(memory.sleep_ns(3, interval_ns), 0, "it changed");
     }
 

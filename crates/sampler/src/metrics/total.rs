@@ -3,19 +3,20 @@
 //! In `smaps_rollup` the kernel divides shared pages among the processes that share them, and walks all page
 //! tables for it: 10 to 20 ms per GiB. A thread of its own reads it, within a share of a core, for the
 //! process with the largest uncertainty first. Between two readings a process counts with its last reading
-//! and the change of its resident memory since. Anonymous memory is private, so that part is certain; memory
-//! that may be shared is uncertain until it is read again.
+//! and the change of its resident memory since, within [`bounds`].
 //!
 //! Readings one by one, within the share, never catch up with many processes that share memory. So when the
-//! tree rests near its highest sum and its total is uncertain, all processes are read in one **round**, from a
-//! reserve of CPU time that is refilled slowly.
+//! tree rests and its total is uncertain, all processes are read in one **round**: within the share if that
+//! is enough, and near the highest sum from a reserve of CPU time that is refilled slowly.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::metrics::bounds::{self, Motion, Part, PartSum};
 use crate::metrics::memory::TotalReading;
-use crate::procfs::{self, Rollup};
+use crate::procfs::{self, MappedPages, Rollup};
 use crate::sys::clock::thread_cpu_ns;
 use crate::sys::signal;
 use crate::tree::walk::Path;
@@ -44,6 +45,10 @@ const RESERVE_NS: u64 = 600_000_000;
 /// quarter of the reserve, and for any other: growth that only pauses must not use the reserve up.
 const CHEAP_REST_NS: u64 = 20_000_000;
 const ROUND_REST_NS: u64 = 150_000_000;
+/// Shortest time between two readings of the memory of the whole system.
+const SYSTEM_NS: u64 = 5_000_000;
+/// Time between two rounds of a tree that never rests.
+const RESTLESS_NS: u64 = 400_000_000;
 /// Fraction of the total whose uncertainty is worth a round.
 const ROUND_UNCERTAIN_SHARE: u64 = 50;
 /// Largest number of processes in a round.
@@ -56,7 +61,10 @@ pub(crate) struct Request {
     born_ns: u64,
     rss: u64,
     shared: u64,
-    motion: u64,
+    motion: Motion,
+    faults: u64,
+    /// Number of the round that it belongs to; none for a reading of one process.
+    round: Option<u64>,
     purse: Purse,
 }
 
@@ -103,14 +111,6 @@ pub(crate) fn counter_error_bytes() -> u64 {
     processors * (2 * processors).max(32) * 4096
 }
 
-/// Contribution of a process to the total, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) bytes: u64,
-    /// How much of it may be shared with others.
-    pub(crate) uncertain_bytes: u64,
-}
-
 /// Outcome of a reading.
 pub(crate) enum Read {
     /// There is no answer now.
@@ -155,8 +155,14 @@ pub(crate) struct Totals {
     idle_until_ns: u64,
     idle_news: (u64, u64),
     spent_ns: u64,
-    /// Sum of all changes of memory that may be shared, in bytes.
-    motion: u64,
+    motion: Motion,
+    /// Time of the last reading of the whole system.
+    system_ns: u64,
+    /// Number of rounds that were requested.
+    rounds: u64,
+    /// Time of the last one, and the changes and the number of processes at that time.
+    round_ns: u64,
+    round_news: (Motion, usize),
     /// Largest error of the kernel's counters.
     counter_error_bytes: u64,
 }
@@ -182,7 +188,11 @@ impl Totals {
             idle_until_ns: 0,
             idle_news: (0, 0),
             spent_ns: 0,
-            motion: 0,
+            motion: Motion::default(),
+            system_ns: 0,
+            rounds: 0,
+            round_ns: now_ns,
+            round_news: (Motion::default(), 0),
             counter_error_bytes: counter_error_bytes(),
         };
         (totals, (asked, told))
@@ -197,35 +207,32 @@ impl Totals {
         self.spent_ns
     }
 
-    /// Notes a change of memory that may be shared.
-    pub(crate) fn moved(&mut self, bytes: u64) {
-        self.motion = self.motion.saturating_add(bytes);
+    /// Sums of all changes so far.
+    pub(crate) fn motion(&self) -> &Motion {
+        &self.motion
     }
 
-    /// Sum of all changes of memory that may be shared, in bytes.
-    pub(crate) fn motion(&self) -> u64 {
-        self.motion
+    /// Sums of all changes so far, to be added to.
+    pub(crate) fn motion_mut(&mut self) -> &mut Motion {
+        &mut self.motion
     }
 
-    /// Contribution of a process to the total.
-    pub(crate) fn part(&self, process: &Process) -> Part {
-        let memory = &process.memory;
-        let Some(read) = &memory.total else {
-            return match process.image {
-                // Until it is read, what it had at first counts with its parent.
-                Image::Inherited if !memory.total_denied => {
-                    let bytes = memory.rss.saturating_sub(memory.first_rss);
-                    let uncertain = memory.shared.saturating_sub(memory.first_shared);
-                    Part { bytes, uncertain_bytes: uncertain.min(bytes) }
-                }
-                Image::Inherited => Part { bytes: memory.rss, uncertain_bytes: memory.rss },
-                Image::Own => Part { bytes: memory.rss, uncertain_bytes: memory.shared.min(memory.rss) },
-            };
-        };
-        let bytes = (read.pss + memory.rss).saturating_sub(read.rss);
-        let others = self.motion.saturating_sub(read.motion);
-        let uncertain = memory.shared.abs_diff(read.file_and_shmem).saturating_add(read.shared.min(others));
-        Part { bytes, uncertain_bytes: uncertain.min(bytes) }
+    /// Reads how much memory the whole system has mapped, if that may bound an uncertain total.
+    pub(crate) fn mapped_pages(&mut self, parts: &PartSum, now_ns: u64) -> Option<MappedPages> {
+        let most = parts.most(None);
+        let is_certain = most - parts.least <= LEAST_UNCERTAIN_BYTES.max(most / ROUND_UNCERTAIN_SHARE);
+        if is_certain || now_ns.saturating_sub(self.system_ns) < SYSTEM_NS {
+            return None;
+        }
+        self.system_ns = now_ns;
+        let mut buffer = [0; 4096];
+        let length = File::open("/proc/meminfo").ok()?.read_at(&mut buffer, 0).ok()?;
+        procfs::mapped_pages(&buffer[..length])
+    }
+
+    /// Bounds of the contribution of a process to the total.
+    pub(crate) fn part(&self, process: &Process, now_ns: u64) -> Part {
+        bounds::part(process, &self.motion, now_ns)
     }
 
     /// Bytes that a reading of a process would make certain.
@@ -240,7 +247,7 @@ impl Totals {
             Some(read) => {
                 let age = now_ns.saturating_sub(read.at_ns);
                 let stale = if age < STALE_NS { 0 } else { read.shared };
-                self.part(process).uncertain_bytes.saturating_add(stale)
+                bounds::drift(memory, read, &self.motion).saturating_add(stale)
             }
         }
     }
@@ -269,16 +276,25 @@ impl Totals {
                     if nearest.abs_diff(counted) <= self.counter_error_bytes { nearest } else { counted }
                 };
                 let shared = rollup.rss.saturating_sub(rollup.anon);
+                // Older kernels do not divide the proportional size.
+                let pss_anon = rollup.pss_anon.unwrap_or(rollup.anon).min(rollup.pss);
+                let before = memory.total.map_or((0, 0), |read| read.round);
                 memory.total = Some(TotalReading {
                     at_ns: now_ns,
                     pss: rollup.pss,
                     shared: rollup.rss.saturating_sub(rollup.uss),
                     rss: between(rollup.rss, request.rss, memory.rss),
                     file_and_shmem: between(shared, request.shared, memory.shared),
+                    anon: rollup.anon,
+                    pss_anon,
+                    private_anon: rollup.uss.saturating_sub(shared).min(pss_anon),
+                    round: request.round.map_or(before, |round| (round, pss_anon)),
+                    faults: request.faults,
                     // Changes during the reading may be included or not.
                     motion: request.motion,
                     cost_ns: answer.cost_ns,
                 });
+                self.motion.round = self.motion.round.max(request.round.unwrap_or(0));
                 Read::Done { pid: request.pid, rollup }
             }
             Err(why) => match why.kind() {
@@ -299,14 +315,16 @@ impl Totals {
         self.budget_ns = (self.budget_ns + earned).min(BURST_NS as i64);
         self.reserve_ns = (self.reserve_ns + earned).min(RESERVE_NS as i64);
         self.filled_ns = now_ns;
-        if self.pending == 0 && self.is_round_due(processes, level, now_ns) {
-            self.ask_all(processes, now_ns);
+        if self.pending == 0
+            && let Some(purse) = self.round_due(processes, level, now_ns)
+        {
+            self.ask_all(processes, purse, now_ns);
             return;
         }
         let may_ask =
             self.pending == 0 && self.budget_ns > 0 && now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
         let Some(requests) = self.requests.as_ref().filter(|_| may_ask) else { return };
-        let news = (self.motion, passes);
+        let news = (self.motion.shared, passes);
         if now_ns < self.idle_until_ns && news == self.idle_news {
             return;
         }
@@ -323,10 +341,10 @@ impl Totals {
             return;
         }
         self.idle_until_ns = 0;
-        self.pending = usize::from(requests.try_send(self.request(process, Purse::Share)).is_ok());
+        self.pending = usize::from(requests.try_send(self.request(process, Purse::Share, None)).is_ok());
     }
 
-    fn request(&self, process: &Process, purse: Purse) -> Request {
+    fn request(&self, process: &Process, purse: Purse, round: Option<u64>) -> Request {
         let (memory, motion) = (&process.memory, self.motion);
         Request {
             pid: process.pid,
@@ -334,46 +352,72 @@ impl Totals {
             rss: memory.rss,
             shared: memory.shared,
             motion,
+            faults: memory.faults,
+            round,
             purse,
         }
     }
 
-    /// Whether all processes should be read: the tree rests near its highest sum, its total is uncertain, and
-    /// the reserve allows it.
-    fn is_round_due(&mut self, processes: &[Process], level: Level, now_ns: u64) -> bool {
-        let moved = self.motion.saturating_sub(self.rest.0);
+    /// The budget that pays for a round, if one is due. Near the highest sum that is the reserve, otherwise
+    /// the share. The tree should rest, so that all readings are of one state; one that never rests is read
+    /// nevertheless, now and then.
+    fn round_due(&mut self, processes: &[Process], level: Level, now_ns: u64) -> Option<Purse> {
+        let moved = self.motion.shared.saturating_sub(self.rest.0);
         if moved > level.total / 200 {
-            self.rest = (self.motion, now_ns);
+            self.rest = (self.motion.shared, now_ns);
         }
         let is_uncertain = level.uncertain > LEAST_UNCERTAIN_BYTES.max(level.total / ROUND_UNCERTAIN_SHARE);
         let is_high = level.rss >= level.highest_rss - level.highest_rss / 20;
         let rests_ns = now_ns.saturating_sub(self.rest.1);
-        if !(is_uncertain && is_high && rests_ns >= CHEAP_REST_NS && self.reserve_ns > 0) {
-            return false;
+        let is_restless = now_ns.saturating_sub(self.round_ns) >= RESTLESS_NS;
+        if !is_uncertain || (rests_ns < CHEAP_REST_NS && !is_restless) {
+            return None;
+        }
+        // Nothing has changed since the last round, so another one would not say more.
+        if self.round_news == (self.motion, processes.len()) {
+            return None;
         }
         let expected: u64 = self.uncertain_processes(processes, now_ns).map(expected_ns).sum();
-        let is_cheap = expected <= self.reserve_ns as u64 / 4;
-        let is_affordable = self.reserve_ns >= expected.min(RESERVE_NS) as i64;
-        expected > 0 && is_affordable && (is_cheap || rests_ns >= ROUND_REST_NS)
+        if expected == 0 {
+            return None;
+        }
+        if self.budget_ns >= expected as i64 {
+            return Some(Purse::Share);
+        }
+        let is_cheap = expected <= self.reserve_ns.max(0) as u64 / 4;
+        let is_affordable = self.reserve_ns > 0 && self.reserve_ns >= expected.min(RESERVE_NS) as i64;
+        (is_high && is_affordable && (is_cheap || rests_ns >= ROUND_REST_NS)).then_some(Purse::Reserve)
     }
 
+    /// The processes that a round reads: all that are uncertain, and all that share memory with copies of
+    /// themselves, which have to be read together.
     fn uncertain_processes<'a>(
         &self,
         processes: &'a [Process],
         now_ns: u64,
     ) -> impl Iterator<Item = &'a Process> {
-        let worth = move |process: &&Process| self.priority(process, now_ns) >= LEAST_UNCERTAIN_BYTES;
-        processes.iter().filter(worth).take(ROUND_MOST)
+        let is_readable = move |process: &&Process| {
+            !process.memory.total_denied && process.memory.was_read && !process.is_newborn(now_ns)
+        };
+        let worth = move |process: &&Process| {
+            let gap = self.part(process, now_ns).gap();
+            let copied = process.memory.total.map_or(0, |read| read.copied());
+            gap.max(copied).max(self.priority(process, now_ns)) >= LEAST_UNCERTAIN_BYTES
+        };
+        processes.iter().filter(is_readable).filter(worth).take(ROUND_MOST)
     }
 
     /// Requests readings of all processes that are uncertain.
-    fn ask_all(&mut self, processes: &[Process], now_ns: u64) {
+    fn ask_all(&mut self, processes: &[Process], purse: Purse, now_ns: u64) {
         let Some(requests) = &self.requests else { return };
+        let round = self.rounds + 1;
         let sent = self
             .uncertain_processes(processes, now_ns)
-            .take_while(|process| requests.try_send(self.request(process, Purse::Reserve)).is_ok())
+            .take_while(|process| requests.try_send(self.request(process, purse, Some(round))).is_ok())
             .count();
         self.pending = sent;
+        self.rounds = round;
+        (self.round_ns, self.round_news) = (now_ns, (self.motion, processes.len()));
     }
 }
 
@@ -404,27 +448,6 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_may_be_shared_is_uncertain_until_it_is_read() {
-        let (mut totals, _server) = Totals::new(0.01, 0);
-        let mut one = process(Image::Own, 138 * MIB, 128 * MIB);
-        assert_eq!(totals.part(&one), Part { bytes: 138 * MIB, uncertain_bytes: 128 * MIB });
-        one.memory.total = Some(TotalReading {
-            pss: 42 * MIB,
-            shared: 128 * MIB,
-            rss: 138 * MIB,
-            file_and_shmem: 128 * MIB,
-            ..TotalReading::default()
-        });
-        assert_eq!(totals.part(&one), Part { bytes: 42 * MIB, uncertain_bytes: 0 });
-        one.memory.rss += 8 * MIB;
-        assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, uncertain_bytes: 0 }, "its own");
-        totals.moved(3 * MIB);
-        assert_eq!(totals.part(&one), Part { bytes: 50 * MIB, uncertain_bytes: 3 * MIB }, "another's coming");
-        totals.moved(300 * MIB);
-        assert_eq!(totals.part(&one).uncertain_bytes, 50 * MIB, "no more than it counts for");
-    }
-
-    #[test]
     fn a_process_that_shrank_while_it_was_read_does_not_count_as_nothing() {
         let (mut totals, (asked, told)) = Totals::new(0.01, 0);
         let mut processes = [process(Image::Own, 179 * MIB, 10 * MIB)];
@@ -432,27 +455,19 @@ mod tests {
         totals.ask(&processes, still(179 * MIB), 1, now_ns);
         let request = asked.try_recv().expect("it is worth a reading");
         // Read after it gave most back, before its counters were looked at again.
-        let rollup = Rollup { rss: 51 * MIB, anon: 49 * MIB, pss: 50 * MIB, uss: 49 * MIB };
+        let rollup = Rollup { rss: 51 * MIB, anon: 49 * MIB, pss: 50 * MIB, uss: 49 * MIB, pss_anon: None };
         told.send(Answer { request, cost_ns: 1, result: Ok(rollup) }).expect("the receiver exists");
         assert!(matches!(totals.collect(&mut processes, now_ns + ASK_NS), Read::Done { .. }));
-        processes[0].memory.rss = 51 * MIB;
-        assert_eq!(totals.part(&processes[0]).bytes, 50 * MIB);
+        (processes[0].memory.rss, processes[0].memory.shared) = (51 * MIB, 2 * MIB);
+        let part = totals.part(&processes[0], now_ns);
+        assert_eq!((part.least, part.anon + part.shared), (50 * MIB, 50 * MIB));
     }
 
     #[test]
-    fn what_was_forked_counts_with_its_parent_until_it_is_read() {
+    fn a_forked_process_is_read_once_it_will_hardly_call_exec() {
         let (totals, _server) = Totals::new(0.01, 0);
-        let mut child = process(Image::Inherited, 100 * MIB, 10 * MIB);
-        assert_eq!(totals.part(&child), Part::default());
-        child.memory.rss += MIB;
-        assert_eq!(totals.part(&child), Part { bytes: MIB, uncertain_bytes: 0 });
-        (child.memory.rss, child.memory.shared) = (104 * MIB, 12 * MIB);
-        assert_eq!(
-            totals.part(&child),
-            Part { bytes: 4 * MIB, uncertain_bytes: 2 * MIB },
-            "perhaps not its own"
-        );
-        assert_eq!(totals.priority(&child, 0), 0, "it may call exec yet");
+        let child = process(Image::Inherited, 104 * MIB, 12 * MIB);
+        assert_eq!(totals.priority(&child, 0), 0);
         assert_eq!(totals.priority(&child, crate::tree::NEWBORN_NS), 104 * MIB);
     }
 
@@ -466,7 +481,7 @@ mod tests {
         let (mut totals, (asked, told)) = Totals::new(0.01, 0);
         let mut processes: Vec<Process> =
             (1..=20).map(|pid| Process { pid, ..process(Image::Own, 215 * MIB, 200 * MIB) }).collect();
-        totals.moved(4000 * MIB);
+        totals.motion.shared = 4000 * MIB;
         let (rss, uncertain) = (4300 * MIB, 4000 * MIB);
         let level = Level { rss, highest_rss: rss, total: rss, uncertain };
         let begin_ns = crate::tree::NEWBORN_NS;
@@ -478,14 +493,14 @@ mod tests {
         assert_eq!(requests.len(), 20, "all at once");
         totals.ask(&processes, level, 1, begin_ns + 2 * ROUND_REST_NS);
         assert!(asked.try_recv().is_err(), "one round at a time");
-        let rollup = Rollup { rss: 215 * MIB, anon: 15 * MIB, pss: 25 * MIB, uss: 15 * MIB };
+        let rollup = Rollup { rss: 215 * MIB, anon: 15 * MIB, pss: 25 * MIB, uss: 15 * MIB, pss_anon: None };
         for request in requests {
             told.send(Answer { request, cost_ns: 4_000_000, result: Ok(rollup) }).expect("it is received");
         }
         while !matches!(totals.collect(&mut processes, begin_ns + 3 * ROUND_REST_NS), Read::Nothing) {}
-        let parts: Vec<Part> = processes.iter().map(|process| totals.part(process)).collect();
-        assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), 500 * MIB);
-        assert!(parts.iter().all(|part| part.uncertain_bytes == 0));
+        let mut sum = PartSum::default();
+        processes.iter().for_each(|process| sum.add(totals.part(process, begin_ns)));
+        assert_eq!((sum.least, sum.most(None)), (500 * MIB, 500 * MIB));
         assert!(totals.reserve_ns < RESERVE_NS as i64 && totals.budget_ns > 0, "the reserve paid for it");
     }
 

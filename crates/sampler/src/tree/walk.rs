@@ -22,6 +22,8 @@ pub(crate) struct Found {
     /// Number of threads; one too many if the first has ended and others run.
     pub(crate) threads: u64,
     pub(crate) cpu_ticks: u64,
+    /// Its page faults without I/O.
+    pub(crate) faults: u64,
     /// Page faults of the children that it has waited for.
     pub(crate) child_faults: u64,
 }
@@ -90,6 +92,7 @@ pub(crate) fn read_process(pid: i32) -> Option<Found> {
         life: stat.life,
         threads: stat.threads,
         cpu_ticks: stat.cpu_ticks,
+        faults: stat.faults,
         child_faults: stat.child_faults,
     })
 }

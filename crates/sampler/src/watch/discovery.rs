@@ -83,6 +83,7 @@ impl Recorder<'_> {
         if let Some(parent) = self.table.get_mut(parent) {
             process.parent = parent.subject;
             if image == Image::Inherited {
+                parent.memory.has_copies = true;
                 process.name.clone_from(&parent.name);
                 process.command.clone_from(&parent.command);
             }
@@ -96,7 +97,7 @@ impl Recorder<'_> {
         let found = walk::read_process(pid);
         self.table.wake(pid);
         let Some(process) = self.table.get_mut(pid) else { return };
-        self.totals.moved(process.memory.shared);
+        self.totals.motion_mut().gave_back(process, process.is_newborn(at_ns));
         let (was_copy, parent, born_ns) =
             (process.image == Image::Inherited, process.parent, process.born_ns);
         process.memory.new_program(process.is_newborn(at_ns));
@@ -135,7 +136,7 @@ impl Recorder<'_> {
             if let Some(status) = memory.read_status(pid, now_ns, &mut self.descriptors) {
                 process.gauges.set_if_known(Metric::Hwm, status.hwm);
             }
-            self.totals.moved(memory.shared);
+            self.totals.motion_mut().changed((0, memory.rss), (0, memory.shared));
         }
     }
 

@@ -183,8 +183,8 @@ impl Recorder<'_> {
         if peak.0 > memory.mark.max(memory.seen_peak) {
             self.job.process_ended(peak, memory.rss, at_ns);
         }
-        self.totals.moved(memory.shared);
         memory.close(&mut self.descriptors);
+        self.totals.motion_mut().gave_back(&process, process.is_newborn(at_ns));
         let peak_rss_bytes = (peak.1 == PeakSource::Exit).then_some(peak.0);
         if peak_rss_bytes.is_none() && peak.0 > 0 {
             self.inexact.add(Ended { pid, subject: process.subject, at_ns, status, bytes: peak.0 });

@@ -2,11 +2,12 @@
 
 use floodmark_event::{Metric, SubjectId};
 
+use crate::metrics::bounds::{self, Carried, Part, PartSum, PeakBound};
 use crate::metrics::gauges::Gauges;
-use crate::metrics::total::Part;
 use crate::observer::{Level, Total};
 use crate::outcome::{Outcome, Peak, PeakSource, Peaks, ProcessPeak, TotalPeak};
 use crate::pace::Motion;
+use crate::procfs::MappedPages;
 
 /// A total is not recorded if more than this fraction of it is uncertain: it would only mislead.
 const MAX_UNCERTAIN: u64 = 20;
@@ -17,9 +18,11 @@ const LEAST_MOTION_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) rss: u64,
+    /// Bounds of the total, by the processes alone.
+    pub(crate) parts: PartSum,
+    /// Bounds of the total.
+    pub(crate) least: u64,
     pub(crate) total: u64,
-    /// How much of `total` may be counted twice, because it may be shared.
-    pub(crate) uncertain: u64,
     /// Largest excess of the high-water mark of one process over what it has now.
     pub(crate) excess: u64,
 }
@@ -27,22 +30,23 @@ pub(crate) struct Sum {
 impl Sum {
     pub(crate) fn add(&mut self, rss: u64, part: Part) {
         self.rss = self.rss.saturating_add(rss);
-        self.total = self.total.saturating_add(part.bytes);
-        self.uncertain = self.uncertain.saturating_add(part.uncertain_bytes);
+        self.parts.add(part);
     }
 
     /// Replaces the contribution of a process.
     pub(crate) fn replace(&mut self, before: (u64, Part), after: (u64, Part)) {
-        let replace = |sum: &mut u64, before: u64, after: u64| {
-            *sum = sum.saturating_sub(before).saturating_add(after);
-        };
-        replace(&mut self.rss, before.0, after.0);
-        replace(&mut self.total, before.1.bytes, after.1.bytes);
-        replace(&mut self.uncertain, before.1.uncertain_bytes, after.1.uncertain_bytes);
+        self.rss = self.rss.saturating_sub(before.0).saturating_add(after.0);
+        self.parts.remove(before.1);
+        self.parts.add(after.1);
+    }
+
+    /// How much less than `total` there may be.
+    pub(crate) fn uncertain(&self) -> u64 {
+        self.total.saturating_sub(self.least)
     }
 
     pub(crate) fn total(&self) -> Total {
-        Total { bytes: self.total, error_bytes: self.uncertain }
+        Total { bytes: self.total, error_bytes: self.uncertain() }
     }
 }
 
@@ -56,17 +60,29 @@ pub(crate) struct Job {
     pub(crate) largest: Vec<ProcessPeak>,
     /// Whether any proportional set size was read.
     pub(crate) has_totals: bool,
+    carried: Carried,
+    /// Upper bound of the highest total.
+    peak_bound: PeakBound,
+    /// Highest lower bound of the total.
+    least_peak: Peak,
 }
 
 impl Job {
-    /// Adds the sums of a sweep; returns how they compare with earlier ones.
-    pub(crate) fn swept(&mut self, sum: Sum, at_ns: u64) -> (Level, Motion) {
+    /// Narrows the bounds of the total of a sweep by those of earlier ones.
+    pub(crate) fn narrow(&mut self, sum: Sum, mapped: Option<MappedPages>, motion: &bounds::Motion) -> Sum {
+        let (least, total) = self.carried.swept((sum.parts.least, sum.parts.most(mapped)), motion);
+        Sum { least, total, ..sum }
+    }
+
+    /// Adds the sums of a sweep; returns how they compare with earlier ones. `dropped` is the memory that was
+    /// given back since the watch began.
+    pub(crate) fn swept(&mut self, sum: Sum, dropped: u64, at_ns: u64) -> (Level, Motion) {
         let moved = sum.rss.abs_diff(self.sum.rss);
         let motion =
             if moved > LEAST_MOTION_BYTES.max(sum.rss / 200) { Motion::Moved } else { Motion::Still };
         self.sum = sum;
         self.gauges.set(Metric::Rss, sum.rss);
-        if self.has_totals && sum.uncertain <= sum.total / MAX_UNCERTAIN {
+        if self.has_totals && sum.uncertain() <= sum.total / MAX_UNCERTAIN {
             self.gauges.set(Metric::Pss, sum.total);
         }
         let level = if sum.rss > self.peaks.rss_seen.bytes { Level::NewPeak } else { Level::BelowPeak };
@@ -74,7 +90,7 @@ impl Job {
             self.peaks.rss_seen = Peak { bytes: sum.rss, at_ns };
         }
         self.reached(sum.rss.saturating_add(sum.excess), at_ns);
-        self.total_reached(sum, at_ns);
+        self.total_reached(sum, dropped, at_ns);
         (level, motion)
     }
 
@@ -85,15 +101,18 @@ impl Job {
         }
     }
 
-    /// Raises the peak of the total. Peaks are compared by their certain part, so that an uncertain total
-    /// does not count as a peak.
-    fn total_reached(&mut self, sum: Sum, at_ns: u64) {
-        let certain = |total: &TotalPeak| total.peak.bytes - total.error_bytes;
-        let new =
-            TotalPeak { peak: Peak { bytes: sum.total, at_ns }, error_bytes: sum.uncertain.min(sum.total) };
-        let before = self.peaks.total.as_ref().map_or(0, certain);
-        if self.has_totals && certain(&new) > before {
-            self.peaks.total = Some(new);
+    /// Bounds the peak of the total. Its time is that of the highest lower bound, which an uncertain total does
+    /// not raise.
+    fn total_reached(&mut self, sum: Sum, dropped: u64, at_ns: u64) {
+        self.peak_bound.swept(sum.total, dropped);
+        if sum.least > self.least_peak.bytes {
+            self.least_peak = Peak { bytes: sum.least, at_ns };
+        }
+        if self.has_totals {
+            let bytes = self.peak_bound.bytes().max(self.least_peak.bytes);
+            let error_bytes = bytes - self.least_peak.bytes;
+            let peak = Peak { bytes, at_ns: self.least_peak.at_ns };
+            self.peaks.total = (bytes > 0).then_some(TotalPeak { peak, error_bytes });
         }
     }
 
@@ -127,16 +146,19 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn sum(rss: u64, total: u64, uncertain: u64) -> Sum {
-        Sum { rss: rss * MIB, total: total * MIB, uncertain: uncertain * MIB, excess: 0 }
+    /// Sums of a sweep in MiB: resident, and bounds of the total.
+    fn sum(rss: u64, least: u64, most: u64) -> Sum {
+        Sum { rss: rss * MIB, least: least * MIB, total: most * MIB, ..Sum::default() }
     }
 
     #[test]
-    fn an_uncertain_total_is_no_peak() {
+    fn a_reading_at_rest_bounds_the_peak_of_an_uncertain_total() {
         let mut job = Job { has_totals: true, ..Job::default() };
-        job.swept(sum(555, 555, 512), 1);
-        job.swept(sum(555, 168, 0), 2);
-        job.swept(sum(555, 160, 0), 3);
+        job.swept(sum(555, 43, 555), 0, 1);
+        let peak = Peak { bytes: 555 * MIB, at_ns: 1 };
+        assert_eq!(job.peaks.total, Some(TotalPeak { peak, error_bytes: 512 * MIB }));
+        job.swept(sum(555, 168, 168), 0, 2);
+        job.swept(sum(555, 100, 160), 8 * MIB, 3);
         let expected = TotalPeak { peak: Peak { bytes: 168 * MIB, at_ns: 2 }, error_bytes: 0 };
         assert_eq!(job.peaks.total, Some(expected));
         assert_eq!(job.peaks.rss_seen, Peak { bytes: 555 * MIB, at_ns: 1 });
@@ -145,9 +167,9 @@ mod tests {
     #[test]
     fn one_process_that_was_higher_in_between_raises_the_peak() {
         let mut job = Job::default();
-        assert_eq!(job.swept(sum(100, 0, 0), 1), (Level::NewPeak, Motion::Moved));
+        assert_eq!(job.swept(sum(100, 0, 0), 0, 1), (Level::NewPeak, Motion::Moved));
         let spiked = Sum { excess: 30 * MIB, ..sum(100, 0, 0) };
-        assert_eq!(job.swept(spiked, 2), (Level::BelowPeak, Motion::Still));
+        assert_eq!(job.swept(spiked, 0, 2), (Level::BelowPeak, Motion::Still));
         assert_eq!(job.peaks.rss, Peak { bytes: 130 * MIB, at_ns: 2 });
         job.process_ended((80 * MIB, PeakSource::Exit), 40 * MIB, 3);
         assert_eq!(job.peaks.rss, Peak { bytes: 140 * MIB, at_ns: 3 });

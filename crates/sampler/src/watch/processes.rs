@@ -12,13 +12,14 @@ use super::PeakMode;
 use super::job::Sum;
 use super::recorder::Recorder;
 use super::sweep::SLOW_NS;
+use crate::metrics::bounds::Part;
 use crate::metrics::memory::{ProcessMemory, Stillness};
-use crate::metrics::total::Part;
+use crate::metrics::total::Totals;
 use crate::observer::ProcessSweep;
 use crate::outcome::Note;
 use crate::output::with_sink;
 use crate::pace::Pace;
-use crate::tree::{Process, walk};
+use crate::tree::{Image, Process, walk};
 
 /// Time between two readings of the high-water mark of an unchanged process: 100 ms, but 10 ms per process
 /// for all processes together.
@@ -69,7 +70,8 @@ impl Recorder<'_> {
             self.sum_up(now_ns);
             self.held.sweeps.retain(|sweep| !self.gone.contains(&sweep.pid));
         } else {
-            let motion = self.totals.motion();
+            let motion = |totals: &Totals| (totals.motion().shared, totals.motion().copied);
+            let before_all = motion(&self.totals);
             for place in 0..count {
                 if self.table.rests(place, now_ns) {
                     continue;
@@ -83,11 +85,13 @@ impl Recorder<'_> {
             }
             // Memory that may be shared changed, which makes the totals of all others uncertain.
             let held = self.held.sum;
-            if self.totals.motion() != motion || cfg!(debug_assertions) {
+            let is_moved = motion(&self.totals) != before_all;
+            if is_moved || cfg!(debug_assertions) {
                 self.sum_up(now_ns);
             }
             let whole = self.held.sum;
-            debug_assert_eq!((held.rss, held.total), (whole.rss, whole.total), "the kept sums are wrong");
+            let is_right = is_moved || (held.rss, held.parts) == (whole.rss, whole.parts);
+            debug_assert!(is_right, "the kept sums are wrong: {held:?}, {whole:?}");
         }
         // The kept list has no longer the order of the table.
         self.held.is_stale |= !self.gone.is_empty();
@@ -123,11 +127,12 @@ impl Recorder<'_> {
         }
         // The contribution of newborns changes with their age.
         self.held.is_stale = has_newborns;
+        self.totals.motion_mut().has_newborns = has_newborns;
     }
 
     fn part_of(&self, place: usize, now_ns: u64) -> (u64, Part) {
         let process = &self.table.processes()[place];
-        counts(process, self.totals.part(process), now_ns)
+        counts(process, self.totals.part(process, now_ns), now_ns)
     }
 
     fn sum_up(&mut self, now_ns: u64) {
@@ -135,7 +140,7 @@ impl Recorder<'_> {
         for process in self.table.processes() {
             // Processes without memory do not count.
             if !self.gone.contains(&process.pid) {
-                let (rss, part) = counts(process, self.totals.part(process), now_ns);
+                let (rss, part) = counts(process, self.totals.part(process, now_ns), now_ns);
                 sum.add(rss, part);
             }
         }
@@ -153,12 +158,19 @@ impl Recorder<'_> {
         let pid = process.pid;
         let memory = &mut process.memory;
         let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.descriptors) else {
+            self.totals.motion_mut().gave_back(process, process.is_newborn(now_ns));
+            process.memory.gave_back();
             self.gone.push(pid);
             return 0;
         };
         let stillness = memory.stillness(change);
         if stillness == Stillness::Moved {
-            self.totals.moved(memory.shared.abs_diff(change.shared_before));
+            let (rss, shared) = ((change.rss_before, memory.rss), (change.shared_before, memory.shared));
+            let motion = self.totals.motion_mut();
+            match process.image {
+                Image::Inherited if change.is_first => motion.copied(memory.shared),
+                _ => motion.changed(rss, shared),
+            }
             if let Some(sweep) = self.held.sweeps.get_mut(place) {
                 sweep.rss_bytes = memory.rss;
                 sweep.change_bytes = memory.rss.wrapping_sub(change.rss_before) as i64;
@@ -169,7 +181,13 @@ impl Recorder<'_> {
         process.gauges.set(Metric::Virtual, virtual_bytes);
         if now_ns.saturating_sub(memory.stat_at_ns) >= SLOW_NS {
             memory.stat_at_ns = now_ns;
-            let ticks = walk::read_process(pid).map(|found| found.cpu_ticks);
+            let found = walk::read_process(pid);
+            let ticks = found.as_ref().map(|found| found.cpu_ticks);
+            let faults = found.map_or(memory.faults, |found| found.faults);
+            let new = faults.saturating_sub(std::mem::replace(&mut memory.faults, faults));
+            if process.image == Image::Inherited || memory.has_copies {
+                self.totals.motion_mut().faulted(new);
+            }
             memory.note_processor_time(ticks);
             process.gauges.set_if_known(Metric::CpuTime, ticks.map(|ticks| self.starts.ticks_ns(ticks)));
         }

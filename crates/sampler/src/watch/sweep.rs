@@ -80,14 +80,16 @@ impl Recorder<'_> {
         for index in 0..self.gone.len() {
             self.check_gone(self.gone[index], now_ns);
         }
-        let (level, motion) = self.job.swept(sum, now_ns);
+        let mapped = self.totals.mapped_pages(&sum.parts, now_ns);
+        let sum = self.job.narrow(sum, mapped, self.totals.motion());
+        let (level, motion) = self.job.swept(sum, self.totals.motion().dropped, now_ns);
         let cgroup = self.sweep_cgroup(now_ns);
         self.sweep_gpus();
         self.sweep_slowly(now_ns);
         self.report_job(now_ns);
         let highest_rss = self.job.peaks.rss_seen.bytes;
-        let Sum { rss, total, uncertain, .. } = sum;
-        let level_of_totals = total::Level { rss, highest_rss, total, uncertain };
+        let Sum { rss, total, .. } = sum;
+        let level_of_totals = total::Level { rss, highest_rss, total, uncertain: sum.uncertain() };
         self.totals.ask(self.table.processes(), level_of_totals, self.held.passes, now_ns);
         observer.swept(&Sweep {
             at_ns: now_ns,
