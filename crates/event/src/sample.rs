@@ -131,7 +131,7 @@ numbered! {
 
 numbered! {
     /// Why a stack was taken.
-    StackReason: 5 {
+    StackReason: 6 {
         /// Memory reached a new peak.
         Peak = 1 "peak",
         /// Memory grew by more than a share.
@@ -140,8 +140,11 @@ numbered! {
         Interval = 3 "interval",
         /// A limit came near.
         Limit = 4 "limit",
-        /// Somebody asked.
+        /// It was requested.
         Request = 5 "request",
+        /// The thread had most page faults of its process since stacks were last taken, which memory that
+        /// reached a peak, grew or came near a limit triggered.
+        Fault = 6 "fault",
     }
 }
 

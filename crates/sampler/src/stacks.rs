@@ -11,11 +11,13 @@
 //! | `worker`, `unwind`, `names` | unwinding and symbols, on a thread of low priority |
 //! | `python` | frames of Python, which are not on the native stack |
 //! | `tools` | debuggers, as an alternative |
+//! | `faults` | page faults of threads, which tell the one that made its process grow |
 //! | `record` | recording of stacks |
 //!
 //! Invariants: a thread is stopped only while it is copied, and one at a time; no process stays stopped,
 //! however this one ends; a process that is being debugged is skipped and counted.
 
+mod faults;
 mod image;
 mod maps;
 mod names;
@@ -44,8 +46,9 @@ pub use tools::Tool;
 pub use unwind::End;
 pub use when::{StackRequest, StackWhen};
 
+use faults::Faults;
 use native::Native;
-use tools::Helper;
+use tools::{Debugger, ToolAnswer};
 use tracer::Languages;
 use when::Trigger;
 
@@ -116,6 +119,7 @@ pub struct StackTarget {
 #[derive(Debug)]
 pub struct StackTaker<S> {
     trigger: Trigger,
+    faults: Faults,
     engine: Engine,
     report: StackReport,
     sink: S,
@@ -124,7 +128,7 @@ pub struct StackTaker<S> {
 #[derive(Debug)]
 enum Engine {
     Native(Box<Native>),
-    Tool(Helper),
+    Tool(Debugger),
 }
 
 impl<S: StackSink> StackTaker<S> {
@@ -137,9 +141,10 @@ impl<S: StackSink> StackTaker<S> {
         let engine = match props.method {
             StackMethod::Native => Engine::Native(Box::new(Native::start(Languages::Native)?)),
             StackMethod::Python => Engine::Native(Box::new(Native::start(Languages::Python)?)),
-            StackMethod::Tool(tool) => Engine::Tool(Helper::start(tool)?),
+            StackMethod::Tool(tool) => Engine::Tool(Debugger::start(tool)?),
         };
-        Ok(Self { trigger: Trigger::new(props.when), engine, report: StackReport::default(), sink })
+        let trigger = Trigger::new(props.when);
+        Ok(Self { trigger, faults: Faults::default(), engine, report: StackReport::default(), sink })
     }
 
     /// A handle to request stacks from any thread.
@@ -147,35 +152,60 @@ impl<S: StackSink> StackTaker<S> {
         self.trigger.request.clone()
     }
 
-    /// Takes the stacks of a process now.
+    /// Takes the stacks of a process now; a debugger works in the background.
     pub fn take(&mut self, target: StackTarget, at_ns: u64, reason: StackReason) {
+        let is_growth = matches!(reason, StackReason::Peak | StackReason::Growth | StackReason::Limit);
+        let faulted = if is_growth { self.faults.most(target.process) } else { None };
         match &mut self.engine {
-            Engine::Native(native) => native.take(target, at_ns, reason, &mut self.report),
-            Engine::Tool(helper) => {
-                for stack in helper.take(target, at_ns, reason, &mut self.report) {
+            Engine::Native(native) => native.take(target, at_ns, reason, faulted, &mut self.report),
+            Engine::Tool(debugger) => debugger.ask(target, at_ns, reason, faulted),
+        }
+    }
+
+    fn add(&mut self, answer: ToolAnswer) {
+        self.report.merge(answer.report);
+        for stack in answer.stacks {
+            self.report.add(&stack);
+            self.sink.stack(stack);
+        }
+    }
+
+    /// Passes finished stacks to the sink.
+    fn pass_on(&mut self, now_ns: u64) {
+        match &mut self.engine {
+            Engine::Native(native) => {
+                while let Some(stack) = native.next() {
                     self.report.add(&stack);
                     self.sink.stack(stack);
+                }
+            }
+            Engine::Tool(debugger) => {
+                if let Some(answer) = debugger.next() {
+                    self.trigger.took(now_ns, answer.took_ns);
+                    self.add(answer);
                 }
             }
         }
     }
 
-    /// Passes finished stacks to the sink.
-    fn pass_on(&mut self) {
-        if let Engine::Native(native) = &mut self.engine {
-            while let Some(stack) = native.next() {
-                self.report.add(&stack);
-                self.sink.stack(stack);
-            }
-        }
+    /// Whether a debugger still works on the last request.
+    fn is_busy(&self) -> bool {
+        matches!(&self.engine, Engine::Tool(debugger) if debugger.is_busy())
     }
 
     /// Waits until all stacks are finished, and passes them to the sink.
     pub fn finish(mut self) -> (StackReport, S) {
-        if let Engine::Native(native) = &mut self.engine {
-            for stack in native.finish() {
-                self.report.add(&stack);
-                self.sink.stack(stack);
+        match &mut self.engine {
+            Engine::Native(native) => {
+                for stack in native.finish() {
+                    self.report.add(&stack);
+                    self.sink.stack(stack);
+                }
+            }
+            Engine::Tool(debugger) => {
+                for answer in debugger.finish() {
+                    self.add(answer);
+                }
             }
         }
         (self.report, self.sink)
@@ -184,7 +214,10 @@ impl<S: StackSink> StackTaker<S> {
 
 impl<S: StackSink> Observer for StackTaker<S> {
     fn swept(&mut self, sweep: &Sweep<'_>) {
-        self.pass_on();
+        self.pass_on(sweep.at_ns);
+        if self.is_busy() {
+            return;
+        }
         let Some(reason) = self.trigger.look(sweep) else { return };
         let began_ns = monotonic_ns();
         for process in self.trigger.choose(sweep, reason) {

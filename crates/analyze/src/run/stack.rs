@@ -1,11 +1,12 @@
 //! What a process was doing when memory was highest, as far as stacks were taken.
 //!
 //! Of the processes with stacks the one that grew most up to the peak counts, of its stacks those nearest
-//! to the peak, and of the threads looked at then one that did not wait for something.
+//! to the peak, and of the threads at that time the one that had most page faults: it made the process grow,
+//! whether it waits or not. If page faults are not known, it is one that did not wait for something.
 
 use std::borrow::Cow;
 
-use floodmark_event::{StackId, StackSampleRow, SubjectKind, Tables};
+use floodmark_event::{StackId, StackReason, StackSampleRow, SubjectKind, Tables};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +124,7 @@ struct Grown {
 }
 
 /// How well a stack fits; less is better.
-type Rank = (std::cmp::Reverse<u64>, u64, u64, bool, bool, u64);
+type Rank = (std::cmp::Reverse<u64>, u64, u64, bool, bool, bool, u64);
 
 impl RunFold {
     /// Begins to look for the stack at the peak that the samples so far have; none if they have none.
@@ -156,6 +157,7 @@ impl PeakStackFold {
                 std::cmp::Reverse(process.growth_bytes),
                 process.pid,
                 row.time_ns.abs_diff(self.peak_ns),
+                row.reason != StackReason::Fault,
                 waits(row.stack, tables),
                 row.thread != process.pid,
                 row.thread,
@@ -219,7 +221,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use floodmark_event::tables::Frame;
-    use floodmark_event::{Metric, SampleRow, StackReason, SubjectRow};
+    use floodmark_event::{Metric, SampleRow, SubjectRow};
 
     use super::*;
 

@@ -95,3 +95,92 @@ fn without_stacks_there_is_none() {
     let summary: Value = serde_json::from_str(&test.read("run.json")).unwrap();
     assert_eq!(summary["peak_stack"], Value::Null);
 }
+
+/// One thread only computes; another fills memory step by step and mostly sleeps.
+const THREADS: &str = r"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile unsigned long turns;
+static volatile int is_over;
+
+__attribute__((noinline)) void *spin(void *nothing) {
+    while (!is_over) turns++;
+    return nothing;
+}
+
+__attribute__((noinline)) void *fill_cache(void *nothing) {
+    for (int step = 0; step < 24; step++) {
+        char *memory = malloc(4 << 20);
+        memset(memory, 1, 4 << 20);
+        usleep(25000);
+    }
+    return nothing;
+}
+
+int main(void) {
+    pthread_t spinning[2], filling;
+    for (int at = 0; at < 2; at++) pthread_create(&spinning[at], 0, spin, 0);
+    pthread_create(&filling, 0, fill_cache, 0);
+    pthread_join(filling, 0);
+    is_over = 1;
+    for (int at = 0; at < 2; at++) pthread_join(spinning[at], 0);
+    return 0;
+}
+";
+
+#[test]
+fn the_thread_that_fills_memory_is_shown_though_others_are_busy() {
+    let test = CliTest::new();
+    fs::write(test.path("threads.c"), THREADS).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-o"]).args([test.path("threads"), test.path("threads.c")]).arg("-lpthread");
+    assert!(compiler.status().unwrap().success());
+    let args = ["run", "--stacks", "native", "--json", "run.json", "-o", "run.flood", "--", "./threads"];
+    let ran = test.run(&args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let summary: Value = serde_json::from_str(&test.read("run.json")).unwrap();
+    let stack = &summary["peak_stack"];
+    assert_eq!(stack["reason"], "fault", "{stack}");
+    assert!(stack["frames"].to_string().contains("fill_cache"), "{stack}");
+}
+
+/// A debugger that works for as long as the command runs, and finds nothing.
+const SLOW_DEBUGGER: &str = "#!/bin/sh
+touch started
+tries=0
+while [ ! -e over ] && [ $tries -lt 600 ]; do sleep 0.05; tries=$((tries + 1)); done
+";
+
+/// Takes memory once the debugger works, holds it, and gives it back.
+const PATIENT: &str = r#"
+import os, time
+first = bytearray(20 << 20)
+end = time.monotonic() + 30
+while not os.path.exists("started") and time.monotonic() < end: time.sleep(0.01)
+second = bytearray(100 << 20)
+time.sleep(1)
+del second
+open("over", "w").close()
+"#;
+
+#[test]
+fn memory_is_sampled_while_a_debugger_works() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let test = CliTest::new();
+    fs::create_dir(test.path("bin")).unwrap();
+    let debugger = test.path("bin/gdb");
+    fs::write(&debugger, SLOW_DEBUGGER).unwrap();
+    fs::set_permissions(&debugger, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(test.path("patient.py"), PATIENT).unwrap();
+    let path = format!("{}:{}", test.path("bin").to_str().unwrap(), std::env::var("PATH").unwrap());
+    let args = ["run", "--stacks", "gdb", "--json", "run.json", "-o", "run.flood", "--"];
+    let mut command = test.command(&args);
+    command.args(["python3", "patient.py"]).env("PATH", path);
+    assert!(command.output().unwrap().status.success());
+    let summary: Value = serde_json::from_str(&test.read("run.json")).unwrap();
+    let seen = summary["peak_seen_bytes"].as_u64().unwrap();
+    assert!(seen > 120 << 20, "{seen} of 120 MiB were sampled");
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use floodmark_event::StackReason;
@@ -35,6 +36,7 @@ impl Native {
         target: StackTarget,
         at_ns: u64,
         reason: StackReason,
+        faulted: Option<i32>,
         report: &mut StackReport,
     ) {
         let process = target.process;
@@ -54,7 +56,10 @@ impl Native {
         if copies.denied > 0 && copies.threads.is_empty() {
             match tracer_of(process) {
                 Some(_) => report.busy_processes += 1,
-                None => report.denied_processes += 1,
+                None => {
+                    report.denied_processes += 1;
+                    report.say(why_denied(process));
+                }
             }
         }
         if copies.threads.is_empty() {
@@ -67,7 +72,7 @@ impl Native {
         }
         let files = self.new_files(process, &maps);
         let (threads, python, subject) = (copies.threads, copies.python, target.subject);
-        self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, python });
+        self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, faulted, python });
     }
 
     /// Opens modules that are new.
@@ -103,10 +108,61 @@ fn bytes_of(process: i32, code: &Code) -> Option<Bytes> {
     (read == bytes.len()).then_some(Bytes::Memory(bytes))
 }
 
+/// Describes why a process may not be traced, and what would change that.
+pub(crate) fn why_denied(process: i32) -> String {
+    let owner = |path: String| fs::metadata(path).ok().map(|metadata| metadata.uid());
+    let (own, its) = (owner("/proc/self".into()), owner(format!("/proc/{process}")));
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match scope.trim() {
+        _ if its.is_some() && own != its => {
+            let its = its.unwrap_or(0);
+            format!("process {process} belongs to user {its}: run as that user, or with CAP_SYS_PTRACE")
+        }
+        "1" => format!(
+            "process {process} may not be traced because kernel.yama.ptrace_scope is 1: start it with \
+             `floodmark run`, or have CAP_SYS_PTRACE"
+        ),
+        "2" => format!(
+            "process {process} may not be traced because kernel.yama.ptrace_scope is 2: CAP_SYS_PTRACE is needed"
+        ),
+        "3" => format!(
+            "process {process} may not be traced because kernel.yama.ptrace_scope is 3, until the next boot"
+        ),
+        _ => format!(
+            "process {process} may not be traced: it runs a program with more permissions, or the container \
+             or a security module forbids it"
+        ),
+    }
+}
+
 /// PID of the process that traces a process.
 pub(crate) fn tracer_of(process: i32) -> Option<i32> {
     let status = fs::read(format!("/proc/{process}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
     line.trim().parse().ok().filter(|pid| *pid != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_for_a_refusal_names_the_owner_of_the_process() {
+        let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+        if !is_root {
+            assert!(why_denied(1).contains("process 1 belongs to user 0"), "{}", why_denied(1));
+            return;
+        }
+        let mut child = Command::new("sleep").arg("60").uid(65534).spawn().expect("it starts");
+        let why = why_denied(child.id() as i32);
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(why.contains("belongs to user 65534: run as that user, or with CAP_SYS_PTRACE"), "{why}");
+        let own = why_denied(std::process::id() as i32);
+        assert!(own.contains("may not be traced") && !own.contains("belongs"), "{own}");
+    }
 }

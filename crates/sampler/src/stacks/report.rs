@@ -59,6 +59,24 @@ impl StackReport {
         }
     }
 
+    /// Adds the statistics of another report.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.takings += other.takings;
+        self.processes += other.processes;
+        self.stacks += other.stacks;
+        self.cut += other.cut;
+        self.longest_pause_ns = self.longest_pause_ns.max(other.longest_pause_ns);
+        self.paused_ns += other.paused_ns;
+        self.gone_processes += other.gone_processes;
+        self.gone_threads += other.gone_threads;
+        self.stuck_threads += other.stuck_threads;
+        self.busy_processes += other.busy_processes;
+        self.denied_processes += other.denied_processes;
+        self.failures += other.failures;
+        self.python_failures += other.python_failures;
+        other.messages.into_iter().for_each(|message| self.say(message));
+    }
+
     /// Returns notes on the stacks: how many there are, what they cost and what is missing.
     pub fn summary(&self) -> Vec<String> {
         let taken = format!(
@@ -82,10 +100,7 @@ impl StackReport {
         }
         if self.denied_processes > 0 {
             let times = self.denied_processes;
-            notes.push(format!(
-                "{times} times no stacks: the system does not let us look into the process \
-                 (see /proc/sys/kernel/yama/ptrace_scope)"
-            ));
+            notes.push(format!("{times} times no stacks: the process may not be traced"));
         }
         if self.stuck_threads > 0 {
             let times = self.stuck_threads;

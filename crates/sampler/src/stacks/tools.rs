@@ -2,7 +2,7 @@
 //!
 //! As a child of the watcher a debugger would count as a process of the command. Debuggers are therefore
 //! started by a shell that was started before; it reads requests from a pipe, one after another, and ends
-//! with us.
+//! with us. A thread waits for them, so that memory is sampled while a debugger works.
 
 mod parse;
 
@@ -12,11 +12,13 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use floodmark_event::StackReason;
 use floodmark_tail::clock::monotonic_ns;
 
-use super::native::tracer_of;
+use super::native::{tracer_of, why_denied};
 use super::{End, StackReport, StackTarget, TakenStack};
 use crate::error::{Error, Result};
 use crate::sys::clock::Waiting;
@@ -87,9 +89,85 @@ impl Tool {
     }
 }
 
+/// A request for the stacks of a process.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    target: StackTarget,
+    at_ns: u64,
+    reason: StackReason,
+    faulted: Option<i32>,
+}
+
+/// The result of a request.
+#[derive(Debug)]
+pub(crate) struct ToolAnswer {
+    pub(crate) stacks: Vec<TakenStack>,
+    pub(crate) report: StackReport,
+    /// Run time of the debugger.
+    pub(crate) took_ns: u64,
+}
+
+/// The thread that waits for debuggers.
+#[derive(Debug)]
+pub(crate) struct Debugger {
+    orders: Option<Sender<Order>>,
+    answers: Receiver<ToolAnswer>,
+    /// Number of requests without an answer.
+    pending: usize,
+}
+
+impl Debugger {
+    pub(crate) fn start(tool: Tool) -> Result<Self> {
+        let mut helper = Helper::start(tool)?;
+        let (orders, asked) = channel::<Order>();
+        let (answer, answers) = channel();
+        thread::Builder::new()
+            .name("floodmark-tool".into())
+            .spawn(move || {
+                signal::block_for_this_thread();
+                for order in asked {
+                    let began_ns = monotonic_ns();
+                    let mut report = StackReport::default();
+                    let stacks = helper.take(order, &mut report);
+                    let took_ns = monotonic_ns().saturating_sub(began_ns);
+                    if answer.send(ToolAnswer { stacks, report, took_ns }).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(Error::system("starting a thread for the debugger"))?;
+        Ok(Self { orders: Some(orders), answers, pending: 0 })
+    }
+
+    /// Whether a debugger works.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// Requests the stacks of a process.
+    pub(crate) fn ask(&mut self, target: StackTarget, at_ns: u64, reason: StackReason, faulted: Option<i32>) {
+        let order = Order { target, at_ns, reason, faulted };
+        let is_sent = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
+        self.pending += usize::from(is_sent);
+    }
+
+    /// The next answer, if there is one.
+    pub(crate) fn next(&mut self) -> Option<ToolAnswer> {
+        let answer = self.answers.try_recv().ok()?;
+        self.pending -= 1;
+        Some(answer)
+    }
+
+    /// Waits for all answers.
+    pub(crate) fn finish(&mut self) -> Vec<ToolAnswer> {
+        self.orders = None;
+        self.answers.iter().collect()
+    }
+}
+
 /// The shell that starts debuggers.
 #[derive(Debug)]
-pub(crate) struct Helper {
+struct Helper {
     tool: Tool,
     shell: Child,
     orders: Option<ChildStdin>,
@@ -99,7 +177,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    pub(crate) fn start(tool: Tool) -> Result<Self> {
+    fn start(tool: Tool) -> Result<Self> {
         if !tool.is_installed() {
             return Err(Error::NoTool { program: tool.program(), package: tool.package() });
         }
@@ -123,13 +201,8 @@ impl Helper {
         Ok(Self { tool, shell, orders, answers, mark })
     }
 
-    pub(crate) fn take(
-        &mut self,
-        target: StackTarget,
-        at_ns: u64,
-        reason: StackReason,
-        report: &mut StackReport,
-    ) -> Vec<TakenStack> {
+    fn take(&mut self, order: Order, report: &mut StackReport) -> Vec<TakenStack> {
+        let Order { target, at_ns, reason, faulted } = order;
         let process = target.process;
         if tracer_of(process).is_some() {
             report.busy_processes += 1;
@@ -152,6 +225,9 @@ impl Helper {
                 report.gone_processes += 1;
             } else {
                 report.fail(format!("{} said: {}", self.tool.program(), parse::complaint(&answer)));
+                if answer.contains("not permitted") {
+                    report.say(why_denied(process));
+                }
             }
             return Vec::new();
         }
@@ -161,7 +237,11 @@ impl Helper {
             subject: target.subject,
             process,
             thread,
-            reason,
+            reason: if faulted.is_some_and(|faulted| faulted as u64 == thread) {
+                StackReason::Fault
+            } else {
+                reason
+            },
             pause_ns,
             frames: frames.into_iter().map(Arc::new).collect(),
             end: End::Outermost,

@@ -166,13 +166,18 @@ impl Trigger {
         grown
     }
 
+    /// Notes the time that it took to take stacks.
+    pub(crate) fn took(&mut self, at_ns: u64, took_ns: u64) {
+        let share = self.when.most_time.clamp(0.0001, 1.0);
+        self.not_before_ns = at_ns.saturating_add((took_ns as f64 / share) as u64);
+    }
+
     /// Notes that stacks were taken at a sweep, and the time it took.
     pub(crate) fn taken(&mut self, sweep: &Sweep<'_>, took_ns: u64) {
         self.peak = self.peak.max(sweep.rss_bytes);
         self.lowest = Some(sweep.rss_bytes);
         self.last_ns = Some(sweep.at_ns);
-        let share = self.when.most_time.clamp(0.0001, 1.0);
-        self.not_before_ns = sweep.at_ns.saturating_add((took_ns as f64 / share) as u64);
+        self.took(sweep.at_ns, took_ns);
         let sizes = sweep.processes.iter().map(|one| ((one.pid, one.start_ticks), one.rss_bytes));
         self.before = sizes.collect();
     }

@@ -34,6 +34,8 @@ pub(crate) struct Snapshot {
     /// New modules.
     pub(crate) files: Vec<(FileKey, Option<Bytes>)>,
     pub(crate) threads: Vec<Copied>,
+    /// The thread that made the process grow.
+    pub(crate) faulted: Option<i32>,
     /// Frames of Python, by thread.
     pub(crate) python: Vec<PythonThread>,
 }
@@ -96,7 +98,9 @@ struct Work {
 }
 
 impl Work {
-    fn unwind(&mut self, snapshot: Snapshot) -> Vec<TakenStack> {
+    fn unwind(&mut self, mut snapshot: Snapshot) -> Vec<TakenStack> {
+        // The thread that made the process grow comes first.
+        snapshot.threads.sort_by_key(|copied| snapshot.faulted != Some(copied.thread));
         for (key, bytes) in snapshot.files {
             self.images.add(key, bytes);
         }
@@ -118,7 +122,11 @@ impl Work {
                 subject: snapshot.subject,
                 process: snapshot.process,
                 thread: copied.thread as u64,
-                reason: snapshot.reason,
+                reason: if snapshot.faulted == Some(copied.thread) {
+                    StackReason::Fault
+                } else {
+                    snapshot.reason
+                },
                 pause_ns: copied.pause_ns,
                 frames,
                 end,
