@@ -1,6 +1,9 @@
 //! The cgroup of a command: usage, limit and peak of its memory.
 //!
-//! Versions 1 and 2 are supported. The limit of a cgroup is the lowest of its own and of all its ancestors.
+//! Versions 1 and 2 are supported. A process is in the innermost cgroup, which may be without a memory
+//! controller or a limit: Slurm puts tasks into `job_123/step_0/user/task_0` and limits the job and the step.
+//! The innermost one with a controller is sampled, and the innermost one with a limit, where that is another.
+//! The limit of a cgroup is the lowest of its own and of all its ancestors.
 //! Usage includes memory that no process accounts for: page cache, kernel memory, files in tmpfs. It is what
 //! jobs are killed for whose processes look small.
 
@@ -20,18 +23,19 @@ pub struct Usage {
 }
 
 /// File names of a cgroup version.
+#[derive(Debug)]
 struct Names {
     usage: &'static str,
     limit: &'static str,
     peak: &'static str,
 }
 
-const V1: Names = Names {
+static V1: Names = Names {
     usage: "memory.usage_in_bytes",
     limit: "memory.limit_in_bytes",
     peak: "memory.max_usage_in_bytes",
 };
-const V2: Names = Names { usage: "memory.current", limit: "memory.max", peak: "memory.peak" };
+static V2: Names = Names { usage: "memory.current", limit: "memory.max", peak: "memory.peak" };
 
 /// Version 1 writes "no limit" as the largest multiple of a page.
 const NO_LIMIT: u64 = i64::MAX as u64 & !0xffff;
@@ -40,6 +44,10 @@ const NO_LIMIT: u64 = i64::MAX as u64 & !0xffff;
 #[derive(Debug)]
 pub struct Cgroup {
     path: String,
+    folder: PathBuf,
+    /// Folders above that may be sampled too, innermost first.
+    above: Vec<PathBuf>,
+    names: &'static Names,
     usage: File,
     peak: Option<File>,
     /// Files with limits of the cgroup and its ancestors.
@@ -64,6 +72,29 @@ impl Cgroup {
     /// Path of the cgroup in its hierarchy.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The innermost cgroup with a limit of its own, unless that is this one.
+    pub fn limited(&self) -> Option<Self> {
+        let has_limit = |folder: &Path| {
+            let limit = File::open(folder.join(self.names.limit)).ok().as_ref().and_then(read);
+            limit.is_some_and(|limit| limit < NO_LIMIT)
+        };
+        if has_limit(&self.folder) {
+            return None;
+        }
+        let at = self.above.iter().position(|folder| has_limit(folder))?;
+        let path = Path::new(&self.path).ancestors().nth(at + 1)?.to_str()?;
+        Self::open(path, &self.above[at], &self.above[at + 1..], self.names)
+    }
+
+    fn open(path: &str, folder: &Path, above: &[PathBuf], names: &'static Names) -> Option<Self> {
+        let usage = File::open(folder.join(names.usage)).ok()?;
+        let all = std::iter::once(folder).chain(above.iter().map(PathBuf::as_path));
+        let limits = all.filter_map(|folder| File::open(folder.join(names.limit)).ok()).collect();
+        let peak = File::open(folder.join(names.peak)).ok();
+        let (path, folder, above) = (path.to_owned(), folder.to_owned(), above.to_owned());
+        Some(Self { path, folder, above, names, usage, peak, limits })
     }
 
     /// Reads usage and peak; the limit is not read.
@@ -124,12 +155,20 @@ impl Mount {
             Some(below) if below.is_empty() || below.starts_with('/') => below,
             _ => path,
         };
-        let names = if self.is_v2 { V2 } else { V1 };
+        let names = if self.is_v2 { &V2 } else { &V1 };
         let folder = self.point.join(below.trim_start_matches('/'));
-        let usage = File::open(folder.join(names.usage)).ok()?;
         let above = folder.ancestors().take_while(|folder| folder.starts_with(&self.point));
-        let limits = above.filter_map(|folder| File::open(folder.join(names.limit)).ok()).collect();
-        Some(Cgroup { path: path.to_owned(), usage, peak: File::open(folder.join(names.peak)).ok(), limits })
+        let folders: Vec<PathBuf> = above.map(Path::to_path_buf).collect();
+        // Without a controller it is accounted to a cgroup further out. The root is the whole machine, which
+        // version 1 accounts for too.
+        let open = |(at, folder): (usize, &PathBuf)| {
+            if at > 0 && *folder == self.point && self.root == "/" {
+                return None;
+            }
+            let path = Path::new(path).ancestors().nth(at)?.to_str()?;
+            Cgroup::open(path, folder, &folders[at + 1..], names)
+        };
+        folders.iter().enumerate().find_map(open)
     }
 }
 

@@ -21,16 +21,24 @@ const CGROUP_NS: u64 = 10_000_000;
 /// Time between two readings of CPU times, limits and our own cost.
 pub(super) const SLOW_NS: u64 = 1_000_000_000;
 
+/// A cgroup that is sampled.
+struct Group {
+    cgroup: Cgroup,
+    subject: SubjectId,
+    gauges: Gauges,
+    usage: Usage,
+}
+
 /// Sources other than processes.
 #[derive(Default)]
 pub(crate) struct Surroundings {
-    cgroup: Option<(Cgroup, SubjectId, Gauges)>,
+    /// The cgroup of the command, and the one that limits it, if that is another.
+    cgroups: Vec<Group>,
     gpus: Option<Arc<Gpus>>,
     /// GPUs that are known to the sink.
     devices: Vec<(SubjectId, Gauges)>,
     gpu_number: u64,
     gpu_list_number: u64,
-    usage: Usage,
     cgroup_ns: u64,
     limit_ns: u64,
     slow_ns: u64,
@@ -39,8 +47,15 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     pub(crate) fn new(cgroup: Option<Cgroup>, gpus: Option<Arc<Gpus>>, began_cpu_ns: u64) -> Self {
-        let cgroup = cgroup.map(|cgroup| (cgroup, SubjectId(0), Gauges::default()));
-        Self { cgroup, gpus, began_cpu_ns, ..Self::default() }
+        let limited = cgroup.as_ref().and_then(Cgroup::limited);
+        let group = |cgroup| Group {
+            cgroup,
+            subject: SubjectId(0),
+            gauges: Gauges::default(),
+            usage: Usage::default(),
+        };
+        let cgroups = cgroup.into_iter().chain(limited).map(group).collect();
+        Self { cgroups, gpus, began_cpu_ns, ..Self::default() }
     }
 }
 
@@ -60,10 +75,10 @@ impl Recorder<'_> {
         };
         with_sink(self.sink, |sink| {
             self.job.subject = sink.subject(at_ns, &subject(SubjectKind::Job, name, detail));
-            if let Some((cgroup, id, _)) = &mut self.surroundings.cgroup {
-                let path = cgroup.path();
+            for group in &mut self.surroundings.cgroups {
+                let path = group.cgroup.path();
                 let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/");
-                *id = sink.subject(at_ns, &subject(SubjectKind::Cgroup, name, path));
+                group.subject = sink.subject(at_ns, &subject(SubjectKind::Cgroup, name, path));
             }
         });
     }
@@ -122,28 +137,32 @@ impl Recorder<'_> {
         }
     }
 
+    /// Samples cgroups; returns the values of the one that limits the command.
     fn sweep_cgroup(&mut self, now_ns: u64) -> Option<Usage> {
-        let Surroundings { cgroup: Some((cgroup, subject, gauges)), usage, cgroup_ns, limit_ns, .. } =
-            &mut self.surroundings
-        else {
-            return None;
-        };
+        let Surroundings { cgroups, cgroup_ns, limit_ns, .. } = &mut self.surroundings;
         if now_ns.saturating_sub(*cgroup_ns) < CGROUP_NS {
-            return Some(*usage);
+            return cgroups.last().map(|group| group.usage);
         }
         *cgroup_ns = now_ns;
-        if now_ns.saturating_sub(*limit_ns) >= SLOW_NS {
+        let reads_limits = now_ns.saturating_sub(*limit_ns) >= SLOW_NS;
+        if reads_limits {
             *limit_ns = now_ns;
-            usage.limit = cgroup.limit();
         }
-        *usage = Usage { limit: usage.limit, ..cgroup.read() };
-        gauges.set_if_known(Metric::CgroupUsage, usage.usage);
-        gauges.set_if_known(Metric::CgroupPeak, usage.peak);
-        gauges.set_if_known(Metric::CgroupLimit, usage.limit);
-        if let Some(batch) = gauges.take(now_ns) {
-            with_sink(self.sink, |sink| sink.samples(now_ns, *subject, batch.as_slice()));
+        // The limit belongs to the cgroup that has it, which is the last.
+        let last = cgroups.len().saturating_sub(1);
+        for (at, group) in cgroups.iter_mut().enumerate() {
+            if reads_limits && at == last {
+                group.usage.limit = group.cgroup.limit();
+            }
+            group.usage = Usage { limit: group.usage.limit, ..group.cgroup.read() };
+            group.gauges.set_if_known(Metric::CgroupUsage, group.usage.usage);
+            group.gauges.set_if_known(Metric::CgroupPeak, group.usage.peak);
+            group.gauges.set_if_known(Metric::CgroupLimit, group.usage.limit);
+            if let Some(batch) = group.gauges.take(now_ns) {
+                with_sink(self.sink, |sink| sink.samples(now_ns, group.subject, batch.as_slice()));
+            }
         }
-        Some(*usage)
+        cgroups.last().map(|group| group.usage)
     }
 
     /// Sends new readings of GPUs, which a thread of their own makes, to the sink.

@@ -47,6 +47,27 @@ fn the_second_version_is_read_and_the_least_limit_above_holds() {
 }
 
 #[test]
+fn a_task_without_controller_counts_for_its_step_and_the_limit_is_that_of_the_job() {
+    let test = WatchTest::new("slurm");
+    let root = test.join("v2");
+    write(&root, &[("cgroup.controllers", "memory\n")]);
+    let job = [("memory.current", "900\n"), ("memory.max", "1048576\n"), ("memory.peak", "950\n")];
+    write(&root.join("slurm/job_123"), &job);
+    let step = [("memory.current", "400\n"), ("memory.max", "max\n"), ("memory.peak", "500\n")];
+    write(&root.join("slurm/job_123/step_0"), &step);
+    write(&root.join("slurm/job_123/step_0/user/task_0"), &[("cgroup.procs", "")]);
+    let group = Cgroup::below(&root, "0::/slurm/job_123/step_0/user/task_0\n").expect("a group");
+    assert_eq!(group.path(), "/slurm/job_123/step_0");
+    assert_eq!(group.read(), Usage { usage: Some(400), limit: None, peak: Some(500) });
+    let limited = group.limited().expect("the job has a limit");
+    assert_eq!((limited.path(), limited.limit()), ("/slurm/job_123", Some(1 << 20)));
+    assert_eq!(limited.read(), Usage { usage: Some(900), limit: None, peak: Some(950) });
+    assert!(limited.limited().is_none(), "it is this one");
+    fs::write(root.join("slurm/job_123/step_0/memory.max"), "65536\n").unwrap();
+    assert!(group.limited().is_none(), "the step has a limit of its own");
+}
+
+#[test]
 fn the_first_version_is_read() {
     let test = WatchTest::new("v1");
     let root = test.join("memory");
