@@ -21,6 +21,7 @@
 
 mod fields;
 mod frames;
+mod write;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -39,6 +40,8 @@ use crate::quote::quoted;
 use crate::records::{LogReader, Out, subject};
 use floodmark_event::Row;
 use floodmark_store::RowSource;
+
+pub use self::write::LogWriter;
 
 /// Note on frames whose arguments were dropped.
 const ARGUMENTS: &str = "arguments of functions in stacks are not kept";

@@ -1,6 +1,7 @@
 //! Writes inputs in formats of other tools.
 
 mod chrome;
+mod memory_logger;
 
 use std::io::Write;
 
@@ -12,6 +13,7 @@ use floodmark_event::Tables;
 use floodmark_event::units::{Instant, format_time_ns};
 
 pub use chrome::{EveryEvent, write_chrome};
+pub use memory_logger::write_memory_logger;
 
 use crate::answer::Loss;
 use crate::error::{Error, Result};

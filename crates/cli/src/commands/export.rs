@@ -7,7 +7,9 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_convert::rmm::Dialect;
 use floodmark_event::units::{Instant, format_bytes, format_count, parse_instant};
-use floodmark_inspect::export::{EveryEvent, ProfileFormat, write_chrome, write_profile};
+use floodmark_inspect::export::{
+    EveryEvent, ProfileFormat, write_chrome, write_memory_logger, write_profile,
+};
 use floodmark_inspect::pass::each_batch;
 use floodmark_inspect::select::Select;
 use floodmark_inspect::{Input, Loss, Query};
@@ -82,6 +84,9 @@ enum Format {
     Pprof,
     /// Lines 'a;b;c bytes', for flamegraph.pl and others
     Folded,
+    /// As memory_logger.py writes it: memory, output and stacks over time
+    #[value(name = "memory_logger")]
+    MemoryLogger,
     /// Every event
     CsvEvents,
     /// Live bytes over time, every change
@@ -122,6 +127,7 @@ impl ExportArgs {
                 input.require_events()?;
                 events(out, input, query)?
             }
+            Format::MemoryLogger => write_memory_logger(input, query, out)?,
             Format::CsvTimeline => timeline(out, input, query)?,
             Format::CsvBlocks => live_blocks(out, input, query, self.at)?,
             Format::Chrome | Format::Rmm | Format::RmmEpoch => {

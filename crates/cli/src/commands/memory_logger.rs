@@ -8,17 +8,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser as _, ValueEnum};
+use floodmark_convert::Mode;
 use floodmark_event::text::shell_line;
+use floodmark_inspect::import::{ImportProps, import};
 use floodmark_inspect::{Input, OpenProps};
 use floodmark_record::{Destination, Session, Target, words};
 use floodmark_sampler::stacks::Tool;
 use floodmark_sampler::{Capture, Launch, StackMethod, StackProps, StackWhen};
-use floodmark_store::is_trace;
+use floodmark_store::{Overwrite, is_trace};
+use floodmark_view::plain;
 
 use crate::args::Cli;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::progress::Bars;
 use crate::watching::{Next, SamplingArgs, Watch, parse_seconds};
 
 /// Do what memory_logger.py does, with its options
@@ -209,6 +213,15 @@ impl MemoryLoggerArgs {
         }
         let path = trace_path(self.outfile.as_deref(), line, &words);
         let goes_on = words.iter().any(|word| word == "--recover");
+        let old_log = self.outfile.clone().unwrap_or_else(|| path.with_extension("log"));
+        if goes_on && !path.exists() && old_log.is_file() {
+            // The script was killed with its command, so the log may end in the middle of a row.
+            let open = OpenProps { mode: Mode::Lenient, ..OpenProps::default() };
+            let props = ImportProps { trace: path.clone(), overwrite: Overwrite::No, open };
+            let report = import(std::slice::from_ref(&old_log), &props, &Bars::new(printer))?;
+            printer.say(&format!("continues {}", plain(&old_log.display().to_string())));
+            printer.lost(&report.losses);
+        }
         let destination = if goes_on { Destination::Append(path) } else { Destination::Over(path) };
         let command = shell_line(&words);
         let program = words.remove(0);

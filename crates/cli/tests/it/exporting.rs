@@ -77,3 +77,20 @@ fn a_trace_of_samples_alone_is_refused_instead_of_writing_nothing() {
         assert!(!test.path("out.csv").exists(), "{format}");
     }
 }
+
+#[test]
+fn samples_are_exported_as_a_log_of_memory_logger() {
+    let test = CliTest::new();
+    let ran = test.run(&["run", "-q", "-o", "run.flood", "--", "sh", "-c", "echo 'a, |b|'; sleep 0.2"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    test.run(&["export", "run.flood", "-o", "run.log", "--format", "memory_logger", "-q"]).ok();
+    let peak = |path: &str| test.run(&["info", path, "--json"]).json()["memory"]["peak_seen_bytes"].clone();
+    let kib = |value: serde_json::Value| value.as_u64().unwrap() / 1024;
+    test.run(&["import", "run.log", "-o", "again.flood", "-q"]).ok();
+    assert_eq!(kib(peak("again.flood")), kib(peak("run.flood")));
+    let text = test.read("run.log");
+    assert!(text.contains(",|a, ||b||\n|,") && text.ends_with("\r\n"), "{text}");
+    let refused = test.run(&["export", "golden.csv", "-o", "no.log", "--format", "memory_logger"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(!test.path("no.log").exists());
+}

@@ -376,6 +376,13 @@ fn what_called_the_script_goes_on() {
     memory_logger(&test, &["--run", "sh -c 'echo more' -i simple_diffusion.i --recover"]);
     assert_eq!(written(&test, "simple_diffusion_memory.flood", OutputStream::Stdout), b"again\nmore\n");
     assert_eq!(memory_logger(&test, &["--run", "true --recover", "--outfile", "none.log"]).code, 2);
+    // A log that the script wrote is continued too, and stays as it is.
+    let log = "1794724130.446520,52716,|step 0\n|,,vm,52716\r\n1794724130.9,61";
+    fs::write(test.path("old.log"), log).unwrap();
+    let ran = memory_logger(&test, &["--run", "sh -c 'echo more' --recover", "--outfile", "old.log"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(written(&test, "old.flood", OutputStream::Stdout), b"step 0\nmore\n");
+    assert_eq!(test.read("old.log"), log);
     assert_eq!(memory_logger(&test, &["--run", "true", "--outfile", "here.log"]).code, 0);
     assert!(test.path("here.flood").exists());
     let plot =

@@ -435,3 +435,27 @@ fn both_formats_of_psrecord_are_read() {
         ]
     );
 }
+
+#[test]
+fn a_written_log_of_memory_logger_is_read_back() {
+    for name in ["single_node.log", "pbs_two_nodes.log", "gdb_pstack.log", "stdout_special_chars.log"] {
+        let read = read(&format!("memory_logger/{name}"));
+        let mut text = Vec::new();
+        let mut writer = memory_logger::LogWriter::new(&mut text, "unknown");
+        read.rows.iter().for_each(|row| writer.row(row, &read.tables).unwrap());
+        assert!(writer.finish().unwrap() > 0);
+        let again = drain(source(Format::MemoryLogger, text.as_slice(), &OpenProps::default()));
+        assert_eq!(again.error, None, "{name}");
+        for kind in [SubjectKind::Job, SubjectKind::Host] {
+            let values = |reading: &Reading| reading.series(kind, Metric::Rss);
+            assert_eq!(values(&again), values(&read), "{name}");
+        }
+        let times = |reading: &Reading| {
+            let times = reading.rows.iter().filter(|row| matches!(row, Row::Sample(_))).map(Row::time_ns);
+            times.collect::<Vec<_>>()
+        };
+        assert_eq!(times(&again), times(&read), "{name}");
+        assert_eq!(again.output(), read.output(), "{name}");
+        assert_eq!(again.stacks(), read.stacks(), "{name}");
+    }
+}
