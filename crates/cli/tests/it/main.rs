@@ -17,6 +17,7 @@ mod hostile;
 mod hostile_inputs;
 mod inputs;
 mod json;
+mod json_keys;
 mod limits;
 mod logs;
 mod mpi;
