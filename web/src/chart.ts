@@ -7,7 +7,7 @@ import { type Steps, align } from "./align";
 import { Cursor, lastUpTo } from "./cursor";
 import { Detail } from "./detail";
 import { make, section, style } from "./dom";
-import { bytes, seconds, shortBytes } from "./format";
+import { bytes, elapsed, seconds, shortBytes } from "./format";
 import { onColors } from "./theme";
 
 const NS = 1e9;
@@ -163,7 +163,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   );
   plot.over.tabIndex = 0;
   plot.over.setAttribute("role", "application");
-  const peakText = peak ? `Peak ${bytes(peak.bytes)} at ${seconds(peak.time / NS, all.max)}.` : "";
+  const peakText = peak ? `Peak ${bytes(peak.bytes)} at ${elapsed(peak.time)}.` : "";
   plot.over.setAttribute("aria-label", `${chart.title} over time. ${peakText} ${help}`);
   const resize = () => {
     if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });

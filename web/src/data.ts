@@ -4,7 +4,7 @@
 // are untrusted: they become text nodes, never markup.
 
 export interface Document {
-  schema: "floodmark.report/3";
+  schema: "floodmark.report/4";
   program: string;
   source: string;
   /** Filter options of the command line; empty if there are none. */
@@ -54,8 +54,6 @@ export interface SnapshotColumns {
   note: string;
   /** Whether nothing changed between two snapshots. */
   exact: boolean;
-  /** Time of the first event, which `--at +…` is relative to. */
-  first: number;
   times: Column;
   bytes: Column;
   blocks: Column;

@@ -76,10 +76,15 @@ export function cell(value: Cell, kind: CellKind): string {
     case "duration":
       return duration(value);
     case "time":
-      return value < 0 ? duration(value) : `+${duration(value)}`;
+      return elapsed(value);
     default:
       return String(value);
   }
+}
+
+/** Formats an instant as exact seconds since the origin, as options such as `--at` take it. */
+export function elapsed(ns: number): string {
+  return `${ns < 0 ? "-" : "+"}${exactSeconds(Math.abs(ns))}`;
 }
 
 /** Formats nanoseconds as exact seconds, as the command line parses them. */

@@ -5,7 +5,7 @@ import { type Host, embedded } from "./host";
 import { type ChartView, LIVE_BYTES, chartSection, replaceChart } from "./chart";
 import { Cursor } from "./cursor";
 import { make } from "./dom";
-import { seconds } from "./format";
+import { elapsed } from "./format";
 import { mapSections } from "./addresses";
 import { DEFAULT_VIEW, Link, type View } from "./link";
 import { Live } from "./live";
@@ -126,7 +126,7 @@ class Page {
   }
 
   private showStack(data: Document, dot: Dot): void {
-    const when = seconds(dot.time / 1e9, data.span / 1e9);
+    const when = elapsed(dot.time);
     const close = make("button", { type: "button", click: () => (this.stackPane.hidden = true) }, "Close");
     this.stackPane.replaceChildren(make("h3", {}, `${dot.who}, ${when} (${dot.reason})`), close, stackList(data, dot.stack));
     this.stackPane.hidden = false;

@@ -4,14 +4,12 @@ import type { Cell, Document, Table } from "./data";
 import type { Host, SnapshotData } from "./host";
 import type { Cursor, Pick } from "./cursor";
 import { make, section } from "./dom";
-import { bytes, change, count, exactSeconds, seconds } from "./format";
+import { bytes, change, count, elapsed } from "./format";
 import { Icicle, type Mode, asTable } from "./icicle";
 import { Interval } from "./interval";
 import type { Instant, View } from "./link";
 import { type Node, Snapshots, type Top, type Totals } from "./snapshots";
 import { TableView, tableView } from "./table";
-
-const NS = 1e9;
 
 const COMPARE_VIEW = "Compare the start and the end of the visible range, with allocations and frees in between";
 
@@ -313,7 +311,7 @@ export class TimeTravel {
   private summarize(): void {
     const { snapshots, index } = this.now;
     const isPeak = snapshots === this.stored && index === snapshots.data.columns.peak;
-    const when = (at: At) => seconds(this.time(at) / NS, this.data.span / NS);
+    const when = (at: At) => elapsed(this.time(at));
     const size = (at: At) => {
       const blocks = at.snapshots.blocks[at.index] ?? 0;
       return `${bytes(at.snapshots.bytes[at.index] ?? 0)} in ${count(blocks)} ${blocks === 1 ? "block" : "blocks"}`;
@@ -323,8 +321,7 @@ export class TimeTravel {
       const by = (snapshots.bytes[index] ?? 0) - (snapshots.bytes[this.before.index] ?? 0);
       this.summary.textContent = `From A at ${when(this.before)}, ${size(this.before)}, to B at ${when(this.now)}${peak}, ${size(this.now)}: ${change(by)}.`;
     } else this.summary.textContent = `At ${when(this.now)}${peak}: ${size(this.now)}.`;
-    const after = Math.max(0, this.time(this.now) - snapshots.data.columns.first);
-    const command = `floodmark watermark ${quoted(this.data.source)} --at +${exactSeconds(after)}${this.data.filters ? ` ${this.data.filters}` : ""}`;
+    const command = `floodmark watermark ${quoted(this.data.source)} --at ${elapsed(Math.max(0, this.time(this.now)))}${this.data.filters ? ` ${this.data.filters}` : ""}`;
     this.blockTitle.textContent = this.before ? "Blocks live at B but not at A" : "Blocks";
     this.commandLine.replaceChildren(isPeak ? "" : "In the terminal: ", isPeak ? "" : make("code", {}, command));
   }

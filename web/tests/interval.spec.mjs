@@ -1,7 +1,7 @@
 // Intervals: allocations and frees between two instants are those that `floodmark stats` counts.
 
 import { readFileSync } from "node:fs";
-import { expect, documentOf, fixture, matchesGolden, open, pick, rowsOf, serving, test as base, waves } from "./fixtures.mjs";
+import { expect, fixture, matchesGolden, open, pick, rowsOf, serving, test as base, waves } from "./fixtures.mjs";
 
 const test = serving(base);
 const NSYS = fixture("nsys/small_2025.3.sqlite");
@@ -39,8 +39,7 @@ async function agrees(page, workdir, input) {
 /** Returns what the command counts after A and up to B. */
 async function counted(page, workdir, input) {
   await expect.poll(() => new URL(page.url()).hash).toMatch(/at=[\d.]+.*with=[\d.]+/);
-  const { first } = (await documentOf(page)).snapshots;
-  const [at, other] = ["at", "with"].map((key) => Math.round(Number(new URLSearchParams(new URL(page.url()).hash.slice(1)).get(key)) * 1e9) - first);
+  const [at, other] = ["at", "with"].map((key) => Math.round(Number(new URLSearchParams(new URL(page.url()).hash.slice(1)).get(key)) * 1e9));
   const [from, to] = [Math.min(at, other), Math.max(at, other)];
   const stats = workdir.json("stats", input, "--from", `+${from + 1}ns`, "--to", `+${to}ns`);
   return {

@@ -126,6 +126,8 @@ fn scope_key(path: &[Step]) -> String {
 pub enum Figure {
     /// Highest live bytes.
     PeakBytes,
+    /// When live bytes were highest, since the origin of the input.
+    PeakTimeNs,
     /// Blocks live at that instant.
     PeakBlocks,
     /// Bytes live at the end.
@@ -140,18 +142,21 @@ pub enum Figure {
     AllocatedBytes,
     /// Allocations that failed.
     Failures,
-    /// Time from the first to the last event or sample.
+    /// Time from the start of a run, or from the first event, to the last event or sample.
     DurationNs,
     /// Highest sum of resident bytes of all processes.
     PeakRssBytes,
+    /// When it was reached, since the origin of the input.
+    PeakRssTimeNs,
     /// Highest total in which shared memory counts once.
     PeakPssBytes,
 }
 
 impl Figure {
     /// All figures, in the order in which they are shown.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::PeakBytes,
+        Self::PeakTimeNs,
         Self::PeakBlocks,
         Self::LiveBytes,
         Self::LeakedBytes,
@@ -160,6 +165,7 @@ impl Figure {
         Self::AllocatedBytes,
         Self::Failures,
         Self::PeakRssBytes,
+        Self::PeakRssTimeNs,
         Self::PeakPssBytes,
         Self::DurationNs,
     ];
@@ -168,6 +174,7 @@ impl Figure {
     pub const fn name(self) -> &'static str {
         match self {
             Self::PeakBytes => "peak_bytes",
+            Self::PeakTimeNs => "peak_time_ns",
             Self::PeakBlocks => "peak_blocks",
             Self::LiveBytes => "live_bytes",
             Self::LeakedBytes => "leaked_bytes",
@@ -177,6 +184,7 @@ impl Figure {
             Self::Failures => "failures",
             Self::DurationNs => "duration_ns",
             Self::PeakRssBytes => "peak_rss_bytes",
+            Self::PeakRssTimeNs => "peak_rss_time_ns",
             Self::PeakPssBytes => "peak_pss_bytes",
         }
     }
@@ -189,6 +197,7 @@ impl Figure {
         let span = |first: Option<i64>, last: Option<i64>| Some(last?.saturating_sub(first?).max(0) as u64);
         match self {
             Self::PeakBytes => stats.map(|stats| stats.peak_bytes),
+            Self::PeakTimeNs => stats.and_then(|stats| span(stats.origin_time_ns, stats.peak_time_ns)),
             Self::PeakBlocks => stats.map(|stats| stats.peak_blocks),
             Self::LiveBytes => stats.map(|stats| stats.live_bytes),
             Self::LeakedBytes => leaked.map(|leaked| leaked.bytes),
@@ -197,9 +206,12 @@ impl Figure {
             Self::AllocatedBytes => stats.map(|stats| stats.total_bytes),
             Self::Failures => stats.map(|stats| stats.failures),
             Self::DurationNs => run
-                .and_then(|run| span(run.first_time_ns, run.last_time_ns))
+                .and_then(|run| span(run.origin_time_ns.or(run.first_time_ns), run.last_time_ns))
                 .or_else(|| stats.and_then(|stats| span(stats.first_time_ns, stats.last_time_ns))),
             Self::PeakRssBytes => run.map(|run| run.peak_rss_bytes),
+            Self::PeakRssTimeNs => {
+                run.and_then(|run| span(run.origin_time_ns.or(run.first_time_ns), run.peak_time_ns))
+            }
             Self::PeakPssBytes => run.and_then(|run| run.peak_pss_bytes),
         }
     }

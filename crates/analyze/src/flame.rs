@@ -78,6 +78,9 @@ pub struct Flame {
     /// Kinds the figures cover.
     #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
+    /// Instant that elapsed times count from.
+    #[serde(default)]
+    pub origin_time_ns: Option<i64>,
     /// The instant it is about; none if it is about all of the time.
     pub time_ns: Option<i64>,
     /// The instant, if one was asked for instead of the peak.
@@ -126,6 +129,7 @@ impl Flame {
             .map(|(row, weight)| (oriented(rules.path(&row.origin, tables), direction), weight));
         Self {
             kinds: weights.kinds.clone(),
+            origin_time_ns: weights.origin_time_ns,
             time_ns: match of {
                 FlameOf::Marked => weights.marked_time_ns,
                 FlameOf::End => weights.end_time_ns,

@@ -28,8 +28,8 @@ pub trait Fold {
     /// What it finds out.
     type Output;
 
-    /// The trace begins, with an event at `first_ns` that may not be selected.
-    fn start(&mut self, _first_ns: i64) {}
+    /// The first event follows, at `first_ns`; it may not be selected. Elapsed times count from `origin_ns`.
+    fn start(&mut self, _first_ns: i64, _origin_ns: i64) {}
     /// The event with this number in the trace follows, counted from 1; it may not be selected.
     fn event(&mut self, _order: u64, _time_ns: i64) {}
     /// Events of this process, device and resource were met; blocks of it have `index` as their space.
@@ -125,9 +125,9 @@ impl<F: Fold> Pass<F> {
 impl<F: Fold> Fold for Option<F> {
     type Output = Option<F::Output>;
 
-    fn start(&mut self, first_ns: i64) {
+    fn start(&mut self, first_ns: i64, origin_ns: i64) {
         if let Some(fold) = self {
-            fold.start(first_ns);
+            fold.start(first_ns, origin_ns);
         }
     }
     fn event(&mut self, order: u64, time_ns: i64) {
@@ -181,8 +181,8 @@ macro_rules! fold_for_tuple {
         impl<$($fold: Fold),+> Fold for ($($fold,)+) {
             type Output = ($($fold::Output,)+);
 
-            fn start(&mut self, first_ns: i64) {
-                $(self.$at.start(first_ns);)+
+            fn start(&mut self, first_ns: i64, origin_ns: i64) {
+                $(self.$at.start(first_ns, origin_ns);)+
             }
             #[inline]
             fn event(&mut self, order: u64, time_ns: i64) {

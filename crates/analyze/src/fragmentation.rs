@@ -327,9 +327,9 @@ fn cause(asked: u64, free: u64, largest: u64) -> FailureCause {
 impl Fold for FragmentationFold {
     type Output = Fragmentation;
 
-    fn start(&mut self, first_ns: i64) {
+    fn start(&mut self, _first_ns: i64, origin_ns: i64) {
         if let Some(MapAt::Time(at)) = self.options.map {
-            self.map_ns = Some(resolve(at, first_ns));
+            self.map_ns = Some(resolve(at, origin_ns));
         }
     }
 

@@ -223,10 +223,10 @@ fn judge(site: &mut SiteGrowth) {
 impl Fold for GrowthFold {
     type Output = Growth;
 
-    fn start(&mut self, first_ns: i64) {
+    fn start(&mut self, _first_ns: i64, origin_ns: i64) {
         let (from, to) = self.options.window;
-        let from_ns = from.map_or(i64::MIN, |from| resolve(from, first_ns));
-        let to_ns = to.map_or(i64::MAX, |to| resolve(to, first_ns));
+        let from_ns = from.map_or(i64::MIN, |from| resolve(from, origin_ns));
+        let to_ns = to.map_or(i64::MAX, |to| resolve(to, origin_ns));
         for ends_ns in self.options.ends_ns.values_mut() {
             ends_ns.retain(|end_ns| (from_ns..=to_ns).contains(end_ns));
             ends_ns.sort_unstable();

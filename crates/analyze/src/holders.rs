@@ -114,8 +114,8 @@ impl HolderSite {
 impl Fold for HoldersFold {
     type Output = (Watermark, Vec<HolderSite>);
 
-    fn start(&mut self, first_ns: i64) {
-        self.watermark.start(first_ns);
+    fn start(&mut self, first_ns: i64, origin_ns: i64) {
+        self.watermark.start(first_ns, origin_ns);
     }
     fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.watermark.carried(block, time_ns, level);

@@ -81,6 +81,8 @@ struct Window {
     to_ns: Option<i64>,
     /// Time of the first row, selected or not.
     first_ns: Option<i64>,
+    /// Instant that elapsed times count from.
+    origin_ns: Option<i64>,
     /// Time of the last row up to the end of the window.
     last_ns: Option<i64>,
 }
@@ -244,6 +246,11 @@ impl LiveSet {
         address != 0 && id.is_some_and(|id| self.spaces[*id as usize].table.is_live(address))
     }
 
+    /// Instant that elapsed times count from: the filter's, or the first row of all.
+    pub fn origin_ns(&self) -> Option<i64> {
+        self.select.filter.origin_ns.or(self.window.origin_ns)
+    }
+
     /// Time of the first event of the trace, selected or not.
     pub fn first_ns(&self) -> Option<i64> {
         self.window.first_ns
@@ -263,6 +270,7 @@ impl LiveSet {
     pub(crate) fn merge(&mut self, other: &Self) -> SpaceMap {
         self.window.phase = Phase::Past;
         self.window.first_ns = earlier(self.window.first_ns, other.window.first_ns);
+        self.window.origin_ns = earlier(self.window.origin_ns, other.window.origin_ns);
         self.window.last_ns = self.window.last_ns.max(other.window.last_ns);
         let spaces = SpaceMap(other.spaces.iter().map(|state| self.space_id(state.space)).collect());
         for (state, into) in other.spaces.iter().zip(&spaces.0) {
@@ -292,9 +300,11 @@ impl LiveSet {
             return;
         }
         self.window.first_ns = Some(first_ns);
+        let origin_ns = self.select.filter.origin_ns.unwrap_or(first_ns);
+        self.window.origin_ns = Some(origin_ns);
         let window = self.select.filter.window(first_ns);
         (self.window.from_ns, self.window.to_ns) = (window.from_ns, window.to_ns);
-        fold.start(first_ns);
+        fold.start(first_ns, origin_ns);
     }
 
     /// Takes in a run of rows. A quiet run is before the window: blocks change, but folds get nothing.

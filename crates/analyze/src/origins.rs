@@ -109,6 +109,8 @@ pub struct OriginRow {
 pub struct OriginTotals {
     /// Kinds that the sums cover.
     pub kinds: Vec<Kind>,
+    /// Instant that elapsed times count from.
+    pub origin_time_ns: Option<i64>,
     /// Instant of [`OriginRow::marked`]; none if nothing was allocated.
     pub marked_time_ns: Option<i64>,
     /// The same, if it was asked for instead of the peak.
@@ -168,8 +170,8 @@ impl OriginTotalsFold {
 impl Fold for OriginTotalsFold {
     type Output = OriginTotals;
 
-    fn start(&mut self, first_ns: i64) {
-        self.watermark.start(first_ns);
+    fn start(&mut self, first_ns: i64, origin_ns: i64) {
+        self.watermark.start(first_ns, origin_ns);
     }
     fn carried(&mut self, block: &Block, time_ns: i64, level: &Level) {
         self.watermark.carried(block, time_ns, level);
@@ -210,6 +212,7 @@ impl Fold for OriginTotalsFold {
         });
         OriginTotals {
             kinds: tallies.main_kinds(),
+            origin_time_ns: end.live.origin_ns(),
             marked_time_ns: self.watermark.asked_ns().or(tallies.main_level().peak_time_ns),
             at_ns: self.watermark.asked_ns(),
             end_time_ns: end.live.counters().last_time_ns,

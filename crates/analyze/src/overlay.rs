@@ -200,7 +200,7 @@ fn device_overlay(device: i32, points: Vec<OverlayPoint>, has_segments: bool) ->
 impl Fold for OverlayFold {
     type Output = Overlay;
 
-    fn start(&mut self, first_ns: i64) {
+    fn start(&mut self, first_ns: i64, _origin_ns: i64) {
         self.first_ns = first_ns;
         if self.align == Align::Start
             && let Some(first) = self.samples.first()

@@ -74,8 +74,6 @@ impl Default for SnapshotOptions {
 pub struct Snapshots {
     /// Kinds of memory that are covered.
     pub kinds: Vec<Kind>,
-    /// Time of the first event of the trace, from which times after the start are counted.
-    pub first_ns: Option<i64>,
     /// Whether between two instants nothing changed.
     pub exact: bool,
     /// The instants, in order. The peak may share its time with the one after it: what happened at that
@@ -301,7 +299,6 @@ impl SnapshotPass {
             .collect();
         Snapshots {
             kinds: live.tallies().kinds_of(tally),
-            first_ns: live.first_ns(),
             exact: exact && stride == 1,
             peak,
             maps: map.finish(&end),

@@ -57,6 +57,9 @@ pub struct Stats {
     pub carried_bytes: u64,
     /// Bytes of all allocations.
     pub total_bytes: u64,
+    /// Instant that elapsed times count from.
+    #[serde(default)]
+    pub origin_time_ns: Option<i64>,
     /// Highest live bytes.
     pub peak_bytes: u64,
     /// First instant of the highest live bytes.
@@ -354,6 +357,7 @@ impl Fold for StatsFold {
             carried_blocks: level.carried_blocks,
             carried_bytes: level.carried_bytes,
             total_bytes: level.total_bytes,
+            origin_time_ns: end.live.origin_ns(),
             peak_bytes: level.peak_bytes,
             peak_time_ns: level.peak_time_ns,
             peak_exact: !level.peak_is_bound,

@@ -45,6 +45,9 @@ pub struct Usage {
     pub changes: u64,
     /// Width of the intervals, counted from the first point, whose extremes are kept; none if exact.
     pub interval_ns: Option<u64>,
+    /// Instant that elapsed times count from.
+    #[serde(default)]
+    pub origin_time_ns: Option<i64>,
     /// Highest live bytes.
     pub peak_bytes: u64,
     /// First instant of the highest live bytes.
@@ -190,6 +193,7 @@ impl Fold for UsageFold {
             exact: interval_ns.is_none(),
             changes,
             interval_ns,
+            origin_time_ns: end.live.origin_ns(),
             peak_bytes: level.peak_bytes,
             peak_time_ns: level.peak_time_ns,
             live_bytes: level.live_bytes,

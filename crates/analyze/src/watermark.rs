@@ -41,6 +41,9 @@ pub struct Watermark {
     /// Kinds the figures cover.
     #[serde(with = "crate::json::kinds")]
     pub kinds: Vec<Kind>,
+    /// Instant that elapsed times count from.
+    #[serde(default)]
+    pub origin_time_ns: Option<i64>,
     /// Highest live bytes.
     pub peak_bytes: u64,
     /// First instant of the highest live bytes.
@@ -173,9 +176,9 @@ impl WatermarkFold {
 impl Fold for WatermarkFold {
     type Output = Watermark;
 
-    fn start(&mut self, first_ns: i64) {
+    fn start(&mut self, _first_ns: i64, origin_ns: i64) {
         if let Some(at) = self.options.at {
-            self.at = At::Ahead(resolve(at, first_ns));
+            self.at = At::Ahead(resolve(at, origin_ns));
         }
     }
 
@@ -218,6 +221,7 @@ impl Fold for WatermarkFold {
         let mut describe = Describe::new(end, &self.options.sites).with_scopes(&self.options.scopes);
         Watermark {
             kinds: tallies.main_kinds(),
+            origin_time_ns: end.live.origin_ns(),
             peak_bytes: level.peak_bytes,
             peak_time_ns: level.peak_time_ns,
             peak_blocks: level.peak_blocks,

@@ -227,6 +227,7 @@ impl FilterArgs {
             kinds: some(&kinds),
             from_ns: self.from,
             to_ns: self.to,
+            origin_ns: None,
         }
     }
 }

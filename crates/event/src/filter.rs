@@ -29,13 +29,15 @@ pub struct Filter {
     pub from_ns: Option<Instant>,
     /// Last instant of the window.
     pub to_ns: Option<Instant>,
+    /// Instant that elapsed times count from, as in [`Instant::AfterStart`]; the first row if none.
+    pub origin_ns: Option<i64>,
 }
 
-/// Returns the UTC nanoseconds of `instant` in an input whose first event is at `first_ns`.
-pub fn resolve(instant: Instant, first_ns: i64) -> i64 {
+/// Returns the UTC nanoseconds of `instant` in an input whose times count from `origin_ns`.
+pub fn resolve(instant: Instant, origin_ns: i64) -> i64 {
     match instant {
         Instant::At(time_ns) => time_ns,
-        Instant::AfterStart(after_ns) => first_ns.saturating_add_unsigned(after_ns),
+        Instant::AfterStart(after_ns) => origin_ns.saturating_add_unsigned(after_ns),
     }
 }
 
@@ -98,7 +100,8 @@ impl Filter {
 
     /// Resolves the window for an input whose first row is at `first_ns`.
     pub fn window(&self, first_ns: i64) -> Window {
-        let resolve = |instant: Option<Instant>| instant.map(|instant| resolve(instant, first_ns));
+        let origin_ns = self.origin_ns.unwrap_or(first_ns);
+        let resolve = |instant: Option<Instant>| instant.map(|instant| resolve(instant, origin_ns));
         Window { from_ns: resolve(self.from_ns), to_ns: resolve(self.to_ns) }
     }
 
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_includes_both_ends_and_counts_from_the_first_row() {
+    fn a_window_includes_both_ends_and_counts_from_the_origin_or_the_first_row() {
         let filter = Filter {
             from_ns: Some(Instant::AfterStart(5)),
             to_ns: Some(Instant::At(108)),
@@ -150,6 +153,8 @@ mod tests {
         assert_eq!(found, [105, 106, 107, 108]);
         assert!(window.is_before(104) && !window.is_past(104) && window.is_past(109));
         assert!(Filter::default().window(100).contains(i64::MIN));
+        let of_run = Filter { origin_ns: Some(90), ..filter };
+        assert_eq!(of_run.window(100), Window { from_ns: Some(95), to_ns: Some(108) });
     }
 
     #[test]

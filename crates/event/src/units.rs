@@ -149,6 +149,18 @@ pub fn format_duration_ns(ns: u64) -> String {
     }
 }
 
+/// Writes an instant as exact seconds after the origin of an input, as options such as `--at` take it:
+/// `+0s`, `+0.217412s`, `+1.306482917s`. Earlier instants have a minus sign.
+pub fn format_elapsed_ns(ns: i64) -> String {
+    let sign = if ns < 0 { '-' } else { '+' };
+    let (seconds, fraction) = (ns.unsigned_abs() / NS_PER_S as u64, ns.unsigned_abs() % NS_PER_S as u64);
+    let digits = format!("{fraction:09}");
+    match digits.trim_end_matches('0') {
+        "" => format!("{sign}{seconds}s"),
+        digits => format!("{sign}{seconds}.{digits}s"),
+    }
+}
+
 /// A day of the Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
@@ -251,7 +263,7 @@ pub fn parse_time_of_day_ns(text: &str) -> Option<i64> {
 pub enum Instant {
     /// Nanoseconds since 1970-01-01 UTC.
     At(i64),
-    /// Nanoseconds after the first event.
+    /// Nanoseconds after the origin of an input: the start of a run, or the first event of a log.
     AfterStart(u64),
 }
 
@@ -325,6 +337,14 @@ mod tests {
             [999, 12_345, 4_560_000, 200_000_000_000, 7_500_000_000_000].map(format_duration_ns),
             ["999 ns", "12.3 µs", "4.56 ms", "3m 20s", "2h 05m"]
         );
+        let elapsed = [0, 2_000_000_000, 217_412_000, 1_306_482_917, 7_200_000_000_001, 5, -5_000_000];
+        assert_eq!(
+            elapsed.map(format_elapsed_ns),
+            ["+0s", "+2s", "+0.217412s", "+1.306482917s", "+7200.000000001s", "+0.000000005s", "-0.005s"]
+        );
+        for ns in elapsed.into_iter().filter(|ns| *ns >= 0) {
+            assert_eq!(parse_instant(&format_elapsed_ns(ns)), Ok(Instant::AfterStart(ns as u64)));
+        }
         assert_eq!([0, 999, 1000, 20_000_000].map(format_count), ["0", "999", "1,000", "20,000,000"]);
         assert_eq!(format_signed_bytes(-2048), "-2.00 KiB");
     }

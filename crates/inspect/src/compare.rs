@@ -254,7 +254,7 @@ fn run(input: &Input, query: &Query<'_>, lost: &mut Vec<Loss>) -> Result<Option<
         fold.update(&samples);
     })?;
     // Figures that an allocator counted itself are not samples from outside.
-    let memory = fold.finish(Some(0));
+    let memory = RunMemory { origin_time_ns: input.origin_ns(), ..fold.finish(Some(0)) };
     Ok((count > 0 && memory.peak_rss_bytes > 0).then_some(memory))
 }
 

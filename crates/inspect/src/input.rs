@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use floodmark_convert::{Foreign, Format, OpenProps};
@@ -41,6 +41,8 @@ pub struct Input {
     name: String,
     opened: Opened,
     scopes: Mutex<Option<ScopeTable>>,
+    /// Instant that elapsed times count from, once it was asked for.
+    pub(crate) origin: OnceLock<Option<i64>>,
 }
 
 enum Opened {
@@ -64,7 +66,13 @@ impl Input {
                     if is_stdin(path) { Error::Stdin(error) } else { Error::Trace(error) }
                 })?)
             };
-        Ok(Self { path: path.to_owned(), name: path.display().to_string(), opened, scopes: Mutex::new(None) })
+        Ok(Self {
+            path: path.to_owned(),
+            name: path.display().to_string(),
+            opened,
+            scopes: Mutex::new(None),
+            origin: OnceLock::new(),
+        })
     }
 
     /// Path as the user gave it.

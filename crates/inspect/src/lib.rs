@@ -20,6 +20,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`input`] | what was opened: contents, events, rows, scopes, the recorded run |
+//! | [`origin`] | the instant that elapsed times count from |
 //! | [`query`], [`progress`], [`answer`], [`error`] | how to ask, how far reading has come, what comes back |
 //! | `symbols` | names for frames that were recorded as addresses |
 //! | [`pass`] | runs folds over an input, reading ahead in another thread |
@@ -41,6 +42,7 @@ pub mod import;
 pub mod info;
 pub mod input;
 pub mod nsys;
+pub mod origin;
 pub mod overlay;
 pub mod page;
 pub mod pass;

@@ -240,7 +240,7 @@ impl Fold for UsageRows {
     /// Rows that are not written yet, the number of all, and the totals at the end.
     type Output = (String, u64, ClassBytes);
 
-    fn start(&mut self, first_ns: i64) {
+    fn start(&mut self, first_ns: i64, _origin_ns: i64) {
         self.first_ns = first_ns;
     }
 

@@ -46,6 +46,8 @@ pub struct Page {
     pub source: String,
     /// Filter options as one gives them to a command; empty if everything is shown.
     pub filters: String,
+    /// Instant that times count from; the first one on the page if none.
+    pub origin_ns: Option<i64>,
     /// Facts about the run: names and values.
     pub about: Vec<(String, String)>,
     /// Losses that concern the page.
@@ -135,8 +137,13 @@ impl Input {
     pub fn page_beside(&self, query: &Query<'_>, smi: Option<&Self>) -> Result<Page> {
         self.need_rewind("a report reads its input more than once")?;
         let contents = self.contents();
-        let mut page =
-            Page { source: self.name().to_owned(), filters: options(&query.filter), ..Page::default() };
+        let query = &Query::new(self.anchored(&query.filter), query.progress);
+        let mut page = Page {
+            source: self.name().to_owned(),
+            filters: options(&query.filter),
+            origin_ns: query.filter.origin_ns,
+            ..Page::default()
+        };
         if contents.has_events {
             self.events_part(&mut page, query)?;
         }
@@ -173,6 +180,7 @@ impl Input {
             return Ok(());
         }
         let mut part = folds.finish(source.tables());
+        page.origin_ns = page.origin_ns.or(part.usage.origin_time_ns);
         part.fragmentation = gaps.finish(source.tables());
         let cuts = folds.cuts(&part);
         drop((folds, gaps, source));
@@ -207,7 +215,8 @@ impl Input {
         join_losses(&mut page.losses, &source.losses());
         // A trace knows more of its run than samples alone show.
         let memory = self.run_memory(Some(PROCESSES))?;
-        let memory = memory.map_or_else(|| folds.run().finish(Some(PROCESSES)), |(memory, _)| memory);
+        let mut memory = memory.map_or_else(|| folds.run().finish(Some(PROCESSES)), |(memory, _)| memory);
+        memory.origin_time_ns = page.origin_ns.or(memory.origin_time_ns);
         page.samples = Some(folds.finish(memory));
         Ok(())
     }

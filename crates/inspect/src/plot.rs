@@ -24,6 +24,9 @@ use crate::query::Query;
 /// How far apart a line of output and the mark that it made may be.
 const SAME_LINE_NS: u64 = 1_000_000;
 
+/// An axis begins at the origin if the first value is within this part of it.
+const NEAR_ORIGIN: i64 = 20;
+
 /// What gets a curve of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
@@ -115,6 +118,8 @@ struct Marked {
 struct Gathered {
     /// When it begins, which may be before its curves do.
     start_ns: Option<i64>,
+    /// Instant that times count from, unless inputs are aligned otherwise.
+    origin_ns: Option<i64>,
     /// What its curves count.
     measure: String,
     /// Curves, the one it is about first.
@@ -177,6 +182,7 @@ pub fn plot(
         Align::Clock => TimeAxis::Clock,
     };
     for (number, (input, name)) in inputs.iter().zip(&names).enumerate() {
+        let props = &PlotProps { filter: input.anchored(&props.filter), ..props.clone() };
         let mut one = gather(input, query, props)?;
         if one.series.is_empty() {
             return Err(Error::no_content(
@@ -186,6 +192,11 @@ pub fn plot(
         }
         let zero_ns = align.zero_ns(&one, input)?;
         let first_ns = one.first_ns().map(|first_ns| first_ns.saturating_sub(zero_ns));
+        let last_ns = one.last_ns().unwrap_or(zero_ns).saturating_sub(zero_ns);
+        // A short time before the first value belongs to the picture; a long one would be mostly empty.
+        let is_near = |first_ns: i64| first_ns >= 0 && first_ns <= last_ns / NEAR_ORIGIN;
+        let begins_at_origin = *align == Align::Start && props.filter.from_ns.is_none();
+        let first_ns = first_ns.map(|first| if begins_at_origin && is_near(first) { 0 } else { first });
         plot.figure.from_ns = plot.figure.from_ns.or(first_ns);
         if let Some(smi) = smi.filter(|_| number == 0) {
             add_smi(&mut one, &inputs[0], smi, props)?;
@@ -288,6 +299,7 @@ impl Gathered {
     fn join(mut self, there: &mut Self) {
         if there.series.is_empty() && there.stack.is_none() {
             self.start_ns = [self.start_ns, there.start_ns].into_iter().flatten().min();
+            self.origin_ns = [self.origin_ns, there.origin_ns].into_iter().flatten().min();
             let marks = std::mem::take(&mut there.marks);
             let (output, stacks) = (std::mem::take(&mut there.output), std::mem::take(&mut there.stacks));
             let remarks = std::mem::take(&mut there.remarks);
@@ -301,6 +313,7 @@ impl Gathered {
             return;
         }
         there.start_ns = [self.start_ns, there.start_ns].into_iter().flatten().min();
+        there.origin_ns = [self.origin_ns, there.origin_ns].into_iter().flatten().min();
         self.series.iter_mut().for_each(|series| series.role = Role::Beside);
         there.series.append(&mut self.series);
         there.marks.append(&mut self.marks);

@@ -36,7 +36,9 @@ impl Input {
             return Ok(None);
         }
         let peak_stack = peak_stack(trace, &fold)?;
-        Ok(Some((RunMemory { peak_stack, ..fold.finish(limit) }, scan.losses())))
+        let memory = fold.finish(limit);
+        let origin_time_ns = self.origin_ns().or(memory.first_time_ns);
+        Ok(Some((RunMemory { origin_time_ns, peak_stack, ..memory }, scan.losses())))
     }
 }
 

@@ -47,7 +47,8 @@ impl Select {
         visit: impl FnOnce(&EventBatch) -> Result<(), E>,
     ) -> Result<ControlFlow<()>, E> {
         let has_reserved = || batch.events().any(|event| event.kind == Kind::Reserved);
-        if self.filter == Filter::default()
+        if self.filter.selects_all()
+            && self.filter.window(0) == Window::default()
             && self.left.is_none()
             && (self.reserved.is_none() || !has_reserved())
         {

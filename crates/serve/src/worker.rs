@@ -226,6 +226,7 @@ impl Worker {
     ) -> Result<Started> {
         let identity = Identity::of(&path)?;
         let input = Input::open(&path, &open)?;
+        let filter = input.anchored(&filter);
         let is_live = input.contents().is_growing;
         let content = if is_live {
             let mut growing = Growing::open(&path, &filter)?;

@@ -6,7 +6,7 @@
 mod lists;
 mod timeline;
 
-use floodmark_event::units::{format_bytes, format_count};
+use floodmark_event::units::{format_bytes, format_count, format_elapsed_ns};
 use floodmark_view::plain;
 use floodmark_view::plot::TimeAxis;
 use floodmark_view::plot::axis::instant;
@@ -167,7 +167,8 @@ fn title_of(pane: Pane, state: &State, theme: &Theme) -> Span<'static> {
 /// An instant as time since the start.
 fn since_start(picture: &Picture, time_ns: i64) -> String {
     let (first, last) = picture.span.unwrap_or((time_ns, time_ns));
-    let text = instant(time_ns.saturating_sub(first), last.saturating_sub(first), TimeAxis::Elapsed);
+    let origin = picture.origin_ns.unwrap_or(first);
+    let text = instant(time_ns.saturating_sub(origin), last.saturating_sub(origin), TimeAxis::Elapsed);
     if text == "0" { "the start".to_owned() } else { text }
 }
 
@@ -203,7 +204,8 @@ fn figures<'a>(picture: &Picture, theme: &Theme) -> TextLine<'a> {
     };
     let mut spans = vec![Span::raw(" peak "), Span::styled(format_bytes(line.peak_bytes), theme.peak)];
     if let Some(time_ns) = line.peak_time_ns {
-        spans.push(Span::raw(format!(" at {}", since_start(picture, time_ns))));
+        let origin = picture.origin_ns.or(picture.span.map(|(first, _)| first)).unwrap_or(time_ns);
+        spans.push(Span::raw(format!(" at {}", format_elapsed_ns(time_ns.saturating_sub(origin)))));
     }
     let now = if picture.progress == Progress::Ended { "at the end" } else { "now" };
     // A run that is over has no memory; blocks may be left.

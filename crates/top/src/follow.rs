@@ -151,6 +151,7 @@ fn follow(input: &Followed, ends: &Ends, sender: &SyncSender<Update>) -> Result<
     let (mut gather, mut pace) = (Gather::new(), Pace::new());
     let (mut events, mut rows) = (EventBatch::new(), Vec::new());
     let (mut is_new, mut command) = (true, input.command.clone());
+    let mut origin_ns = Trace::open(&input.path)?.manifest().run.start_ns;
     let mut looked = Instant::now();
     while !ends.has_left() {
         let step = following.next(&mut events, &mut rows)?;
@@ -175,10 +176,12 @@ fn follow(input: &Followed, ends: &Ends, sender: &SyncSender<Update>) -> Result<
             };
             let mut picture = complete(picture, input, command.clone(), progress, &following.losses());
             if is_over {
-                let status = Trace::open(&input.path)?.manifest().run.exit_status;
-                let status = status.and_then(|status| u8::try_from(status).ok());
+                let run = Trace::open(&input.path)?.manifest().run.clone();
+                origin_ns = run.start_ns;
+                let status = run.exit_status.and_then(|status| u8::try_from(status).ok());
                 picture.ending = status.map(|status| super::ending(Exit::Code(status)));
             }
+            picture.origin_ns = origin_ns;
             match show(picture, sender) {
                 Sent::ReceiverGone => return Ok(()),
                 _ if is_over => return Ok(()),
@@ -204,7 +207,8 @@ fn still(input: &Followed, ends: &Ends, sender: &SyncSender<Update>) -> Result<(
     let samples = contents.has_rows.then(|| opened.rows(&scan)).transpose()?;
     let events = contents.has_events.then(|| opened.events(&scan)).transpose()?;
     let mut show = |gather: &mut Gather, tables: &Tables, lost: &Losses, progress| {
-        show(complete(pace.picture(gather, tables), input, None, progress, lost), sender)
+        let picture = complete(pace.picture(gather, tables), input, None, progress, lost);
+        show(Picture { origin_ns: opened.origin_ns(), ..picture }, sender)
     };
     if let Some(mut samples) = samples {
         // Marks and ends have to be known at their time; a log may tell them last.

@@ -49,6 +49,8 @@ pub(crate) struct Picture {
     pub(crate) ending: Option<String>,
     /// First and last instant.
     pub(crate) span: Option<(i64, i64)>,
+    /// Instant that times count from; the first one if none.
+    pub(crate) origin_ns: Option<i64>,
     pub(crate) lines: Vec<Line>,
     pub(crate) processes: Vec<ProcessNow>,
     pub(crate) devices: Vec<DeviceNow>,

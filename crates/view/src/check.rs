@@ -7,7 +7,7 @@ use floodmark_inspect::Loss;
 pub use floodmark_inspect::compare::growth_sentence;
 
 use crate::blocks::{NO_SITE, block_line};
-use crate::figures::counted;
+use crate::figures::{counted, instant_exactly};
 use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::{View, loss_sentence};
@@ -126,7 +126,10 @@ fn holders(watermark: &Watermark) -> Vec<String> {
     let mut culprits = Vec::new();
     if let Some(time_ns) = watermark.peak_time_ns {
         let blocks = counted(watermark.reported_blocks, "block");
-        culprits.push(format!("reached at {} with {blocks} live", format_time_ns(time_ns)));
+        culprits.push(format!(
+            "reached at {} with {blocks} live",
+            instant_exactly(time_ns, watermark.origin_time_ns)
+        ));
     }
     let sites = watermark.groups.iter().flat_map(|grouping| &grouping.groups);
     let known: Vec<String> = sites

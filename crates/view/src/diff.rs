@@ -3,7 +3,7 @@
 pub mod page;
 
 use floodmark_analyze::{Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
-use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_elapsed_ns};
 use floodmark_inspect::compare::{Compared, Side};
 
 use crate::figures::counted;
@@ -84,6 +84,7 @@ fn groups_title(by: GroupBy) -> String {
 fn name(figure: Figure) -> &'static str {
     match figure {
         Figure::PeakBytes => "peak",
+        Figure::PeakTimeNs => "time of the peak",
         Figure::PeakBlocks => "blocks at the peak",
         Figure::LiveBytes => "live at the end",
         Figure::LeakedBytes => "leaked",
@@ -93,6 +94,7 @@ fn name(figure: Figure) -> &'static str {
         Figure::Failures => "failed allocations",
         Figure::DurationNs => "duration",
         Figure::PeakRssBytes => "peak RSS",
+        Figure::PeakRssTimeNs => "time of the peak RSS",
         Figure::PeakPssBytes => "peak PSS",
     }
 }
@@ -109,7 +111,20 @@ fn value(figure: Figure, value: u64) -> String {
             format_count(value)
         }
         Figure::DurationNs => format_duration_ns(value),
+        Figure::PeakTimeNs | Figure::PeakRssTimeNs => {
+            format_elapsed_ns(i64::try_from(value).unwrap_or(i64::MAX))
+        }
     }
+}
+
+/// Whether a figure is an instant, of which a percentage says nothing.
+fn is_instant(figure: Figure) -> bool {
+    matches!(figure, Figure::PeakTimeNs | Figure::PeakRssTimeNs)
+}
+
+/// Whether more of a figure is neither better nor worse.
+fn is_time(figure: Figure) -> bool {
+    is_instant(figure) || figure == Figure::DurationNs
 }
 
 /// The cells of a figure: name, before, after, change, in percent.
@@ -117,12 +132,16 @@ fn figure_cells(change: &FigureChange) -> [String; 5] {
     let FigureChange { figure, before, after, .. } = *change;
     let shown = |one: Option<u64>| one.map_or_else(|| "-".into(), |one| value(figure, one));
     let both = before.zip(after);
+    let by = |by: u64| if is_time(figure) { format_duration_ns(by) } else { value(figure, by) };
     let difference = both.map_or_else(String::new, |(before, after)| match after.cmp(&before) {
         std::cmp::Ordering::Equal => "=".into(),
-        std::cmp::Ordering::Greater => format!("+{}", value(figure, after - before)),
-        std::cmp::Ordering::Less => format!("−{}", value(figure, before - after)),
+        std::cmp::Ordering::Greater => format!("+{}", by(after - before)),
+        std::cmp::Ordering::Less => format!("−{}", by(before - after)),
     });
-    let share = both.and_then(|(before, after)| relative(before, after)).unwrap_or_default();
+    let share = both
+        .filter(|_| !is_instant(figure))
+        .and_then(|(before, after)| relative(before, after))
+        .unwrap_or_default();
     [name(figure).into(), shown(before), shown(after), difference, share]
 }
 
@@ -137,7 +156,7 @@ fn figure_table(figures: &[FigureChange], layout: &Layout) -> String {
     for figure in figures.iter().filter(|figure| is_worth_showing(figure)) {
         let [name, before, after, change, share] = figure_cells(figure);
         let style = match figure.change {
-            Some(1..) if figure.figure != Figure::DurationNs => layout.palette.doubtful,
+            Some(1..) if !is_time(figure.figure) => layout.palette.doubtful,
             _ => anstyle::Style::new(),
         };
         table.row([

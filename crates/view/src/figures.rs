@@ -1,6 +1,8 @@
 //! Figures as people read them.
 
-use floodmark_event::units::{NS_PER_DAY, format_bytes, format_count, format_duration_ns, format_time_ns};
+use floodmark_event::units::{
+    NS_PER_DAY, format_bytes, format_count, format_duration_ns, format_elapsed_ns, format_time_ns,
+};
 
 /// `3.42 KiB (3,500 bytes)`, or just `756 B` where that is exact already.
 pub(crate) fn bytes_exactly(bytes: u64) -> String {
@@ -38,6 +40,15 @@ pub(crate) fn mean_bytes(bytes: Option<f64>) -> String {
 /// A duration that may lie between two nanoseconds.
 pub(crate) fn mean_duration(ns: Option<f64>) -> String {
     ns.map_or_else(|| "-".into(), |ns| format_duration_ns(ns.round() as u64))
+}
+
+/// Writes an instant as options such as `--at` take it and, beside it, on the clock: `+1.5s (10:00:01.500000)`.
+pub(crate) fn instant_exactly(time_ns: i64, origin_ns: Option<i64>) -> String {
+    let clock = format_time_ns(time_ns);
+    match origin_ns {
+        Some(origin_ns) => format!("{} ({clock})", format_elapsed_ns(time_ns.saturating_sub(origin_ns))),
+        None => clock,
+    }
 }
 
 /// Writes the instants of one report: without the date where all fall on the same day.

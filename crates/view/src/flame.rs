@@ -15,9 +15,9 @@ pub mod terminal;
 use std::fmt::Write as _;
 
 use floodmark_analyze::{Diff, DiffNode, Flame, FlameNode, FlameOf, Totals};
-use floodmark_event::units::{format_bytes, format_count, format_time_ns};
+use floodmark_event::units::{format_bytes, format_count};
 
-use crate::figures::{counted, percent};
+use crate::figures::{counted, instant_exactly, percent};
 use crate::plain::plain;
 use crate::plot::label;
 use crate::usage::kinds_in_words;
@@ -330,7 +330,9 @@ fn caption(flame: &Flame) -> String {
         [] => String::new(),
         kinds => format!(" of {} memory", kinds_in_words(kinds)),
     };
-    let at = flame.time_ns.map_or_else(String::new, |time_ns| format!(" at {}", format_time_ns(time_ns)));
+    let at = flame.time_ns.map_or_else(String::new, |time_ns| {
+        format!(" at {}", instant_exactly(time_ns, flame.origin_time_ns))
+    });
     match flame.of {
         FlameOf::Marked | FlameOf::End => format!("{}{kinds}{at}", amount(flame.of, flame.total)),
         FlameOf::Samples if flame.waiting_samples > 0 => {

@@ -52,7 +52,7 @@ pub fn json(page: &Page, version: u64) -> String {
 
 /// Returns the instant that times in the page count from.
 pub fn origin_ns(page: &Page) -> Option<i64> {
-    build::span(page).map(|(first, _)| first)
+    page.origin_ns.or_else(|| build::span(page).map(|(first, _)| first))
 }
 
 /// Returns what the page is allowed to do, for the header that a server sends along.

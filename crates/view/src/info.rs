@@ -33,7 +33,7 @@ impl View for Info {
         }
         if let Some(memory) = &self.memory {
             text.blank();
-            text.block(memory_text(memory, self.run.start_time_ns.or(memory.first_time_ns), layout));
+            text.block(memory_text(memory, memory.origin_time_ns.or(memory.first_time_ns), layout));
         }
         if let Some(seen) = self.seen.as_ref().filter(|seen| !seen.subjects.is_empty()) {
             text.blank();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{PeakStack, PhaseMemory, ProcessMemory, RunMemory, RunSummary, signal_name};
-use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
+use floodmark_event::units::{
+    format_bytes, format_count, format_duration_ns, format_elapsed_ns, format_signed_bytes,
+};
 
 use crate::figures::{bytes_exactly, counted, percent};
 use crate::layout::{Layout, Lines, styled};
@@ -23,7 +25,7 @@ impl View for RunSummary {
 
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
-        let start_ns = self.start_time_ns.or(self.memory.first_time_ns);
+        let start_ns = self.memory.origin_time_ns.or(self.start_time_ns).or(self.memory.first_time_ns);
         text.headline(&headline(&self.memory, start_ns), &format_bytes(self.memory.peak_rss_bytes), layout);
         text.blank();
         text.block(SummaryText(self).facts(start_ns, layout));
@@ -194,7 +196,7 @@ fn memory_facts(memory: &RunMemory, start_ns: Option<i64>, facts: &mut Facts<'_>
 fn after(time_ns: Option<i64>, start_ns: Option<i64>) -> String {
     match (time_ns, start_ns) {
         (Some(time_ns), Some(start_ns)) => {
-            format!(" at {}", format_duration_ns(time_ns.saturating_sub(start_ns).max(0) as u64))
+            format!(" at {}", format_elapsed_ns(time_ns.saturating_sub(start_ns)))
         }
         _ => String::new(),
     }
@@ -473,13 +475,13 @@ mod tests {
     fn a_summary_says_what_happened() {
         let text = summary().body(&Layout { width: 80, ..Layout::default() });
         let expected = "\
-Peak 300.0 MiB (314,572,800 bytes) resident at 1.75 s, in phase step 1
+Peak 300.0 MiB (314,572,800 bytes) resident at +1.75s, in phase step 1
 
   command      ./solver -i [31minput.i
   ended        killed by SIGKILL after 2.00 s
   processes    8, at most 3 at a time
   PSS          200.0 MiB at most, where shared memory counts once
-  GPU 0        1.00 GiB of 141.0 GiB at most at 1.00 s, H200
+  GPU 0        1.00 GiB of 141.0 GiB at most at +1s, H200
   limit        1.00 GiB for control group /job, 50 % used at most
   own cost     20.0 ms CPU, 1.0 % of a core; 3 of 200 sweeps late; 1 process
                missed

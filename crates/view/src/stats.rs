@@ -4,7 +4,7 @@ use floodmark_analyze::Stats;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
 
 use crate::chart::bar;
-use crate::figures::{Clock, counted, mean_bytes};
+use crate::figures::{Clock, counted, instant_exactly, mean_bytes};
 use crate::layout::{Layout, Lines, styled};
 use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
@@ -64,10 +64,9 @@ fn summary(stats: &Stats, layout: &Layout) -> String {
     let exact = |bytes: u64| (bytes >= 1024).then(|| format!("{} bytes", format_count(bytes)));
     let some = |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", format_count(count)));
 
-    let clock = Clock::of(stats.first_time_ns.into_iter().chain(stats.peak_time_ns));
     let peak = [
         exact(stats.peak_bytes),
-        stats.peak_time_ns.map(|time_ns| format!("at {}", clock.time(time_ns))),
+        stats.peak_time_ns.map(|time_ns| format!("at {}", instant_exactly(time_ns, stats.origin_time_ns))),
         Some(counted(stats.peak_blocks, "block")),
         (!stats.peak_exact).then(|| "an upper bound".into()),
     ];

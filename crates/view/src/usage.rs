@@ -8,7 +8,7 @@ use floodmark_event::units::{format_bytes, format_duration_ns, format_time_ns};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::chart::{Glyphs, area, spans};
-use crate::figures::{bytes_exactly, counted};
+use crate::figures::{bytes_exactly, counted, instant_exactly};
 use crate::layout::{Layout, Lines, styled};
 use crate::report::{OtherKind, View};
 
@@ -40,7 +40,7 @@ fn headline(usage: &Usage) -> String {
     format!(
         "Peak {} at {}, {} live at the end, {}",
         bytes_exactly(usage.peak_bytes),
-        format_time_ns(peak_time_ns),
+        instant_exactly(peak_time_ns, usage.origin_time_ns),
         format_bytes(usage.live_bytes),
         counted(usage.changes, "change"),
     )

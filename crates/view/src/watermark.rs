@@ -1,11 +1,11 @@
 //! The watermark: how high, when, and who held it.
 
 use floodmark_analyze::{Group, GroupBy, Grouping, PoolUse, Watermark};
-use floodmark_event::units::{format_bytes, format_count, format_time_ns};
+use floodmark_event::units::{format_bytes, format_count};
 
 use crate::blocks::{block_table, stream};
 use crate::chart::bar;
-use crate::figures::{bytes_exactly, counted, percent};
+use crate::figures::{bytes_exactly, counted, instant_exactly, percent};
 use crate::layout::{Layout, Lines};
 use crate::plain::plain;
 use crate::report::{OtherKind, View};
@@ -46,17 +46,18 @@ fn headline(watermark: &Watermark) -> String {
     let Some(peak_time_ns) = watermark.peak_time_ns else {
         return "no memory was allocated".into();
     };
-    let peak = format!("Peak {} at {}", bytes_exactly(watermark.peak_bytes), format_time_ns(peak_time_ns));
+    let instant = |time_ns| instant_exactly(time_ns, watermark.origin_time_ns);
+    let peak = format!("Peak {} at {}", bytes_exactly(watermark.peak_bytes), instant(peak_time_ns));
     match watermark.at_ns {
         None => format!("{peak}, {} live", counted(watermark.reported_blocks, "block")),
         Some(at_ns) => format!(
             "{} at {}, {} live ({} of the peak of {} at {})",
             bytes_exactly(watermark.reported_bytes),
-            format_time_ns(at_ns),
+            instant(at_ns),
             counted(watermark.reported_blocks, "block"),
             percent(watermark.reported_bytes as f64 / watermark.peak_bytes.max(1) as f64),
             format_bytes(watermark.peak_bytes),
-            format_time_ns(peak_time_ns)
+            instant(peak_time_ns)
         ),
     }
 }

@@ -20,6 +20,7 @@ pub struct KeptLive {
     rows: u64,
     order: u64,
     first_ns: Option<i64>,
+    origin_ns: Option<i64>,
     last_ns: Option<i64>,
 }
 
@@ -29,9 +30,9 @@ impl KeptLive {
         size_of::<Self>() + size_of_val(&*self.blocks) + size_of_val(&*self.spaces)
     }
 
-    /// When an instant is, which may count from the first row; none if there was no row.
+    /// Returns when an instant is, which may count from the origin; none if there was no row.
     pub fn time_ns(&self, instant: Instant) -> Option<i64> {
-        self.first_ns.map(|first_ns| resolve(instant, first_ns))
+        self.origin_ns.map(|origin_ns| resolve(instant, origin_ns))
     }
 }
 
@@ -88,6 +89,7 @@ impl LiveSet {
             rows: self.rows,
             order: self.order,
             first_ns: self.window.first_ns,
+            origin_ns: self.window.origin_ns,
             last_ns: self.window.last_ns,
         }
     }

@@ -10,6 +10,9 @@ use crate::samples::{Gauge, Observed};
 /// How much memory a run took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunMemory {
+    /// Instant that elapsed times count from: the start of the run where it is known, which samples do not state.
+    #[serde(default)]
+    pub origin_time_ns: Option<i64>,
     /// Time of the first sample.
     pub first_time_ns: Option<i64>,
     /// Time of the last sample.
@@ -180,6 +183,7 @@ pub(super) fn result(fold: &RunFold, limit: usize) -> RunMemory {
     let (process_list, processes) = processes(fold, limit);
     let has_phases = !fold.peaks.marks.is_empty();
     RunMemory {
+        origin_time_ns: None,
         first_time_ns: fold.samples.span_ns().map(|(first, _)| first),
         last_time_ns: fold.samples.span_ns().map(|(_, last)| last),
         peak_rss_bytes: bytes,

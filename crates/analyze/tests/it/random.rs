@@ -99,6 +99,7 @@ pub(crate) fn filter() -> impl Strategy<Value = Filter> {
     );
     (lists, instant(), instant()).prop_map(
         |((devices, processes, threads, streams, kinds), from_ns, to_ns)| Filter {
+            origin_ns: None,
             devices,
             processes,
             threads,

@@ -36,7 +36,7 @@ pub(super) struct Lines<'a> {
     /// Time of the first row.
     start_ns: Option<i64>,
     /// Rows that are shown.
-    window: Window,
+    window: Option<Window>,
     /// Ranks of processes in an MPI job.
     ranks: HashMap<u64, u64>,
 }
@@ -103,8 +103,8 @@ impl<'a> Lines<'a> {
             text: String::new(),
             held: String::new(),
             left: props.limit,
-            start_ns: None,
-            window: Window::default(),
+            start_ns: input.origin_ns(),
+            window: None,
             ranks: HashMap::new(),
         })
     }
@@ -139,14 +139,12 @@ impl<'a> Lines<'a> {
         if self.left == Some(0) {
             return ControlFlow::Break(());
         }
-        if self.start_ns.is_none() {
-            self.start_ns = Some(row.time_ns());
-            let filter = Filter { from_ns: self.props.from, to_ns: self.props.to, ..Filter::default() };
-            self.window = filter.window(row.time_ns());
-        }
+        let start_ns = *self.start_ns.get_or_insert(row.time_ns());
+        let filter = Filter { from_ns: self.props.from, to_ns: self.props.to, ..Filter::default() };
+        let window = *self.window.get_or_insert_with(|| filter.window(start_ns));
         match &self.form {
             Written::Csv | Written::Json => {
-                if self.window.contains(row.time_ns()) {
+                if window.contains(row.time_ns()) {
                     self.data(row, tables);
                 }
             }
@@ -157,7 +155,7 @@ impl<'a> Lines<'a> {
                     _ => self.sweeps.as_mut().and_then(|sweeps| sweeps.before(row.time_ns())),
                 };
                 self.memory(total, tables);
-                if self.left != Some(0) && self.window.contains(row.time_ns()) {
+                if self.left != Some(0) && window.contains(row.time_ns()) {
                     self.beside(row, tables);
                 }
             }
@@ -206,7 +204,7 @@ impl<'a> Lines<'a> {
     /// Writes a line of memory.
     fn memory(&mut self, total: Option<SweepTotal>, tables: &Tables) {
         let Some(SweepTotal { time_ns, total, reports }) = total else { return };
-        if !self.window.contains(time_ns) {
+        if self.window.is_some_and(|window| !window.contains(time_ns)) {
             return;
         }
         let report =

@@ -25,6 +25,7 @@ mod native;
 mod nsys;
 mod nsys_plot;
 mod opens;
+mod origin;
 mod passing_on;
 mod peak_stack;
 mod plotting;

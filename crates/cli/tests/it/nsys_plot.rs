@@ -24,7 +24,7 @@ fn drawn(smi: Option<&str>, more: &[&str]) -> String {
 fn a_usage_file_is_drawn_with_its_parts() {
     let svg = drawn(None, &[]);
     assert!(svg.contains(">with a call stack</text>") && svg.contains(">of the driver</text>"));
-    assert!(!svg.contains("without a call stack") && svg.contains("peak 3.00 MiB at 0.400 s"), "{svg}");
+    assert!(!svg.contains("without a call stack") && svg.contains("peak 3.00 MiB at +0.4s"), "{svg}");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn one_sample_has_an_axis_that_people_can_read() {
     let test = CliTest::new();
     test.write("one.dat", "CMDLINE x\nMEM 12.5 1794748400.5\n");
     let svg = String::from_utf8(drawn(&test, &["one.dat"], "one.svg")).unwrap();
-    assert!(svg.contains("peak 12.5 MiB at the start") && !svg.contains(" ns</text>"), "{svg}");
+    assert!(svg.contains("peak 12.5 MiB at +0s") && !svg.contains(" ns</text>"), "{svg}");
 }
 
 #[test]

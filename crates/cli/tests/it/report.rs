@@ -25,7 +25,7 @@ fn document(html: &str) -> Value {
 /// Asserts that a page has its own elements, as many as it should, and all columns it speaks of.
 fn assert_whole(html: &str) {
     let document = document(html);
-    assert_eq!(document["schema"], "floodmark.report/3");
+    assert_eq!(document["schema"], "floodmark.report/4");
     let columns = html.matches("<script type=\"application/octet-stream\"").count();
     for at in 0..columns {
         assert_eq!(html.matches(&format!("id=\"floodmark-column-{at}\"")).count(), 1);

@@ -156,6 +156,7 @@ fn filter() -> impl Strategy<Value = Filter> {
     );
     (lists, proptest::bool::weighted(0.3), instant(), instant()).prop_map(
         |((devices, processes, threads, streams), has_kinds, from_ns, to_ns)| Filter {
+            origin_ns: None,
             devices,
             processes,
             threads,

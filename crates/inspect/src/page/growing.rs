@@ -7,13 +7,14 @@ use floodmark_analyze::ScopeRoles;
 use floodmark_event::EventBatch;
 use floodmark_event::Filter;
 use floodmark_event::Row;
-use floodmark_store::TraceFollower;
 use floodmark_store::{ScanProps, Step};
+use floodmark_store::{Trace, TraceFollower};
 
 use super::peak::PeakStackFinder;
 use super::{EventFolds, Page, RowFolds, about};
 use crate::answer::join_losses;
 use crate::error::Result;
+use crate::origin::of_trace;
 use crate::run::PROCESSES;
 use crate::symbols::{frame_names, open_trace};
 
@@ -36,6 +37,8 @@ pub enum ReadOutcome {
 /// A growing trace, and the folds that follow it.
 pub struct Growing {
     path: PathBuf,
+    /// Instant that times count from, if the trace states it.
+    origin_ns: Option<i64>,
     following: TraceFollower,
     events: EventFolds,
     rows: RowFolds,
@@ -52,7 +55,10 @@ impl Growing {
     /// # Errors
     /// If the trace is damaged.
     pub fn open(path: &Path, filter: &Filter) -> Result<Self> {
+        let origin_ns = of_trace(&Trace::open(path)?);
+        let filter = &Filter { origin_ns, ..filter.clone() };
         Ok(Self {
+            origin_ns,
             path: path.to_owned(),
             following: TraceFollower::open(path, &ScanProps::default())?.with_frame_names(frame_names()),
             // What scopes are about matters for leaks, and those are known at the end.
@@ -106,7 +112,8 @@ impl Growing {
 
     /// The page as far as it can be told without the trace, which may be gone.
     pub fn last(&mut self) -> Page {
-        let mut page = Page { source: self.path.display().to_string(), ..Page::default() };
+        let origin_ns = self.origin_ns;
+        let mut page = Page { source: self.path.display().to_string(), origin_ns, ..Page::default() };
         if !self.events.is_empty() {
             let mut events = self.events.finish(self.following.tables());
             // What is live may still be freed.
@@ -115,6 +122,7 @@ impl Growing {
         }
         if !self.rows.is_empty() {
             let mut memory = self.rows.run().finish(Some(PROCESSES));
+            memory.origin_time_ns = origin_ns.or(memory.first_time_ns);
             memory.peak_stack = self.peak.last();
             page.samples = Some(self.rows.finish(memory));
         }

@@ -10,7 +10,7 @@ use crate::input::Input;
 /// Which instants of inputs are put above each other.
 #[derive(Clone, Debug)]
 pub enum Align {
-    /// Their first.
+    /// Their origins: the start of a run, the first event of a log.
     Start,
     /// Those of the same time.
     Clock,
@@ -48,7 +48,7 @@ impl Align {
     pub(super) fn zero_ns(&self, one: &Gathered, input: &Input) -> Result<i64> {
         match self {
             Self::Clock => Ok(0),
-            Self::Start => Ok(one.first_ns().unwrap_or(0)),
+            Self::Start => Ok(one.origin_ns.or_else(|| one.first_ns()).unwrap_or(0)),
             Self::Mark(pattern) => {
                 let all = one.marks.iter().chain(&one.output);
                 let matches = all.filter(|marked| marked.lines.iter().any(|line| pattern.is_match(line)));

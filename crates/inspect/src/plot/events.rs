@@ -20,12 +20,14 @@ pub(super) fn gather(input: &Input, query: &Query<'_>, props: &PlotProps) -> Res
         )),
         None | Some(Per::Kind) => {
             let fold = UsageFold::new(UsageMode::Reduced(props.points));
-            Ok(of_usage(input.fold_any(query, Columns::Figures, fold)?.answer))
+            let folded = input.fold_any(query, Columns::Figures, fold)?;
+            Ok(Gathered { origin_ns: folded.pass.live().origin_ns(), ..of_usage(folded.answer) })
         }
         Some(per) => {
             let fold = SpaceSeriesFold::new(props.points);
             let folded = input.fold_any(query, Columns::Figures, fold)?;
-            Ok(of_spaces(&folded.answer, per, folded.source.tables(), props))
+            let gathered = of_spaces(&folded.answer, per, folded.source.tables(), props);
+            Ok(Gathered { origin_ns: folded.pass.live().origin_ns(), ..gathered })
         }
     }
 }

@@ -174,6 +174,7 @@ pub(super) fn gather(
     }
     let mut gathered = std::mem::take(&mut collector.gathered);
     gathered.start_ns = collector.window.from_ns.max(collector.first_ns);
+    gathered.origin_ns = props.filter.origin_ns.or(collector.first_ns);
     gathered.losses = source.losses().gaps;
     if collector.left_out > 0 {
         gathered.remarks.push(format!("{} more lines of output or stacks are left out", collector.left_out));

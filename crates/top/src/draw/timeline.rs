@@ -177,7 +177,7 @@ fn put_beside(buffer: &mut Buffer, plot: &Plot, column: u16, row: u16, label: &s
 }
 
 fn time_axis(buffer: &mut Buffer, area: Rect, picture: &Picture, plot: &Plot, theme: &Theme) {
-    let first = picture.span.map_or(plot.from, |(first, _)| first);
+    let first = picture.origin_ns.or(picture.span.map(|(first, _)| first)).unwrap_or(plot.from);
     let props = TimeProps {
         from_ns: plot.from.saturating_sub(first),
         to_ns: plot.to.saturating_sub(first),

@@ -28,8 +28,8 @@ pub(super) struct Builder {
 /// Makes the document of a page, and the columns it points to.
 pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     let mut builder = Builder::default();
-    let span = span(page);
-    builder.origin_ns = span.map_or(0, |(first, _)| first);
+    let span = span(page).map(|(first, last)| (page.origin_ns.unwrap_or(first), last));
+    builder.origin_ns = span.map_or(0, |(origin, _)| origin);
     let document = &mut builder.document;
     document.schema = SCHEMA;
     document.program = concat!("floodmark ", env!("CARGO_PKG_VERSION")).into();
@@ -37,8 +37,8 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     document.filters = cut(&page.filters);
     let command = page.about.iter().find(|(name, _)| name == "command");
     document.command = command.map(|(_, command)| cut(command));
-    document.origin = span.map_or_else(String::new, |(first, _)| format_time_ns(first));
-    document.span = span.map_or(0, |(first, last)| last.saturating_sub(first).max(0));
+    document.origin = span.map_or_else(String::new, |(origin, _)| format_time_ns(origin));
+    document.span = span.map_or(0, |(origin, last)| last.saturating_sub(origin).max(0));
     if let Some(part) = &page.events {
         events::add(&mut builder, part);
     }
@@ -101,6 +101,11 @@ impl Builder {
     /// The columns so far.
     pub(super) fn into_columns(self) -> (Document, Vec<String>) {
         (self.document, self.columns)
+    }
+
+    /// Instant that times count from.
+    pub(super) fn origin_ns(&self) -> i64 {
+        self.origin_ns
     }
 
     /// A time as the page knows it.

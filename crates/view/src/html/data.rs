@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 /// Name and version of the form.
-pub(super) const SCHEMA: &str = "floodmark.report/3";
+pub(super) const SCHEMA: &str = "floodmark.report/4";
 
 /// The document.
 #[derive(Debug, Default, Serialize)]
@@ -126,8 +126,6 @@ pub(super) struct Snapshots {
     pub(super) note: String,
     /// Whether between two instants nothing changed.
     pub(super) exact: bool,
-    /// Time of the first event, from which `--at +…` counts.
-    pub(super) first: i64,
     pub(super) times: Column,
     pub(super) bytes: Column,
     pub(super) blocks: Column,

@@ -3,13 +3,13 @@
 use floodmark_analyze::fragmentation::{AddressSpaceReport, Basis, Occupancy};
 use floodmark_analyze::{BlockInfo, ExcludeReason, GroupBy, PoolUse, Usage, UsagePoint, Verdict};
 use floodmark_event::Kind;
-use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_time_ns};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 
 use super::build::{Builder, cut, heads, reduction_note};
 use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Severity, Table};
 use super::{EventsPart, snapshots};
 use crate::blocks::NO_SITE;
-use crate::figures::{bytes_exactly, counted, mean_bytes, percent};
+use crate::figures::{bytes_exactly, counted, instant_exactly, mean_bytes, percent};
 use crate::report::caveat_sentences;
 
 /// Lines of places that are drawn.
@@ -52,13 +52,12 @@ fn summary(builder: &mut Builder, part: &EventsPart) {
         return;
     };
     if let Some(peak_ns) = stats.peak_time_ns {
-        let after = format_duration_ns(peak_ns.saturating_sub(first).max(0) as u64);
         let bound = if stats.peak_exact { "" } else { "at most " };
         builder.tell(&format!(
-            "Memory rose to {bound}{} in {} at {}, {after} after the start",
+            "Memory rose to {bound}{} in {} at {}",
             bytes_exactly(stats.peak_bytes),
             counted(stats.peak_blocks, "block"),
-            format_time_ns(peak_ns),
+            instant_exactly(peak_ns, Some(builder.origin_ns())),
         ));
     } else {
         builder.tell("No memory was allocated");

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_signed_bytes};
+use floodmark_event::units::{
+    format_bytes, format_count, format_duration_ns, format_elapsed_ns, format_signed_bytes,
+};
 
 use super::Hosting;
 use super::data::{Cell, CellKind, Document, Table};
@@ -116,10 +118,7 @@ fn cell_text(cell: &Cell, kind: CellKind) -> String {
         (Cell::Whole(number), CellKind::Number) => number.to_string(),
         (Cell::Whole(count), _) => format_count(*count),
         (Cell::Signed(bytes), CellKind::Bytes) => format_signed_bytes(*bytes),
-        (Cell::Signed(ns), CellKind::Time) if *ns < 0 => {
-            format!("-{}", format_duration_ns(ns.unsigned_abs()))
-        }
-        (Cell::Signed(ns), CellKind::Time) => format!("+{}", format_duration_ns(ns.unsigned_abs())),
+        (Cell::Signed(ns), CellKind::Time) => format_elapsed_ns(*ns),
         (Cell::Signed(number), _) => number.to_string(),
     }
 }

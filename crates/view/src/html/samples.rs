@@ -52,7 +52,7 @@ pub(super) fn charts(builder: &mut Builder, part: &SamplesPart) {
 fn summary(builder: &mut Builder, part: &SamplesPart) {
     let memory = &part.memory;
     if memory.peak_rss_bytes > 0 {
-        builder.tell(&headline(memory, memory.first_time_ns));
+        builder.tell(&headline(memory, memory.origin_time_ns.or(memory.first_time_ns)));
     }
     if let Some(pss) = memory.peak_pss_bytes {
         let pss = format_bytes(pss);

@@ -42,7 +42,6 @@ pub(super) fn document(builder: &mut Builder, snapshots: &Snapshots) -> data::Sn
     data::Snapshots {
         note: note(snapshots),
         exact: snapshots.exact,
-        first: snapshots.first_ns.map_or(0, |first_ns| builder.time(first_ns)),
         times: builder.column(times.into_iter()),
         bytes: builder.whole(snapshots.snapshots.iter().map(|snapshot| snapshot.bytes)),
         blocks: builder.whole(snapshots.snapshots.iter().map(|snapshot| snapshot.blocks)),

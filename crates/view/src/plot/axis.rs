@@ -1,6 +1,6 @@
 //! Ticks at values people like, written in units people read.
 
-use floodmark_event::units::{Date, NS_PER_DAY, NS_PER_S};
+use floodmark_event::units::{Date, NS_PER_DAY, NS_PER_S, format_elapsed_ns};
 
 use crate::plot::font::width;
 use crate::plot::model::TimeAxis;
@@ -226,6 +226,14 @@ pub fn instant(at_ns: i64, span_ns: i64, axis: TimeAxis) -> String {
     match style {
         Style::Number(..) | Style::Minutes | Style::Clock => label(at, step, style),
         Style::Hours => label(at, NS_PER_S, style),
+    }
+}
+
+/// Writes the instant of a peak: exactly, as options such as `--at` take it, where times count from the start.
+pub fn peak_instant(at_ns: i64, span_ns: i64, axis: TimeAxis) -> String {
+    match axis {
+        TimeAxis::Elapsed => format_elapsed_ns(at_ns),
+        TimeAxis::Marked | TimeAxis::Clock => instant(at_ns, span_ns, axis),
     }
 }
 

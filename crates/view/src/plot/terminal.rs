@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::chart::{Glyphs, area, spans};
 use crate::layout::{Layout, Lines, styled};
-use crate::plot::axis::instant;
+use crate::plot::axis::{instant, peak_instant};
 use crate::plot::model::{Figure, Point, Series};
 use crate::table::cut;
 
@@ -38,8 +38,7 @@ pub fn text(figure: &Figure, layout: &Layout) -> String {
         let peak = series.highest().map_or_else(
             || "nothing".to_owned(),
             |peak| {
-                let at = instant(peak.time_ns, to_ns.saturating_sub(from_ns), figure.time);
-                let at = if at == "0" { "the start" } else { &at };
+                let at = peak_instant(peak.time_ns, to_ns.saturating_sub(from_ns), figure.time);
                 format!("peak {} at {at}", format_bytes(peak.bytes))
             },
         );

@@ -4,7 +4,7 @@ use floodmark_event::units::{format_bytes, format_count};
 
 use crate::plot::arrange::field::Field;
 use crate::plot::arrange::{Names, Picture};
-use crate::plot::axis::instant;
+use crate::plot::axis::{instant, peak_instant};
 use crate::plot::font::{fit, width};
 use crate::plot::model::{Dot, Peak, Role};
 use crate::plot::notes::Frame;
@@ -74,8 +74,7 @@ impl Picture<'_> {
             }
             rings.push((x, y));
             let bytes = format_bytes(peak.bytes);
-            let at = instant(peak.time_ns, field.span_ns(), figure.time);
-            let at = if at == "0" { "the start" } else { &at };
+            let at = peak_instant(peak.time_ns, field.span_ns(), figure.time);
             let long = format!("peak {bytes} at {at}");
             let texts = if order == 0 { vec![long, bytes] } else { vec![bytes] };
             let pen = Pen::solid(color, (0.13 * self.size).max(1.2));
@@ -99,7 +98,7 @@ impl Picture<'_> {
     fn peak_label(&mut self, field: &Field, (x, y): (f64, f64), text: String, color: Color) -> bool {
         let (size, [left, top, w, h]) = (self.size, field.at);
         let long = width(&text, size);
-        if long > w {
+        if long + 4.0 > w {
             return false;
         }
         let within = |x: f64| x.clamp(left + 2.0, left + w - long - 2.0);

@@ -1,0 +1,106 @@
+//! Elapsed times count from one origin: every command writes the same text for one peak, and options take it.
+
+use std::path::Path;
+
+use floodmark_event::units::{Instant, format_elapsed_ns, parse_instant};
+use serde_json::Value;
+
+use crate::cli_test::CliTest;
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// The first elapsed time in a text, as in `+0.5s`, after `lead`.
+fn elapsed_after(text: &str, lead: &str) -> String {
+    let (_, rest) = text.split_once(lead).unwrap_or_else(|| panic!("'{lead}' is missing in {text}"));
+    let from = rest.find('+').unwrap_or_else(|| panic!("no time after '{lead}' in {text}"));
+    let length = rest[from..].find('s').unwrap_or_else(|| panic!("no unit after '{lead}' in {text}"));
+    rest[from..=from + length].to_owned()
+}
+
+/// The document inside a report.
+fn document(test: &CliTest, input: &str) -> Value {
+    let html = test.run(&["report", input, "-o", "-"]).ok().stdout;
+    let (_, rest) = html.split_once("<script type=\"application/json\" id=\"floodmark-data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+/// Asserts that a report states the peak at `at`, in its first sentence and in its timeline.
+fn assert_report(test: &CliTest, input: &str, at: &str) {
+    let document = document(test, input);
+    assert_eq!(elapsed_after(document["summary"][0].as_str().unwrap(), " at "), at, "{input}");
+    let peak_ns = document["charts"][0]["peak"]["time"].as_i64().unwrap();
+    assert_eq!(format_elapsed_ns(peak_ns), at, "{input}");
+}
+
+#[test]
+fn the_peak_of_events_is_at_one_time_everywhere() {
+    let test = CliTest::new();
+    let mut inputs = Vec::new();
+    for name in
+        ["rmm/rmm_26.10_h200_head.csv", "nsys/small_2025.3.sqlite", "torch/snapshot_torch2.11.pickle.gz"]
+    {
+        let trace = format!("{}.flood", inputs.len());
+        test.run(&["import", "-q", &fixture(name), "-o", &trace]).ok();
+        inputs.extend([fixture(name), trace]);
+    }
+    // Nothing is at the first event.
+    let times = "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x10,100,0\n\
+                 1,10:00:00.250001,allocate,0x20,900,0\n1,10:00:01.500001,free,0x20,900,0\n";
+    test.write("times.csv", times);
+    inputs.push("times.csv".to_owned());
+    for input in &inputs {
+        let text = test.run(&["watermark", input]).ok().stdout;
+        let at = elapsed_after(&text, "Peak ");
+        for command in [vec!["usage"], vec!["stats"], vec!["plot"]] {
+            let text = test.run(&[&command[..], &[input]].concat()).ok().stdout;
+            assert_eq!(
+                elapsed_after(&text, if command[0] == "stats" { " at " } else { "eak " }),
+                at,
+                "{input}"
+            );
+        }
+        let text = test.run(&["diff", input, input]).ok().stdout;
+        assert_eq!(elapsed_after(&text, "time of the peak"), at, "{input}");
+        assert_report(&test, input, &at);
+
+        let found = test.run(&["watermark", input, "--at", &at, "--json"]).json();
+        assert_eq!(found["at_ns"], found["peak_time_ns"], "{input}");
+        let inside = test.run(&["stats", input, "--from", &at, "--to", &at, "--json"]).json();
+        assert_eq!(inside["first_time_ns"], found["peak_time_ns"], "{input}");
+        assert_eq!(inside["last_time_ns"], found["peak_time_ns"], "{input}");
+        let rows = test.run(&["read", input, "--from", &at, "--to", &at, "--json"]).ok().stdout;
+        let first: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+        assert_eq!(first["time_ns"], found["peak_time_ns"], "{input}");
+    }
+    assert_eq!(elapsed_after(&test.run(&["watermark", "times.csv"]).stdout, "Peak "), "+0.25s");
+    let text = |name: &str| test.run(&["watermark", name]).stdout;
+    for pair in inputs[..6].chunks(2) {
+        assert_eq!(elapsed_after(&text(&pair[0]), "Peak "), elapsed_after(&text(&pair[1]), "Peak "));
+    }
+}
+
+#[test]
+fn the_peak_of_a_run_is_at_one_time_everywhere() {
+    let test = CliTest::new();
+    let script = "import time; time.sleep(0.1); held = bytearray(90_000_000); time.sleep(0.3); del held";
+    let ran = test.run(&["run", "-o", "run.flood", "--", "python3", "-c", script]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let at = elapsed_after(&ran.stderr, "Peak ");
+    let info = test.run(&["info", "run.flood", "--json"]).json();
+    let (start, peak) = (&info["run"]["start_time_ns"], &info["memory"]["peak_time_ns"]);
+    let after_ns = peak.as_i64().unwrap() - start.as_i64().unwrap();
+    assert_eq!(format_elapsed_ns(after_ns), at, "times count from the start of the run");
+    assert_eq!(parse_instant(&at), Ok(Instant::AfterStart(after_ns as u64)));
+
+    assert_eq!(elapsed_after(&test.run(&["info", "run.flood"]).ok().stdout, "Peak "), at);
+    assert_eq!(elapsed_after(&test.run(&["plot", "run.flood"]).ok().stdout, "peak "), at);
+    let text = test.run(&["diff", "run.flood", "run.flood"]).ok().stdout;
+    assert_eq!(elapsed_after(&text, "time of the peak RSS"), at);
+    assert_report(&test, "run.flood", &at);
+    let rows = test.run(&["read", "run.flood", "--json", "--from", &at, "--to", &at]).ok().stdout;
+    let first: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    assert_eq!(first["time_ns"], *peak, "{rows}");
+}
