@@ -464,7 +464,13 @@ function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number
   ctx.fillText(text, x, y);
 }
 
-/** Stacks as buttons over the line, so that they are accessible by keyboard. */
+/** Describes the stacks of a moment in a line. */
+function dotLabel({ threads, omitted, reason }: Dot): string {
+  const more = threads.length + omitted - 1;
+  return `Stack of ${threads[0]?.who ?? "a thread"}${more > 0 ? ` and of ${more} more` : ""}, ${reason}`;
+}
+
+/** Stacks as buttons over the line, one for each moment, so that they are accessible by keyboard. */
 class DotLayer {
   private buttons: { dot: Dot; value: number; button: HTMLButtonElement }[];
 
@@ -478,7 +484,7 @@ class DotLayer {
 
   /** Replaces the dots by those of a newer document. */
   refill(plot: uPlot): void {
-    const same = (a: Dot, b: Dot) => a.time === b.time && a.who === b.who;
+    const same = (a: Dot, b: Dot) => a.time === b.time;
     const chosen = this.buttons.find(({ button }) => button.classList.contains("chosen"))?.dot;
     this.buttons.forEach(({ button }) => button.remove());
     this.buttons = this.createButtons();
@@ -493,7 +499,7 @@ class DotLayer {
     const { props, times, values } = this;
     return props.dots.map((dot) => {
       const value = values[lastUpTo(times, dot.time / NS)] ?? 0;
-      const label = `Stack of ${dot.who}, ${dot.reason}`;
+      const label = dotLabel(dot);
       const button = make("button", { type: "button", class: "dot", title: label, "aria-label": label });
       const choose = () => {
         for (const other of this.buttons) other.button.classList.toggle("chosen", other.button === button);

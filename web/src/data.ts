@@ -132,11 +132,22 @@ export interface Detail {
   stack: number | string[];
 }
 
+/** Stacks that were taken at one moment. */
 export interface Dot {
   time: number;
-  who: string;
   reason: string;
+  /** Threads: the one to look at first, those that wait last. */
+  threads: DotThread[];
+  /** Number of threads that are left out. */
+  omitted: number;
+}
+
+export interface DotThread {
+  who: string;
+  /** Index of a stack. */
   stack: number;
+  /** Whether the thread waited for something. */
+  waits: boolean;
 }
 
 export interface Output {

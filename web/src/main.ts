@@ -12,7 +12,7 @@ import { Live } from "./live";
 import { type OutputView, outputSection } from "./output";
 import { Server } from "./server";
 import { Snapshots } from "./snapshots";
-import { stackList } from "./stack";
+import { threadStacks } from "./stack";
 import { type TableSection, tableSection } from "./table";
 import { themeButton } from "./theme";
 import { TimeTravel, failure } from "./travel";
@@ -126,9 +126,9 @@ class Page {
   }
 
   private showStack(data: Document, dot: Dot): void {
-    const when = elapsed(dot.time);
     const close = make("button", { type: "button", click: () => (this.stackPane.hidden = true) }, "Close");
-    this.stackPane.replaceChildren(make("h3", {}, `${dot.who}, ${when} (${dot.reason})`), close, stackList(data, dot.stack));
+    const title = make("h3", {}, `Stacks at ${elapsed(dot.time)} (${dot.reason})`);
+    this.stackPane.replaceChildren(title, close, ...threadStacks(data, dot));
     this.stackPane.hidden = false;
   }
 

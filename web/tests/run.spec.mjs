@@ -86,3 +86,48 @@ test("a new recording has its peak, output, marks and stacks", async ({ page, wo
   await page.locator(".dot:visible").last().click({ force: true });
   expect(await page.locator("#chosen-stack li").count()).toBeGreaterThan(0);
 });
+
+const THREADS = `
+import threading, time
+done = threading.Event()
+waiting = [threading.Thread(target=done.wait) for _ in range(3)]
+for thread in waiting:
+    thread.start()
+held = []
+def assemble():
+    held.append(bytearray(6_000_000))
+    deadline = time.monotonic() + 0.04
+    while time.monotonic() < deadline:
+        pass
+for _ in range(10):
+    assemble()
+done.set()
+`;
+
+test("a moment has one dot that lists its threads, the working one first", async ({ page, workdir }) => {
+  const script = workdir.write("threads.py", THREADS);
+  const trace = workdir.path("threads.flood");
+  workdir.run("run", "--quiet", "-o", trace, "--stacks", "--", "python3", script);
+  await open(page, workdir.report(trace));
+  const { dots } = await documentOf(page);
+  expect(new Set(dots.map(({ time }) => time)).size).toBe(dots.length);
+  await expect(page.locator("#chart-0 .dot")).toHaveCount(dots.length);
+  const at = dots.findLastIndex(({ threads }) => threads.length === 4);
+  expect(at).toBeGreaterThanOrEqual(0);
+  // By keyboard alone.
+  await page.locator("#chart-0 .dot").nth(at).focus();
+  await page.keyboard.press("Enter");
+  const chosen = page.locator("#chosen-stack");
+  await expect(chosen.locator("h3")).toContainText(/^Stacks at \+[\d.]+s \(peak\)$/);
+  const stack = chosen.locator("> .stack");
+  await expect(stack).toHaveCount(1);
+  await expect(stack).toContainText(/assemble .*threads\.py:\d+/);
+  await expect(stack).not.toContainText("_PyEval_EvalFrameDefault");
+  const waiting = chosen.locator("details.waiting");
+  await expect(waiting.locator("summary")).toHaveText("3 waiting threads");
+  await expect(waiting.locator(".stack").first()).toBeHidden();
+  await waiting.locator("summary").focus();
+  await page.keyboard.press("Enter");
+  await expect(waiting.locator(".stack")).toHaveCount(3);
+  await expect(waiting.locator(".stack").first()).toBeVisible();
+});

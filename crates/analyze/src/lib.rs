@@ -88,7 +88,7 @@ pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use pools::{PoolUse, PoolsFold};
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
-    ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name,
+    ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name, waits,
 };
 pub use samples::{SampleState, SampleVisitor, SeriesKey, SweepFold, SweepTotal};
 pub use scopes::{ScopePaths, ScopeRoles};

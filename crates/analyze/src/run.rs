@@ -26,8 +26,7 @@ pub use self::summary::{RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, ProcessMarks};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
-pub(crate) use stack::waits;
-pub use stack::{PeakStack, PeakStackFold};
+pub use stack::{PeakStack, PeakStackFold, waits};
 
 /// A named instant, where one phase ends and the next begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

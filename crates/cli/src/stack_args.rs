@@ -9,8 +9,8 @@ use floodmark_sampler::{StackMethod, StackProps, StackWhen};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Stacks")]
 pub(crate) struct StackArgs {
-    /// Take stacks of all threads of the processes that grew, at every new peak and near a limit
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "native")]
+    /// Take stacks of all threads of the processes that grew, at every new peak and near a limit; Python shows its own functions
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "python")]
     stacks: Option<How>,
     /// Count a peak as new if it is so much above the last one with stacks [default: 5%]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
@@ -43,7 +43,7 @@ pub(crate) struct StackArgs {
 enum How {
     /// Hold each thread up for some microseconds, and unwind a copy of its stack later
     Native,
-    /// The same, with functions of Python; holds all threads up for one or two milliseconds
+    /// The same, with functions of Python in processes that run it, which holds their threads up for one or two milliseconds (default)
     Python,
     /// Call gdb, which stops a process for a quarter of a second or longer
     Gdb,
@@ -76,7 +76,7 @@ impl StackArgs {
                 Some(Debugger::Lldb) => Tool::Lldb,
             }),
             // Who says when wants them.
-            (None, false) if self.says_when() => StackMethod::Native,
+            (None, false) if self.says_when() => StackMethod::default(),
             (None, false) => return None,
         };
         let usual = StackWhen::default();

@@ -9,6 +9,7 @@ mod folds;
 mod growing;
 mod output;
 mod peak;
+mod stacks;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -36,8 +37,11 @@ use crate::run::PROCESSES;
 /// Points of a time series of one process, device and kind.
 const DOMAIN_POINTS: usize = 4000;
 
-/// Largest number of stack samples on a page.
+/// Largest number of moments with stack samples on a page.
 pub const MOST_STACKS: usize = 300;
+
+/// Largest number of threads of one moment.
+pub const MOST_THREADS: usize = 32;
 
 /// Everything a page shows.
 #[derive(Clone, Debug, Default)]
@@ -98,25 +102,36 @@ pub struct SamplesPart {
     pub marks: Vec<Mark>,
     /// Output of the command.
     pub output: OutputLines,
-    /// Stack samples, in order.
-    pub stacks: Vec<StackAt>,
-    /// Number of stack samples that are left out.
+    /// Moments at which stacks were taken, in order.
+    pub stacks: Vec<StacksAt>,
+    /// Number of such moments that are left out.
     pub stacks_omitted: u64,
 }
 
-/// A stack sample.
+/// The stacks of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StackAt {
+pub struct StacksAt {
     /// Nanoseconds since the Unix epoch.
     pub time_ns: i64,
+    /// Why they were taken.
+    pub reason: &'static str,
+    /// Threads: that at the peak of the run first, then those that work, then those that wait.
+    pub threads: Vec<ThreadStack>,
+    /// Number of threads that are left out; waiting ones go first.
+    pub threads_omitted: u64,
+}
+
+/// A stack sample of one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadStack {
     /// Name of the process.
     pub process: String,
     /// PID.
     pub pid: u64,
     /// Thread id.
     pub thread: u64,
-    /// Why it was taken.
-    pub reason: &'static str,
+    /// Whether it waited for something.
+    pub is_waiting: bool,
     /// Frames, innermost first.
     pub frames: Vec<String>,
 }
@@ -201,9 +216,12 @@ impl Input {
 
     fn samples_part(&self, page: &mut Page, query: &Query<'_>) -> Result<()> {
         let (mut marks, mut stacks, mut count) = (Vec::new(), 0, 0u64);
+        let mut latest_ns = None;
         let source = self.each_row(query.progress, |rows, tables| {
             marks.extend(rows.iter().filter_map(|row| folds::mark(row, tables)));
-            stacks += rows.iter().filter(|row| matches!(row, Row::Stack(_))).count() as u64;
+            for row in rows.iter().filter(|row| matches!(row, Row::Stack(_))) {
+                stacks += u64::from(latest_ns.replace(row.time_ns()) != Some(row.time_ns()));
+            }
             count += rows.iter().filter(|row| !matches!(row, Row::Scope(_) | Row::Log(_))).count() as u64;
         })?;
         if count == 0 && marks.is_empty() {

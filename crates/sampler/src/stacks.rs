@@ -56,9 +56,10 @@ use when::Trigger;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StackMethod {
     /// Each thread is stopped for some microseconds, and a copy of its stack is unwound.
-    #[default]
     Native,
-    /// As [`StackMethod::Native`], with functions of Python instead of the interpreter's.
+    /// As [`StackMethod::Native`]; in processes that run Python, its functions replace the interpreter's, and all
+    /// threads are stopped together for one or two milliseconds.
+    #[default]
     Python,
     /// A debugger is called, which stops the process for much longer.
     Tool(Tool),

@@ -200,8 +200,8 @@ impl PeakStackFold {
     }
 }
 
-/// Whether a thread waits for something rather than works.
-pub(crate) fn waits(stack: StackId, tables: &Tables) -> bool {
+/// Returns whether the thread of a stack waits for something rather than works.
+pub fn waits(stack: StackId, tables: &Tables) -> bool {
     let names = tables.frames_of(stack).map(|frame| bare(tables.string(frame.function)));
     let mut names = names.skip_while(|name| SYSTEM_CALLS.contains(name));
     names.next().is_some_and(|name| {

@@ -184,3 +184,34 @@ fn memory_is_sampled_while_a_debugger_works() {
     let seen = summary["peak_seen_bytes"].as_u64().unwrap();
     assert!(seen > 120 << 20, "{seen} of 120 MiB were sampled");
 }
+
+const SCRIPT: &str = "\
+import time
+held = []
+def assemble(number):
+    held.append(bytearray(8_000_000))
+    deadline = time.monotonic() + 0.05
+    while time.monotonic() < deadline:
+        pass
+for number in range(12):
+    assemble(number)
+";
+
+#[test]
+fn functions_of_python_are_shown_unasked() {
+    let test = CliTest::new();
+    test.write("grow.py", SCRIPT);
+    let args = ["run", "--stacks", "--json", "run.json", "-o", "run.flood", "--", "python3", "grow.py"];
+    let ran = test.run(&args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let summary: Value = serde_json::from_slice(&fs::read(test.path("run.json")).unwrap()).unwrap();
+    let frames: Vec<&str> = summary["peak_stack"]["frames"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|frame| frame.as_str().unwrap())
+        .collect();
+    let is_own = |frame: &&str| frame.starts_with("assemble") && frame.contains("grow.py:");
+    assert!(frames.iter().any(is_own), "{frames:?}");
+    assert!(!frames.iter().any(|frame| frame.contains("_PyEval_EvalFrame")), "{frames:?}");
+}

@@ -29,11 +29,13 @@ fn no_stacks_are_taken_unasked() {
 fn methods_have_their_old_names_too() {
     let method = |words: &[&str]| props(words).map(|props| props.method);
     assert_eq!(props(&["--stacks"]), Some(StackProps::default()));
+    assert_eq!(method(&["--stacks"]), Some(StackMethod::Python));
     assert_eq!(method(&["--stacks", "python"]), Some(StackMethod::Python));
+    assert_eq!(method(&["--stacks", "native"]), Some(StackMethod::Native));
     assert_eq!(method(&["--stacks", "eu-stack"]), Some(StackMethod::Tool(Tool::EuStack)));
     assert_eq!(method(&["--pstack"]), Some(StackMethod::Tool(Tool::Gdb)));
     assert_eq!(method(&["--pstack", "--debugger", "lldb"]), Some(StackMethod::Tool(Tool::Lldb)));
-    assert_eq!(method(&["--stack-interval", "1s"]), Some(StackMethod::Native));
+    assert_eq!(method(&["--stack-interval", "1s"]), Some(StackMethod::Python));
 }
 
 #[test]

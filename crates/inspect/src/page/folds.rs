@@ -9,10 +9,10 @@ use floodmark_analyze::{
 };
 use floodmark_event::Filter;
 use floodmark_event::Row;
-use floodmark_event::{EventBatch, ScopeAction, StackSampleRow, SubjectRow, Tables};
+use floodmark_event::{EventBatch, ScopeAction, SubjectRow, Tables};
 
-use super::{EventsPart, MOST_STACKS, OutputLines, SamplesPart, StackAt};
-use crate::plain::plain;
+use super::stacks::Moments;
+use super::{EventsPart, OutputLines, SamplesPart};
 
 /// Points of the timeline of events, and of each line of samples.
 const POINTS: usize = 20_000;
@@ -123,12 +123,12 @@ pub struct RowFolds {
     run: RunFold,
     series: SubjectSeriesFold,
     output: OutputLines,
-    stacks: Taken,
+    stacks: Moments,
     is_empty: bool,
 }
 
 impl RowFolds {
-    /// Starts with all subjects, all marks and the number of stacks.
+    /// Starts with all subjects, all marks and the number of moments with stacks.
     pub fn of_known(subjects: &BTreeMap<u64, SubjectRow>, marks: Vec<Mark>, stacks: u64) -> Self {
         Self {
             knowing: Knowing::Beforehand,
@@ -137,7 +137,7 @@ impl RowFolds {
             marks,
             series: SubjectSeriesFold::new(subjects, SAMPLE_POINTS),
             output: OutputLines::default(),
-            stacks: Taken::new(stacks),
+            stacks: Moments::new(stacks),
             is_empty: true,
         }
     }
@@ -190,18 +190,19 @@ impl RowFolds {
         &self.run
     }
 
-    /// What is known so far; `memory` is what [`run`](Self::run) found, or somebody who knows more.
+    /// What is known so far; `memory` is what [`run`](Self::run) found, or what a trace knows beyond that.
     pub fn finish(&self, memory: RunMemory) -> SamplesPart {
         let mut output = self.output.clone();
         output.finish();
+        let (stacks, stacks_omitted) = self.stacks.finish(memory.peak_stack.as_ref());
         SamplesPart {
             memory,
             subjects: self.subjects.clone(),
             series: self.series.finish(),
             marks: self.marks.clone(),
             output,
-            stacks: self.stacks.kept.clone(),
-            stacks_omitted: self.stacks.seen - self.stacks.kept.len() as u64,
+            stacks,
+            stacks_omitted,
         }
     }
 }
@@ -211,52 +212,5 @@ pub(crate) fn mark(row: &Row, tables: &Tables) -> Option<Mark> {
     match row {
         Row::Scope(row) => Mark::of(row, tables),
         _ => None,
-    }
-}
-
-/// Stacks, evenly chosen where there are too many.
-///
-/// If it is not known how many there are, every other one goes when there is no room for more.
-struct Taken {
-    every: u64,
-    seen: u64,
-    kept: Vec<StackAt>,
-}
-
-impl Taken {
-    fn new(count: u64) -> Self {
-        let every = count.div_ceil(MOST_STACKS as u64).max(1);
-        Self { every, seen: 0, kept: Vec::new() }
-    }
-
-    fn add(&mut self, row: &StackSampleRow, tables: &Tables) {
-        self.seen += 1;
-        if !(self.seen - 1).is_multiple_of(self.every) {
-            return;
-        }
-        if self.kept.len() == MOST_STACKS {
-            self.thin();
-            if !(self.seen - 1).is_multiple_of(self.every) {
-                return;
-            }
-        }
-        let subject = tables.subjects.get(&row.subject);
-        self.kept.push(StackAt {
-            time_ns: row.time_ns,
-            process: subject.map_or_else(|| "process".into(), |subject| plain(&subject.name).into_owned()),
-            pid: subject.map_or(0, |subject| subject.number),
-            thread: row.thread,
-            reason: row.reason.name(),
-            frames: tables.stack_text(row.stack),
-        });
-    }
-
-    fn thin(&mut self) {
-        let mut at = 0;
-        self.kept.retain(|_| {
-            at += 1;
-            at % 2 == 1
-        });
-        self.every *= 2;
     }
 }

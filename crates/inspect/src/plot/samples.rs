@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 
-use floodmark_analyze::{SeriesKey, SeriesMember, SeriesSet, StackedPoint, SubjectSeriesFold, UsagePoint};
+use floodmark_analyze::{
+    SeriesKey, SeriesMember, SeriesSet, StackedPoint, SubjectSeriesFold, UsagePoint, waits,
+};
 use floodmark_event::filter::Window;
 use floodmark_event::{Metric, OutputRow, Row, ScopeAction, SubjectKind, Tables};
 use floodmark_store::{RowSource, ScanProps};
@@ -46,6 +48,8 @@ struct Collector<'a> {
     first_ns: Option<i64>,
     window: Window,
     gathered: Gathered,
+    /// Whether the latest stack is that of a thread that waits.
+    shown_waits: bool,
     left_out: u64,
 }
 
@@ -66,6 +70,7 @@ impl<'a> Collector<'a> {
             first_ns: None,
             window: Window::default(),
             gathered: Gathered::default(),
+            shown_waits: false,
             left_out: 0,
         }
     }
@@ -110,6 +115,15 @@ impl<'a> Collector<'a> {
             // Kept even if not shown, because inputs may be aligned by it.
             Row::Output(output) => (&mut gathered.output, output_line(output).into_iter().collect()),
             Row::Stack(stack) if self.props.stacks == Show::Yes => {
+                // One dot for a moment, of a thread that works if there is one.
+                let is_waiting = waits(stack.stack, tables);
+                if gathered.stacks.last().is_some_and(|last| last.time_ns == time_ns) {
+                    if !self.shown_waits || is_waiting {
+                        return;
+                    }
+                    gathered.stacks.pop();
+                }
+                self.shown_waits = is_waiting;
                 let frames = tables.stack_text(stack.stack);
                 (&mut gathered.stacks, frames.iter().take(MOST_FRAMES).map(|frame| label(frame)).collect())
             }

@@ -66,9 +66,13 @@ impl Native {
             return;
         }
         report.processes += 1;
-        if let Some(failure) = copies.python_failure {
-            report.python_failures += 1;
-            report.say(format!("frames of Python in process {process}: {failure}"));
+        match copies.python_failure {
+            Some(failure) => {
+                report.python_failures += 1;
+                let message = || format!("frames of Python in process {process}: {failure}");
+                report.python_failure.get_or_insert_with(message);
+            }
+            None => report.python_processes += u64::from(!copies.python.is_empty()),
         }
         let files = self.new_files(process, &maps);
         let (threads, python, subject) = (copies.threads, copies.python, target.subject);

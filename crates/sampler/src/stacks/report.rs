@@ -34,8 +34,12 @@ pub struct StackReport {
     pub denied_processes: u64,
     /// Number of failures of a debugger or of the system.
     pub failures: u64,
+    /// Number of times that frames of Python were read in a process.
+    pub python_processes: u64,
     /// Number of times that frames of Python could not be read in a process that runs it.
     pub python_failures: u64,
+    /// Message of the first of these failures.
+    pub python_failure: Option<String>,
     /// Messages of the first failures.
     pub messages: Vec<String>,
 }
@@ -106,9 +110,11 @@ impl StackReport {
             let times = self.stuck_threads;
             notes.push(format!("{times} times a thread did not stop in time, and its stack is missing"));
         }
-        if self.python_failures > 0 {
+        // They cannot be read while an interpreter starts, which is no reason to worry if they can afterwards.
+        if self.python_failures > 0 && self.python_processes == 0 {
             let times = self.python_failures;
             notes.push(format!("{times} times the functions of Python could not be found"));
+            notes.extend(self.python_failure.clone());
         }
         if self.failures > 0 {
             notes.push(format!("{} times no stacks could be taken", self.failures));

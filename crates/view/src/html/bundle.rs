@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use super::data::{
-    CellKind, Chart, CumulativeAllocations, Detail, Document, Dot, Finding, Forest, Head, Map, MarkAt,
-    Output, PeakAt, SCHEMA, Series, Severity, Snapshots, Table,
+    CellKind, Chart, CumulativeAllocations, Detail, Document, Dot, DotThread, Finding, Forest, Head, Map,
+    MarkAt, Output, PeakAt, SCHEMA, Series, Severity, Snapshots, Table,
 };
 
 /// Largest page without data.
@@ -65,7 +65,12 @@ fn both_languages_name_the_same_fields() {
             details: vec![vec![Detail { text: String::new(), stack: 0 }]],
             ..Table::default()
         }],
-        dots: vec![Dot { time: 0, who: String::new(), reason: "", stack: 0 }],
+        dots: vec![Dot {
+            time: 0,
+            reason: "",
+            threads: vec![DotThread { who: String::new(), stack: 0, waits: false }],
+            omitted: 0,
+        }],
         output: Some(Output::default()),
         ..Document::default()
     };

@@ -259,13 +259,25 @@ pub(super) struct Detail {
     pub(super) stack: usize,
 }
 
-/// A stack that was taken at an instant.
+/// Stacks that were taken at one moment.
 #[derive(Debug, Serialize)]
 pub(super) struct Dot {
     pub(super) time: i64,
-    pub(super) who: String,
     pub(super) reason: &'static str,
+    /// Threads: the one to look at first, those that wait last.
+    pub(super) threads: Vec<DotThread>,
+    /// Threads that are left out.
+    pub(super) omitted: u64,
+}
+
+/// The stack of one thread.
+#[derive(Debug, Serialize)]
+pub(super) struct DotThread {
+    pub(super) who: String,
+    /// Index into `stacks`.
     pub(super) stack: usize,
+    /// Whether it waited for something.
+    pub(super) waits: bool,
 }
 
 /// What a command wrote.

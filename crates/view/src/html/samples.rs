@@ -6,9 +6,11 @@ use floodmark_analyze::{ProcessMemory, SubjectSeries};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use floodmark_event::{Metric, SubjectKind};
 
+use floodmark_inspect::page::ThreadStack;
+
 use super::SamplesPart;
 use super::build::{Builder, cut, heads, reduction_note};
-use super::data::{Cell, CellKind, Chart, Detail, Dot, MarkAt, Output, PeakAt, Severity, Table};
+use super::data::{Cell, CellKind, Chart, Detail, Dot, DotThread, MarkAt, Output, PeakAt, Severity, Table};
 use crate::figures::{counted, percent};
 use crate::run::{ending, headline, phase_name};
 
@@ -218,11 +220,13 @@ fn dots(builder: &mut Builder, part: &SamplesPart) {
     let mut table = Table {
         id: "stacks",
         title: "Stack samples".into(),
-        note: "Dots in the timeline. A row opens to its stack.".into(),
+        note: "Dots in the timeline. A row opens to the stacks of all threads; waiting ones come last."
+            .into(),
         columns: heads([
             ("time", CellKind::Time),
             ("process", CellKind::Code),
             ("thread", CellKind::Number),
+            ("threads", CellKind::Count),
             ("reason", CellKind::Text),
             ("innermost frame", CellKind::Code),
         ]),
@@ -230,23 +234,43 @@ fn dots(builder: &mut Builder, part: &SamplesPart) {
         ..Table::default()
     };
     for taken in &part.stacks {
-        let stack = builder.stack(&taken.frames);
+        let Some(first) = taken.threads.first() else { continue };
         let time = builder.time(taken.time_ns);
-        let process =
-            if taken.pid == 0 { taken.process.clone() } else { format!("{} {}", taken.process, taken.pid) };
-        let thread = (taken.thread != 0).then_some(taken.thread);
-        let who = cut(&thread.map_or_else(|| process.clone(), |thread| format!("{process} thread {thread}")));
         table.rows.push(vec![
             time.into(),
-            cut(&process).into(),
-            thread.into(),
+            cut(&process_of(first)).into(),
+            thread_of(first).into(),
+            (taken.threads.len() as u64 + taken.threads_omitted).into(),
             taken.reason.into(),
-            taken.frames.first().map(|frame| cut(frame)).into(),
+            first.frames.first().map(|frame| cut(frame)).into(),
         ]);
-        table.details.push(vec![Detail { text: who.clone(), stack }]);
-        builder.document.dots.push(Dot { time, who, reason: taken.reason, stack });
+        let mut threads = Vec::new();
+        for one in &taken.threads {
+            let process = process_of(one);
+            let who = thread_of(one).map_or_else(|| process.clone(), |id| format!("{process} thread {id}"));
+            threads.push(DotThread {
+                who: cut(&who),
+                stack: builder.stack(&one.frames),
+                waits: one.is_waiting,
+            });
+        }
+        let detail = |thread: &DotThread| {
+            let text = if thread.waits { format!("{} (waiting)", thread.who) } else { thread.who.clone() };
+            Detail { text, stack: thread.stack }
+        };
+        table.details.push(threads.iter().map(detail).collect());
+        let omitted = taken.threads_omitted;
+        builder.document.dots.push(Dot { time, reason: taken.reason, threads, omitted });
     }
     builder.table(table);
+}
+
+fn process_of(one: &ThreadStack) -> String {
+    if one.pid == 0 { one.process.clone() } else { format!("{} {}", one.process, one.pid) }
+}
+
+fn thread_of(one: &ThreadStack) -> Option<u64> {
+    (one.thread != 0).then_some(one.thread)
 }
 
 fn processes(builder: &mut Builder, part: &SamplesPart) {
