@@ -22,6 +22,7 @@ export interface Document {
   snapshots: SnapshotColumns | null;
   tables: Table[];
   dots: Dot[];
+  ranges: RangeColumns | null;
   output: Output | null;
   /** Frames of each stack, innermost first, as indices into `strings`. */
   stacks: number[][];
@@ -130,6 +131,19 @@ export interface Detail {
   text: string;
   /** Index of a stack, or its frames with the innermost first. */
   stack: number | string[];
+}
+
+/** Scopes and ranges, in order of their beginnings. */
+export interface RangeColumns {
+  /** States what is left out; empty if nothing is. */
+  note: string;
+  /** Times at which they begin and end. */
+  starts: Column;
+  ends: Column;
+  /** Rows of the lane; ranges of a row do not overlap. */
+  levels: Column;
+  /** Names as indices into `strings`. */
+  names: Column;
 }
 
 /** Stacks that were taken at one moment. */

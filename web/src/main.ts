@@ -7,6 +7,7 @@ import { Cursor } from "./cursor";
 import { make } from "./dom";
 import { elapsed } from "./format";
 import { mapSections } from "./addresses";
+import { RangeLane } from "./lane";
 import { DEFAULT_VIEW, Link, type View } from "./link";
 import { Live } from "./live";
 import { type OutputView, outputSection } from "./output";
@@ -31,6 +32,7 @@ class Page {
   private charts = new Map<string, ChartView>();
   private tables = new Map<string, TableSection>();
   private output: OutputView | null = null;
+  private lane: RangeLane | null = null;
   private travel: TimeTravel | null = null;
   private maps: HTMLElement[] = [];
   /** State of the first request for a snapshot, while the document has none. */
@@ -120,6 +122,11 @@ class Page {
       }
       this.charts.set(id, view);
       sections.push(view.element);
+      if (at === 0 && data.ranges) {
+        this.lane ??= new RangeLane(this.cursor);
+        await this.lane.update(host, data, data.ranges);
+        sections.push(this.lane.element);
+      }
       if (chart.dots) sections.push(this.stackPane);
     }
     return sections;

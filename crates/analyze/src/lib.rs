@@ -44,6 +44,7 @@ pub mod origins;
 pub mod overlay;
 pub mod paths;
 pub mod pools;
+pub mod ranges;
 pub mod run;
 pub mod samples;
 pub mod scopes;
@@ -86,6 +87,7 @@ pub use overlay::{
 };
 pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use pools::{PoolUse, PoolsFold};
+pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
     ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name, waits,

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use floodmark_analyze::{
-    Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Overlay, Pass, RunMemory,
-    SnapshotOptions, SnapshotPass, Snapshots, Stats, SubjectSeries, Usage, UsagePoint, Watermark,
+    Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Overlay, Pass, Ranges,
+    RangesFold, RunMemory, SnapshotOptions, SnapshotPass, Snapshots, Stats, SubjectSeries, Usage, UsagePoint,
+    Watermark,
 };
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{EventBatch, Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
@@ -56,6 +57,8 @@ pub struct Page {
     pub about: Vec<(String, String)>,
     /// Losses that concern the page.
     pub losses: Vec<Loss>,
+    /// Scopes and ranges over time.
+    pub ranges: Ranges,
     /// Results of allocations and frees, if there are any.
     pub events: Option<EventsPart>,
     /// Results of samples, output and stacks, if there are any.
@@ -216,14 +219,18 @@ impl Input {
 
     fn samples_part(&self, page: &mut Page, query: &Query<'_>) -> Result<()> {
         let (mut marks, mut stacks, mut count) = (Vec::new(), 0, 0u64);
-        let mut latest_ns = None;
+        let (mut latest_ns, mut ranges) = (None, RangesFold::default());
+        let end_ns = page.events.as_ref().and_then(|part| part.usage.end_time_ns);
+        end_ns.into_iter().for_each(|end_ns| ranges.reach(end_ns));
         let source = self.each_row(query.progress, |rows, tables| {
             marks.extend(rows.iter().filter_map(|row| folds::mark(row, tables)));
+            rows.iter().for_each(|row| ranges.row(row, tables));
             for row in rows.iter().filter(|row| matches!(row, Row::Stack(_))) {
                 stacks += u64::from(latest_ns.replace(row.time_ns()) != Some(row.time_ns()));
             }
             count += rows.iter().filter(|row| !matches!(row, Row::Scope(_) | Row::Log(_))).count() as u64;
         })?;
+        page.ranges = ranges.finish(source.tables());
         if count == 0 && marks.is_empty() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use floodmark_analyze::ScopeRoles;
+use floodmark_analyze::{RangesFold, ScopeRoles};
 use floodmark_event::EventBatch;
 use floodmark_event::Filter;
 use floodmark_event::Row;
@@ -42,6 +42,7 @@ pub struct Growing {
     following: TraceFollower,
     events: EventFolds,
     rows: RowFolds,
+    ranges: RangesFold,
     batch: EventBatch,
     seen: Vec<Row>,
     peak: PeakStackFinder,
@@ -64,6 +65,7 @@ impl Growing {
             // What scopes are about matters for leaks, and those are known at the end.
             events: EventFolds::new(filter, ScopeRoles::default()),
             rows: RowFolds::of_growing(),
+            ranges: RangesFold::default(),
             batch: EventBatch::new(),
             seen: Vec::new(),
             peak: PeakStackFinder::default(),
@@ -89,6 +91,7 @@ impl Growing {
                     }
                     self.peak.update(&self.seen);
                     self.rows.update(&self.seen, self.following.tables());
+                    self.seen.iter().for_each(|row| self.ranges.row(row, self.following.tables()));
                     outcome = ReadOutcome::MoreAvailable;
                 }
             }
@@ -126,6 +129,7 @@ impl Growing {
             memory.peak_stack = self.peak.last();
             page.samples = Some(self.rows.finish(memory));
         }
+        page.ranges = self.ranges.finish(self.following.tables());
         join_losses(&mut page.losses, &self.following.losses());
         page.about.clone_from(&self.about);
         page

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
-use floodmark_analyze::UsagePoint;
+use floodmark_analyze::{Ranges, UsagePoint};
 use floodmark_event::units::format_time_ns;
 
-use super::data::{Cell, CellKind, Column, Document, Finding, Head, SCHEMA, Series, Severity, Table};
+use super::data::{
+    Cell, CellKind, Column, Document, Finding, Head, RangeColumns, SCHEMA, Series, Severity, Table,
+};
 use super::{Page, encode, events, samples};
+use crate::figures::counted;
 use crate::plain;
 use crate::report::loss_sentence;
 
@@ -45,6 +48,7 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     if let Some(part) = &page.samples {
         samples::add(&mut builder, part);
     }
+    ranges(&mut builder, &page.ranges);
     if page.samples.is_none() && page.events.is_none() {
         builder.document.summary.push("Nothing was recorded.".into());
     }
@@ -65,6 +69,27 @@ pub(super) fn span(page: &Page) -> Option<(i64, i64)> {
     let spans = [page.events.as_ref().and_then(events::span), page.samples.as_ref().and_then(samples::span)];
     let first = spans.into_iter().flatten().map(|(first, _)| first).min();
     first.zip(spans.into_iter().flatten().map(|(_, last)| last).max())
+}
+
+/// Scopes and ranges, as a lane under the first timeline.
+fn ranges(builder: &mut Builder, ranges: &Ranges) {
+    if ranges.list.is_empty() {
+        return;
+    }
+    let names: Vec<i64> = ranges.list.iter().map(|range| i64::from(builder.string(&range.name))).collect();
+    let starts: Vec<i64> = ranges.list.iter().map(|range| builder.time(range.from_ns)).collect();
+    let ends: Vec<i64> = ranges.list.iter().map(|range| builder.time(range.to_ns)).collect();
+    let note = match ranges.omitted {
+        0 => String::new(),
+        omitted => format!("{} that are shorter or nested deeper are left out.", counted(omitted, "range")),
+    };
+    builder.document.ranges = Some(RangeColumns {
+        note,
+        starts: builder.column(starts.into_iter()),
+        ends: builder.column(ends.into_iter()),
+        levels: builder.column(ranges.list.iter().map(|range| range.row as i64)),
+        names: builder.column(names.into_iter()),
+    });
 }
 
 fn about(builder: &mut Builder, page: &Page) {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::data::{
     CellKind, Chart, CumulativeAllocations, Detail, Document, Dot, DotThread, Finding, Forest, Head, Map,
-    MarkAt, Output, PeakAt, SCHEMA, Series, Severity, Snapshots, Table,
+    MarkAt, Output, PeakAt, RangeColumns, SCHEMA, Series, Severity, Snapshots, Table,
 };
 
 /// Largest page without data.
@@ -71,6 +71,7 @@ fn both_languages_name_the_same_fields() {
             threads: vec![DotThread { who: String::new(), stack: 0, waits: false }],
             omitted: 0,
         }],
+        ranges: Some(RangeColumns::default()),
         output: Some(Output::default()),
         ..Document::default()
     };

@@ -32,6 +32,7 @@ pub(super) struct Document {
     pub(super) snapshots: Option<Snapshots>,
     pub(super) tables: Vec<Table>,
     pub(super) dots: Vec<Dot>,
+    pub(super) ranges: Option<RangeColumns>,
     pub(super) output: Option<Output>,
     /// Frames of stacks, innermost first, as indices into `strings`.
     pub(super) stacks: Vec<Vec<u32>>,
@@ -257,6 +258,20 @@ pub(super) struct Detail {
     pub(super) text: String,
     /// Index into `stacks`.
     pub(super) stack: usize,
+}
+
+/// Scopes and ranges, in order of their beginnings.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RangeColumns {
+    /// What is left out; empty if nothing is.
+    pub(super) note: String,
+    /// Times at which they begin and end.
+    pub(super) starts: Column,
+    pub(super) ends: Column,
+    /// Rows of the lane; ranges of a row do not overlap.
+    pub(super) levels: Column,
+    /// Names, as indices into `strings`.
+    pub(super) names: Column,
 }
 
 /// Stacks that were taken at one moment.
