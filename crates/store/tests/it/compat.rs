@@ -127,7 +127,9 @@ fn check_observed(path: &Path, first: u64) {
     assert_eq!(output.iter().map(|row| row.stream).collect::<Vec<_>>(), OutputStream::ALL);
     assert!(output.iter().all(|row| row.bytes == b"\xff\x00 output"));
     let stacks = rows::<StackSampleRow>(path, &everything);
-    assert_eq!(stacks.iter().map(|row| row.reason).collect::<Vec<_>>(), StackReason::ALL);
+    // The reason of threads that made their process grow came later.
+    let reasons: Vec<StackReason> = stacks.iter().map(|row| row.reason).collect();
+    assert_eq!(reasons, StackReason::ALL[..5]);
     assert!(stacks.iter().all(|row| row.stack != StackId(0) && row.pause_ns == 1500 && row.thread == 7));
     let mut scopes = Trace::open(path).expect("opens").scopes().expect("reads");
     scopes.retain(|scope| scope.name != "range");
