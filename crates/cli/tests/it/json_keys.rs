@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli_test::CliTest;
 
-/// Crates whose types are written as JSON, those whose words fit best first.
+/// Crates whose types are written as JSON.
 const CRATES: [&str; 7] = ["view", "inspect", "analyze", "replay", "store", "event", "cli"];
 
 /// Meanings that are listed for a key that several types have.
@@ -55,24 +55,36 @@ const COMMANDS: [&str; 27] = [
     "run -q -o run.flood --json run.json -- true",
 ];
 
-fn add_keys(value: &Value, keys: &mut BTreeSet<String>) {
+/// Keys of a schema, with their meanings.
+type Keys = BTreeMap<String, BTreeSet<String>>;
+
+fn add_keys(value: &Value, types: &[Fields], keys: &mut Keys) {
     match value {
         Value::Object(fields) => {
+            // The type with most of these keys and fewest others.
+            let fit = |one: &&Fields| {
+                let common = one.keys().filter(|key| fields.contains_key(*key)).count() as i64;
+                2 * common - one.len() as i64
+            };
             for (key, value) in fields {
-                keys.insert(key.clone());
-                add_keys(value, keys);
+                let of_type = types.iter().filter(|one| one.contains_key(key)).max_by_key(fit);
+                let other = OTHERS.iter().find(|(other, _)| other == key);
+                let words = of_type.map(|one| one[key].as_str()).or(other.map(|(_, words)| *words));
+                keys.entry(key.clone()).or_default().extend(words.map(str::to_owned));
+                add_keys(value, types, keys);
             }
         }
-        Value::Array(values) => values.iter().for_each(|value| add_keys(value, keys)),
+        Value::Array(values) => values.iter().for_each(|value| add_keys(value, types, keys)),
         _ => {}
     }
 }
 
 /// Keys that the commands write, by schema.
-fn written_keys() -> BTreeMap<String, BTreeSet<String>> {
+fn written_keys() -> BTreeMap<String, Keys> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let test = CliTest::new();
-    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let types = types();
+    let mut all: BTreeMap<String, Keys> = BTreeMap::new();
     for command in COMMANDS {
         let words: Vec<String> =
             command.split(' ').map(|word| word.replace('@', &format!("{}/", root.display()))).collect();
@@ -85,7 +97,7 @@ fn written_keys() -> BTreeMap<String, BTreeSet<String>> {
         assert!(!documents.is_empty(), "{command}: {}", ran.stderr);
         for document in documents {
             let schema = document["schema"].as_str().unwrap_or_else(|| panic!("{command}: {document}"));
-            add_keys(&document, all.entry(schema.to_owned()).or_default());
+            add_keys(&document, &types, all.entry(schema.to_owned()).or_default());
         }
     }
     all
@@ -103,9 +115,12 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     files.sort();
 }
 
-/// First sentences of the comments on fields of types that can be written as JSON, by name of the field.
-fn meanings() -> BTreeMap<String, Vec<String>> {
-    let mut meanings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// Fields of a type, with the first sentences of their comments.
+type Fields = BTreeMap<String, String>;
+
+/// Types that can be written as JSON.
+fn types() -> Vec<Fields> {
+    let mut types: Vec<Fields> = Vec::new();
     for one in CRATES {
         let mut files = Vec::new();
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(one).join("src"), &mut files);
@@ -118,15 +133,17 @@ fn meanings() -> BTreeMap<String, Vec<String>> {
                     comment.push_str(words.trim());
                 } else if line.starts_with("#[derive") {
                     is_written = line.contains("Serialize");
+                } else if line.contains("struct ") {
+                    types.push(Fields::new());
+                    comment.clear();
                 } else if !line.starts_with("#[") {
                     let field = line.strip_suffix(',').and_then(|line| line.split_once(": "));
                     if let Some((name, _)) = field.filter(|_| is_written && !comment.is_empty()) {
                         let name = name.rsplit(' ').next().unwrap_or(name);
                         let sentence = comment.trim().split(". ").next().unwrap_or_default();
-                        let known = meanings.entry(name.to_owned()).or_default();
                         let sentence = sentence.trim_end_matches('.').replace('|', "\\|");
-                        if !known.contains(&sentence) {
-                            known.push(sentence);
+                        if let Some(fields) = types.last_mut() {
+                            fields.insert(name.to_owned(), sentence);
                         }
                     }
                     comment.clear();
@@ -134,15 +151,12 @@ fn meanings() -> BTreeMap<String, Vec<String>> {
             }
         }
     }
-    for (key, words) in OTHERS {
-        meanings.entry(key.to_owned()).or_insert_with(|| vec![words.to_owned()]);
-    }
-    meanings
+    types
 }
 
 #[test]
 fn the_reference_names_every_key_of_json_output() {
-    let (written, meanings) = (written_keys(), meanings());
+    let written = written_keys();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
     if std::env::var_os("FLOODMARK_WRITE_DOCS").is_some() {
         let mut text = String::from(
@@ -154,8 +168,7 @@ fn the_reference_names_every_key_of_json_output() {
         );
         for (schema, keys) in &written {
             let _ = write!(text, "\n## {schema}\n\n| key | meaning |\n|---|---|\n");
-            for key in keys {
-                let words = meanings.get(key).map_or(&[][..], Vec::as_slice);
+            for (key, words) in keys {
                 let words = words.iter().take(MOST_MEANINGS).cloned().collect::<Vec<_>>().join("; or: ");
                 let _ = writeln!(text, "| `{key}` | {words} |");
             }
@@ -171,7 +184,7 @@ fn the_reference_names_every_key_of_json_output() {
             Some(row) => row.starts_with('|') || row.starts_with(" |"),
             None => true,
         };
-        missing.extend(keys.iter().filter(is_missing).map(|key| format!("{schema}: {key}")));
+        missing.extend(keys.keys().filter(is_missing).map(|key| format!("{schema}: {key}")));
     }
     assert!(missing.is_empty(), "docs/json.md does not explain {missing:#?}");
 }
