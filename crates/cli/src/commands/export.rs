@@ -84,7 +84,7 @@ enum Format {
     Pprof,
     /// Lines 'a;b;c bytes', for flamegraph.pl and others
     Folded,
-    /// As memory_logger.py writes it: memory, output and stacks over time
+    /// A log of MOOSE's memory logger: memory, output and stacks over time
     #[value(name = "memory_logger")]
     MemoryLogger,
     /// Every event

@@ -499,7 +499,9 @@ mod tests {
         }
         while !matches!(totals.collect(&mut processes, begin_ns + 3 * ROUND_REST_NS), Read::Nothing) {}
         let mut sum = PartSum::default();
-        processes.iter().for_each(|process| sum.add(totals.part(process, begin_ns)));
+        for process in &processes {
+            sum.add(totals.part(process, begin_ns));
+        }
         assert_eq!((sum.least, sum.most(None)), (500 * MIB, 500 * MIB));
         assert!(totals.reserve_ns < RESERVE_NS as i64 && totals.budget_ns > 0, "the reserve paid for it");
     }
