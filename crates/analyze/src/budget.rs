@@ -28,7 +28,7 @@ const MILLION: u64 = 1_000_000;
 pub enum BudgetFigure {
     /// Peak bytes of allocations; where either side of a comparison has none, peak resident bytes.
     Growth,
-    /// Peak bytes of allocations.
+    /// Peak bytes of allocations; in a comparison of runs without allocations, peak resident bytes.
     Peak,
     /// Bytes live at the end.
     Live,
@@ -61,8 +61,7 @@ impl BudgetFigure {
     fn compared(self, diff: &Diff) -> Option<(u64, u64)> {
         let both = |figure| diff.figure(figure).and_then(|change| change.before.zip(change.after));
         match self {
-            Self::Growth => both(Figure::PeakBytes).or_else(|| both(Figure::PeakRssBytes)),
-            Self::Peak => both(Figure::PeakBytes),
+            Self::Growth | Self::Peak => both(Figure::PeakBytes).or_else(|| both(Figure::PeakRssBytes)),
             Self::Live => both(Figure::LiveBytes),
             Self::Leaked => both(Figure::LeakedBytes),
             Self::LeakedBlocks => both(Figure::LeakedBlocks),
@@ -131,7 +130,9 @@ impl fmt::Display for MissingFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let about = match self.0.figure {
             BudgetFigure::Rss => "resident memory is known of runs that were sampled",
-            BudgetFigure::Growth => "one input has allocations and the other one samples of processes",
+            BudgetFigure::Growth | BudgetFigure::Peak => {
+                "one input has allocations and the other one samples of processes"
+            }
             _ => "it is known of inputs that have allocations",
         };
         write!(f, "'{}' cannot be checked: {about}", self.0.name)

@@ -50,6 +50,9 @@ pub struct Watermark {
     pub peak_time_ns: Option<i64>,
     /// Blocks that were live at that instant.
     pub peak_blocks: u64,
+    /// Allocations that failed, as for lack of memory.
+    #[serde(default)]
+    pub failures: u64,
     /// Instant that was asked for instead of the peak.
     pub at_ns: Option<i64>,
     /// Bytes of the blocks reported: at the peak, or at the instant that was asked for.
@@ -225,6 +228,7 @@ impl Fold for WatermarkFold {
             peak_bytes: level.peak_bytes,
             peak_time_ns: level.peak_time_ns,
             peak_blocks: level.peak_blocks,
+            failures: level.failures,
             at_ns: self.asked_ns(),
             reported_bytes: blocks.iter().fold(0, |sum, block| block.bytes.saturating_add(sum)),
             reported_blocks: blocks.len() as u64,

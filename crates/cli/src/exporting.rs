@@ -16,7 +16,7 @@ use floodmark_view::{EventCsv, blocks};
 /// Writes every selected event as CSV.
 pub(crate) fn events(out: &mut dyn Write, input: &Input, query: &Query<'_>) -> Result<Vec<Loss>> {
     let mut source = input.events(&ScanProps::default())?;
-    let mut select = Select::new(input.anchored(&query.filter), None);
+    let mut select = Select::new(input.anchored(&query.filter)?, None);
     let mut csv = EventCsv::default();
     out.write_all(csv.text(&EventBatch::new(), &Tables::default()).as_bytes())?;
     each_batch(source.as_mut(), input.name(), query.progress, |batch, tables| -> Result<_> {

@@ -105,6 +105,18 @@ impl Filter {
         Window { from_ns: resolve(self.from_ns), to_ns: resolve(self.to_ns) }
     }
 
+    /// Returns whether the window ends before it begins, as far as that is known without the first row.
+    pub fn is_reversed(&self) -> bool {
+        let is_relative = |instant: &Instant| matches!(instant, Instant::AfterStart(_));
+        match (&self.from_ns, &self.to_ns) {
+            (Some(from), Some(to)) if is_relative(from) == is_relative(to) || self.origin_ns.is_some() => {
+                let window = self.window(0);
+                window.from_ns > window.to_ns
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether an event is selected by what it carries itself, whatever its time.
     ///
     /// Analyses judge a free by the block that it ends instead.
@@ -155,6 +167,10 @@ mod tests {
         assert!(Filter::default().window(100).contains(i64::MIN));
         let of_run = Filter { origin_ns: Some(90), ..filter };
         assert_eq!(of_run.window(100), Window { from_ns: Some(95), to_ns: Some(108) });
+        assert!(!of_run.is_reversed() && Filter { origin_ns: Some(104), ..of_run.clone() }.is_reversed());
+        let reversed = Filter { to_ns: Some(Instant::AfterStart(4)), origin_ns: None, ..of_run.clone() };
+        assert!(reversed.is_reversed() && !Filter { to_ns: None, ..reversed }.is_reversed());
+        assert!(!Filter { origin_ns: None, ..of_run }.is_reversed(), "it depends on the first row");
     }
 
     #[test]

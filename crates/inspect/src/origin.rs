@@ -6,7 +6,7 @@
 use floodmark_event::{EventBatch, Filter, Row};
 use floodmark_store::{ScanProps, Trace};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::input::Input;
 
 /// Returns the start of the run that a trace recorded, or that of what was imported; none if it does not state it.
@@ -26,8 +26,18 @@ impl Input {
     }
 
     /// Returns the filter with its times counted from the origin of this input.
-    pub fn anchored(&self, filter: &Filter) -> Filter {
-        Filter { origin_ns: self.origin_ns(), ..filter.clone() }
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] if the window ends before it begins.
+    pub fn anchored(&self, filter: &Filter) -> Result<Filter> {
+        let anchored = Filter { origin_ns: self.origin_ns(), ..filter.clone() };
+        if anchored.is_reversed() {
+            return Err(Error::unsuitable(
+                "--from is later than --to, so that nothing lies between",
+                "exchange them",
+            ));
+        }
+        Ok(anchored)
     }
 
     /// Returns the time of the first event or row, whichever is earlier. Messages of a recorder do not count.

@@ -155,7 +155,7 @@ impl Input {
     pub fn page_beside(&self, query: &Query<'_>, smi: Option<&Self>) -> Result<Page> {
         self.need_rewind("a report reads its input more than once")?;
         let contents = self.contents();
-        let query = &Query::new(self.anchored(&query.filter), query.progress);
+        let query = &Query::new(self.anchored(&query.filter)?, query.progress);
         let mut page = Page {
             source: self.name().to_owned(),
             filters: options(&query.filter),
@@ -221,10 +221,14 @@ impl Input {
         let (mut marks, mut stacks, mut count) = (Vec::new(), 0, 0u64);
         let (mut latest_ns, mut ranges) = (None, RangesFold::default());
         let end_ns = page.events.as_ref().and_then(|part| part.usage.end_time_ns);
-        end_ns.into_iter().for_each(|end_ns| ranges.reach(end_ns));
+        if let Some(end_ns) = end_ns {
+            ranges.reach(end_ns);
+        }
         let source = self.each_row(query.progress, |rows, tables| {
             marks.extend(rows.iter().filter_map(|row| folds::mark(row, tables)));
-            rows.iter().for_each(|row| ranges.row(row, tables));
+            for row in rows {
+                ranges.row(row, tables);
+            }
             for row in rows.iter().filter(|row| matches!(row, Row::Stack(_))) {
                 stacks += u64::from(latest_ns.replace(row.time_ns()) != Some(row.time_ns()));
             }

@@ -70,7 +70,7 @@ impl Input {
     /// # Errors
     /// If the input cannot be read.
     pub fn fold_any<F: Fold>(&self, query: &Query<'_>, columns: Columns, fold: F) -> Result<Folded<F>> {
-        let query = Query::new(self.anchored(&query.filter), query.progress);
+        let query = Query::new(self.anchored(&query.filter)?, query.progress);
         let source = self.events(&columns.scan(&query.filter))?;
         fold_over(source, self.name(), &query, fold)
     }

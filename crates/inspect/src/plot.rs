@@ -182,7 +182,7 @@ pub fn plot(
         Align::Clock => TimeAxis::Clock,
     };
     for (number, (input, name)) in inputs.iter().zip(&names).enumerate() {
-        let props = &PlotProps { filter: input.anchored(&props.filter), ..props.clone() };
+        let props = &PlotProps { filter: input.anchored(&props.filter)?, ..props.clone() };
         let mut one = gather(input, query, props)?;
         if one.series.is_empty() {
             return Err(Error::no_content(

@@ -87,7 +87,7 @@ impl Server {
         let token = Token::new()?;
         let host = host_name();
         let url = url(local, host.as_deref(), &token);
-        let Started { thread, asks, broken } = Worker::start(input, filter, open, progress)?;
+        let Started { thread, asks, broken } = Worker::start(input, &filter, open, progress)?;
         let app = Arc::new(App::new(Gate::new(token, local.ip(), host), asks));
         let started = StartedWorker { _thread: thread, broken };
         Ok(Self { runtime, listener, app, started, local, url })

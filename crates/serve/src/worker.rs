@@ -220,13 +220,13 @@ impl Worker {
     /// Reads what there is, then goes on in a thread of its own until all senders of queries are gone.
     pub(super) fn start(
         path: PathBuf,
-        filter: Filter,
+        filter: &Filter,
         open: OpenProps,
         progress: &dyn ProgressListener,
     ) -> Result<Started> {
         let identity = Identity::of(&path)?;
         let input = Input::open(&path, &open)?;
-        let filter = input.anchored(&filter);
+        let filter = input.anchored(filter)?;
         let is_live = input.contents().is_growing;
         let content = if is_live {
             let mut growing = Growing::open(&path, &filter)?;

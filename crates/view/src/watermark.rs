@@ -6,7 +6,7 @@ use floodmark_event::units::{format_bytes, format_count};
 use crate::blocks::{block_table, stream};
 use crate::chart::bar;
 use crate::figures::{bytes_exactly, counted, instant_exactly, percent};
-use crate::layout::{Layout, Lines};
+use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, cut, omitted};
@@ -20,6 +20,10 @@ impl View for Watermark {
     fn body(&self, layout: &Layout) -> String {
         let mut text = Lines::default();
         text.headline(&headline(self), &format_bytes(self.reported_bytes), layout);
+        if self.failures > 0 {
+            let failed = format!("{} failed (out of memory)", counted(self.failures, "allocation"));
+            text.line(styled(layout.palette.doubtful, failed));
+        }
         if self.reported_blocks == 0 {
             return text.text();
         }

@@ -160,7 +160,7 @@ impl ExportArgs {
         input.require_events()?;
         let mut source = input.events(&ScanProps::default())?;
         let mut files = DeviceFiles::create(&self.output, dialect, overwrite)?;
-        let mut select = Select::new(input.anchored(&self.filter.props()), None).without_reserved();
+        let mut select = Select::new(input.anchored(&self.filter.props())?, None).without_reserved();
         each_batch(source.as_mut(), input.name(), &Bars::new(printer), |batch, _| {
             select.pass_on(batch, |batch| files.write(batch))
         })?;

@@ -158,7 +158,7 @@ impl ReplayArgs {
         let input = Input::open(path, &self.reading.props())?;
         let mut source = input.events(&scan)?;
         let mut reading =
-            Reading::new(&ReadProps { filter: input.anchored(&self.filter.props()), ..self.read_props() });
+            Reading::new(&ReadProps { filter: input.anchored(&self.filter.props())?, ..self.read_props() });
         each_batch(source.as_mut(), &name, &Bars::new(printer), |batch, _| {
             reading.update(batch).map_err(explained)
         })?;

@@ -68,7 +68,7 @@ impl Writer {
 pub(crate) fn read_events(input: &Input, props: &EventProps, printer: &Printer) -> Result<()> {
     let mut source = input.events(&ScanProps::default())?;
     let mut writer = Writer::begin(props.form, printer)?;
-    let mut select = Select::new(input.anchored(&props.filter), props.limit);
+    let mut select = Select::new(input.anchored(&props.filter)?, props.limit);
     each_batch(source.as_mut(), input.name(), &Bars::new(printer), |batch, tables| {
         select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
     })?;
@@ -79,7 +79,7 @@ pub(crate) fn read_events(input: &Input, props: &EventProps, printer: &Printer) 
 /// Shows the events of a trace while it grows.
 pub(crate) fn follow_events(path: &Path, props: &EventProps, printer: &Printer) -> Result<()> {
     let mut writer = Writer::begin(props.form, printer)?;
-    let filter = Input::open(path, &OpenProps::default())?.anchored(&props.filter);
+    let filter = Input::open(path, &OpenProps::default())?.anchored(&props.filter)?;
     let mut select = Select::new(filter, props.limit);
     let mut follow = Follow::open(path, ScanProps::default())?;
     let mut batch = EventBatch::new();

@@ -94,6 +94,7 @@ impl<'a> Lines<'a> {
             }
             (SampleForm::Text(None), Some(_)) => Written::Compact(compact(extent, props)),
         };
+        let window = Filter { from_ns: props.from, to_ns: props.to, ..Filter::default() };
         Ok(Self {
             props,
             layout,
@@ -103,7 +104,7 @@ impl<'a> Lines<'a> {
             text: String::new(),
             held: String::new(),
             left: props.limit,
-            start_ns: input.origin_ns(),
+            start_ns: input.anchored(&window)?.origin_ns,
             window: None,
             ranks: HashMap::new(),
         })

@@ -104,3 +104,32 @@ fn the_peak_of_a_run_is_at_one_time_everywhere() {
     let first: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
     assert_eq!(first["time_ns"], *peak, "{rows}");
 }
+
+#[test]
+fn a_window_that_ends_before_it_begins_is_refused() {
+    let test = CliTest::new();
+    let commands: [&[&str]; 6] = [
+        &["watermark", "golden.csv"],
+        &["read", "golden.csv"],
+        &["plot", "golden.csv"],
+        &["report", "golden.csv", "-o", "-"],
+        &["export", "golden.csv", "-o", "-"],
+        &["replay", "golden.csv"],
+    ];
+    for command in commands {
+        for (from, to) in [("+5s", "+1s"), ("10:00:02", "10:00:01")] {
+            let ran = test.run(&[command, &["--from", from, "--to", to]].concat());
+            assert_eq!(ran.code, 2, "{command:?}: {}", ran.stdout);
+            assert!(ran.stderr.contains("--from is later than --to"), "{command:?}: {}", ran.stderr);
+        }
+        assert_eq!(test.run(&[command, &["--from", "+1us", "--to", "+1us"]].concat()).code, 0, "{command:?}");
+    }
+}
+
+#[test]
+fn rules_about_the_peak_hold_for_runs_too() {
+    let test = CliTest::new();
+    let run = fixture("run/solver.flood");
+    assert_eq!(test.run(&["diff", &run, &run, "--fail-on", "peak>0"]).code, 0);
+    assert!(test.run(&["watermark", "golden.csv"]).stdout.contains("1 allocation failed (out of memory)"));
+}

@@ -87,7 +87,7 @@ pub fn write_chrome(
     }
     if every_event == EveryEvent::Include && contents.has_events {
         let mut source = input.events(&ScanProps::default())?;
-        let mut select = Select::new(input.anchored(&query.filter), None);
+        let mut select = Select::new(input.anchored(&query.filter)?, None);
         each_batch(source.as_mut(), input.name(), query.progress, |batch, tables| {
             select.pass_on(batch, |batch| {
                 let mut events = batch.events();

@@ -91,7 +91,9 @@ impl Growing {
                     }
                     self.peak.update(&self.seen);
                     self.rows.update(&self.seen, self.following.tables());
-                    self.seen.iter().for_each(|row| self.ranges.row(row, self.following.tables()));
+                    for row in &self.seen {
+                        self.ranges.row(row, self.following.tables());
+                    }
                     outcome = ReadOutcome::MoreAvailable;
                 }
             }
