@@ -31,6 +31,8 @@ pub(crate) struct Motion {
     pub(crate) dropped: u64,
     /// Sum of all memory that was added, and of writes to memory that was shared with a forked process.
     pub(crate) grown: u64,
+    /// Sum of writes to memory that was shared with a forked process, as far as page faults tell.
+    pub(crate) written: u64,
     /// The last round that has readings.
     pub(crate) round: u64,
     /// Whether a forked process counts with its parent because it is young.
@@ -55,7 +57,9 @@ impl Motion {
 
     /// Adds page faults of a process that shares memory with forked ones: each may have made a page its own.
     pub(crate) fn faulted(&mut self, count: u64) {
-        self.grown = self.grown.saturating_add(count.saturating_mul(page_bytes()));
+        let bytes = count.saturating_mul(page_bytes());
+        self.written = self.written.saturating_add(bytes);
+        self.grown = self.grown.saturating_add(bytes);
     }
 
     /// Adds the memory of a process that gave back everything, by its end or by exec.
@@ -113,7 +117,7 @@ fn read_part(memory: &ProcessMemory, read: &TotalReading, image: Image, motion: 
         }
         Image::Inherited => read.private_anon,
     };
-    let perhaps_own = if motion.has_newborns { copied } else { made_own(memory, read, motion) };
+    let perhaps_own = if motion.has_newborns { copied } else { made_own(read, motion) };
     let anon = (read.pss_anon + grew + perhaps_own).saturating_sub(shrank.saturating_sub(copied));
 
     let read_shared = read.pss.saturating_sub(read.pss_anon);
@@ -131,9 +135,10 @@ fn read_part(memory: &ProcessMemory, read: &TotalReading, image: Image, motion: 
     }
 }
 
-/// Bytes that a process shared with forked relatives and that may be its own now.
-fn made_own(memory: &ProcessMemory, read: &TotalReading, motion: &Motion) -> u64 {
-    let written = memory.faults.saturating_sub(read.faults).saturating_mul(page_bytes());
+/// Bytes that a process shared with forked relatives and that may be its own now: it or a relative wrote to
+/// them, or a relative ended.
+fn made_own(read: &TotalReading, motion: &Motion) -> u64 {
+    let written = motion.written.saturating_sub(read.motion.written);
     let left = motion.copied.saturating_sub(read.motion.copied);
     read.copied().min(written.saturating_add(left))
 }
@@ -142,7 +147,7 @@ fn made_own(memory: &ProcessMemory, read: &TotalReading, motion: &Motion) -> u64
 pub(crate) fn drift(memory: &ProcessMemory, read: &TotalReading, motion: &Motion) -> u64 {
     let others = motion.shared.saturating_sub(read.motion.shared).div_ceil(2);
     let own = memory.shared.abs_diff(read.file_and_shmem);
-    own.saturating_add(read.file_and_shmem.min(others)).saturating_add(made_own(memory, read, motion))
+    own.saturating_add(read.file_and_shmem.min(others)).saturating_add(made_own(read, motion))
 }
 
 /// Sum of the bounds of all processes, in bytes.
@@ -297,8 +302,12 @@ mod tests {
         let read = TotalReading { round: (7, 50 * MIB), ..reading(&child, 50 * MIB, 0) };
         child.memory.total = Some(read);
         assert_eq!(bounds(part(&child, &motion, 0)), (50, 50));
-        child.memory.faults = 5 * MIB / page_bytes();
-        assert_eq!(bounds(part(&child, &motion, 0)), (50, 55), "it may have written to shared pages");
+        motion.faulted(5 * MIB / page_bytes());
+        assert_eq!(
+            bounds(part(&child, &motion, 0)),
+            (50, 55),
+            "it or a relative may have written to shared pages"
+        );
         motion.copied = 90 * MIB;
         assert_eq!(bounds(part(&child, &motion, 0)), (50, 100), "a relative ended");
         motion.round = 8;

@@ -87,8 +87,7 @@ pub(crate) struct TotalReading {
     pub(crate) private_anon: u64,
     /// The last round in which it was read, and its `pss_anon` in that round.
     pub(crate) round: (u64, u64),
-    /// [`ProcessMemory::faults`] and [`Totals::motion`](crate::metrics::total::Totals::motion) at that time.
-    pub(crate) faults: u64,
+    /// [`Totals::motion`](crate::metrics::total::Totals::motion) at that time.
     pub(crate) motion: Motion,
     pub(crate) cost_ns: u64,
 }

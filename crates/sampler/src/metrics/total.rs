@@ -62,7 +62,6 @@ pub(crate) struct Request {
     rss: u64,
     shared: u64,
     motion: Motion,
-    faults: u64,
     /// Number of the round that it belongs to; none for a reading of one process.
     round: Option<u64>,
     purse: Purse,
@@ -289,7 +288,6 @@ impl Totals {
                     pss_anon,
                     private_anon: rollup.uss.saturating_sub(shared).min(pss_anon),
                     round: request.round.map_or(before, |round| (round, pss_anon)),
-                    faults: request.faults,
                     // Changes during the reading may be included or not.
                     motion: request.motion,
                     cost_ns: answer.cost_ns,
@@ -352,7 +350,6 @@ impl Totals {
             rss: memory.rss,
             shared: memory.shared,
             motion,
-            faults: memory.faults,
             round,
             purse,
         }

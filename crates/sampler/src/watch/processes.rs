@@ -70,7 +70,10 @@ impl Recorder<'_> {
             self.sum_up(now_ns);
             self.held.sweeps.retain(|sweep| !self.gone.contains(&sweep.pid));
         } else {
-            let motion = |totals: &Totals| (totals.motion().shared, totals.motion().copied);
+            let motion = |totals: &Totals| {
+                let motion = totals.motion();
+                (motion.shared, motion.copied, motion.written)
+            };
             let before_all = motion(&self.totals);
             for place in 0..count {
                 if self.table.rests(place, now_ns) {

@@ -69,10 +69,13 @@ static int share(int count, size_t shared, size_t own, int milliseconds) {
 
 static int copies(int count, size_t bytes, int milliseconds) {
     volatile char *memory = take(bytes, MAP_PRIVATE);
+    volatile int *ready = (volatile int *)take(4096, MAP_SHARED);
+    *ready = 0;
     for (int number = 0; number < count; number++) {
         if (fork() == 0) {
             usleep(milliseconds * 1000);
             for (size_t at = 0; at < bytes; at += 4096) memory[at] = 2;
+            wait_for(ready, count);
             usleep(milliseconds * 1000);
             _exit(0);
         }
