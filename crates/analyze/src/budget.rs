@@ -28,7 +28,7 @@ const MILLION: u64 = 1_000_000;
 pub enum BudgetFigure {
     /// Peak bytes of allocations; where either side of a comparison has none, peak resident bytes.
     Growth,
-    /// Peak bytes of allocations; in a comparison of runs without allocations, peak resident bytes.
+    /// Peak bytes of allocations; peak resident bytes of runs without allocations.
     Peak,
     /// Bytes live at the end.
     Live,
@@ -73,9 +73,9 @@ impl BudgetFigure {
 
     /// Returns the value in one input; none if it was not measured.
     fn measured(self, measured: &Measured) -> Option<u64> {
-        let Measured { watermark, leaks, failures, lost_events } = measured;
+        let Measured { watermark, leaks, failures, lost_events, peak_rss_bytes } = measured;
         match self {
-            Self::Peak => watermark.as_ref().map(|watermark| watermark.peak_bytes),
+            Self::Peak => peak_rss_bytes.or(watermark.as_ref().map(|watermark| watermark.peak_bytes)),
             Self::Leaked => leaks.as_ref().map(|leaks| leaks.leaked_bytes),
             Self::LeakedBlocks => leaks.as_ref().map(|leaks| leaks.leaked_blocks),
             Self::Failures => failures.as_ref().map(|failures| failures.count),
@@ -158,12 +158,14 @@ pub struct Measured {
     pub failures: Option<Failures>,
     /// Number of events known to be missing.
     pub lost_events: u64,
+    /// Peak resident bytes of a run without allocations.
+    pub peak_rss_bytes: Option<u64>,
 }
 
 impl Measured {
     /// Joins the results of a pass with the number of lost events, which no fold sees.
     pub fn new((watermark, leaks, failures): BudgetResults, lost_events: u64) -> Self {
-        Self { watermark, leaks, failures, lost_events }
+        Self { watermark, leaks, failures, lost_events, peak_rss_bytes: None }
     }
 }
 

@@ -1,15 +1,16 @@
 //! Questions that one fold answers.
 
+use floodmark_analyze::budget::{self, Measured};
 use floodmark_analyze::{
-    Fragmentation, FragmentationFold, FragmentationOptions, GroupBy, Growth, GrowthFold, GrowthOptions,
-    Layer, LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, Stats,
-    StatsFold, Watermark, WatermarkFold, WatermarkOptions, WholeBlocksFold,
+    Budget, BudgetFigure, Fragmentation, FragmentationFold, FragmentationOptions, GroupBy, Growth,
+    GrowthFold, GrowthOptions, Layer, LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold,
+    LifetimesOptions, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions, WholeBlocksFold,
 };
 use floodmark_event::Row;
 use floodmark_store::ScanProps;
 use serde::Serialize;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Loss};
 use crate::error::Result;
 use crate::input::Input;
 use crate::pass::Columns;
@@ -86,6 +87,29 @@ impl Input {
     pub fn leaks(&self, query: &Query<'_>, options: LeaksOptions) -> Result<Answer<Leaks>> {
         let options = LeaksOptions { scopes: self.scope_roles()?, ..options };
         self.ask(query, Columns::All, LeaksFold::new(options))
+    }
+
+    /// Measures what `budgets` limit. The peak of a run without allocations is that of its resident memory.
+    ///
+    /// # Errors
+    /// If a budget limits something that the input does not have, or the input cannot be read.
+    pub fn measure(&self, query: &Query<'_>, budgets: &[Budget]) -> Result<Answer<Measured>> {
+        let folds = budget::folds(budgets, self.scope_roles()?);
+        let answer = self.fold_any(query, Columns::All, folds)?.answer;
+        let lost_events = answer.losses.iter().map(Loss::least_count).sum();
+        let mut answer = answer.map(|result| Measured::new(result, lost_events));
+        if answer.caveats.events_read > 0 {
+            return Ok(answer);
+        }
+        let is_about_peaks =
+            |budget: &Budget| matches!(budget.figure, BudgetFigure::Peak | BudgetFigure::LostEvents);
+        match self.run_memory(Some(0))? {
+            Some((memory, _)) if budgets.iter().all(is_about_peaks) => {
+                answer.result.peak_rss_bytes = Some(memory.peak_rss_bytes);
+            }
+            _ => self.refuse_samples()?,
+        }
+        Ok(answer)
     }
 
     /// Returns the sites whose live bytes grow with every iteration of the scope or mark named in `options`.

@@ -62,6 +62,7 @@ impl Check {
 
 fn describe(outcome: &BudgetOutcome, measured: &Measured, losses: &[Loss]) -> Outcome {
     let (figure, actual) = (outcome.budget.figure, outcome.actual);
+    let is_rss = figure == BudgetFigure::Peak && measured.peak_rss_bytes.is_some();
     let (Limit::AtMost(limit) | Limit::GrowthBy(limit) | Limit::GrowthPercentMillionths(limit)) =
         outcome.budget.limit;
     Outcome {
@@ -69,7 +70,7 @@ fn describe(outcome: &BudgetOutcome, measured: &Measured, losses: &[Loss]) -> Ou
         verdict: if outcome.is_violated { Verdict::Broken } else { Verdict::Ok },
         limit,
         actual,
-        summary: summary(figure, actual, limit),
+        summary: summary(if is_rss { BudgetFigure::Rss } else { figure }, actual, limit),
         culprits: if outcome.is_violated { culprits(figure, measured, losses) } else { Vec::new() },
     }
 }
@@ -107,7 +108,8 @@ fn amounts(figure: BudgetFigure, actual: u64, limit: u64) -> (String, String) {
 fn culprits(figure: BudgetFigure, measured: &Measured, losses: &[Loss]) -> Vec<String> {
     match figure {
         BudgetFigure::Growth | BudgetFigure::Peak => {
-            measured.watermark.as_ref().map(holders).unwrap_or_default()
+            let watermark = measured.watermark.as_ref().filter(|_| measured.peak_rss_bytes.is_none());
+            watermark.map(holders).unwrap_or_default()
         }
         BudgetFigure::Live | BudgetFigure::Leaked | BudgetFigure::LeakedBlocks => {
             measured.leaks.as_ref().map(leaked).unwrap_or_default()

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_analyze::budget::{self, Budget, BudgetFigure, Measured};
+use floodmark_analyze::budget::{self, Budget, BudgetFigure};
 use floodmark_event::units::parse_bytes;
+use floodmark_inspect::Answer;
 use floodmark_inspect::compare::nothing_selected;
-use floodmark_inspect::{Answer, Columns, Loss};
 use floodmark_view::Check;
 
 use crate::args::{InputArgs, JsonArgs};
@@ -74,14 +74,12 @@ impl CheckArgs {
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let budgets = self.budgets()?;
-        let found = ask_each(&self.input, printer, |input, query| {
-            input.ask(query, Columns::All, budget::folds(&budgets, input.scope_roles()?))
-        })?;
+        let found = ask_each(&self.input, printer, |input, query| input.measure(query, &budgets))?;
         let mut reports = Vec::new();
-        for Answer { source, losses, caveats, result } in found {
-            let lost_events = losses.iter().map(Loss::least_count).sum();
-            let measured = Measured::new(result, lost_events);
-            if caveats.events_read == 0 && budgets.iter().any(|budget| budget.figure.needs_events()) {
+        for Answer { source, losses, caveats, result: measured } in found {
+            let is_run = measured.peak_rss_bytes.is_some();
+            let needs_events = budgets.iter().any(|budget| budget.figure.needs_events());
+            if caveats.events_read == 0 && needs_events && !is_run {
                 return Err(hinted(
                     format!("{source} contains no events, so the rules cannot be checked"),
                     "the program may have ended before its log was written: flush it, or end the program normally",

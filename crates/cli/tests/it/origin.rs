@@ -131,5 +131,14 @@ fn rules_about_the_peak_hold_for_runs_too() {
     let test = CliTest::new();
     let run = fixture("run/solver.flood");
     assert_eq!(test.run(&["diff", &run, &run, "--fail-on", "peak>0"]).code, 0);
+    for (limit, code, verdict) in
+        [("1GiB", 0, "peak RSS 139.9 MiB (limit 1.00 GiB)"), ("64MiB", 1, "limit 64.0 MiB")]
+    {
+        let ran = test.run(&["check", &run, "--max-peak", limit]);
+        assert_eq!(ran.code, code, "{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains(verdict), "{}", ran.stdout);
+    }
+    let ran = test.run(&["check", &run, "--max-peak", "1GiB", "--max-leak", "0"]);
+    assert!(ran.code == 2 && ran.stderr.contains("no allocation events"), "{}", ran.stderr);
     assert!(test.run(&["watermark", "golden.csv"]).stdout.contains("1 allocation failed (out of memory)"));
 }
