@@ -214,7 +214,8 @@ fn pools_reserve_more_than_is_in_use() {
     let test = test();
     test.run(&["import", EXPORT, "-o", "run.flood", "--quiet"]).ok();
     for input in [EXPORT, "run.flood"] {
-        // The pool is created after the peak, and 5 MiB of it are in use for 19 microseconds.
+        // The pool is created after the peak, and 5 MiB of it are in use for 19 microseconds, here 594 milliseconds
+        // after the start of the export.
         let pool = |args: &[&str]| {
             let args = [&["watermark", input, "--json"], args].concat();
             let found = report(&test, &args)["pools"].clone();
@@ -225,10 +226,10 @@ fn pools_reserve_more_than_is_in_use() {
         assert_eq!((&at_peak["reserved_bytes"], &at_peak["used_bytes"]), (&json!(0), &json!(0)), "{at_peak}");
         assert_eq!(at_peak["peak_reserved_bytes"], json!(32 << 20));
         assert_eq!(at_peak["peak_used_bytes"], json!(5 << 20));
-        let later = pool(&["--at", "+33.32ms"]);
+        let later = pool(&["--at", "+594.059155ms"]);
         assert_eq!(later["reserved_bytes"], json!(32 << 20), "{later}");
         assert_eq!(later["used_bytes"], json!(5 << 20), "{later}");
-        let text = test.run(&["watermark", input, "--at", "+33.32ms"]).ok().stdout;
+        let text = test.run(&["watermark", input, "--at", "+594.059155ms"]).ok().stdout;
         let row = text.lines().find(|line| line.contains("of device 0")).unwrap_or_else(|| panic!("{text}"));
         let figures = ["32.0 MiB", "5.00 MiB", "27.0 MiB", "32.0 MiB"];
         let found: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| figures.contains(cell)).collect();
