@@ -118,7 +118,7 @@ test("a moment has one dot that lists its threads, the working one first", async
   await page.locator("#chart-0 .dot").nth(at).focus();
   await page.keyboard.press("Enter");
   const chosen = page.locator("#chosen-stack");
-  await expect(chosen.locator("h3")).toContainText(/^Stacks at \+[\d.]+s \(peak\)$/);
+  await expect(chosen.locator("h3")).toContainText(/^Stacks at \+[\d.]+s \((peak|fault)\)$/);
   const stack = chosen.locator("> .stack");
   await expect(stack).toHaveCount(1);
   await expect(stack).toContainText(/assemble .*threads\.py:\d+/);
