@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, SubjectKind, SubjectRow, Tables};
 
-use crate::samples::{SampleState, SampleVisitor, TakenSample};
+use crate::samples::{Observed, SampleState, SampleVisitor, TakenSample};
 
 pub use self::summary::{RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
@@ -50,7 +50,8 @@ impl Mark {
 /// Partial results merge if no subject has samples in both: those of different hosts, say. Everything
 /// about a single process, device or group is then exact; the highest sum of two parts is not known
 /// from theirs, so it becomes the sum of their peaks, which the true one cannot exceed, without an
-/// instant and marked as a bound.
+/// instant and marked as a bound. That holds for clocks that tell sweeps apart: where several sweeps share an
+/// instant, a part does not know how its samples of that instant belong to sweeps of the other.
 #[derive(Clone, Debug)]
 pub struct RunFold {
     samples: SampleState,
@@ -146,12 +147,18 @@ impl RunFold {
     /// From then on the fold is complete: samples of instants that are past would not be added up with
     /// those they belong to. Phases merge if both have the same marks, else there are none.
     pub fn merge(&mut self, mut other: Self) {
-        self.complete();
-        other.complete();
+        self.complete_sweeps();
+        other.complete_sweeps();
+        // A part without memory adds nothing to the peaks of the other, but it may lengthen the run, in which
+        // they get their instants when all is known.
+        if self.has_memory() && other.has_memory() {
+            self.peaks.reach_single_peaks(&self.samples);
+            other.peaks.reach_single_peaks(&other.samples);
+        }
         self.samples.merge(other.samples);
         let (ours, theirs) = (&mut self.peaks, other.peaks);
+        ours.peak.merge(&theirs.peak, ours.processes.len());
         ours.processes.extend(theirs.processes);
-        ours.peak.merge(&theirs.peak);
         if ours.marks == theirs.marks {
             for (ours, theirs) in ours.phases.iter_mut().zip(&theirs.phases) {
                 ours.merge(theirs);
@@ -162,10 +169,19 @@ impl RunFold {
         }
     }
 
-    /// Counts the last sweep: nothing more comes.
+    /// Counts the last sweep and the peaks that no sweep found: nothing more comes.
     fn complete(&mut self) {
+        self.complete_sweeps();
+        self.peaks.reach_single_peaks(&self.samples);
+    }
+
+    fn complete_sweeps(&mut self) {
         self.samples.settle(&mut self.peaks);
-        self.peaks.complete(&self.samples);
+        self.peaks.complete_phases(&self.samples);
+    }
+
+    fn has_memory(&self) -> bool {
+        self.peaks.peak.bytes > 0 || single_peaks(&self.samples).any(|(bytes, _)| bytes > 0)
     }
 
     /// Returns the result so far; the fold may go on afterwards. Lists of processes have at most
@@ -284,27 +300,18 @@ impl RunPeaks {
     }
 
     /// Begins all phases that no sample is in.
-    fn complete(&mut self, state: &SampleState) {
+    fn complete_phases(&mut self, state: &SampleState) {
         while self.phase + 1 < self.phases.len() {
             self.settle_phase(state, self.marks[self.phase].time_ns);
         }
-        self.reach_single_peaks(state);
     }
 
     /// Raises the peak to the highest of any one process. Sums leave out memory that a forked process shares
     /// with its parent at first, and processes that ended before a sweep could read them.
     fn reach_single_peaks(&mut self, state: &SampleState) {
-        let Some((first_ns, last_ns)) = state.span_ns() else { return };
-        for one in state.observed() {
-            let bytes = match one.kind {
-                SubjectKind::Process if process::began_since(one, first_ns) => process::highest_rss(one),
-                SubjectKind::Job => one.peak_rss_bytes.unwrap_or(0),
-                _ => 0,
-            };
+        for (bytes, time_ns) in single_peaks(state) {
             if bytes > self.peak.bytes {
-                let sampled = one.gauge(Metric::Rss).filter(|_| one.kind == SubjectKind::Process);
-                let time_ns = sampled.map(|gauge| gauge.high_ns).or(one.end_ns).unwrap_or(last_ns);
-                self.reached(bytes, time_ns.clamp(first_ns, last_ns));
+                self.reached(bytes, time_ns);
             }
         }
     }
@@ -312,6 +319,26 @@ impl RunPeaks {
     fn phase_at(&self, time_ns: i64) -> usize {
         self.marks.partition_point(|mark| mark.time_ns <= time_ns)
     }
+}
+
+/// Returns the highest memory of every process and job by itself, and when that was: at its highest sample, else
+/// when the kernel's high-water mark was read, else at its end.
+fn single_peaks(state: &SampleState) -> impl Iterator<Item = (u64, i64)> {
+    let of = |one: &Observed, (first_ns, last_ns): (i64, i64)| {
+        let bytes = match one.kind {
+            SubjectKind::Process if process::began_since(one, first_ns) => process::highest_rss(one),
+            SubjectKind::Job => one.peak_rss_bytes.unwrap_or(0),
+            _ => 0,
+        };
+        let sampled = one.gauge(Metric::Rss).or_else(|| one.gauge(Metric::Hwm));
+        let sampled = sampled.filter(|_| one.kind == SubjectKind::Process);
+        let time_ns = sampled.map(|gauge| gauge.high_ns).or(one.end_ns).unwrap_or(last_ns);
+        (bytes, time_ns.clamp(first_ns, last_ns))
+    };
+    state
+        .span_ns()
+        .into_iter()
+        .flat_map(move |span_ns| state.observed().iter().map(move |one| of(one, span_ns)))
 }
 
 impl Peak {
@@ -323,13 +350,15 @@ impl Peak {
         }
     }
 
-    fn merge(&mut self, other: &Self) {
+    /// Adds a peak of other processes, whose indexes become higher by `offset`.
+    fn merge(&mut self, other: &Self, offset: usize) {
         if other.bytes > 0 {
+            self.holders.clear();
             if self.bytes > 0 {
                 (self.is_bound, self.time_ns) = (true, None);
-                self.holders.clear();
             } else {
                 (self.is_bound, self.time_ns) = (other.is_bound, other.time_ns);
+                self.holders.extend(other.holders.iter().map(|(at, bytes)| (at + offset, *bytes)));
             }
         }
         self.bytes = self.bytes.saturating_add(other.bytes);

@@ -350,6 +350,67 @@ fn possible(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<Sam
     rows.iter().filter(is_possible).copied().collect()
 }
 
+/// Rows of subjects that are described, none of which repeats a metric of a process at one instant: that
+/// would begin another sweep, which parts of the run do not see.
+fn one_sweep_per_instant(subjects: &BTreeMap<u64, SubjectRow>, rows: &[SampleRow]) -> Vec<SampleRow> {
+    let mut latest: BTreeMap<_, u64> = BTreeMap::new();
+    let mut is_first = |row: &&SampleRow| {
+        subjects.get(&row.subject).is_some_and(|subject| {
+            let key = (row.time_ns, subject.number, subject.start_ns, row.metric == Metric::Hwm);
+            // Only a later program of the process may report it again.
+            latest.insert(key, row.subject).is_none_or(|before| before < row.subject)
+        })
+    };
+    rows.iter().filter(|row| is_first(row)).copied().collect()
+}
+
+fn merged(rows: &[SampleRow], parts: [BTreeMap<u64, SubjectRow>; 2]) -> RunMemory {
+    let [mut left, right] = parts.map(|of| {
+        let mut fold = RunFold::new(&of, Vec::new());
+        fold.update(&rows.iter().filter(|row| of.contains_key(&row.subject)).copied().collect::<Vec<_>>());
+        fold
+    });
+    left.merge(right);
+    left.finish(None)
+}
+
+#[test]
+fn a_part_without_memory_leaves_the_peak_of_the_other_where_it_was() {
+    // Process 10 runs another program in the sweep at 10, so no sum has its high-water mark; its end is later.
+    let process = subject(1, SubjectKind::Process, 10, 1);
+    let program = SubjectRow { end_ns: Some(12), ..subject(2, SubjectKind::Process, 10, 1) };
+    let other = subject(3, SubjectKind::Process, 11, 1);
+    for program in [program.clone(), SubjectRow { end_ns: None, ..program }] {
+        let all = subjects([process.clone(), program.clone(), other.clone()]);
+        let rows = [row(10, 1, Metric::Hwm, 50), row(10, 2, Metric::Hwm, 1), row(11, 3, Metric::Rss, 0)];
+        let whole = fold(&all, &[], &rows);
+        assert_eq!((whole.peak_rss_bytes, whole.peak_time_ns), (50, Some(10)));
+        let with_memory = || subjects([process.clone(), program.clone()]);
+        assert_eq!(merged(&rows, [with_memory(), subjects([other.clone()])]), whole);
+        let backwards = merged(&rows, [subjects([other.clone()]), with_memory()]);
+        assert_eq!((backwards.peak_rss_bytes, backwards.peak_time_ns), (50, Some(10)));
+    }
+}
+
+#[test]
+fn a_peak_that_the_kernel_reported_at_the_end_is_dated_within_the_whole_run() {
+    let ended =
+        SubjectRow { end_ns: Some(20), peak_rss_bytes: Some(50), ..subject(1, SubjectKind::Process, 10, 1) };
+    let other = subject(2, SubjectKind::Process, 11, 1);
+    let rows = [row(10, 1, Metric::Threads, 1), row(30, 2, Metric::Rss, 0)];
+    let whole = fold(&subjects([ended.clone(), other.clone()]), &[], &rows);
+    assert_eq!((whole.peak_rss_bytes, whole.peak_time_ns), (50, Some(20)));
+    assert_eq!(merged(&rows, [subjects([ended]), subjects([other])]), whole);
+}
+
+#[test]
+fn what_processes_held_at_the_peak_is_known_if_the_first_part_has_no_memory() {
+    let parts = [10, 11].map(|pid| subjects([subject(pid, SubjectKind::Process, pid, 1)]));
+    let run = merged(&[row(1, 10, Metric::Rss, 0), row(1, 11, Metric::Rss, 7)], parts);
+    let at_peak: Vec<_> = run.process_list.iter().map(|one| (one.pid, one.rss_at_peak_bytes)).collect();
+    assert_eq!(at_peak, [(11, Some(7)), (10, Some(0))]);
+}
+
 proptest! {
     #[test]
     fn peaks_and_phases_are_those_of_an_oracle(
@@ -403,7 +464,7 @@ proptest! {
     ) {
         // All programs of a process are in one part.
         let is_left = |row: &SubjectRow| pick >> (row.number % 4) & 1 == 1;
-        let rows: Vec<SampleRow> = rows.into_iter().filter(|row| subjects.contains_key(&row.subject)).collect();
+        let rows = one_sweep_per_instant(&subjects, &rows);
         let part = |side: bool| {
             let of: BTreeMap<u64, SubjectRow> =
                 subjects.iter().filter(|(_, row)| is_left(row) == side).map(|(id, row)| (*id, row.clone())).collect();
@@ -419,6 +480,11 @@ proptest! {
         prop_assert!(merged.peak_rss_bytes >= whole.peak_rss_bytes);
         if !merged.peak_is_bound {
             prop_assert_eq!((merged.peak_rss_bytes, merged.peak_time_ns), (whole.peak_rss_bytes, whole.peak_time_ns));
+            let at_peak = |run: &RunMemory| {
+                let at_peak = run.process_list.iter().map(|one| (one.pid, one.start_time_ns, one.rss_at_peak_bytes));
+                at_peak.collect::<std::collections::BTreeSet<_>>()
+            };
+            prop_assert_eq!(at_peak(&merged), at_peak(&whole));
         }
         let peaks = |run: &RunMemory| {
             let mut peaks: Vec<_> = run
