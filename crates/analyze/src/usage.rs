@@ -207,18 +207,21 @@ impl Fold for UsageFold {
 
 /// Hands every change of live bytes to a function as it happens, so that memory stays bounded.
 ///
-/// The function gets the kind too, or none if kinds were chosen and points are their sum.
+/// The function gets the kind too, or none if kinds were chosen and points are their sum. Points of all kinds
+/// are handed over in the order of time.
 #[derive(Clone, Debug)]
 pub struct UsageStream<S> {
     sink: S,
     summed: bool,
     collapses: [(Kind, Collapse); Kind::ALL.len()],
+    /// Time of the points held back.
+    held_ns: Option<i64>,
 }
 
 impl<S: FnMut(Option<Kind>, UsagePoint)> UsageStream<S> {
-    /// Starts a timeline that goes to `sink`; `narrow` is that of the pass.
+    /// Starts a timeline that goes to `sink`; `filter` is that of the pass.
     pub fn new(filter: &Filter, sink: S) -> Self {
-        Self { sink, summed: filter.kinds.is_some(), collapses: Default::default() }
+        Self { sink, summed: filter.kinds.is_some(), collapses: Default::default(), held_ns: None }
     }
 
     /// Hands over the last points, which are held back in case more changes share their instant.
@@ -233,6 +236,10 @@ impl<S: FnMut(Option<Kind>, UsagePoint)> UsageStream<S> {
     fn change(&mut self, block: &Block, time_ns: i64, level: &Level) {
         if block.bytes == 0 {
             return;
+        }
+        // No change shares the instant of the points held back any more, of whichever kind they are.
+        if self.held_ns.replace(time_ns) != Some(time_ns) {
+            self.flush();
         }
         let (kind, collapse) = &mut self.collapses[usize::from(block.tally)];
         *kind = block.kind;

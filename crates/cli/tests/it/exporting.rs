@@ -94,3 +94,14 @@ fn samples_are_exported_as_a_log_of_memory_logger() {
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(!test.path("no.log").exists());
 }
+
+#[test]
+fn a_timeline_of_several_kinds_is_in_the_order_of_time() {
+    let test = CliTest::new();
+    let ran =
+        test.run(&["export", "snapshot_torch2.11.pickle.gz", "-o", "-", "--format", "csv-timeline"]).ok();
+    let times =
+        ran.stdout.lines().skip(1).map(|line| line.split(',').next().unwrap().parse::<i64>().unwrap());
+    let times: Vec<i64> = times.collect();
+    assert!(times.len() > 10 && times.is_sorted(), "{}", ran.stdout);
+}
