@@ -13,6 +13,7 @@
 //! | [`pool`], [`arena`], [`fixed_size`], [`binning`] | suballocators |
 //! | `reserve` | what suballocators are made of: heaps, streams, growth |
 //! | [`adaptor`] | statistics, limits, tracking, logs and more around any resource |
+//! | [`profiler`] | calls, peak and total bytes of functions and code blocks, by name |
 //! | [`current`] | which resource a device's memory comes from |
 //! | [`debug_log`] | what resources tell while they work |
 //! | [`buffer`], [`copier`] | memory that is freed when dropped, and copying it |
@@ -34,6 +35,7 @@ pub mod fixed_size;
 mod local_time;
 pub mod pool;
 mod process;
+pub mod profiler;
 mod reserve;
 pub mod resource;
 mod spin;
@@ -66,5 +68,6 @@ pub use copier::{Copier, Reach};
 pub use error::{AllocError, Cause, Holder, OutOfMemory, Result};
 pub use fixed_size::{FixedSize, FixedSizeProps};
 pub use pool::{Pool, PoolProps};
+pub use profiler::{MemoryRecord, OrderedBy, Profiled, ProfiledTask, ProfilerRecords};
 pub use resource::{ALIGNMENT, Address, Memory, Readiness, Resource, Room, find};
 pub use stream::{Marker, NoOrder, Stream, StreamListener, StreamOrder};

@@ -31,6 +31,7 @@ use std::any::Any;
 use std::ops::Deref;
 
 pub use handle::{NoScope, Requests, StatisticsHandle};
+pub(crate) use scope::SplitScope;
 pub use scope::{Scope, ScopeFigures};
 
 use crate::adaptor::delegate;

@@ -14,6 +14,7 @@
 //! | `test_multiple_mr` | `statistics::two_adaptors_count_apart` |
 //! | `test_counter_stack` | `statistics::counters_stack` |
 //! | `test_current_statistics` | `statistics::a_scope_that_only_frees_is_negative` |
+//! | `test_profiler` | `profiler::functions_are_counted_as_in_the_tests_of_rmm` |
 //! | `Tracking`: Empty, AllFreed | `tracking::nothing_is_live_at_first`, `…nothing_is_live_once_all_is_given_back` |
 //! | AllocationsLeft | `tracking::what_is_left_is_known_without_stacks`, `…what_is_left_is_known_with_stacks` |
 //! | MultiTracking, NegativeInnerTracking | `tracking::each_of_two_layers_knows_what_went_through_it`, `…giving_back_another_layers_blocks_takes_nothing_below_zero` |
@@ -73,6 +74,7 @@ mod log_file;
 mod logging;
 mod matrix;
 mod pool;
+mod profiler;
 mod statistics;
 mod statistics_oracle;
 mod statistics_scopes;

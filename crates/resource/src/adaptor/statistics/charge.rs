@@ -54,6 +54,9 @@ impl Charge {
         let mut next = Some(&self.level);
         while let Some(level) = next {
             count(&mut level.held.lock(), self.bytes);
+            if let Some(whole) = &level.whole {
+                count(&mut whole.held.lock(), self.bytes);
+            }
             next = level.around.as_ref();
         }
     }

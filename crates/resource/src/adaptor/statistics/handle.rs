@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::charge::Charges;
-use super::scope::Scope;
+use super::scope::{Scope, SplitScope};
 use super::whole::Whole;
 use super::{Counters, level};
 use crate::error::{AllocError, Holder};
@@ -150,6 +150,16 @@ impl StatisticsHandle {
     /// Opens a scope with a name on the calling thread, until the result is finished or dropped.
     pub fn scope(&self, name: impl Into<Arc<str>>) -> Scope {
         Scope::open(&self.state, name.into())
+    }
+
+    /// Opens a scope for `purpose` on the calling thread; none if one with the same name is open for it.
+    pub(crate) fn scope_once(&self, name: &Arc<str>, purpose: usize) -> Option<Scope> {
+        Scope::open_once(&self.state, name, purpose)
+    }
+
+    /// Creates a scope that is entered piece by piece.
+    pub(crate) fn split_scope(&self, name: Arc<str>, purpose: usize) -> SplitScope {
+        SplitScope::new(&self.state, name, purpose)
     }
 
     /// Which names hold live blocks, most bytes first, `limit` of them at most: a block counts for the

@@ -16,8 +16,12 @@ use crate::spin::Spin;
 pub(super) struct Level {
     /// None for one that was pushed.
     pub(super) name: Option<Arc<str>>,
+    /// Identifies what the scope was opened for; 0 for nothing in particular.
+    pub(super) purpose: usize,
     /// The nearest scope around it that has a name.
     pub(super) around: Option<Arc<Level>>,
+    /// Counts what several levels hold together, for a scope that is entered piece by piece.
+    pub(super) whole: Option<Arc<Level>>,
     pub(super) relative: Own,
     /// What was allocated here or further in and is live.
     pub(super) held: Spin<Counters>,
@@ -25,6 +29,23 @@ pub(super) struct Level {
 }
 
 impl Level {
+    /// Creates a level that is on no thread: it holds what the levels that name it as their whole hold.
+    pub(super) fn detached(name: Arc<str>, purpose: usize) -> Arc<Self> {
+        Arc::new(Self { purpose, ..Self::named(Some(name)) })
+    }
+
+    fn named(name: Option<Arc<str>>) -> Self {
+        Self {
+            name,
+            purpose: 0,
+            around: None,
+            whole: None,
+            relative: Own::default(),
+            held: Spin::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
     /// Identifies the level among those that are open.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -138,19 +159,37 @@ pub(super) fn innermost(state: &Arc<State>) -> Option<Counters> {
     stack(state, |stack| stack.levels.last().map(|level| level.relative.get()))
 }
 
+/// Whether the calling thread has a scope with this name and purpose open.
+pub(super) fn is_open(state: &Arc<State>, name: &Arc<str>, purpose: usize) -> bool {
+    let same = |level: &Arc<Level>| {
+        level.purpose == purpose
+            && level.name.as_ref().is_some_and(|other| Arc::ptr_eq(other, name) || other == name)
+    };
+    stack(state, |stack| stack.levels.iter().rev().any(same).then_some(())).is_some()
+}
+
 /// Opens a level on the calling thread.
 pub(super) fn open(state: &Arc<State>, name: Option<Arc<str>>) -> Arc<Level> {
+    open_level(state, Level::named(name))
+}
+
+/// Opens a level for `purpose` on the calling thread.
+pub(super) fn open_for(state: &Arc<State>, name: Arc<str>, purpose: usize) -> Arc<Level> {
+    open_level(state, Level { purpose, ..Level::named(Some(name)) })
+}
+
+/// Opens a level on the calling thread that is a piece of `whole`.
+pub(super) fn open_piece(state: &Arc<State>, whole: &Arc<Level>) -> Arc<Level> {
+    let named = Level::named(whole.name.clone());
+    open_level(state, Level { purpose: whole.purpose, whole: Some(Arc::clone(whole)), ..named })
+}
+
+fn open_level(state: &Arc<State>, level: Level) -> Arc<Level> {
     let around = stack(state, |stack| {
         let level = stack.levels.last()?;
         if level.name.is_some() { Some(Arc::clone(level)) } else { level.around.clone() }
     });
-    let level = Arc::new(Level {
-        name,
-        around,
-        relative: Own::default(),
-        held: Spin::default(),
-        closed: AtomicBool::new(false),
-    });
+    let level = Arc::new(Level { around, ..level });
     stacks(|stacks| {
         let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state)).unwrap_or_else(|| {
             stacks.push(Stack { state: Arc::clone(state), levels: Vec::new() });

@@ -34,6 +34,15 @@ impl Scope {
         Self { state: Arc::clone(state), level: level::open(state, Some(name)) }
     }
 
+    /// Opens a scope for `purpose`, unless the calling thread has one with the same name and purpose open.
+    pub(super) fn open_once(state: &Arc<State>, name: &Arc<str>, purpose: usize) -> Option<Self> {
+        if level::is_open(state, name, purpose) {
+            return None;
+        }
+        let level = level::open_for(state, Arc::clone(name), purpose);
+        Some(Self { state: Arc::clone(state), level })
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.level.name.as_deref().unwrap_or_default()
@@ -61,5 +70,33 @@ impl Drop for Scope {
 impl fmt::Debug for Scope {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Scope").field("name", &self.name()).field("figures", &self.figures()).finish()
+    }
+}
+
+/// A scope with a name that is entered and left any number of times, on any threads, such as that of a generator
+/// or a coroutine. It holds what all its pieces hold together.
+pub(crate) struct SplitScope {
+    state: Arc<State>,
+    whole: Arc<Level>,
+}
+
+impl SplitScope {
+    pub(super) fn new(state: &Arc<State>, name: Arc<str>, purpose: usize) -> Self {
+        Self { state: Arc::clone(state), whole: Level::detached(name, purpose) }
+    }
+
+    /// Opens a piece on the calling thread, unless that has a scope with the same name and purpose open.
+    pub(crate) fn enter(&self) -> Option<Scope> {
+        let name = self.whole.name.as_ref()?;
+        if level::is_open(&self.state, name, self.whole.purpose) {
+            return None;
+        }
+        let level = level::open_piece(&self.state, &self.whole);
+        Some(Scope { state: Arc::clone(&self.state), level })
+    }
+
+    /// What its pieces allocated.
+    pub(crate) fn held(&self) -> Counters {
+        *self.whole.held.lock()
     }
 }

@@ -1,0 +1,89 @@
+//! The figures of each name.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// What the profiler knows of one function or code block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryRecord {
+    /// Number of times it ran.
+    pub calls: u64,
+    /// The highest of the peaks of its runs: bytes that a run allocated and that were live at once.
+    pub peak_bytes: i64,
+    /// Bytes that all runs allocated.
+    pub total_bytes: i64,
+}
+
+impl MemoryRecord {
+    /// Adds the figures of more runs.
+    pub fn add(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.peak_bytes = self.peak_bytes.max(more.peak_bytes);
+        self.total_bytes = self.total_bytes.wrapping_add(more.total_bytes);
+    }
+}
+
+/// The figures of each name, in the order in which the names were first recorded; clones share them.
+#[derive(Clone, Default)]
+pub struct ProfilerRecords {
+    shared: Arc<Mutex<Table>>,
+}
+
+#[derive(Default)]
+struct Table {
+    rows: Vec<(Arc<str>, MemoryRecord)>,
+    places: HashMap<Arc<str>, usize>,
+}
+
+static GLOBAL: LazyLock<ProfilerRecords> = LazyLock::new(ProfilerRecords::default);
+
+impl ProfilerRecords {
+    /// The records of the process that are used where a program names none.
+    pub fn global() -> &'static Self {
+        &GLOBAL
+    }
+
+    /// Adds the figures of one or more runs of `name`.
+    pub fn add(&self, name: &Arc<str>, record: MemoryRecord) {
+        let mut table = self.table();
+        if let Some(place) = table.places.get(&**name).copied() {
+            table.rows[place].1.add(record);
+            return;
+        }
+        let place = table.rows.len();
+        table.places.insert(Arc::clone(name), place);
+        table.rows.push((Arc::clone(name), record));
+    }
+
+    /// All names and their figures, first recorded first.
+    pub fn rows(&self) -> Vec<(Arc<str>, MemoryRecord)> {
+        self.table().rows.clone()
+    }
+
+    /// The figures of `name`, if it ran.
+    pub fn get(&self, name: &str) -> Option<MemoryRecord> {
+        let table = self.table();
+        table.places.get(name).map(|place| table.rows[*place].1)
+    }
+
+    /// Forgets all names.
+    pub fn clear(&self) {
+        *self.table() = Table::default();
+    }
+
+    /// Identifies these records among those that are alive.
+    pub(super) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for ProfilerRecords {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_map().entries(self.rows()).finish()
+    }
+}
