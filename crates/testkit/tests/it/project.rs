@@ -10,10 +10,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The packages of the workspace, as `cargo metadata` describes them.
+/// The packages of the workspace and that of the Python package, as `cargo metadata` describes them.
 fn packages() -> Vec<Value> {
+    [root(), root().join("crates/python")].iter().flat_map(|folder| packages_in(folder)).collect()
+}
+
+fn packages_in(folder: &Path) -> Vec<Value> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(folder);
     let output = cargo.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -43,7 +47,7 @@ fn what_is_linked_into_other_processes_needs_libc_alone() {
 
 #[test]
 fn crates_know_only_what_the_tour_says_they_may() {
-    let allowed: [(&str, &[&str]); 15] = [
+    let allowed: [(&str, &[&str]); 16] = [
         ("event", &[]),
         ("tail", &["floodmark-event"]),
         ("capi", &["floodmark-event", "floodmark-tail"]),
@@ -53,6 +57,8 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ("convert", &["floodmark-event", "floodmark-store"]),
         ("analyze", &["floodmark-event"]),
         ("resource", &["floodmark-event", "floodmark-stacks", "floodmark-tail"]),
+        // Lean enough to be loaded into any interpreter: neither Arrow nor Parquet.
+        ("python", &["floodmark-event", "floodmark-resource"]),
         ("replay", &["floodmark-analyze", "floodmark-event", "floodmark-resource", "floodmark-tail"]),
         (
             "inspect",
@@ -189,7 +195,8 @@ fn no_source_file_is_longer_than_six_hundred_lines() {
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
             if path.is_dir() {
-                folders.push(path);
+                // `pip install .` builds in crates/python/target.
+                folders.extend(Some(path).filter(|path| !path.ends_with("target")));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let lines = fs::read_to_string(&path).expect("text").lines().count();
                 assert!(lines <= 600, "{} has {lines} lines: is it still one thing?", path.display());
@@ -198,4 +205,14 @@ fn no_source_file_is_longer_than_six_hundred_lines() {
         }
     }
     assert!(count > 50, "{count} files");
+}
+
+#[test]
+fn the_python_package_has_the_version_and_edition_of_the_workspace() {
+    let packages = packages();
+    let of = |name: &str| packages.iter().find(|package| package["name"] == name).expect("a package");
+    let (python, resource) = (of("floodmark-python"), of("floodmark-resource"));
+    for field in ["version", "edition", "rust_version", "license"] {
+        assert_eq!(python[field], resource[field], "{field}");
+    }
 }

@@ -1,0 +1,71 @@
+"""Builds wheels with the extension module and the `floodmark` command.
+
+Maturin builds one or the other. This backend builds the command first, puts it where maturin takes the scripts of a
+wheel from, and has maturin do the rest.
+
+The environment variable FLOODMARK_WHEEL_COMMAND selects the command: `build` (the default) builds it, `none` leaves
+it out, and anything else is the path of a built one.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import maturin
+from maturin import build_editable as _build_editable
+from maturin import build_sdist, get_requires_for_build_editable, get_requires_for_build_sdist
+from maturin import get_requires_for_build_wheel
+from maturin import prepare_metadata_for_build_editable as _prepare_editable
+from maturin import prepare_metadata_for_build_wheel as _prepare_wheel
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+# Named in pyproject.toml; maturin wants it even for metadata.
+SCRIPTS = ROOT / "target" / "wheel" / "scripts"
+
+
+def _put_command():
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    target = SCRIPTS / "floodmark"
+    target.unlink(missing_ok=True)
+    command = os.environ.get("FLOODMARK_WHEEL_COMMAND", "build")
+    if command == "none":
+        return
+    if command == "build":
+        arguments = ["--release", "--locked", "--package", "floodmark", "--bin", "floodmark"]
+        subprocess.run(["cargo", "build", *arguments], cwd=ROOT, check=True)
+        built = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "floodmark"
+    else:
+        built = Path(command)
+    shutil.copy2(built, target)
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    _put_command()
+    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    _put_command()
+    return _build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return _prepare_wheel(metadata_directory, config_settings)
+
+
+def prepare_metadata_for_build_editable(metadata_directory, config_settings=None):
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return _prepare_editable(metadata_directory, config_settings)

@@ -1,0 +1,59 @@
+//! The extension module `floodmark._native`: memory resources, buffers, statistics and the profiler for Python.
+//!
+//! It is a thin layer over `floodmark-resource`; what only names and combines things is written in Python, in
+//! `crates/python/python/floodmark`.
+//!
+//! Invariant: a thread that waits for a lock of a resource while it is attached to the interpreter never waits for
+//! a thread that needs the interpreter. So allocations through a stack that calls Python functions or a driver
+//! detach first; all others are shorter than detaching.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `resource` | a stack of resources as a Python object |
+//! | `make` | making each kind of resource |
+//! | `layers` | resources that only Python programs need |
+//! | `current` | which resource a device's memory comes from |
+//! | `buffer` | `DeviceBuffer` |
+//! | `profiler` | records, scopes and tasks |
+//! | `device` | GPUs, or the host where there is none |
+//! | `debug_log` | levels of the debug log |
+//! | `error` | errors as exceptions |
+//! | `interpreter` | which interpreter may use the module |
+
+mod buffer;
+mod current;
+mod debug_log;
+mod device;
+mod error;
+mod interpreter;
+mod layers;
+mod make;
+mod profiler;
+mod resource;
+
+/// The extension module.
+#[pyo3::pymodule(gil_used = true)]
+mod _native {
+    #[pymodule_export]
+    use crate::buffer::DeviceBuffer;
+    #[pymodule_export]
+    use crate::current::{current_device, get_resource, registered_devices, reset_resources};
+    #[pymodule_export]
+    use crate::current::{set_current_device, set_default_factory, set_resource};
+    #[pymodule_export]
+    use crate::debug_log::{install_debug_log, level, set_level, should_log};
+    #[pymodule_export]
+    use crate::device::{available_memory, devices, has_cuda};
+    #[pymodule_export]
+    use crate::profiler::{ProfilerContext, ProfilerRecords, ProfilerTask};
+    #[pymodule_export]
+    use crate::resource::Resource;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::interpreter::require_first()?;
+        crate::buffer::speed_up_calls(module.py());
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,199 @@
+//! Records, scopes and tasks of the profiler.
+//!
+//! One context can be open any number of times on any threads, so what is open is kept per thread. A context that is
+//! entered while nothing is counted records nothing, whatever is switched on before it is left.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use floodmark_resource as native;
+use floodmark_resource::profiler::ProfiledStep;
+use floodmark_resource::{MemoryRecord, OrderedBy, Profiled, ProfiledTask};
+use pyo3::exceptions::{PyAttributeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::current;
+
+/// Calls, peak and total bytes of functions and code blocks, by name.
+#[pyclass(frozen, subclass, weakref, module = "floodmark._native")]
+#[derive(Default)]
+pub(crate) struct ProfilerRecords {
+    records: native::ProfilerRecords,
+}
+
+#[pymethods]
+impl ProfilerRecords {
+    #[new]
+    #[pyo3(signature = (*, shared = false))]
+    fn new(shared: bool) -> Self {
+        if shared { Self { records: native::ProfilerRecords::global().clone() } } else { Self::default() }
+    }
+
+    /// Add one call of `name`.
+    fn add_call(&self, name: &str, total_bytes: i64, peak_bytes: i64) {
+        self.records.add(&Arc::from(name), MemoryRecord { calls: 1, peak_bytes, total_bytes });
+    }
+
+    /// (name, calls, total, peak) of each name, first recorded first.
+    fn rows(&self) -> Vec<(String, u64, i64, i64)> {
+        let row = |(name, record): (Arc<str>, MemoryRecord)| {
+            (name.as_ref().to_owned(), record.calls, record.total_bytes, record.peak_bytes)
+        };
+        self.records.rows().into_iter().map(row).collect()
+    }
+
+    /// Forget all names.
+    fn clear(&self) {
+        self.records.clear();
+    }
+
+    /// The records as a table, ordered by "memory_peak", "memory_total" or "num_calls".
+    #[pyo3(signature = (ordered_by = "memory_peak"))]
+    fn report(&self, ordered_by: &str) -> PyResult<String> {
+        let column = OrderedBy::ALL.into_iter().find(|column| column.name() == ordered_by);
+        let column = column.ok_or_else(|| {
+            PyAttributeError::new_err(format!(
+                "{ordered_by:?} is no column; there are num_calls, memory_peak and memory_total"
+            ))
+        })?;
+        Ok(self.records.report(column))
+    }
+}
+
+/// What a thread has open.
+enum Open {
+    Block { _profiled: Option<Profiled> },
+    Step { _step: Option<ProfiledStep> },
+}
+
+thread_local! {
+    static OPEN: RefCell<Vec<(usize, Open)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn open(key: usize, what: Open) {
+    OPEN.with(|open| open.borrow_mut().push((key, what)));
+}
+
+/// Closes what `key` opened last on the calling thread.
+fn close(key: usize) {
+    let closed = OPEN.with(|open| {
+        let mut open = open.borrow_mut();
+        let at = open.iter().rposition(|(other, _)| *other == key)?;
+        Some(open.remove(at))
+    });
+    drop(closed);
+}
+
+/// Profiles a code block: `enter` and `leave` it any number of times.
+#[pyclass(frozen, subclass, weakref, module = "floodmark._native")]
+pub(crate) struct ProfilerContext {
+    records: native::ProfilerRecords,
+    name: Arc<str>,
+}
+
+impl ProfilerContext {
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+#[pymethods]
+impl ProfilerContext {
+    #[new]
+    #[pyo3(signature = (records, name))]
+    fn new(records: &Bound<'_, ProfilerRecords>, name: &str) -> Self {
+        Self { records: records.get().records.clone(), name: Arc::from(name) }
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Begin a block on the calling thread.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        let current = current::current(py)?;
+        let statistics = current.get().statistics();
+        let profiled = statistics.map(|statistics| self.records.profile(statistics, Arc::clone(&self.name)));
+        open(self.key(), Open::Block { _profiled: profiled });
+        Ok(())
+    }
+
+    /// End the block that began last on the calling thread.
+    fn leave(&self) {
+        close(self.key());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        if slf.get().name.is_empty() {
+            return Err(PyValueError::new_err(
+                "When profiler is used as a context manager, a name must be provided",
+            ));
+        }
+        slf.get().enter(slf.py())?;
+        Ok(slf)
+    }
+
+    fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
+        self.leave();
+    }
+}
+
+/// Profiles one generator or coroutine: `enter` and `leave` each of its steps, then `finish`.
+#[pyclass(frozen, weakref, module = "floodmark._native")]
+pub(crate) struct ProfilerTask {
+    records: native::ProfilerRecords,
+    name: Arc<str>,
+    task: Mutex<Task>,
+}
+
+enum Task {
+    New,
+    /// None if nothing was counted when it began.
+    Begun(Option<ProfiledTask>),
+}
+
+#[pymethods]
+impl ProfilerTask {
+    #[new]
+    fn new(context: &Bound<'_, ProfilerContext>) -> Self {
+        let context = context.get();
+        Self {
+            records: context.records.clone(),
+            name: Arc::clone(&context.name),
+            task: Mutex::new(Task::New),
+        }
+    }
+
+    /// Begin a step on the calling thread.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        let current = current::current(py)?;
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*task, Task::New) {
+            let statistics = current.get().statistics();
+            let begun = statistics.map(|statistics| self.records.task(statistics, Arc::clone(&self.name)));
+            *task = Task::Begun(begun);
+        }
+        let step = match &*task {
+            Task::Begun(Some(task)) => Some(task.step()),
+            _ => None,
+        };
+        drop(task);
+        open(std::ptr::from_ref(self).addr(), Open::Step { _step: step });
+        Ok(())
+    }
+
+    /// End the step that began last on the calling thread.
+    fn leave(&self) {
+        close(std::ptr::from_ref(self).addr());
+    }
+
+    /// Record the task as one call.
+    fn finish(&self) {
+        let finished = {
+            let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *task, Task::Begun(None))
+        };
+        drop(finished);
+    }
+}

@@ -1,0 +1,46 @@
+"""What tests of the package share."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import floodmark
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Every test begins with plain resources and no records."""
+    floodmark.reinitialize()
+    floodmark.statistics.default_profiler_records.clear()
+    yield
+    floodmark.reinitialize()
+    floodmark.set_logging_level("off")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run code in an interpreter of its own, in a folder of its own."""
+
+    def run(code, *, status=0, timeout=60, **environment):
+        result = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert result.returncode == status, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture
+def stats_mr():
+    """Counts in a scope of the test."""
+    with floodmark.statistics.statistics():
+        yield

@@ -1,0 +1,88 @@
+"""The package in its process: import, doctests, processes, interpreters."""
+
+import doctest
+import importlib
+import multiprocessing
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import floodmark
+
+
+def modules():
+    names = [module.name for module in pkgutil.walk_packages(floodmark.__path__, "floodmark.")]
+    return ["floodmark", *(name for name in names if not name.endswith(("__main__", "_native")))]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings(name):
+    failures, _ = doctest.testmod(importlib.import_module(name))
+    assert failures == 0
+
+
+def test_public_names_exist():
+    for name in modules():
+        module = importlib.import_module(name)
+        assert [public for public in getattr(module, "__all__", []) if not hasattr(module, public)] == []
+
+
+def test_names_of_rmm_are_there():
+    for name in """reinitialize is_initialized register_reinitialize_hook unregister_reinitialize_hook enable_logging
+        disable_logging get_log_filenames set_logging_level get_logging_level set_flush_level get_flush_level
+        should_log flush_logger level_enum DeviceBuffer RMMError mr statistics""".split():
+        assert hasattr(floodmark, name), name
+    for name in """Statistics enable_statistics get_statistics push_statistics pop_statistics statistics
+        ProfilerRecords ProfilerContext profiler default_profiler_records _get_descriptive_name_of_object
+        profiler_records""".split():
+        assert hasattr(floodmark.statistics, name), name
+
+
+def test_importing_loads_little():
+    """Modules that take long to load are loaded when they are needed."""
+    code = "import sys, floodmark; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "pandas", "asyncio", "ctypes", "pyarrow", "subprocess"} & set(loaded)
+
+
+def _in_child(size):
+    floodmark.statistics.enable_statistics()
+    with floodmark.statistics.statistics():
+        buffer = floodmark.DeviceBuffer(size=size)
+        return floodmark.statistics.get_statistics().current_bytes, len(buffer)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing(method):
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map_async(_in_child, [10, 20, 30]).get(60) == [(10, 10), (20, 20), (30, 30)]
+
+
+def test_subinterpreters_are_refused():
+    code = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+interpreter = interpreters.create()
+script = '''
+try:
+    import floodmark
+except ImportError as error:
+    print("refused:", error)
+else:
+    print("imported")
+'''
+if hasattr(interpreters, "exec"):
+    interpreters.exec(interpreter, script)
+else:
+    interpreters.run_string(interpreter, script)
+sys.stdout.flush()
+"""
+    # The extension is in the main interpreter first.
+    result = subprocess.run([sys.executable, "-c", "import floodmark\n" + code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("refused:"), result.stdout
