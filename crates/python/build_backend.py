@@ -15,9 +15,8 @@ from pathlib import Path
 import maturin
 from maturin import build_editable as _build_editable
 from maturin import build_sdist, get_requires_for_build_editable, get_requires_for_build_sdist
-from maturin import get_requires_for_build_wheel
-from maturin import prepare_metadata_for_build_editable as _prepare_editable
-from maturin import prepare_metadata_for_build_wheel as _prepare_wheel
+from maturin import get_requires_for_build_wheel, prepare_metadata_for_build_editable
+from maturin import prepare_metadata_for_build_wheel
 
 __all__ = [
     "build_editable",
@@ -31,14 +30,13 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-# Named in pyproject.toml; maturin wants it even for metadata.
-SCRIPTS = ROOT / "target" / "wheel" / "scripts"
+# In the folder that pyproject.toml names.
+SCRIPTS = ROOT / "crates" / "python" / "data" / "scripts"
 
 
 def _put_command():
-    SCRIPTS.mkdir(parents=True, exist_ok=True)
     target = SCRIPTS / "floodmark"
-    target.unlink(missing_ok=True)
+    shutil.rmtree(SCRIPTS, ignore_errors=True)
     command = os.environ.get("FLOODMARK_WHEEL_COMMAND", "build")
     if command == "none":
         return
@@ -48,6 +46,7 @@ def _put_command():
         built = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "floodmark"
     else:
         built = Path(command)
+    SCRIPTS.mkdir()
     shutil.copy2(built, target)
 
 
@@ -59,13 +58,3 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     _put_command()
     return _build_editable(wheel_directory, config_settings, metadata_directory)
-
-
-def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    SCRIPTS.mkdir(parents=True, exist_ok=True)
-    return _prepare_wheel(metadata_directory, config_settings)
-
-
-def prepare_metadata_for_build_editable(metadata_directory, config_settings=None):
-    SCRIPTS.mkdir(parents=True, exist_ok=True)
-    return _prepare_editable(metadata_directory, config_settings)

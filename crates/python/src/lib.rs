@@ -15,6 +15,8 @@
 //! | `current` | which resource a device's memory comes from |
 //! | `buffer` | `DeviceBuffer` |
 //! | `profiler` | records, scopes and tasks |
+//! | `record` | recording into a trace, with Python stacks |
+//! | `numpy` | NumPy's memory from our resources |
 //! | `device` | GPUs, or the host where there is none |
 //! | `debug_log` | levels of the debug log |
 //! | `error` | errors as exceptions |
@@ -28,7 +30,9 @@ mod error;
 mod interpreter;
 mod layers;
 mod make;
+mod numpy;
 mod profiler;
+mod record;
 mod resource;
 
 /// The extension module.
@@ -45,7 +49,11 @@ mod _native {
     #[pymodule_export]
     use crate::device::{available_memory, devices, has_cuda};
     #[pymodule_export]
+    use crate::numpy::set_numpy_handler;
+    #[pymodule_export]
     use crate::profiler::{ProfilerContext, ProfilerRecords, ProfilerTask};
+    #[pymodule_export]
+    use crate::record::{enter_scope, exit_scope, is_recording, mark, start_recording, stop_recording};
     #[pymodule_export]
     use crate::resource::Resource;
     use pyo3::prelude::*;

@@ -7,8 +7,8 @@ use floodmark_resource::adaptor::tracking::{OnDrop, StackCapture, TrackingProps}
 use floodmark_resource::{
     Address, AllocError, Arena, ArenaProps, Callback, CsvError, CsvLogging, CudaAsync, CudaAsyncProps,
     CudaDevice, CudaManaged, CudaMemory, CudaPinned, FailureCallback, FixedSize, FixedSizeProps, Flush, Host,
-    Limiting, Memory, Pool, PoolProps, Prefetch, Prefetcher, Resource, Result, Retry, Statistics, Stream,
-    Tracking,
+    Limiting, Logging, Memory, Pool, PoolProps, Prefetch, Prefetcher, Resource, Result, Retry, Statistics,
+    Stream, Tracking,
 };
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,6 +17,7 @@ use pyo3::types::PyDict;
 use crate::device;
 use crate::error::{keep, raise};
 use crate::layers::{Bin, GrowingBins, Shared, SwitchedLog};
+use crate::record::python_stack;
 
 /// A resource, and whether it calls Python functions or a driver itself.
 pub(crate) struct Made {
@@ -86,6 +87,12 @@ pub(crate) fn make(
             // The header too.
             logged.handle().flush().map_err(|error| raise_csv(&error))?;
             made(Arc::new(SwitchedLog::new(upstream, logged)))
+        }
+        "recording" => {
+            let logging = Logging::new(upstream);
+            let with_stacks = options.get("stacks")?.unwrap_or(true);
+            let logging = if with_stacks { logging.with_stacks(python_stack) } else { logging };
+            made(Arc::new(logging))
         }
         "failure_callback" => {
             let function: Py<PyAny> = options.required("callback")?;

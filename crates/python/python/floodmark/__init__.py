@@ -29,12 +29,30 @@ from floodmark.logger import (
     should_log,
 )
 from floodmark.mr import disable_logging, enable_logging, get_log_filenames, is_initialized
+from floodmark.profiling import (
+    describe_option,
+    get_memory_records,
+    get_option,
+    option_context,
+    print_memory_report,
+    profile_package,
+    set_option,
+    unprofile_package,
+)
+from floodmark.recording import Recording, mark, record, scope
+from floodmark.testing import assert_no_leaks, limit_peak
+from floodmark.trace import Trace, TraceError, open
 
 __all__ = [
     "Device",
     "DeviceBuffer",
     "RMMError",
+    "Recording",
+    "Trace",
+    "TraceError",
     "__version__",
+    "assert_no_leaks",
+    "describe_option",
     "devices",
     "disable_logging",
     "enable_logging",
@@ -42,14 +60,26 @@ __all__ = [
     "get_flush_level",
     "get_log_filenames",
     "get_logging_level",
+    "get_memory_records",
+    "get_option",
     "is_initialized",
     "level_enum",
+    "limit_peak",
+    "mark",
     "mr",
+    "open",
+    "option_context",
+    "print_memory_report",
+    "profile_package",
+    "record",
     "register_reinitialize_hook",
     "reinitialize",
+    "scope",
     "set_flush_level",
     "set_logging_level",
+    "set_option",
     "should_log",
     "statistics",
+    "unprofile_package",
     "unregister_reinitialize_hook",
 ]

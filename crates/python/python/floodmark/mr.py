@@ -392,11 +392,17 @@ def _on_device(device: int) -> Any:
         _native.set_current_device(before)
 
 
+# What resources that replace others are wrapped in.
+_wrap_new: list[Callable[[DeviceMemoryResource], DeviceMemoryResource]] = []
+
+
 def _replace_all(devices: Iterable[int], make: Callable[[], DeviceMemoryResource]) -> None:
     made = {}
     for device in devices:
         with _on_device(device):
             made[device] = make()
+            for wrap in _wrap_new:
+                made[device] = wrap(made[device])
     _native.reset_resources()
     for device, resource in made.items():
         _native.set_resource(device, resource)

@@ -58,7 +58,7 @@ fn crates_know_only_what_the_tour_says_they_may() {
         ("analyze", &["floodmark-event"]),
         ("resource", &["floodmark-event", "floodmark-stacks", "floodmark-tail"]),
         // Lean enough to be loaded into any interpreter: neither Arrow nor Parquet.
-        ("python", &["floodmark-event", "floodmark-resource"]),
+        ("python", &["floodmark-event", "floodmark-resource", "floodmark-tail"]),
         ("replay", &["floodmark-analyze", "floodmark-event", "floodmark-resource", "floodmark-tail"]),
         (
             "inspect",

@@ -1,0 +1,149 @@
+"""Recording into a trace, read back by the command."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import floodmark
+
+COMMAND = os.environ.get("FLOODMARK") or shutil.which("floodmark")
+needs_command = pytest.mark.skipif(COMMAND is None, reason="no floodmark command (set FLOODMARK to its path)")
+
+
+def ask(*arguments):
+    result = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def load():
+    return floodmark.DeviceBuffer(size=3_000_000)
+
+
+@needs_command
+def test_allocations_have_python_stacks_and_scopes(tmp_path):
+    path = tmp_path / "run.flood"
+    before = floodmark.mr.get_current_device_resource()
+    with floodmark.record(path) as recording:
+        assert recording.path == str(path)
+        with floodmark.scope("loading"):
+            kept = load()
+        floodmark.mark("loaded")
+        floodmark.DeviceBuffer(size=1000)
+    assert floodmark.mr.get_current_device_resource() is before
+    floodmark.DeviceBuffer(size=77)
+    stats = json.loads(ask("stats", path, "--json"))
+    text = json.dumps(stats)
+    assert "3001000" in text and "3001077" not in text
+    watermark = ask("watermark", path)
+    assert "load" in watermark and "test_record.py" in watermark
+    assert "loading" in ask("watermark", path, "--by", "scope")
+    # Frames of the package itself are left out.
+    assert "recording.py" not in watermark
+    del kept
+
+
+@needs_command
+def test_a_killed_process_leaves_every_allocation(tmp_path):
+    program = """
+        import floodmark
+        floodmark.record("run.flood").start()
+        kept = []
+        for number in range(1, 10**9):
+            kept.append(floodmark.DeviceBuffer(size=number))
+            print(number, flush=True)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if int(line) >= 500:
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    returned = int(([line] + process.stdout.read().splitlines())[-1])
+    assert process.wait(30) == -signal.SIGKILL
+    ask("export", tmp_path / "run.flood", "-o", tmp_path / "log.csv")
+    sizes = [int(row.split(",")[4]) for row in (tmp_path / "log.csv").read_text().splitlines()[1:]]
+    assert sizes in (list(range(1, returned + 1)), list(range(1, returned + 2)))
+
+
+def test_an_existing_trace_is_replaced_only_by_force(tmp_path):
+    path = tmp_path / "run.flood"
+    with floodmark.record(path):
+        pass
+    with pytest.raises(FileExistsError, match="force=True"):
+        floodmark.record(path).start()
+    with floodmark.record(path, force=True):
+        pass
+    other = tmp_path / "precious"
+    other.mkdir()
+    with pytest.raises(FileExistsError, match="is no trace"):
+        floodmark.record(other, force=True).start()
+    assert other.is_dir()
+
+
+def test_a_recording_inside_another_is_part_of_it(tmp_path):
+    with floodmark.record(tmp_path / "outer.flood") as outer:
+        with floodmark.record(tmp_path / "inner.flood") as inner:
+            assert inner.path == outer.path
+        assert floodmark._native.is_recording()
+    assert not floodmark._native.is_recording()
+    assert not (tmp_path / "inner.flood").exists()
+    outer.stop()
+
+
+def test_scopes_and_marks_without_a_recording_are_nothing():
+    with floodmark.scope("nothing"):
+        floodmark.mark("nothing")
+
+
+@needs_command
+def test_resources_that_are_replaced_are_recorded(tmp_path):
+    with floodmark.record(tmp_path / "run.flood", stacks=False):
+        floodmark.reinitialize(pool_allocator=True, initial_pool_size="1MiB", maximum_pool_size="8MiB")
+        floodmark.DeviceBuffer(size=12345)
+    assert "12345" in ask("stats", tmp_path / "run.flood", "--json")
+
+
+@needs_command
+def test_a_trace_is_opened_and_asked(tmp_path):
+    path = tmp_path / "run.flood"
+    with floodmark.record(path):
+        kept = load()
+    trace = floodmark.open(path)
+    assert repr(trace) == f"floodmark.open({str(path)!r})"
+    assert trace.stats()["schema"].startswith("floodmark.stats/")
+    assert "load" in json.dumps(trace.watermark())
+    assert trace.leaks()
+    assert "Peak 2.86 MiB" in trace.text("watermark")
+    assert "<html" in open(trace.report(tmp_path / "report.html")).read(1000).lower()
+    assert "<svg" in open(trace.flame(tmp_path / "flame.svg")).read(1000)
+    with pytest.raises(floodmark.TraceError):
+        trace.ask("watermark", "--no-such-option")
+    with pytest.raises(FileNotFoundError):
+        floodmark.open(tmp_path / "nothing.flood")
+    del kept
+
+
+@needs_command
+def test_the_command_runs_as_a_module():
+    result = subprocess.run([sys.executable, "-m", "floodmark", "--version"], capture_output=True, text=True)
+    assert result.stdout.startswith("floodmark ")
+
+
+def test_a_missing_command_is_named(monkeypatch):
+    from floodmark._command import find_command
+
+    monkeypatch.delenv("FLOODMARK", raising=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(FileNotFoundError, match="set FLOODMARK to its path"):
+        find_command()
+    monkeypatch.undo()
+    monkeypatch.setenv("FLOODMARK", "/some/where")
+    assert find_command() == "/some/where"
