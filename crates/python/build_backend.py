@@ -7,6 +7,7 @@ The environment variable FLOODMARK_WHEEL_COMMAND selects the command: `build` (t
 it out, and anything else is the path of a built one.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -34,6 +35,16 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "crates" / "python" / "data" / "scripts"
 
 
+@contextlib.contextmanager
+def _command():
+    """Have the command among the scripts for a block."""
+    try:
+        _put_command()
+        yield
+    finally:
+        shutil.rmtree(SCRIPTS, ignore_errors=True)
+
+
 def _put_command():
     target = SCRIPTS / "floodmark"
     shutil.rmtree(SCRIPTS, ignore_errors=True)
@@ -51,10 +62,10 @@ def _put_command():
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    _put_command()
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    with _command():
+        return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    _put_command()
-    return _build_editable(wheel_directory, config_settings, metadata_directory)
+    with _command():
+        return _build_editable(wheel_directory, config_settings, metadata_directory)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-_PATTERN = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(b|[kmgtp]i?b)?\s*$", re.IGNORECASE)
+_PATTERN = r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(b|[kmgtp]i?b)?\s*"
 _UNITS = {"b": 1}
 for _power, _letter in enumerate("kmgtp", start=1):
     _UNITS[f"{_letter}b"] = 1000**_power
@@ -22,7 +20,9 @@ def parse_bytes(size: int | str) -> int:
     ValueError: Could not parse '2k' as a number of bytes; write it as in '2KiB' or '1.5 GB'
     """
     if isinstance(size, str):
-        match = _PATTERN.match(size)
+        import re
+
+        match = re.fullmatch(_PATTERN, size, re.IGNORECASE)
         if match is None:
             raise ValueError(f"Could not parse {size!r} as a number of bytes; write it as in '2KiB' or '1.5 GB'")
         number, unit = match.groups()

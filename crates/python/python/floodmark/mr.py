@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
 
 from floodmark import _native
 from floodmark._sizes import parse_bytes
 from floodmark.stream import Stream
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
     from floodmark.statistics import Statistics
 
 __all__ = [

@@ -11,13 +11,16 @@ True
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
 
 import pandas as _pandas
 
 import floodmark
 from floodmark import profiling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 _OURS = "memory_profiling"
 

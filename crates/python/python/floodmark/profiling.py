@@ -15,17 +15,17 @@ A profiled function costs nothing more once its package is not profiled any more
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import importlib.machinery
-import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator
 from types import FunctionType, ModuleType
-from typing import Any, TextIO
 
 from floodmark import _native, statistics
 from floodmark.statistics import ProfilerRecords, default_profiler_records
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, TextIO
 
 __all__ = [
     "describe_option",
@@ -63,6 +63,8 @@ class _Package:
         last = qualname.rpartition(".")[2]
         if last.startswith("_") and last not in _SPECIAL:
             return False
+        import fnmatch
+
         name = f"{module}.{qualname}"
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.exclude):
             return False
@@ -166,6 +168,8 @@ class _Finder:
                 break
         else:
             return None
+        import importlib.machinery
+
         if isinstance(spec.loader, (importlib.machinery.SourceFileLoader, importlib.machinery.SourcelessFileLoader)):
             spec.loader = _Loader(spec.loader, package)  # type: ignore[assignment]
         return spec
@@ -278,6 +282,8 @@ def unprofile_package(package: str | ModuleType) -> None:
 
 
 def _install_numpy() -> None:
+    import importlib.util
+
     if importlib.util.find_spec("numpy") is None:
         return
     import floodmark.numpy

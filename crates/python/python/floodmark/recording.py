@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from floodmark import _native, mr
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
 
 __all__ = ["Recording", "mark", "record", "scope"]
 

@@ -9,12 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, TypeVar
 
 from floodmark import _native, mr
+
+# Importing typing would double the time that importing this package takes.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = [
     "ProfilerContext",
@@ -30,7 +36,6 @@ __all__ = [
     "statistics",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
 
 from floodmark import mr, statistics
 from floodmark._sizes import parse_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["assert_no_leaks", "limit_peak"]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any
 
 from floodmark._command import find_command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Trace", "TraceError", "open"]
 
@@ -28,6 +30,8 @@ class Trace:
 
     def ask(self, command: str, *options: str) -> dict[str, Any]:
         """Return the answer of a command that has ``--json``, such as ``ask("watermark", "--by", "scope")``."""
+        import json
+
         answer: dict[str, Any] = json.loads(self._run(command, self.path, *options, "--json"))
         return answer
 

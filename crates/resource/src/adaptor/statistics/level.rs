@@ -46,6 +46,15 @@ impl Level {
         }
     }
 
+    /// Whether both were opened for the same purpose under the same name.
+    fn is_same(&self, other: &Self) -> bool {
+        self.purpose == other.purpose
+            && match (&self.name, &other.name) {
+                (Some(one), Some(two)) => Arc::ptr_eq(one, two) || one == two,
+                _ => false,
+            }
+    }
+
     /// Identifies the level among those that are open.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -159,49 +168,51 @@ pub(super) fn innermost(state: &Arc<State>) -> Option<Counters> {
     stack(state, |stack| stack.levels.last().map(|level| level.relative.get()))
 }
 
-/// Whether the calling thread has a scope with this name and purpose open.
-pub(super) fn is_open(state: &Arc<State>, name: &Arc<str>, purpose: usize) -> bool {
-    let same = |level: &Arc<Level>| {
-        level.purpose == purpose
-            && level.name.as_ref().is_some_and(|other| Arc::ptr_eq(other, name) || other == name)
-    };
-    stack(state, |stack| stack.levels.iter().rev().any(same).then_some(())).is_some()
-}
-
 /// Opens a level on the calling thread.
 pub(super) fn open(state: &Arc<State>, name: Option<Arc<str>>) -> Arc<Level> {
-    open_level(state, Level::named(name))
+    open_level(state, Level::named(name)).unwrap_or_else(|| Arc::new(Level::named(None)))
 }
 
-/// Opens a level for `purpose` on the calling thread.
-pub(super) fn open_for(state: &Arc<State>, name: Arc<str>, purpose: usize) -> Arc<Level> {
+/// Opens a level for `purpose` on the calling thread; none if that has one with the same name and purpose open.
+pub(super) fn open_for(state: &Arc<State>, name: Arc<str>, purpose: usize) -> Option<Arc<Level>> {
     open_level(state, Level { purpose, ..Level::named(Some(name)) })
 }
 
-/// Opens a level on the calling thread that is a piece of `whole`.
-pub(super) fn open_piece(state: &Arc<State>, whole: &Arc<Level>) -> Arc<Level> {
+/// Opens a level on the calling thread that is a piece of `whole`; none if that has one with the same name and
+/// purpose open.
+pub(super) fn open_piece(state: &Arc<State>, whole: &Arc<Level>) -> Option<Arc<Level>> {
     let named = Level::named(whole.name.clone());
     open_level(state, Level { purpose: whole.purpose, whole: Some(Arc::clone(whole)), ..named })
 }
 
-fn open_level(state: &Arc<State>, level: Level) -> Arc<Level> {
-    let around = stack(state, |stack| {
-        let level = stack.levels.last()?;
-        if level.name.is_some() { Some(Arc::clone(level)) } else { level.around.clone() }
-    });
-    let level = Arc::new(Level { around, ..level });
-    stacks(|stacks| {
+/// Opens a level; none if it has a purpose for which one with the same name is open.
+fn open_level(state: &Arc<State>, level: Level) -> Option<Arc<Level>> {
+    let mut level = Some(level);
+    let opened = stacks(|stacks| {
+        let mut level = level.take()?;
         let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state)).unwrap_or_else(|| {
             stacks.push(Stack { state: Arc::clone(state), levels: Vec::new() });
             stacks.len() - 1
         });
-        stacks[at].levels.push(Arc::clone(&level));
+        let stack = &mut stacks[at];
+        stack.settle();
+        if level.purpose != 0 && stack.levels.iter().rev().any(|other| other.is_same(&level)) {
+            return None;
+        }
+        level.around = stack.levels.last().and_then(|outer| {
+            if outer.name.is_some() { Some(Arc::clone(outer)) } else { outer.around.clone() }
+        });
+        let level = Arc::new(level);
+        stack.levels.push(Arc::clone(&level));
         state.watch(1);
+        Some(level)
     });
+    // Without stacks, while the thread ends, a level counts nothing.
+    let level = opened.unwrap_or_else(|| level.take().map(Arc::new))?;
     if let Some(name) = &level.name {
         traced::enter(level.key(), name);
     }
-    level
+    Some(level)
 }
 
 /// Closes the innermost scope if it was pushed, and returns what it counted.

@@ -16,6 +16,8 @@ use super::level::{self, Level};
 pub struct Scope {
     state: Arc<State>,
     level: Arc<Level>,
+    /// Whether dropping it has to close it.
+    is_open: bool,
 }
 
 /// What a scope counted.
@@ -31,16 +33,13 @@ pub struct ScopeFigures {
 
 impl Scope {
     pub(super) fn open(state: &Arc<State>, name: Arc<str>) -> Self {
-        Self { state: Arc::clone(state), level: level::open(state, Some(name)) }
+        Self { state: Arc::clone(state), level: level::open(state, Some(name)), is_open: true }
     }
 
     /// Opens a scope for `purpose`, unless the calling thread has one with the same name and purpose open.
     pub(super) fn open_once(state: &Arc<State>, name: &Arc<str>, purpose: usize) -> Option<Self> {
-        if level::is_open(state, name, purpose) {
-            return None;
-        }
-        let level = level::open_for(state, Arc::clone(name), purpose);
-        Some(Self { state: Arc::clone(state), level })
+        let level = level::open_for(state, Arc::clone(name), purpose)?;
+        Some(Self { state: Arc::clone(state), level, is_open: true })
     }
 
     /// Its name.
@@ -55,7 +54,8 @@ impl Scope {
     }
 
     /// Closes it.
-    pub fn finish(self) -> ScopeFigures {
+    pub fn finish(mut self) -> ScopeFigures {
+        self.is_open = false;
         let relative = level::close(&self.state, &self.level);
         ScopeFigures { relative, held: *self.level.held.lock() }
     }
@@ -63,7 +63,9 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        level::close(&self.state, &self.level);
+        if self.is_open {
+            level::close(&self.state, &self.level);
+        }
     }
 }
 
@@ -87,12 +89,8 @@ impl SplitScope {
 
     /// Opens a piece on the calling thread, unless that has a scope with the same name and purpose open.
     pub(crate) fn enter(&self) -> Option<Scope> {
-        let name = self.whole.name.as_ref()?;
-        if level::is_open(&self.state, name, self.whole.purpose) {
-            return None;
-        }
-        let level = level::open_piece(&self.state, &self.whole);
-        Some(Scope { state: Arc::clone(&self.state), level })
+        let level = level::open_piece(&self.state, &self.whole)?;
+        Some(Scope { state: Arc::clone(&self.state), level, is_open: true })
     }
 
     /// What its pieces allocated.
