@@ -15,6 +15,7 @@
 //! | `current` | which resource a device's memory comes from |
 //! | `buffer` | `DeviceBuffer` |
 //! | `profiler` | records, scopes and tasks |
+//! | `task_scope` | blocks of asynchronous tasks |
 //! | `record` | recording into a trace, with Python stacks |
 //! | `numpy` | NumPy's memory from our resources |
 //! | `device` | GPUs, or the host where there is none |
@@ -34,6 +35,7 @@ mod numpy;
 mod profiler;
 mod record;
 mod resource;
+mod task_scope;
 
 /// The extension module.
 #[pyo3::pymodule(gil_used = true)]

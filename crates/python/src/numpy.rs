@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 
 use crate::current::current_device;
 use crate::layers::Shared;
+use crate::task_scope;
 
 /// Bytes before the memory of an array; keeps it aligned to a line of the cache.
 const HEADER_BYTES: usize = 64;
@@ -63,7 +64,10 @@ static FALLBACK: LazyLock<Shared> = LazyLock::new(|| Arc::new(Host::new()));
 fn take(bytes: usize) -> *mut c_void {
     let Some(whole) = bytes.checked_add(HEADER_BYTES) else { return null_mut() };
     let resource = current::current(current_device()).unwrap_or_else(|_| Arc::clone(&FALLBACK));
-    let Ok(address) = resource.allocate(whole as u64, ALIGNMENT, Stream::DEFAULT) else { return null_mut() };
+    // SAFETY: NumPy allocates with the interpreter attached.
+    let py = unsafe { Python::assume_attached() };
+    let taken = task_scope::within(py, || resource.allocate(whole as u64, ALIGNMENT, Stream::DEFAULT));
+    let Ok(address) = taken else { return null_mut() };
     let block = std::ptr::with_exposed_provenance_mut::<Header>(address.0 as usize);
     // SAFETY: the block is ours, aligned to 256 and larger than a header.
     unsafe {

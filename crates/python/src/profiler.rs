@@ -12,7 +12,7 @@ use floodmark_resource::{MemoryRecord, OrderedBy, Profiled, ProfiledTask};
 use pyo3::exceptions::{PyAttributeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::current;
+use crate::{current, task_scope};
 
 /// Calls, peak and total bytes of functions and code blocks, by name.
 #[pyclass(frozen, subclass, weakref, module = "floodmark._native")]
@@ -130,12 +130,29 @@ impl ProfilerContext {
                 "When profiler is used as a context manager, a name must be provided",
             ));
         }
-        slf.get().enter(slf.py())?;
+        let (py, this) = (slf.py(), slf.get());
+        if !task_scope::is_in_event_loop(py)? {
+            this.enter(py)?;
+            return Ok(slf);
+        }
+        let current = current::current(py)?;
+        if let Some(statistics) = current.get().statistics() {
+            task_scope::enter(py, this.key(), this.records.task(statistics, Arc::clone(&this.name)))?;
+        }
         Ok(slf)
     }
 
-    fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
-        self.leave();
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if !task_scope::leave(py, self.key())? {
+            self.leave();
+        }
+        Ok(())
     }
 }
 

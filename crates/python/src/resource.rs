@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyInt};
 
 use crate::error::{forget, raise};
 use crate::layers::{Bin, GrowingBins, LogSwitch, Shared};
-use crate::make;
+use crate::{make, task_scope};
 
 /// Bytes (current, peak, total), then allocations (current, peak, total).
 pub(crate) type Figures = (i64, i64, i64, i64, i64, i64);
@@ -53,12 +53,14 @@ impl Resource {
     /// Runs `act`, which allocates or frees, without holding up threads that it may have to wait for.
     #[inline]
     pub(crate) fn run<T: Send>(&self, py: Python<'_>, act: impl FnOnce() -> T + Send) -> T {
-        if self.calls_out {
-            forget();
-            py.detach(act)
-        } else {
-            act()
-        }
+        task_scope::within(py, || {
+            if self.calls_out {
+                forget();
+                py.detach(act)
+            } else {
+                act()
+            }
+        })
     }
 
     fn layer<T: 'static>(&self) -> PyResult<&T> {

@@ -312,3 +312,58 @@ def test_report_columns(records):
         records.report(ordered_by="size")
     assert repr(records).startswith("ProfilerRecords({'a': ProfilerRecords.MemoryRecord(num_calls=1, ")
     assert isinstance(rmm.statistics.profiler_records(), ProfilerRecords)
+
+
+def test_blocks_in_tasks_that_take_turns_keep_their_own_figures(stats_mr, records):
+    async def task(name, size, inner):
+        with profiler(records=records, name=name):
+            first = rmm.DeviceBuffer(size=size)
+            await asyncio.sleep(0)
+            with profiler(records=records, name=inner):
+                second = rmm.DeviceBuffer(size=size)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return first, second
+
+    async def main():
+        with profiler(records=records, name="main"):
+            # Tasks that a block starts belong to it.
+            return await asyncio.gather(task("a", 1000, "a inner"), task("b", 7, "b inner"))
+
+    asyncio.run(main())
+    assert figures(records) == {
+        "a inner": (1, 1000, 1000),
+        "b inner": (1, 7, 7),
+        "a": (1, 2000, 2000),
+        "b": (1, 14, 14),
+        "main": (1, 2014, 2014),
+    }
+
+
+def test_a_task_that_outlives_its_block_does_not_count_for_it(stats_mr, records):
+    async def late(gate):
+        await gate.wait()
+        return rmm.DeviceBuffer(size=500)
+
+    async def main():
+        gate = asyncio.Event()
+        with profiler(records=records, name="starts"):
+            task = asyncio.create_task(late(gate))
+            rmm.DeviceBuffer(size=10)
+            await asyncio.sleep(0)
+        gate.set()
+        with profiler(records=records, name="waits"):
+            await task
+
+    asyncio.run(main())
+    assert figures(records) == {"starts": (1, 10, 10), "waits": (1, 0, 0)}
+
+
+def test_blocks_around_an_event_loop_count_all_of_it(stats_mr, records):
+    async def main():
+        with profiler(records=records, name="inside"):
+            return rmm.DeviceBuffer(size=30)
+
+    with profiler(records=records, name="around"):
+        asyncio.run(main())
+    assert figures(records) == {"inside": (1, 30, 30), "around": (1, 30, 30)}
