@@ -5,11 +5,13 @@
 //! tasks it starts; each allocation looks there for the blocks that it belongs to.
 //!
 //! Invariant: while no such block is open in the process, an allocation only reads a counter.
+#![expect(unsafe_code, reason = "asks which modules are loaded")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use floodmark_resource::ProfiledTask;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -51,8 +53,9 @@ pub(crate) fn is_in_event_loop(py: Python<'_>) -> PyResult<bool> {
     if let Some(function) = RUNNING.get(py) {
         return Ok(!function.bind(py).call0()?.is_none());
     }
-    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
-    if !modules.contains(intern!(py, "asyncio"))? {
+    // SAFETY: the interpreter is attached, and the dictionary of modules lives as long as it.
+    let modules = unsafe { Bound::from_borrowed_ptr(py, ffi::PyImport_GetModuleDict()) };
+    if !modules.cast::<PyDict>()?.contains(intern!(py, "asyncio.events"))? {
         return Ok(false);
     }
     let function = py.import("asyncio.events")?.getattr("_get_running_loop")?.unbind();

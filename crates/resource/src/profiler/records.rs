@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::adaptor::address_map::mix;
 
 /// What the profiler knows of one function or code block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +36,25 @@ pub struct ProfilerRecords {
 #[derive(Default)]
 struct Table {
     rows: Vec<(Arc<str>, MemoryRecord)>,
-    places: HashMap<Arc<str>, usize>,
+    places: HashMap<Arc<str>, usize, BuildHasherDefault<NameHasher>>,
+}
+
+/// Hashes names, which come from the program itself, eight bytes at a time.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = mix(self.0.rotate_left(5) ^ u64::from_le_bytes(word));
+        }
+    }
 }
 
 static GLOBAL: LazyLock<ProfilerRecords> = LazyLock::new(ProfilerRecords::default);
