@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 use std::os::raw::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use floodmark_resource as native;
 use floodmark_resource::{Address, Stream};
@@ -14,6 +14,7 @@ use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueErro
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::current;
@@ -63,7 +64,14 @@ impl DeviceBuffer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The thread that has it may need the interpreter before it lets go.
+            Err(TryLockError::WouldBlock) => {
+                Python::attach(|py| self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
+            }
+        }
     }
 
     fn read<T>(&self, read: impl FnOnce(&native::DeviceBuffer) -> T) -> T {

@@ -122,3 +122,38 @@ def test_a_request_beyond_all_memory_is_a_memory_error():
         rmm.DeviceBuffer(size=1 << 50)
     with pytest.raises(MemoryError, match="out of memory"):
         rmm.DeviceBuffer(size=(1 << 64) - 1)
+
+
+def test_a_buffer_that_moves_does_not_stop_other_threads(run):
+    """The thread that resizes needs the interpreter for its callback while the other one waits for the buffer."""
+    result = run(
+        """
+        import threading
+        import floodmark as rmm
+
+        base = rmm.mr.CudaMemoryResource()
+        started = threading.Event()
+
+        def allocate(size, stream):
+            if size == 2000:
+                started.set()
+                reader.join(0.2)  # runs other threads; the reader waits for the buffer
+            return base.allocate(size, stream)
+
+        mr = rmm.mr.CallbackMemoryResource(allocate, base.deallocate)
+        buffer = rmm.DeviceBuffer(size=1000, mr=mr)
+        sizes = []
+
+        def read():
+            started.wait(20)
+            sizes.append(buffer.size)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        buffer.resize(2000)
+        reader.join(20)
+        print(sizes)
+        """,
+        timeout=60,
+    )
+    assert result.stdout == "[2000]\n"
