@@ -24,7 +24,7 @@ _bootstrap: Any = None
 
 def _table() -> Any:
     try:
-        from numpy._core import _multiarray_umath as core
+        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined]
     except ImportError:  # before NumPy 2
         from numpy.core import _multiarray_umath as core  # type: ignore[no-redef]
     return core._ARRAY_API

@@ -116,7 +116,7 @@ class _Package:
                 parts = [value.fget, value.fset, value.fdel]
                 wrapped = [self.wrap(part) if isinstance(part, FunctionType) else part for part in parts]
                 if any(new is not old for new, old in zip(wrapped, parts)):
-                    self.replace(cls, attribute, value, property(*wrapped, doc=value.__doc__))
+                    self.replace(cls, attribute, value, property(wrapped[0], wrapped[1], wrapped[2], value.__doc__))
             elif isinstance(value, type) and value.__module__ == module:
                 self.instrument_class(value, module, seen)
 
