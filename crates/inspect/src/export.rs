@@ -1,6 +1,7 @@
 //! Writes inputs in formats of other tools.
 
 mod chrome;
+mod counting;
 mod memory_logger;
 
 use std::io::Write;
@@ -13,6 +14,7 @@ use floodmark_event::Tables;
 use floodmark_event::units::{Instant, format_time_ns};
 
 pub use chrome::{EveryEvent, write_chrome};
+pub use counting::CountingWriter;
 pub use memory_logger::write_memory_logger;
 
 use crate::answer::Loss;

@@ -1,14 +1,14 @@
 //! `floodmark export`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_convert::rmm::Dialect;
 use floodmark_event::units::{Instant, format_bytes, format_count, parse_instant};
 use floodmark_inspect::export::{
-    EveryEvent, ProfileFormat, write_chrome, write_memory_logger, write_profile,
+    CountingWriter, EveryEvent, ProfileFormat, write_chrome, write_memory_logger, write_profile,
 };
 use floodmark_inspect::pass::each_batch;
 use floodmark_inspect::select::Select;
@@ -24,7 +24,7 @@ use crate::exporting::{events, live_blocks, timeline};
 use crate::flaming::Of;
 use crate::printer::Printer;
 use crate::progress::Bars;
-use crate::whole_file::{Overwrite, fill, refuse_existing, say_written};
+use crate::whole_file::{Overwrite, fill, is_standard, refuse_existing, say_written};
 
 /// Convert an input to a format of another tool
 ///
@@ -39,9 +39,9 @@ pub(crate) struct ExportArgs {
     /// Write to this file; '-' is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Rmm)]
-    format: Format,
+    /// Output format; overrides the file extension [default: rmm on standard output]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Include every event (chrome only)
     #[arg(long)]
     events: bool,
@@ -65,8 +65,8 @@ Examples:
   floodmark export run.flood -o memory_log.csv
   floodmark export run.flood -o - --format rmm-epoch --device 0 | head
   floodmark export old_log.csv -o new_log.csv        Bring an old log into today's form
-  floodmark export run.flood -o run.json --format chrome
-  floodmark export run.flood -o peak.pb.gz --format pprof --at +12s
+  floodmark export run.flood -o run.json             For Perfetto
+  floodmark export run.flood -o peak.pb.gz --at +12s For pprof
   floodmark export run.flood -o - --format folded --of allocated | flamegraph.pl > churn.svg";
 
 /// A format that can be written.
@@ -95,10 +95,43 @@ enum Format {
     CsvBlocks,
 }
 
+impl Format {
+    /// Format that a file extension stands for.
+    fn of_extension(output: &Path) -> Option<Self> {
+        let name = output.file_name()?.to_str()?.to_lowercase();
+        let formats = [
+            (".csv", Self::Rmm),
+            (".speedscope.json", Self::Speedscope),
+            (".json", Self::Chrome),
+            (".pb.gz", Self::Pprof),
+            (".folded", Self::Folded),
+            (".log", Self::MemoryLogger),
+        ];
+        formats.iter().find(|(extension, _)| name.ends_with(extension)).map(|(_, format)| *format)
+    }
+}
+
 impl ExportArgs {
+    fn format(&self) -> Result<Format> {
+        let usual = || is_standard(&self.output).then_some(Format::Rmm);
+        self.format.or_else(usual).or_else(|| Format::of_extension(&self.output)).ok_or_else(|| {
+            let names = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+            let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+            hinted(
+                format!("the extension of '{}' names no format", self.output.display()),
+                format!(
+                    "end it in .csv (rmm), .json (chrome), .speedscope.json, .pb.gz (pprof), .folded or .log \
+                     (memory_logger), or add --format: {}",
+                    names.join(", ")
+                ),
+            )
+        })
+    }
+
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        self.refuse_what_does_not_fit()?;
-        match self.format {
+        let format = self.format()?;
+        self.refuse_what_does_not_fit(format)?;
+        match format {
             Format::Rmm => return self.rmm(Dialect::Rmm, printer),
             Format::RmmEpoch => return self.rmm(Dialect::RmmEpoch, printer),
             _ => {}
@@ -110,16 +143,22 @@ impl ExportArgs {
         let query = Query::new(self.filter.props(), &bars);
         let mut bytes = 0;
         let lost = fill(&self.output, overwrite, |out| {
-            self.write(&input, &query, &mut CountingWriter { out, bytes: &mut bytes })
+            self.write(format, &input, &query, &mut CountingWriter::new(out, &mut bytes))
         })?;
         say_written(&self.output, &format_bytes(bytes), printer);
         printer.lost(&lost);
         Ok(ExitStatus::Success)
     }
 
-    fn write(&self, input: &Input, query: &Query<'_>, out: &mut dyn Write) -> Result<Vec<Loss>> {
+    fn write(
+        &self,
+        format: Format,
+        input: &Input,
+        query: &Query<'_>,
+        out: &mut dyn Write,
+    ) -> Result<Vec<Loss>> {
         let profile = |format, out| write_profile(input, query, (format, self.at), out);
-        Ok(match self.format {
+        Ok(match format {
             Format::Speedscope => profile(ProfileFormat::Speedscope, out)?,
             Format::Pprof => profile(ProfileFormat::Pprof, out)?,
             Format::Folded => profile(ProfileFormat::Folded(self.of.unwrap_or(Of::Peak).into()), out)?,
@@ -137,12 +176,12 @@ impl ExportArgs {
         })
     }
 
-    fn refuse_what_does_not_fit(&self) -> Result<()> {
+    fn refuse_what_does_not_fit(&self, format: Format) -> Result<()> {
         let is_of_instant =
-            matches!(self.format, Format::Speedscope | Format::Pprof | Format::Folded | Format::CsvBlocks);
-        let wrong = if self.events && self.format != Format::Chrome {
+            matches!(format, Format::Speedscope | Format::Pprof | Format::Folded | Format::CsvBlocks);
+        let wrong = if self.events && format != Format::Chrome {
             Some(("--events", "chrome"))
-        } else if self.of.is_some() && self.format != Format::Folded {
+        } else if self.of.is_some() && format != Format::Folded {
             Some(("--of", "folded"))
         } else if self.at.is_some() && (!is_of_instant || self.of.is_some_and(|of| of != Of::Peak)) {
             Some(("--at", "speedscope, pprof, csv-blocks, and folded at the peak"))
@@ -183,21 +222,3 @@ impl ExportArgs {
 /// A log has no column for the kind of memory.
 const RESERVED_OMITTED: &str = "an event of reserved memory was left out, because the blocks in it are written \
                                 (--kind reserved writes it)";
-
-/// Counts the bytes that are written.
-struct CountingWriter<'a> {
-    out: &'a mut dyn Write,
-    bytes: &'a mut u64,
-}
-
-impl Write for CountingWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        *self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.out.flush()
-    }
-}

@@ -1,6 +1,10 @@
 //! Logs that go out come back the same.
 
+use std::path::Path;
+
 use crate::cli_test::CliTest;
+
+const SNAPSHOT: &str = "snapshot_torch2.11.pickle.gz";
 
 #[test]
 fn import_and_export_lead_back_to_the_same_log() {
@@ -98,10 +102,56 @@ fn samples_are_exported_as_a_log_of_memory_logger() {
 #[test]
 fn a_timeline_of_several_kinds_is_in_the_order_of_time() {
     let test = CliTest::new();
-    let ran =
-        test.run(&["export", "snapshot_torch2.11.pickle.gz", "-o", "-", "--format", "csv-timeline"]).ok();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch");
+    std::fs::copy(fixtures.join(SNAPSHOT), test.path(SNAPSHOT)).unwrap();
+    let ran = test.run(&["export", SNAPSHOT, "-o", "-", "--format", "csv-timeline"]).ok();
     let times =
         ran.stdout.lines().skip(1).map(|line| line.split(',').next().unwrap().parse::<i64>().unwrap());
     let times: Vec<i64> = times.collect();
     assert!(times.len() > 10 && times.is_sorted(), "{}", ran.stdout);
+}
+
+#[test]
+fn the_extension_names_the_format() {
+    let test = CliTest::new();
+    let formats = [
+        ("out.csv", "rmm"),
+        ("OUT.CSV", "rmm"),
+        ("out.json", "chrome"),
+        ("out.speedscope.json", "speedscope"),
+        ("out.pb.gz", "pprof"),
+        ("out.folded", "folded"),
+    ];
+    for (name, format) in formats {
+        test.run(&["export", "golden.csv", "-o", name, "-q"]).ok();
+        test.run(&["export", "golden.csv", "-o", "named", "--format", format, "--force", "-q"]).ok();
+        let bytes = |name: &str| std::fs::read(test.path(name)).unwrap();
+        assert!(bytes(name) == bytes("named"), "{name} is not {format}");
+    }
+    // Only a run has what this format needs.
+    let refused = test.run(&["export", "golden.csv", "-o", "out.log"]);
+    assert!(
+        refused.stderr.contains("no samples of processes, which this format needs"),
+        "{}",
+        refused.stderr
+    );
+    // The option overrides the extension.
+    test.run(&["export", "golden.csv", "-o", "events.json", "--format", "csv-events", "-q"]).ok();
+    assert!(test.read("events.json").starts_with("time_ns,"), "{}", test.read("events.json"));
+    test.run(&["export", "golden.csv", "-o", "chosen.json", "--events", "-q"]).ok();
+    for name in ["out.parquet", "out", ".gz"] {
+        let ran = test.run(&["export", "golden.csv", "-o", name]);
+        assert_eq!(ran.code, 2);
+        assert!(
+            ran.stderr.contains(&format!("the extension of '{name}' names no format\nhint: ")),
+            "{}",
+            ran.stderr
+        );
+        assert!(
+            ran.stderr.contains(".folded") && ran.stderr.contains("csv-timeline, csv-blocks"),
+            "{}",
+            ran.stderr
+        );
+        assert!(!test.path(name).exists());
+    }
 }
