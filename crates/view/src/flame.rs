@@ -27,6 +27,9 @@ const MOST_ROWS: usize = 256;
 /// A call that changed by this part of all or less is drawn as unchanged.
 const SLIGHT: f64 = 0.001;
 
+/// What boxes of stack samples measure: a reader expects memory of a flame graph.
+const COUNTS_OF_CALLS: &str = "how often each call was sampled, not memory at the peak";
+
 /// What a box stands for, which decides its color.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tone {
@@ -320,7 +323,7 @@ fn what(flame: &Flame) -> String {
         FlameOf::End => "Live at the end",
         FlameOf::Allocated => "Allocated in all",
         FlameOf::Count => "Allocations",
-        FlameOf::Samples => "Stack samples",
+        FlameOf::Samples => "Stack samples of the run",
     }
     .into()
 }
@@ -335,11 +338,15 @@ fn caption(flame: &Flame) -> String {
     });
     match flame.of {
         FlameOf::Marked | FlameOf::End => format!("{}{kinds}{at}", amount(flame.of, flame.total)),
-        FlameOf::Samples if flame.waiting_samples > 0 => {
-            let waiting = counted(flame.waiting_samples, "sample");
-            format!("{}; {waiting} of waiting threads left out", amount(flame.of, flame.total))
+        FlameOf::Samples => {
+            let mut text = format!("{COUNTS_OF_CALLS}; {}", amount(flame.of, flame.total));
+            if flame.waiting_samples > 0 {
+                let waiting = counted(flame.waiting_samples, "sample");
+                let _ = write!(text, "; {waiting} of waiting threads left out");
+            }
+            text
         }
-        FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => {
+        FlameOf::Allocated | FlameOf::Count => {
             format!("{}{kinds}", amount(flame.of, flame.total))
         }
     }

@@ -46,6 +46,16 @@ fn what_is_held_left_and_allocated_is_drawn_in_the_terminal() {
 fn stacks_that_were_sampled_are_counted() {
     let test = with_fixtures();
     assert_snapshot!("flame_samples", test.run(&["flame", "gdb_pstack.log"]).seen());
+    for file in ["samples.svg", "samples.html"] {
+        test.run(&["flame", "gdb_pstack.log", "-o", file, "-q", "--width", "2000"]).ok();
+        let text = test.read(file);
+        assert!(text.contains(">Stack samples of the run: gdb_pstack.log<"), "{text}");
+        assert!(
+            text.contains("how often each call was sampled, not memory at the peak; 19 samples"),
+            "{text}"
+        );
+        assert!(!text.contains("Live at the peak"), "{text}");
+    }
     let none = test.run(&["flame", "empty.csv"]).ok();
     assert!(none.stdout.contains("no blocks"), "{}", none.stdout);
 }
