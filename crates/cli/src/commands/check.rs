@@ -30,7 +30,7 @@ pub(crate) struct CheckArgs {
     /// Maximum of leaked blocks
     #[arg(long, value_name = "N", help_heading = "Rules")]
     max_leaked_blocks: Option<u64>,
-    /// Fail if an allocation failed
+    /// Fail if an allocation failed (out of memory)
     #[arg(long, help_heading = "Rules")]
     no_failures: bool,
     /// Fail if events are missing from the input

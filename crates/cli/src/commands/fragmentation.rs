@@ -14,12 +14,12 @@ use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Show how fragmented free memory is
+/// Show fragmentation of free memory, and why allocations failed (out of memory)
 ///
-/// Measures the gaps between live blocks: how much is free, how large the largest gap is, and whether a
-/// failed allocation failed for lack of memory or because free memory was fragmented. Gaps lie in the
-/// segments that an allocator holds or, where those are not recorded, in the addresses that blocks have
-/// covered so far.
+/// Measures the gaps between live blocks: how much is free, how large the largest gap is, and whether an
+/// allocation that ran out of memory failed because too little was free or because it was fragmented. Gaps
+/// lie in the segments that an allocator holds or, where those are not recorded, in the addresses that
+/// blocks have covered so far.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FragmentationArgs {
@@ -40,7 +40,7 @@ pub(crate) struct FragmentationArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  floodmark fragmentation memory_log.dev0.csv
+  floodmark fragmentation memory_log.dev0.csv              Explain why it ran out of memory
   floodmark fragmentation memory_log.dev0.csv --request 2GiB
   floodmark fragmentation run.flood --at worst --device 0
   floodmark fragmentation run.flood --at +12.5s --json | jq '.map.largest_gaps[0]'";

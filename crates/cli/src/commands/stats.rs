@@ -9,7 +9,7 @@ use crate::ask::ask_each;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Summarize allocations: counts, bytes, peak, sizes
+/// Summarize allocations: counts, bytes, peak, sizes, failures (out of memory)
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatsArgs {

@@ -53,6 +53,20 @@ fn every_command_has_examples_and_speaks_in_sentences_without_a_period() {
 }
 
 #[test]
+fn usual_words_for_troubles_lead_to_a_command() {
+    let test = CliTest::new();
+    let help = test.run(&["-h"]).ok().stdout;
+    for words in ["out of memory", "fragmentation", "leak", "peak"] {
+        let found = help.lines().filter(|line| line.contains("  ") && line.to_lowercase().contains(words));
+        assert!(found.count() >= 2, "{words}: {help}");
+    }
+    for command in ["fragmentation", "check", "stats"] {
+        let help = test.run(&[command, "-h"]).ok().stdout;
+        assert!(help.to_lowercase().contains("out of memory"), "{command}: {help}");
+    }
+}
+
+#[test]
 fn nothing_typed_is_a_call_for_help() {
     let test = CliTest::new();
     assert_eq!(test.run(&[]).ok().stdout, test.run(&["-h"]).ok().stdout);
