@@ -3,6 +3,10 @@
 //! Of the processes with stacks the one that grew most up to the peak counts, of its stacks those nearest
 //! to the peak, and of the threads at that time the one that had most page faults: it made the process grow,
 //! whether it waits or not. If page faults are not known, it is one that did not wait for something.
+//!
+//! A thread that made the process grow may rest between two allocations when its stack is taken, or it may have
+//! ended: then none of several threads had page faults. Either way the last stack in which such a thread worked
+//! counts, if it is one of the latest.
 
 use std::borrow::Cow;
 
@@ -16,6 +20,9 @@ use crate::site::SiteRules;
 
 /// Frames that are kept of a stack.
 const FRAMES: usize = 12;
+
+/// Instants at which stacks were taken to look back on for a thread that worked and made its process grow.
+const LOOK_BACK: u32 = 4;
 
 /// Functions in which a thread waits, underscores at the beginning aside.
 const WAITS: [&str; 31] = [
@@ -112,7 +119,29 @@ pub struct PeakStackFold {
     peak_ns: i64,
     /// Process of each subject.
     of_subject: FxHashMap<u64, Grown>,
-    best: Option<(Rank, StackSampleRow)>,
+    best: Option<Best>,
+    /// Latest work of each subject.
+    worked: FxHashMap<u64, Worked>,
+}
+
+/// The stack that fits best so far.
+#[derive(Clone, Copy, Debug)]
+struct Best {
+    rank: Rank,
+    row: StackSampleRow,
+    /// Number of threads whose stacks were taken with it.
+    threads: u32,
+    /// Stack of the thread that had worked and made the process grow then.
+    worked: Option<StackSampleRow>,
+}
+
+/// The latest stack in which a thread worked and made its process grow.
+#[derive(Clone, Copy, Debug)]
+struct Worked {
+    row: StackSampleRow,
+    /// When stacks of the process were last taken, and how many times since.
+    taken_ns: i64,
+    since: u32,
 }
 
 /// A process that had memory at the peak.
@@ -144,7 +173,7 @@ impl RunFold {
             (one.kind == SubjectKind::Process).then_some((subject, grown))
         };
         let of_subject = whole.samples.subjects().filter_map(grown).collect();
-        Some(PeakStackFold { peak_ns, of_subject, best: None })
+        Some(PeakStackFold { peak_ns, of_subject, best: None, worked: FxHashMap::default() })
     }
 }
 
@@ -153,24 +182,45 @@ impl PeakStackFold {
     pub fn update(&mut self, rows: &[StackSampleRow], tables: &Tables) {
         for row in rows.iter().filter(|row| row.stack != StackId(0)) {
             let Some(process) = self.of_subject.get(&row.subject) else { continue };
+            let (is_faulting, is_waiting) = (row.reason == StackReason::Fault, waits(row.stack, tables));
             let rank = (
                 std::cmp::Reverse(process.growth_bytes),
                 process.pid,
                 row.time_ns.abs_diff(self.peak_ns),
-                row.reason != StackReason::Fault,
-                waits(row.stack, tables),
+                !is_faulting,
+                is_waiting,
                 row.thread != process.pid,
                 row.thread,
             );
-            if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
-                self.best = Some((rank, *row));
+            let worked = self.work_until(row, is_faulting && !is_waiting);
+            let mut threads = 1;
+            if let Some(best) = &mut self.best
+                && (best.row.subject, best.row.time_ns) == (row.subject, row.time_ns)
+            {
+                best.threads += 1;
+                threads = best.threads;
+            }
+            if self.best.is_none_or(|best| rank < best.rank) {
+                self.best = Some(Best { rank, row: *row, threads, worked });
             }
         }
     }
 
+    /// Returns the latest stack in which a thread of the process worked and made it grow, up to `row`.
+    fn work_until(&mut self, row: &StackSampleRow, is_work: bool) -> Option<StackSampleRow> {
+        if is_work {
+            self.worked.insert(row.subject, Worked { row: *row, taken_ns: row.time_ns, since: 0 });
+        }
+        let worked = self.worked.get_mut(&row.subject)?;
+        if std::mem::replace(&mut worked.taken_ns, row.time_ns) != row.time_ns {
+            worked.since += 1;
+        }
+        (worked.since < LOOK_BACK).then_some(worked.row)
+    }
+
     /// The stack, if there was one.
     pub fn finish(&self, tables: &Tables) -> Option<PeakStack> {
-        let (_, row) = self.best.as_ref()?;
+        let row = self.best?.shown();
         let process = self.of_subject.get(&row.subject)?;
         let site = SiteRules::default().frame_of(row.stack, tables);
         let mut frames: Vec<_> =
@@ -197,6 +247,20 @@ impl PeakStackFold {
             frames: frames.iter().map(|frame| tables.frame_text(frame)).collect(),
             frames_omitted,
         })
+    }
+}
+
+impl Best {
+    /// Returns the stack to show: where the thread that made the process grow rests or has ended, the one in which
+    /// it worked.
+    fn shown(&self) -> StackSampleRow {
+        let is_shown = |worked: &StackSampleRow| match self.row.reason {
+            StackReason::Fault => worked.thread == self.row.thread,
+            // None of these threads made the process grow, or it would be marked. One thread is never marked.
+            StackReason::Peak | StackReason::Growth | StackReason::Limit => self.threads > 1,
+            _ => false,
+        };
+        self.worked.filter(is_shown).unwrap_or(self.row)
     }
 }
 
@@ -274,6 +338,50 @@ mod tests {
         assert_eq!((found.time_ns, found.after_peak_ns, found.growth_bytes), (45, -5, 490));
         assert_eq!((found.reason.as_ref(), found.frames_omitted), ("peak", 0));
         assert_eq!(found.frames, ["memset", "grow", "main"]);
+    }
+
+    #[test]
+    fn a_thread_that_rests_between_allocations_is_shown_where_it_worked() {
+        let mut tables = Tables::default();
+        let work = stack(&mut tables, &["memset", "grow", "main"]);
+        let rests = stack(&mut tables, &["clock_nanosleep", "main"]);
+        let other = stack(&mut tables, &["spin", "main"]);
+        let faults = |time_ns, thread, stack| StackSampleRow {
+            reason: StackReason::Fault,
+            ..row(time_ns, 2, thread, stack)
+        };
+        let found = |rows: &[StackSampleRow]| {
+            let mut stacks = fold().peak_stack().expect("there is a peak");
+            stacks.update(rows, &tables);
+            let found = stacks.finish(&tables).expect("stacks were taken");
+            (found.time_ns, found.thread, found.frames[0].clone())
+        };
+        let resting = [46, 47, 48, 49].map(|time_ns| faults(time_ns, 21, rests));
+        let since =
+            |rests: &[StackSampleRow]| [&[faults(40, 21, work)], rests, &[row(49, 2, 22, other)]].concat();
+        assert_eq!(found(&since(&resting[1..])), (40, 21, "memset".into()));
+        assert_eq!(found(&since(&resting)), (49, 21, "clock_nanosleep".into()), "it was too long ago");
+        let of_another = [faults(40, 22, work), faults(49, 21, rests)];
+        assert_eq!(found(&of_another), (49, 21, "clock_nanosleep".into()), "another thread worked");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_shown_if_no_other_made_the_process_grow() {
+        let mut tables = Tables::default();
+        let work = stack(&mut tables, &["memset", "grow", "main"]);
+        let other = stack(&mut tables, &["spin", "main"]);
+        let ended = StackSampleRow { reason: StackReason::Fault, ..row(40, 2, 21, work) };
+        let thread = |rows: &[StackSampleRow]| {
+            let mut stacks = fold().peak_stack().expect("there is a peak");
+            stacks.update(rows, &tables);
+            stacks.finish(&tables).expect("stacks were taken").thread
+        };
+        assert_eq!(thread(&[ended, row(50, 2, 20, other), row(50, 2, 22, other)]), 21);
+        assert_eq!(thread(&[row(40, 2, 21, work), row(50, 2, 20, other), row(50, 2, 22, other)]), 20);
+        assert_eq!(thread(&[ended, row(50, 2, 20, other)]), 20, "its faults are not compared with others");
+        let asked = [20, 22]
+            .map(|thread| StackSampleRow { reason: StackReason::Interval, ..row(50, 2, thread, other) });
+        assert_eq!(thread(&[ended, asked[0], asked[1]]), 20, "faults are not read without growth");
     }
 
     #[test]
