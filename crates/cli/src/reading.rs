@@ -12,6 +12,7 @@ use floodmark_analyze::{SampleState, SeriesKey};
 use floodmark_event::units::Instant;
 use floodmark_event::{Metric, Row, SubjectKind, Tables};
 use floodmark_inspect::input::follow_rows;
+use floodmark_inspect::launchers::WithoutLaunchers;
 use floodmark_inspect::plot::Show;
 use floodmark_inspect::{Input, OpenProps};
 use floodmark_store::{RowSource, ScanProps};
@@ -95,8 +96,15 @@ pub(crate) fn read_samples(
         return show(source.as_mut(), input, None, props, printer);
     }
     let needs_survey = can_rewind && matches!(props.form, SampleForm::Text(_));
-    let extent = if needs_survey { survey(input, props.metric)? } else { None };
-    show(input.rows(&ScanProps::default())?.as_mut(), input, extent, props, printer)
+    let extent = if needs_survey { survey(input, props)? } else { None };
+    show(rows(input, props)?.as_mut(), input, extent, props, printer)
+}
+
+/// Rows to show. Totals in the script's layout are what the script would have counted.
+fn rows(input: &Input, props: &SampleProps) -> Result<Box<dyn RowSource>> {
+    let rows = input.rows(&ScanProps::default())?;
+    let is_original = props.form == SampleForm::Text(Some(LayoutName::Original));
+    Ok(if is_original { Box::new(WithoutLaunchers::new(rows)) } else { rows })
 }
 
 /// What there is to show of samples.
@@ -125,8 +133,8 @@ impl Extent {
 }
 
 /// Reads everything for the highest value, which bars are drawn to.
-fn survey(input: &Input, metric: Option<Metric>) -> Result<Option<Extent>> {
-    let mut source = input.rows(&ScanProps::default())?;
+fn survey(input: &Input, props: &SampleProps) -> Result<Option<Extent>> {
+    let mut source = rows(input, props)?;
     let mut samples = SampleState::new(&Tables::default().subjects);
     let (mut rows, mut known) = (Vec::new(), 0);
     // Errors are reported when rows are shown.
@@ -143,8 +151,8 @@ fn survey(input: &Input, metric: Option<Metric>) -> Result<Option<Extent>> {
         }
     }
     samples.finish(&mut ());
-    let extent = Extent::new(&samples, metric);
-    match (metric, extent) {
+    let extent = Extent::new(&samples, props.metric);
+    match (props.metric, extent) {
         (Some(metric), None) => Err(hinted(
             format!("{} contains no samples of {}", input.name(), metric.name()),
             "leave --metric out to see what it contains",

@@ -27,6 +27,7 @@
 //! | [`questions`] | statistics, watermark, usage, leaks, lifetimes and the other single questions |
 //! | [`compare`], [`plot`], [`page`], [`flame`], [`info`], [`overlay`] | answers made of several folds |
 //! | [`import`], [`export`] | traces from foreign files, foreign files from inputs |
+//! | [`launchers`] | totals of MPI jobs without what starts the ranks |
 //! | [`nsys`] | the analyses of the nsys scripts, in their format |
 //! | [`zoom`], [`checkpoints`] | windows and instants in full detail; live blocks kept along a trace, so that a zoom need not read from the start |
 //!
@@ -41,6 +42,7 @@ pub mod flame;
 pub mod import;
 pub mod info;
 pub mod input;
+pub mod launchers;
 pub mod nsys;
 pub mod origin;
 pub mod overlay;

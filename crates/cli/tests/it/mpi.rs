@@ -1,5 +1,6 @@
 //! MPI jobs: watched as a whole, and rank by rank, with both launchers that people use.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -29,7 +30,7 @@ impl Mpi {
 
     /// Runs a tool of it in the test's folder.
     fn output(&self, command: &mut Command) -> Output {
-        // Either allows what root would otherwise be refused; there is nobody else in a container.
+        // Either allows what root would otherwise be refused; a container has no other user.
         command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         command.stdin(Stdio::null()).output().unwrap_or_else(|error| {
             let packages = self.packages;
@@ -133,6 +134,56 @@ fn one_trace_per_rank(mpi: &Mpi) {
             assert!(memory["peak_rss_bytes"].as_u64().unwrap() > (rank + 1) * 16 * MIB, "{trace}");
         }
     }
+}
+
+/// Logs and the layout of `memory_logger.py` show the total of the ranks, computed here from the samples of each
+/// process.
+fn totals_of_the_script(mpi: &Mpi) {
+    let test = CliTest::new();
+    mpi.compile(&test);
+    let mut command = test.command(&["run", "-q", "-o", "job.flood", "--"]);
+    let output = mpi.output(command.args(mpi.words()).args(["./ranks", "0"]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut names, mut held) = (BTreeMap::<u64, String>::new(), BTreeMap::<u64, u64>::new());
+    let (mut ranks_peak, mut launchers_peak, mut time) = (0, 0, String::new());
+    for line in test.run(&["read", "job.flood", "--csv"]).ok().stdout.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [at, _, kind, pid, name, metric, value] = fields[..] else { panic!("{line}") };
+        if time != at {
+            let sum = |is_rank: bool| -> u64 {
+                held.iter().filter(|(pid, _)| (names[pid] == "ranks") == is_rank).map(|(_, rss)| rss).sum()
+            };
+            (ranks_peak, launchers_peak) = (sum(true).max(ranks_peak), sum(false).max(launchers_peak));
+            at.clone_into(&mut time);
+        }
+        if (kind, metric) == ("process", "rss") {
+            let pid: u64 = pid.parse().unwrap();
+            names.insert(pid, name.to_owned());
+            held.insert(pid, value.parse().unwrap());
+        }
+    }
+    assert!(launchers_peak > MIB && ranks_peak > 160 * MIB, "{launchers_peak} {ranks_peak}: {names:?}");
+    test.run(&["export", "job.flood", "-o", "job.log", "--format", "memory_logger", "-q"]).ok();
+    test.run(&["import", "job.log", "-o", "again.flood", "-q"]).ok();
+    let peak = test.run(&["info", "again.flood", "--json"]).json()["memory"]["peak_seen_bytes"].clone();
+    assert_eq!(peak.as_u64().unwrap() / 1024, ranks_peak / 1024);
+    let first = test.read("job.log").lines().next().unwrap().split(',').nth(1).map(str::to_owned);
+    assert_eq!(first.as_deref(), Some("0"), "only the launcher runs at first");
+    let [log, trace] = ["again.flood", "job.flood"].map(|path| {
+        let text = test.run(&["read", path, "--layout", "original"]).ok().stdout;
+        text.lines().next().unwrap().to_owned()
+    });
+    assert_eq!(log, trace);
+}
+
+#[test]
+fn the_layout_of_memory_logger_leaves_launchers_of_open_mpi_out() {
+    totals_of_the_script(&OPEN_MPI);
+}
+
+#[test]
+fn the_layout_of_memory_logger_leaves_launchers_of_mpich_out() {
+    totals_of_the_script(&MPICH);
 }
 
 fn failure(mpi: &Mpi) {

@@ -3,13 +3,17 @@
 use std::io::Write;
 
 use floodmark_convert::memory_logger::LogWriter;
+use floodmark_store::{RowSource as _, ScanProps};
 
 use crate::answer::{Loss, join_losses};
 use crate::error::{Error, Result};
 use crate::input::Input;
+use crate::launchers::WithoutLaunchers;
+use crate::pass::each_row;
 use crate::query::Query;
 
-/// Writes samples of an input as a log of `memory_logger.py`.
+/// Writes samples of an input as a log of `memory_logger.py`. Launchers of MPI jobs do not count, as in logs of
+/// the script.
 ///
 /// # Errors
 /// If the input has no samples of a job or cannot be read, or `out` cannot be written.
@@ -19,7 +23,8 @@ pub fn write_memory_logger(input: &Input, query: &Query<'_>, out: &mut dyn Write
     let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| "localhost".into());
     let mut writer = LogWriter::new(out, &host);
     let (mut failed, mut window) = (Ok(()), None);
-    let source = input.each_row(query.progress, |rows, tables| {
+    let mut source = WithoutLaunchers::new(input.rows_if_any(&ScanProps::default())?);
+    each_row(&mut source, input.name(), query.progress, |rows, tables| {
         for row in rows {
             let window = window.get_or_insert_with(|| query.filter.window(row.time_ns()));
             if failed.is_ok() && window.contains(row.time_ns()) {
