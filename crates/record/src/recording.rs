@@ -3,11 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use floodmark_sampler::{Exit, Outcome, own_rank};
 use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
 use floodmark_tail::clock::Anchor;
-use floodmark_tail::{RecordProps, Recorder};
+use floodmark_tail::{RecordProps, Recorder, SHARED_MEMORY, remove_abandoned_rings};
 
 use crate::error::{Error, Result};
 
@@ -209,13 +210,14 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts to record `command` into a new trace.
+    /// Starts to record `command` into a new trace. Rings of deleted traces are removed from shared memory first.
     ///
     /// # Errors
     /// If the destination cannot be used or recording cannot be started; nothing is left behind then.
     pub fn start(destination: &Destination, command: String) -> Result<Self> {
         let reserved = destination.take()?;
         let trace = &reserved.trace;
+        remove_abandoned_rings(Path::new(SHARED_MEMORY), SystemTime::now());
         let run = Run {
             command: Some(command),
             host: host(),

@@ -32,8 +32,10 @@
 //! | `intern` | strings, frames and stacks that records refer to |
 //! | [`segment`] | files of chunks that left the ring |
 //! | [`stream`] | the same frames over any stream of bytes, with what a ring's header says |
+//! | `abandoned` | removes rings whose trace was deleted |
 //! | [`reader`] | reading rings and segments, of a live process or a dead one |
 
+mod abandoned;
 mod atomic;
 pub mod clock;
 mod global;
@@ -52,6 +54,7 @@ pub mod stream;
 mod values;
 pub mod writer;
 
+pub use abandoned::{KEPT_FOR, SHARED_MEMORY, remove_abandoned_rings};
 pub use clock::{Stamp, When};
 pub use global::{alloc, enter_scope, exit_scope, failure, free, mark};
 pub use global::{intern, intern_frame, intern_stack, is_recording, recording};

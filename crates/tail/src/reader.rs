@@ -5,14 +5,17 @@
 //! is copied is noticed by its sequence number and read again; nothing in the file is believed
 //! without a check against its length.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 
 use super::ring::{
-    CHUNK_BYTES, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, HEADER_BYTES, Header, RING_MAGIC, host_name,
-    pid_namespace, process_start,
+    CHUNK_BYTES, CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, HEADER_BYTES, Header, RING_MAGIC, SEGMENTS_BYTES,
+    host_name, pid_namespace, process_start,
 };
 pub use super::ring::{LossReason, TAIL_VERSION, boot_id, is_maker_gone};
 use crate::clock::Anchor;
@@ -247,6 +250,19 @@ impl<R: ReadAt> RingReader<R> {
             losses: losses.collect(),
             life,
         })
+    }
+
+    /// Directory of segments of the trace that the ring was made for, where that is known. The trace may have been
+    /// moved since.
+    ///
+    /// # Errors
+    /// If the header cannot be read.
+    pub fn segments_directory(&self) -> io::Result<Option<PathBuf>> {
+        let header = self.header()?;
+        let bytes = &header[offset_of!(Header, segments)..][..SEGMENTS_BYTES];
+        let path = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let path = Path::new(OsStr::from_bytes(path));
+        Ok(path.is_absolute().then(|| path.to_owned()))
     }
 
     /// Number of chunks the file has.

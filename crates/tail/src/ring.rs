@@ -80,7 +80,12 @@ pub(crate) struct Header {
     pub(crate) losses: [AtomicU64; 8],
     pub(crate) host: [u8; 64],
     pub(crate) command: [u8; 512],
+    /// Path of the trace's directory of segments, zero-padded; zeros in earlier versions and if it is too long.
+    pub(crate) segments: [u8; SEGMENTS_BYTES],
 }
+
+/// Bytes of the path of the directory of segments in a ring's header.
+pub(crate) const SEGMENTS_BYTES: usize = 1024;
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES && size_of::<ChunkHeader>() <= CHUNK_HEADER_BYTES);
 
@@ -172,6 +177,8 @@ fn map(fd: libc::c_int, len: usize) -> io::Result<*mut Header> {
 pub(crate) struct Identity {
     pub(crate) anchor: Anchor,
     pub(crate) command: [u8; 512],
+    /// The trace's directory of segments.
+    pub(crate) segments: [u8; SEGMENTS_BYTES],
 }
 
 impl Ring {
@@ -210,6 +217,7 @@ impl Ring {
             losses: Default::default(),
             host: host_name(),
             command: identity.command,
+            segments: identity.segments,
         };
         // SAFETY: the first HEADER_BYTES of the mapping are reserved above and nobody else knows the
         // file yet; a mapping is page-aligned. The magic is stored last, so that a reader that finds
@@ -292,6 +300,12 @@ pub(crate) fn process_start(pid: &str) -> Option<u64> {
 pub(crate) fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// Returns the user who owns files that this process creates.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// Returns this host's name, padded with zeros.
@@ -380,8 +394,9 @@ mod tests {
             offset_of!(Header, losses),
             offset_of!(Header, host),
             offset_of!(Header, command),
+            offset_of!(Header, segments),
         ];
-        assert_eq!(header, [8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 88, 152, 216]);
+        assert_eq!(header, [8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 88, 152, 216, 728]);
         let chunk = [
             offset_of!(ChunkHeader, state),
             offset_of!(ChunkHeader, lane),

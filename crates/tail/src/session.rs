@@ -15,8 +15,10 @@ use super::intern::{Interner, reserve};
 use super::lane::{Lane, Surroundings};
 use super::recorder::{RecordProps, StartError};
 use super::ring::{
-    self, CHUNK_BYTES, HEADER_BYTES, Identity, LossReason, Ring, c_path, exceeds_file_limit, path_of,
+    self, CHUNK_BYTES, HEADER_BYTES, Identity, LossReason, Ring, SEGMENTS_BYTES, c_path, exceeds_file_limit,
+    path_of,
 };
+use crate::abandoned::SHARED_MEMORY;
 use crate::clock::Anchor;
 use crate::protocol::OFF;
 
@@ -238,7 +240,8 @@ impl Session {
         let pid = current_pid();
         let stem = ring::stem();
         let link = segments.join(format!("{stem}.ring"));
-        let identity = Identity { anchor: Anchor::now(), command: command() };
+        let identity =
+            Identity { anchor: Anchor::now(), command: command(), segments: padded_path(&segments) };
         let (ring, ring_path) =
             create_ring(&props, &link, &stem, &identity).map_err(error("creating", &link))?;
         let c_string = |path: &Path| c_path(path).map_err(error("naming", path));
@@ -274,7 +277,7 @@ fn create_ring(
     identity: &Identity,
 ) -> io::Result<(Ring, PathBuf)> {
     let extra = props.shared_memory_bytes / CHUNK_BYTES;
-    let shared = props.ring_directory.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
+    let shared = props.ring_directory.clone().unwrap_or_else(|| PathBuf::from(SHARED_MEMORY));
     // The host may change its directory.
     let shared = std::path::absolute(shared)?;
     let path = shared.join(format!("floodmark-{stem}.ring"));
@@ -287,6 +290,16 @@ fn create_ring(
     std::fs::remove_file(link)?;
     // No shared memory to be had: a file of the trace costs page faults and write-back, but works.
     Ring::create(&c_path(link)?, MAX_LANES + extra, identity).map(|ring| (ring, link.to_owned()))
+}
+
+/// A path padded with zeros; nothing but zeros if it does not fit.
+fn padded_path(path: &Path) -> [u8; SEGMENTS_BYTES] {
+    let mut padded = [0; SEGMENTS_BYTES];
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() < padded.len() {
+        padded[..bytes.len()].copy_from_slice(bytes);
+    }
+    padded
 }
 
 /// The command line of this process, cut to what a header holds.

@@ -2,8 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
+use floodmark_tail::{KEPT_FOR, SHARED_MEMORY};
 use floodmark_testkit::{wait_for_exit, wait_until};
 
 use crate::cli_test::CliTest;
@@ -76,23 +79,75 @@ fn waiting_for_a_process_that_was_left_behind_is_said() {
     assert_eq!(wait_for_exit(&mut child, "the recording").code(), Some(3));
 }
 
-#[test]
-fn info_says_that_a_recording_was_not_completed() {
-    let test = CliTest::new();
-    let mut command = test.command(&["run", "-o", "killed.flood", "--", "sh", "-c", "echo ready; sleep 60"]);
+/// Records a command and kills the recorder, and then the command.
+fn kill_recording(test: &CliTest, name: &str) {
+    let mut command = test.command(&["run", "-o", name, "--", "sh", "-c", "echo ready; sleep 60"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    wait_until("samples", || is_sampled(&test, "killed.flood"));
+    wait_until("samples", || is_sampled(test, name));
     let sleeps = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     for pid in sleeps.split_ascii_whitespace() {
         send("-KILL", pid);
     }
+}
+
+#[test]
+fn info_says_that_a_recording_was_not_completed() {
+    let test = CliTest::new();
+    kill_recording(&test, "killed.flood");
     let ran = test.run(&["info", "killed.flood"]);
     assert!(ran.stdout.contains("not completed: its recorder was killed"), "{}", ran.stdout);
     assert!(ran.stdout.contains("until the last sample"), "{}", ran.stdout);
     assert_eq!(test.run(&["info", "killed.flood", "--json"]).json()["unfinished"], true);
+}
+
+#[test]
+fn rings_of_deleted_traces_are_removed_by_the_next_recording() {
+    let test = CliTest::new();
+    let record = || test.run(&["run", "-q", "--force", "-o", "next.flood", "--", "true"]).ok();
+    // Kills a recording; returns its ring in shared memory, as old as rings are kept for.
+    let killed = |name: &str| {
+        kill_recording(&test, name);
+        let links = fs::read_dir(test.path(name).join("segments")).unwrap().map(|link| link.unwrap().path());
+        let rings: Vec<_> = links.filter_map(|link| fs::read_link(link).ok()).collect();
+        assert!(rings.len() == 1 && rings[0].starts_with(SHARED_MEMORY), "{rings:?}");
+        rings.into_iter().next().unwrap()
+    };
+    let age = |ring: &Path, age| {
+        File::options().write(true).open(ring).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    };
+    let ring = killed("deleted.flood");
+    age(&ring, KEPT_FOR);
+    record();
+    assert!(ring.exists(), "the trace is there");
+    fs::remove_dir_all(test.path("deleted.flood")).unwrap();
+    age(&ring, KEPT_FOR - Duration::from_mins(10));
+    record();
+    assert!(ring.exists(), "the trace may have been moved");
+    age(&ring, KEPT_FOR);
+    record();
+    assert!(!ring.exists());
+
+    let ring = killed("before.flood");
+    fs::rename(test.path("before.flood"), test.path("after.flood")).unwrap();
+    age(&ring, KEPT_FOR);
+    record();
+    assert!(ring.exists(), "a trace beside it links to the ring");
+    let info = test.run(&["info", "after.flood", "--json"]).json();
+    assert_eq!(info["unfinished"], true);
+    assert!(!ring.exists(), "opening a trace moves its records there");
+
+    // A folder that is not there may be on a file system that is not mounted.
+    fs::create_dir(test.path("folder")).unwrap();
+    let ring = killed("folder/away.flood");
+    fs::rename(test.path("folder"), test.path("elsewhere")).unwrap();
+    age(&ring, KEPT_FOR);
+    record();
+    assert!(ring.exists());
+    test.run(&["info", "elsewhere/away.flood"]).ok();
+    assert!(!ring.exists());
 }
