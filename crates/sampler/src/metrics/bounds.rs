@@ -201,7 +201,7 @@ impl Carried {
     }
 }
 
-/// Upper bound of the highest total of all sweeps so far.
+/// Upper bound of the highest total so far, at sweeps and, as far as growth became known later, in between.
 #[derive(Debug, Default)]
 pub(crate) struct PeakBound {
     /// Bounds of earlier sweeps, each higher than the one before.
@@ -213,6 +213,8 @@ struct SweepBound {
     bytes: u64,
     /// [`Motion::dropped`] at that sweep.
     dropped: u64,
+    /// Memory that came and went after that sweep and is not in [`Motion::dropped`].
+    unseen: u64,
 }
 
 impl PeakBound {
@@ -220,18 +222,32 @@ impl PeakBound {
     /// since.
     pub(crate) fn swept(&mut self, most: u64, dropped: u64) {
         for sweep in &mut self.sweeps {
-            sweep.bytes = sweep.bytes.min(most.saturating_add(dropped.saturating_sub(sweep.dropped)));
+            let dropped = dropped.saturating_sub(sweep.dropped).saturating_add(sweep.unseen);
+            sweep.bytes = sweep.bytes.min(most.saturating_add(dropped));
         }
-        // A sweep that is not higher than an earlier one will never be.
-        if most > self.bytes() {
-            if self.sweeps.len() == MOST_SWEEPS {
-                // Stands for both: not lower, and not earlier.
-                let first = self.sweeps.remove(0);
-                self.sweeps[0].dropped = first.dropped;
-                self.sweeps[0].bytes = self.sweeps[0].bytes.max(first.bytes);
-            }
-            self.sweeps.push(SweepBound { bytes: most, dropped });
+        self.push(SweepBound { bytes: most, dropped, unseen: 0 });
+    }
+
+    /// Adds the time after a sweep with an upper bound: processes grew by `grown` until the next sweep, and by
+    /// `unseen` that they gave back before it.
+    pub(crate) fn grew(&mut self, most: u64, dropped: u64, (grown, unseen): (u64, u64)) {
+        self.push(SweepBound { bytes: most.saturating_add(grown).saturating_add(unseen), dropped, unseen });
+    }
+
+    fn push(&mut self, sweep: SweepBound) {
+        // A bound that is not higher than an earlier one will never be.
+        if sweep.bytes <= self.bytes() {
+            return;
         }
+        if self.sweeps.len() == MOST_SWEEPS {
+            // Stands for both: not lower, and not earlier.
+            let first = self.sweeps.remove(0);
+            let next = &mut self.sweeps[0];
+            next.dropped = first.dropped;
+            next.bytes = next.bytes.max(first.bytes);
+            next.unseen = next.unseen.max(first.unseen);
+        }
+        self.sweeps.push(sweep);
     }
 
     /// The upper bound.
@@ -326,6 +342,16 @@ mod tests {
         bound.swept(700, 420);
         bound.swept(600, 430);
         assert_eq!(bound.bytes(), 610);
+    }
+
+    #[test]
+    fn growth_that_no_sweep_saw_stays_in_the_bound() {
+        let mut bound = PeakBound::default();
+        bound.swept(500, 0);
+        bound.grew(500, 0, (10, 2));
+        assert_eq!(bound.bytes(), 512);
+        bound.swept(490, 15);
+        assert_eq!(bound.bytes(), 507, "a later reading bounds what was there, but not what nothing saw");
     }
 
     #[test]

@@ -115,6 +115,8 @@ pub(crate) struct ProcessMemory {
     pub(crate) was_read: bool,
     /// Highest resident memory at a sweep.
     pub(crate) seen_peak: u64,
+    /// Resident bytes before it gave everything back, and the number of the sweep that counted them.
+    pub(crate) last_counted: Option<(u64, u64)>,
     /// Highest high-water mark that was read.
     pub(crate) mark: u64,
     /// High-water mark at exit, from the exit statistics.
@@ -185,6 +187,7 @@ impl ProcessMemory {
             (self.first_rss, self.first_shared) = (self.rss, self.shared);
         }
         self.seen_peak = self.seen_peak.max(self.rss);
+        self.last_counted = None;
         Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
     }
 
@@ -277,7 +280,9 @@ impl ProcessMemory {
     }
 
     /// Takes in that the process has given back all its memory, though it is not known to have ended.
-    pub(crate) fn gave_back(&mut self) {
+    /// `sweep` is the last one that counted it.
+    pub(crate) fn gave_back(&mut self, sweep: u64) {
+        self.last_counted = self.last_counted.or(Some((self.rss, sweep)));
         (self.rss, self.shared, self.total) = (0, 0, None);
     }
 

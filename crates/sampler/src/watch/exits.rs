@@ -182,6 +182,11 @@ impl Recorder<'_> {
         // Earlier marks were counted when they were read.
         if peak.0 > memory.mark.max(memory.seen_peak) {
             self.job.process_ended(peak, memory.rss, at_ns);
+            // A process that no sweep found is counted as missed.
+            if peak.1 == PeakSource::Exit && memory.was_read {
+                let last = memory.last_counted.unwrap_or((memory.rss, self.job.sweep_number()));
+                self.job.grew_unseen(peak.0.saturating_sub(last.0), last.1);
+            }
         }
         memory.close(&mut self.descriptors);
         self.totals.motion_mut().gave_back(&process, process.is_newborn(at_ns));

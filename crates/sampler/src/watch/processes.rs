@@ -162,7 +162,7 @@ impl Recorder<'_> {
         let memory = &mut process.memory;
         let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.descriptors) else {
             self.totals.motion_mut().gave_back(process, process.is_newborn(now_ns));
-            process.memory.gave_back();
+            process.memory.gave_back(self.job.sweep_number());
             self.gone.push(pid);
             return 0;
         };

@@ -97,7 +97,7 @@ impl Recorder<'_> {
         }
         let mapped = self.totals.mapped_pages(&sum.parts, now_ns);
         let sum = self.job.narrow(sum, mapped, self.totals.motion());
-        let (level, motion) = self.job.swept(sum, self.totals.motion().dropped, now_ns);
+        let (level, motion) = self.job.swept(sum, self.totals.motion(), now_ns);
         let cgroup = self.sweep_cgroup(now_ns);
         self.sweep_gpus();
         self.sweep_slowly(now_ns);
