@@ -6,6 +6,10 @@ use std::ops::ControlFlow;
 
 use floodmark_event::filter::Window;
 use floodmark_event::{Event, EventBatch, Filter, Kind};
+use floodmark_store::Losses;
+
+const RESERVED_OMITTED: &str = "an event of reserved memory was left out, because the blocks in it are written \
+                                (--kind reserved writes it)";
 
 /// Which events to pass on, and how many.
 #[derive(Clone, Debug)]
@@ -32,9 +36,11 @@ impl Select {
         Self { reserved, ..self }
     }
 
-    /// Returns how many events of reserved memory were left out.
-    pub fn reserved_omitted(&self) -> u64 {
-        self.reserved.unwrap_or(0)
+    /// Adds a remark to `losses` if events of reserved memory were left out.
+    pub fn remark_on_reserved(&self, losses: &mut Losses) {
+        if let Some(omitted) = self.reserved.filter(|omitted| *omitted > 0) {
+            losses.remark_times(omitted, RESERVED_OMITTED);
+        }
     }
 
     /// Calls `visit` with the selected events of `batch`; breaks when the limit is reached.

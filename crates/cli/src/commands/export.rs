@@ -204,9 +204,7 @@ impl ExportArgs {
             select.pass_on(batch, |batch| files.write(batch))
         })?;
         let mut lost = source.losses();
-        if select.reserved_omitted() > 0 {
-            lost.remark_times(select.reserved_omitted(), RESERVED_OMITTED);
-        }
+        select.remark_on_reserved(&mut lost);
         for written in files.finish()? {
             lost.extend(&written.losses);
             if let Some(path) = written.path {
@@ -218,7 +216,3 @@ impl ExportArgs {
         Ok(ExitStatus::Success)
     }
 }
-
-/// A log has no column for the kind of memory.
-const RESERVED_OMITTED: &str = "an event of reserved memory was left out, because the blocks in it are written \
-                                (--kind reserved writes it)";
