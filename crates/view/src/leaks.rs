@@ -109,17 +109,9 @@ fn sites(leaks: &Leaks, layout: &Layout) -> String {
     }
     // Reasons are sentences: where they do not fit beside the figures, each is under its row.
     table.keep(&[true, true, true, true, true, false, true]);
-    let text = table.text(layout);
-    let mut lines = text.lines();
-    let mut text = Lines::default();
-    lines.next().into_iter().for_each(|titles| text.line(titles));
-    for (line, group) in lines.zip(shown) {
-        text.line(line);
-        if !group.reason.is_empty() {
-            let reason = wrap(&plain(&group.reason), layout.width.saturating_sub(4).max(1), 0);
-            reason.lines().for_each(|line| text.styled(layout.palette.faint, format!("    {line}")));
-        }
-    }
-    text.block(omitted(left, layout));
-    text.text()
+    let text = table.text_with(layout, |at, text| {
+        let reason = wrap(&plain(&shown[at].reason), layout.width.saturating_sub(4).max(1), 0);
+        reason.lines().for_each(|line| text.styled(layout.palette.faint, format!("    {line}")));
+    });
+    text + &omitted(left, layout)
 }

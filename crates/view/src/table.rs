@@ -127,14 +127,20 @@ impl Table {
     }
 
     /// Lays the table out, every line ended.
-    pub(crate) fn text(mut self, layout: &Layout) -> String {
+    pub(crate) fn text(self, layout: &Layout) -> String {
+        self.text_with(layout, |_, _| {})
+    }
+
+    /// Lays the table out; `under` adds lines below the row with this index.
+    pub(crate) fn text_with(mut self, layout: &Layout, mut under: impl FnMut(usize, &mut Lines)) -> String {
         let widths = self.fit(layout.width);
         let mut text = Lines::default();
         let titles = self.columns.iter().map(|column| Cell::from(&column.title)).collect::<Vec<_>>();
         let line = self.line(&titles, &widths);
         text.line(format!("{:INDENT$}{}", "", styled(layout.palette.faint, line)));
-        for row in &self.rows {
+        for (at, row) in self.rows.iter().enumerate() {
             text.line(format!("{:INDENT$}{}", "", self.line(row, &widths)));
+            under(at, &mut text);
         }
         text.text()
     }

@@ -97,25 +97,20 @@ fn group_table(grouping: &Grouping, layout: &Layout) -> String {
     if grouping.by != GroupBy::Stack {
         return table.text(layout) + &rest;
     }
-    // Under each stack its further frames: lines of the table and frames interleave.
-    let text = table.text(layout);
-    let mut lines = text.lines();
-    let mut text = Lines::default();
-    lines.next().into_iter().for_each(|titles| text.line(titles));
-    for (line, group) in lines.zip(shown) {
-        text.line(line);
-        for frame in group.stack.iter().skip(1).take(FRAMES) {
+    // The further frames of each stack are below its row.
+    let text = table.text_with(layout, |at, text| {
+        let stack = &shown[at].stack;
+        for frame in stack.iter().skip(1).take(FRAMES) {
             let frame = cut(&format!("    {}", plain(frame)), layout.width);
             text.styled(layout.palette.faint, frame);
         }
-        let further = group.stack.len().saturating_sub(1 + FRAMES);
+        let further = stack.len().saturating_sub(1 + FRAMES);
         if further > 0 {
             let line = cut(&format!("    … {}", counted(further as u64, "frame")), layout.width);
             text.styled(layout.palette.faint, line);
         }
-    }
-    text.block(rest);
-    text.text()
+    });
+    text + &rest
 }
 
 fn pool_table(pools: &[PoolUse], layout: &Layout) -> String {

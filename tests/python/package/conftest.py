@@ -1,6 +1,7 @@
 """What tests of the package share."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -37,6 +38,24 @@ def run(tmp_path):
         return result
 
     return run
+
+
+@pytest.fixture
+def run_until_killed(tmp_path):
+    """Run a program that prints 1, 2, 3 ..., kill it, and return the last number that it printed."""
+
+    def run_until_killed(program, least):
+        command = [sys.executable, "-c", textwrap.dedent(program)]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if int(line) >= least:
+                break
+        os.kill(process.pid, signal.SIGKILL)
+        printed = int(([line] + process.stdout.read().splitlines())[-1])
+        assert process.wait(30) == -signal.SIGKILL
+        return printed
+
+    return run_until_killed
 
 
 @pytest.fixture

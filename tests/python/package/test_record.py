@@ -3,20 +3,18 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
 import floodmark
 
 COMMAND = os.environ.get("FLOODMARK") or shutil.which("floodmark")
-needs_command = pytest.mark.skipif(COMMAND is None, reason="no floodmark command (set FLOODMARK to its path)")
 
 
 def ask(*arguments):
+    assert COMMAND, "there is no floodmark command; set FLOODMARK to its path"
     result = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -26,7 +24,6 @@ def load():
     return floodmark.DeviceBuffer(size=3_000_000)
 
 
-@needs_command
 def test_allocations_have_python_stacks_and_scopes(tmp_path):
     path = tmp_path / "run.flood"
     before = floodmark.mr.get_current_device_resource()
@@ -49,8 +46,7 @@ def test_allocations_have_python_stacks_and_scopes(tmp_path):
     del kept
 
 
-@needs_command
-def test_a_killed_process_leaves_every_allocation(tmp_path):
+def test_a_killed_process_leaves_every_allocation(tmp_path, run_until_killed):
     program = """
         import floodmark
         floodmark.record("run.flood").start()
@@ -59,15 +55,7 @@ def test_a_killed_process_leaves_every_allocation(tmp_path):
             kept.append(floodmark.DeviceBuffer(size=number))
             print(number, flush=True)
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    )
-    for line in process.stdout:
-        if int(line) >= 500:
-            break
-    os.kill(process.pid, signal.SIGKILL)
-    returned = int(([line] + process.stdout.read().splitlines())[-1])
-    assert process.wait(30) == -signal.SIGKILL
+    returned = run_until_killed(program, 500)
     ask("export", tmp_path / "run.flood", "-o", tmp_path / "log.csv")
     sizes = [int(row.split(",")[4]) for row in (tmp_path / "log.csv").read_text().splitlines()[1:]]
     assert sizes in (list(range(1, returned + 1)), list(range(1, returned + 2)))
@@ -103,7 +91,6 @@ def test_scopes_and_marks_without_a_recording_are_nothing():
         floodmark.mark("nothing")
 
 
-@needs_command
 def test_resources_that_are_replaced_are_recorded(tmp_path):
     with floodmark.record(tmp_path / "run.flood", stacks=False):
         floodmark.reinitialize(pool_allocator=True, initial_pool_size="1MiB", maximum_pool_size="8MiB")
@@ -111,7 +98,6 @@ def test_resources_that_are_replaced_are_recorded(tmp_path):
     assert "12345" in ask("stats", tmp_path / "run.flood", "--json")
 
 
-@needs_command
 def test_a_trace_is_opened_and_asked(tmp_path):
     path = tmp_path / "run.flood"
     with floodmark.record(path):
@@ -131,7 +117,6 @@ def test_a_trace_is_opened_and_asked(tmp_path):
     del kept
 
 
-@needs_command
 def test_the_command_runs_as_a_module():
     result = subprocess.run([sys.executable, "-m", "floodmark", "--version"], capture_output=True, text=True)
     assert result.stdout.startswith("floodmark ")

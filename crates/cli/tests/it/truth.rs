@@ -49,7 +49,7 @@ impl Truth {
     }
 }
 
-/// The users to test: root and nobody, or only the one who runs the tests.
+/// The users to test: root and the account `nobody`, or only the user that runs the tests.
 fn users() -> Vec<(&'static str, Option<u32>)> {
     let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
     if is_root { vec![("root", None), ("nobody", Some(NOBODY))] } else { vec![("user", None)] }

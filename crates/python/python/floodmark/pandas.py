@@ -10,8 +10,6 @@ True
 
 from __future__ import annotations
 
-import contextlib
-
 import pandas as _pandas
 
 import floodmark
@@ -19,7 +17,7 @@ from floodmark import profiling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import contextlib
     from typing import Any
 
 _OURS = "memory_profiling"
@@ -40,15 +38,9 @@ def get_option(name: str) -> Any:
     return profiling.get_option(name) if name == _OURS else _pandas.get_option(name)
 
 
-@contextlib.contextmanager
-def option_context(name: str, value: Any) -> Iterator[None]:
+def option_context(name: str, value: Any) -> contextlib.AbstractContextManager[None]:
     """Set an option for a block."""
-    before = get_option(name)
-    set_option(name, value)
-    try:
-        yield
-    finally:
-        set_option(name, before)
+    return profiling._set_for_a_block(get_option, set_option, name, value)
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,7 @@ from floodmark.statistics import ProfilerRecords, default_profiler_records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, TextIO
 
 __all__ = [
@@ -318,15 +318,19 @@ def describe_option(name: str | None = None) -> None:
         print(f"{known}:\n\t{_DESCRIPTIONS[known]}\n\t[Default: False] [Current: {_options[known]}]")
 
 
-@contextlib.contextmanager
-def option_context(name: str, value: Any) -> Iterator[None]:
+def option_context(name: str, value: Any) -> contextlib.AbstractContextManager[None]:
     """Set an option for a block."""
-    before = get_option(name)
-    set_option(name, value)
+    return _set_for_a_block(get_option, set_option, name, value)
+
+
+@contextlib.contextmanager
+def _set_for_a_block(get: Callable[..., Any], put: Callable[..., None], name: str, value: Any) -> Iterator[None]:
+    before = get(name)
+    put(name, value)
     try:
         yield
     finally:
-        set_option(name, before)
+        put(name, before)
 
 
 def _known(name: str) -> str:
