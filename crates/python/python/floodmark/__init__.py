@@ -41,7 +41,7 @@ from floodmark.profiling import (
 )
 from floodmark.recording import Recording, mark, record, scope
 from floodmark.testing import assert_no_leaks, limit_peak
-from floodmark.trace import Trace, TraceError, open
+from floodmark.answers import Trace, TraceError, open
 
 __all__ = [
     "Device",
