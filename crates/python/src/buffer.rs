@@ -27,6 +27,8 @@ pub(crate) struct DeviceBuffer {
     state: Mutex<State>,
     /// Keeps the Python object of the resource, and with it what that refers to, alive.
     resource: Py<Resource>,
+    /// Keeps the stream, which the free names again.
+    _stream: Option<Py<PyAny>>,
 }
 
 struct State {
@@ -60,7 +62,8 @@ impl DeviceBuffer {
         if request.ptr != 0 && size > 0 {
             copy_in(&mut buffer, request.ptr, this)?;
         }
-        Ok(Self { state: Mutex::new(State { buffer: Some(buffer), exports: 0 }), resource })
+        let state = Mutex::new(State { buffer: Some(buffer), exports: 0 });
+        Ok(Self { state, resource, _stream: request.stream.map(|stream| stream.clone().unbind()) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -18,6 +18,8 @@
 //! | `task_scope` | blocks of asynchronous tasks |
 //! | `record` | recording into a trace, with Python stacks |
 //! | `numpy` | NumPy's memory from our resources |
+//! | `pluggable` | PyTorch's memory from our resources |
+//! | `foreign` | blocks of other allocators in the recording |
 //! | `device` | GPUs, or the host where there is none |
 //! | `debug_log` | levels of the debug log |
 //! | `error` | errors as exceptions |
@@ -28,10 +30,12 @@ mod current;
 mod debug_log;
 mod device;
 mod error;
+mod foreign;
 mod interpreter;
 mod layers;
 mod make;
 mod numpy;
+mod pluggable;
 mod profiler;
 mod record;
 mod resource;
@@ -51,7 +55,11 @@ mod _native {
     #[pymodule_export]
     use crate::device::{available_memory, devices, has_cuda};
     #[pymodule_export]
+    use crate::foreign::{record_allocation, record_free};
+    #[pymodule_export]
     use crate::numpy::set_numpy_handler;
+    #[pymodule_export]
+    use crate::pluggable::pluggable_live;
     #[pymodule_export]
     use crate::profiler::{ProfilerContext, ProfilerRecords, ProfilerTask};
     #[pymodule_export]

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -158,3 +159,16 @@ def test_a_buffer_that_moves_does_not_stop_other_threads(run):
         timeout=60,
     )
     assert result.stdout == "[2000]\n"
+
+
+def test_a_buffer_keeps_its_stream_until_it_is_freed():
+    class Stream:
+        handle = 0
+
+    stream = Stream()
+    alive = weakref.ref(stream)
+    buffer = rmm.DeviceBuffer(size=10, stream=stream)
+    del stream
+    assert alive() is not None
+    del buffer
+    assert alive() is None
