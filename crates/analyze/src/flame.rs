@@ -27,6 +27,8 @@ pub enum FlameOf {
     Count,
     /// Stack samples.
     Samples,
+    /// Resident bytes that calls gained.
+    Gained,
 }
 
 impl FlameOf {
@@ -38,6 +40,7 @@ impl FlameOf {
             Self::Allocated => "allocated",
             Self::Count => "count",
             Self::Samples => "samples",
+            Self::Gained => "gained",
         }
     }
 
@@ -47,14 +50,14 @@ impl FlameOf {
             Self::Marked => row.marked,
             Self::End => row.end,
             Self::Allocated | Self::Count => row.allocated,
-            Self::Samples => Totals::default(),
+            Self::Samples | Self::Gained => Totals::default(),
         }
     }
 
     /// The figure that decides how wide a call is.
     pub fn value(self, weight: Totals) -> u64 {
         match self {
-            Self::Marked | Self::End | Self::Allocated => weight.bytes,
+            Self::Marked | Self::End | Self::Allocated | Self::Gained => weight.bytes,
             Self::Count | Self::Samples => weight.blocks,
         }
     }
@@ -133,7 +136,7 @@ impl Flame {
             time_ns: match of {
                 FlameOf::Marked => weights.marked_time_ns,
                 FlameOf::End => weights.end_time_ns,
-                FlameOf::Allocated | FlameOf::Count | FlameOf::Samples => None,
+                FlameOf::Allocated | FlameOf::Count | FlameOf::Samples | FlameOf::Gained => None,
             },
             at_ns: weights.at_ns,
             has_stacks: weights.has_stacks(),
@@ -142,7 +145,7 @@ impl Flame {
         }
     }
 
-    fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Totals)>, of: FlameOf) -> Self {
+    pub(crate) fn of_paths(paths: impl Iterator<Item = (Vec<Step>, Totals)>, of: FlameOf) -> Self {
         let (mut tree, mut total) = (CallTree::<1>::default(), Totals::default());
         for (path, weight) in paths {
             total.add(weight);

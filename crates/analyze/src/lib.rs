@@ -52,6 +52,7 @@ pub mod series;
 pub mod site;
 pub mod snapshots;
 pub mod stats;
+pub mod traced;
 pub mod usage;
 pub mod watermark;
 
@@ -104,5 +105,6 @@ pub use snapshots::{
     Snapshot, SnapshotOptions, SnapshotPass, Snapshots,
 };
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
+pub use traced::{CallOrder, Calls, CallsFold, CallsOptions, LargestStep, TracedFunction, TracedLine};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};

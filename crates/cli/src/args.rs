@@ -117,6 +117,7 @@ pub(crate) enum Command {
     Lifetimes(commands::lifetimes::LifetimesArgs),
     Fragmentation(commands::fragmentation::FragmentationArgs),
     Check(commands::check::CheckArgs),
+    Calls(commands::calls::CallsArgs),
     Replay(commands::replay::ReplayArgs),
     Flame(commands::flame::FlameArgs),
     Diff(commands::diff::DiffArgs),

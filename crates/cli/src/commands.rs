@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod attach;
+pub(crate) mod calls;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diff;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Leaks(args) => args.run(printer),
         Command::Lifetimes(args) => args.run(printer),
         Command::Fragmentation(args) => args.run(printer),
+        Command::Calls(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
         Command::Flame(args) => args.run(printer),

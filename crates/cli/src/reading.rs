@@ -3,6 +3,7 @@
 //! Anything that holds samples is looked through first for its highest total, unless it can be read only
 //! once or still grows; then bars are drawn to the highest so far.
 
+pub(crate) mod calls;
 pub(crate) mod events;
 mod lines;
 

@@ -15,7 +15,7 @@ use floodmark_store::{Error, Result, RowSource, Source};
 use crate::cut_off::{CutEvents, CutRows};
 use crate::gunzip::CutOff;
 use crate::recognize::{Candidate, Format, Known};
-use crate::{Mode, memory_logger, mprof, psrecord, rmm, smi};
+use crate::{Mode, memory_logger, mprof, psrecord, pymemtrace, rmm, smi};
 
 /// How to read a foreign file, whatever its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,6 +234,12 @@ pub(crate) fn open_mprof(candidate: Candidate, props: &OpenProps) -> Result<Box<
         mprof::reader(input, &path, props)
     };
     Ok(Box::new(reader.with_total_bytes(total_bytes)))
+}
+
+/// Opens a log of `pymemtrace`.
+pub(crate) fn open_pymemtrace(candidate: Candidate, props: &OpenProps) -> Box<dyn RowSource> {
+    let (path, total_bytes, input) = candidate.into_parts();
+    Box::new(pymemtrace::reader(input, &path, props).with_total_bytes(total_bytes))
 }
 
 /// Opens a log of `psrecord`.

@@ -23,6 +23,7 @@ mod numbers;
 mod pickle;
 pub mod pprof;
 pub mod psrecord;
+pub mod pymemtrace;
 mod quote;
 mod ready;
 mod recognize;

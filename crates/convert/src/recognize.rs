@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use floodmark_event::text::shell_word;
 use floodmark_store::{Error, Result};
 
-use crate::foreign::{Opener, open_memory_logger, open_mprof, open_psrecord, open_rmm_csv, open_smi};
+use crate::foreign::{
+    Opener, open_memory_logger, open_mprof, open_psrecord, open_pymemtrace, open_rmm_csv, open_smi,
+};
 use crate::gunzip::{CutOff, Gunzip};
 use crate::quote::quoted;
-use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, rmm, smi, torch};
+use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, pymemtrace, rmm, smi, torch};
 
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +33,8 @@ pub enum Format {
     Mprof,
     /// A log of `psrecord`.
     Psrecord,
+    /// A log of `pymemtrace`.
+    Pymemtrace,
     /// A memory snapshot of `PyTorch`: a pickle.
     Torch,
     /// A trace of `PyTorch`'s profiler: JSON.
@@ -49,7 +53,7 @@ pub(crate) struct Known {
     pub(crate) opener: Opener,
 }
 
-const FORMATS: [Known; 10] = [
+const FORMATS: [Known; 11] = [
     Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, opener: Opener::Trace },
     // Before RMM's, because its text may hold a word that RMM has for what it did.
     Known {
@@ -81,6 +85,12 @@ const FORMATS: [Known; 10] = [
         name: "psrecord log",
         recognizes: |candidate| psrecord::begins_log(&candidate.head),
         opener: Opener::Rows(|candidate, props| Ok(open_psrecord(candidate, props))),
+    },
+    Known {
+        format: Format::Pymemtrace,
+        name: "pymemtrace log",
+        recognizes: |candidate| pymemtrace::begins_log(&candidate.head),
+        opener: Opener::Rows(|candidate, props| Ok(open_pymemtrace(candidate, props))),
     },
     Known {
         format: Format::Torch,
@@ -319,7 +329,7 @@ mod tests {
     #[test]
     fn what_is_not_recognized_is_described() {
         let known = "known formats: trace directory, memory_logger log, RMM log (CSV), nvidia-smi output, \
-                     mprof file, psrecord log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile, Nsight Systems export";
+                     mprof file, psrecord log, pymemtrace log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile, Nsight Systems export";
         for (head, look) in [
             (&b""[..], "it is empty"),
             (b"\n \r\n", "it holds nothing but blank lines"),

@@ -208,6 +208,8 @@ pub enum Row {
     Stack(StackSampleRow),
     /// The recording tool logged a message.
     Log(LogRow),
+    /// A function was called or ended. Only logs of tracers have such rows among others; a trace's are read apart.
+    Call(CallRow),
 }
 
 impl Row {
@@ -219,6 +221,7 @@ impl Row {
             Self::Output(row) => row.time_ns,
             Self::Stack(row) => row.time_ns,
             Self::Log(row) => row.time_ns,
+            Self::Call(row) => row.time_ns,
         }
     }
 }

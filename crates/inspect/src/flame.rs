@@ -36,6 +36,8 @@ pub enum FlameContent {
     Allocations,
     /// How often stacks were sampled, because there are no allocations.
     StackSamples,
+    /// Resident bytes that traced calls gained, because there are no allocations.
+    Calls,
 }
 
 impl Input {
@@ -49,6 +51,12 @@ impl Input {
             let answer = self.flame_of_events(query, props)?;
             if answer.caveats.events_read > 0 || !contents.has_rows {
                 return Ok((answer, FlameContent::Allocations));
+            }
+        }
+        if self.has_calls() {
+            match self.flame_of_calls(query, props.direction) {
+                Err(Error::NoContent { .. }) => {}
+                flame => return Ok((flame?, FlameContent::Calls)),
             }
         }
         Ok((self.flame_of_stacks(query, props)?, FlameContent::StackSamples))

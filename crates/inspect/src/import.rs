@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use floodmark_convert::{OpenProps, device_of, group_devices};
 use floodmark_event::{
-    LogRow, OutputRow, ProcessId, Row, SampleRow, ScopeRow, StackId, StackSampleRow, Tables,
+    CallRow, LogRow, OutputRow, ProcessId, Row, SampleRow, ScopeRow, StackId, StackSampleRow, Tables,
 };
 use floodmark_store::{IdMap, Losses, Overwrite, RowSource, Run, ScanProps, TraceWriter, is_trace};
 use serde::Serialize;
@@ -158,6 +158,7 @@ impl<'a> Importer<'a> {
                     Row::Output(row) => by_table.output.push(row),
                     Row::Stack(row) => by_table.stacks.push(row),
                     Row::Log(row) => by_table.logs.push(row),
+                    Row::Call(row) => by_table.calls.push(row),
                 }
             }
             self.samples += by_table.samples.len() as u64;
@@ -166,6 +167,7 @@ impl<'a> Importer<'a> {
             self.writer.write_rows(&by_table.output, &self.tables)?;
             self.writer.write_rows(&by_table.stacks, &self.tables)?;
             self.writer.write_rows(&by_table.logs, &self.tables)?;
+            self.writer.write_rows(&by_table.calls, &self.tables)?;
         }
         IdMap::merge_names(source.tables(), &mut self.tables);
         Ok(())
@@ -208,6 +210,7 @@ struct RowsByTable {
     output: Vec<OutputRow>,
     stacks: Vec<StackSampleRow>,
     logs: Vec<LogRow>,
+    calls: Vec<CallRow>,
 }
 
 /// Returns where the trace of a file goes unless the user says otherwise: beside the file.

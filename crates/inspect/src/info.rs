@@ -65,6 +65,8 @@ pub struct SeenInfo {
     pub scopes: u64,
     /// Messages.
     pub messages: u64,
+    /// Calls, returns and exceptions of functions.
+    pub calls: u64,
     /// What was observed, in the order of the log.
     pub subjects: Vec<SubjectInfo>,
 }
@@ -301,6 +303,7 @@ fn count_rows(
             info.last_time_ns = Some(info.last_time_ns.map_or(time_ns, |last| last.max(time_ns)));
             match row {
                 Row::Log(_) => seen.messages += 1,
+                Row::Call(_) => seen.calls += 1,
                 Row::Scope(_) => seen.scopes += 1,
                 Row::Output(_) => seen.outputs += 1,
                 Row::Stack(_) => seen.stack_samples += 1,

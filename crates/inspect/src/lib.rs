@@ -25,6 +25,7 @@
 //! | `symbols` | names for frames that were recorded as addresses |
 //! | [`pass`] | runs folds over an input, reading ahead in another thread |
 //! | [`questions`] | statistics, watermark, usage, leaks, lifetimes and the other single questions |
+//! | [`calls`] | functions by the memory that they gained, from traced calls |
 //! | [`compare`], [`plot`], [`page`], [`flame`], [`info`], [`overlay`] | answers made of several folds |
 //! | [`import`], [`export`] | traces from foreign files, foreign files from inputs |
 //! | [`launchers`] | totals of MPI jobs without what starts the ranks |
@@ -34,6 +35,7 @@
 //! What does *not* live here: text, pictures and pages (`floodmark-view`), options and printing (the command).
 
 pub mod answer;
+pub mod calls;
 pub mod checkpoints;
 pub mod compare;
 pub mod error;

@@ -232,7 +232,9 @@ impl Input {
             for row in rows.iter().filter(|row| matches!(row, Row::Stack(_))) {
                 stacks += u64::from(latest_ns.replace(row.time_ns()) != Some(row.time_ns()));
             }
-            count += rows.iter().filter(|row| !matches!(row, Row::Scope(_) | Row::Log(_))).count() as u64;
+            count +=
+                rows.iter().filter(|row| !matches!(row, Row::Scope(_) | Row::Log(_) | Row::Call(_))).count()
+                    as u64;
         })?;
         page.ranges = ranges.finish(source.tables());
         if count == 0 && marks.is_empty() {

@@ -154,7 +154,7 @@ impl Gather {
                     self.run.mark(mark);
                 }
                 Row::Output(row) => self.output.add(&row.bytes),
-                Row::Scope(_) | Row::Stack(_) | Row::Log(_) => {}
+                Row::Scope(_) | Row::Stack(_) | Row::Log(_) | Row::Call(_) => {}
             }
         }
         self.series.update(&self.batch);

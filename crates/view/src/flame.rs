@@ -92,7 +92,7 @@ pub enum Unit {
 impl Unit {
     fn of(of: FlameOf) -> Self {
         match of {
-            FlameOf::Marked | FlameOf::End | FlameOf::Allocated => Self::Bytes,
+            FlameOf::Marked | FlameOf::End | FlameOf::Allocated | FlameOf::Gained => Self::Bytes,
             FlameOf::Count => Self::Allocations,
             FlameOf::Samples => Self::Samples,
         }
@@ -313,6 +313,7 @@ fn amount(of: FlameOf, weight: Totals) -> String {
             format!("{} of {}", counted(weight.blocks, "allocation"), format_bytes(weight.bytes))
         }
         FlameOf::Samples => counted(weight.blocks, "sample"),
+        FlameOf::Gained => format!("{} in {}", format_bytes(weight.bytes), counted(weight.blocks, "step")),
     }
 }
 
@@ -324,6 +325,7 @@ fn what(flame: &Flame) -> String {
         FlameOf::Allocated => "Allocated in all",
         FlameOf::Count => "Allocations",
         FlameOf::Samples => "Stack samples of the run",
+        FlameOf::Gained => "Resident memory that calls gained",
     }
     .into()
 }
@@ -346,7 +348,7 @@ fn caption(flame: &Flame) -> String {
             }
             text
         }
-        FlameOf::Allocated | FlameOf::Count => {
+        FlameOf::Allocated | FlameOf::Count | FlameOf::Gained => {
             format!("{}{kinds}", amount(flame.of, flame.total))
         }
     }

@@ -12,6 +12,7 @@
 //! Nothing here opens a trace, prints, or computes a result.
 
 pub mod blocks;
+pub mod calls;
 pub mod changes;
 pub mod charset;
 pub mod chart;

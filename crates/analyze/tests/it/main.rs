@@ -18,4 +18,5 @@ mod round_trip;
 mod run;
 mod snapshots;
 mod timeline;
+mod traced;
 mod whole;

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_convert::Format;
 use floodmark_event::Metric;
+use floodmark_event::units::parse_bytes;
 use floodmark_inspect::plot::Show;
 use floodmark_inspect::{Filter, Input, OpenProps};
 use floodmark_view::samples::Separate;
@@ -13,6 +15,7 @@ use crate::args::{FilterArgs, ReadingArgs, metrics};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::reading::calls::{CallProps, read_calls};
 use crate::reading::events::{EventForm, EventProps, follow_events, read_events};
 use crate::reading::{LayoutName, SampleForm, SampleProps, ZoneArgs, read_samples};
 
@@ -46,6 +49,12 @@ pub(crate) struct ReadArgs {
     /// Print samples, scopes and messages even if there are events
     #[arg(long, conflicts_with = "events", help_heading = "Output")]
     samples: bool,
+    /// Print calls of functions, in the layout of pymemtrace
+    #[arg(long, conflicts_with_all = ["events", "samples", "csv", "follow"], help_heading = "Output")]
+    calls: bool,
+    /// With --calls, print only events at which resident memory changed by so much, and the one before each
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0", requires = "calls", hide_default_value = true, help_heading = "Output")]
+    d_rss_trigger: u64,
     /// Lay lines of memory out like this
     #[arg(
         long,
@@ -90,6 +99,11 @@ impl ReadArgs {
         let by_time = Filter { from_ns: filter.from_ns, to_ns: filter.to_ns, ..Filter::default() };
         let selects_events = self.events || filter != by_time;
         let input = Input::open(&self.input, &open)?;
+        let only_calls = !input.contents().has_events && input.format_name() == Format::Pymemtrace.name();
+        if self.calls || (only_calls && !selects_events && !self.samples) {
+            read_calls(&input, &self.call_props(), printer)?;
+            return Ok(ExitStatus::Success);
+        }
         let contents = input.contents();
         let is_trace = floodmark_store::is_trace(&self.input);
         if selects_events && !contents.has_events && !is_trace {
@@ -119,6 +133,11 @@ impl ReadArgs {
             _ => EventForm::Table,
         };
         EventProps { form, filter: self.filter.props(), limit: self.limit }
+    }
+
+    fn call_props(&self) -> CallProps {
+        let filter = self.filter.props();
+        CallProps { filter, limit: self.limit, is_json: self.json, trigger_bytes: self.d_rss_trigger }
     }
 
     fn sample_props(&self) -> SampleProps {

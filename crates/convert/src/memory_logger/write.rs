@@ -62,7 +62,7 @@ impl<'a> LogWriter<'a> {
                 Ok(())
             }
             Row::Stack(row) => self.stack(row, tables),
-            Row::Sample(_) | Row::Scope(_) | Row::Log(_) => Ok(()),
+            Row::Sample(_) | Row::Scope(_) | Row::Log(_) | Row::Call(_) => Ok(()),
         }
     }
 

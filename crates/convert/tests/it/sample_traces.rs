@@ -35,6 +35,7 @@ fn write(source: &mut dyn RowSource, writer: &mut TraceWriter, tables: &mut Tabl
                 Row::Output(row) => writer.write_rows(&[row], tables),
                 Row::Stack(row) => writer.write_rows(&[row], tables),
                 Row::Log(row) => writer.write_rows(&[row], tables),
+                Row::Call(row) => writer.write_rows(&[row], tables),
             }
             .expect("room");
         }
@@ -47,7 +48,7 @@ fn words(read: &Reading) -> (Vec<String>, Vec<String>, Vec<String>, Vec<String>)
     let mut others = (Vec::new(), Vec::new(), Vec::new());
     for row in &read.rows {
         match row {
-            Row::Sample(_) => {}
+            Row::Sample(_) | Row::Call(_) => {}
             Row::Output(row) => others.0.push(format!("{} {:?}", row.time_ns, row.bytes)),
             Row::Stack(row) => {
                 let stack = read.tables.stack_text(row.stack).join(";");

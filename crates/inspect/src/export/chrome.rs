@@ -150,7 +150,7 @@ fn write_rows(
                 {
                     sample(row, tables, writer, named)
                 }
-                Row::Sample(_) | Row::Output(_) | Row::Stack(_) | Row::Log(_) => Ok(()),
+                Row::Sample(_) | Row::Output(_) | Row::Stack(_) | Row::Log(_) | Row::Call(_) => Ok(()),
             };
         }
     })?;

@@ -159,7 +159,7 @@ impl RowFolds {
                 Row::Output(row) => self.output.add(row),
                 Row::Stack(row) => self.stacks.add(row, tables),
                 Row::Scope(row) if row.action == ScopeAction::Mark => {}
-                Row::Scope(_) | Row::Log(_) => continue,
+                Row::Scope(_) | Row::Log(_) | Row::Call(_) => continue,
             }
             self.is_empty = false;
         }

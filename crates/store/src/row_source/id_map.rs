@@ -71,6 +71,7 @@ impl IdMap {
             Row::Output(row) => row.remap(self, from, to),
             Row::Stack(row) => row.remap(self, from, to),
             Row::Log(row) => row.remap(self, from, to),
+            Row::Call(row) => row.remap(self, from, to),
         }
     }
 

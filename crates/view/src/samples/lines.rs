@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use floodmark_event::{LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
+use floodmark_event::{CallRow, LogRow, OutputRow, SampleRow, ScopeRow, StackSampleRow, Tables};
 use serde::Serialize;
 
 use crate::plain::plain;
@@ -100,6 +100,17 @@ struct LogFields<'a> {
     text: &'a str,
 }
 
+#[derive(Serialize)]
+struct CallFields<'a> {
+    process: u32,
+    thread: u64,
+    action: &'static str,
+    function: &'a str,
+    file: &'a str,
+    line: u32,
+    rss: Option<u64>,
+}
+
 fn of(subject: u64, tables: &Tables) -> Option<Of<'_>> {
     let row = tables.subjects.get(&subject)?;
     Some(Of { subject, kind: row.kind.name(), number: row.number, name: &row.name })
@@ -140,6 +151,21 @@ impl SampleJson {
         let (process, level) = (row.process.0, row.level.name());
         let (source, text) = (tables.string(row.source), &*row.text);
         line("log", row.time_ns, LogFields { process, level, source, text }, None)
+    }
+
+    /// Writes a call.
+    pub fn call(self, row: &CallRow, tables: &Tables) -> String {
+        let frame = tables.frame(row.code);
+        let call = CallFields {
+            process: row.process.0,
+            thread: row.thread,
+            action: row.action.name(),
+            function: tables.string(frame.function),
+            file: tables.string(frame.file),
+            line: if row.line == 0 { frame.line } else { row.line },
+            rss: row.rss_bytes,
+        };
+        line("call", row.time_ns, call, None)
     }
 
     /// Writes a scope or a mark.

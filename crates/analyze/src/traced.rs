@@ -1,0 +1,501 @@
+//! Functions by the resident memory that they gained, from the calls that a tracer recorded.
+//!
+//! A change between two events of a process happened in the function that the thread of the later event was in before
+//! that event: in the one that returns, or in the one that calls. Its callers have the change too, in their cumulative
+//! figure, each once however often it calls itself.
+//!
+//! A row without a function says that events of the thread were left out, so its callers are not known from there on. Then
+//! a change belongs to the function of the event alone.
+
+use std::cmp::Reverse;
+
+use floodmark_event::{CallAction, CallRow, ProcessId, Tables};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::flame::{Direction, Flame, FlameOf};
+use crate::origins::Totals;
+use crate::paths::Step;
+
+/// More paths than these are not told apart; what is below them counts for the deepest one that is known.
+const MAX_PATHS: usize = 1 << 20;
+const ROOT: u32 = u32::MAX;
+
+/// What the functions are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOrder {
+    /// What they gained themselves.
+    #[default]
+    Own,
+    /// What they and the functions they called gained.
+    Cumulative,
+    /// How often they were called.
+    Calls,
+}
+
+impl CallOrder {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Own, Self::Cumulative, Self::Calls];
+
+    /// The word for it on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Cumulative => "cumulative",
+            Self::Calls => "calls",
+        }
+    }
+}
+
+/// What to find out about calls.
+#[derive(Clone, Copy, Debug)]
+pub struct CallsOptions {
+    /// Order of the functions.
+    pub order: CallOrder,
+    /// Functions and lines to list.
+    pub limit: Option<usize>,
+}
+
+/// What functions gained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calls {
+    /// Calls, returns and exceptions that were recorded.
+    pub events: u64,
+    /// Calls of functions of the interpreted language.
+    pub calls: u64,
+    /// Calls of native functions.
+    pub native_calls: u64,
+    /// Functions that were left by an exception.
+    pub exceptions: u64,
+    /// Processes that were traced.
+    pub processes: u64,
+    /// Threads that were traced.
+    pub threads: u64,
+    /// Instant that elapsed times count from.
+    pub origin_time_ns: Option<i64>,
+    /// Time of the last event.
+    pub last_time_ns: Option<i64>,
+    /// Resident bytes when each process was first seen, added up.
+    pub first_rss_bytes: u64,
+    /// Resident bytes when each process was last seen, added up.
+    pub last_rss_bytes: u64,
+    /// The most resident bytes of one process.
+    pub peak_rss_bytes: u64,
+    /// When it had them.
+    pub peak_time_ns: Option<i64>,
+    /// All increases.
+    pub gained_bytes: u64,
+    /// All decreases.
+    pub released_bytes: u64,
+    /// The function in which the largest increase at one event happened, and the increase.
+    pub largest_step: Option<LargestStep>,
+    /// Returns without a call and calls without a return, which the end of a recording leaves too.
+    pub unbalanced: u64,
+    /// Times at which events were left out, so that callers are not known.
+    pub gaps: u64,
+    /// What the functions are sorted by.
+    pub order: CallOrder,
+    /// Functions, the most important first.
+    pub functions: Vec<TracedFunction>,
+    /// Functions that are not listed.
+    pub functions_omitted: u64,
+    /// Lines that gained or released, those that gained most first.
+    pub lines: Vec<TracedLine>,
+    /// Lines that are not listed.
+    pub lines_omitted: u64,
+}
+
+/// The largest increase between two events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LargestStep {
+    /// The function.
+    pub function: String,
+    /// By how much.
+    pub bytes: u64,
+    /// When it was seen.
+    pub time_ns: i64,
+}
+
+/// A function, and what it gained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedFunction {
+    /// Its name.
+    pub function: String,
+    /// File, empty for native functions.
+    pub file: String,
+    /// Line where it begins, 0 where not known.
+    pub line: u32,
+    /// Whether it is native.
+    pub is_native: bool,
+    /// How often it was called.
+    pub calls: u64,
+    /// Increases while it ran itself.
+    pub gained_bytes: u64,
+    /// Decreases while it ran itself.
+    pub released_bytes: u64,
+    /// Increases less decreases while it ran itself.
+    pub own_bytes: i64,
+    /// Increases less decreases while it or what it called ran.
+    pub cumulative_bytes: i64,
+}
+
+/// A line of a function, and what it gained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedLine {
+    /// The function, and the native function that the line called if that is where the change happened.
+    pub function: String,
+    /// File.
+    pub file: String,
+    /// Number of the line, 0 where not known.
+    pub line: u32,
+    /// Increases.
+    pub gained_bytes: u64,
+    /// Decreases.
+    pub released_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    gained: u64,
+    released: u64,
+}
+
+impl Change {
+    fn add(&mut self, delta: i64) {
+        if delta > 0 {
+            self.gained += delta.unsigned_abs();
+        } else {
+            self.released += delta.unsigned_abs();
+        }
+    }
+
+    fn net(self) -> i64 {
+        self.gained.cast_signed().wrapping_sub(self.released.cast_signed())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    is_native: bool,
+    calls: u64,
+    own: Change,
+    cumulative: i64,
+    /// The change that was counted last.
+    stamp: u64,
+}
+
+/// A function that has not returned.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    code: u32,
+    /// Line that was last seen in it.
+    line: u32,
+    /// Its path.
+    path: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    parent: u32,
+    code: u32,
+    grown: Totals,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Resident {
+    first: u64,
+    last: u64,
+}
+
+/// Follows calls in the order of time.
+#[derive(Debug, Default)]
+pub struct CallsFold {
+    threads: FxHashMap<(ProcessId, u64), Vec<Active>>,
+    resident: FxHashMap<ProcessId, Resident>,
+    figures: FxHashMap<u32, Figures>,
+    /// By function, line, and the native function that the line called.
+    lines: FxHashMap<(u32, u32, u32), Change>,
+    paths: Vec<Path>,
+    known_paths: FxHashMap<(u32, u32), u32>,
+    total: Change,
+    largest: Option<(u32, u64, i64)>,
+    stamp: u64,
+    result: Calls,
+}
+
+/// Whether an action enters or leaves a function.
+const fn is_leave(action: CallAction) -> bool {
+    use CallAction::{CException, CReturn, Exception, Return, Yield};
+    matches!(action, Return | Yield | Exception | CReturn | CException)
+}
+
+const fn is_native(action: CallAction) -> bool {
+    matches!(action, CallAction::CCall | CallAction::CReturn | CallAction::CException)
+}
+
+impl CallsFold {
+    /// Takes the next rows.
+    pub fn push(&mut self, rows: &[CallRow]) {
+        for row in rows {
+            self.row(row);
+        }
+    }
+
+    fn row(&mut self, row: &CallRow) {
+        let mut stack = std::mem::take(self.threads.entry((row.process, row.thread)).or_default());
+        let delta = self.resident(row);
+        if row.code == 0 {
+            self.result.gaps += 1;
+            self.result.unbalanced += stack.len() as u64;
+            stack.clear();
+            self.total.add(delta);
+        } else {
+            self.count(row);
+            if is_leave(row.action) {
+                self.find(&mut stack, row);
+                self.change(&stack, row, delta);
+                stack.pop();
+            } else {
+                let is_unknown = stack.is_empty();
+                if is_unknown {
+                    self.enter(&mut stack, row);
+                    self.change(&stack, row, delta);
+                } else {
+                    // A native function is called on a line of the function that calls it.
+                    if let (true, Some(caller)) = (is_native(row.action) && row.line != 0, stack.last_mut()) {
+                        caller.line = row.line;
+                    }
+                    self.change(&stack, row, delta);
+                    self.enter(&mut stack, row);
+                }
+            }
+        }
+        self.threads.insert((row.process, row.thread), stack);
+    }
+
+    /// Counts an event of a function.
+    fn count(&mut self, row: &CallRow) {
+        self.result.events += 1;
+        self.result.origin_time_ns.get_or_insert(row.time_ns);
+        self.result.last_time_ns = Some(row.time_ns);
+        let figures = self.figures.entry(row.code).or_default();
+        figures.is_native = is_native(row.action);
+        match row.action {
+            CallAction::Call => {
+                figures.calls += 1;
+                self.result.calls += 1;
+            }
+            CallAction::CCall => {
+                figures.calls += 1;
+                self.result.native_calls += 1;
+            }
+            CallAction::Exception | CallAction::CException => self.result.exceptions += 1,
+            _ => {}
+        }
+    }
+
+    /// Notes the resident bytes; returns by how much they changed since the last event of the process.
+    fn resident(&mut self, row: &CallRow) -> i64 {
+        let Some(rss) = row.rss_bytes else { return 0 };
+        if rss > self.result.peak_rss_bytes {
+            self.result.peak_rss_bytes = rss;
+            self.result.peak_time_ns = Some(row.time_ns);
+        }
+        let resident = self.resident.entry(row.process).or_insert(Resident { first: rss, last: rss });
+        let delta = rss.wrapping_sub(resident.last).cast_signed();
+        resident.last = rss;
+        delta
+    }
+
+    /// Makes the function that is left the innermost one.
+    fn find(&mut self, stack: &mut Vec<Active>, row: &CallRow) {
+        match stack.iter().rposition(|active| active.code == row.code) {
+            Some(at) => {
+                self.result.unbalanced += (stack.len() - 1 - at) as u64;
+                stack.truncate(at + 1);
+                let line_of = if is_native(row.action) { at.checked_sub(1) } else { Some(at) };
+                if let (Some(at), true) = (line_of, row.line != 0) {
+                    stack[at].line = row.line;
+                }
+            }
+            None => {
+                self.result.unbalanced += 1;
+                self.enter(stack, row);
+            }
+        }
+    }
+
+    fn enter(&mut self, stack: &mut Vec<Active>, row: &CallRow) {
+        let parent = stack.last().map_or(ROOT, |active| active.path);
+        let paths = &mut self.paths;
+        let path = if paths.len() < MAX_PATHS {
+            *self.known_paths.entry((parent, row.code)).or_insert_with(|| {
+                paths.push(Path { parent, code: row.code, grown: Totals::default() });
+                paths.len() as u32 - 1
+            })
+        } else {
+            self.known_paths.get(&(parent, row.code)).copied().unwrap_or(parent)
+        };
+        stack.push(Active { code: row.code, line: row.line, path });
+    }
+
+    /// Books a change on the innermost function and its callers.
+    fn change(&mut self, stack: &[Active], row: &CallRow, delta: i64) {
+        let Some(inner) = stack.last().filter(|_| delta != 0) else { return };
+        self.total.add(delta);
+        self.stamp += 1;
+        for active in stack {
+            let figures = self.figures.entry(active.code).or_default();
+            if figures.stamp != self.stamp {
+                figures.stamp = self.stamp;
+                figures.cumulative += delta;
+            }
+        }
+        let figures = self.figures.entry(inner.code).or_default();
+        figures.own.add(delta);
+        let line = match stack.len().checked_sub(2).map(|at| stack[at]) {
+            Some(caller) if figures.is_native => (caller.code, caller.line, inner.code),
+            _ => (inner.code, inner.line, 0),
+        };
+        self.lines.entry(line).or_default().add(delta);
+        if delta > 0 {
+            let bytes = delta.unsigned_abs();
+            if let Some(path) = self.paths.get_mut(inner.path as usize) {
+                path.grown.add(Totals { bytes, blocks: 1 });
+            }
+            if self.largest.is_none_or(|(_, most, _)| bytes > most) {
+                self.largest = Some((inner.code, bytes, row.time_ns));
+            }
+        }
+    }
+
+    /// Returns what the functions gained.
+    pub fn finish(mut self, tables: &Tables, options: &CallsOptions) -> Calls {
+        let Change { gained, released } = self.total;
+        let mut calls = std::mem::take(&mut self.result);
+        calls.unbalanced += self.threads.values().map(|stack| stack.len() as u64).sum::<u64>();
+        calls.processes =
+            self.threads.keys().map(|(process, _)| *process).collect::<std::collections::BTreeSet<_>>().len()
+                as u64;
+        calls.threads = self.threads.len() as u64;
+        calls.first_rss_bytes = self.resident.values().map(|resident| resident.first).sum();
+        calls.last_rss_bytes = self.resident.values().map(|resident| resident.last).sum();
+        (calls.gained_bytes, calls.released_bytes) = (gained, released);
+        calls.largest_step = self.largest.map(|(code, bytes, time_ns)| LargestStep {
+            function: Named::of(code, tables).function,
+            bytes,
+            time_ns,
+        });
+        calls.order = options.order;
+        calls.functions = self.functions(tables, options.order);
+        calls.lines = self.lines(tables);
+        calls.functions_omitted = cut(&mut calls.functions, options.limit);
+        calls.lines_omitted = cut(&mut calls.lines, options.limit);
+        calls
+    }
+
+    fn functions(&self, tables: &Tables, order: CallOrder) -> Vec<TracedFunction> {
+        let mut functions: Vec<TracedFunction> = self
+            .figures
+            .iter()
+            .map(|(code, figures)| {
+                let Named { function, file, line } = Named::of(*code, tables);
+                TracedFunction {
+                    function,
+                    file,
+                    line,
+                    is_native: figures.is_native,
+                    calls: figures.calls,
+                    gained_bytes: figures.own.gained,
+                    released_bytes: figures.own.released,
+                    own_bytes: figures.own.net(),
+                    cumulative_bytes: figures.cumulative,
+                }
+            })
+            .collect();
+        functions.sort_by(|one, other| {
+            let key = |function: &TracedFunction| match order {
+                CallOrder::Own => (function.own_bytes, function.cumulative_bytes),
+                CallOrder::Cumulative => (function.cumulative_bytes, function.own_bytes),
+                CallOrder::Calls => (function.calls.cast_signed(), function.own_bytes),
+            };
+            key(other).cmp(&key(one)).then_with(|| {
+                (&one.function, &one.file, one.line).cmp(&(&other.function, &other.file, other.line))
+            })
+        });
+        functions
+    }
+
+    fn lines(&self, tables: &Tables) -> Vec<TracedLine> {
+        let mut lines: Vec<TracedLine> = self
+            .lines
+            .iter()
+            .map(|((code, line, native), change)| {
+                let Named { function, file, .. } = Named::of(*code, tables);
+                let function = if *native == 0 {
+                    function
+                } else {
+                    format!("{function} → {}", Named::of(*native, tables).function)
+                };
+                let Change { gained, released } = *change;
+                TracedLine { function, file, line: *line, gained_bytes: gained, released_bytes: released }
+            })
+            .collect();
+        lines.sort_by(|one, other| {
+            let key = |line: &TracedLine| (Reverse(line.gained_bytes), Reverse(line.released_bytes));
+            key(one).cmp(&key(other)).then_with(|| {
+                (&one.file, one.line, &one.function).cmp(&(&other.file, other.line, &other.function))
+            })
+        });
+        lines
+    }
+
+    /// Returns the increases as a flame graph.
+    pub fn flame(&self, tables: &Tables, direction: Direction) -> Flame {
+        let grown = self.paths.iter().filter(|path| path.grown.blocks > 0);
+        let paths = grown.map(|path| {
+            let (mut steps, mut at) = (Vec::new(), Some(path));
+            while let Some(path) = at {
+                steps.push(Step::Call(Named::of(path.code, tables).text()));
+                at = self.paths.get(path.parent as usize);
+            }
+            if direction == Direction::FromCaller {
+                steps.reverse();
+            }
+            (steps, path.grown)
+        });
+        Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Gained) }
+    }
+}
+
+fn cut<T>(list: &mut Vec<T>, limit: Option<usize>) -> u64 {
+    let limit = limit.unwrap_or(list.len());
+    let omitted = list.len().saturating_sub(limit);
+    list.truncate(limit);
+    omitted as u64
+}
+
+/// A function's name, file and line.
+struct Named {
+    function: String,
+    file: String,
+    line: u32,
+}
+
+impl Named {
+    fn of(code: u32, tables: &Tables) -> Self {
+        let frame = tables.frame(code);
+        let function = tables.string(frame.function);
+        let function = if function.is_empty() { "(unknown)" } else { function };
+        Self { function: function.to_owned(), file: tables.string(frame.file).to_owned(), line: frame.line }
+    }
+
+    fn text(&self) -> String {
+        match (self.file.as_str(), self.line) {
+            ("", _) => self.function.clone(),
+            (file, 0) => format!("{} ({file})", self.function),
+            (file, line) => format!("{} ({file}:{line})", self.function),
+        }
+    }
+}

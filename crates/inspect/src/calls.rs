@@ -1,0 +1,138 @@
+//! Calls that a tracer recorded: what functions gained, as a table or a flame graph, and row by row.
+
+use std::ops::ControlFlow;
+
+use floodmark_analyze::{Calls, CallsFold, CallsOptions, Caveats, Direction, Flame};
+use floodmark_convert::Format;
+use floodmark_event::filter::{Window, resolve};
+use floodmark_event::{CallRow, Filter, Row, Tables};
+use floodmark_store::{Losses, ScanProps, Table};
+
+use crate::answer::Answer;
+use crate::error::{Error, Result};
+use crate::input::Input;
+use crate::plain::plain;
+use crate::query::Query;
+
+impl Input {
+    /// Whether calls of functions may have been recorded; of a trace that is being recorded this is known after reading.
+    pub fn has_calls(&self) -> bool {
+        match self.manifest() {
+            Some(manifest) => manifest.rows_of(Table::Call) > 0 || self.contents().is_growing,
+            None => self.format_name() == Format::Pymemtrace.name(),
+        }
+    }
+
+    /// Returns what functions gained in resident memory.
+    ///
+    /// # Errors
+    /// If no calls were recorded or they cannot be read.
+    pub fn calls(&self, query: &Query<'_>, options: &CallsOptions) -> Result<Answer<Calls>> {
+        self.fold_calls(query, |fold, tables| fold.finish(tables, options))
+    }
+
+    /// Returns what calls gained as a flame graph.
+    ///
+    /// # Errors
+    /// If no calls were recorded or they cannot be read.
+    pub fn flame_of_calls(&self, query: &Query<'_>, direction: Direction) -> Result<Answer<Flame>> {
+        let answer = self.fold_calls(query, |fold, tables| fold.flame(tables, direction))?;
+        Ok(Answer { caveats: Caveats { events_read: 1, events_selected: 1, ..Caveats::default() }, ..answer })
+    }
+
+    fn fold_calls<T>(
+        &self,
+        query: &Query<'_>,
+        finish: impl FnOnce(CallsFold, &Tables) -> T,
+    ) -> Result<Answer<T>> {
+        let (mut fold, mut count) = (CallsFold::default(), 0);
+        let mut finish = Some(finish);
+        let mut result = None;
+        let losses = self.each_call(query, |rows, tables| {
+            match rows {
+                Some(rows) => {
+                    count += rows.len();
+                    fold.push(rows);
+                }
+                None => result = finish.take().map(|finish| finish(std::mem::take(&mut fold), tables)),
+            }
+            ControlFlow::Continue(())
+        })?;
+        match result.filter(|_| count > 0) {
+            Some(result) => Ok(Answer::new(self.name(), &losses, result)),
+            None => Err(Error::no_content(
+                format!("{} contains no calls of functions", plain(self.name())),
+                "'python -m floodmark.trace script.py' records them; 'floodmark info' shows what an input contains",
+            )),
+        }
+    }
+
+    /// Hands the calls that `query` selects to `visit` in the order of time, until it breaks off; at the end it hands
+    /// out nothing, with all tables.
+    ///
+    /// # Errors
+    /// If the input cannot be read.
+    pub fn each_call(
+        &self,
+        query: &Query<'_>,
+        mut visit: impl FnMut(Option<&[CallRow]>, &Tables) -> ControlFlow<()>,
+    ) -> Result<Losses> {
+        let mut selected = Selected::new(&query.filter);
+        query.progress.started(self.name());
+        if let Some(trace) = self.trace() {
+            let mut scan = trace.rows::<CallRow>(&ScanProps::default())?;
+            let mut rows = Vec::new();
+            while scan.next(&mut rows)? {
+                query.progress.advanced(self.name(), scan.progress());
+                selected.keep(&mut rows);
+                if visit(Some(&rows), scan.tables()).is_break() {
+                    break;
+                }
+            }
+            let _ = visit(None, scan.tables());
+            return Ok(scan.losses());
+        }
+        let mut source = self.rows_if_any(&ScanProps::default())?;
+        let (mut rows, mut calls) = (Vec::new(), Vec::new());
+        while source.next(&mut rows)? {
+            query.progress.advanced(self.name(), source.progress());
+            let call = |row: &Row| if let Row::Call(row) = row { Some(*row) } else { None };
+            calls.clear();
+            calls.extend(rows.iter().filter_map(call));
+            selected.keep(&mut calls);
+            if visit(Some(&calls), source.tables()).is_break() {
+                break;
+            }
+        }
+        let _ = visit(None, source.tables());
+        Ok(source.losses())
+    }
+}
+
+/// Selects calls by process, thread and time.
+struct Selected<'a> {
+    filter: &'a Filter,
+    /// Known with the first row, which elapsed times count from.
+    window: Option<Window>,
+}
+
+impl<'a> Selected<'a> {
+    const fn new(filter: &'a Filter) -> Self {
+        Self { filter, window: None }
+    }
+
+    fn keep(&mut self, rows: &mut Vec<CallRow>) {
+        let Some(first) = rows.first() else { return };
+        let filter = self.filter;
+        let window = *self.window.get_or_insert_with(|| {
+            let origin_ns = filter.origin_ns.unwrap_or(first.time_ns);
+            let at = |instant| resolve(instant, origin_ns);
+            Window { from_ns: filter.from_ns.map(at), to_ns: filter.to_ns.map(at) }
+        });
+        rows.retain(|row| {
+            window.contains(row.time_ns)
+                && filter.processes.as_ref().is_none_or(|list| list.contains(&row.process))
+                && filter.threads.as_ref().is_none_or(|list| list.contains(&row.thread))
+        });
+    }
+}
