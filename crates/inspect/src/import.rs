@@ -27,6 +27,8 @@ pub struct Imported {
     pub events: u64,
     /// Samples in it.
     pub samples: u64,
+    /// Calls and returns in it.
+    pub calls: u64,
     /// Processes they belong to.
     pub processes: u64,
     /// Bytes of the imported files; none if one is a pipe.
@@ -90,6 +92,7 @@ struct Importer<'a> {
     losses: Losses,
     events: u64,
     samples: u64,
+    calls: u64,
     progress: &'a dyn ProgressListener,
 }
 
@@ -112,6 +115,7 @@ impl<'a> Importer<'a> {
             losses: Losses::default(),
             events: 0,
             samples: 0,
+            calls: 0,
             progress,
         })
     }
@@ -162,6 +166,7 @@ impl<'a> Importer<'a> {
                 }
             }
             self.samples += by_table.samples.len() as u64;
+            self.calls += by_table.calls.len() as u64;
             self.writer.write_rows(&by_table.scopes, &self.tables)?;
             self.writer.write_rows(&by_table.samples, &self.tables)?;
             self.writer.write_rows(&by_table.output, &self.tables)?;
@@ -174,13 +179,14 @@ impl<'a> Importer<'a> {
     }
 
     fn finish(self, files: &[PathBuf], props: &ImportProps) -> Result<Answer<Imported>> {
-        let Self { writer, tables, losses, events, samples, .. } = self;
+        let Self { writer, tables, losses, events, samples, calls, .. } = self;
         let trace = props.trace.display().to_string();
         let manifest = writer.finish(&tables, &losses)?;
         let imported = Imported {
             trace: trace.clone(),
             events,
             samples,
+            calls,
             processes: manifest.processes.len() as u64,
             bytes_in: files.iter().map(|file| file_bytes(file)).sum(),
             bytes_out: manifest.parts.iter().map(|part| part.bytes).sum(),

@@ -61,7 +61,7 @@ fn summary(calls: &Calls) -> String {
     if calls.processes > 1 {
         parts.push(counted(calls.processes, "process"));
     }
-    if calls.unbalanced > 0 {
+    if calls.unbalanced > 0 && calls.gaps == 0 {
         parts.push(format!("{} of which call or return is missing", format_count(calls.unbalanced)));
     }
     let peak = calls.peak_time_ns.map_or_else(String::new, |time_ns| {

@@ -14,11 +14,15 @@ impl View for Imported {
 
     fn body(&self, layout: &Layout) -> String {
         let of_bytes = self.bytes_in.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
-        let what = match (self.events, self.samples) {
-            (events, 0) => counted(events, "event"),
-            (0, samples) => counted(samples, "sample"),
-            (events, samples) => format!("{} and {}", counted(events, "event"), counted(samples, "sample")),
-        };
+        let calls = format!("{} calls and returns", format_count(self.calls));
+        let counts = [
+            (self.events, counted(self.events, "event")),
+            (self.samples, counted(self.samples, "sample")),
+            (self.calls, calls),
+        ];
+        let known: Vec<String> =
+            counts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+        let what = if known.is_empty() { counted(0, "event") } else { known.join(" and ") };
         let sentence = format!(
             "imported {}{of_bytes} into {} ({}{})",
             what,

@@ -87,14 +87,17 @@ fn headline(info: &Info) -> String {
 
 /// How much of what a log of samples has.
 fn contents(seen: &SeenInfo) -> String {
-    let SeenInfo { samples, outputs, stack_samples, scopes, .. } = *seen;
-    let others = [(outputs, "piece"), (stack_samples, "stack"), (scopes, "scope or mark")];
+    let SeenInfo { samples, outputs, stack_samples, scopes, calls, .. } = *seen;
+    let others =
+        [(calls, "call or return"), (outputs, "piece"), (stack_samples, "stack"), (scopes, "scope or mark")];
     let others = others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| match what {
         "piece" => format!("{} of output", counted(count, what)),
         "scope or mark" => format!("{} scopes and marks", format_count(count)),
+        "call or return" => format!("{} calls and returns", format_count(count)),
         _ => counted(count, what),
     });
-    std::iter::once(counted(samples, "sample")).chain(others).collect::<Vec<_>>().join(", ")
+    let samples = (samples > 0 || calls == 0).then(|| counted(samples, "sample"));
+    samples.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn subjects(subjects: &[SubjectInfo], layout: &Layout) -> String {

@@ -13,14 +13,25 @@ fn tables(count: u32) -> Tables {
     for number in 1..=count {
         let function = tables.intern(&format!("f{number}"));
         let file = tables.intern("x.py");
-        assert_eq!(tables.intern_frame(Frame { function, file, line: number * 10, ..Frame::default() }), number);
+        assert_eq!(
+            tables.intern_frame(Frame { function, file, line: number * 10, ..Frame::default() }),
+            number
+        );
     }
     tables
 }
 
 fn row(time: i64, thread: u64, action: CallAction, code: u32, rss: u64) -> CallRow {
     let rss_bytes = Some(rss);
-    CallRow { time_ns: time * 1000, process: ProcessId(1), thread, action, code, line: code * 10 + 1, rss_bytes }
+    CallRow {
+        time_ns: time * 1000,
+        process: ProcessId(1),
+        thread,
+        action,
+        code,
+        line: code * 10 + 1,
+        rss_bytes,
+    }
 }
 
 fn calls(rows: &[CallRow], count: u32) -> Calls {
@@ -59,19 +70,16 @@ fn a_change_belongs_to_the_function_that_ran_before_the_event() {
     assert_eq!(figures("f3"), (300, 300, 1));
     let step = calls.largest_step.as_ref().expect("grew");
     assert_eq!((step.function.as_str(), step.bytes), ("f1", 500));
-    let lines: Vec<_> = calls.lines.iter().map(|line| (line.function.as_str(), line.line, line.gained_bytes)).collect();
+    let lines: Vec<_> =
+        calls.lines.iter().map(|line| (line.function.as_str(), line.line, line.gained_bytes)).collect();
     assert_eq!(lines[1], ("f2 → f3", 31, 300));
 }
 
 #[test]
 fn recursion_counts_once_and_gaps_end_what_is_known() {
     use CallAction::{Call, Return};
-    let mut rows = vec![
-        row(0, 7, Call, 1, 0),
-        row(1, 7, Call, 1, 10),
-        row(2, 7, Call, 1, 20),
-        row(3, 7, Return, 1, 50),
-    ];
+    let mut rows =
+        vec![row(0, 7, Call, 1, 0), row(1, 7, Call, 1, 10), row(2, 7, Call, 1, 20), row(3, 7, Return, 1, 50)];
     let recursive = calls(&rows, 2);
     assert_eq!(function(&recursive, "f1").cumulative_bytes, 50);
     assert_eq!(recursive.unbalanced, 2);
@@ -79,7 +87,10 @@ fn recursion_counts_once_and_gaps_end_what_is_known() {
     rows.push(CallRow { code: 0, rss_bytes: None, ..row(4, 7, Return, 0, 0) });
     rows.push(row(5, 7, Return, 2, 150));
     let cut = calls(&rows, 2);
-    assert_eq!((cut.gaps, function(&cut, "f2").own_bytes, function(&cut, "f1").cumulative_bytes), (1, 100, 50));
+    assert_eq!(
+        (cut.gaps, function(&cut, "f2").own_bytes, function(&cut, "f1").cumulative_bytes),
+        (1, 100, 50)
+    );
     let mut fold = CallsFold::default();
     fold.push(&rows);
     let flame = fold.flame(&tables(2), Direction::FromCaller);

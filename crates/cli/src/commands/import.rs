@@ -49,6 +49,7 @@ Formats, recognized by content:
   nvidia-smi output  --query-gpu or --query-compute-apps as CSV, dmon -s m, pmon -s m
   mprof file         .dat of memory_profiler: memory of a process, its children and functions
   psrecord log       plain or CSV
+  pymemtrace log     calls of Python functions with the resident memory at each
   Nsight Systems     .sqlite, parquetdir or arrowdir export; .nsys-rep where nsys is installed
   PyTorch snapshot   pickle of torch.cuda.memory._dump_snapshot: tensors, segments and stacks
   PyTorch profile    JSON of torch.profiler with profile_memory=True

@@ -25,7 +25,8 @@ const OTHERS: [(&str, &str); 5] = [
 ];
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 28] = [
+    "calls @pymemtrace/all.log --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
     "watermark @rmm/golden.csv --json",

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod attribution;
+mod calls;
 mod check;
 mod cli_test;
 mod documents;

@@ -189,6 +189,7 @@ fn a_million_rows_are_read_without_keeping_them() {
                 )
             }),
             Format::Mprof => ("CMDLINE x\n", |n| format!("MEM 1.5 {n}.1\nCHLD 7 2.5 {n}.2\n")),
+            Format::Pymemtrace => ("SOF\n", |n| format!("NEXT: {n} +1 {n}.5 CALL /x/y.py 12 work 4096 0\n")),
             _ => ("# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n", |n| {
                 format!("{n}.0 0.0 1.0 2.0\n")
             }),
@@ -200,7 +201,10 @@ fn a_million_rows_are_read_without_keeping_them() {
         while source.next(&mut rows).expect("good rows") {
             count += rows
                 .iter()
-                .filter(|row| matches!(row, Row::Sample(row) if row.metric != Metric::Virtual))
+                .filter(|row| match row {
+                    Row::Sample(row) => row.metric != Metric::Virtual,
+                    row => matches!(row, Row::Call(_)),
+                })
                 .count();
             most = most.max(rows.len());
         }

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use floodmark_convert::{Format, Mode, OpenProps, memory_logger, mprof, open, psrecord, recognize, smi};
+use floodmark_convert::{
+    Format, Mode, OpenProps, memory_logger, mprof, open, psrecord, pymemtrace, recognize, smi,
+};
 use floodmark_event::Row;
 use floodmark_event::units::{Date, format_time_ns};
 use floodmark_event::{Metric, OutputStream, ScopeAction, SubjectKind, Tables};
@@ -19,11 +21,12 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 }
 
 /// Formats of samples, with the folder of their fixtures and of the fuzzer's seeds.
-pub(crate) const FORMATS: [(&str, Format); 4] = [
+pub(crate) const FORMATS: [(&str, Format); 5] = [
     ("memory_logger", Format::MemoryLogger),
     ("smi", Format::Smi),
     ("mprof", Format::Mprof),
     ("psrecord", Format::Psrecord),
+    ("pymemtrace", Format::Pymemtrace),
 ];
 
 /// Opens any bytes as a format.
@@ -38,6 +41,7 @@ pub(crate) fn source<'a>(
         Format::Smi => smi::open(input, path, props),
         Format::Mprof => mprof::open(input, path, props),
         Format::Psrecord => psrecord::open(input, path, props),
+        Format::Pymemtrace => pymemtrace::open(input, path, props),
         _ => panic!("no format of samples"),
     }
 }

@@ -126,7 +126,10 @@ fn the_command_stays_small() {
             }
         }
     }
-    assert!(lines <= 5500, "{lines} lines: what is not options or printing belongs to a library");
+    // A command may take this many lines on average, what all of them share included.
+    let commands = fs::read_dir(root().join("crates/cli/src/commands")).expect("a folder");
+    let commands = commands.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_file())).count();
+    assert!(lines <= commands * 230, "{lines} lines: what is not options or printing belongs to a library");
 }
 
 #[test]
