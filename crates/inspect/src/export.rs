@@ -1,5 +1,6 @@
 //! Writes inputs in formats of other tools.
 
+mod arrow;
 mod chrome;
 mod counting;
 mod memory_logger;
@@ -13,6 +14,7 @@ use floodmark_convert::{StackTotals, folded, pprof, speedscope};
 use floodmark_event::Tables;
 use floodmark_event::units::{Instant, format_time_ns};
 
+pub use arrow::write_arrow;
 pub use chrome::{EveryEvent, write_chrome};
 pub use counting::CountingWriter;
 pub use memory_logger::write_memory_logger;

@@ -111,6 +111,9 @@ pub enum Error {
         /// Name of the column.
         column: String,
     },
+    /// A table cannot be written to where it is to go.
+    #[error("writing a table")]
+    Output(#[source] io::Error),
     /// Frames of a process on another host make no sense, or their stream broke off.
     #[error("receiving a recording: {0}")]
     Received(String),
@@ -164,7 +167,7 @@ impl Error {
                 Some(format!("its columns are {}", names.join(", ")))
             }
             Self::Received(_) => Some("everything up to there is stored; connect again to go on".into()),
-            Self::Internal(_) => None,
+            Self::Output(_) | Self::Internal(_) => None,
         }
     }
 }

@@ -31,6 +31,7 @@ pub mod follow;
 pub mod frame_names;
 pub mod identity;
 pub mod intake;
+mod ipc;
 pub mod manifest;
 mod merge;
 mod part;

@@ -8,12 +8,12 @@ use clap::{Args, ValueEnum};
 use floodmark_convert::rmm::Dialect;
 use floodmark_event::units::{Instant, format_bytes, format_count, parse_instant};
 use floodmark_inspect::export::{
-    CountingWriter, EveryEvent, ProfileFormat, write_chrome, write_memory_logger, write_profile,
+    CountingWriter, EveryEvent, ProfileFormat, write_arrow, write_chrome, write_memory_logger, write_profile,
 };
 use floodmark_inspect::pass::each_batch;
 use floodmark_inspect::select::Select;
 use floodmark_inspect::{Input, Loss, Query};
-use floodmark_store::ScanProps;
+use floodmark_store::{ScanProps, Table};
 use floodmark_view::plain;
 
 use crate::args::{FilterArgs, ReadingArgs};
@@ -51,6 +51,9 @@ pub(crate) struct ExportArgs {
     /// Instant to export instead of the peak (speedscope, pprof, folded, csv-blocks)
     #[arg(long, value_name = "TIME", value_parser = parse_instant, allow_hyphen_values = true)]
     at: Option<Instant>,
+    /// Table to export: event, sample, scope, stack ... (arrow only) [default: event]
+    #[arg(long, value_name = "NAME", value_parser = |name: &str| Table::from_name(name).ok_or(NO_TABLE))]
+    table: Option<Table>,
     /// Replace files that exist already
     #[arg(long)]
     force: bool,
@@ -60,6 +63,7 @@ pub(crate) struct ExportArgs {
     reading: ReadingArgs,
 }
 
+const NO_TABLE: &str = "FORMAT.md lists the tables: event, sample, scope, stack, frame, string ...";
 const EXAMPLES: &str = "\
 Examples:
   floodmark export run.flood -o memory_log.csv
@@ -93,6 +97,8 @@ enum Format {
     CsvTimeline,
     /// The blocks live at the peak
     CsvBlocks,
+    /// A table of a trace as a stream of Arrow IPC, for pandas, Polars and others
+    Arrow,
 }
 
 impl Format {
@@ -106,6 +112,7 @@ impl Format {
             (".pb.gz", Self::Pprof),
             (".folded", Self::Folded),
             (".log", Self::MemoryLogger),
+            (".arrows", Self::Arrow),
         ];
         formats.iter().find(|(extension, _)| name.ends_with(extension)).map(|(_, format)| *format)
     }
@@ -115,15 +122,10 @@ impl ExportArgs {
     fn format(&self) -> Result<Format> {
         let usual = || is_standard(&self.output).then_some(Format::Rmm);
         self.format.or_else(usual).or_else(|| Format::of_extension(&self.output)).ok_or_else(|| {
-            let names = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-            let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
             hinted(
                 format!("the extension of '{}' names no format", self.output.display()),
-                format!(
-                    "end it in .csv (rmm), .json (chrome), .speedscope.json, .pb.gz (pprof), .folded or .log \
-                     (memory_logger), or add --format: {}",
-                    names.join(", ")
-                ),
+                "end it in .csv (rmm), .json (chrome), .speedscope.json, .pb.gz (pprof), .folded, .log \
+                 (memory_logger) or .arrows, or add --format: rmm-epoch, csv-events, csv-timeline, csv-blocks",
             )
         })
     }
@@ -150,13 +152,7 @@ impl ExportArgs {
         Ok(ExitStatus::Success)
     }
 
-    fn write(
-        &self,
-        format: Format,
-        input: &Input,
-        query: &Query<'_>,
-        out: &mut dyn Write,
-    ) -> Result<Vec<Loss>> {
+    fn write(&self, format: Format, input: &Input, query: &Query, out: &mut dyn Write) -> Result<Vec<Loss>> {
         let profile = |format, out| write_profile(input, query, (format, self.at), out);
         Ok(match format {
             Format::Speedscope => profile(ProfileFormat::Speedscope, out)?,
@@ -167,6 +163,7 @@ impl ExportArgs {
                 events(out, input, query)?
             }
             Format::MemoryLogger => write_memory_logger(input, query, out)?,
+            Format::Arrow => write_arrow(input, query, self.table.unwrap_or(Table::Event), out)?,
             Format::CsvTimeline => timeline(out, input, query)?,
             Format::CsvBlocks => live_blocks(out, input, query, self.at)?,
             Format::Chrome | Format::Rmm | Format::RmmEpoch => {
@@ -183,6 +180,8 @@ impl ExportArgs {
             Some(("--events", "chrome"))
         } else if self.of.is_some() && format != Format::Folded {
             Some(("--of", "folded"))
+        } else if self.table.is_some() && format != Format::Arrow {
+            Some(("--table", "arrow"))
         } else if self.at.is_some() && (!is_of_instant || self.of.is_some_and(|of| of != Of::Peak)) {
             Some(("--at", "speedscope, pprof, csv-blocks, and folded at the peak"))
         } else {
