@@ -17,6 +17,7 @@
 //! | `profiler` | records, scopes and tasks |
 //! | `task_scope` | blocks of asynchronous tasks |
 //! | `record` | recording into a trace, with Python stacks |
+//! | `arrow` | tables for other libraries: the Arrow C stream interface |
 //! | `numpy` | NumPy's memory from our resources |
 //! | `pluggable` | PyTorch's memory from our resources |
 //! | `foreign` | blocks of other allocators in the recording |
@@ -25,6 +26,7 @@
 //! | `error` | errors as exceptions |
 //! | `interpreter` | which interpreter may use the module |
 
+mod arrow;
 mod buffer;
 mod current;
 mod debug_log;
@@ -44,6 +46,8 @@ mod task_scope;
 /// The extension module.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
+    #[pymodule_export]
+    use crate::arrow::{TraceError, arrow_stream_of_columns, arrow_stream_of_command};
     #[pymodule_export]
     use crate::buffer::DeviceBuffer;
     #[pymodule_export]

@@ -22,5 +22,5 @@ mod words;
 
 pub use error::{Error, Result};
 pub use recording::{Destination, Recording, anchor, filled_in, host, name_of, name_of_run};
-pub use session::{Recorded, Session, Target};
+pub use session::{Recorded, Session, TRACE_VARIABLE, Target};
 pub use words::words;

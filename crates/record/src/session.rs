@@ -14,6 +14,10 @@ use crate::error::Result;
 use crate::memory;
 use crate::recording::{Destination, Recording, anchor};
 
+/// Environment variable that names the trace of the recording a command runs under. A recorder in one of its processes
+/// records into that trace.
+pub const TRACE_VARIABLE: &str = "FLOODMARK_TRACE";
+
 /// What is watched.
 #[derive(Debug)]
 pub enum Target {
@@ -50,10 +54,15 @@ impl Session {
     /// # Errors
     /// If the trace cannot be started or the target cannot be watched; nothing is left behind then.
     pub fn run(self) -> Result<Recorded> {
-        let Self { target, props, stacks, destination, command } = self;
+        let Self { mut target, props, stacks, destination, command } = self;
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
         let recording = Recording::start(&destination, command.clone())?;
+        if let Target::Command(launch) = &mut target {
+            let trace =
+                std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
+            launch.environment.push((TRACE_VARIABLE.into(), trace.into()));
+        }
         let sink = &mut TailSink;
         let mut no_observer = ();
         let observer: &mut dyn Observer = match &mut stacks {

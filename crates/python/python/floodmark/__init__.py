@@ -41,7 +41,28 @@ from floodmark.profiling import (
 )
 from floodmark.recording import Recording, mark, record, scope
 from floodmark.testing import assert_no_leaks, limit_peak
-from floodmark.answers import Trace, TraceError, open
+from floodmark._native import TraceError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from floodmark.answers import Trace, open
+    from floodmark.magics import load_ipython_extension
+
+
+def __getattr__(name: str) -> "Any":
+    # What reads traces is imported when it is needed, so that importing the package stays fast.
+    if name in ("Trace", "open"):
+        from floodmark import answers
+
+        return getattr(answers, name)
+    if name == "load_ipython_extension":
+        from floodmark import magics
+
+        return magics.load_ipython_extension
+    raise AttributeError(f"module 'floodmark' has no attribute {name!r}")
+
 
 __all__ = [
     "Device",
@@ -65,6 +86,7 @@ __all__ = [
     "is_initialized",
     "level_enum",
     "limit_peak",
+    "load_ipython_extension",
     "mark",
     "mr",
     "open",

@@ -1,7 +1,8 @@
 """Does what the environment asks for, before a program starts.
 
 ``FLOODMARK_MEMORY_PROFILING=pandas,mypkg`` profiles packages and prints the report to stderr when the program ends;
-``FLOODMARK_NUMPY=1`` takes NumPy's memory from the current resource.
+``FLOODMARK_NUMPY=1`` takes NumPy's memory from the current resource; ``FLOODMARK_RECORD=1`` records into the trace of
+the enclosing ``floodmark run`` or of a parent process, or into one of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ def begin() -> None:
     if os.environ.get("FLOODMARK_NUMPY", "") not in ("", "0"):
         statistics.enable_statistics()
         profiling._install_numpy()
+    wanted = os.environ.get("FLOODMARK_RECORD", "")
+    if wanted not in ("", "0"):
+        from floodmark import recording
+
+        recording.record(stacks=wanted != "no-stacks").start()
     for name in packages:
         profiling.profile_package(name)
     if packages:

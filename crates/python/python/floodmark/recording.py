@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["Recording", "mark", "record", "scope"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: Names the trace of the recording that this process runs under: that of ``floodmark run``, or of a parent process.
+_TRACE_VARIABLE = "FLOODMARK_TRACE"
+#: Asks Python processes to record from their start; "no-stacks" leaves stacks out.
+_RECORD_VARIABLE = "FLOODMARK_RECORD"
+#: Names that are tried for a trace, as the command does.
+_MOST_NAMES = 10_000
 
 
 class RecordingResourceAdaptor(mr.UpstreamResourceAdaptor):
@@ -33,18 +39,83 @@ def _is_recorded(resource: mr.DeviceMemoryResource | None) -> bool:
     return False
 
 
+def _is_trace(path: str) -> bool:
+    """Whether a folder is a trace, as the command sees it; an empty folder is none."""
+    segments = os.path.join(path, "segments")
+    return os.path.isfile(os.path.join(path, "manifest.json")) or (
+        os.path.isdir(segments) and any(name.endswith((".ring", ".seg")) or name == "lock" for name in os.listdir(segments))
+    )
+
+
+def _enclosing_trace() -> str | None:
+    path = os.environ.get(_TRACE_VARIABLE, "")
+    return path if path and _is_trace(path) else None
+
+
+def _set_aside(path: str) -> str | None:
+    """Move a trace away that is to be replaced; return where it is, or None if there is nothing."""
+    if not os.path.lexists(path):
+        return None
+    if os.path.islink(path):
+        raise FileExistsError(f"{path} is a symbolic link and is not replaced")
+    if not os.path.isdir(path):
+        raise FileExistsError(f"{path} is no trace and is not replaced")
+    if not os.listdir(path):
+        return None
+    if not _is_trace(path):
+        raise FileExistsError(f"{path} is no trace and is not replaced")
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, f".{name}.{os.getpid()}.replaced")
+    os.rename(path, aside)
+    return aside
+
+
+def _default_path() -> str:
+    """Make a folder ``NAME.flood``, or ``NAME-2.flood`` ..., named after the program."""
+    import sys
+
+    program = os.path.basename(getattr(sys, "argv", [""])[0])
+    program = "python" if program in ("", "-c", "-m") else program
+    kept = "".join(c if c.isalnum() or c in "._-+" else "_" for c in program if c.isprintable())
+    name = kept.encode()[:60].decode(errors="ignore").lstrip(".-") or "run"
+    for number in range(1, _MOST_NAMES + 1):
+        path = os.path.abspath(f"{name}.flood" if number == 1 else f"{name}-{number}.flood")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(f"there are {_MOST_NAMES} traces named {name} here; choose another name")
+
+
 class Recording:
     """A recording: ``start()`` and ``stop()``, or a ``with`` block.
 
-    A recording inside another one is part of that.
+    A recording inside another one is part of that; so is one in a program that ``floodmark run`` started, and one in a
+    child of a process that records.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, stacks: bool = True, force: bool = False) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        stacks: bool = True,
+        force: bool = False,
+        join: bool = True,
+    ) -> None:
+        #: The trace; empty until the recording starts if the path is found then.
+        self.path = "" if path is None else os.path.abspath(os.fspath(path))
         self.stacks = stacks
         self.force = force
+        self.join = join
+        #: Whether the recording writes into the trace of ``floodmark run`` or of a parent process.
+        self.joined = False
         self._is_outermost = False
         self._added: dict[int, RecordingResourceAdaptor] = {}
+        self._environment: dict[str, str | None] = {}
+
+    def __repr__(self) -> str:
+        return f"<floodmark recording into {self.path or 'a trace of its own'!r}>"
 
     def start(self) -> Self:
         """Begin to record; ``FileExistsError`` if the trace exists and is not to be replaced."""
@@ -53,23 +124,45 @@ class Recording:
             if _active is not None:
                 self.path = _active.path
             return self
-        if os.path.lexists(self.path):
-            if not self.force:
-                raise FileExistsError(f"{self.path} exists; replace it with force=True")
-            if not os.path.isdir(self.path) or not self.path.endswith(".flood"):
-                raise FileExistsError(f"{self.path} is no trace and is not replaced")
-            import shutil
-
-            shutil.rmtree(self.path)
-        _native.start_recording(self.path, _PACKAGE)
+        enclosing = _enclosing_trace() if self.join else None
+        if enclosing is not None:
+            self.path, self.joined = enclosing, True
+            _native.start_recording(self.path, _PACKAGE)
+        else:
+            self._start_own()
         self._is_outermost = True
         _active = self
+        self._tell_children()
         for device in mr._devices_in_use():
             resource = mr.get_per_device_resource(device)
             if not _is_recorded(resource):
                 self._added[device] = RecordingResourceAdaptor(resource, self.stacks)
                 mr.set_per_device_resource(device, self._added[device])
         return self
+
+    def _start_own(self) -> None:
+        if not self.path:
+            self.path = _default_path()
+        elif os.path.lexists(self.path) and not self.force:
+            raise FileExistsError(f"{self.path} exists; replace it with force=True")
+        aside = _set_aside(self.path)
+        try:
+            _native.start_recording(self.path, _PACKAGE)
+        except BaseException:
+            if aside is not None and not os.path.lexists(self.path):
+                os.rename(aside, self.path)
+            raise
+        if aside is not None:
+            import shutil
+
+            shutil.rmtree(aside)
+
+    def _tell_children(self) -> None:
+        """Have Python processes that this one starts record into the same trace."""
+        values = {_TRACE_VARIABLE: self.path, _RECORD_VARIABLE: "1" if self.stacks else "no-stacks"}
+        for name, value in values.items():
+            self._environment[name] = os.environ.get(name)
+            os.environ[name] = value
 
     def stop(self) -> None:
         """End the recording; calling it again has no effect."""
@@ -82,6 +175,12 @@ class Recording:
             if mr.get_per_device_resource(device) is adaptor:
                 mr.set_per_device_resource(device, adaptor.get_upstream())
         self._added.clear()
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._environment.clear()
         _native.stop_recording()
 
     def __enter__(self) -> Self:
@@ -109,10 +208,16 @@ def _recorded(resource: mr.DeviceMemoryResource) -> mr.DeviceMemoryResource:
 mr._wrap_new.append(_recorded)
 
 
-def record(path: str | os.PathLike[str], *, stacks: bool = True, force: bool = False) -> Recording:
+def record(
+    path: str | os.PathLike[str] | None = None, *, stacks: bool = True, force: bool = False, join: bool = True
+) -> Recording:
     """Record allocations with Python stacks, scopes and marks into a trace.
 
     What is recorded survives a crash of the process. ``floodmark watermark PATH`` and the other commands read it.
+
+    In a program that ``floodmark run`` started, the recording goes into the trace of that, unless ``join=False``, and
+    ``path`` is not used. Without a path, the trace is named after the program: ``train.py.flood``, ``train.py-2.flood``.
+    Python processes that this one starts meanwhile record into the same trace. ``force=True`` replaces a trace.
 
     >>> import floodmark, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +226,7 @@ def record(path: str | os.PathLike[str], *, stacks: bool = True, force: bool = F
     ...             buffer = floodmark.DeviceBuffer(size=1000)
     ...         floodmark.mark("loaded")
     """
-    return Recording(path, stacks=stacks, force=force)
+    return Recording(path, stacks=stacks, force=force, join=join)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,120 @@
+"""Magics for IPython and Jupyter: ``%load_ext floodmark``, then ``%floodmark`` and ``%%floodmark``.
+
+``%floodmark statement`` and a cell that begins with ``%%floodmark`` run the code as usual and then show its peak, what held
+memory at the peak, and live bytes over time. Memory of buffers and of NumPy's arrays is recorded, with stacks.
+
+    -o PATH        keep the trace; otherwise it is deleted once it was asked
+    --force        replace a trace that exists
+    --no-stacks    record no stacks, which is faster
+    --no-numpy     leave NumPy's memory alone
+    --by WHAT      group blocks by site, stack, scope, thread, size ... [default: site]
+    --limit N      rows to show [default: 10]
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import sys
+import time
+
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+
+from floodmark import answers
+from floodmark.recording import Recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["CellMemory", "FloodmarkMagics", "load_ipython_extension"]
+
+
+class CellMemory(answers.Watermark):
+    """What held memory at the peak of a cell; a notebook shows it as a table with a timeline, a terminal as text."""
+
+    def __init__(self, trace: answers.Trace, by: str, limit: int, window: str | None) -> None:
+        filters: answers.Filters = {} if window is None else {"from_": window}
+        options = [f"--by={by}", f"--limit={limit}"] + ([] if window is None else [f"--from={window}"])
+        # The trace may be deleted before this is shown.
+        timeline = trace.timeline(**filters)
+        self._text = trace.text("watermark", *options)
+        super().__init__(trace.ask("watermark", *options), lambda: timeline)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self._text.rstrip())
+
+
+@magics_class
+class FloodmarkMagics(Magics):  # type: ignore[misc]
+    """The magics of Floodmark."""
+
+    @line_cell_magic  # type: ignore[untyped-decorator]
+    def floodmark(self, line: str = "", cell: str | None = None) -> CellMemory | None:
+        names = ("force", "no-stacks", "no-numpy", "by=", "limit=", "output=")
+        options, statement = self.parse_options(line, "o:", *names, posix=True, preserve_non_opts=True)
+        code = cell if cell is not None else statement
+        if cell is not None and statement.strip():
+            code = f"{statement}\n{cell}"
+        if not code.strip():
+            print(__doc__)
+            return None
+        with contextlib.ExitStack() as stack:
+            path = options.get("o") or options.get("output")
+            if path is None:
+                import tempfile
+
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="floodmark-"))
+                path = os.path.join(folder, "cell.flood")
+            recording = Recording(path, stacks="no-stacks" not in options, force="force" in options, join=False)
+            outer_path = recording.path
+            error: BaseException | None = None
+            with contextlib.ExitStack() as recorded:
+                if "no-numpy" not in options:
+                    with contextlib.suppress(ImportError, RuntimeError):
+                        import floodmark.numpy
+
+                        recorded.enter_context(floodmark.numpy.installed())
+                begin_ns = time.time_ns()
+                recorded.enter_context(recording)
+                try:
+                    self._execute(code)
+                except BaseException as raised:
+                    error = raised
+            # A recording that was going on before has what the cell did since it began.
+            window = None if recording.path == outer_path else _instant(begin_ns)
+            memory = CellMemory(
+                answers.Trace(recording.path), options.get("by", "site"), int(options.get("limit", 10)), window
+            )
+        if error is not None:
+            from IPython.display import display
+
+            display(memory)
+            raise error
+        return memory
+
+    def _execute(self, code: str) -> None:
+        """Run code in the user's namespace and display its last expression, as a cell does."""
+        shell = self.shell
+        source = shell.transform_cell(code)
+        name = shell.compile.cache(source, raw_code=code)
+        nodes = ast.parse(source, name).body
+        last = nodes.pop() if nodes and isinstance(nodes[-1], ast.Expr) and not code.rstrip().endswith(";") else None
+        exec(shell.compile(ast.Module(nodes, []), name, "exec"), shell.user_global_ns, shell.user_ns)
+        if isinstance(last, ast.Expr):
+            value = eval(shell.compile(ast.Expression(last.value), name, "eval"), shell.user_global_ns, shell.user_ns)
+            sys.displayhook(value)
+
+
+FloodmarkMagics.floodmark.__doc__ = __doc__
+
+
+def _instant(time_ns: int) -> str:
+    seconds, rest = divmod(time_ns, 10**9)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Register the magics; what ``%load_ext floodmark`` calls."""
+    ipython.register_magics(FloodmarkMagics)
