@@ -164,10 +164,10 @@ pub(crate) fn arrow_stream_of_columns<'py>(
 
 fn array_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<(&'static CStr, Array)> {
     Ok(match kind {
-        "int" => (c"l", fixed(&values.extract::<Vec<Option<i64>>>()?, |value| value.to_le_bytes())),
-        "time" => (c"tsn:UTC", fixed(&values.extract::<Vec<Option<i64>>>()?, |value| value.to_le_bytes())),
-        "unsigned" => (c"L", fixed(&values.extract::<Vec<Option<u64>>>()?, |value| value.to_le_bytes())),
-        "float" => (c"g", fixed(&values.extract::<Vec<Option<f64>>>()?, |value| value.to_le_bytes())),
+        "int" => (c"l", fixed(&values.extract::<Vec<Option<i64>>>()?, i64::to_le_bytes)),
+        "time" => (c"tsn:UTC", fixed(&values.extract::<Vec<Option<i64>>>()?, i64::to_le_bytes)),
+        "unsigned" => (c"L", fixed(&values.extract::<Vec<Option<u64>>>()?, u64::to_le_bytes)),
+        "float" => (c"g", fixed(&values.extract::<Vec<Option<f64>>>()?, f64::to_le_bytes)),
         "bool" => {
             let values = values.extract::<Vec<Option<bool>>>()?;
             let bits = bits(values.iter().map(|value| value.unwrap_or(false)));

@@ -71,6 +71,7 @@ def test_an_existing_trace_is_replaced_only_by_force(tmp_path):
         pass
     other = tmp_path / "precious"
     other.mkdir()
+    (other / "thesis.txt").touch()
     with pytest.raises(FileExistsError, match="is no trace"):
         floodmark.record(other, force=True).start()
     assert other.is_dir()
@@ -104,12 +105,10 @@ def test_a_trace_is_opened_and_asked(tmp_path):
         kept = load()
     trace = floodmark.open(path)
     assert repr(trace) == f"floodmark.open({str(path)!r})"
-    assert trace.stats()["schema"].startswith("floodmark.stats/")
-    assert "load" in json.dumps(trace.watermark())
+    assert trace.ask("stats")["schema"].startswith("floodmark.stats/")
+    assert "load" in trace.watermark().blocks[0].site
     assert trace.leaks()
     assert "Peak 2.86 MiB" in trace.text("watermark")
-    assert "<html" in open(trace.report(tmp_path / "report.html")).read(1000).lower()
-    assert "<svg" in open(trace.flame(tmp_path / "flame.svg")).read(1000)
     with pytest.raises(floodmark.TraceError):
         trace.ask("watermark", "--no-such-option")
     with pytest.raises(FileNotFoundError):

@@ -112,6 +112,30 @@ fn a_timeline_of_several_kinds_is_in_the_order_of_time() {
 }
 
 #[test]
+fn tables_of_traces_are_streams_of_arrow_ipc() {
+    let test = CliTest::new();
+    test.run(&["import", "golden.csv", "-o", "golden.flood"]).ok();
+    test.run(&["export", "golden.flood", "-o", "out.arrows", "-q"]).ok();
+    let event = std::fs::read(test.path("out.arrows")).unwrap();
+    assert!(event.starts_with(&[0xff; 4]) && event.ends_with(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
+    test.run(&["export", "golden.flood", "-o", "strings", "--format", "arrow", "--table", "string", "-q"])
+        .ok();
+    assert!(std::fs::read(test.path("strings")).unwrap() != event);
+    let refused = [
+        (vec!["export", "golden.csv", "-o", "no.arrows"], "is no trace"),
+        (vec!["export", "golden.flood", "-o", "no.arrows", "--device", "0"], "by process and time only"),
+        (vec!["export", "golden.flood", "-o", "no.arrows", "--table", "row"], "event, sample, scope"),
+        (vec!["export", "golden.flood", "-o", "no.csv", "--table", "event"], "--table is for arrow"),
+    ];
+    for (arguments, reason) in refused {
+        let ran = test.run(&arguments);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+    }
+    assert!(!test.path("no.arrows").exists() && !test.path("no.csv").exists());
+}
+
+#[test]
 fn the_extension_names_the_format() {
     let test = CliTest::new();
     let formats = [

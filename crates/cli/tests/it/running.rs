@@ -64,6 +64,14 @@ pub(crate) fn wait_until_sampled(test: &CliTest, trace: &str) {
 }
 
 #[test]
+fn the_command_finds_its_trace_in_the_environment() {
+    let test = CliTest::new();
+    let script = r#"test -d "$FLOODMARK_TRACE/segments" && printf '%s' "$FLOODMARK_TRACE""#;
+    let ran = test.run(&["run", "-q", "-o", "run.flood", "--", "sh", "-c", script]).ok();
+    assert_eq!(std::path::Path::new(&ran.stdout), test.path("run.flood"));
+}
+
+#[test]
 fn output_input_and_exit_code_are_those_of_the_command() {
     let test = CliTest::new();
     let ran = test.run(&["run", "-q", "-o", "a.flood", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);

@@ -39,7 +39,8 @@ class CellMemory(answers.Watermark):
         options = [f"--by={by}", f"--limit={limit}"] + ([] if window is None else [f"--from={window}"])
         # The trace may be deleted before this is shown.
         timeline = trace.timeline(**filters)
-        self._text = trace.text("watermark", *options)
+        # Without the path in front, which is that of a folder that nobody chose.
+        self._text = trace.text("watermark", *options).removeprefix(f"{trace.path}\n")
         super().__init__(trace.ask("watermark", *options), lambda: timeline)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -47,10 +48,10 @@ class CellMemory(answers.Watermark):
 
 
 @magics_class
-class FloodmarkMagics(Magics):  # type: ignore[misc]
+class FloodmarkMagics(Magics):
     """The magics of Floodmark."""
 
-    @line_cell_magic  # type: ignore[untyped-decorator]
+    @line_cell_magic
     def floodmark(self, line: str = "", cell: str | None = None) -> CellMemory | None:
         names = ("force", "no-stacks", "no-numpy", "by=", "limit=", "output=")
         options, statement = self.parse_options(line, "o:", *names, posix=True, preserve_non_opts=True)
@@ -70,6 +71,7 @@ class FloodmarkMagics(Magics):  # type: ignore[misc]
             recording = Recording(path, stacks="no-stacks" not in options, force="force" in options, join=False)
             outer_path = recording.path
             error: BaseException | None = None
+            value = None
             with contextlib.ExitStack() as recorded:
                 if "no-numpy" not in options:
                     with contextlib.suppress(ImportError, RuntimeError):
@@ -79,7 +81,7 @@ class FloodmarkMagics(Magics):  # type: ignore[misc]
                 begin_ns = time.time_ns()
                 recorded.enter_context(recording)
                 try:
-                    self._execute(code)
+                    value = self._execute(code)
                 except BaseException as raised:
                     error = raised
             # A recording that was going on before has what the cell did since it began.
@@ -88,23 +90,32 @@ class FloodmarkMagics(Magics):  # type: ignore[misc]
                 answers.Trace(recording.path), options.get("by", "site"), int(options.get("limit", 10)), window
             )
         if error is not None:
-            from IPython.display import display
+            from IPython import display
 
-            display(memory)
-            raise error
+            show: Any = display.display
+            show(memory)
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+                trace = trace.tb_next
+            raise error.with_traceback(trace)
+        # Displaying it takes memory too, which is not the code's.
+        sys.displayhook(value)
         return memory
 
-    def _execute(self, code: str) -> None:
-        """Run code in the user's namespace and display its last expression, as a cell does."""
-        shell = self.shell
+    def _execute(self, code: str) -> object:
+        """Run code in the user's namespace and return its last expression, which a cell displays."""
+        shell: Any = self.shell
         source = shell.transform_cell(code)
-        name = shell.compile.cache(source, raw_code=code)
+        name = shell.compile.cache(source, shell.execution_count, raw_code=code)
         nodes = ast.parse(source, name).body
-        last = nodes.pop() if nodes and isinstance(nodes[-1], ast.Expr) and not code.rstrip().endswith(";") else None
+        last = None
+        if nodes and isinstance(nodes[-1], ast.Expr) and not code.rstrip().endswith(";"):
+            last = nodes[-1]
+            nodes.pop()
         exec(shell.compile(ast.Module(nodes, []), name, "exec"), shell.user_global_ns, shell.user_ns)
-        if isinstance(last, ast.Expr):
-            value = eval(shell.compile(ast.Expression(last.value), name, "eval"), shell.user_global_ns, shell.user_ns)
-            sys.displayhook(value)
+        if last is None:
+            return None
+        return eval(shell.compile(ast.Expression(last.value), name, "eval"), shell.user_global_ns, shell.user_ns)
 
 
 FloodmarkMagics.floodmark.__doc__ = __doc__

@@ -52,16 +52,17 @@ def _enclosing_trace() -> str | None:
     return path if path and _is_trace(path) else None
 
 
-def _set_aside(path: str) -> str | None:
-    """Move a trace away that is to be replaced; return where it is, or None if there is nothing."""
+def _is_free(path: str) -> bool:
+    """Whether nothing is at a path, or an empty folder."""
     if not os.path.lexists(path):
-        return None
+        return True
+    return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+
+
+def _set_aside(path: str) -> str:
+    """Move a trace away that is to be replaced; return where it is."""
     if os.path.islink(path):
         raise FileExistsError(f"{path} is a symbolic link and is not replaced")
-    if not os.path.isdir(path):
-        raise FileExistsError(f"{path} is no trace and is not replaced")
-    if not os.listdir(path):
-        return None
     if not _is_trace(path):
         raise FileExistsError(f"{path} is no trace and is not replaced")
     folder, name = os.path.split(path)
@@ -141,11 +142,13 @@ class Recording:
         return self
 
     def _start_own(self) -> None:
+        aside = None
         if not self.path:
             self.path = _default_path()
-        elif os.path.lexists(self.path) and not self.force:
-            raise FileExistsError(f"{self.path} exists; replace it with force=True")
-        aside = _set_aside(self.path)
+        elif not _is_free(self.path):
+            if not self.force:
+                raise FileExistsError(f"{self.path} exists; replace it with force=True")
+            aside = _set_aside(self.path)
         try:
             _native.start_recording(self.path, _PACKAGE)
         except BaseException:

@@ -40,7 +40,7 @@ class Table:
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table``, without a copy."""
-        import pyarrow
+        import pyarrow  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         return pyarrow.RecordBatchReader.from_stream(self).read_all()
 
@@ -51,12 +51,19 @@ class Table:
         return polars.DataFrame(self)
 
     def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame``; needs PyArrow too."""
-        import pyarrow
+        """Return a ``pandas.DataFrame``; needs PyArrow too. Integers stay integers where values are missing."""
+        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import pyarrow  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         reader = pyarrow.RecordBatchReader.from_stream(self)
-        # Columns are freed one by one as they are converted, so that there is one copy of the table, not two.
-        return reader.read_all().to_pandas(self_destruct=True, split_blocks=True)
+        # Ids would lose digits as floating point numbers, which is what pandas makes of integers with gaps.
+        integers = {
+            pyarrow.int32(): pandas.Int32Dtype(),
+            pyarrow.int64(): pandas.Int64Dtype(),
+            pyarrow.uint32(): pandas.UInt32Dtype(),
+            pyarrow.uint64(): pandas.UInt64Dtype(),
+        }
+        return reader.read_all().to_pandas(types_mapper=integers.get, split_blocks=True)
 
 
 class TraceTable(Table):

@@ -5,11 +5,14 @@
 #![expect(unsafe_code, reason = "C structures that are freed by their consumers")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 const NULLABLE: i64 = 2;
+/// Bytes that memory begins with; it doubles as they arrive.
+const STEP_BYTES: usize = 16 << 20;
 
 /// EIO, which a stream returns when it cannot be read.
 const FAILED: c_int = 5;
@@ -99,14 +102,23 @@ pub(super) struct Memory {
 struct CacheLine([u8; 64]);
 
 impl Memory {
-    pub(super) fn zeroed(len: usize) -> Self {
-        Self { lines: vec![CacheLine([0; 64]); len.div_ceil(64)], len }
+    /// Reads so many bytes.
+    pub(super) fn read(input: &mut impl Read, len: usize) -> io::Result<Self> {
+        let mut memory = Self::default();
+        while memory.len < len {
+            // A length that is wrong must not take all memory before the input turns out to be shorter.
+            let (done, more) = (memory.len, (len - memory.len).min(memory.len.max(STEP_BYTES)));
+            memory.lines.resize((done + more).div_ceil(64), CacheLine([0; 64]));
+            memory.len += more;
+            input.read_exact(&mut memory.bytes_mut()[done..])?;
+        }
+        Ok(memory)
     }
 
-    pub(super) fn of(bytes: &[u8]) -> Arc<Self> {
-        let mut memory = Self::zeroed(bytes.len());
-        memory.bytes_mut().copy_from_slice(bytes);
-        Arc::new(memory)
+    pub(super) fn of(mut bytes: &[u8]) -> Arc<Self> {
+        let len = bytes.len();
+        // Reading from a slice of that length does not fail.
+        Arc::new(Self::read(&mut bytes, len).unwrap_or_default())
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -114,7 +126,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
     }

@@ -153,7 +153,7 @@ impl<'a> Buffers<'a> {
                 let values = self.buffer(0)?;
                 let mut last = 0;
                 for offset in offsets.bytes().chunks_exact(4).take(rows + 1) {
-                    let offset = offset.try_into().map(i32::from_le_bytes).unwrap_or(-1);
+                    let offset = offset.try_into().map_or(-1, i32::from_le_bytes);
                     if offset < last || offset as usize > values.len {
                         return Err(DAMAGED.into());
                     }
@@ -268,8 +268,7 @@ impl Message {
         if !(0..=MAX_BODY_BYTES).contains(&bytes) {
             return Err(DAMAGED.into());
         }
-        let mut body = Memory::zeroed(bytes as usize);
-        input.read_exact(body.bytes_mut()).map_err(failed)?;
+        let body = Memory::read(input, bytes as usize).map_err(failed)?;
         Ok(Some(Self { metadata, body: Arc::new(body) }))
     }
 

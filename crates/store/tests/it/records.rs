@@ -9,6 +9,7 @@ use arrow_array::types::{
     Int32Type, TimestampMicrosecondType, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, RecordBatch};
+use arrow_ipc::reader::StreamReader;
 use arrow_schema::{DataType, TimeUnit};
 use floodmark_event::tables::Frame;
 use floodmark_event::{
@@ -175,6 +176,31 @@ fn record_batches_of_a_sealed_trace_are_what_its_parts_hold() {
         assert_eq!(found.is_empty(), table == Table::String, "{}", table.name());
         assert_eq!(trace.opens(table), trace.manifest().parts_of(table.name()).count() as u64);
     }
+}
+
+#[test]
+fn a_stream_of_arrow_ipc_has_every_row() {
+    let folder = TempDir::new("records-ipc");
+    let path = folder.join("a.flood");
+    write_everything(&path);
+    let trace = Trace::open(&path).expect("opens");
+    let records =
+        |table| trace.record_batches(table, &Projection::All, &ScanProps::default()).expect("opens");
+    for table in Table::ALL {
+        let mut stream = Vec::new();
+        records(table).write_ipc(&mut stream).expect("writes");
+        let reader = StreamReader::try_new(&stream[..], None).expect("is a stream");
+        assert_eq!(reader.schema().fields(), table.schema().fields());
+        let found: Vec<_> = reader.flat_map(|records| texts(&records.expect("is a batch"))).collect();
+        assert!(found == read_all(&trace, table), "{}", table.name());
+    }
+    // The error of an output that takes no more is the output's own.
+    let mut little = [0; 100];
+    let error = records(Table::Event).write_ipc(&mut &mut little[..]).expect_err("there is no room");
+    assert!(
+        matches!(&error, Error::Output(source) if source.kind() == std::io::ErrorKind::WriteZero),
+        "{error:?}"
+    );
 }
 
 #[test]
