@@ -56,7 +56,8 @@ def test_every_library_reads_the_same_events(trace):
     arrow = trace.events.to_arrow()
     assert arrow.num_rows == EVENTS
     assert arrow.schema.field("time").type == pyarrow.timestamp("ns", "UTC")
-    allocated = [size for size, action in zip(*arrow.select(["bytes", "action"]).to_pydict().values()) if action == "alloc"]
+    rows = zip(arrow["bytes"].to_pylist(), arrow["action"].to_pylist(), strict=True)
+    allocated = [size for size, action in rows if action == "alloc"]
     assert sorted(allocated) == sorted([12345, *range(1, BUFFERS + 1)])
     frame = trace.events.to_polars()
     assert frame.equals(polars.from_arrow(arrow))
@@ -124,7 +125,7 @@ def test_a_command_that_is_killed_is_an_error_and_no_end(trace):
     reader = pyarrow.RecordBatchReader.from_stream(trace.events)
     (command,) = set(children()) - before
     os.kill(int(command), 9)
-    with pytest.raises((pyarrow.ArrowException, OSError), match="SIGKILL|signal: 9|reading a table"):
+    with pytest.raises((pyarrow.ArrowException, OSError), match="SIGKILL|signal: 9"):
         reader.read_all()
 
 
@@ -259,7 +260,7 @@ def test_what_is_no_table_is_an_error(tmp_path, trace):
     assert pyarrow.table(Stream()).num_rows == EVENTS
     with pytest.raises(OSError):
         _native.arrow_stream_of_command(["/no/such/command"])
-    with pytest.raises(floodmark.TraceError, match="no table"):
+    with pytest.raises(floodmark.TraceError, match="ended early"):
         _native.arrow_stream_of_command(["/bin/true"])
     with pytest.raises(floodmark.TraceError, match="oh no"):
         _native.arrow_stream_of_command([write_command(tmp_path / "fails", "echo oh no >&2; exit 3")])

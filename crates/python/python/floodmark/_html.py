@@ -12,6 +12,9 @@ _WIDTH, _HEIGHT = 640, 120
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _CELL = "text-align:left;padding:2px 8px"
 _NUMBER = "text-align:right;padding:2px 8px"
+#: Numbers that are names: nobody adds them up.
+_IDS = ("device", "parent_pid", "pid", "process", "scope", "thread")
+_SHOWN_FRAMES = 3
 
 
 def format_bytes(number: float) -> str:
@@ -44,11 +47,36 @@ def format_ns(elapsed_ns: int) -> str:
     return f"{elapsed_ns} ns"
 
 
+def format_time(time_ns: int) -> str:
+    """Return an instant in UTC.
+
+    >>> format_time(1_794_837_788_701_831_159)
+    '2026-11-16 14:03:08.701831'
+    """
+    from datetime import datetime, timedelta
+
+    return str(datetime(1970, 1, 1) + timedelta(microseconds=time_ns // 1000))
+
+
+def format_blocks(count: int) -> str:
+    """Return a number of blocks.
+
+    >>> format_blocks(1), format_blocks(2000)
+    ('1 block', '2,000 blocks')
+    """
+    return "1 block" if count == 1 else f"{count:,} blocks"
+
+
 def _cell(name: str, value: object) -> str:
     if value is None:
         return "<td></td>"
     if isinstance(value, list):
-        value = " ← ".join(map(str, value))
+        more = " …" if len(value) > _SHOWN_FRAMES else ""
+        value = " ← ".join(map(str, value[:_SHOWN_FRAMES])) + more
+    elif name in _IDS:
+        value = str(value)
+    elif name.endswith("time_ns") and isinstance(value, int):
+        value = format_time(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         # Names come from programs that were recorded, and say anything.
         return f'<td style="{_CELL}">{escape(str(value))}</td>'
@@ -63,7 +91,8 @@ def _cell(name: str, value: object) -> str:
 
 def rows_table(names: Sequence[str], rows: Sequence[Mapping[str, object]], limit: int = 10) -> str:
     """Return rows as a table; those beyond the limit are counted."""
-    head = "".join(f'<th style="{_CELL}">{escape(name.replace("_", " "))}</th>' for name in names)
+    titles = [name.removesuffix("_ns").replace("_", " ") for name in names]
+    head = "".join(f'<th style="{_CELL}">{escape(title)}</th>' for title in titles)
     body = "".join("<tr>" + "".join(_cell(name, row.get(name)) for name in names) + "</tr>" for row in rows[:limit])
     more = f"<p>… and {len(rows) - limit:,} more</p>" if len(rows) > limit else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

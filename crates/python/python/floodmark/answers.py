@@ -1,7 +1,7 @@
 """Questions to a trace, or to anything else that the command reads, and their answers as objects.
 
 >>> import floodmark, tempfile
->>> with tempfile.TemporaryDirectory() as folder:                      # doctest: +SKIP
+>>> with tempfile.TemporaryDirectory() as folder:
 ...     with floodmark.record(f"{folder}/run.flood"):
 ...         buffer = floodmark.DeviceBuffer(size=3_000_000)
 ...     trace = floodmark.open(f"{folder}/run.flood")
@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass, fields
 from typing import TypedDict, Unpack
 
 from floodmark import _html
 from floodmark._command import find_command
-from floodmark._html import format_bytes, format_ns
+from floodmark._html import format_blocks, format_bytes, format_ns
 from floodmark._native import TraceError
 from floodmark.tables import Rows, TraceTable
 
@@ -279,8 +280,8 @@ class Stats(Answer):
             ("allocated", format_bytes(self.total_bytes)),
             ("frees", f"{self.frees:,}"),
             ("failures", f"{self.failures:,}"),
-            ("peak", f"{format_bytes(self.peak_bytes)} in {self.peak_blocks:,} blocks"),
-            ("live at the end", f"{format_bytes(self.live_bytes)} in {self.live_blocks:,} blocks"),
+            ("peak", f"{format_bytes(self.peak_bytes)} in {format_blocks(self.peak_blocks)}"),
+            ("live at the end", f"{format_bytes(self.live_bytes)} in {format_blocks(self.live_blocks)}"),
         ]
         return _html.section(
             f"Allocations of {self.source}",
@@ -318,11 +319,14 @@ class Watermark(Answer):
         return f" after {format_ns(self.peak_time_ns - self.origin_time_ns)}"
 
     def __repr__(self) -> str:
-        return f"<floodmark watermark: peak {format_bytes(self.peak_bytes)} in {self.peak_blocks:,} blocks{self._after()}>"
+        held = f"{format_bytes(self.peak_bytes)} in {format_blocks(self.peak_blocks)}"
+        return f"<floodmark watermark: peak {held}{self._after()}>"
 
     def _repr_html_(self) -> str:
         by, groups = next(iter(self.groups.items()), ("site", Rows(Group, [])))
-        rows = [{by: group.key, "blocks": group.blocks, "bytes": group.bytes, "share": group.share} for group in groups]
+        rows = [{**dataclasses.asdict(group), by: group.key} for group in groups]
+        if by == "size":
+            rows = [{**row, by: format_bytes(int(row[by]))} if str(row[by]).isdigit() else row for row in rows]
         title = f"Peak {format_bytes(self.peak_bytes)} ({self.peak_bytes:,} bytes){self._after()}"
         return _html.section(
             title,
@@ -351,10 +355,10 @@ class Leaks(Answer):
         return self.leaked_blocks > 0
 
     def __repr__(self) -> str:
-        return f"<floodmark leaks: {format_bytes(self.leaked_bytes)} in {self.leaked_blocks:,} blocks>"
+        return f"<floodmark leaks: {format_bytes(self.leaked_bytes)} in {format_blocks(self.leaked_blocks)}>"
 
     def _repr_html_(self) -> str:
-        title = f"{format_bytes(self.leaked_bytes)} in {self.leaked_blocks:,} blocks never freed"
+        title = f"{format_bytes(self.leaked_bytes)} in {format_blocks(self.leaked_blocks)} never freed"
         names = ["site", "verdict", "reason", "blocks", "bytes", "oldest_age_ns"]
         rows = _html.rows_table(names, self.groups.to_dicts()) if self.groups else ""
         return _html.section(title, rows, self._losses_html())
@@ -562,12 +566,14 @@ class Trace:
         self._run(command, self.path, "-o", os.fspath(path), *_options({"force": force, **options}))
         return os.fspath(path)
 
-    def table(self, name: str, *, process: int | Sequence[int] | None = None, from_: str = "", to: str = "") -> TraceTable:
+    def table(
+        self, name: str, *, process: int | Sequence[int] | None = None, from_: str | None = None, to: str | None = None
+    ) -> TraceTable:
         """Return a table of the trace by its name in FORMAT.md: ``event``, ``sample``, ``scope``, ``stack`` ...
 
         A file that is no trace is imported first, into a temporary one.
         """
-        options = _options({"process": process, "from": from_ or None, "to": to or None})
+        options = _options({"process": process, "from": from_, "to": to})
         return TraceTable(find_command(), self._trace_path(), name, options, owner=self)
 
     def _trace_path(self) -> str:

@@ -1,7 +1,7 @@
 """Magics for IPython and Jupyter: ``%load_ext floodmark``, then ``%floodmark`` and ``%%floodmark``.
 
-``%floodmark statement`` and a cell that begins with ``%%floodmark`` run the code as usual and then show its peak, what held
-memory at the peak, and live bytes over time. Memory of buffers and of NumPy's arrays is recorded, with stacks.
+``%floodmark statement`` and a cell that begins with ``%%floodmark`` run the code as usual and then show its peak, what
+held memory at the peak, and live bytes over time. Memory of buffers and of NumPy's arrays is recorded, with stacks.
 
     -o PATH        keep the trace; otherwise it is deleted once it was asked
     --force        replace a trace that exists

@@ -41,10 +41,11 @@ def _is_recorded(resource: mr.DeviceMemoryResource | None) -> bool:
 
 def _is_trace(path: str) -> bool:
     """Whether a folder is a trace, as the command sees it; an empty folder is none."""
+    if os.path.isfile(os.path.join(path, "manifest.json")):
+        return True
     segments = os.path.join(path, "segments")
-    return os.path.isfile(os.path.join(path, "manifest.json")) or (
-        os.path.isdir(segments) and any(name.endswith((".ring", ".seg")) or name == "lock" for name in os.listdir(segments))
-    )
+    # Before it is sealed it has no manifest.
+    return os.path.isdir(segments) and any(name.endswith((".ring", ".seg", "lock")) for name in os.listdir(segments))
 
 
 def _enclosing_trace() -> str | None:
@@ -219,7 +220,8 @@ def record(
     What is recorded survives a crash of the process. ``floodmark watermark PATH`` and the other commands read it.
 
     In a program that ``floodmark run`` started, the recording goes into the trace of that, unless ``join=False``, and
-    ``path`` is not used. Without a path, the trace is named after the program: ``train.py.flood``, ``train.py-2.flood``.
+    ``path`` is not used. Without a path, the trace is named after the program: ``train.py.flood``, then
+    ``train.py-2.flood``.
     Python processes that this one starts meanwhile record into the same trace. ``force=True`` replaces a trace.
 
     >>> import floodmark, tempfile

@@ -21,6 +21,8 @@ const MAX_METADATA_BYTES: usize = 16 << 20;
 /// Bytes of a body, at most.
 const MAX_BODY_BYTES: i64 = 1 << 40;
 const DAMAGED: &str = "the table arrived damaged";
+/// A stream announces its end, so that one whose writer was killed can be told from a complete one.
+const ENDED_EARLY: &str = "the table ended early";
 
 /// How values of a type are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,20 +244,15 @@ struct Message {
 }
 
 impl Message {
-    /// Reads a message; none at the end of the stream, be it announced or not.
+    /// Reads a message; none at the end of the stream.
     fn read(input: &mut impl Read) -> Result<Option<Self>> {
-        let mut head = [0; 8];
-        let Some(first) = head.first_chunk_mut::<4>() else { return Ok(None) };
-        match input.read(&mut first[..1]) {
-            Ok(0) => return Ok(None),
-            Ok(_) => input.read_exact(&mut first[1..]).map_err(failed)?,
-            Err(error) => return Err(failed(error)),
-        }
-        if *first != [0xff; 4] {
+        let (mut marker, mut len) = ([0; 4], [0; 4]);
+        input.read_exact(&mut marker).map_err(failed)?;
+        if marker != [0xff; 4] {
             return Err(DAMAGED.into());
         }
-        input.read_exact(&mut head[4..]).map_err(failed)?;
-        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        input.read_exact(&mut len).map_err(failed)?;
+        let len = u32::from_le_bytes(len) as usize;
         if len == 0 {
             return Ok(None);
         }
@@ -287,6 +284,9 @@ impl Message {
 }
 
 fn failed(error: std::io::Error) -> String {
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        return ENDED_EARLY.into();
+    }
     format!("reading a table from the command: {error}")
 }
 
