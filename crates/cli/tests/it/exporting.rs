@@ -114,7 +114,7 @@ fn a_timeline_of_several_kinds_is_in_the_order_of_time() {
 #[test]
 fn tables_of_traces_are_streams_of_arrow_ipc() {
     let test = CliTest::new();
-    test.run(&["import", "golden.csv", "-o", "golden.flood"]).ok();
+    test.run(&["import", "golden.csv", "-o", "golden.flood", "-q"]).ok();
     test.run(&["export", "golden.flood", "-o", "out.arrows", "-q"]).ok();
     let event = std::fs::read(test.path("out.arrows")).unwrap();
     assert!(event.starts_with(&[0xff; 4]) && event.ends_with(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
