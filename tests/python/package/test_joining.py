@@ -1,6 +1,7 @@
 """Recordings that join the trace of 'floodmark run' or of a parent process."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,14 +122,19 @@ def test_traces_without_a_name_are_numbered(tmp_path, run):
     code = "import floodmark\nwith floodmark.record() as r: print(r.path)"
     names = [run(code).stdout.strip() for _ in range(2)]
     assert names == [str(tmp_path / "python.flood"), str(tmp_path / "python-2.flood")]
+    twice = "import floodmark\nr = floodmark.record()\nfor _ in 'ab':\n    with r: print(r.path)"
+    numbered = [str(tmp_path / f"python-{number}.flood") for number in (3, 4)]
+    assert run(twice).stdout.split() == numbered
     # What is named in the environment and is no trace is not joined.
-    assert run(code, FLOODMARK_TRACE=str(tmp_path)).stdout.strip() == str(tmp_path / "python-3.flood")
+    assert run(code, FLOODMARK_TRACE=str(tmp_path)).stdout.strip() == str(tmp_path / "python-5.flood")
 
 
 def test_only_traces_are_replaced(tmp_path):
     precious = tmp_path / "precious.flood"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years")
+    # As extensions of browsers have it.
+    (precious / "manifest.json").write_text('{"manifest_version": 3}')
     with pytest.raises(FileExistsError, match="is no trace"):
         floodmark.record(precious, force=True).start()
     link = tmp_path / "link.flood"
@@ -141,6 +147,9 @@ def test_only_traces_are_replaced(tmp_path):
     file.write_text("text")
     with pytest.raises(FileExistsError, match="is no trace"):
         floodmark.record(file, force=True).start()
+    with pytest.raises(FileExistsError, match="is being recorded"), floodmark.record(tmp_path / "own.flood"):
+        floodmark.Recording(tmp_path / "own.flood", force=True)._start_own()
+    shutil.rmtree(tmp_path / "own.flood")
     assert (precious / "thesis.txt").read_text() == "years" and file.read_text() == "text"
     assert floodmark.open(tmp_path / "real.flood").summary().events == 0
     with floodmark.record(tmp_path / "real.flood", force=True):

@@ -40,11 +40,13 @@ def _is_recorded(resource: mr.DeviceMemoryResource | None) -> bool:
 
 
 def _is_trace(path: str) -> bool:
-    """Whether a folder is a trace, as the command sees it; an empty folder is none."""
-    if os.path.isfile(os.path.join(path, "manifest.json")):
-        return True
-    segments = os.path.join(path, "segments")
-    # Before it is sealed it has no manifest.
+    """Whether a folder is a trace; others have files named manifest.json too, and an empty folder is none."""
+    try:
+        with open(os.path.join(path, "manifest.json"), "rb") as manifest:
+            return b'"floodmark-trace"' in manifest.read(200)
+    except OSError:
+        # Before it is sealed it has none.
+        segments = os.path.join(path, "segments")
     return os.path.isdir(segments) and any(name.endswith((".ring", ".seg", "lock")) for name in os.listdir(segments))
 
 
@@ -60,12 +62,24 @@ def _is_free(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
 
 
+def _is_live(path: str) -> bool:
+    from floodmark import answers
+
+    try:
+        return answers.Trace(path).summary().live
+    except (OSError, answers.TraceError):
+        # One that cannot be read may be replaced, and without the command nobody knows.
+        return False
+
+
 def _set_aside(path: str) -> str:
     """Move a trace away that is to be replaced; return where it is."""
     if os.path.islink(path):
         raise FileExistsError(f"{path} is a symbolic link and is not replaced")
     if not _is_trace(path):
         raise FileExistsError(f"{path} is no trace and is not replaced")
+    if _is_live(path):
+        raise FileExistsError(f"{path} is being recorded and is not replaced")
     folder, name = os.path.split(path)
     aside = os.path.join(folder, f".{name}.{os.getpid()}.replaced")
     os.rename(path, aside)
@@ -105,8 +119,9 @@ class Recording:
         force: bool = False,
         join: bool = True,
     ) -> None:
-        #: The trace; empty until the recording starts if the path is found then.
-        self.path = "" if path is None else os.path.abspath(os.fspath(path))
+        self._given = "" if path is None else os.path.abspath(os.fspath(path))
+        #: The trace; empty until the recording starts if it is found then.
+        self.path = self._given
         self.stacks = stacks
         self.force = force
         self.join = join
@@ -126,6 +141,7 @@ class Recording:
             if _active is not None:
                 self.path = _active.path
             return self
+        self.path, self.joined = self._given, False
         enclosing = _enclosing_trace() if self.join else None
         if enclosing is not None:
             self.path, self.joined = enclosing, True
