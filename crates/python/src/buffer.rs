@@ -1,8 +1,5 @@
 //! `DeviceBuffer`: memory that is freed with the Python object that owns it.
-#![expect(
-    unsafe_code,
-    reason = "hands addresses to Python, and takes its arguments without the usual parsing"
-)]
+#![expect(unsafe_code, reason = "hands addresses to Python")]
 
 use std::ffi::c_int;
 use std::os::raw::c_void;
@@ -20,6 +17,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::current;
 use crate::error::raise;
 use crate::resource::{Resource, parse_stream};
+use crate::vectorcall::{Arguments, FastCall};
 
 /// Memory of a resource, freed with this object.
 #[pyclass(frozen, subclass, weakref, module = "floodmark")]
@@ -441,83 +439,13 @@ impl DeviceBuffer {
     }
 }
 
-/// Has calls of the class skip the tuple and dictionary that `tp_new` needs: 50 instead of 190 ns.
-pub(crate) fn speed_up_calls(py: Python<'_>) {
-    let class = py.get_type::<DeviceBuffer>();
-    // SAFETY: the class lives as long as the interpreter, and subclasses do not inherit the function.
-    unsafe { (*class.as_type_ptr()).tp_vectorcall = Some(vectorcall) };
-}
-
-unsafe extern "C" fn vectorcall(
-    _class: *mut ffi::PyObject,
-    arguments: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: Python calls this with the interpreter attached.
-    let py = unsafe { Python::assume_attached() };
-    // SAFETY: Python's promise about the arguments of a vectorcall.
-    let made = unsafe { call(py, arguments, count_and_flags, names) };
-    match made.and_then(|buffer| Bound::new(py, buffer)) {
-        Ok(buffer) => buffer.into_ptr(),
-        Err(error) => {
-            error.restore(py);
-            std::ptr::null_mut()
-        }
+impl FastCall for DeviceBuffer {
+    fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = arguments.py;
+        let parameters = [intern!(py, "size"), intern!(py, "ptr"), intern!(py, "stream"), intern!(py, "mr")];
+        let [size, ptr, stream, mr] = arguments.parse("DeviceBuffer", 1, parameters)?;
+        let number = |value: Option<&Bound<'_, PyAny>>| value.map_or(Ok(0), PyAnyMethods::extract);
+        let request = Request { size: number(size)?, ptr: number(ptr)?, stream, mr };
+        Ok(Bound::new(py, Self::create(py, &request)?)?.into_any().unbind())
     }
-}
-
-/// # Safety
-/// The arguments are those of a vectorcall.
-unsafe fn call(
-    py: Python<'_>,
-    arguments: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> PyResult<DeviceBuffer> {
-    // SAFETY: no more than arithmetic; `names` is a tuple of strings or null.
-    let (positional, named) = unsafe {
-        let named = if names.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(names) as usize };
-        (ffi::PyVectorcall_NARGS(count_and_flags) as usize, named)
-    };
-    if positional > 1 {
-        let message =
-            format!("DeviceBuffer takes at most 1 positional argument, the size ({positional} given)");
-        return Err(PyTypeError::new_err(message));
-    }
-    // SAFETY: there are so many arguments, each a reference that lives as long as the call.
-    let argument = |at: usize| unsafe { Bound::ref_from_ptr(py, &*arguments.add(at)) };
-    let mut request = Request { ptr: 0, size: 0, stream: None, mr: None };
-    if positional == 1 {
-        request.size = argument(0).extract()?;
-    }
-    let (size, ptr, stream, mr) =
-        (intern!(py, "size"), intern!(py, "ptr"), intern!(py, "stream"), intern!(py, "mr"));
-    for at in 0..named {
-        // SAFETY: there are so many names, which live as long as the call.
-        let name =
-            unsafe { Bound::from_borrowed_ptr(py, ffi::PyTuple_GET_ITEM(names, at as ffi::Py_ssize_t)) };
-        let value = argument(positional + at);
-        // Names in source code are interned, so comparing addresses finds nearly all.
-        let is = |known: &Bound<'_, pyo3::types::PyString>| -> PyResult<bool> {
-            Ok(name.is(known) || name.eq(known)?)
-        };
-        if is(size)? {
-            if positional == 1 {
-                return Err(PyTypeError::new_err("DeviceBuffer got multiple values for argument 'size'"));
-            }
-            request.size = value.extract()?;
-        } else if is(ptr)? {
-            request.ptr = value.extract()?;
-        } else if is(mr)? {
-            request.mr = Some(value);
-        } else if is(stream)? {
-            request.stream = Some(value);
-        } else {
-            return Err(PyTypeError::new_err(format!(
-                "DeviceBuffer got an unexpected keyword argument {name}"
-            )));
-        }
-    }
-    DeviceBuffer::create(py, &request)
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use floodmark_resource::{
-    Address, AllocError, BinMemory, Binning, CsvHandle, CsvLogging, Memory, Resource, Result, Room, Stream,
-    StreamOrder,
+    Address, AllocError, BinMemory, Binning, CsvHandle, CsvLogging, Memory, Resource, Result, Room,
+    Statistics, StatisticsHandle, Stream, StreamOrder,
 };
 
 /// A resource that Python objects share.
@@ -93,6 +93,63 @@ impl Resource for SwitchedLog {
 
     fn part(&self) -> Option<&dyn Any> {
         Some(&self.switch)
+    }
+}
+
+/// Counts what goes through it, hidden from what looks for the statistics of a stack.
+pub(crate) struct Measuring {
+    counted: Statistics<Shared>,
+    upstream: Shared,
+    measurement: Measurement,
+}
+
+/// What a [`Measuring`] counted.
+pub(crate) struct Measurement(pub(crate) StatisticsHandle);
+
+impl Measuring {
+    pub(crate) fn new(upstream: Shared) -> Self {
+        let counted = Statistics::new(Arc::clone(&upstream));
+        let measurement = Measurement(counted.handle().clone());
+        Self { counted, upstream, measurement }
+    }
+}
+
+impl Resource for Measuring {
+    fn allocate(&self, bytes: u64, alignment: u64, stream: Stream) -> Result<Address> {
+        self.counted.allocate(bytes, alignment, stream)
+    }
+
+    unsafe fn deallocate(&self, address: Address, bytes: u64, alignment: u64, stream: Stream) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.counted.deallocate(address, bytes, alignment, stream) };
+    }
+
+    fn name(&self) -> &'static str {
+        "measuring"
+    }
+
+    fn memory(&self) -> Memory {
+        self.upstream.memory()
+    }
+
+    fn room(&self) -> Room {
+        self.upstream.room()
+    }
+
+    fn order(&self) -> Arc<dyn StreamOrder> {
+        self.upstream.order()
+    }
+
+    fn upstream(&self) -> Option<&dyn Resource> {
+        Some(&self.upstream)
+    }
+
+    fn served_by(&self) -> &'static str {
+        self.upstream.served_by()
+    }
+
+    fn part(&self) -> Option<&dyn Any> {
+        Some(&self.measurement)
     }
 }
 

@@ -16,6 +16,8 @@
 //! | `buffer` | `DeviceBuffer` |
 //! | `profiler` | records, scopes and tasks |
 //! | `task_scope` | blocks of asynchronous tasks |
+//! | `block` | scopes of a recording and of statistics as context managers |
+//! | `vectorcall` | fast calls of classes |
 //! | `record` | recording into a trace, with Python stacks |
 //! | `arrow` | tables for other libraries: the Arrow C stream interface |
 //! | `numpy` | NumPy's memory from our resources |
@@ -27,6 +29,7 @@
 //! | `interpreter` | which interpreter may use the module |
 
 mod arrow;
+mod block;
 mod buffer;
 mod current;
 mod debug_log;
@@ -42,12 +45,15 @@ mod profiler;
 mod record;
 mod resource;
 mod task_scope;
+mod vectorcall;
 
 /// The extension module.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
     use crate::arrow::{TraceError, arrow_stream_of_columns, arrow_stream_of_command};
+    #[pymodule_export]
+    use crate::block::{NamedScope, StatisticsBlock};
     #[pymodule_export]
     use crate::buffer::DeviceBuffer;
     #[pymodule_export]
@@ -67,15 +73,20 @@ mod _native {
     #[pymodule_export]
     use crate::profiler::{ProfilerContext, ProfilerRecords, ProfilerTask};
     #[pymodule_export]
-    use crate::record::{enter_scope, exit_scope, is_recording, mark, start_recording, stop_recording};
+    use crate::record::{is_recording, mark, start_recording, stop_recording};
     #[pymodule_export]
     use crate::resource::Resource;
+    use crate::vectorcall;
     use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::interpreter::require_first()?;
-        crate::buffer::speed_up_calls(module.py());
+        let py = module.py();
+        vectorcall::enable::<DeviceBuffer>(py);
+        vectorcall::enable::<NamedScope>(py);
+        vectorcall::enable::<ProfilerContext>(py);
+        vectorcall::enable::<StatisticsBlock>(py);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 
 use crate::device;
 use crate::error::{keep, raise};
-use crate::layers::{Bin, GrowingBins, Shared, SwitchedLog};
+use crate::layers::{Bin, GrowingBins, Measuring, Shared, SwitchedLog};
 use crate::record::python_stack;
 
 /// A resource, and whether it calls Python functions or a driver itself.
@@ -77,6 +77,7 @@ pub(crate) fn make(
             made(Arc::new(Tracking::with_props(upstream, props)))
         }
         "statistics" => made(Arc::new(Statistics::new(upstream))),
+        "measuring" => made(Arc::new(Measuring::new(upstream))),
         "logging" => {
             let file: PathBuf = options.required("file")?;
             // Each row is written before its allocation returns, so that a killed process leaves all of them.

@@ -10,8 +10,11 @@ use floodmark_resource as native;
 use floodmark_resource::profiler::ProfiledStep;
 use floodmark_resource::{MemoryRecord, OrderedBy, Profiled, ProfiledTask};
 use pyo3::exceptions::{PyAttributeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
+use crate::vectorcall::{Arguments, FastCall, required};
 use crate::{current, task_scope};
 
 /// Calls, peak and total bytes of functions and code blocks, by name.
@@ -84,14 +87,22 @@ fn close(key: usize) {
     drop(closed);
 }
 
-/// Profiles a code block: `enter` and `leave` it any number of times.
-#[pyclass(frozen, subclass, weakref, module = "floodmark._native")]
+/// Profile a code block as a context manager, or a function as a decorator.
+///
+/// It can be entered any number of times, on any threads.
+#[pyclass(frozen, subclass, weakref, module = "floodmark.statistics")]
 pub(crate) struct ProfilerContext {
     records: native::ProfilerRecords,
+    /// The object of `records`.
+    owner: Py<ProfilerRecords>,
     name: Arc<str>,
 }
 
 impl ProfilerContext {
+    fn create(owner: &Bound<'_, ProfilerRecords>, name: &str) -> Self {
+        Self { records: owner.get().records.clone(), owner: owner.clone().unbind(), name: Arc::from(name) }
+    }
+
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -100,14 +111,27 @@ impl ProfilerContext {
 #[pymethods]
 impl ProfilerContext {
     #[new]
-    #[pyo3(signature = (records, name))]
+    #[pyo3(signature = (records, name = ""))]
     fn new(records: &Bound<'_, ProfilerRecords>, name: &str) -> Self {
-        Self { records: records.get().records.clone(), name: Arc::from(name) }
+        Self::create(records, name)
     }
 
+    /// Name of the record; empty for that of the function that it decorates.
     #[getter]
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where calls, peak and total bytes go.
+    #[getter]
+    fn records(&self, py: Python<'_>) -> Py<ProfilerRecords> {
+        self.owner.clone_ref(py)
+    }
+
+    /// Profile every call of a function, generator, coroutine or method.
+    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        py.import(intern!(py, "floodmark._decorate"))?.call_method1(intern!(py, "profile"), (slf, func))
     }
 
     /// Begin a block on the calling thread.
@@ -153,6 +177,18 @@ impl ProfilerContext {
             self.leave();
         }
         Ok(())
+    }
+}
+
+impl FastCall for ProfilerContext {
+    fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = arguments.py;
+        let parameters = [intern!(py, "records"), intern!(py, "name")];
+        let [records, name] = arguments.parse("ProfilerContext", 2, parameters)?;
+        let records = required("ProfilerContext", "records", records)?.cast::<ProfilerRecords>()?;
+        let name = name.map(|name| name.cast::<PyString>()).transpose()?;
+        let name = name.map(|name| name.to_str()).transpose()?.unwrap_or_default();
+        Ok(Bound::new(py, Self::create(records, name))?.into_any().unbind())
     }
 }
 

@@ -75,21 +75,6 @@ pub(crate) fn mark(name: &str) {
     }
 }
 
-/// Enter a scope of the recording on the calling thread; return what to leave it with.
-#[pyfunction]
-pub(crate) fn enter_scope(name: &str) -> Option<(u32, u32)> {
-    let recording = tail::recording();
-    (recording != 0).then(|| (recording, tail::enter_scope(tail::intern(name))))
-}
-
-/// Leave a scope.
-#[pyfunction]
-pub(crate) fn exit_scope(recording: u32, outer: u32) {
-    if recording == tail::recording() {
-        tail::exit_scope(outer);
-    }
-}
-
 /// Frames that a thread has named.
 #[derive(Default)]
 struct Names {

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
 
 use crate::error::{forget, raise};
-use crate::layers::{Bin, GrowingBins, LogSwitch, Shared};
+use crate::layers::{Bin, GrowingBins, LogSwitch, Measurement, Shared};
 use crate::{make, task_scope};
 
 /// Bytes (current, peak, total), then allocations (current, peak, total).
@@ -171,6 +171,11 @@ impl Resource {
     /// What the whole process counted, whichever scopes are open.
     fn process_counters(&self) -> Option<Figures> {
         self.statistics.as_ref().map(|statistics| figures(statistics.process_counters()))
+    }
+
+    /// What the uppermost measuring adaptor of the stack counted.
+    fn measured(&self) -> PyResult<Figures> {
+        Ok(figures(self.layer::<Measurement>()?.0.process_counters()))
     }
 
     /// Open a scope on the calling thread; return the counters before.

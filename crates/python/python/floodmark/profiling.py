@@ -20,6 +20,7 @@ import sys
 from types import FunctionType, ModuleType
 
 from floodmark import _native, statistics
+from floodmark._decorate import profiled
 from floodmark.statistics import ProfilerRecords, default_profiler_records
 
 TYPE_CHECKING = False
@@ -146,7 +147,7 @@ class _Package:
         if self.folder and file.startswith(self.folder + os.sep):
             file = file[len(self.folder) + 1 :]
         name = f"{file}:{code.co_firstlineno}({function.__qualname__})"
-        wrapper = statistics._profiled(_native.ProfilerContext(self.records, name), function)
+        wrapper = profiled(_native.ProfilerContext(self.records, name), function)
         wrapper.__floodmark__ = True
         self.wrappers[id(function)] = (function, wrapper)
         return wrapper

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from floodmark import _native, mr
+from floodmark._native import scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
     from typing import Self
 
@@ -248,17 +247,6 @@ def record(
     ...         floodmark.mark("loaded")
     """
     return Recording(path, stacks=stacks, force=force, join=join)
-
-
-@contextlib.contextmanager
-def scope(name: str) -> Iterator[None]:
-    """Name what the calling thread does in a block; no effect while nothing is recorded."""
-    entered = _native.enter_scope(name)
-    try:
-        yield
-    finally:
-        if entered is not None:
-            _native.exit_scope(*entered)
 
 
 def mark(name: str) -> None:

@@ -7,20 +7,12 @@ in the stack of resources it is.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from dataclasses import dataclass
 from types import CodeType
 
 from floodmark import _native, mr
-
-# Importing typing would double the time that importing this package takes.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any, TypeVar
-
-    F = TypeVar("F", bound=Callable[..., Any])
+from floodmark._native import ProfilerContext, statistics
 
 __all__ = [
     "ProfilerContext",
@@ -106,32 +98,6 @@ def pop_statistics() -> Statistics | None:
     return _optional(mr.get_current_device_resource().pop())
 
 
-@contextlib.contextmanager
-def statistics() -> Iterator[None]:
-    """Count in a scope of the calling thread, enabling statistics for the block where they are not."""
-    before = mr.get_current_device_resource()
-    if before.has_statistics:
-        before.push()
-        try:
-            yield
-        finally:
-            _check_unchanged(before)
-            before.pop()
-        return
-    counting = mr.StatisticsResourceAdaptor(before)
-    mr.set_current_device_resource(counting)
-    try:
-        yield
-    finally:
-        _check_unchanged(counting)
-        mr.set_current_device_resource(before)
-
-
-def _check_unchanged(resource: mr.DeviceMemoryResource) -> None:
-    if mr.get_current_device_resource() is not resource:
-        raise ValueError("RMM memory source stack was changed while in the statistics context")
-
-
 class ProfilerRecords(_native.ProfilerRecords):
     """Calls, peak and total bytes of functions and code blocks, by name."""
 
@@ -167,24 +133,6 @@ class ProfilerRecords(_native.ProfilerRecords):
 
 profiler_records = ProfilerRecords
 default_profiler_records = ProfilerRecords(shared=True)
-
-
-class ProfilerContext(_native.ProfilerContext):
-    """Profiles a code block as a context manager, or a function as a decorator."""
-
-    _records: ProfilerRecords
-
-    def __new__(cls, records: ProfilerRecords, name: str = "") -> ProfilerContext:
-        self = super().__new__(cls, records, name)
-        self._records = records
-        return self
-
-    def __call__(self, func: F) -> F:
-        """Profile every call of a function, generator, coroutine or method."""
-        if isinstance(func, (staticmethod, classmethod)):
-            return type(func)(self(func.__func__))  # type: ignore[return-value]
-        name = self.name or _get_descriptive_name_of_object(func)
-        return _profiled(_native.ProfilerContext(self._records, name), func)
 
 
 def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> ProfilerContext:
@@ -231,107 +179,3 @@ def _get_descriptive_name_of_object(obj: object) -> str:
         return f"{inspect.getfile(obj)}:{line}({qualname})"  # type: ignore[arg-type]
     module = getattr(obj, "__module__", None) or type(obj).__module__
     return f"{module}({qualname})"
-
-
-class _Steps:
-    """Runs each step of a generator or coroutine as a step of a task."""
-
-    __slots__ = ("_inner", "_task")
-
-    def __init__(self, inner: Any, task: _native.ProfilerTask) -> None:
-        self._inner = inner
-        self._task = task
-
-    def __iter__(self) -> _Steps:
-        return self
-
-    __await__ = __iter__
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
-        self._task.enter()
-        try:
-            return self._inner.send(value)
-        finally:
-            self._task.leave()
-
-    def throw(self, *exception: Any) -> Any:
-        self._task.enter()
-        try:
-            return self._inner.throw(*exception)
-        finally:
-            self._task.leave()
-
-    def close(self) -> None:
-        self._task.enter()
-        try:
-            self._inner.close()
-        finally:
-            self._task.leave()
-
-
-def _profiled(context: _native.ProfilerContext, func: Any) -> Any:
-    enter, leave = context.enter, context.leave
-
-    if inspect.iscoroutinefunction(func):
-
-        @functools.wraps(func)
-        async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            task = _native.ProfilerTask(context)
-            try:
-                return await _Steps(func(*args, **kwargs), task)
-            finally:
-                task.finish()
-
-        return coroutine
-
-    if inspect.isgeneratorfunction(func):
-
-        @functools.wraps(func)
-        def generator(*args: Any, **kwargs: Any) -> Any:
-            task = _native.ProfilerTask(context)
-            try:
-                return (yield from _Steps(func(*args, **kwargs), task))
-            finally:
-                task.finish()
-
-        return generator
-
-    if inspect.isasyncgenfunction(func):
-
-        @functools.wraps(func)
-        async def async_generator(*args: Any, **kwargs: Any) -> Any:
-            task = _native.ProfilerTask(context)
-            inner = func(*args, **kwargs)
-            step = inner.__anext__()
-            try:
-                while True:
-                    try:
-                        item = await _Steps(step, task)
-                    except StopAsyncIteration:
-                        return
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        await _Steps(inner.aclose(), task)
-                        raise
-                    except BaseException as error:
-                        step = inner.athrow(error)
-                    else:
-                        step = inner.asend(sent)
-            finally:
-                task.finish()
-
-        return async_generator
-
-    @functools.wraps(func)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        enter()
-        try:
-            return func(*args, **kwargs)
-        finally:
-            leave()
-
-    return function

@@ -134,8 +134,13 @@ impl StatisticsHandle {
     /// Opens a scope on the calling thread; returns what [`counters`](Self::counters) were.
     pub fn push(&self) -> Counters {
         let before = self.counters();
-        level::open(&self.state, None);
+        self.open();
         before
+    }
+
+    /// Opens a scope as [`push`](Self::push) does, without asking what the counters were.
+    pub fn open(&self) {
+        level::open(&self.state, None);
     }
 
     /// Closes the scope that [`push`](Self::push) opened last on the calling thread and returns what it

@@ -2,7 +2,8 @@
 //!
 //! Invariants: only the thread that opened a level changes what it counts, and only the innermost one
 //! counts; the others catch up when it closes, as for one thread nothing happens in between. A level that
-//! another thread closed stays where it is until its own thread comes by.
+//! another thread closed stays where it is until its own thread comes by. A stack without levels is kept for
+//! the next scope, until the thread opens one on another adaptor.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -137,11 +138,7 @@ fn stack<T>(state: &Arc<State>, with: impl FnOnce(&mut Stack) -> Option<T>) -> O
         let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state))?;
         let stack = &mut stacks[at];
         stack.settle();
-        let result = with(stack);
-        if stack.levels.is_empty() {
-            stacks.swap_remove(at);
-        }
-        result
+        with(stack)
     })
     .flatten()
 }
@@ -191,6 +188,7 @@ fn open_level(state: &Arc<State>, level: Level) -> Option<Arc<Level>> {
     let opened = stacks(|stacks| {
         let mut level = level.take()?;
         let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state)).unwrap_or_else(|| {
+            stacks.retain(|stack| !stack.levels.is_empty());
             stacks.push(Stack { state: Arc::clone(state), levels: Vec::new() });
             stacks.len() - 1
         });

@@ -1,0 +1,159 @@
+"""Functions that run inside a context manager, which the extension module makes of decorators."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+from floodmark import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+
+def decorate(block: AbstractContextManager[Any], func: Any) -> Any:
+    """Run every call of a function inside ``block``, which can be entered any number of times."""
+    if isinstance(func, (staticmethod, classmethod)):
+        return type(func)(decorate(block, func.__func__))
+    if inspect.iscoroutinefunction(func):
+
+        @functools.wraps(func)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with block:
+                return await func(*args, **kwargs)
+
+        return coroutine
+
+    if inspect.isgeneratorfunction(func):
+
+        @functools.wraps(func)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with block:
+                return (yield from func(*args, **kwargs))
+
+        return generator
+
+    @functools.wraps(func)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        with block:
+            return func(*args, **kwargs)
+
+    return function
+
+
+def profile(context: _native.ProfilerContext, func: Any) -> Any:
+    """Profile every call of a function, under the name of the context or its own."""
+    if isinstance(func, (staticmethod, classmethod)):
+        return type(func)(profile(context, func.__func__))
+    if not context.name:
+        from floodmark.statistics import _get_descriptive_name_of_object
+
+        context = _native.ProfilerContext(context.records, _get_descriptive_name_of_object(func))
+    return profiled(context, func)
+
+
+class _Steps:
+    """Runs each step of a generator or coroutine as a step of a task."""
+
+    __slots__ = ("_inner", "_task")
+
+    def __init__(self, inner: Any, task: _native.ProfilerTask) -> None:
+        self._inner = inner
+        self._task = task
+
+    def __iter__(self) -> _Steps:
+        return self
+
+    __await__ = __iter__
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        self._task.enter()
+        try:
+            return self._inner.send(value)
+        finally:
+            self._task.leave()
+
+    def throw(self, *exception: Any) -> Any:
+        self._task.enter()
+        try:
+            return self._inner.throw(*exception)
+        finally:
+            self._task.leave()
+
+    def close(self) -> None:
+        self._task.enter()
+        try:
+            self._inner.close()
+        finally:
+            self._task.leave()
+
+
+def profiled(context: _native.ProfilerContext, func: Any) -> Any:
+    """Profile every call of a function under the name of the context."""
+    enter, leave = context.enter, context.leave
+
+    if inspect.iscoroutinefunction(func):
+
+        @functools.wraps(func)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            task = _native.ProfilerTask(context)
+            try:
+                return await _Steps(func(*args, **kwargs), task)
+            finally:
+                task.finish()
+
+        return coroutine
+
+    if inspect.isgeneratorfunction(func):
+
+        @functools.wraps(func)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            task = _native.ProfilerTask(context)
+            try:
+                return (yield from _Steps(func(*args, **kwargs), task))
+            finally:
+                task.finish()
+
+        return generator
+
+    if inspect.isasyncgenfunction(func):
+
+        @functools.wraps(func)
+        async def async_generator(*args: Any, **kwargs: Any) -> Any:
+            task = _native.ProfilerTask(context)
+            inner = func(*args, **kwargs)
+            step = inner.__anext__()
+            try:
+                while True:
+                    try:
+                        item = await _Steps(step, task)
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        await _Steps(inner.aclose(), task)
+                        raise
+                    except BaseException as error:
+                        step = inner.athrow(error)
+                    else:
+                        step = inner.asend(sent)
+            finally:
+                task.finish()
+
+        return async_generator
+
+    @functools.wraps(func)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        enter()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            leave()
+
+    return function

@@ -1,0 +1,199 @@
+//! Context managers that are entered for nearly nothing: scopes of a recording, and scopes of statistics.
+//!
+//! Each can be open any number of times and on any threads, and each decorates functions.
+
+use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
+
+use floodmark_tail as tail;
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::current;
+use crate::resource::Resource;
+use crate::vectorcall::{Arguments, FastCall, required};
+
+/// Has `floodmark._decorate` wrap a function in a context manager.
+pub(crate) fn decorate<'py>(
+    block: Bound<'py, PyAny>,
+    func: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = block.py();
+    py.import(intern!(py, "floodmark._decorate"))?.call_method1(intern!(py, "decorate"), (block, func))
+}
+
+/// A scope that a thread entered in a recording.
+struct EnteredScope {
+    /// Address of the object that entered it.
+    key: usize,
+    recording: u32,
+    /// The scope to return to.
+    outer: u32,
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<EnteredScope>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Name what the calling thread does in a block or in a function; no effect while nothing is recorded.
+///
+/// >>> import floodmark
+/// >>> with floodmark.scope("load"):
+/// ...     buffer = floodmark.DeviceBuffer(size=1000)
+/// >>> @floodmark.scope("work")
+/// ... def work():
+/// ...     return floodmark.DeviceBuffer(size=1000)
+/// >>> len(work())
+/// 1000
+#[pyclass(frozen, weakref, name = "scope", module = "floodmark.recording")]
+pub(crate) struct NamedScope {
+    name: Py<PyString>,
+}
+
+impl NamedScope {
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+#[pymethods]
+impl NamedScope {
+    #[new]
+    fn new(name: Py<PyString>) -> Self {
+        Self { name }
+    }
+
+    /// Name of the scope.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyString> {
+        self.name.clone_ref(py)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let recording = tail::recording();
+        if recording != 0 {
+            let this = slf.get();
+            let outer = tail::enter_scope(tail::intern(this.name.bind(slf.py()).to_str()?));
+            ENTERED.with_borrow_mut(|entered| {
+                // Those of an earlier recording ended with it.
+                if entered.last().is_some_and(|last| last.recording != recording) {
+                    entered.clear();
+                }
+                entered.push(EnteredScope { key: this.key(), recording, outer });
+            });
+        }
+        Ok(slf)
+    }
+
+    fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
+        let left = ENTERED.with_borrow_mut(|entered| {
+            let at = entered.iter().rposition(|scope| scope.key == self.key())?;
+            Some(entered.remove(at))
+        });
+        if let Some(scope) = left
+            && scope.recording == tail::recording()
+        {
+            tail::exit_scope(scope.outer);
+        }
+    }
+
+    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        decorate(slf.into_any(), func)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("floodmark.scope({})", self.name.bind(py).repr()?))
+    }
+}
+
+impl FastCall for NamedScope {
+    fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = arguments.py;
+        let [name] = arguments.parse("scope", 1, [intern!(py, "name")])?;
+        let name = required("scope", "name", name)?.cast::<PyString>()?.clone().unbind();
+        Ok(Bound::new(py, Self { name })?.into_any().unbind())
+    }
+}
+
+/// Count in a scope of the calling thread, enabling statistics for the block where they are not.
+///
+/// >>> import floodmark
+/// >>> floodmark.reinitialize()
+/// >>> with floodmark.statistics.statistics():
+/// ...     buffer = floodmark.DeviceBuffer(size=20)
+/// ...     floodmark.statistics.get_statistics().current_bytes
+/// 20
+#[pyclass(frozen, weakref, name = "statistics", module = "floodmark.statistics")]
+#[derive(Default)]
+pub(crate) struct StatisticsBlock {
+    entered: Mutex<Vec<EnteredBlock>>,
+}
+
+struct EnteredBlock {
+    /// The resource that counts.
+    resource: Py<Resource>,
+    /// The resource to return to, where statistics were enabled for the block.
+    before: Option<Py<Resource>>,
+}
+
+#[pymethods]
+impl StatisticsBlock {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
+        let current = current::current(py)?;
+        let block = if let Some(statistics) = current.get().statistics() {
+            statistics.open();
+            EnteredBlock { resource: current, before: None }
+        } else {
+            let class =
+                py.import(intern!(py, "floodmark.mr"))?.getattr(intern!(py, "StatisticsResourceAdaptor"))?;
+            let counting = class.call1((current.clone_ref(py),))?.cast_into::<Resource>()?.unbind();
+            current::set_resource(py, current::current_device(), counting.clone_ref(py));
+            EnteredBlock { resource: counting, before: Some(current) }
+        };
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        Ok(())
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let block = self.entered.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let EnteredBlock { resource, before } =
+            block.ok_or_else(|| PyRuntimeError::new_err("the statistics block was not entered"))?;
+        if !current::current(py)?.is(&resource) {
+            return Err(PyValueError::new_err(
+                "RMM memory source stack was changed while in the statistics context",
+            ));
+        }
+        match (before, resource.get().statistics()) {
+            (Some(before), _) => current::set_resource(py, current::current_device(), before),
+            (None, Some(statistics)) => {
+                statistics.pop().map_err(|error| PyIndexError::new_err(error.to_string()))?;
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        decorate(slf.into_any(), func)
+    }
+}
+
+impl FastCall for StatisticsBlock {
+    fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+        arguments.parse("statistics", 0, [])?;
+        Ok(Bound::new(arguments.py, Self::default())?.into_any().unbind())
+    }
+}
