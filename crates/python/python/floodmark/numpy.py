@@ -26,7 +26,7 @@ def _table() -> Any:
     try:
         from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined]
     except ImportError:  # before NumPy 2
-        from numpy.core import _multiarray_umath as core  # type: ignore[no-redef]
+        from numpy.core import _multiarray_umath as core
     return core._ARRAY_API
 
 

@@ -223,7 +223,7 @@ def _from_environment(text: str | None) -> bool:
 
 
 def _is_on() -> bool:
-    return _options["memory_profiling"]
+    return bool(_options["memory_profiling"])
 
 
 def _update() -> None:
@@ -231,12 +231,12 @@ def _update() -> None:
     is_installed = _Finder in sys.meta_path
     if _is_on() and _packages:
         if not is_installed:
-            sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, _Finder)
         for package in _packages.values():
             package.install()
     else:
         if is_installed:
-            sys.meta_path.remove(_Finder)  # type: ignore[arg-type]
+            sys.meta_path.remove(_Finder)
         for package in _packages.values():
             package.remove()
 

@@ -1,11 +1,15 @@
-"""Checks for tests and notebooks."""
+"""Checks for tests and notebooks.
+
+They measure with an adaptor of their own on top of the current resource: every thread counts, memory from before a
+block does not, and the statistics of the program stay as they are.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 
-from floodmark import mr, statistics
+from floodmark import mr
 from floodmark._sizes import parse_bytes
 
 TYPE_CHECKING = False
@@ -24,25 +28,50 @@ def _show(count: int) -> str:
     return f"{size:.2f} TiB ({count} bytes)"
 
 
+class _MeasuringResourceAdaptor(mr.UpstreamResourceAdaptor):
+    """Counts what goes through it, apart from the statistics of the program."""
+
+    is_finished: bool
+
+    def __new__(cls, upstream_mr: mr.DeviceMemoryResource) -> _MeasuringResourceAdaptor:
+        self = super().__new__(cls, "measuring", upstream_mr)
+        self.is_finished = False
+        return self
+
+    @property
+    def live_bytes(self) -> int:
+        return self.measured()[0]
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.measured()[1]
+
+    @property
+    def live_blocks(self) -> int:
+        return self.measured()[3]
+
+
 @contextlib.contextmanager
-def _counting() -> Iterator[mr.DeviceMemoryResource]:
-    """The resource that counts, enabled for the block where it is not."""
-    before = mr.get_current_device_resource()
-    if before.has_statistics:
-        yield before
-        return
-    counting = mr.StatisticsResourceAdaptor(before)
-    mr.set_current_device_resource(counting)
+def _measuring() -> Iterator[_MeasuringResourceAdaptor]:
+    """Measure what the process allocates on the current device in a block."""
+    adaptor = _MeasuringResourceAdaptor(mr.get_current_device_resource())
+    mr.set_current_device_resource(adaptor)
     try:
-        yield counting
+        yield adaptor
     finally:
-        if mr.get_current_device_resource() is counting:
-            mr.set_current_device_resource(before)
+        adaptor.is_finished = True
+        # Blocks of several threads may end in any order; the last one takes all out.
+        resource = mr.get_current_device_resource()
+        while isinstance(resource, _MeasuringResourceAdaptor) and resource.is_finished:
+            resource = resource.get_upstream()
+        mr.set_current_device_resource(resource)
 
 
 @contextlib.contextmanager
 def assert_no_leaks(*, tolerance: int | str = 0) -> Iterator[None]:
-    """Fail if more memory is live after a block than before it, once garbage is collected.
+    """Fail if memory that a block allocated is live after it, once garbage is collected.
+
+    All threads count. ``tolerance`` bytes may stay.
 
     >>> import floodmark
     >>> kept = []
@@ -53,21 +82,15 @@ def assert_no_leaks(*, tolerance: int | str = 0) -> Iterator[None]:
     AssertionError: 100 B in 1 block are still live after the block
     """
     allowed = parse_bytes(tolerance)
-    with _counting() as resource:
-        gc.collect()
-        before = _process(resource)
+    with _measuring() as measured:
         yield
         gc.collect()
-        after = _process(resource)
-    count, blocks = after[0] - before[0], after[3] - before[3]
-    if count > allowed:
-        plural = "" if blocks == 1 else "s"
-        raise AssertionError(f"{_show(count)} in {blocks} block{plural} are still live after the block")
+    _check_leaks(measured, allowed, "block")
 
 
 @contextlib.contextmanager
 def limit_peak(size: int | str) -> Iterator[None]:
-    """Fail if a block allocates more than ``size`` at once in the calling thread.
+    """Fail if a block allocates more than ``size`` at once: the peak, not the sum, over all threads.
 
     >>> import floodmark
     >>> with floodmark.limit_peak("1KiB"):
@@ -77,19 +100,18 @@ def limit_peak(size: int | str) -> Iterator[None]:
     AssertionError: the peak is 1.95 KiB (2000 bytes), above the limit of 1.00 KiB (1024 bytes)
     """
     limit = parse_bytes(size)
-    with _counting() as resource:
-        resource.push()
-        try:
-            yield
-        finally:
-            popped = resource.pop()
-    assert popped is not None, "the resource counts"
-    peak = statistics.Statistics._of(popped).peak_bytes
-    if peak > limit:
-        raise AssertionError(f"the peak is {_show(peak)}, above the limit of {_show(limit)}")
+    with _measuring() as measured:
+        yield
+    _check_peak(measured, limit)
 
 
-def _process(resource: mr.DeviceMemoryResource) -> tuple[int, ...]:
-    figures = resource.process_counters()
-    assert figures is not None, "the resource counts"
-    return figures
+def _check_leaks(measured: _MeasuringResourceAdaptor, allowed: int, what: str) -> None:
+    if measured.live_bytes > allowed:
+        blocks = measured.live_blocks
+        plural = "" if blocks == 1 else "s"
+        raise AssertionError(f"{_show(measured.live_bytes)} in {blocks} block{plural} are still live after the {what}")
+
+
+def _check_peak(measured: _MeasuringResourceAdaptor, limit: int) -> None:
+    if measured.peak_bytes > limit:
+        raise AssertionError(f"the peak is {_show(measured.peak_bytes)}, above the limit of {_show(limit)}")
