@@ -5,12 +5,15 @@ wheel from, and has maturin do the rest.
 
 The environment variable FLOODMARK_WHEEL_COMMAND selects the command: `build` (the default) builds it, `none` leaves
 it out, and anything else is the path of a built one.
+
+`crates/python/release` makes wheels that run on any distribution.
 """
 
 import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import maturin
@@ -35,9 +38,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "crates" / "python" / "data" / "scripts"
 
 
+def _refuse_free_threading():
+    if "t" in sys.abiflags:
+        raise SystemExit(
+            "error: floodmark needs the global interpreter lock; build it with a Python that is not free-threaded"
+        )
+
+
 @contextlib.contextmanager
 def _command():
     """Have the command among the scripts for a block."""
+    _refuse_free_threading()
     try:
         _put_command()
         yield
@@ -57,6 +68,8 @@ def _put_command():
         built = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "floodmark"
     else:
         built = Path(command)
+        if not built.is_file():
+            raise SystemExit(f"error: FLOODMARK_WHEEL_COMMAND={command} is no file; use build, none or the path of a command")
     SCRIPTS.mkdir()
     shutil.copy2(built, target)
 

@@ -1,67 +1,150 @@
-"""Costs of the package, in nanoseconds: the least of several runs, loops subtracted.
+"""Costs of the package beside plain Python, and beside RMM on a machine with a GPU.
 
-    python crates/python/benches/cost.py [--rmm]
+    python crates/python/benches/cost.py [--rmm] [--only TEXT]
 
-`--rmm` measures RMM beside it, on a machine with a GPU.
+Every figure is the median of rounds, with the least and the most, in CPU time of the thread or process. What is
+compared is measured in turns, and the empty loop is subtracted. `--rmm` measures RMM too.
 """
 
 import argparse
+import contextlib
+import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import timeit
 
 import floodmark
+import floodmark.numpy
+
+ROUNDS = 25
+LOOPS = 20_000
 
 
-def least(statement, setup="pass", number=100_000, repeat=9, **names):
-    scope = {"floodmark": floodmark, **names}
-    empty = min(timeit.repeat("pass", number=number, repeat=repeat))
-    taken = min(timeit.repeat(statement, setup, number=number, repeat=repeat, globals=scope))
-    return (taken - empty) / number * 1e9
+class PlainBlock:
+    """The least that a context manager in Python is."""
 
+    __slots__ = ()
 
-def buffers(rmm):
-    rmm.reinitialize(pool_allocator=True, initial_pool_size=2**26)
-    return least("B(size=1024)", B=rmm.DeviceBuffer)
+    def __enter__(self):
+        return self
 
-
-def profiled(rmm):
-    rmm.statistics.enable_statistics()
-
-    def plain():
+    def __exit__(self, kind, value, traceback):
         pass
 
-    wrapped = rmm.statistics.profiler(name="benchmark")(plain)
-    return least("f()", f=wrapped) - least("f()", f=plain)
+
+class PlainObject:
+    __slots__ = ("size",)
+
+    def __init__(self, size=0):
+        self.size = size
 
 
-def scope(rmm):
-    context = rmm.statistics.profiler(name="benchmark")
-    return least("with context: pass", context=context)
+def function():
+    pass
 
 
-def arrays():
-    import numpy as np
+class Figure:
+    """Values of the rounds of one measurement."""
 
-    import floodmark.numpy
+    def __init__(self, values):
+        self.values = sorted(values)
 
-    floodmark.reinitialize(pool_allocator=True, initial_pool_size=2**26)
-    plain = least("empty(1000)", empty=np.empty)
-    with floodmark.numpy.installed():
-        ours = least("empty(1000)", empty=np.empty)
-    return ours - plain
+    def __str__(self):
+        return f"{statistics.median(self.values):.0f} ({self.values[0]:.0f}–{self.values[-1]:.0f})"
+
+
+def in_turns(*timers, rounds=ROUNDS, loops=LOOPS):
+    """Nanoseconds of each statement in each round, an empty loop subtracted."""
+    empty = timeit.Timer("pass", timer=time.thread_time)
+    for timer in timers:
+        timer.timeit(loops // 10)
+    values = [[] for _ in timers]
+    for _ in range(rounds):
+        nothing = empty.timeit(loops)
+        for timer, mine in zip(timers, values):
+            mine.append((timer.timeit(loops) - nothing) / loops * 1e9)
+    return values
+
+
+def timer(statement, **names):
+    return timeit.Timer(statement, globals=names, timer=time.thread_time)
+
+
+def pair(plain, ours):
+    """Plain Python, ours, and the difference of each round."""
+    theirs, mine = in_turns(plain, ours)
+    return Figure(theirs), Figure(mine), Figure([one - other for one, other in zip(mine, theirs)])
+
+
+def pooled(rmm):
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=2**26)
+
+
+def buffer(rmm):
+    pooled(rmm)
+    return pair(timer("B(1024)", B=bytearray), timer("B(size=1024)", B=rmm.DeviceBuffer))
+
+
+def empty_buffer(rmm):
+    pooled(rmm)
+    return pair(timer("B()", B=PlainObject), timer("B()", B=rmm.DeviceBuffer))
+
+
+def profiled_call(rmm):
+    rmm.statistics.enable_statistics()
+    return pair(timer("f()", f=function), timer("f()", f=rmm.statistics.profiler(name="benchmark")(function)))
+
+
+def profiler_block(rmm):
+    rmm.statistics.enable_statistics()
+    return pair(timer("with b: pass", b=PlainBlock()), timer("with b: pass", b=rmm.statistics.profiler(name="block")))
+
+
+def new_profiler_block(rmm):
+    rmm.statistics.enable_statistics()
+    return pair(timer("with B(): pass", B=PlainBlock), timer("with p(name='block'): pass", p=rmm.statistics.profiler))
+
+
+def statistics_block(rmm):
+    rmm.statistics.enable_statistics()
+    return pair(timer("with B(): pass", B=PlainBlock), timer("with s(): pass", s=rmm.statistics.statistics))
+
+
+def scope(recorded):
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if recorded:
+            stack.enter_context(floodmark.record(os.path.join(folder, "run.flood")))
+        return pair(timer("with B(): pass", B=PlainBlock), timer("with s('block'): pass", s=floodmark.scope))
+
+
+def arrays(statement):
+    """NumPy's own and ours, measured in turns by installing in between."""
+    import numpy
+
+    pooled(floodmark)
+    measured = timer(statement, np=numpy)
+    plain, ours = [], []
+    for _ in range(ROUNDS):
+        plain.append(measured.timeit(LOOPS) / LOOPS * 1e9)
+        with floodmark.numpy.installed():
+            ours.append(measured.timeit(LOOPS) / LOOPS * 1e9)
+    return Figure(plain), Figure(ours), Figure([one - other for one, other in zip(ours, plain)])
 
 
 def importing():
-    """Milliseconds that importing the package adds to starting Python."""
+    """Milliseconds of starting Python without and with the package."""
 
     def start(code):
         begin = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
         return (time.perf_counter() - begin) * 1e3
 
-    return min(start("import floodmark") for _ in range(10)) - min(start("pass") for _ in range(10))
+    start("import floodmark")
+    plain, ours = zip(*[(start("pass"), start("import floodmark")) for _ in range(15)])
+    return Figure(plain), Figure(ours), Figure([one - other for one, other in zip(ours, plain)])
 
 
 def large_frames():
@@ -82,7 +165,7 @@ def small_frames():
     import pandas as pd
 
     def pipeline():
-        for _ in range(50):
+        for _ in range(30):
             frame = pd.DataFrame({"a": range(10), "b": range(10)})
             frame["c"] = frame["a"] + frame["b"]
             frame.groupby("a").sum()
@@ -91,41 +174,78 @@ def small_frames():
     return pipeline
 
 
-def slowdown(pipeline):
-    """Part by which profiling all of pandas slows a pipeline down, with NumPy's memory from us in both."""
-    import floodmark.numpy
+def pandas_profiled(make):
+    """Milliseconds of a pipeline without and with all of pandas profiled, and the part in percent that it adds.
 
+    NumPy's memory comes from us in both.
+    """
+    pipeline = make()
     floodmark.reinitialize()
-    floodmark.numpy.install()
-    plain = ours = float("inf")
-    for _ in range(7):
-        plain = min(plain, timeit.timeit(pipeline, number=1, timer=time.process_time))
-        floodmark.profile_package("pandas")
-        ours = min(ours, timeit.timeit(pipeline, number=1, timer=time.process_time))
-        floodmark.unprofile_package("pandas")
-    floodmark.numpy.uninstall()
-    return ours / plain - 1
+    with floodmark.numpy.installed():
+
+        def run():
+            begin = time.process_time()
+            pipeline()
+            return (time.process_time() - begin) * 1e3
+
+        run()
+        plain, ours = [], []
+        for _ in range(ROUNDS):
+            plain.append(run())
+            floodmark.profile_package("pandas")
+            run()
+            ours.append(run())
+            floodmark.unprofile_package("pandas")
+            run()
+    return Figure(plain), Figure(ours), Figure([(one / other - 1) * 100 for one, other in zip(ours, plain)])
+
+
+ROWS = [
+    ("`DeviceBuffer(size=1024)` on a pool, made and freed; `bytearray(1024)`", buffer, "ns", 500),
+    ("`DeviceBuffer()` without memory; an object with a slot", empty_buffer, "ns", 100),
+    ("a profiled call; a plain one", profiled_call, "ns", 500),
+    ("`with` a profiler context that is kept; a context manager in Python", profiler_block, "ns", 300),
+    ("`with profiler(name=...)`, made each time", new_profiler_block, "ns", None),
+    ("`with statistics()`", statistics_block, "ns", 300),
+]
+OWN_ROWS = [
+    ("`with floodmark.scope(...)`, nothing recorded", lambda: scope(False), "ns", 300),
+    ("`with floodmark.scope(...)`, recorded", lambda: scope(True), "ns", 300),
+    ("`numpy.empty(1000)` on a pool; NumPy's own", lambda: arrays("np.empty(1000)"), "ns", 60),
+    ("`numpy.ones(10)` on a pool; NumPy's own", lambda: arrays("np.ones(10)"), "ns", 60),
+    ("starting Python with `import floodmark`; without", importing, "ms", 50),
+    ("pandas profiled, frames of 500,000 rows", lambda: pandas_profiled(large_frames), "%", 25),
+    ("pandas profiled, frames of 10 rows", lambda: pandas_profiled(small_frames), "%", 25),
+]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rmm", action="store_true", help="measure RMM too")
+    parser.add_argument("--only", default="", help="measure rows whose text contains this")
+    options = parser.parse_args()
     peers = [floodmark]
-    if parser.parse_args().rmm:
+    if options.rmm:
         import rmm
         import rmm.statistics
 
         peers.append(rmm)
-    print(f"Python {sys.version.split()[0]}, {floodmark.devices()[0].name}")
-    for name, measure in [("DeviceBuffer(size=1024) on a pool, made and freed", buffers),
-                          ("profiled call, more than a plain one", profiled),
-                          ("profiler scope, enter and exit", scope)]:
-        figures = "  ".join(f"{peer.__name__} {measure(peer):7.0f} ns" for peer in peers)
-        print(f"{name:52} {figures}")
-    print(f"{'numpy.empty(1000) on a pool, more than plain':52} {arrays():7.0f} ns")
-    print(f"{'import floodmark':52} {importing():7.1f} ms")
-    print(f"{'pandas profiled, frames of 500,000 rows':52} {slowdown(large_frames()) * 100:7.1f} %")
-    print(f"{'pandas profiled, frames of 10 rows':52} {slowdown(small_frames()) * 100:7.1f} %")
+    print(f"Python {sys.version.split()[0]}, {floodmark.devices()[0].name}; median (least–most) of {ROUNDS} rounds\n")
+    print("| what | unit | plain Python | with the package | more | budget of the difference |")
+    print("|---|---|---|---|---|---|")
+    for peer in peers:
+        for name, measure, unit, budget in ROWS:
+            if options.only in name:
+                show(name if peer is floodmark else f"RMM: {name}", unit, measure(peer), budget if peer is floodmark else None)
+    for name, measure, unit, budget in OWN_ROWS:
+        if options.only in name:
+            show(name, unit, measure(), budget)
+
+
+def show(name, unit, figures, budget):
+    plain, ours, more = figures
+    unit, suffix = ("ms", " %") if unit == "%" else (unit, "")
+    print(f"| {name} | {unit} | {plain} | {ours} | {more}{suffix} | {budget or '–'} |", flush=True)
 
 
 if __name__ == "__main__":

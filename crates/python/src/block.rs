@@ -3,8 +3,10 @@
 //! Each can be open any number of times and on any threads, and each decorates functions.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use floodmark_event::StringId;
 use floodmark_tail as tail;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::intern;
@@ -28,13 +30,45 @@ pub(crate) fn decorate<'py>(
 struct EnteredScope {
     /// Address of the object that entered it.
     key: usize,
-    recording: u32,
     /// The scope to return to.
     outer: u32,
 }
 
+/// What a thread knows of its scopes in a recording.
+#[derive(Default)]
+struct Scopes {
+    recording: u32,
+    entered: Vec<EnteredScope>,
+    /// Ids of names by the address of their strings, which are kept alive: interning takes a system call.
+    names: HashMap<usize, (Py<PyString>, StringId)>,
+}
+
+/// Names beyond these are interned again.
+const MAX_NAMES: usize = 1024;
+
 thread_local! {
-    static ENTERED: RefCell<Vec<EnteredScope>> = const { RefCell::new(Vec::new()) };
+    static SCOPES: RefCell<Scopes> = RefCell::default();
+}
+
+impl Scopes {
+    fn enter(&mut self, recording: u32, key: usize, name: &Bound<'_, PyString>) -> PyResult<()> {
+        if self.recording != recording {
+            *self = Self { recording, ..Self::default() };
+        }
+        let known = self.names.get(&name.as_ptr().addr()).map(|(_, id)| *id);
+        let id = if let Some(id) = known {
+            id
+        } else {
+            let id = tail::intern(name.to_str()?);
+            if self.names.len() == MAX_NAMES {
+                self.names.clear();
+            }
+            self.names.insert(name.as_ptr().addr(), (name.clone().unbind(), id));
+            id
+        };
+        self.entered.push(EnteredScope { key, outer: tail::enter_scope(id) });
+        Ok(())
+    }
 }
 
 /// Name what the calling thread does in a block or in a function; no effect while nothing is recorded.
@@ -74,29 +108,22 @@ impl NamedScope {
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let recording = tail::recording();
         if recording != 0 {
-            let this = slf.get();
-            let outer = tail::enter_scope(tail::intern(this.name.bind(slf.py()).to_str()?));
-            ENTERED.with_borrow_mut(|entered| {
-                // Those of an earlier recording ended with it.
-                if entered.last().is_some_and(|last| last.recording != recording) {
-                    entered.clear();
-                }
-                entered.push(EnteredScope { key: this.key(), recording, outer });
-            });
+            let (key, name) = (slf.get().key(), slf.get().name.bind(slf.py()));
+            SCOPES.with_borrow_mut(|scopes| scopes.enter(recording, key, name))?;
         }
         Ok(slf)
     }
 
     fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
-        let left = ENTERED.with_borrow_mut(|entered| {
-            let at = entered.iter().rposition(|scope| scope.key == self.key())?;
-            Some(entered.remove(at))
+        SCOPES.with_borrow_mut(|scopes| {
+            let at = scopes.entered.iter().rposition(|scope| scope.key == self.key());
+            if let Some(at) = at
+                && let outer = scopes.entered.remove(at).outer
+                && scopes.recording == tail::recording()
+            {
+                tail::exit_scope(outer);
+            }
         });
-        if let Some(scope) = left
-            && scope.recording == tail::recording()
-        {
-            tail::exit_scope(scope.outer);
-        }
     }
 
     fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

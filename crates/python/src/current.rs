@@ -2,12 +2,17 @@
 //!
 //! The registry of `floodmark-resource` is kept the same, so that code below Python allocates from there too.
 
+#![expect(unsafe_code, reason = "borrows the current resource from the registry without its lock")]
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use floodmark_resource::current;
+use floodmark_event::Kind;
+use floodmark_resource::{self as native, current};
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::device;
@@ -20,6 +25,12 @@ struct Registry {
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { resources: BTreeMap::new(), factory: None });
+
+/// The resource of device 0 in the registry, to be found without a lock; null if there is none.
+static FIRST: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether the process can read and write what that hands out.
+static FIRST_IS_HOST: AtomicBool = AtomicBool::new(true);
 
 thread_local! {
     static DEVICE: Cell<i32> = const { Cell::new(0) };
@@ -49,7 +60,27 @@ pub(crate) fn set_current_device(device: i32) -> PyResult<()> {
 /// The resource of the calling thread's device.
 #[inline]
 pub(crate) fn current(py: Python<'_>) -> PyResult<Py<Resource>> {
-    get_resource(py, DEVICE.get())
+    let device = DEVICE.get();
+    let known = if device == 0 { FIRST.load(Ordering::Relaxed) } else { std::ptr::null_mut() };
+    if known.is_null() {
+        return get_resource(py, device);
+    }
+    // SAFETY: the registry owns it, and changes only with the interpreter attached, as it is here.
+    Ok(unsafe { Bound::from_borrowed_ptr(py, known).cast_into_unchecked::<Resource>() }.unbind())
+}
+
+/// Makes `FIRST` what the registry has for device 0; call it before what the registry had is dropped.
+fn update_first(registry: &Registry) {
+    let first = registry.resources.get(&0).map_or(std::ptr::null_mut(), Py::as_ptr);
+    FIRST.store(first, Ordering::Relaxed);
+    let is_host = registry.resources.get(&0).is_none_or(|resource| resource.get().is_host_memory());
+    FIRST_IS_HOST.store(is_host, Ordering::Relaxed);
+}
+
+/// Whether the process can read and write what `resource`, that of `device`, hands out.
+#[inline]
+pub(crate) fn is_host_memory(device: i32, resource: &dyn native::Resource) -> bool {
+    if device == 0 { FIRST_IS_HOST.load(Ordering::Relaxed) } else { resource.memory().kind != Kind::Device }
 }
 
 /// The resource of a device.
@@ -64,15 +95,19 @@ pub(crate) fn get_resource(py: Python<'_>, device: i32) -> PyResult<Py<Resource>
     let factory = factory.ok_or_else(|| PyRuntimeError::new_err("floodmark is not imported"))?;
     let made: Py<Resource> = factory.bind(py).call1((device,))?.cast_into::<Resource>()?.unbind();
     let mut registry = self::registry();
-    let first = registry.resources.entry(device).or_insert(made);
-    Ok(first.clone_ref(py))
+    let resource = registry.resources.entry(device).or_insert(made).clone_ref(py);
+    update_first(&registry);
+    Ok(resource)
 }
 
 /// Make a resource the one of a device.
 #[pyfunction]
 pub(crate) fn set_resource(py: Python<'_>, device: i32, resource: Py<Resource>) {
     let below = resource.get().shared();
-    let before = registry().resources.insert(device, resource);
+    let mut registry = registry();
+    let before = registry.resources.insert(device, resource);
+    update_first(&registry);
+    drop(registry);
     let lower = current::set_current(device, below);
     drop(before);
     // The last owner may have to call Python to free what it holds.
@@ -88,7 +123,10 @@ pub(crate) fn registered_devices() -> Vec<i32> {
 /// Forget the resources of all devices.
 #[pyfunction]
 pub(crate) fn reset_resources(py: Python<'_>) {
-    let before = std::mem::take(&mut registry().resources);
+    let mut registry = registry();
+    let before = std::mem::take(&mut registry.resources);
+    update_first(&registry);
+    drop(registry);
     let lower: Vec<_> = before.keys().map(|device| current::reset(*device)).collect();
     drop(before);
     py.detach(|| drop(lower));

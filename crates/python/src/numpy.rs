@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::current::current_device;
+use crate::current::{current_device, is_host_memory};
 use crate::layers::Shared;
 use crate::task_scope;
 
@@ -58,12 +58,17 @@ const fn name(text: &[u8]) -> [c_char; 127] {
     name
 }
 
-/// For arrays that are made while a device has no resource, such as in the middle of `reinitialize`.
+/// For arrays that are made while a device has no resource, such as in the middle of `reinitialize`, or one of
+/// memory that the process cannot use.
 static FALLBACK: LazyLock<Shared> = LazyLock::new(|| Arc::new(Host::new()));
 
 fn take(bytes: usize) -> *mut c_void {
     let Some(whole) = bytes.checked_add(HEADER_BYTES) else { return null_mut() };
-    let resource = current::current(current_device()).unwrap_or_else(|_| Arc::clone(&FALLBACK));
+    let device = current_device();
+    let resource = match current::current(device) {
+        Ok(resource) if is_host_memory(device, &*resource) => resource,
+        _ => Arc::clone(&FALLBACK),
+    };
     // SAFETY: NumPy allocates with the interpreter attached.
     let py = unsafe { Python::assume_attached() };
     let taken = task_scope::within(py, || resource.allocate(whole as u64, ALIGNMENT, Stream::DEFAULT));

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use floodmark_resource as native;
-use floodmark_resource::profiler::ProfiledStep;
-use floodmark_resource::{MemoryRecord, OrderedBy, Profiled, ProfiledTask};
+use floodmark_resource::profiler::{OpenBlock, ProfiledStep};
+use floodmark_resource::{MemoryRecord, OrderedBy, ProfiledTask};
 use pyo3::exceptions::{PyAttributeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -65,8 +65,11 @@ impl ProfilerRecords {
 
 /// What a thread has open.
 enum Open {
-    Block { _profiled: Option<Profiled> },
-    Step { _step: Option<ProfiledStep> },
+    /// None if nothing was counted when it began.
+    Block(Option<OpenBlock>),
+    Step {
+        _step: Option<ProfiledStep>,
+    },
 }
 
 thread_local! {
@@ -77,14 +80,13 @@ fn open(key: usize, what: Open) {
     OPEN.with(|open| open.borrow_mut().push((key, what)));
 }
 
-/// Closes what `key` opened last on the calling thread.
-fn close(key: usize) {
-    let closed = OPEN.with(|open| {
+/// Takes out what `key` opened last on the calling thread.
+fn take(key: usize) -> Option<Open> {
+    OPEN.with(|open| {
         let mut open = open.borrow_mut();
         let at = open.iter().rposition(|(other, _)| *other == key)?;
-        Some(open.remove(at))
-    });
-    drop(closed);
+        Some(open.remove(at).1)
+    })
 }
 
 /// Profile a code block as a context manager, or a function as a decorator.
@@ -137,15 +139,16 @@ impl ProfilerContext {
     /// Begin a block on the calling thread.
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
         let current = current::current(py)?;
-        let statistics = current.get().statistics();
-        let profiled = statistics.map(|statistics| self.records.profile(statistics, Arc::clone(&self.name)));
-        open(self.key(), Open::Block { _profiled: profiled });
+        let block = current.get().statistics().map(|statistics| self.records.open(statistics, &self.name));
+        open(self.key(), Open::Block(block));
         Ok(())
     }
 
     /// End the block that began last on the calling thread.
     fn leave(&self) {
-        close(self.key());
+        if let Some(Open::Block(Some(block))) = take(self.key()) {
+            self.records.finish(&self.name, block);
+        }
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
@@ -238,7 +241,7 @@ impl ProfilerTask {
 
     /// End the step that began last on the calling thread.
     fn leave(&self) {
-        close(std::ptr::from_ref(self).addr());
+        drop(take(std::ptr::from_ref(self).addr()));
     }
 
     /// Record the task as one call.

@@ -46,6 +46,13 @@ use crate::adaptor::statistics::{Scope, SplitScope, StatisticsHandle};
 pub struct Profiled {
     records: ProfilerRecords,
     name: Arc<str>,
+    block: OpenBlock,
+}
+
+/// A block that is being profiled for a caller that keeps records and name; see [`ProfilerRecords::open`].
+#[derive(Debug, Default)]
+#[must_use = "a block that is dropped is not recorded"]
+pub struct OpenBlock {
     /// None inside a block of the same name.
     scope: Option<Scope>,
 }
@@ -59,9 +66,7 @@ impl Profiled {
 
 impl Drop for Profiled {
     fn drop(&mut self) {
-        let bytes = self.scope.take().map(|scope| scope.finish().held.bytes).unwrap_or_default();
-        let record = MemoryRecord { calls: 1, peak_bytes: bytes.peak, total_bytes: bytes.total };
-        self.records.add(&self.name, record);
+        self.records.finish(&self.name, std::mem::take(&mut self.block));
     }
 }
 
@@ -117,8 +122,19 @@ impl ProfilerRecords {
     /// Profiles a block of the calling thread until the result is dropped.
     pub fn profile(&self, statistics: &StatisticsHandle, name: impl Into<Arc<str>>) -> Profiled {
         let name = name.into();
-        let scope = statistics.scope_once(&name, self.identity());
-        Profiled { records: self.clone(), name, scope }
+        let block = self.open(statistics, &name);
+        Profiled { records: self.clone(), name, block }
+    }
+
+    /// Profiles a block of the calling thread until the result is [finished](Self::finish) under the same name.
+    pub fn open(&self, statistics: &StatisticsHandle, name: &Arc<str>) -> OpenBlock {
+        OpenBlock { scope: statistics.scope_once(name, self.identity()) }
+    }
+
+    /// Ends a block that [`open`](Self::open) began, and records it.
+    pub fn finish(&self, name: &Arc<str>, block: OpenBlock) {
+        let bytes = block.scope.map(|scope| scope.finish().held.bytes).unwrap_or_default();
+        self.add(name, MemoryRecord { calls: 1, peak_bytes: bytes.peak, total_bytes: bytes.total });
     }
 
     /// Profiles a generator or coroutine until the result is dropped.

@@ -22,6 +22,12 @@ def fresh():
 
 
 @pytest.fixture
+def host_memory(fresh):
+    """Memory that the processor can use is allocated, on a machine with a GPU too."""
+    floodmark.mr.set_current_device_resource(floodmark.mr.SystemMemoryResource())
+
+
+@pytest.fixture
 def run(tmp_path):
     """Run code in an interpreter of its own, in a folder of its own."""
 

@@ -10,9 +10,6 @@ import pytest
 
 import floodmark as rmm
 
-# A GPU's memory has no address that the processor can read; FLOODMARK_DEVICE=host runs these tests beside a GPU too.
-on_host = pytest.mark.skipif(rmm.devices()[0].kind != "host", reason="the processor cannot read memory of a GPU")
-
 
 @pytest.mark.parametrize("size", [0, 5])
 def test_size_and_pointer(size):
@@ -103,20 +100,28 @@ def test_resizing_keeps_contents_and_capacity():
     assert (statistics.current_bytes, statistics.peak_bytes) == (2000, 3000)
 
 
-@on_host
-def test_memory_of_the_host_can_be_viewed():
+def test_memory_of_the_host_can_be_viewed(host_memory):
     buffer = rmm.DeviceBuffer.to_device(b"\1\2\3")
     view = np.asarray(buffer)
     view[1] = 9
     assert buffer.tobytes() == b"\1\x09\3"
     assert buffer.__array_interface__["data"] == (buffer.ptr, False)
-    assert not hasattr(buffer, "__cuda_array_interface__")
+    # A GPU can read memory of the host too.
+    assert hasattr(buffer, "__cuda_array_interface__") == (rmm.devices()[0].kind == "cuda")
     with pytest.raises(BufferError, match="1 views? of its memory|views of its memory"):
         buffer.resize(1000)
     del view
     buffer.resize(1000)
     array = np.frombuffer(rmm.DeviceBuffer.to_device(b"kept alive"), "u1")
     assert array.tobytes() == b"kept alive"
+
+
+def test_memory_of_a_gpu_cannot_be_viewed(monkeypatch):
+    if rmm.devices()[0].kind == "host":
+        assert rmm.DeviceBuffer(size=1).mr.memory_kind == "pageable"
+        return
+    with pytest.raises(BufferError, match="copy_to_host"):
+        memoryview(rmm.DeviceBuffer(size=1))
 
 
 def test_a_request_beyond_all_memory_is_a_memory_error():

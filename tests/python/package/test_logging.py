@@ -149,7 +149,8 @@ def test_a_forked_child_logs_its_own_rows(run, tmp_path):
         kept2 = rmm.DeviceBuffer(size=30)
         assert rmm.statistics.get_statistics().current_bytes == 40
         os._exit(0)
-        """
+        """,
+        FLOODMARK_DEVICE="host",
     )
     with open(tmp_path / "log.csv", newline="") as file:
         logged = [(row["Size"], row["Thread"]) for row in csv.DictReader(file)]

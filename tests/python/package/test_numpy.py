@@ -14,7 +14,7 @@ HEADER = 64
 
 
 @pytest.fixture
-def installed():
+def installed(host_memory):
     floodmark.numpy.install()
     yield
     floodmark.numpy.uninstall()
@@ -46,7 +46,7 @@ def test_contents_survive_resizing(installed):
     assert array.tolist() == list(range(10))
 
 
-def test_arrays_outlive_install_and_uninstall():
+def test_arrays_outlive_install_and_uninstall(host_memory):
     before = np.arange(1000)
     with floodmark.numpy.installed():
         assert floodmark.numpy.is_installed()
@@ -78,7 +78,7 @@ def test_threads_count_too(installed):
 
 
 def test_a_limit_is_a_memory_error(installed):
-    limited = floodmark.mr.LimitingResourceAdaptor(floodmark.mr.CudaMemoryResource(), "1MiB")
+    limited = floodmark.mr.LimitingResourceAdaptor(floodmark.mr.SystemMemoryResource(), "1MiB")
     floodmark.mr.set_current_device_resource(limited)
     with pytest.raises(MemoryError):
         np.empty(2**20)
@@ -111,5 +111,13 @@ def test_fork(run):
             more = kept + 1
             os._exit(0 if more.sum() == 2000 else 1)
         assert os.waitpid(child, 0)[1] == 0
-        """
+        """,
+        FLOODMARK_DEVICE="host",
     )
+
+
+def test_memory_of_a_gpu_is_never_an_array(installed):
+    """Arrays come from the host while the current resource is memory of a GPU, as after reinitialize() beside one."""
+    floodmark.reinitialize()
+    array = np.arange(1000)
+    assert array.sum() == 499500

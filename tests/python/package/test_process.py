@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import multiprocessing
+import os
 import pkgutil
 import subprocess
 import sys
@@ -18,7 +19,9 @@ def modules():
 
 
 @pytest.mark.parametrize("name", modules())
-def test_examples_in_docstrings(name):
+def test_examples_in_docstrings(name, request):
+    if name == "floodmark.numpy":
+        request.getfixturevalue("host_memory")
     failures, _ = doctest.testmod(importlib.import_module(name))
     assert failures == 0
 
@@ -54,10 +57,25 @@ def _in_child(size):
         return floodmark.statistics.get_statistics().current_bytes, len(buffer)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_multiprocessing(method):
-    with multiprocessing.get_context(method).Pool(2) as pool:
+def test_multiprocessing_by_spawning():
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map_async(_in_child, [10, 20, 30]).get(60) == [(10, 10), (20, 20), (30, 30)]
+
+
+def test_multiprocessing_by_forking(run):
+    # A process that uses a GPU cannot go on in a fork.
+    folder, module = os.path.split(__file__)
+    result = run(
+        f"""
+        import multiprocessing, sys
+        sys.path.insert(0, {folder!r})
+        from {module.removesuffix(".py")} import _in_child
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print(pool.map_async(_in_child, [10, 20, 30]).get(60))
+        """,
+        FLOODMARK_DEVICE="host",
+    )
+    assert result.stdout == "[(10, 10), (20, 20), (30, 30)]\n"
 
 
 def test_subinterpreters_are_refused():

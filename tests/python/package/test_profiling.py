@@ -159,7 +159,7 @@ def test_the_variable_of_cudf(run, text, expected):
     assert run(code, CUDF_MEMORY_PROFILING=text).stdout.strip() == str(expected)
 
 
-def test_the_block_of_the_guide_of_cudf(capsys):
+def test_the_block_of_the_guide_of_cudf(capsys, host_memory):
     code = SEED.read_text().split("```python\n")[1].split("```")[0]
     code = code.replace("import cudf", "import floodmark.pandas as cudf", 1)
     code = code.replace("from cudf.utils.", "from floodmark.utils.").replace("from rmm.statistics", "from floodmark.statistics")
@@ -210,7 +210,7 @@ print(json.dumps(peaks))
 
     plain = run("exec(open('pipeline.py').read())")
     peaks = json.loads(plain.stdout)
-    result = run("exec(open('pipeline.py').read())", FLOODMARK_MEMORY_PROFILING="pandas")
+    result = run("exec(open('pipeline.py').read())", FLOODMARK_MEMORY_PROFILING="pandas", FLOODMARK_DEVICE="host")
     report = result.stderr
     rows = re.findall(r"^ *([\d,]+) +([\d,]+) +([\d,]+)  pandas/\S+:\d+\((\S+)\)$", report, re.M)
     ours = {name: int(peak.replace(",", "")) for _, peak, _, name in rows}

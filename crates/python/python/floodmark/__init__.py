@@ -10,6 +10,11 @@ the profiler, and logs of allocations. Devices are GPUs where there are some, el
 1000
 """
 
+import sys as _sys
+
+if "t" in getattr(_sys, "abiflags", ""):
+    raise ImportError("floodmark needs the global interpreter lock: free-threaded builds of Python are not supported")
+
 from floodmark import _native, mr, statistics
 from floodmark._devices import Device, devices
 from floodmark._native import DeviceBuffer, __version__

@@ -32,25 +32,30 @@ pub(super) struct Level {
 impl Level {
     /// Creates a level that is on no thread: it holds what the levels that name it as their whole hold.
     pub(super) fn detached(name: Arc<str>, purpose: usize) -> Arc<Self> {
-        Arc::new(Self { purpose, ..Self::named(Some(name)) })
+        Arc::new(Self::new(Some(name), purpose, None, None))
     }
 
-    fn named(name: Option<Arc<str>>) -> Self {
+    fn new(
+        name: Option<Arc<str>>,
+        purpose: usize,
+        around: Option<Arc<Self>>,
+        whole: Option<Arc<Self>>,
+    ) -> Self {
         Self {
             name,
-            purpose: 0,
-            around: None,
-            whole: None,
+            purpose,
+            around,
+            whole,
             relative: Own::default(),
             held: Spin::default(),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Whether both were opened for the same purpose under the same name.
-    fn is_same(&self, other: &Self) -> bool {
-        self.purpose == other.purpose
-            && match (&self.name, &other.name) {
+    /// Whether it was opened for this purpose under this name.
+    fn is_for(&self, name: Option<&Arc<str>>, purpose: usize) -> bool {
+        self.purpose == purpose
+            && match (&self.name, name) {
                 (Some(one), Some(two)) => Arc::ptr_eq(one, two) || one == two,
                 _ => false,
             }
@@ -167,26 +172,28 @@ pub(super) fn innermost(state: &Arc<State>) -> Option<Counters> {
 
 /// Opens a level on the calling thread.
 pub(super) fn open(state: &Arc<State>, name: Option<Arc<str>>) -> Arc<Level> {
-    open_level(state, Level::named(name)).unwrap_or_else(|| Arc::new(Level::named(None)))
+    open_level(state, name.as_ref(), 0, None).unwrap_or_else(|| Arc::new(Level::new(None, 0, None, None)))
 }
 
 /// Opens a level for `purpose` on the calling thread; none if that has one with the same name and purpose open.
-pub(super) fn open_for(state: &Arc<State>, name: Arc<str>, purpose: usize) -> Option<Arc<Level>> {
-    open_level(state, Level { purpose, ..Level::named(Some(name)) })
+pub(super) fn open_for(state: &Arc<State>, name: &Arc<str>, purpose: usize) -> Option<Arc<Level>> {
+    open_level(state, Some(name), purpose, None)
 }
 
 /// Opens a level on the calling thread that is a piece of `whole`; none if that has one with the same name and
 /// purpose open.
 pub(super) fn open_piece(state: &Arc<State>, whole: &Arc<Level>) -> Option<Arc<Level>> {
-    let named = Level::named(whole.name.clone());
-    open_level(state, Level { purpose: whole.purpose, whole: Some(Arc::clone(whole)), ..named })
+    open_level(state, whole.name.as_ref(), whole.purpose, Some(whole))
 }
 
 /// Opens a level; none if it has a purpose for which one with the same name is open.
-fn open_level(state: &Arc<State>, level: Level) -> Option<Arc<Level>> {
-    let mut level = Some(level);
+fn open_level(
+    state: &Arc<State>,
+    name: Option<&Arc<str>>,
+    purpose: usize,
+    whole: Option<&Arc<Level>>,
+) -> Option<Arc<Level>> {
     let opened = stacks(|stacks| {
-        let mut level = level.take()?;
         let at = stacks.iter().position(|stack| Arc::ptr_eq(&stack.state, state)).unwrap_or_else(|| {
             stacks.retain(|stack| !stack.levels.is_empty());
             stacks.push(Stack { state: Arc::clone(state), levels: Vec::new() });
@@ -194,19 +201,20 @@ fn open_level(state: &Arc<State>, level: Level) -> Option<Arc<Level>> {
         });
         let stack = &mut stacks[at];
         stack.settle();
-        if level.purpose != 0 && stack.levels.iter().rev().any(|other| other.is_same(&level)) {
+        if purpose != 0 && stack.levels.iter().rev().any(|other| other.is_for(name, purpose)) {
             return None;
         }
-        level.around = stack.levels.last().and_then(|outer| {
+        let around = stack.levels.last().and_then(|outer| {
             if outer.name.is_some() { Some(Arc::clone(outer)) } else { outer.around.clone() }
         });
-        let level = Arc::new(level);
+        let level = Arc::new(Level::new(name.cloned(), purpose, around, whole.cloned()));
         stack.levels.push(Arc::clone(&level));
         state.watch(1);
         Some(level)
     });
     // Without stacks, while the thread ends, a level counts nothing.
-    let level = opened.unwrap_or_else(|| level.take().map(Arc::new))?;
+    let alone = || Some(Arc::new(Level::new(name.cloned(), purpose, None, whole.cloned())));
+    let level = opened.unwrap_or_else(alone)?;
     if let Some(name) = &level.name {
         traced::enter(level.key(), name);
     }

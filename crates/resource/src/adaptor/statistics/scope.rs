@@ -38,7 +38,7 @@ impl Scope {
 
     /// Opens a scope for `purpose`, unless the calling thread has one with the same name and purpose open.
     pub(super) fn open_once(state: &Arc<State>, name: &Arc<str>, purpose: usize) -> Option<Self> {
-        let level = level::open_for(state, Arc::clone(name), purpose)?;
+        let level = level::open_for(state, name, purpose)?;
         Some(Self { state: Arc::clone(state), level, is_open: true })
     }
 
