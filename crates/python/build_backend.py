@@ -6,7 +6,8 @@ wheel from, and has maturin do the rest.
 The environment variable FLOODMARK_WHEEL_COMMAND selects the command: `build` (the default) builds it, `none` leaves
 it out, and anything else is the path of a built one.
 
-`crates/python/release` makes wheels that run on any distribution.
+`python build_backend.py FOLDER [OPTIONS]` builds a wheel with options of `maturin build`, and `crates/python/release`
+makes wheels that run on any distribution.
 """
 
 import contextlib
@@ -82,3 +83,13 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     with _command():
         return _build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def main(output, *options):
+    """Build a wheel with options of maturin's own."""
+    with _command():
+        subprocess.run([sys.executable, "-m", "maturin", "build", "--locked", "--out", output, *options], cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -104,3 +104,10 @@ sys.stdout.flush()
     result = subprocess.run([sys.executable, "-c", "import floodmark\n" + code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("refused:"), result.stdout
+
+
+def test_free_threaded_builds_are_refused():
+    """There is none here, so one is simulated by what tells it apart."""
+    code = "import sys; sys.abiflags = 't'; import floodmark"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ImportError: floodmark needs the global interpreter lock" in result.stderr

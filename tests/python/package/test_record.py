@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -114,20 +113,3 @@ def test_a_trace_is_opened_and_asked(tmp_path):
     with pytest.raises(FileNotFoundError):
         floodmark.open(tmp_path / "nothing.flood")
     del kept
-
-
-def test_the_command_runs_as_a_module():
-    result = subprocess.run([sys.executable, "-m", "floodmark", "--version"], capture_output=True, text=True)
-    assert result.stdout.startswith("floodmark ")
-
-
-def test_a_missing_command_is_named(monkeypatch):
-    from floodmark._command import find_command
-
-    monkeypatch.delenv("FLOODMARK", raising=False)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(FileNotFoundError, match="set FLOODMARK to its path"):
-        find_command()
-    monkeypatch.undo()
-    monkeypatch.setenv("FLOODMARK", "/some/where")
-    assert find_command() == "/some/where"
