@@ -3,7 +3,6 @@
 //! Each can be open any number of times and on any threads, and each decorates functions.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use floodmark_event::StringId;
@@ -39,12 +38,12 @@ struct EnteredScope {
 struct Scopes {
     recording: u32,
     entered: Vec<EnteredScope>,
-    /// Ids of names by the address of their strings, which are kept alive: interning takes a system call.
-    names: HashMap<usize, (Py<PyString>, StringId)>,
+    /// Ids of names, each at the place of its string's address: interning takes a system call.
+    names: [Option<(Py<PyString>, StringId)>; NAME_SLOTS],
 }
 
-/// Names beyond these are interned again.
-const MAX_NAMES: usize = 1024;
+/// Names whose strings share a place are interned again when they take turns.
+const NAME_SLOTS: usize = 32;
 
 thread_local! {
     static SCOPES: RefCell<Scopes> = RefCell::default();
@@ -55,16 +54,14 @@ impl Scopes {
         if self.recording != recording {
             *self = Self { recording, ..Self::default() };
         }
-        let known = self.names.get(&name.as_ptr().addr()).map(|(_, id)| *id);
-        let id = if let Some(id) = known {
-            id
-        } else {
-            let id = tail::intern(name.to_str()?);
-            if self.names.len() == MAX_NAMES {
-                self.names.clear();
+        let slot = &mut self.names[(name.as_ptr().addr() >> 4) % NAME_SLOTS];
+        let id = match slot {
+            Some((known, id)) if known.is(name) => *id,
+            _ => {
+                let id = tail::intern(name.to_str()?);
+                *slot = Some((name.clone().unbind(), id));
+                id
             }
-            self.names.insert(name.as_ptr().addr(), (name.clone().unbind(), id));
-            id
         };
         self.entered.push(EnteredScope { key, outer: tail::enter_scope(id) });
         Ok(())

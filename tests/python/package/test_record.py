@@ -1,9 +1,11 @@
 """Recording into a trace, read back by the command."""
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
+import threading
 
 import pytest
 
@@ -84,6 +86,49 @@ def test_a_recording_inside_another_is_part_of_it(tmp_path):
     assert not floodmark._native.is_recording()
     assert not (tmp_path / "inner.flood").exists()
     outer.stop()
+
+
+def test_scopes_decorate_functions_and_are_entered_again(tmp_path):
+    step = floodmark.scope("step")
+
+    @step
+    def once():
+        return floodmark.DeviceBuffer(size=1000)
+
+    @floodmark.scope(name="fetch")
+    async def fetch():
+        return floodmark.DeviceBuffer(size=2000)
+
+    @floodmark.scope("chunks")
+    def chunks():
+        yield floodmark.DeviceBuffer(size=4000)
+
+    kept = []
+    with step:
+        # Entered before the recording began, so not part of it.
+        with floodmark.record(tmp_path / "run.flood"):
+            with step, step:
+                kept.append(floodmark.DeviceBuffer(size=500))
+            kept += [once(), asyncio.run(fetch()), *chunks()]
+            threads = [threading.Thread(target=lambda: kept.append(once())) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            outside = floodmark.DeviceBuffer(size=8000)
+    with floodmark.record(tmp_path / "other.flood"), floodmark.scope("other"):
+        kept.append(floodmark.DeviceBuffer(size=70))
+    assert (once.__name__, step.name, repr(step)) == ("once", "step", "floodmark.scope('step')")
+    text = ask("watermark", tmp_path / "run.flood", "--by", "scope", "--json")
+    held = {group["key"]: group["bytes"] for group in json.loads(text)["groups"][0]["groups"]}
+    assert held == {"step": 3000, "step / step": 500, "fetch": 2000, "chunks": 4000, "(none)": 8000}
+    assert "other" in ask("watermark", tmp_path / "other.flood", "--by", "scope")
+    del outside
+    for wrong in [(), (1,), ("a", "b")]:
+        with pytest.raises(TypeError):
+            floodmark.scope(*wrong)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'title'"):
+        floodmark.scope(title="a")
 
 
 def test_scopes_and_marks_without_a_recording_are_nothing():

@@ -36,6 +36,27 @@ def test_context():
     del b1, b2
 
 
+def test_the_context_decorates_functions():
+    counted = []
+
+    @statistics()
+    def work(depth):
+        buffer = rmm.DeviceBuffer(size=10)
+        if depth:
+            work(depth - 1)
+        counted.append(get_statistics().total_bytes)
+        return buffer
+
+    before = rmm.mr.get_current_device_resource()
+    work(2)
+    assert counted == [10, 20, 30]
+    assert rmm.mr.get_current_device_resource() is before
+    with pytest.raises(RuntimeError, match="was not entered"):
+        statistics().__exit__(None, None, None)
+    with pytest.raises(TypeError):
+        statistics(1)
+
+
 def test_multiple_mr():
     base = rmm.mr.CudaMemoryResource()
     lower = rmm.mr.StatisticsResourceAdaptor(base)
