@@ -196,7 +196,7 @@ fn fixed<T: Copy + Default>(values: &[Option<T>], bytes: impl Fn(T) -> [u8; 8]) 
 
 fn texts(values: &[Option<String>]) -> PyResult<Array> {
     let offsets = offsets(values.iter().map(|text| text.as_ref().map_or(0, String::len)))?;
-    let bytes = values.iter().flatten().flat_map(|text| text.bytes()).collect();
+    let bytes = values.iter().flatten().map(String::as_str).collect::<String>().into_bytes();
     Ok(plain(values, [offsets, bytes]))
 }
 

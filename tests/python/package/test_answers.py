@@ -7,7 +7,8 @@ import re
 import pytest
 
 import floodmark
-from floodmark import answers
+from floodmark import _html, answers
+from floodmark import trace as traces
 
 HOSTILE = "<script>alert(1)</script>&'\""
 
@@ -81,7 +82,7 @@ def test_options_are_those_of_the_command(trace):
     assert trace.watermark(by="size").groups.keys() == {"size"}
     with pytest.raises(floodmark.TraceError, match="--kind"):
         trace.stats(kind="no such kind")
-    assert answers._options({"warm_up": 2, "from_": "+1s", "exact": True, "limit": None, "dark": False}) == [
+    assert traces._options({"warm_up": 2, "from_": "+1s", "exact": True, "limit": None, "dark": False}) == [
         "--warm-up=2",
         "--from=+1s",
         "--exact",
@@ -98,13 +99,13 @@ def test_notebooks_show_tables_and_a_timeline(trace):
 
 
 def test_a_timeline_is_drawn_in_steps_and_in_bounds():
-    svg = floodmark.answers._html.timeline_svg([(0, 0), (10, 100), (20, 50)], 0, "<bytes>")
+    svg = _html.timeline_svg([(0, 0), (10, 100), (20, 50)], 0, "<bytes>")
     Checker(svg)
     numbers = [float(number) for number in re.findall(r"[MHV,]([0-9.]+)", svg)]
     assert max(numbers) <= 640 and min(numbers) >= 0
     assert svg.count("H320.0V18.0") == 2, "half of the time, at the top"
-    assert floodmark.answers._html.timeline_svg([], 0, "bytes") == ""
-    Checker(floodmark.answers._html.timeline_svg([(5, 0)], 0, "bytes"))
+    assert _html.timeline_svg([], 0, "bytes") == ""
+    Checker(_html.timeline_svg([(5, 0)], 0, "bytes"))
 
 
 def test_an_answer_in_another_form_is_refused():
@@ -128,8 +129,8 @@ def test_importing_the_package_does_not_import_what_reads_traces(run):
     run(
         """
         import sys, floodmark
-        assert not {"floodmark.answers", "floodmark.tables", "floodmark.magics", "IPython"} & set(sys.modules)
-        assert floodmark.open and "floodmark.answers" in sys.modules
+        assert not {"floodmark.trace", "floodmark.answers", "floodmark.tables", "floodmark.magics", "IPython"} & set(sys.modules)
+        assert floodmark.open and "floodmark.trace" in sys.modules
         try:
             floodmark.nothing
         except AttributeError as error:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Recording", "mark", "record", "scope"]
+__all__ = ["Recording", "is_trace", "mark", "record", "scope"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Names the trace of the recording that this process runs under: that of ``floodmark run``, or of a parent process.
@@ -38,7 +38,7 @@ def _is_recorded(resource: mr.DeviceMemoryResource | None) -> bool:
     return False
 
 
-def _is_trace(path: str) -> bool:
+def is_trace(path: str) -> bool:
     """Whether a folder is a trace; others have files named manifest.json too, and an empty folder is none."""
     try:
         with open(os.path.join(path, "manifest.json"), "rb") as manifest:
@@ -51,7 +51,7 @@ def _is_trace(path: str) -> bool:
 
 def _enclosing_trace() -> str | None:
     path = os.environ.get(_TRACE_VARIABLE, "")
-    return path if path and _is_trace(path) else None
+    return path if path and is_trace(path) else None
 
 
 def _is_free(path: str) -> bool:
@@ -62,11 +62,11 @@ def _is_free(path: str) -> bool:
 
 
 def _is_live(path: str) -> bool:
-    from floodmark import answers
+    from floodmark import trace
 
     try:
-        return answers.Trace(path).summary().live
-    except (OSError, answers.TraceError):
+        return trace.Trace(path).summary().live
+    except (OSError, trace.TraceError):
         # One that cannot be read may be replaced, and without the command nobody knows.
         return False
 
@@ -75,7 +75,7 @@ def _set_aside(path: str) -> str:
     """Move a trace away that is to be replaced; return where it is."""
     if os.path.islink(path):
         raise FileExistsError(f"{path} is a symbolic link and is not replaced")
-    if not _is_trace(path):
+    if not is_trace(path):
         raise FileExistsError(f"{path} is no trace and is not replaced")
     if _is_live(path):
         raise FileExistsError(f"{path} is being recorded and is not replaced")
