@@ -158,3 +158,25 @@ def test_only_traces_are_replaced(tmp_path):
     left = ["file.flood", "link.flood", "precious.flood", "real.flood"]
     assert sorted(path.name for path in tmp_path.iterdir()) == left
     del kept
+
+
+def test_a_run_that_is_killed_loses_nothing_of_its_program(tmp_path):
+    program = """
+        import sys, floodmark
+        with floodmark.record():
+            first = floodmark.DeviceBuffer(size=71)
+            print("ready", flush=True)
+            sys.stdin.readline()
+            second = floodmark.DeviceBuffer(size=72)
+        print("done", flush=True)
+    """
+    command = [find_command(), "run", "-o", "run.flood", "--", sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+        # Its output ends when the program has ended.
+        assert process.communicate("\n", timeout=30)[0] == "done\n"
+    assert sizes_by_process(floodmark.open(tmp_path / "run.flood")) == [[71, 72]]
