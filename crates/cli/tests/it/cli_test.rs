@@ -8,6 +8,13 @@ use std::process::{Command, Output, Stdio};
 use floodmark_testkit::TempDir;
 use serde_json::Value;
 
+/// The command to test: the one that was built, or the one that `FLOODMARK_TEST_COMMAND` names. With that of an earlier
+/// version, a test shows whether it fails without what it tests.
+pub(crate) fn floodmark() -> PathBuf {
+    let named = std::env::var_os("FLOODMARK_TEST_COMMAND");
+    named.map_or_else(|| env!("CARGO_BIN_EXE_floodmark").into(), PathBuf::from)
+}
+
 /// A temporary directory with the fixtures of `data`.
 pub(crate) struct CliTest {
     dir: TempDir,
@@ -38,7 +45,7 @@ impl CliTest {
 
     /// The command in this directory, with nothing in its environment that changes its output.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
+        let mut command = Command::new(floodmark());
         command.args(args).current_dir(&self.dir).stdin(Stdio::null());
         for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM"] {
             command.env_remove(name);

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use floodmark_tail::{KEPT_FOR, SHARED_MEMORY};
 use floodmark_testkit::{wait_for_exit, wait_until};
 
-use crate::cli_test::CliTest;
+use crate::cli_test::{CliTest, floodmark};
 use crate::running::{is_sampled, send};
 
 /// Bytes that the command writes: more than a pipe holds.
@@ -23,7 +23,7 @@ fn run_limited(test: &CliTest, limit: &str) -> (Option<i32>, u64, bool, String) 
     let script = format!("{limit}; exec \"$@\"");
     let command = format!("touch started; head -c {OUTPUT_BYTES} /dev/zero; exit 3");
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_floodmark")]);
+    shell.args(["-c", &script, "sh"]).arg(floodmark());
     shell.args(["run", "--force", "-o", "limited.flood", "--", "sh", "-c", &command]);
     shell.current_dir(test.path("")).stdin(Stdio::null());
     shell.stdout(File::create(test.path("out")).unwrap()).stderr(File::create(test.path("err")).unwrap());

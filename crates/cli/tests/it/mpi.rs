@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::cli_test::CliTest;
+use crate::cli_test::{CliTest, floodmark};
 
 const MIB: u64 = 1 << 20;
 /// Ranks of every job.
@@ -58,7 +58,7 @@ impl Mpi {
     fn ranks(&self, test: &CliTest, args: &[&str]) -> Output {
         let words = self.words();
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_floodmark")).args(args).current_dir(test.path("."));
+        command.args(&words[1..]).arg(floodmark()).args(args).current_dir(test.path("."));
         self.output(&mut command)
     }
 }

@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 use floodmark_testkit::TempDir;
 use serde_json::Value;
 
+use crate::cli_test::floodmark;
+
 const MIB: u64 = 1 << 20;
 /// A user without permissions.
 const NOBODY: u32 = 65534;
@@ -35,7 +37,7 @@ impl Truth {
 
     /// Runs the program as a user, and returns the summary.
     fn run(&self, user: Option<u32>, words: &[&str]) -> Value {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
+        let mut command = Command::new(floodmark());
         command.args(["run", "-q", "-o", "run.flood", "--json", "run.json", "--"]);
         command.arg(&self.program).args(words).current_dir(&self.dir).stdin(Stdio::null());
         if let Some(user) = user {
