@@ -19,6 +19,7 @@ use samples::paired_series;
 use crate::answer::Loss;
 use crate::error::{Error, Result};
 use crate::input::Input;
+use crate::launchers::WithoutLaunchers;
 use crate::query::Query;
 
 /// How far apart a line of output and the mark that it made may be.
@@ -88,6 +89,8 @@ pub struct PlotProps {
     pub points: usize,
     /// Whether there is one input.
     pub is_alone: bool,
+    /// Whether totals of MPI jobs contain what starts the ranks.
+    pub launchers: Show,
 }
 
 /// A figure, and what is known to be missing from it.
@@ -272,6 +275,9 @@ fn gather(input: &Input, query: &Query<'_>, props: &PlotProps) -> Result<Gathere
     if input.is_about_samples()? {
         // Processes were sampled: events, if there are any, stand beside the samples.
         let mut source = input.rows(&ScanProps::default())?;
+        if props.launchers == Show::No {
+            source = Box::new(WithoutLaunchers::new(source));
+        }
         let mut one = samples::gather(source.as_mut(), Some(input), props)?;
         let is_of_samples = props.metric.is_some() || wants_samples;
         if contents.has_events && (!is_of_samples || one.series.is_empty()) {

@@ -247,6 +247,7 @@ impl MemoryLoggerArgs {
         ];
         typed.extend(switches.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option.into()));
         if is_plot {
+            typed.push("--without-launchers".into());
             typed.extend(self.picture.typed());
             typed.extend(self.outfile.iter().flat_map(|file| ["-o".into(), file.into(), "--force".into()]));
         }

@@ -48,6 +48,9 @@ pub(crate) struct PlotArgs {
     /// Show stack samples as dots
     #[arg(long, alias = "pstack", help_heading = "What to draw")]
     stacks: bool,
+    /// Leave what starts the ranks of an MPI job out of totals
+    #[arg(long, hide = true)]
+    without_launchers: bool,
     /// Hide phases
     #[arg(long, help_heading = "What to draw")]
     no_phases: bool,
@@ -86,6 +89,7 @@ impl PlotArgs {
             phases: Show::from(!self.no_phases),
             points: self.drawing.points(),
             is_alone: self.inputs.len() == 1,
+            launchers: Show::from(!self.without_launchers),
         };
         let inputs = self.inputs.iter().map(|path| Input::open(path, &open));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;

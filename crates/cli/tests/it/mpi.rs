@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use floodmark_event::units::format_bytes;
 use serde_json::{Value, json};
 
 use crate::cli_test::{CliTest, floodmark};
@@ -174,6 +175,8 @@ fn totals_of_the_script(mpi: &Mpi) {
         text.lines().next().unwrap().to_owned()
     });
     assert_eq!(log, trace);
+    let plotted = test.run(&["memory_logger", "--plot", "job.flood"]).ok().stdout;
+    assert!(plotted.contains(&format!("peak {} at", format_bytes(ranks_peak))), "{ranks_peak}: {plotted}");
 }
 
 #[test]

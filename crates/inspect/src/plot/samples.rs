@@ -197,6 +197,8 @@ pub(super) fn gather(
     if let (Some(input), Some(first)) = (input, gathered.series.first_mut())
         && collector.main() == Some(SeriesKey { kind: SubjectKind::Job, metric: Metric::Rss })
         && props.per.is_none()
+        // It is the peak of all processes.
+        && props.launchers == Show::Yes
         && props.filter.from_ns.is_none()
         && props.filter.to_ns.is_none()
         && let Some(remark) = kernels_peak(input, first)?
