@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use floodmark_convert::{Foreign, Format, OpenProps};
 use floodmark_event::{Row, SubjectKind, Tables};
-use floodmark_store::{Losses, Manifest, RowSource, Run, ScanProps, Source, Table, Trace, is_trace};
+use floodmark_store::{Follow, Losses, Manifest, RowSource, Run, ScanProps, Source, Table, Trace, is_trace};
 
 use crate::error::{Error, Result};
 use crate::scopes::{Paths, ScopeTable};
-use crate::symbols::open_trace;
+use crate::symbols::{frame_names, open_trace};
 
 /// How long to wait before a growing log is read again.
 const GROWTH_POLL: Duration = Duration::from_millis(100);
@@ -259,6 +259,14 @@ impl std::fmt::Debug for Input {
     }
 }
 
+/// Follows the events of a trace that is still being written, with names for frames that were recorded as addresses.
+///
+/// # Errors
+/// If the trace cannot be read.
+pub fn follow_events(path: &Path) -> Result<Follow> {
+    Ok(Follow::open(path, ScanProps::default())?.with_frame_names(frame_names()))
+}
+
 /// Follows the rows of a trace or log that is still being written. The source waits for new rows; that of a
 /// trace ends when its recording has ended.
 ///
@@ -266,7 +274,7 @@ impl std::fmt::Debug for Input {
 /// If the input has no rows or cannot be read.
 pub fn follow_rows(path: &Path, props: &OpenProps) -> Result<Box<dyn RowSource>> {
     if is_trace(path) {
-        return Ok(floodmark_store::follow_rows(path, &ScanProps::default())?);
+        return Ok(floodmark_store::follow_rows(path, &ScanProps::default(), Some(frame_names()))?);
     }
     let file = File::open(path).map_err(floodmark_store::Error::io("opening", path))?;
     let foreign = floodmark_convert::open_input(Box::new(GrowingFile(file)), path, props)?;

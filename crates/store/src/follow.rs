@@ -3,11 +3,13 @@
 //! A follower reads what a poll of the trace has to offer, and polls again; see [`GrowthPoller`].
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use floodmark_event::{EventBatch, Tables};
 
 use crate::error::Result;
+use crate::frame_names::NameFrames;
 use crate::poller::GrowthPoller;
 use crate::scan::{Scan, ScanProps};
 use crate::source::{Losses, Source as _};
@@ -44,6 +46,12 @@ impl Follow {
     pub fn open(path: &Path, props: ScanProps) -> Result<Self> {
         let poller = GrowthPoller::open(path, props)?;
         Ok(Self { poller, scan: None, tables: Tables::default(), events: 0, losses: Losses::default() })
+    }
+
+    /// Names frames that were recorded as addresses with `names`.
+    #[must_use]
+    pub fn with_frame_names(self, names: Arc<dyn NameFrames>) -> Self {
+        Self { poller: self.poller.with_frame_names(names), ..self }
     }
 
     /// What the ids of the latest events point to.

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use floodmark_event::Filter;
-use floodmark_event::{EventBatch, Tables};
+use floodmark_event::{EventBatch, Filter, Tables};
+use floodmark_inspect::input::follow_events as follow;
 use floodmark_inspect::pass::each_batch;
 use floodmark_inspect::select::Select;
 use floodmark_inspect::{Input, OpenProps};
@@ -81,7 +81,7 @@ pub(crate) fn follow_events(path: &Path, props: &EventProps, printer: &Printer) 
     let mut writer = Writer::begin(props.form, printer)?;
     let filter = Input::open(path, &OpenProps::default())?.anchored(&props.filter)?;
     let mut select = Select::new(filter, props.limit);
-    let mut follow = Follow::open(path, ScanProps::default())?;
+    let mut follow = follow(path)?;
     let mut batch = EventBatch::new();
     loop {
         match follow.next(&mut batch)? {

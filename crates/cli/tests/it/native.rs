@@ -89,3 +89,17 @@ fn names_are_never_taken_from_another_file() {
     fs::remove_file(&program).unwrap();
     find("have no names: the file is gone");
 }
+
+#[test]
+fn a_trace_that_is_followed_has_the_same_names() {
+    let test = CliTest::new();
+    record(&test);
+    let sites = |args: &[&str]| -> Vec<Value> {
+        let text = test.run(&[&["read", TRACE, "--events", "--json"], args].concat()).ok().stdout;
+        let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.filter(|row| row["action"] == "alloc").map(|row| row["stack"].clone()).collect()
+    };
+    let read = sites(&[]);
+    assert!(!read.is_empty() && read[0].to_string().contains("records_itself::"), "{read:?}");
+    assert_eq!(sites(&["--follow"]), read);
+}

@@ -93,7 +93,7 @@ fn every_fixture_reads_back_from_a_trace_as_it_went_in() {
         let times: Vec<_> = after.rows.iter().map(Row::time_ns).collect();
         assert!(times.is_sorted(), "{}", path.display());
         // A recording that has ended is followed to its end.
-        let followed = drain(follow_rows(&trace, &ScanProps::default()).expect("a trace"));
+        let followed = drain(follow_rows(&trace, &ScanProps::default(), None).expect("a trace"));
         assert_eq!(words(&followed), words(&before), "{}", path.display());
     }
 }
@@ -168,7 +168,7 @@ fn a_growing_trace_is_followed_in_order_and_to_its_end() {
     });
     let (saw_rows, first_rows) = std::sync::mpsc::channel();
     let followed = std::thread::scope(|scope| {
-        let mut source = follow_rows(&path, &ScanProps::default()).expect("follows");
+        let mut source = follow_rows(&path, &ScanProps::default(), None).expect("follows");
         let follower = std::thread::Builder::new().name("follower".into()).spawn_scoped(scope, move || {
             let mut rows = Vec::new();
             assert!(source.next(&mut rows).expect("reads"));

@@ -177,13 +177,21 @@ impl Poll {
     }
 }
 
-/// Follows the rows of the trace at `path` from the first one on. The source waits for new rows, and
-/// ends when the recording has ended.
+/// Follows the rows of the trace at `path` from the first one on; `names` are for frames that were recorded as
+/// addresses. The source waits for new rows, and ends when the recording has ended.
 ///
 /// # Errors
 /// What is wrong with the trace's files.
-pub fn follow_rows(path: &Path, props: &ScanProps) -> Result<Box<dyn RowSource>> {
-    Ok(Box::new(Waiting(TraceFollower::start(path, props, Wanted::Rows)?)))
+pub fn follow_rows(
+    path: &Path,
+    props: &ScanProps,
+    names: Option<Arc<dyn NameFrames>>,
+) -> Result<Box<dyn RowSource>> {
+    let mut follower = TraceFollower::start(path, props, Wanted::Rows)?;
+    if let Some(names) = names {
+        follower = follower.with_frame_names(names);
+    }
+    Ok(Box::new(Waiting(follower)))
 }
 
 /// Waits for rows.
