@@ -90,8 +90,9 @@ pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use pools::{PoolUse, PoolsFold};
 pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use run::{
-    CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessMemory,
-    ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, signal_name, waits,
+    CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessAtPeak,
+    ProcessMemory, ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, RunWatermark, signal_name,
+    waits,
 };
 pub use samples::{SampleState, SampleVisitor, SeriesKey, SweepFold, SweepTotal};
 pub use scopes::{ScopePaths, ScopeRoles};

@@ -15,6 +15,7 @@ mod process;
 mod result;
 mod stack;
 mod summary;
+mod watermark;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, ProcessMarks};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
 pub use stack::{PeakStack, PeakStackFold, waits};
+pub use watermark::{ProcessAtPeak, RunWatermark};
 
 /// A named instant, where one phase ends and the next begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,14 +4,15 @@ use floodmark_analyze::budget::{self, Measured};
 use floodmark_analyze::{
     Budget, BudgetFigure, Fragmentation, FragmentationFold, FragmentationOptions, GroupBy, Growth,
     GrowthFold, GrowthOptions, Layer, LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold,
-    LifetimesOptions, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions, WholeBlocksFold,
+    LifetimesOptions, RunWatermark, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
+    WholeBlocksFold,
 };
-use floodmark_event::Row;
+use floodmark_event::{Filter, Row};
 use floodmark_store::ScanProps;
 use serde::Serialize;
 
 use crate::answer::{Answer, Loss};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::pass::Columns;
 use crate::query::Query;
@@ -25,6 +26,37 @@ pub struct LayeredStats {
     /// Allocators that divide what they hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<Layer>,
+}
+
+/// What blocks are grouped by unless asked: the view shows those that say something.
+const USUAL_WAYS: [GroupBy; 4] = [GroupBy::Site, GroupBy::Thread, GroupBy::Stream, GroupBy::Size];
+
+/// What held memory at the peak.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum HeldAtPeak {
+    /// Blocks that were allocated.
+    Blocks(Box<Watermark>),
+    /// Processes that were sampled.
+    Processes(Box<RunWatermark>),
+}
+
+impl HeldAtPeak {
+    /// Keeps the ways to group blocks that are informative.
+    pub fn keep_informative(&mut self) {
+        if let Self::Blocks(blocks) = self {
+            blocks.keep_informative();
+        }
+    }
+}
+
+/// How holders of memory are grouped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As it suits the input.
+    Usual,
+    /// As the options say.
+    Given,
 }
 
 impl Input {
@@ -70,6 +102,34 @@ impl Input {
         let mut answer = self.ask(query, Columns::All, WatermarkFold::new(options))?;
         self.add_pools(&mut answer.result, query)?;
         Ok(answer)
+    }
+
+    /// Returns what held memory at the peak: blocks or, where processes were only sampled from outside, processes.
+    /// Those have neither sites nor other instants, so `way` must be the usual one.
+    ///
+    /// # Errors
+    /// If there are neither events nor samples of processes, or they cannot be read.
+    pub fn held_at_peak(
+        &self,
+        query: &Query<'_>,
+        mut options: WatermarkOptions,
+        way: Way,
+    ) -> Result<Answer<HeldAtPeak>> {
+        if way == Way::Usual {
+            options.group_by = USUAL_WAYS.to_vec();
+        }
+        let limit = options.limit;
+        let is_usual = way == Way::Usual && options.at.is_none() && query.filter == Filter::default();
+        match self.watermark(query, options) {
+            Err(error @ Error::NoContent { .. }) if is_usual => match self.run_memory(None)? {
+                Some((memory, losses)) => {
+                    let watermark = HeldAtPeak::Processes(Box::new(memory.watermark(limit)));
+                    Ok(Answer::new(self.name(), &losses, watermark))
+                }
+                None => Err(error),
+            },
+            answer => Ok(answer?.map(|blocks| HeldAtPeak::Blocks(Box::new(blocks)))),
+        }
     }
 
     /// Adds what pools reserved and used at the instant that a watermark is about.

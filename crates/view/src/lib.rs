@@ -34,6 +34,7 @@ pub mod plot;
 pub mod replay;
 pub mod report;
 pub mod run;
+mod run_watermark;
 pub mod samples;
 pub mod stats;
 pub mod usage;

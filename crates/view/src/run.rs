@@ -255,7 +255,7 @@ fn memory_tables(memory: &RunMemory, start_ns: Option<i64>, layout: &Layout) -> 
 }
 
 /// What a process was doing, a line for each frame, innermost first.
-fn peak_stack(stack: &PeakStack, layout: &Layout) -> String {
+pub(crate) fn peak_stack(stack: &PeakStack, layout: &Layout) -> String {
     let mut text = Lines::default();
     let when = match stack.after_peak_ns {
         0 => "at the peak".to_owned(),

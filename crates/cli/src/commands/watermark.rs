@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::{GroupBy, WatermarkOptions};
 use floodmark_event::units::{Instant, parse_instant};
+use floodmark_inspect::questions::Way;
 
 use crate::args::{InputArgs, OutputArgs, ways};
 use crate::ask::ask_each;
@@ -14,7 +15,7 @@ use crate::printer::Printer;
 ///
 /// Finds the first instant of the highest live bytes and lists the blocks that were live then, grouped
 /// by the site that allocated them. Logs without stacks are grouped by thread, stream
-/// and size.
+/// and size. For traces of 'floodmark run', lists the processes that had memory at their peak.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatermarkArgs {
@@ -38,23 +39,18 @@ Examples:
   floodmark watermark run.flood --by module         Which libraries held it
   floodmark watermark memory_log.dev0.csv --at 06:29:01.5";
 
-/// What to group by unless asked: the view shows those that say something.
-const DEFAULT_WAYS: [GroupBy; 4] = [GroupBy::Site, GroupBy::Thread, GroupBy::Stream, GroupBy::Size];
-
 impl WatermarkArgs {
     fn props(&self) -> WatermarkOptions {
-        let asked: Vec<GroupBy> = self.by.iter().filter_map(|name| GroupBy::from_name(name)).collect();
-        let group_by = if asked.is_empty() { DEFAULT_WAYS.to_vec() } else { asked };
+        let group_by = self.by.iter().filter_map(|name| GroupBy::from_name(name)).collect();
         WatermarkOptions { at: self.at, group_by, limit: self.output.limit(), ..WatermarkOptions::default() }
     }
 
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        let way = if self.by.is_empty() { Way::Usual } else { Way::Given };
         let mut reports =
-            ask_each(&self.input, printer, |input, query| input.watermark(query, self.props()))?;
-        if self.by.is_empty() && !self.output.json {
-            for report in &mut reports {
-                report.result.keep_informative();
-            }
+            ask_each(&self.input, printer, |input, query| input.held_at_peak(query, self.props(), way))?;
+        if way == Way::Usual && !self.output.json {
+            reports.iter_mut().for_each(|report| report.result.keep_informative());
         }
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)

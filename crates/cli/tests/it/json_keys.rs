@@ -25,11 +25,12 @@ const OTHERS: [(&str, &str); 5] = [
 ];
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 29] = [
     "calls @pymemtrace/all.log --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
     "watermark @rmm/golden.csv --json",
+    "watermark @run/solver.flood --json",
     "watermark @nsys/small_2025.3.sqlite --json",
     "usage @rmm/golden.csv --json",
     "usage @nsys/small_2025.3.sqlite --json",

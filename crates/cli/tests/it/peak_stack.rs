@@ -86,6 +86,19 @@ fn a_summary_shows_what_the_program_was_doing_at_its_peak() {
     let info = test.run(&["info", "run.flood", "--json"]).json();
     assert_eq!(&info["memory"]["peak_stack"], stack);
     assert!(test.run(&["info", "run.flood"]).stdout.contains("\n  stack of solver "));
+    // What held memory at the peak: the process, and what it was doing.
+    let watermark = test.run(&["watermark", "run.flood", "--json"]).json();
+    assert_eq!(&watermark["peak_stack"], stack);
+    assert_eq!(watermark["peak_rss_bytes"], info["memory"]["peak_rss_bytes"]);
+    let process = &watermark["processes"][0];
+    assert_eq!((&process["name"], &process["pid"]), (&stack["name"], &stack["pid"]));
+    assert_eq!(process["share"], 1.0);
+    assert!(process["rss_bytes"].as_u64().unwrap() > 90 << 20, "{process}");
+    let text = test.run(&["watermark", "run.flood"]).ok().stdout;
+    assert!(
+        text.contains("stack of solver ") && text.contains("assemble_matrix") && text.contains("100 %"),
+        "{text}"
+    );
 }
 
 #[test]

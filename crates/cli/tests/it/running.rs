@@ -353,7 +353,8 @@ fn analyses_of_allocations_say_that_there_are_only_samples() {
     test.run(&["run", "-q", "-o", "s.flood", "true"]).ok();
     for args in [
         &["stats", "s.flood"][..],
-        &["watermark", "s.flood"],
+        &["watermark", "s.flood", "--by", "site"],
+        &["watermark", "s.flood", "--at", "+1s"],
         &["usage", "s.flood"],
         &["leaks", "s.flood"],
         &["lifetimes", "s.flood"],
