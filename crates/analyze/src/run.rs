@@ -10,6 +10,7 @@
 //! now. Either way only one process rises above what was sampled, as if the others had stood still: a
 //! job of one process is exact, and no sum is made of peaks that were not together.
 
+mod caller;
 mod now;
 mod process;
 mod result;

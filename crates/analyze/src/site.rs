@@ -74,6 +74,11 @@ impl SiteRules {
         best.map(|(_, frame)| frame)
     }
 
+    /// Returns whether a stack has a frame of the user's own code.
+    pub fn has_user_code(&self, stack: StackId, tables: &Tables) -> bool {
+        tables.frames_of(stack).any(|frame| self.class(&frame, tables) == FrameClass::User)
+    }
+
     /// Returns the site of blocks with this stack and name as text.
     pub fn site(&self, stack: StackId, name: StringId, tables: &Tables) -> String {
         if let Some(frame) = self.frame_of(stack, tables) {

@@ -6,7 +6,8 @@
 //!
 //! A thread that made the process grow may rest between two allocations when its stack is taken, or it may have
 //! ended: then none of several threads had page faults. Either way the last stack in which such a thread worked
-//! counts, if it is one of the latest.
+//! counts, if it is one of the latest. A stack without any code of the user is replaced by that of its caller (see
+//! `caller`).
 
 use std::borrow::Cow;
 
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::RunFold;
+use super::caller::Callers;
 use super::process::first_rss;
 use crate::site::SiteRules;
 
@@ -122,6 +124,7 @@ pub struct PeakStackFold {
     best: Option<Best>,
     /// Latest work of each subject.
     worked: FxHashMap<u64, Worked>,
+    callers: Callers,
 }
 
 /// The stack that fits best so far.
@@ -133,6 +136,8 @@ struct Best {
     threads: u32,
     /// Stack of the thread that had worked and made the process grow then.
     worked: Option<StackSampleRow>,
+    /// Stack with the user's code, if the one to show has none.
+    caller: Option<StackSampleRow>,
 }
 
 /// The latest stack in which a thread worked and made its process grow.
@@ -173,7 +178,8 @@ impl RunFold {
             (one.kind == SubjectKind::Process).then_some((subject, grown))
         };
         let of_subject = whole.samples.subjects().filter_map(grown).collect();
-        Some(PeakStackFold { peak_ns, of_subject, best: None, worked: FxHashMap::default() })
+        let (worked, callers) = (FxHashMap::default(), Callers::default());
+        Some(PeakStackFold { peak_ns, of_subject, best: None, worked, callers })
     }
 }
 
@@ -193,15 +199,19 @@ impl PeakStackFold {
                 row.thread,
             );
             let worked = self.work_until(row, is_faulting && !is_waiting);
-            let mut threads = 1;
-            if let Some(best) = &mut self.best
-                && (best.row.subject, best.row.time_ns) == (row.subject, row.time_ns)
-            {
-                best.threads += 1;
-                threads = best.threads;
+            self.callers.add(row, tables);
+            let is_with = |best: &Best| (best.row.subject, best.row.time_ns) == (row.subject, row.time_ns);
+            let together = self.best.filter(is_with).map(|best| best.threads);
+            let threads = together.map_or(1, |threads| threads + 1);
+            let is_best = self.best.is_none_or(|best| rank < best.rank);
+            if is_best {
+                self.best = Some(Best { rank, row: *row, threads, worked, caller: None });
             }
-            if self.best.is_none_or(|best| rank < best.rank) {
-                self.best = Some(Best { rank, row: *row, threads, worked });
+            if let Some(best) = &mut self.best
+                && (is_best || together.is_some())
+            {
+                best.threads = threads;
+                best.caller = self.callers.caller(&best.shown(), tables);
             }
         }
     }
@@ -220,7 +230,8 @@ impl PeakStackFold {
 
     /// The stack, if there was one.
     pub fn finish(&self, tables: &Tables) -> Option<PeakStack> {
-        let row = self.best?.shown();
+        let best = self.best?;
+        let row = best.caller.unwrap_or_else(|| best.shown());
         let process = self.of_subject.get(&row.subject)?;
         let site = SiteRules::default().frame_of(row.stack, tables);
         let mut frames: Vec<_> =
@@ -363,6 +374,45 @@ mod tests {
         assert_eq!(found(&since(&resting)), (49, 21, "clock_nanosleep".into()), "it was too long ago");
         let of_another = [faults(40, 22, work), faults(49, 21, rests)];
         assert_eq!(found(&of_another), (49, 21, "clock_nanosleep".into()), "another thread worked");
+    }
+
+    #[test]
+    fn threads_of_a_library_are_shown_as_the_code_that_called_it() {
+        let mut tables = Tables::default();
+        let mut stack = |frames: &[(&str, &str, &str)]| {
+            frames.iter().rev().fold(StackId(0), |parent, (function, file, module)| {
+                let (function, file) = (tables.intern(function), tables.intern(file));
+                let frame = Frame { function, file, module: tables.intern(module), ..Frame::default() };
+                let frame = tables.intern_frame(frame);
+                tables.intern_stack(parent, frame)
+            })
+        };
+        let blas = |function| (function, "", "/env/lib/python3.11/site-packages/numpy.libs/libopenblas.so");
+        let helper = stack(&[blas("dgemm_beta"), blas("blas_thread_server")]);
+        let caller = stack(&[blas("exec_blas"), ("load", "work.py", ""), ("<module>", "work.py", "")]);
+        let without_python = stack(&[blas("dgemm_kernel")]);
+        let other = stack(&[("spin", "other.py", "")]);
+        let faults = |time_ns, thread, stack| StackSampleRow {
+            reason: StackReason::Fault,
+            ..row(time_ns, 2, thread, stack)
+        };
+        let found = |rows: &[StackSampleRow]| {
+            let mut stacks = fold().peak_stack().expect("there is a peak");
+            stacks.update(rows, &tables);
+            let found = stacks.finish(&tables).expect("stacks were taken");
+            (found.time_ns, found.thread, found.frames[0].clone())
+        };
+        let load = |time_ns| (time_ns, 20, "load (work.py)".to_owned());
+        // The thread that faulted comes first.
+        let together = [faults(50, 21, helper), row(50, 2, 19, other), row(50, 2, 20, caller)];
+        assert_eq!(found(&together), load(50));
+        let earlier = [faults(40, 20, caller), row(40, 2, 19, other), faults(50, 20, without_python)];
+        assert_eq!(found(&earlier), load(40), "its frames of Python could not be read at the peak");
+        let unrelated = [faults(50, 21, helper), row(50, 2, 19, other)];
+        assert_eq!(found(&unrelated).1, 21, "no code of the user is in that library");
+        let empty = [42, 43, 44, 45].map(|time_ns| faults(time_ns, 20, without_python));
+        let long_ago = [&[faults(40, 20, caller)], &empty[..]].concat();
+        assert_eq!(found(&long_ago).0, 45, "it was too long ago");
     }
 
     #[test]

@@ -108,7 +108,11 @@ fn named(frame: py_spy::Frame) -> (Arc<NamedFrame>, Entry) {
 
 /// Whether the module is an interpreter or an extension.
 fn is_python(code: &Code) -> bool {
-    code.file.name().rsplit('/').next().is_some_and(|name| name.contains("python"))
+    is_python_module(code.file.name())
+}
+
+fn is_python_module(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.contains("python"))
 }
 
 /// The frames of Python of a thread.
@@ -129,8 +133,15 @@ pub(crate) fn merge(native: &[Arc<[Arc<NamedFrame>]>], python: Option<&PythonThr
     let Some(python) = python.filter(|python| !python.frames.is_empty()) else { return all().collect() };
     let runs_python = |names: &&Arc<[Arc<NamedFrame>]>| is_running_python(names);
     let Some(interpreter) = native.iter().find(runs_python) else {
-        // Without symbols of the interpreter their position is unknown.
-        return python.frames.iter().map(|(frame, _)| Arc::clone(frame)).chain(all()).collect();
+        let frames = python.frames.iter().map(|(frame, _)| Arc::clone(frame));
+        let is_interpreter = |names: &Arc<[Arc<NamedFrame>]>| is_python_module(module_of(names));
+        return if native.iter().any(is_interpreter) {
+            // Without symbols of the interpreter their position is unknown.
+            frames.chain(all()).collect()
+        } else {
+            // The stack was cut inside what Python called.
+            all().chain(frames).collect()
+        };
     };
     let interpreter = module_of(interpreter);
     let mut merged = Vec::new();
@@ -208,7 +219,8 @@ mod tests {
         let native = native(&[("read", "libc"), (RUNS_PYTHON, "python"), ("_start", "python")]);
         let frames = [("a", Entry::New), ("b", Entry::New), ("c", Entry::New)];
         assert_eq!(merged(&native, &python(&frames)), ["read", "a", "b", "c"]);
-        assert_eq!(merged(&native[..1], &python(&frames)), ["a", "b", "c", "read"]);
+        assert_eq!(merged(&native[2..], &python(&frames)), ["a", "b", "c", "_start"]);
+        assert_eq!(merged(&native[..1], &python(&frames)), ["read", "a", "b", "c"], "it is cut");
         assert_eq!(merge(&native, None).len(), 3);
     }
 }

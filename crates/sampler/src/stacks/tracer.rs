@@ -38,8 +38,10 @@ const PATIENCE_WAITING: u32 = 10;
 /// Number of tracers that may be abandoned for one process.
 const MOST_STUCK: u64 = 3;
 
-/// Time limit for stopping all threads of a process.
-const PATIENCE_TOGETHER_NS: u64 = 20_000_000;
+/// Time limit for stopping all threads of a process: if one is in an uninterruptible wait, and if all that is
+/// missing are CPUs on which they could stop.
+const PATIENCE_TOGETHER_WAITING_NS: u64 = 20_000_000;
+const PATIENCE_TOGETHER_NS: u64 = 200_000_000;
 
 /// A request for stacks.
 #[derive(Clone, Debug)]
@@ -298,21 +300,31 @@ fn copy_together(job: &Job, pythons: &mut Pythons, done: &Sender<Message>) -> Co
         }
     }
     all.iter().for_each(Traced::ask_to_stop);
-    let deadline_ns = began_ns + PATIENCE_TOGETHER_NS;
+    let mut is_late = false;
     while all.iter_mut().any(|traced| !traced.has_stopped() && traced.is_awaited()) {
-        if monotonic_ns() > deadline_ns {
-            // Threads that have stopped are continued first, because detaching from the others waits for
-            // them.
-            all.sort_by_key(Traced::is_awaited);
-            for traced in all.iter().filter(|traced| traced.is_awaited()) {
-                // The receiver may be gone.
-                let _ = done.send(Message::Trying(traced.thread()));
+        let waited_ns = monotonic_ns() - began_ns;
+        if waited_ns > PATIENCE_TOGETHER_WAITING_NS && !is_late {
+            is_late = true;
+            let mut awaited = all.iter().filter(|traced| traced.is_awaited());
+            if awaited.any(|traced| waits_in_kernel(traced.thread())) {
+                break;
             }
-            all.clear();
-            let why = "a thread did not stop in time for all to be looked at together".to_owned();
-            return Copies { python_failure: Some(why), ..copy(job, done).unwrap_or_default() };
+        }
+        if waited_ns > PATIENCE_TOGETHER_NS {
+            break;
         }
         thread::yield_now();
+    }
+    if all.iter().any(Traced::is_awaited) {
+        // Threads that have stopped are continued first, because detaching from the others waits for them.
+        all.sort_by_key(Traced::is_awaited);
+        for traced in all.iter().filter(|traced| traced.is_awaited()) {
+            // The receiver may be gone.
+            let _ = done.send(Message::Trying(traced.thread()));
+        }
+        all.clear();
+        let why = "a thread did not stop in time for all to be looked at together".to_owned();
+        return Copies { python_failure: Some(why), ..copy(job, done).unwrap_or_default() };
     }
     all.retain_mut(Traced::has_stopped);
     copies.gone += (stacks.len() - all.len()) as u64;
