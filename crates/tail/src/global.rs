@@ -3,8 +3,8 @@
 //! Each does what the method of [`Writer`](crate::Writer) of the same name does.
 
 use crate::clock::When;
-use crate::record::AllocDomain;
-use crate::writer::{global, global_event};
+use crate::record::{AllocDomain, TracedCall};
+use crate::writer::{global, global_event, global_traced_call};
 use floodmark_event::event::{Action, StackId, StringId};
 use floodmark_event::sample::{Metric, OutputStream, StackSeen, Subject, SubjectEnd, SubjectId};
 use floodmark_event::tables::Frame;
@@ -27,6 +27,12 @@ pub fn free(address: u64, bytes: u64, domain: &AllocDomain) {
 #[inline]
 pub fn failure(bytes: u64, domain: &AllocDomain, stack: StackId) {
     global_event(Action::Failure, 0, bytes, domain, stack);
+}
+
+/// Records that a function was called or ended, as a tracer sees it that calls this millions of times a second.
+#[inline]
+pub fn traced_call(call: &TracedCall) {
+    global_traced_call(call);
 }
 
 /// Whether the global writer records at the moment.

@@ -55,6 +55,12 @@ fn release<T>(base: *mut T, count: usize) {
     unsafe { libc::madvise(base.cast(), count * size_of::<T>(), libc::MADV_DONTNEED) };
 }
 
+/// Backs the first `count` values of a mapping by [`reserve`] with memory, where the system can.
+fn populate<T>(base: *mut T, count: usize) {
+    // SAFETY: the mapping is ours; its contents stay as they are.
+    unsafe { libc::madvise(base.cast(), count * size_of::<T>(), libc::MADV_POPULATE_WRITE) };
+}
+
 /// Entries in the order of their ids, in mapped memory; never shrinks.
 struct List<T: 'static> {
     entries: *mut T,
@@ -334,6 +340,17 @@ impl Interner {
             || Some(entry),
             |_| write(device_definition(entry).finish()),
         )
+    }
+
+    /// Backs the memory of some 60,000 strings and frames.
+    pub(crate) fn populate(&self) {
+        const NAMES: usize = 1 << 16;
+        let Some(tables) = &self.tables else { return };
+        populate(tables.strings.slots.as_ptr().cast_mut(), tables.strings.slots.len());
+        populate(tables.frames.slots.as_ptr().cast_mut(), tables.frames.slots.len());
+        populate(tables.strings.list.entries, NAMES);
+        populate(tables.frames.list.entries, NAMES);
+        populate(tables.texts, NAMES * 32);
     }
 
     /// Releases the memory of the tables at the end of a recording. They stay mapped and read as empty.

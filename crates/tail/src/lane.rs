@@ -10,6 +10,7 @@
 
 mod observed;
 mod stamped;
+mod traced;
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -24,6 +25,7 @@ use super::segment::{self, Frame};
 use super::values::Slots;
 use crate::clock::{self, When};
 use crate::protocol::{CHUNK_DISORDERED, ChunkHeader, Contents, Entry, Gate};
+use crate::ticks::TickAnchor;
 use floodmark_event::event::{Action, Kind, StackId, StringId};
 
 /// Most chunks one lane keeps: what a burst may hold before it goes to disk.
@@ -83,6 +85,8 @@ pub(crate) struct Lane {
     rss: Cell<u64>,
     /// Chunk of the lane that says so, as in `begun`.
     rss_chunk: Cell<u32>,
+    /// Turns readings of the tick counter into times.
+    ticks: TickAnchor,
     chunk_count: Cell<u32>,
     spill_number: Cell<u32>,
     spilled_bytes: Cell<u64>,
@@ -124,6 +128,7 @@ impl Lane {
             written_thread: Cell::new(0),
             rss: Cell::new(0),
             rss_chunk: Cell::new(0),
+            ticks: TickAnchor::never(),
             chunk_count: Cell::new(0),
             spill_number: Cell::new(0),
             spilled_bytes: Cell::new(0),

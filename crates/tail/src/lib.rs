@@ -27,6 +27,7 @@
 //! | `stamped` | scopes, ranges, marks and calls; events with a time or thread of their own |
 //! | `observe` | what samplers record |
 //! | `global` | the global writer as free functions |
+//! | `ticks` | the processor's tick counter as a clock, for tracers of calls |
 //! | `values` | how samples are made small: differences to earlier values |
 //! | `session` | a process's part in a recording: its ring, its lanes, its files |
 //! | `intern` | strings, frames and stacks that records refer to |
@@ -51,15 +52,17 @@ pub mod segment;
 mod session;
 mod stamped;
 pub mod stream;
+mod ticks;
 mod values;
 pub mod writer;
 
 pub use abandoned::{KEPT_FOR, SHARED_MEMORY, remove_abandoned_rings};
 pub use clock::{Stamp, When};
 pub use global::{alloc, enter_scope, exit_scope, failure, free, mark};
-pub use global::{intern, intern_frame, intern_stack, is_recording, recording};
+pub use global::{intern, intern_frame, intern_stack, is_recording, recording, traced_call};
 pub use global::{output, sample, samples, stack_sample, subject, subject_ended};
-pub use record::{AllocDomain, Call};
+pub use record::{AllocDomain, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
+pub use ticks::{calibrate, ticks};
 pub use writer::{MAX_RECORDERS, Writer, global};

@@ -29,7 +29,7 @@ mod control;
 mod decode;
 mod observed;
 
-pub(crate) use self::calls::{CallRecord, MAX_CALL_BYTES};
+pub(crate) use self::calls::{CallRecord, MAX_CALL_BYTES, plain_call};
 pub use self::control::{Control, ProcessHeader};
 pub use self::decode::{Damage, Decoder};
 use crate::values::zigzag;
@@ -272,6 +272,21 @@ pub struct Call {
     /// Resident bytes of the process, in multiples of 4,096; `None` if they have not changed since the
     /// thread's previous call, or are not known. Only changes are stored.
     pub rss_bytes: Option<u64>,
+}
+
+/// A call as a tracer records it that sees millions of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedCall {
+    /// What happened.
+    pub action: CallAction,
+    /// The function, from [`intern_frame`](crate::Writer::intern_frame); 0 where unknown.
+    pub code: u32,
+    /// Line that is being executed; 0 where unknown.
+    pub line: u32,
+    /// Resident bytes of the process, in units of 4,096.
+    pub rss_pages: u32,
+    /// When it happened, as a reading of [`ticks`](crate::ticks()).
+    pub ticks: u64,
 }
 
 /// A decoded record.

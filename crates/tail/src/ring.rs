@@ -272,6 +272,12 @@ impl Ring {
         grown.map(|()| index)
     }
 
+    /// Maps the pages of chunk `index`, which is backed by the file and not in use, where the system can.
+    pub(crate) fn populate(&self, index: usize) {
+        // SAFETY: within the mapping (`chunk` asserts it); the contents stay as they are.
+        unsafe { libc::madvise(self.chunk(index).cast(), CHUNK_BYTES, libc::MADV_POPULATE_WRITE) };
+    }
+
     /// Releases the memory of a ring whose file was removed. The mapping stays: a thread that was held up
     /// in the middle of a record then writes where nothing reads.
     pub(crate) fn discard(&self) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::intern::Interner;
 use crate::lane::{Lane, Surroundings};
 use crate::protocol::{Current, OFF};
-use crate::record::AllocDomain;
+use crate::record::{AllocDomain, TracedCall};
 use crate::ring::{LossReason, Ring};
 use crate::session::{Session, current_pid};
 use floodmark_event::event::{Action, StackId, StringId};
@@ -112,6 +112,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Writer> {
 #[inline(never)]
 pub(crate) fn global_event(action: Action, address: u64, bytes: u64, domain: &AllocDomain, stack: StackId) {
     GLOBAL.event(0, action, address, bytes, domain, stack);
+}
+
+/// Records one call with the global writer.
+#[inline]
+pub(crate) fn global_traced_call(call: &TracedCall) {
+    GLOBAL.traced_call_with(0, call);
 }
 
 /// Writes records into the tail of one recording, from any thread.
@@ -272,6 +278,48 @@ impl Writer {
         stack: StackId,
     ) {
         self.with_lane(|lane| lane.event(action, address, bytes, domain, stack, self));
+    }
+
+    /// Records that a function was called or ended, as a tracer sees it that calls this millions of times a second.
+    ///
+    /// Call [`calibrate`](crate::calibrate) before the first one. A call is never earlier than the thread's previous
+    /// record.
+    #[inline]
+    pub fn traced_call(&self, call: &TracedCall) {
+        self.traced_call_with(self.index(), call);
+    }
+
+    /// `index` is the writer's own, given again so that it can be a constant.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the index is a constant on the global recording path")]
+    fn traced_call_with(&self, index: usize, call: &TracedCall) {
+        // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed.
+        let lane = unsafe { &*lane_of(index) };
+        if lane.gate.generation.load(Ordering::Relaxed) == self.current.generation() {
+            lane.traced_call(call, self);
+        } else {
+            self.traced_call_without_lane(call);
+        }
+    }
+
+    #[cold]
+    fn traced_call_without_lane(&self, call: &TracedCall) {
+        self.with_lane(|lane| lane.traced_call(call, self));
+    }
+
+    /// Gives the calling thread its lane and backs all memory that the lane may use, half a megabyte, so that
+    /// recording does not change the resident size of the process.
+    pub fn reserve_lane(&self) {
+        self.with_lane(|lane| lane.reserve(self));
+    }
+
+    /// Backs the memory of the tables that names are kept in, about 12 MB for some 60,000 functions, so that naming
+    /// one does not change the resident size of the process.
+    pub fn reserve_names(&self) {
+        self.define(|interner, _| {
+            interner.populate();
+            Some(0)
+        });
     }
 
     /// Returns the id of `text` in this recording.

@@ -3,7 +3,7 @@
 //! A call is a short record: time since the previous record, `code << 3 | action - 1`, line, and the change
 //! of the resident pages where there is one.
 
-use super::{Call, Damage, Decoder, NOT_AN_EVENT, Record, RecordType};
+use super::{Call, Damage, Decoder, NOT_AN_EVENT, Record, RecordType, TracedCall};
 use crate::values::{unzigzag, zigzag};
 use floodmark_event::sample::CallAction;
 
@@ -13,6 +13,28 @@ use super::decode::Fields;
 pub(crate) const MAX_CALL_BYTES: usize = 2 + 10 + 6 + 5 + 10;
 /// Bytes that resident memory is counted in.
 const RSS_UNIT: u64 = 4096;
+
+/// Encodes a call with the resident bytes of the previous one as 8 bytes, of which the given number count; `None` if
+/// that is too little.
+///
+/// Function and line take two bytes each even where one would do, so that the length depends on the time alone and no
+/// branch depends on that.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+pub(crate) fn plain_call(call: &TracedCall, elapsed_ns: u64) -> Option<(u64, u32)> {
+    const LIMIT: u64 = 1 << 14;
+    let function = u64::from(call.code) << 3 | (call.action as u64 - 1);
+    let line = u64::from(call.line);
+    if (elapsed_ns | function | line) >= LIMIT {
+        return None;
+    }
+    let padded = |value: u64| value & 0x7f | 0x80 | (value & 0x3f80) << 1;
+    let is_long = u64::from(elapsed_ns >= 0x80);
+    let time = elapsed_ns & 0x7f | is_long << 7 | (elapsed_ns & 0x3f80) << 1;
+    let head = u64::from((RecordType::Call as u8) << 2 | NOT_AN_EVENT) | (5 + is_long) << 8;
+    let rest = padded(function) | padded(line) << 16;
+    Some((head | time << 16 | rest << (24 + 8 * is_long), 7 + is_long as u32))
+}
 
 /// An encoded call.
 pub(crate) struct CallRecord {
@@ -87,5 +109,44 @@ impl Decoder {
                 rss_bytes: self.rss_pages.map(|pages| pages.wrapping_mul(RSS_UNIT)),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Decoder;
+
+    #[test]
+    fn plain_calls_decode_to_what_was_encoded() {
+        let values = [0, 1, 127, 128, 129, 255, 256, 2047, 16_383, 16_384, 1 << 20];
+        let mut plain = 0;
+        for elapsed in values {
+            for code in values {
+                for line in values {
+                    let call = TracedCall {
+                        action: CallAction::CReturn,
+                        code: code as u32,
+                        line: line as u32,
+                        rss_pages: 7,
+                        ticks: 0,
+                    };
+                    let fits = elapsed < 1 << 14 && code < 1 << 11 && line < 1 << 14;
+                    let encoded = plain_call(&call, elapsed);
+                    assert_eq!(encoded.is_some(), fits, "{elapsed} {call:?}");
+                    let Some((record, len)) = encoded else { continue };
+                    let bytes = &record.to_le_bytes()[..len as usize];
+                    let mut decoder = Decoder::new(1000);
+                    let Ok(Some(Record::Call { time_ns, call: decoded, .. })) = decoder.next(bytes) else {
+                        panic!("no call in {bytes:?}")
+                    };
+                    assert_eq!(time_ns, 1000 + elapsed);
+                    assert_eq!((decoded.action, decoded.code), (call.action, call.code));
+                    assert_eq!((decoded.line, decoded.rss_bytes), (call.line, None));
+                    plain += 1;
+                }
+            }
+        }
+        assert_eq!(plain, 9 * 8 * 9);
     }
 }

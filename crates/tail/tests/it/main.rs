@@ -7,3 +7,4 @@ mod sharing;
 mod stamped;
 mod streams;
 mod tailing;
+mod traced;
