@@ -19,6 +19,7 @@
 //! | `block` | scopes of a recording and of statistics as context managers |
 //! | `vectorcall` | fast calls of classes |
 //! | `record` | recording into a trace, with Python stacks |
+//! | `trace` | the tracer of calls |
 //! | `arrow` | tables for other libraries: the Arrow C stream interface |
 //! | `numpy` | NumPy's memory from our resources |
 //! | `pluggable` | PyTorch's memory from our resources |
@@ -45,6 +46,7 @@ mod profiler;
 mod record;
 mod resource;
 mod task_scope;
+mod trace;
 mod vectorcall;
 
 /// The extension module.
@@ -76,6 +78,10 @@ mod _native {
     use crate::record::{is_recording, mark, start_recording, stop_recording};
     #[pymodule_export]
     use crate::resource::Resource;
+    #[pymodule_export]
+    use crate::trace::{begin_trace, end_trace, is_tracing};
+    #[pymodule_export]
+    use crate::trace::{install_profile, monitoring_callbacks, remove_profile};
     use crate::vectorcall;
     use pyo3::prelude::*;
 

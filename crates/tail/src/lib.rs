@@ -64,5 +64,5 @@ pub use global::{output, sample, samples, stack_sample, subject, subject_ended};
 pub use record::{AllocDomain, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
-pub use ticks::{calibrate, ticks};
+pub use ticks::{calibrate, ticks, ticks_in};
 pub use writer::{MAX_RECORDERS, Writer, global};

@@ -38,6 +38,11 @@ pub fn ticks() -> u64 {
     if USES_COUNTER.load(Ordering::Relaxed) { read_counter() } else { monotonic_ns() }
 }
 
+/// Returns about how many ticks pass in `ns` nanoseconds.
+pub fn ticks_in(ns: u64) -> u64 {
+    ((u128::from(ns) << 32) / u128::from(RATE.load(Ordering::Relaxed).max(1))).try_into().unwrap_or(u64::MAX)
+}
+
 /// Measures the rate of the tick counter, once per process, which takes a millisecond; until then, and where the
 /// counter is not fit to be a clock, [`ticks`] reads the monotonic clock.
 pub fn calibrate() {
@@ -193,6 +198,7 @@ mod tests {
     #[test]
     fn earlier_readings_have_earlier_times() {
         calibrate();
+        assert!((1_000..1_000_000_000).contains(&ticks_in(100_000)));
         let anchor = TickAnchor::never();
         let first = ticks();
         let deadline = monotonic_ns() + 5_000_000;

@@ -1,0 +1,217 @@
+"""Trace every call and return of Python and native functions, with the resident size (RSS) of the process.
+
+>>> import floodmark.trace, json, tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with floodmark.trace.Profile(0, filepath=f"{folder}/calls.flood", quiet=True) as profile:
+...         text = json.dumps([1, 2, 3])
+...     profile.events > 4
+True
+
+``python -m floodmark.trace script.py`` traces a program. ``floodmark calls TRACE`` reads what was traced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import time
+
+from floodmark import _native
+from floodmark.recording import Recording
+from floodmark.trace import _hooks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Literal, ParamSpec, Self, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    Mode = Literal["every", "changes", "pairs"]
+
+__all__ = ["Profile", "profile", "start", "stop"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PAGE = 4096
+
+_active: Profile | None = None
+
+
+class Profile:
+    """A trace of calls: a ``with`` block, a decorator, or ``start()`` and ``stop()``.
+
+    The first three arguments are those of ``pymemtrace.cPyMemTrace.Profile``. A trace within another one is part of
+    that.
+
+    Parameters
+    ----------
+    d_rss_trigger
+        Record an event if the RSS has changed by this many bytes since the last recorded one; negative for one page,
+        0 for every event.
+    message
+        Recorded as a mark when the trace begins.
+    filepath
+        The trace to write, which must not exist; by default named after time and process, in the current folder. A
+        recording that goes on takes the calls instead.
+    mode
+        ``"every"``, ``"changes"``, or ``"pairs"`` for changes and the event before each, on the same thread. By default
+        what ``d_rss_trigger`` says.
+    include, exclude
+        Trace the functions of these modules or files only, or of all others: names such as ``mypkg`` or ``mypkg.io``, or
+        patterns of paths such as ``*/site-packages/*``.
+    force
+        Replace the trace if it exists.
+    quiet
+        Do not print how exact the RSS is.
+    """
+
+    def __init__(
+        self,
+        d_rss_trigger: int = -1,
+        message: str | None = None,
+        filepath: str | os.PathLike[str] | None = None,
+        *,
+        mode: Mode | None = None,
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        force: bool = False,
+        quiet: bool = False,
+        gate: str | None = None,
+    ) -> None:
+        self.mode: Mode = mode or ("every" if d_rss_trigger == 0 else "changes")
+        self.d_rss_trigger = _PAGE if d_rss_trigger <= 0 else d_rss_trigger
+        self.message = message
+        self.path = os.path.abspath(os.fspath(filepath)) if filepath is not None else _default_path()
+        self.include = _patterns(include)
+        self.exclude = _patterns(exclude)
+        self.quiet = quiet
+        #: How the RSS is known, how exact it is, and what would make it more exact.
+        self.gate = self.exactness = self.remedy = ""
+        #: Events seen, and how many of them were recorded.
+        self.events = self.recorded = 0
+        self._wanted_gate = gate
+        self._recording = Recording(self.path, stacks=False, force=force)
+        self._is_outermost = False
+
+    def start(self) -> Self:
+        """Begin to trace all threads of the process."""
+        global _active
+        if _active is not None:
+            self.path = _active.path
+            if self.message:
+                _native.mark(self.message)
+            return self
+        _hooks.check()
+        self._recording.start()
+        self.path = self._recording.path
+        try:
+            self.gate, self.exactness, self.remedy = _native.begin_trace(
+                self.mode, self.d_rss_trigger, _PACKAGE, self.include, self.exclude, self._wanted_gate
+            )
+            if self.message:
+                _native.mark(self.message)
+            _native.mark(
+                f"call trace begins: mode={self.mode} d_rss_trigger={self.d_rss_trigger} gate={self.gate}; {self.exactness}"
+            )
+            if not self.quiet:
+                hint = f"; {self.remedy}" if self.remedy else ""
+                print(f"floodmark: tracing calls into {self.path}: {self.exactness}{hint}", file=sys.stderr)
+            _hooks.install()
+        except BaseException:
+            _native.end_trace()
+            self._recording.stop()
+            raise
+        self._is_outermost = True
+        _active = self
+        atexit.register(self.stop)
+        return self
+
+    def stop(self) -> None:
+        """End the trace; calling it again has no effect."""
+        global _active
+        if not self._is_outermost:
+            return
+        self._is_outermost = False
+        _active = None
+        is_whole = _hooks.remove()
+        self.events, self.recorded = _native.end_trace()
+        atexit.unregister(self.stop)
+        _native.mark(f"call trace ends: {self.events} events, {self.recorded} recorded")
+        if not is_whole:
+            text = "another profiler replaced the trace's hook: calls after that are missing"
+            _native.mark(f"call trace: {text}")
+            print(f"floodmark: {text}", file=sys.stderr)
+        self._recording.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapper
+
+    def log_file_path(self) -> str | None:
+        """Return the path of the trace while it goes on, else ``None``."""
+        return self.path if self._is_outermost else None
+
+    def write_message_to_log(self, message: str) -> None:
+        """Record a mark."""
+        _native.mark(message)
+
+
+#: The same as a decorator: ``@floodmark.trace.profile()``.
+profile = Profile
+
+
+def start(
+    d_rss_trigger: int = -1,
+    message: str | None = None,
+    filepath: str | os.PathLike[str] | None = None,
+    *,
+    mode: Mode | None = None,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    force: bool = False,
+    quiet: bool = False,
+) -> Profile:
+    """Begin to trace until :func:`stop` or the end of the process; the arguments are those of :class:`Profile`."""
+    return Profile(
+        d_rss_trigger, message, filepath, mode=mode, include=include, exclude=exclude, force=force, quiet=quiet
+    ).start()
+
+
+def stop() -> None:
+    """End the trace that goes on, if there is one."""
+    if _active is not None:
+        _active.stop()
+
+
+def _default_path() -> str:
+    return os.path.abspath(time.strftime(f"%Y%m%d_%H%M%S_{os.getpid()}.flood", time.gmtime()))
+
+
+def _patterns(names: Iterable[str]) -> list[str]:
+    """Return patterns of paths for names of modules and patterns."""
+    patterns = []
+    for name in [names] if isinstance(names, str) else names:
+        if "/" in name or "*" in name or "<" in name or name.endswith(".py"):
+            patterns.append(name if name.startswith(("/", "*", "<")) else f"*/{name}")
+        else:
+            path = name.replace(".", "/")
+            patterns += [f"*/{path}.py", f"*/{path}/*"]
+    return patterns

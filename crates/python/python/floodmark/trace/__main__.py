@@ -1,0 +1,77 @@
+"""``python -m floodmark.trace [options] script.py args…`` traces a program."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from floodmark import trace
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m floodmark.trace",
+        description="Trace every call and return of a Python program, with the resident size of the process.",
+    )
+    parser.add_argument("-o", "--output", metavar="PATH", help="Trace to write [default: named after time and process]")
+    parser.add_argument("--force", action="store_true", help="Replace the trace if it exists")
+    parser.add_argument(
+        "--mode",
+        choices=["every", "changes", "pairs"],
+        help="Events to record: every one, those at which the RSS changed, or these with the event before each",
+    )
+    parser.add_argument(
+        "--d-rss-trigger",
+        type=int,
+        default=-1,
+        metavar="BYTES",
+        help="Change of the RSS that makes an event recorded; 0 for every event [default: one page]",
+    )
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="Trace these modules or files only")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="Do not trace these modules or files")
+    parser.add_argument("--message", help="Record this mark first")
+    parser.add_argument("-q", "--quiet", action="store_true", help="Do not print how exact the RSS is")
+    parser.add_argument("-m", dest="module", action="store_true", help="Run a module, as `python -m` does")
+    parser.add_argument("program", metavar="script.py", help="Program to trace")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="Its arguments")
+    return parser
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    sys.argv[:] = [options.program, *options.arguments]
+    profile = trace.Profile(
+        options.d_rss_trigger,
+        options.message,
+        options.output,
+        mode=options.mode,
+        include=options.include,
+        exclude=options.exclude,
+        force=options.force,
+        quiet=options.quiet,
+    )
+    if options.module:
+        import runpy
+
+        sys.path[0] = os.getcwd()
+        profile.start()
+        # Threads may outlive the program's last line: the trace ends with the process.
+        runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+        return
+    path = options.program
+    try:
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec")
+    except OSError as error:
+        sys.exit(f"error: {path}: {error.strerror}")
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    module = type(sys)("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    profile.start()
+    exec(code, module.__dict__)
+
+
+if __name__ == "__main__":
+    main()

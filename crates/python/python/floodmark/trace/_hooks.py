@@ -1,0 +1,76 @@
+"""Having the interpreter call the tracer."""
+
+from __future__ import annotations
+
+import sys
+
+from floodmark import _native
+
+_tool: int | None = None
+
+
+def _describe_profiler(function: object) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{module}.{name}"
+
+
+def check() -> None:
+    """Raise ``RuntimeError`` if another profiler has the hook that the tracer needs."""
+    if sys.version_info >= (3, 12):
+        _free_tool()
+        return
+    profiler = sys.getprofile()
+    if profiler is not None:
+        raise RuntimeError(
+            f"{_describe_profiler(profiler)} is the profile function of this thread (sys.setprofile); end it before calls "
+            "are traced, Python 3.11 has only one"
+        )
+
+
+def install() -> None:
+    """Begin to call the tracer at every event of all threads."""
+    global _tool
+    if sys.version_info < (3, 12):
+        _native.install_profile()
+        return
+    monitoring = sys.monitoring
+    tool = _free_tool()
+    monitoring.use_tool_id(tool, "floodmark")
+    _tool = tool
+    selected = 0
+    for name, callback in _native.monitoring_callbacks(monitoring.DISABLE):
+        event = getattr(monitoring.events, name)
+        monitoring.register_callback(tool, event, callback)
+        # The ends of native functions come with their calls.
+        if name not in ("C_RETURN", "C_RAISE"):
+            selected |= event
+    # Locations that an earlier trace left out.
+    monitoring.restart_events()
+    monitoring.set_events(tool, selected)
+
+
+def remove() -> bool:
+    """End calling the tracer; return whether it was called until now."""
+    global _tool
+    if sys.version_info < (3, 12):
+        return _native.remove_profile()
+    monitoring = sys.monitoring
+    tool, _tool = _tool, None
+    if tool is None or monitoring.get_tool(tool) != "floodmark":
+        return False
+    monitoring.set_events(tool, 0)
+    for name, _ in _native.monitoring_callbacks(monitoring.DISABLE):
+        monitoring.register_callback(tool, getattr(monitoring.events, name), None)
+    monitoring.free_tool_id(tool)
+    return True
+
+
+def _free_tool() -> int:
+    monitoring = sys.monitoring
+    # The number for profilers first, then those that are for nothing in particular.
+    for tool in (monitoring.PROFILER_ID, 3, 4):
+        if monitoring.get_tool(tool) is None:
+            return int(tool)
+    names = ", ".join(str(monitoring.get_tool(tool)) for tool in (monitoring.PROFILER_ID, 3, 4))
+    raise RuntimeError(f"all tools of sys.monitoring that a profiler may use are taken: {names}; end one of them")

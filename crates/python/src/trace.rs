@@ -1,0 +1,339 @@
+//! The tracer of calls: every call and return of a Python or native function, with the resident size of the process.
+//!
+//! Invariants: the state is used by threads that hold the interpreter's lock, so it has no lock of its own; between two
+//! events nothing is allocated but for functions that are seen for the first time, and what is kept of those is in
+//! memory that was backed when the trace began; nothing panics on the way of an event.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `hooks` | what the interpreter calls, by version |
+//! | `functions` | names of functions and lines of code |
+//! | `filter` | which functions are traced |
+//! | `gate` | the resident size, and whether it can have changed |
+//! | `arena` | memory of the tracer |
+#![expect(unsafe_code, reason = "keeps state that the interpreter's lock guards")]
+
+mod arena;
+mod filter;
+mod functions;
+mod gate;
+mod hooks;
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use floodmark_event::CallAction;
+use floodmark_tail::{self as tail, TracedCall};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use self::filter::Filter;
+use self::functions::Functions;
+use self::gate::{Gate, Ring};
+
+/// The longest time that a change which the gate does not report goes unnoticed.
+const POLL_NS: u64 = 1_000_000;
+
+/// Which events are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// None: no trace goes on.
+    Off,
+    /// All.
+    Every,
+    /// Those at which the resident size has changed since the last recorded one.
+    Changes,
+    /// Those and the event before each, on the same thread.
+    Pairs,
+}
+
+/// State of the tracer.
+struct Tracer {
+    mode: Mode,
+    gate: Gate,
+    /// Number of the trace and of the process in it: threads prepare themselves anew when it changes.
+    epoch: u32,
+    /// The thread that had the latest event; null if all have to begin anew.
+    thread: *const Thread,
+    /// When the resident size was read last, and how long it is good, in ticks.
+    polled: u64,
+    poll_ticks: u64,
+    rss_pages: u32,
+    /// The resident size at the latest recorded event, and the change that makes the next one recorded.
+    reported_pages: u32,
+    trigger_pages: u32,
+    events: u64,
+    recorded: u64,
+    functions: Functions,
+}
+
+struct State(UnsafeCell<Tracer>);
+
+// SAFETY: threads use it while they hold the interpreter's lock (`gil_used` of the module), or in a forked child
+// before any other thread runs.
+unsafe impl Sync for State {}
+
+static STATE: State = State(UnsafeCell::new(Tracer {
+    mode: Mode::Off,
+    gate: Gate::Rusage,
+    epoch: 0,
+    thread: std::ptr::null(),
+    polled: 0,
+    poll_ticks: 0,
+    rss_pages: 0,
+    reported_pages: 0,
+    trigger_pages: 0,
+    events: 0,
+    recorded: 0,
+    functions: Functions::new(),
+}));
+
+/// # Safety
+/// The calling thread holds the interpreter's lock and has no other reference to the state.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+#[expect(clippy::mut_from_ref, reason = "the caller promises that there is no other")]
+unsafe fn state() -> &'static mut Tracer {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *STATE.0.get() }
+}
+
+/// What a thread keeps between events.
+struct Thread {
+    epoch: Cell<u32>,
+    /// Word that changes when the resident size may have changed, and what it was.
+    head: Cell<*const AtomicU64>,
+    seen: Cell<u64>,
+    /// Page faults so far, if a system call counts them.
+    faults: Cell<u64>,
+    /// The latest event that was not recorded.
+    previous: Cell<Option<TracedCall>>,
+}
+
+/// What a thread gives back when it ends.
+struct ThreadRing(UnsafeCell<Option<Ring>>);
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            epoch: Cell::new(0),
+            head: Cell::new(std::ptr::null()),
+            seen: Cell::new(0),
+            faults: Cell::new(0),
+            previous: Cell::new(None),
+        }
+    };
+    static RING: ThreadRing = const { ThreadRing(UnsafeCell::new(None)) };
+}
+
+impl Drop for ThreadRing {
+    fn drop(&mut self) {
+        // The head must not be read once the ring is unmapped, which it is after this.
+        let _ = THREAD.try_with(|thread| {
+            thread.head.set(gate::no_head());
+            thread.epoch.set(0);
+        });
+    }
+}
+
+impl Tracer {
+    /// Whether events have to wait for [`refresh`](Self::refresh): another thread, a changed size, or a size that was
+    /// read too long ago.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn is_stale(&self, thread: &Thread, ticks: u64) -> bool {
+        // The head is read only if it is the thread of the latest event, which has one.
+        if !std::ptr::eq(self.thread, thread) || ticks.wrapping_sub(self.polled) > self.poll_ticks {
+            return true;
+        }
+        // SAFETY: the head is that of the thread's own ring, which is mapped, or the one that never changes.
+        unsafe { (*thread.head.get()).load(Ordering::Acquire) != thread.seen.get() }
+    }
+
+    /// Takes one event; `function` returns the frame and the line, and is called if they are needed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn event(&mut self, action: CallAction, function: impl FnOnce(&mut Functions) -> (u32, u32)) {
+        let ticks = tail::ticks();
+        THREAD.with(|thread| {
+            if self.is_stale(thread, ticks) && !self.refresh(thread, ticks) {
+                return;
+            }
+            self.events += 1;
+            let rss_pages = self.rss_pages;
+            if self.mode == Mode::Every {
+                let (code, line) = function(&mut self.functions);
+                tail::traced_call(&TracedCall { action, code, line, rss_pages, ticks });
+                return;
+            }
+            let has_changed = rss_pages.abs_diff(self.reported_pages) >= self.trigger_pages;
+            if !has_changed && self.mode == Mode::Changes {
+                return;
+            }
+            let (code, line) = function(&mut self.functions);
+            let call = TracedCall { action, code, line, rss_pages, ticks };
+            if !has_changed {
+                return thread.previous.set(Some(call));
+            }
+            self.record_change(thread, &call);
+        });
+    }
+
+    #[cold]
+    fn record_change(&mut self, thread: &Thread, call: &TracedCall) {
+        if let Some(previous) = thread.previous.take() {
+            tail::traced_call(&previous);
+            self.recorded += 1;
+        }
+        tail::traced_call(call);
+        self.recorded += 1;
+        self.reported_pages = call.rss_pages;
+    }
+
+    /// Reads the resident size if it may have changed, and prepares threads that are new; returns whether a trace goes on.
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, thread: &Thread, ticks: u64) -> bool {
+        if self.mode == Mode::Off {
+            return false;
+        }
+        if thread.epoch.get() != self.epoch {
+            self.prepare(thread);
+        }
+        // SAFETY: as in `is_stale`; a thread that is prepared has a head.
+        let head = unsafe { (*thread.head.get()).load(Ordering::Acquire) };
+        if self.gate == Gate::Rusage {
+            // The head never equals what was seen, so that every event comes here.
+            thread.seen.set(u64::MAX);
+            let faults = gate::thread_faults();
+            let is_same = faults == thread.faults.replace(faults);
+            if is_same
+                && std::ptr::eq(self.thread, thread)
+                && ticks.wrapping_sub(self.polled) <= self.poll_ticks
+            {
+                return true;
+            }
+        } else {
+            thread.seen.set(head);
+        }
+        self.thread = thread;
+        self.polled = ticks;
+        match gate::resident_pages() {
+            0 => {}
+            pages => self.rss_pages = pages,
+        }
+        hooks::poll();
+        true
+    }
+
+    /// Gives a thread its ring and its memory in the trace.
+    fn prepare(&self, thread: &Thread) {
+        tail::global().reserve_lane();
+        let ring = Ring::open(self.gate);
+        thread.head.set(ring.as_ref().map_or_else(gate::no_head, Ring::head));
+        thread.previous.set(None);
+        // A thread whose ring was refused (there is a limit of memory for them) relies on the poll.
+        let kept = RING.try_with(|kept| {
+            // SAFETY: only this thread uses it, and no reference to it is kept.
+            unsafe { *kept.0.get() = ring };
+        });
+        if kept.is_err() {
+            // The thread ends; the ring was dropped with the closure.
+            thread.head.set(gate::no_head());
+        }
+        thread.epoch.set(self.epoch);
+    }
+}
+
+/// Runs in a forked child before anything else: rings are not inherited, and the file of the resident size is the
+/// parent's.
+extern "C" fn after_fork() {
+    // SAFETY: the child has one thread, which forked with the interpreter's lock or does not use the interpreter.
+    let tracer = unsafe { state() };
+    tracer.thread = std::ptr::null();
+    tracer.epoch = tracer.epoch.wrapping_add(1);
+    let _ = THREAD.try_with(|thread| {
+        thread.head.set(gate::no_head());
+        thread.previous.set(None);
+    });
+    let _ = RING.try_with(|kept| {
+        // SAFETY: only this thread uses it.
+        if let Some(ring) = unsafe { (*kept.0.get()).take() } {
+            ring.forget();
+        }
+    });
+    gate::close_statm();
+}
+
+/// Prepare to trace calls into the recording that goes on; return the name of the gate, how exact the resident sizes
+/// are, and what would make them more exact.
+#[pyfunction]
+#[pyo3(signature = (mode, trigger_bytes, package, include, exclude, gate = None))]
+pub(crate) fn begin_trace(
+    mode: &str,
+    trigger_bytes: u64,
+    package: String,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    gate: Option<&str>,
+) -> PyResult<(&'static str, String, &'static str)> {
+    static AT_FORK: Once = Once::new();
+    let mode = match mode {
+        "every" => Mode::Every,
+        "changes" => Mode::Changes,
+        "pairs" => Mode::Pairs,
+        _ => return Err(PyValueError::new_err(format!("there is no mode {mode:?}"))),
+    };
+    if !tail::is_recording() {
+        return Err(PyRuntimeError::new_err("calls are traced into a recording, and none goes on"));
+    }
+    // SAFETY: a function that Python calls holds the interpreter's lock.
+    let tracer = unsafe { state() };
+    if tracer.mode != Mode::Off {
+        return Err(PyRuntimeError::new_err("this process traces calls already"));
+    }
+    AT_FORK.call_once(|| {
+        // SAFETY: the function lives as long as the process.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    });
+    tail::calibrate();
+    tail::global().reserve_names();
+    tracer.functions.begin(Filter { package, include, exclude });
+    tracer.gate = Gate::probe(gate);
+    tracer.epoch = tracer.epoch.wrapping_add(1);
+    tracer.thread = std::ptr::null();
+    tracer.poll_ticks = tail::ticks_in(POLL_NS);
+    tracer.trigger_pages = u32::try_from(trigger_bytes.div_ceil(4096)).unwrap_or(u32::MAX).max(1);
+    (tracer.events, tracer.recorded) = (0, 0);
+    let error = gate::measure_error();
+    tail::global().reserve_lane();
+    tracer.rss_pages = gate::resident_pages();
+    tracer.reported_pages = tracer.rss_pages;
+    tracer.mode = mode;
+    let mut exactness = tracer.gate.exactness().to_owned();
+    if error > 0 {
+        exactness += &format!("; this kernel counts pages with an error of up to {error}");
+    }
+    Ok((tracer.gate.name(), exactness, tracer.gate.remedy()))
+}
+
+/// End the trace of calls; return how many events were seen and how many were recorded.
+#[pyfunction]
+pub(crate) fn end_trace() -> (u64, u64) {
+    // SAFETY: a function that Python calls holds the interpreter's lock.
+    let tracer = unsafe { state() };
+    let recorded = if tracer.mode == Mode::Every { tracer.events } else { tracer.recorded };
+    tracer.mode = Mode::Off;
+    tracer.thread = std::ptr::null();
+    (tracer.events, recorded)
+}
+
+/// Whether calls are traced.
+#[pyfunction]
+pub(crate) fn is_tracing() -> bool {
+    // SAFETY: a function that Python calls holds the interpreter's lock.
+    unsafe { state() }.mode != Mode::Off
+}
+
+pub(crate) use hooks::{install_profile, monitoring_callbacks, remove_profile};

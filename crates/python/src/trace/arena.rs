@@ -1,0 +1,83 @@
+//! Memory of the tracer: mapped and backed once, so that nothing it keeps changes the resident size of the process.
+#![expect(unsafe_code, reason = "divides mapped memory")]
+
+use std::ptr::NonNull;
+
+/// Everything that is kept of functions while tracing.
+const ARENA_BYTES: usize = 4 << 20;
+/// Blocks are powers of two from 32 bytes on.
+const SMALLEST_SHIFT: u32 = 5;
+const CLASSES: usize = 16;
+
+/// Blocks of memory from one mapping; what is freed is used again for blocks of about the same size.
+pub(super) struct Arena {
+    base: *mut u8,
+    used: usize,
+    free: [*mut FreeBlock; CLASSES],
+}
+
+struct FreeBlock {
+    next: *mut FreeBlock,
+}
+
+impl Arena {
+    pub(super) const fn new() -> Self {
+        Self { base: std::ptr::null_mut(), used: 0, free: [std::ptr::null_mut(); CLASSES] }
+    }
+
+    /// Maps the memory unless it is mapped already.
+    pub(super) fn prepare(&mut self) {
+        if !self.base.is_null() {
+            return;
+        }
+        // SAFETY: a new mapping touches nothing of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                ARENA_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+                -1,
+                0,
+            )
+        };
+        if base != libc::MAP_FAILED {
+            self.base = base.cast();
+        }
+    }
+
+    fn class(bytes: usize) -> usize {
+        (bytes.max(1).next_power_of_two().trailing_zeros().max(SMALLEST_SHIFT) - SMALLEST_SHIFT) as usize
+    }
+
+    /// Returns a block of at least `bytes`, aligned to 32; `None` if there is no room.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let class = Self::class(bytes);
+        let free = *self.free.get(class)?;
+        if !free.is_null() {
+            // SAFETY: a free block begins with the address of the next one.
+            self.free[class] = unsafe { (*free).next };
+            return NonNull::new(free.cast());
+        }
+        let size = 1usize << (class as u32 + SMALLEST_SHIFT);
+        if self.base.is_null() || self.used + size > ARENA_BYTES {
+            return None;
+        }
+        // SAFETY: within the mapping, as just checked.
+        let block = unsafe { self.base.add(self.used) };
+        self.used += size;
+        NonNull::new(block)
+    }
+
+    /// Takes a block of `bytes` back.
+    ///
+    /// # Safety
+    /// It is from [`allocate`](Self::allocate) with the same size, and nothing uses it any more.
+    pub(super) unsafe fn free(&mut self, block: NonNull<u8>, bytes: usize) {
+        let class = Self::class(bytes);
+        let block = block.as_ptr().cast::<FreeBlock>();
+        // SAFETY: blocks are large enough and aligned for a pointer.
+        unsafe { block.write(FreeBlock { next: self.free[class] }) };
+        self.free[class] = block;
+    }
+}

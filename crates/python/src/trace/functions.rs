@@ -1,0 +1,500 @@
+//! Names of functions and lines of code, found once per function.
+//!
+//! What is known of a code object hangs on the object itself and is freed with it, so that an address that is used
+//! again is another function. Native functions are known by the definition of the method, which is static; types by
+//! their address and, where they can be freed, their version.
+#![expect(unsafe_code, reason = "reads objects of the interpreter")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use floodmark_event::tables::Frame;
+use floodmark_tail as tail;
+use pyo3::ffi;
+
+use super::arena::Arena;
+use super::filter::Filter;
+
+/// Line of an instruction that has none.
+const NO_LINE: i16 = i16::MIN;
+/// Line of an instruction that is too far from the function's first.
+const FAR_LINE: i16 = i16::MIN + 1;
+
+/// What is known of a code object; the lines of its instructions follow in memory, as differences to the first line.
+#[repr(C)]
+pub(super) struct Code {
+    /// The trace that `frame` and `is_hidden` are of.
+    epoch: u32,
+    pub(super) frame: u32,
+    first_line: i32,
+    units: u32,
+    pub(super) is_hidden: bool,
+    /// Whether it is a generator or coroutine.
+    pub(super) is_generator: bool,
+}
+
+impl Code {
+    fn block_bytes(units: u32) -> usize {
+        size_of::<Self>() + units as usize * size_of::<i16>()
+    }
+
+    /// Returns the line of the instruction at a byte offset; 0 if it has none.
+    ///
+    /// # Safety
+    /// `code` is the object that this value is about.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) unsafe fn line(&self, code: *mut ffi::PyObject, offset: i32) -> u32 {
+        let unit = (offset >> 1) as u32;
+        if offset < 0 {
+            return self.first_line as u32;
+        }
+        if unit < self.units {
+            // SAFETY: the block has `units` lines behind this value.
+            let line = unsafe { *std::ptr::from_ref(self).add(1).cast::<i16>().add(unit as usize) };
+            if line > FAR_LINE {
+                return self.first_line.wrapping_add(i32::from(line)) as u32;
+            }
+            if line == NO_LINE {
+                return 0;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { slow_line(code, offset) }
+    }
+}
+
+/// # Safety
+/// `code` is a code object.
+#[cold]
+unsafe fn slow_line(code: *mut ffi::PyObject, offset: i32) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { ffi::PyCode_Addr2Line(code.cast(), offset as c_int).max(0) as u32 }
+}
+
+/// A native function or type that is known.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Native {
+    key: usize,
+    /// Version of a type that can be freed; 0 for what lives as long as the process.
+    version: u32,
+    frame: u32,
+}
+
+const NATIVE_SHIFT: u32 = 13;
+const NATIVES: usize = 1 << NATIVE_SHIFT;
+
+/// All that is known of functions. Used by the thread that holds the interpreter's lock.
+pub(super) struct Functions {
+    arena: Arena,
+    /// Number of the trace; ids of another one are not valid.
+    epoch: u32,
+    /// Where the interpreter keeps our pointer in code objects; -1 before the first trace.
+    extra_index: ffi::Py_ssize_t,
+    natives: *mut Native,
+    native_count: usize,
+    pub(super) filter: Filter,
+}
+
+impl Functions {
+    pub(super) const fn new() -> Self {
+        Self {
+            arena: Arena::new(),
+            epoch: 0,
+            extra_index: -1,
+            natives: std::ptr::null_mut(),
+            native_count: 0,
+            filter: Filter::new(),
+        }
+    }
+
+    /// Begins a trace: everything is named anew.
+    pub(super) fn begin(&mut self, filter: Filter) {
+        self.filter = filter;
+        self.epoch += 1;
+        self.arena.prepare();
+        if self.extra_index < 0 {
+            // SAFETY: the interpreter is attached; the function lives as long as the process.
+            self.extra_index = unsafe { ffi::PyUnstable_Eval_RequestCodeExtraIndex(free_code) };
+        }
+        if self.natives.is_null() {
+            let table = self.arena.allocate(NATIVES * size_of::<Native>());
+            self.natives = table.map_or(std::ptr::null_mut(), |table| table.as_ptr().cast());
+        }
+        if !self.natives.is_null() {
+            // SAFETY: the table has that many entries, for which zeros are valid.
+            unsafe { self.natives.write_bytes(0, NATIVES) };
+        }
+        self.native_count = 0;
+    }
+
+    /// Returns what is known of a code object; `None` if there is no memory for it.
+    ///
+    /// # Safety
+    /// `code` is a code object, and the interpreter is attached.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) unsafe fn code(&mut self, code: *mut ffi::PyObject) -> Option<&Code> {
+        let mut known: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the caller's promise; what hangs on the object is ours and lives as long as it.
+        unsafe {
+            ffi::PyUnstable_Code_GetExtra(code, self.extra_index, &raw mut known);
+            if let Some(entry) = known.cast::<Code>().as_ref()
+                && entry.epoch == self.epoch
+            {
+                return Some(entry);
+            }
+            self.name_code(code, known.cast())
+        }
+    }
+
+    /// # Safety
+    /// As for [`code`](Self::code); `known` hangs on the object or is null.
+    #[cold]
+    #[inline(never)]
+    unsafe fn name_code(&mut self, code: *mut ffi::PyObject, known: *mut Code) -> Option<&Code> {
+        // SAFETY: the caller's promise. Attributes of code objects are read without running any Python code.
+        unsafe {
+            let mut entry = known;
+            if entry.is_null() {
+                let table = Attribute::of(code, c"co_linetable");
+                let first_line = Attribute::of(code, c"co_firstlineno").number() as i32;
+                let flags = Attribute::of(code, c"co_flags").number();
+                const GENERATORS: i64 = 0x20 | 0x80 | 0x200;
+                self.reclaim();
+                let mut units = table.bytes().map_or(0, count_units);
+                let mut block = self.arena.allocate(Code::block_bytes(units));
+                if block.is_none() {
+                    units = 0;
+                    block = self.arena.allocate(Code::block_bytes(0));
+                }
+                entry = block?.as_ptr().cast();
+                let is_generator = flags & GENERATORS != 0;
+                entry.write(Code { epoch: 0, frame: 0, first_line, units, is_hidden: false, is_generator });
+                if let (Some(table), true) = (table.bytes(), units > 0) {
+                    fill_lines(table, std::slice::from_raw_parts_mut(entry.add(1).cast(), units as usize));
+                }
+                if ffi::PyUnstable_Code_SetExtra(code, self.extra_index, entry.cast()) != 0 {
+                    ffi::PyErr_Clear();
+                    self.arena.free(NonNull::new(entry.cast())?, Code::block_bytes(units));
+                    return None;
+                }
+            }
+            let file = Attribute::of(code, c"co_filename");
+            let function = Attribute::of(code, c"co_qualname");
+            let (file, function) = (file.text(), function.text());
+            let entry = &mut *entry;
+            entry.is_hidden = self.filter.hides(file);
+            entry.frame = if entry.is_hidden {
+                0
+            } else {
+                tail::intern_frame(&Frame {
+                    function: tail::intern(function),
+                    file: tail::intern(file),
+                    line: u32::try_from(entry.first_line).unwrap_or(0),
+                    ..Frame::default()
+                })
+            };
+            entry.epoch = self.epoch;
+            Some(entry)
+        }
+    }
+
+    /// Returns the frame of something that is called and is no Python function.
+    ///
+    /// # Safety
+    /// `callable` is an object, and the interpreter is attached.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) unsafe fn native(&mut self, callable: *mut ffi::PyObject) -> u32 {
+        // SAFETY: the caller's promise.
+        let (key, version) = unsafe { native_key(callable) };
+        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - NATIVE_SHIFT)) & (NATIVES - 1);
+        if !self.natives.is_null() {
+            // SAFETY: below the number of entries.
+            let known = unsafe { *self.natives.add(first) };
+            if known.key == key && known.version == version && version != u32::MAX {
+                return known.frame;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.find_native(callable, key, version, first) }
+    }
+
+    /// # Safety
+    /// As for [`native`](Self::native).
+    #[cold]
+    #[inline(never)]
+    unsafe fn find_native(
+        &mut self,
+        callable: *mut ffi::PyObject,
+        key: usize,
+        version: u32,
+        first: usize,
+    ) -> u32 {
+        const MOST: usize = NATIVES / 4 * 3;
+        let mut at = first;
+        // SAFETY: `at` stays below the number of entries, of which some are empty.
+        unsafe {
+            if self.natives.is_null() {
+                return name_native(callable);
+            }
+            while (*self.natives.add(at)).key != 0 && (*self.natives.add(at)).key != key {
+                at = (at + 1) & (NATIVES - 1);
+            }
+            let entry = &mut *self.natives.add(at);
+            if entry.key == key && entry.version == version && version != u32::MAX {
+                return entry.frame;
+            }
+            let frame = name_native(callable);
+            if entry.key == key || self.native_count < MOST {
+                self.native_count += usize::from(entry.key == 0);
+                *entry = Native { key, version, frame };
+            }
+            frame
+        }
+    }
+
+    /// Takes back the memory of code objects that were freed.
+    fn reclaim(&mut self) {
+        let mut freed = FREED.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        while let Some(block) = NonNull::new(freed.cast::<u8>()) {
+            // SAFETY: `free_code` put it there, so it is from the arena, and nothing else refers to it.
+            unsafe {
+                freed = freed.cast::<*mut Code>().read();
+                let bytes = Code::block_bytes((*block.as_ptr().cast::<Code>()).units);
+                self.arena.free(block, bytes);
+            }
+        }
+    }
+}
+
+/// What hung on code objects that were freed, each with the address of the next in its first bytes. Objects may be freed
+/// while the state of the tracer is in use, by the garbage collector.
+static FREED: AtomicPtr<Code> = AtomicPtr::new(std::ptr::null_mut());
+
+unsafe extern "C" fn free_code(code: *mut c_void) {
+    if code.is_null() {
+        return;
+    }
+    // SAFETY: the interpreter passes what hung on a code object; nothing refers to it any more, and the first bytes are
+    // not those of `units`. Threads hold the interpreter's lock here, so none comes in between.
+    unsafe { code.cast::<*mut Code>().write(FREED.load(Ordering::Relaxed)) };
+    FREED.store(code.cast(), Ordering::Relaxed);
+}
+
+const _: () = assert!(std::mem::offset_of!(Code, units) >= size_of::<usize>());
+
+/// The start of an object of a native function.
+#[repr(C)]
+struct CFunction {
+    ob_base: ffi::PyObject,
+    definition: *mut ffi::PyMethodDef,
+    self_object: *mut ffi::PyObject,
+    module: *mut ffi::PyObject,
+}
+
+/// Returns what identifies something that is called: an address, and the version of a type that can be freed, which is
+/// `u32::MAX` if it has none.
+///
+/// # Safety
+/// `callable` is an object, and the interpreter is attached.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn native_key(callable: *mut ffi::PyObject) -> (usize, u32) {
+    // SAFETY: the caller's promise; objects are read as what their type says they are.
+    unsafe {
+        let kind = ffi::Py_TYPE(callable);
+        if kind == &raw mut ffi::PyCFunction_Type {
+            return ((*callable.cast::<CFunction>()).definition.addr(), 0);
+        }
+        if kind == &raw mut ffi::PyMethodDescr_Type {
+            return ((*callable.cast::<ffi::PyMethodDescrObject>()).d_method.addr(), 0);
+        }
+        if ffi::PyCFunction_Check(callable) != 0 {
+            return ((*callable.cast::<CFunction>()).definition.addr(), 0);
+        }
+        let named = if ffi::PyType_Check(callable) != 0 { callable.cast() } else { kind };
+        // An odd address, because a call of an instance is not one of its type.
+        let key = named.addr() | usize::from(named == kind);
+        if (*named).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 {
+            return (key, 0);
+        }
+        match (*named).tp_version_tag {
+            0 => (key, u32::MAX),
+            version => (key, version),
+        }
+    }
+}
+
+/// # Safety
+/// `callable` is an object, and the interpreter is attached.
+unsafe fn name_native(callable: *mut ffi::PyObject) -> u32 {
+    // SAFETY: the caller's promise. None of these runs Python code: attributes of native functions and descriptors
+    // are computed by the interpreter.
+    unsafe {
+        let kind = ffi::Py_TYPE(callable);
+        let (function, module);
+        let is_function = ffi::PyCFunction_Check(callable) != 0;
+        if is_function || kind == &raw mut ffi::PyMethodDescr_Type {
+            function = Attribute::of(callable, c"__qualname__");
+            module = if is_function {
+                Attribute::borrowed((*callable.cast::<CFunction>()).module)
+            } else {
+                Attribute::none()
+            };
+        } else {
+            let named: *mut ffi::PyTypeObject =
+                if ffi::PyType_Check(callable) != 0 { callable.cast() } else { kind };
+            function = Attribute::owned(ffi::PyType_GetQualName(named));
+            module = Attribute::none();
+        }
+        tail::intern_frame(&Frame {
+            function: tail::intern(function.text()),
+            module: tail::intern(module.text()),
+            ..Frame::default()
+        })
+    }
+}
+
+/// An attribute of an object of the interpreter, or nothing.
+struct Attribute(*mut ffi::PyObject);
+
+impl Attribute {
+    /// # Safety
+    /// `object` is an object, and the interpreter is attached as long as the result is used.
+    unsafe fn of(object: *mut ffi::PyObject, name: &CStr) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::owned(ffi::PyObject_GetAttrString(object, name.as_ptr())) }
+    }
+
+    /// # Safety
+    /// `object` is a new reference or null with an exception set; the interpreter is attached.
+    unsafe fn owned(object: *mut ffi::PyObject) -> Self {
+        if object.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { ffi::PyErr_Clear() };
+        }
+        Self(object)
+    }
+
+    /// # Safety
+    /// `object` is null or an object that the caller may use; the interpreter is attached.
+    unsafe fn borrowed(object: *mut ffi::PyObject) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { ffi::Py_XINCREF(object) };
+        Self(object)
+    }
+
+    const fn none() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
+    fn text(&self) -> &str {
+        // SAFETY: the object is checked; the text belongs to it, which this value keeps alive.
+        unsafe {
+            if self.0.is_null() || ffi::PyUnicode_Check(self.0) == 0 {
+                return "";
+            }
+            let mut len = 0;
+            let text = ffi::PyUnicode_AsUTF8AndSize(self.0, &raw mut len);
+            if text.is_null() {
+                // A lone surrogate.
+                ffi::PyErr_Clear();
+                return "?";
+            }
+            std::str::from_utf8_unchecked(std::slice::from_raw_parts(text.cast(), len as usize))
+        }
+    }
+
+    fn number(&self) -> i64 {
+        // SAFETY: the object is checked.
+        unsafe {
+            if self.0.is_null() || ffi::PyLong_Check(self.0) == 0 {
+                return 0;
+            }
+            ffi::PyLong_AsLongLong(self.0)
+        }
+    }
+
+    fn bytes(&self) -> Option<&[u8]> {
+        // SAFETY: the object is checked; the bytes belong to it, which this value keeps alive.
+        unsafe {
+            if self.0.is_null() || ffi::PyBytes_Check(self.0) == 0 {
+                return None;
+            }
+            let len = ffi::PyBytes_Size(self.0) as usize;
+            Some(std::slice::from_raw_parts(ffi::PyBytes_AsString(self.0).cast(), len))
+        }
+    }
+}
+
+impl Drop for Attribute {
+    fn drop(&mut self) {
+        // SAFETY: this value owns a reference, and the interpreter is attached.
+        unsafe { ffi::Py_XDECREF(self.0) };
+    }
+}
+
+/// Goes through a table of locations as CPython 3.11 and later have them (`Objects/locations.md`); calls `each` with the
+/// number of code units and the difference to the line before, or none for code without a line.
+fn walk_locations(table: &[u8], mut each: impl FnMut(u32, Option<i32>)) {
+    let mut rest = table.iter().copied();
+    let signed = |rest: &mut dyn Iterator<Item = u8>| {
+        let (mut value, mut shift) = (0u32, 0);
+        for byte in rest {
+            value |= u32::from(byte & 63).checked_shl(shift).unwrap_or(0);
+            shift += 6;
+            if byte & 64 == 0 {
+                break;
+            }
+        }
+        if value & 1 == 0 { (value >> 1) as i32 } else { -((value >> 1) as i32) }
+    };
+    while let Some(head) = rest.next() {
+        let units = u32::from(head & 7) + 1;
+        let difference = match head >> 3 & 15 {
+            15 => None,
+            14 => {
+                let line = signed(&mut rest);
+                for _ in 0..3 {
+                    signed(&mut rest);
+                }
+                Some(line)
+            }
+            13 => Some(signed(&mut rest)),
+            code @ 10..=12 => {
+                rest.nth(1);
+                Some(i32::from(code) - 10)
+            }
+            _ => {
+                rest.next();
+                Some(0)
+            }
+        };
+        each(units, difference);
+    }
+}
+
+fn count_units(table: &[u8]) -> u32 {
+    let mut units = 0;
+    walk_locations(table, |count, _| units += count);
+    units
+}
+
+fn fill_lines(table: &[u8], lines: &mut [i16]) {
+    let (mut at, mut line) = (0, 0i32);
+    walk_locations(table, |count, difference| {
+        line = line.wrapping_add(difference.unwrap_or(0));
+        let stored = match difference {
+            None => NO_LINE,
+            Some(_) => i16::try_from(line).ok().filter(|line| *line > FAR_LINE).unwrap_or(FAR_LINE),
+        };
+        for slot in lines.iter_mut().skip(at).take(count as usize) {
+            *slot = stored;
+        }
+        at += count as usize;
+    });
+}

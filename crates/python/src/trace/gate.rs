@@ -1,0 +1,305 @@
+//! Whether the resident size of the process can have changed, and what it is now.
+//!
+//! The kernel counts page faults or changes of the resident size of a thread in the head of a ring that is mapped
+//! into the process, so that "nothing has changed" is one load. Where the kernel does not allow that, a system call
+//! per event counts the faults. What the size is now is read from `/proc/self/statm`, and only then.
+#![expect(unsafe_code, reason = "maps the rings of the kernel and reads files without allocating")]
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// The head of threads without a ring, and of forked children, which do not inherit theirs.
+static NO_HEAD: AtomicU64 = AtomicU64::new(0);
+static STATM: AtomicI32 = AtomicI32::new(-1);
+
+/// Bytes of the units that the tail counts resident memory in.
+const UNIT_BYTES: u64 = 4096;
+/// Descriptors that programs use for themselves are below.
+const MIN_DESCRIPTOR: libc::c_int = 200;
+
+/// How a thread learns that the resident size may have changed, the best one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// The kernel reports every change of the resident size, by the tracepoint with this number.
+    RssStat(u64),
+    /// The kernel reports page faults, also those in system calls.
+    Faults,
+    /// The kernel reports page faults outside of system calls.
+    UserFaults,
+    /// A system call per event counts page faults.
+    Rusage,
+}
+
+impl Gate {
+    /// Returns the best gate that the system allows, or the one with the given name if it allows that.
+    pub(crate) fn probe(name: Option<&str>) -> Self {
+        let all = [rss_stat_id().map(Self::RssStat), Some(Self::Faults), Some(Self::UserFaults)];
+        let wanted = |gate: &Self| name.is_none_or(|name| name == gate.name());
+        let found = all.into_iter().flatten().filter(wanted).find(|gate| Ring::open(*gate).is_some());
+        found.unwrap_or(Self::Rusage)
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::RssStat(_) => "rss_stat",
+            Self::Faults => "faults",
+            Self::UserFaults => "user_faults",
+            Self::Rusage => "rusage",
+        }
+    }
+
+    /// Says how exact the recorded sizes are.
+    pub(crate) const fn exactness(self) -> &'static str {
+        match self {
+            Self::RssStat(_) => "RSS is exact at every event; changes by other threads appear within 1 ms",
+            Self::Faults => {
+                "growth of RSS is exact at every event; releases and other threads appear within 1 ms"
+            }
+            Self::UserFaults => {
+                "growth of RSS outside of system calls is exact at every event; other changes appear within 1 ms"
+            }
+            Self::Rusage => {
+                "growth of RSS is exact at every event at the cost of a system call per event; releases appear within 1 ms"
+            }
+        }
+    }
+
+    /// Says what would make the sizes more exact or the trace cheaper; nothing for the best gate.
+    pub(crate) const fn remedy(self) -> &'static str {
+        match self {
+            Self::RssStat(_) => "",
+            Self::Faults => {
+                "mount tracefs at /sys/kernel/tracing and give CAP_PERFMON to make releases exact, too"
+            }
+            Self::UserFaults => {
+                "set kernel.perf_event_paranoid to 1 or give CAP_PERFMON to make system calls exact, too"
+            }
+            Self::Rusage => {
+                "allow perf_event_open (kernel.perf_event_paranoid of 2 or less, a container's seccomp profile) to make \
+                 events five times cheaper"
+            }
+        }
+    }
+}
+
+/// The start of Linux's `struct perf_event_attr`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct PerfAttributes {
+    pub(super) kind: u32,
+    pub(super) size: u32,
+    pub(super) config: u64,
+    pub(super) sample_period: u64,
+    pub(super) sample_type: u64,
+    read_format: u64,
+    pub(super) flags: u64,
+    wakeup_watermark: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+    aux_sample_size: u32,
+    reserved_too: u32,
+    pub(super) sig_data: u64,
+}
+
+pub(super) const PERF_SOFTWARE: u32 = 1;
+const PERF_TRACEPOINT: u32 = 2;
+pub(super) const PAGE_FAULTS: u64 = 2;
+pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
+pub(super) const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const WATERMARK: u64 = 1 << 14;
+
+/// Opens an event of the calling thread; the result is a descriptor or negative.
+pub(super) fn open_event(attributes: &PerfAttributes) -> libc::c_int {
+    const CLOSE_ON_EXEC: libc::c_ulong = 8;
+    // SAFETY: the attributes are as the kernel expects them, with their size; no pointer is kept.
+    unsafe {
+        libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attributes), 0, -1, -1, CLOSE_ON_EXEC)
+            as libc::c_int
+    }
+}
+
+/// A ring of the kernel for the calling thread. Only its head is used; what it says is overwritten.
+pub(super) struct Ring {
+    base: *mut libc::c_void,
+    bytes: usize,
+}
+
+impl Ring {
+    pub(super) fn open(gate: Gate) -> Option<Self> {
+        let (kind, config, flags) = match gate {
+            Gate::RssStat(id) => (PERF_TRACEPOINT, id, 0),
+            Gate::Faults => (PERF_SOFTWARE, PAGE_FAULTS, 0),
+            Gate::UserFaults => (PERF_SOFTWARE, PAGE_FAULTS, EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR),
+            Gate::Rusage => return None,
+        };
+        let attributes = PerfAttributes {
+            kind,
+            size: size_of::<PerfAttributes>() as u32,
+            config,
+            sample_period: 1,
+            flags: flags | WATERMARK,
+            wakeup_watermark: 1 << 30,
+            ..PerfAttributes::default()
+        };
+        let descriptor = open_event(&attributes);
+        if descriptor < 0 {
+            return None;
+        }
+        // SAFETY: no arguments but a name that exists.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let bytes = 2 * page;
+        // SAFETY: a new mapping touches nothing of ours. It keeps the event alive without the descriptor, which a program
+        // that closes descriptors it does not know cannot harm then. Read-only, so that the kernel overwrites.
+        let base = unsafe {
+            let base =
+                libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0);
+            libc::close(descriptor);
+            base
+        };
+        (base != libc::MAP_FAILED).then_some(Self { base, bytes })
+    }
+
+    /// Returns the word that changes with every event.
+    pub(super) fn head(&self) -> *const AtomicU64 {
+        // `data_head` of `struct perf_event_mmap_page`.
+        const HEAD_OFFSET: usize = 1024;
+        // SAFETY: within the first page of the mapping.
+        unsafe { self.base.cast::<u8>().add(HEAD_OFFSET).cast() }
+    }
+
+    /// Forgets the mapping, which a forked child does not have.
+    pub(super) fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open`, and the head is read by this thread alone.
+        unsafe { libc::munmap(self.base, self.bytes) };
+    }
+}
+
+/// Returns a word that never changes.
+pub(super) fn no_head() -> *const AtomicU64 {
+    &raw const NO_HEAD
+}
+
+/// Returns the number of the kernel's tracepoint for changes of the resident size.
+fn rss_stat_id() -> Option<u64> {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].iter().find_map(|folder| {
+        std::fs::read_to_string(format!("{folder}/events/kmem/rss_stat/id")).ok()?.trim().parse().ok()
+    })
+}
+
+/// Counts the page faults of the calling thread.
+pub(super) fn thread_faults() -> u64 {
+    // SAFETY: all zeros are a valid value, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    (usage.ru_minflt as u64).wrapping_add(usage.ru_majflt as u64)
+}
+
+/// Makes the process read its own resident size again after a fork. Async-signal-safe.
+pub(super) fn close_statm() {
+    let descriptor = STATM.swap(-1, Ordering::Relaxed);
+    if descriptor >= 0 {
+        // SAFETY: the descriptor is the one of `open_statm`.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+fn open_statm() -> libc::c_int {
+    // SAFETY: the path is a C string; descriptors that are not needed are closed.
+    unsafe {
+        let low = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, MIN_DESCRIPTOR);
+        if high < 0 {
+            return low;
+        }
+        libc::close(low);
+        high
+    }
+}
+
+/// Reads the resident size, in units of 4,096 bytes. Allocates nothing; 0 if it cannot be read.
+pub(super) fn resident_pages() -> u32 {
+    for _ in 0..2 {
+        let mut descriptor = STATM.load(Ordering::Relaxed);
+        if descriptor < 0 {
+            descriptor = open_statm();
+            STATM.store(descriptor, Ordering::Relaxed);
+        }
+        let mut text = [0u8; 128];
+        // SAFETY: the buffer is writable for its length.
+        let len = unsafe { libc::pread(descriptor, text.as_mut_ptr().cast(), text.len(), 0) };
+        if let Ok(len) = usize::try_from(len)
+            && let Some(pages) = parse_statm(&text[..len])
+        {
+            return pages;
+        }
+        // The program closed the descriptor, and may have another file there.
+        STATM.store(-1, Ordering::Relaxed);
+    }
+    0
+}
+
+/// Parses seven numbers in a line; the second is the resident size in pages.
+fn parse_statm(text: &[u8]) -> Option<u32> {
+    let (line, end) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let mut fields = 0;
+    let mut pages = 0u64;
+    for field in line.split(|byte| *byte == b' ') {
+        fields += 1;
+        if field.is_empty() || !field.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        if fields == 2 {
+            pages = field.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
+        }
+    }
+    // SAFETY: no arguments but a name that exists.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    (fields == 7 && end == b"\n").then(|| (pages * (page / UNIT_BYTES).max(1)) as u32)
+}
+
+/// Touches pages one by one; returns by how many the kernel's count was off at most, 0 if nearly always right: another
+/// thread may have touched some, too.
+pub(super) fn measure_error() -> u32 {
+    const PAGES: usize = 64;
+    // SAFETY: no arguments but a name that exists.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let unit = (page as u64 / UNIT_BYTES).max(1) as i64;
+    // SAFETY: a new mapping touches nothing of ours; it is written within its bounds and unmapped at the end.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let base = libc::mmap(std::ptr::null_mut(), PAGES * page, protection, flags, -1, 0);
+        if base == libc::MAP_FAILED {
+            return 0;
+        }
+        libc::madvise(base, PAGES * page, libc::MADV_NOHUGEPAGE);
+        let first = i64::from(resident_pages());
+        let (mut error, mut wrong) = (0, 0);
+        for index in 0..PAGES {
+            base.cast::<u8>().add(index * page).write_volatile(1);
+            let expected = first + (index as i64 + 1) * unit;
+            let off = (i64::from(resident_pages()) - expected).unsigned_abs();
+            wrong += u32::from(off > 0);
+            error = error.max(off);
+        }
+        libc::munmap(base, PAGES * page);
+        if wrong > PAGES as u32 / 8 { error as u32 } else { 0 }
+    }
+}

@@ -1,0 +1,232 @@
+//! Callbacks of `sys.monitoring`, all threads of the interpreter at once.
+//!
+//! They are raw native functions: the interpreter passes borrowed arguments, and `None` and `DISABLE` are immortal or
+//! kept.
+#![expect(unsafe_code, reason = "the interpreter calls these functions")]
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use floodmark_event::CallAction;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::trace::state;
+
+type Arguments = *mut *mut ffi::PyObject;
+
+/// What a callback returns to have no more events at a location.
+static DISABLE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(null_mut());
+
+unsafe extern "C" {
+    static mut PyMethod_Type: ffi::PyTypeObject;
+}
+
+/// The start of a bound method.
+#[repr(C)]
+struct Method {
+    ob_base: ffi::PyObject,
+    function: *mut ffi::PyObject,
+}
+
+/// Reads an argument that is an offset in code: never negative, nearly always one digit.
+///
+/// # Safety
+/// `object` is an `int`.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn offset_of(object: *mut ffi::PyObject) -> i32 {
+    #[repr(C)]
+    struct Int {
+        ob_base: ffi::PyObject,
+        /// Number of digits, from bit 3 on; 0 in the lower bits for positive numbers, 1 for zero.
+        tag: usize,
+        digit: u32,
+    }
+    // SAFETY: the caller's promise; integers are laid out like this from 3.12 on.
+    unsafe {
+        let int = &*object.cast::<Int>();
+        match int.tag {
+            8 => int.digit as i32,
+            1 => 0,
+            _ => ffi::PyLong_AsLong(object) as i32,
+        }
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+fn none() -> *mut ffi::PyObject {
+    // SAFETY: `None` is immortal from 3.12 on: it needs no new reference.
+    unsafe { ffi::Py_None() }
+}
+
+#[cold]
+fn disable() -> *mut ffi::PyObject {
+    let disable = DISABLE.load(Ordering::Relaxed);
+    // SAFETY: kept alive by `monitoring_callbacks`; the caller gets a reference of its own.
+    unsafe { ffi::Py_INCREF(disable) };
+    disable
+}
+
+/// Takes an event of the function that runs `code`.
+///
+/// # Safety
+/// The interpreter calls it with a code object and an offset.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn own_event(action: CallAction, arguments: Arguments) -> bool {
+    // SAFETY: the caller's promise; the interpreter is attached.
+    unsafe {
+        let code = *arguments;
+        let tracer = state();
+        let Some(known) = tracer.functions.code(code) else {
+            tracer.event(action, |_| (0, 0));
+            return true;
+        };
+        if known.is_hidden {
+            return false;
+        }
+        let (frame, line) = (known.frame, known.line(code, offset_of(*arguments.add(1))));
+        tracer.event(action, |_| (frame, line));
+        true
+    }
+}
+
+/// Takes an event of a native function that `code` calls.
+///
+/// # Safety
+/// The interpreter calls it with a code object, an offset and what is called.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn native_event(action: CallAction, arguments: Arguments, callable: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's promise; the interpreter is attached.
+    unsafe {
+        let code = *arguments;
+        let tracer = state();
+        let line = match tracer.functions.code(code) {
+            Some(known) if known.is_hidden => return false,
+            Some(known) => known.line(code, offset_of(*arguments.add(1))),
+            None => 0,
+        };
+        tracer.event(action, |functions| (functions.native(callable), line));
+        true
+    }
+}
+
+macro_rules! own_callbacks {
+    ($($name:ident = $action:ident, $hidden:ident;)*) => {$(
+        unsafe extern "C" fn $name(
+            _: *mut ffi::PyObject,
+            arguments: Arguments,
+            _: ffi::Py_ssize_t,
+        ) -> *mut ffi::PyObject {
+            // SAFETY: the interpreter's promise.
+            if unsafe { own_event(CallAction::$action, arguments) } { none() } else { $hidden() }
+        }
+    )*};
+}
+
+own_callbacks! {
+    on_start = Call, disable;
+    on_resume = Resume, disable;
+    on_return = Return, disable;
+    on_yield = Yield, disable;
+    // These two cannot be disabled at a location.
+    on_unwind = Exception, none;
+    on_throw = Resume, none;
+}
+
+unsafe extern "C" fn on_call(
+    _: *mut ffi::PyObject,
+    arguments: Arguments,
+    _: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter passes a code object, an offset, what is called and its first argument.
+    unsafe {
+        let mut callable = *arguments.add(2);
+        if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
+            callable = (*callable.cast::<Method>()).function;
+        }
+        // A Python function has an event of its own when it starts.
+        if ffi::PyFunction_Check(callable) != 0 {
+            return none();
+        }
+        if native_event(CallAction::CCall, arguments, callable) { none() } else { disable() }
+    }
+}
+
+macro_rules! native_ends {
+    ($($name:ident = $action:ident;)*) => {$(
+        unsafe extern "C" fn $name(
+            _: *mut ffi::PyObject,
+            arguments: Arguments,
+            _: ffi::Py_ssize_t,
+        ) -> *mut ffi::PyObject {
+            // SAFETY: the interpreter passes a code object, an offset and what was called. Neither can be disabled: they
+            // come with the call.
+            unsafe {
+                native_event(CallAction::$action, arguments, *arguments.add(2));
+            }
+            none()
+        }
+    )*};
+}
+
+native_ends! {
+    on_native_return = CReturn;
+    on_native_raise = CException;
+}
+
+/// Return the callbacks of `sys.monitoring` by the names of their events; `disable` is `sys.monitoring.DISABLE`.
+#[pyfunction]
+pub(crate) fn monitoring_callbacks(
+    py: Python<'_>,
+    disable: Py<PyAny>,
+) -> PyResult<Vec<(&'static str, Py<PyAny>)>> {
+    // Kept for good: a callback may be running.
+    DISABLE.store(disable.into_ptr(), Ordering::Relaxed);
+    let all: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 9] = [
+        (c"on_start", "PY_START", on_start),
+        (c"on_resume", "PY_RESUME", on_resume),
+        (c"on_return", "PY_RETURN", on_return),
+        (c"on_yield", "PY_YIELD", on_yield),
+        (c"on_unwind", "PY_UNWIND", on_unwind),
+        (c"on_throw", "PY_THROW", on_throw),
+        (c"on_call", "CALL", on_call),
+        (c"on_native_return", "C_RETURN", on_native_return),
+        (c"on_native_raise", "C_RAISE", on_native_raise),
+    ];
+    all.into_iter()
+        .map(|(name, event, function)| {
+            // Definitions of native functions live as long as the process; there are nine per trace.
+            let definition = Box::leak(Box::new(ffi::PyMethodDef {
+                ml_name: name.as_ptr(),
+                ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: function },
+                ml_flags: ffi::METH_FASTCALL,
+                ml_doc: std::ptr::null(),
+            }));
+            // SAFETY: the definition lives as long as the process; the result is a new reference or null.
+            let made = unsafe { ffi::PyCMethod_New(definition, null_mut(), null_mut(), null_mut()) };
+            // SAFETY: as above.
+            Ok((event, unsafe { Bound::from_owned_ptr_or_err(py, made) }?.unbind()))
+        })
+        .collect()
+}
+
+/// Not needed: events of an interpreter are those of all its threads.
+pub(crate) fn poll() {}
+
+/// Set the profile function of all threads.
+#[pyfunction]
+pub(crate) fn install_profile() -> PyResult<()> {
+    Err(PyRuntimeError::new_err("this version of Python has sys.monitoring"))
+}
+
+/// Remove the profile function of all threads.
+#[pyfunction]
+pub(crate) fn remove_profile() -> bool {
+    true
+}

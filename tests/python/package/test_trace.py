@@ -1,0 +1,306 @@
+"""Tracing calls: what is recorded, on every version of Python, read back from the trace's tables."""
+
+import json
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import floodmark
+import floodmark.trace
+
+pa = pytest.importorskip("pyarrow.parquet")
+
+COMMAND = os.environ.get("FLOODMARK") or shutil.which("floodmark")
+IS_MONITORING = sys.version_info >= (3, 12)
+
+
+def tables(path):
+    """Read the tables of a trace, by name, as lists of rows."""
+    assert COMMAND, "there is no floodmark command; set FLOODMARK to its path"
+    result = subprocess.run([COMMAND, "info", str(path)], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    manifest = json.loads((path / "manifest.json").read_text())
+    found = {}
+    for part in manifest["parts"]:
+        rows = pa.read_table(path / part["table"] / part["file"]).to_pylist()
+        found.setdefault(part["table"], []).extend(rows)
+    found["gaps"] = manifest["losses"]["gaps"] + [
+        gap for process in manifest["processes"] for gap in process["losses"].get("gaps", [])
+    ]
+    return found
+
+
+def calls(path):
+    """Return the calls of a trace with the names of their functions."""
+    found = tables(path)
+    assert not found["gaps"], found["gaps"]
+    frames = {row["frame"]: row for row in found.get("frame", [])}
+    rows = sorted(found.get("call", []), key=lambda row: row["time"])
+    return [{**row, **{key: frames[row["frame"]][key] for key in ("function", "file", "module")}} for row in rows]
+
+
+def names(rows, action):
+    return [row["function"] for row in rows if row["action"] == action]
+
+
+def own(rows):
+    """Leave out what libraries call."""
+    return [row for row in rows if row["file"] == __file__ or not row["file"]]
+
+
+def traced(tmp_path, work, **options):
+    path = tmp_path / "calls.flood"
+    with floodmark.trace.Profile(options.pop("trigger", 0), filepath=path, quiet=True, **options) as profile:
+        work()
+    return profile, calls(path)
+
+
+def numbers():
+    yield 1
+    yield 2
+
+
+def add():
+    return sum(numbers()) + len("abc")
+
+
+def fail():
+    raise ValueError
+
+
+def catch():
+    try:
+        fail()
+    except ValueError:
+        pass
+    try:
+        [].index(3)
+    except ValueError:
+        pass
+
+
+def test_every_call_and_return_is_recorded(tmp_path):
+    profile, rows = traced(tmp_path, add)
+    assert profile.events == profile.recorded == len(rows)
+    shown = [(row["action"], row["function"]) for row in own(rows)]
+    for step in [
+        ("call", "add"), ("c_call", "sum"), ("yield", "numbers"), ("resume", "numbers"), ("yield", "numbers"),
+        ("resume", "numbers"), ("return", "numbers"), ("c_return", "sum"), ("c_call", "len"), ("c_return", "len"),
+        ("return", "add"),
+    ]:  # fmt: skip
+        assert step in shown, (step, shown)
+        shown = shown[shown.index(step) + 1 :]
+    first = add.__code__.co_firstlineno
+    lines = {(row["action"], row["function"]): row["line"] for row in own(rows)}
+    assert lines["call", "add"] == first
+    assert lines["c_call", "len"] == lines["return", "add"] == first + 1
+    files = {row["function"]: row["file"] for row in rows}
+    assert files["add"] == __file__ and files["len"] == ""
+    assert all(row["rss"] for row in rows)
+
+
+def test_exceptions_have_their_own_events(tmp_path):
+    _, rows = traced(tmp_path, catch)
+    assert names(rows, "exception") == ["fail"]
+    assert names(rows, "c_exception") == ["list.index"]
+    assert names(own(rows), "return") == ["catch"]
+
+
+def fresh_memory(size):
+    """Return memory that was never touched; writing to it is a native call that makes it resident."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+
+
+def test_growth_is_booked_to_the_call(tmp_path):
+    memory, text = fresh_memory(8_000_000), b"x" * 8_000_000
+
+    def grow():
+        memory.write(text)
+
+    def work():
+        grow()
+        memory.close()
+        time.sleep(0.002)
+
+    _, rows = traced(tmp_path, work)
+    changes = {}
+    for earlier, later in zip(rows, rows[1:], strict=False):
+        key = later["action"], later["function"]
+        changes[key] = changes.get(key, 0) + later["rss"] - earlier["rss"]
+    assert 8_000_000 <= changes["c_return", "mmap.write"] <= 8_020_000
+    # A release is seen within a millisecond at the latest.
+    assert -8_020_000 <= rows[-1]["rss"] - max(row["rss"] for row in rows) <= -7_980_000
+
+
+def test_only_changes_are_recorded(tmp_path):
+    memory, text = fresh_memory(4_000_000), b"x" * 1_000_000
+
+    def work():
+        for _ in range(10_000):
+            len("abc")
+        for _ in range(4):
+            memory.write(text)
+
+    profile, rows = traced(tmp_path, work, trigger=500_000)
+    assert profile.events > 20_000
+    assert [(row["action"], row["function"]) for row in rows] == [("c_return", "mmap.write")] * 4
+    assert profile.recorded == 4
+    sizes = [row["rss"] for row in rows]
+    assert all(later - earlier >= 500_000 for earlier, later in zip(sizes, sizes[1:], strict=False))
+
+
+def test_pairs_have_the_event_before(tmp_path):
+    memory, text = fresh_memory(3_000_000), b"x" * 3_000_000
+
+    def work():
+        for _ in range(1000):
+            len("abc")
+        memory.write(text)
+
+    profile, rows = traced(tmp_path, work, trigger=1_000_000, mode="pairs")
+    pair = [("c_call", "mmap.write"), ("c_return", "mmap.write")]
+    assert [(row["action"], row["function"]) for row in rows] == pair
+    assert rows[1]["rss"] - rows[0]["rss"] >= 3_000_000
+    assert profile.events > 2000 > profile.recorded == 2
+
+
+def test_threads_that_run_already_are_traced(tmp_path):
+    ready, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    def early():
+        ready.set()
+        assert go.wait(30)
+        add()
+        done.set()
+
+    thread = threading.Thread(target=early)
+    thread.start()
+    assert ready.wait(30)
+
+    def work():
+        go.set()
+        assert done.wait(30)
+        others = [threading.Thread(target=add) for _ in range(8)]
+        for other in others:
+            other.start()
+        for other in others:
+            other.join(30)
+        thread.join(30)
+
+    _, rows = traced(tmp_path, work)
+    threads = {row["thread"] for row in rows if row["function"] == "add" and row["action"] == "call"}
+    assert len(threads) == 9
+    for thread in threads:
+        depth = 0
+        for row in rows:
+            if row["thread"] == thread and row["function"] == "add":
+                depth += {"call": 1, "return": -1}[row["action"]]
+        assert depth == 0
+
+
+def test_patterns_choose_functions(tmp_path):
+    def work():
+        json.dumps([1])
+        add()
+
+    _, rows = traced(tmp_path, work, include=["json"])
+    assert {os.path.basename(row["file"]) for row in rows if row["file"]} == {"__init__.py", "encoder.py"}
+    _, rows = traced(tmp_path / "other", work, exclude=["json", "*/test_trace.py"])
+    assert {row["function"] for row in rows} & {"add", "dumps", "numbers"} == set()
+
+
+def test_functions_made_in_a_loop_have_their_own_names(tmp_path):
+    def work():
+        for number in range(2000):
+            namespace = {}
+            exec(f"def made_{number % 7}(): return {number}", namespace)
+            assert namespace[f"made_{number % 7}"]() == number
+
+    _, rows = traced(tmp_path, work)
+    called = [name for name in names(rows, "call") if name.startswith("made_")]
+    assert called == [f"made_{number % 7}" for number in range(2000)]
+
+
+def test_coroutines_and_generators_closed_early_are_balanced(tmp_path):
+    import asyncio
+
+    async def leaf(number):
+        await asyncio.sleep(0)
+        return number
+
+    async def all_of_them():
+        assert sum(await asyncio.gather(*(leaf(number) for number in range(1000)))) == 499_500
+
+    def closed():
+        generator = numbers()
+        next(generator)
+        generator.close()
+
+    def work():
+        asyncio.run(all_of_them())
+        closed()
+
+    _, rows = traced(tmp_path, work)
+    for name in ("leaf", "numbers", "closed", "all_of_them"):
+        depth = 0
+        for row in rows:
+            if row["function"].rpartition(".")[2] == name:
+                depth += 1 if row["action"] in ("call", "resume") else -1
+                assert 0 <= depth <= 1
+        assert depth == 0
+    leaves = [row for row in rows if row["function"].endswith("leaf")]
+    assert [row["action"] for row in leaves].count("yield") == 1000
+
+
+def test_a_deep_recursion_is_recorded(tmp_path):
+    def deep(levels):
+        return levels and deep(levels - 1)
+
+    _, rows = traced(tmp_path, lambda: deep(500))
+    actions = [row["action"] for row in rows if row["function"].endswith("deep")]
+    assert actions == ["call"] * 501 + ["return"] * 501
+
+
+def test_other_profilers_are_not_replaced(tmp_path):
+    profile = floodmark.trace.Profile(0, filepath=tmp_path / "calls.flood", quiet=True)
+    if IS_MONITORING:
+        for tool in (2, 3, 4):
+            sys.monitoring.use_tool_id(tool, f"tool {tool}")
+        try:
+            with pytest.raises(RuntimeError, match="tool 2, tool 3, tool 4"):
+                profile.start()
+        finally:
+            for tool in (2, 3, 4):
+                sys.monitoring.free_tool_id(tool)
+    else:
+        sys.setprofile(lambda *_: None)
+        try:
+            with pytest.raises(RuntimeError, match="sys.setprofile"):
+                profile.start()
+        finally:
+            sys.setprofile(None)
+    assert not floodmark._native.is_recording()
+    with profile:
+        add()
+    assert "add" in names(calls(tmp_path / "calls.flood"), "call")
+
+
+def test_a_trace_says_how_exact_it_is(tmp_path, capsys):
+    for gate in (None, "rusage"):
+        path = tmp_path / f"{gate}.flood"
+        with floodmark.trace.Profile(0, "why", path, gate=gate) as profile:
+            add()
+            assert profile.log_file_path() == str(path)
+        assert profile.log_file_path() is None
+        assert gate is None or profile.gate == gate
+        assert profile.exactness in capsys.readouterr().err
+        marks = [row["name"] for row in tables(path)["scope"] if row["action"] == "mark"]
+        assert marks[0] == "why"
+        assert profile.exactness in marks[1] and f"gate={profile.gate}" in marks[1]
+        assert marks[2].endswith(f"{profile.events} events, {profile.recorded} recorded")
