@@ -8,7 +8,7 @@ import pytest
 
 import floodmark
 from floodmark import _html, answers
-from floodmark import trace as traces
+from floodmark import reading
 
 HOSTILE = "<script>alert(1)</script>&'\""
 
@@ -82,7 +82,7 @@ def test_options_are_those_of_the_command(trace):
     assert trace.watermark(by="size").groups.keys() == {"size"}
     with pytest.raises(floodmark.TraceError, match="--kind"):
         trace.stats(kind="no such kind")
-    assert traces._options({"warm_up": 2, "from_": "+1s", "exact": True, "limit": None, "dark": False}) == [
+    assert reading._options({"warm_up": 2, "from_": "+1s", "exact": True, "limit": None, "dark": False}) == [
         "--warm-up=2",
         "--from=+1s",
         "--exact",
@@ -129,8 +129,8 @@ def test_importing_the_package_does_not_import_what_reads_traces(run):
     run(
         """
         import sys, floodmark
-        assert not {"floodmark.trace", "floodmark.answers", "floodmark.tables", "floodmark.magics", "IPython"} & set(sys.modules)
-        assert floodmark.open and "floodmark.trace" in sys.modules
+        assert not {"floodmark.reading", "floodmark.answers", "floodmark.tables", "floodmark.magics", "IPython"} & set(sys.modules)
+        assert floodmark.open and "floodmark.reading" in sys.modules
         try:
             floodmark.nothing
         except AttributeError as error:

@@ -52,16 +52,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from floodmark.trace import Trace, open
+    from floodmark.reading import Trace, open
     from floodmark.magics import load_ipython_extension
 
 
 def __getattr__(name: str) -> "Any":
     # What reads traces is imported when it is needed, so that importing the package stays fast.
     if name in ("Trace", "open"):
-        from floodmark import trace
+        from floodmark import reading
 
-        return getattr(trace, name)
+        return getattr(reading, name)
     if name == "load_ipython_extension":
         from floodmark import magics
 

@@ -21,7 +21,7 @@ import time
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from floodmark import trace as traces
+from floodmark import reading
 from floodmark.answers import Watermark
 from floodmark.recording import Recording
 
@@ -35,8 +35,8 @@ __all__ = ["CellMemory", "FloodmarkMagics", "load_ipython_extension"]
 class CellMemory(Watermark):
     """What held memory at the peak of a cell; a notebook shows it as a table with a timeline, a terminal as text."""
 
-    def __init__(self, trace: traces.Trace, by: str, limit: int, window: str | None) -> None:
-        filters: traces.Filters = {} if window is None else {"from_": window}
+    def __init__(self, trace: reading.Trace, by: str, limit: int, window: str | None) -> None:
+        filters: reading.Filters = {} if window is None else {"from_": window}
         options = [f"--by={by}", f"--limit={limit}"] + ([] if window is None else [f"--from={window}"])
         # The trace may be deleted before this is shown.
         timeline = trace.timeline(**filters)
@@ -88,7 +88,7 @@ class FloodmarkMagics(Magics):
             # A recording that was going on before has what the cell did since it began.
             window = None if recording.path == outer_path else _instant(begin_ns)
             memory = CellMemory(
-                traces.Trace(recording.path), options.get("by", "site"), int(options.get("limit", 10)), window
+                reading.Trace(recording.path), options.get("by", "site"), int(options.get("limit", 10)), window
             )
         if error is not None:
             from IPython import display

@@ -62,12 +62,12 @@ def _is_free(path: str) -> bool:
 
 
 def _is_live(path: str) -> bool:
-    from floodmark import trace
+    from floodmark import reading
 
     try:
-        return trace.Trace(path).summary().live
-    except (OSError, trace.TraceError):
-        # One that cannot be read may be replaced, and without the command nobody knows.
+        return reading.Trace(path).summary().live
+    except (OSError, reading.TraceError):
+        # One that cannot be read may be replaced, and without the command that is not known.
         return False
 
 
