@@ -9,15 +9,19 @@
 //! | `hooks` | what the interpreter calls, by version |
 //! | `functions` | names of functions and lines of code |
 //! | `filter` | which functions are traced |
+//! | `faults` | the change-driven mode, without events of the interpreter |
+//! | `layout` | what it reads of the interpreter |
 //! | `gate` | the resident size, and whether it can have changed |
 //! | `arena` | memory of the tracer |
 #![expect(unsafe_code, reason = "keeps state that the interpreter's lock guards")]
 
 mod arena;
+mod faults;
 mod filter;
 mod functions;
 mod gate;
 mod hooks;
+mod layout;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Once;
@@ -264,6 +268,7 @@ extern "C" fn after_fork() {
         }
     });
     gate::close_statm();
+    faults::after_fork();
 }
 
 /// Prepare to trace calls into the recording that goes on; return the name of the gate, how exact the resident sizes
@@ -336,4 +341,5 @@ pub(crate) fn is_tracing() -> bool {
     unsafe { state() }.mode != Mode::Off
 }
 
+pub(crate) use faults::{begin_fault_trace, end_fault_trace, prepare_thread};
 pub(crate) use hooks::{install_profile, monitoring_callbacks, remove_profile};

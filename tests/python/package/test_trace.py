@@ -304,3 +304,33 @@ def test_a_trace_says_how_exact_it_is(tmp_path, capsys):
         assert marks[0] == "why"
         assert profile.exactness in marks[1] and f"gate={profile.gate}" in marks[1]
         assert marks[2].endswith(f"{profile.events} events, {profile.recorded} recorded")
+
+
+def test_touched_memory_is_booked_to_the_line(tmp_path):
+    def grow():
+        for _ in range(2):
+            fresh_memory(4_000_000).write(b"x" * 4_000_000)
+
+    path = tmp_path / "faults.flood"
+    with floodmark.trace.Profile(filepath=path, mode="faults", quiet=True) as profile:
+        grow()
+        thread = threading.Thread(target=grow, name="other")
+        thread.start()
+        thread.join(30)
+    found = tables(path)
+    assert "call" not in found and not found["gaps"]
+    frames = {row["frame"]: row for row in found["frame"]}
+    stacks = {row["stack"]: row for row in found["stack"]}
+    assert profile.recorded == len(found["stack_sample"]) > 2000
+    sizes = {row["time"]: row["value"] for row in found["sample"]}
+    last = found["sample"][0]["value"]
+    grown = {}
+    for row in found["stack_sample"]:
+        change, last = sizes[row["time"]] - last, sizes[row["time"]]
+        if row["stack"] in stacks:
+            frame = frames[stacks[row["stack"]]["frame"]]
+            key = row["thread"], frame["function"].rpartition(".")[2], frame["line"]
+            grown[key] = grown.get(key, 0) + max(change, 0)
+    line = grow.__code__.co_firstlineno + 2
+    by_thread = [size for (_, function, number), size in grown.items() if (function, number) == ("grow", line)]
+    assert len(by_thread) == 2 and all(size >= 7_900_000 for size in by_thread), grown

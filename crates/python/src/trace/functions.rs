@@ -478,6 +478,20 @@ fn walk_locations(table: &[u8], mut each: impl FnMut(u32, Option<i32>)) {
     }
 }
 
+/// Returns the line of the instruction at a byte offset, by a table of locations; 0 if it has none.
+pub(super) fn line_of(table: &[u8], first_line: i32, offset: i32) -> u32 {
+    let (mut at, mut line, mut found) = (0u32, first_line, 0);
+    let unit = (offset.max(0) >> 1) as u32;
+    walk_locations(table, |count, difference| {
+        line = line.wrapping_add(difference.unwrap_or(0));
+        if (at..at.saturating_add(count)).contains(&unit) && difference.is_some() {
+            found = line;
+        }
+        at = at.saturating_add(count);
+    });
+    u32::try_from(found).unwrap_or(0)
+}
+
 fn count_units(table: &[u8]) -> u32 {
     let mut units = 0;
     walk_locations(table, |count, _| units += count);

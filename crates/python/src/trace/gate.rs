@@ -90,22 +90,22 @@ pub(super) struct PerfAttributes {
     pub(super) config: u64,
     pub(super) sample_period: u64,
     pub(super) sample_type: u64,
-    read_format: u64,
+    pub(super) read_format: u64,
     pub(super) flags: u64,
-    wakeup_watermark: u32,
-    breakpoint_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clock: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved: u16,
-    aux_sample_size: u32,
-    reserved_too: u32,
+    pub(super) wakeup_watermark: u32,
+    pub(super) breakpoint_type: u32,
+    pub(super) config1: u64,
+    pub(super) config2: u64,
+    pub(super) branch_sample_type: u64,
+    pub(super) sample_regs_user: u64,
+    pub(super) sample_stack_user: u32,
+    pub(super) clock: i32,
+    pub(super) sample_regs_intr: u64,
+    pub(super) aux_watermark: u32,
+    pub(super) sample_max_stack: u16,
+    pub(super) reserved: u16,
+    pub(super) aux_sample_size: u32,
+    pub(super) reserved_too: u32,
     pub(super) sig_data: u64,
 }
 
@@ -116,13 +116,19 @@ pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
 pub(super) const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const WATERMARK: u64 = 1 << 14;
 
-/// Opens an event of the calling thread; the result is a descriptor or negative.
-pub(super) fn open_event(attributes: &PerfAttributes) -> libc::c_int {
+/// Opens an event of a thread of this process, 0 for the calling one; the result is a descriptor or negative.
+pub(super) fn open_event_of(attributes: &PerfAttributes, thread: libc::pid_t) -> libc::c_int {
     const CLOSE_ON_EXEC: libc::c_ulong = 8;
     // SAFETY: the attributes are as the kernel expects them, with their size; no pointer is kept.
     unsafe {
-        libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attributes), 0, -1, -1, CLOSE_ON_EXEC)
-            as libc::c_int
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(attributes),
+            thread,
+            -1,
+            -1,
+            CLOSE_ON_EXEC,
+        ) as libc::c_int
     }
 }
 
@@ -149,7 +155,7 @@ impl Ring {
             wakeup_watermark: 1 << 30,
             ..PerfAttributes::default()
         };
-        let descriptor = open_event(&attributes);
+        let descriptor = open_event_of(&attributes, 0);
         if descriptor < 0 {
             return None;
         }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     R = TypeVar("R")
-    Mode = Literal["every", "changes", "pairs"]
+    Mode = Literal["every", "changes", "pairs", "faults"]
 
 __all__ = ["Profile", "profile", "start", "stop"]
 
@@ -58,7 +58,8 @@ class Profile:
         recording that goes on takes the calls instead.
     mode
         ``"every"``, ``"changes"``, or ``"pairs"`` for changes and the event before each, on the same thread. By default
-        what ``d_rss_trigger`` says.
+        what ``d_rss_trigger`` says. ``"faults"`` traces no calls: the kernel interrupts code that touches new memory,
+        and the Python stack is recorded with the RSS; all other code runs at full speed.
     include, exclude
         Trace the functions of these modules or files only, or of all others: names such as ``mypkg`` or ``mypkg.io``, or
         patterns of paths such as ``*/site-packages/*``.
@@ -104,13 +105,18 @@ class Profile:
             if self.message:
                 _native.mark(self.message)
             return self
-        _hooks.check()
+        if self.mode != "faults":
+            _hooks.check()
         self._recording.start()
         self.path = self._recording.path
         try:
-            self.gate, self.exactness, self.remedy = _native.begin_trace(
-                self.mode, self.d_rss_trigger, _PACKAGE, self.include, self.exclude, self._wanted_gate
-            )
+            if self.mode == "faults":
+                self.gate, self.exactness = "sigtrap", _native.begin_fault_trace(self.d_rss_trigger)
+                _hooks.prepare_threads(self.d_rss_trigger)
+            else:
+                self.gate, self.exactness, self.remedy = _native.begin_trace(
+                    self.mode, self.d_rss_trigger, _PACKAGE, self.include, self.exclude, self._wanted_gate
+                )
             if self.message:
                 _native.mark(self.message)
             _native.mark(
@@ -119,9 +125,11 @@ class Profile:
             if not self.quiet:
                 hint = f"; {self.remedy}" if self.remedy else ""
                 print(f"floodmark: tracing calls into {self.path}: {self.exactness}{hint}", file=sys.stderr)
-            _hooks.install()
+            if self.mode != "faults":
+                _hooks.install()
         except BaseException:
             _native.end_trace()
+            _native.end_fault_trace()
             self._recording.stop()
             raise
         self._is_outermost = True
@@ -136,8 +144,14 @@ class Profile:
             return
         self._is_outermost = False
         _active = None
-        is_whole = _hooks.remove()
-        self.events, self.recorded = _native.end_trace()
+        if self.mode == "faults":
+            is_whole = True
+            _hooks.prepare_threads(None)
+            self.recorded, missed = _native.end_fault_trace()
+            self.events = self.recorded + missed
+        else:
+            is_whole = _hooks.remove()
+            self.events, self.recorded = _native.end_trace()
         atexit.unregister(self.stop)
         _native.mark(f"call trace ends: {self.events} events, {self.recorded} recorded")
         if not is_whole:

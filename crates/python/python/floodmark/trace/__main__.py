@@ -18,8 +18,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--force", action="store_true", help="Replace the trace if it exists")
     parser.add_argument(
         "--mode",
-        choices=["every", "changes", "pairs"],
-        help="Events to record: every one, those at which the RSS changed, or these with the event before each",
+        choices=["every", "changes", "pairs", "faults"],
+        help="Events to record: every one, those at which the RSS changed, these with the event before each, or "
+        "the stacks of code that touches new memory, without tracing calls",
     )
     parser.add_argument(
         "--d-rss-trigger",

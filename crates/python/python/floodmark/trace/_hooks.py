@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 
 from floodmark import _native
 
 _tool: int | None = None
+_fault_trigger: int | None = None
+_has_fork_hook = False
 
 
 def _describe_profiler(function: object) -> str:
@@ -74,3 +78,38 @@ def _free_tool() -> int:
             return int(tool)
     names = ", ".join(str(monitoring.get_tool(tool)) for tool in (monitoring.PROFILER_ID, 3, 4))
     raise RuntimeError(f"all tools of sys.monitoring that a profiler may use are taken: {names}; end one of them")
+
+
+def prepare_threads(trigger: int | None) -> None:
+    """Have other threads and forked children record page faults, too, from now on, or no more.
+
+    Each thread has to prepare itself once, which a profile function for one event does.
+    """
+    global _fault_trigger, _has_fork_hook
+    _fault_trigger = trigger
+    if not _has_fork_hook:
+        _has_fork_hook = True
+        os.register_at_fork(after_in_child=_begin_in_child)
+    if trigger is None:
+        if threading.getprofile() is _prepare_thread:
+            threading.setprofile(None)  # type: ignore[arg-type]
+    elif threading.getprofile() is None and sys.getprofile() is None:
+        if sys.version_info >= (3, 12):
+            threading.setprofile_all_threads(_prepare_thread)
+            sys.setprofile(None)
+        else:
+            threading.setprofile(_prepare_thread)
+
+
+def _prepare_thread(frame: object, event: str, argument: object) -> None:
+    sys.setprofile(None)
+    _native.prepare_thread()
+
+
+def _begin_in_child() -> None:
+    if _fault_trigger is not None:
+        _native.end_fault_trace()
+        try:
+            _native.begin_fault_trace(_fault_trigger)
+        except (OSError, RuntimeError) as error:
+            print(f"floodmark: the forked process {os.getpid()} is not traced: {error}", file=sys.stderr)

@@ -106,7 +106,7 @@ pub(crate) fn poll() {
     }
     for_each_thread(|thread| {
         // SAFETY: the thread's state is alive, see above.
-        let id = unsafe { ffi::PyThreadState_GetID(thread) };
+        let id = unsafe { ffi::PyThreadState_GetID(thread) } as u64;
         if id > latest {
             LATEST.0.set(LATEST.0.get().max(id));
             // SAFETY: as above; a thread that has a profile function of its own keeps it.

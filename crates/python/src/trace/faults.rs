@@ -1,0 +1,391 @@
+//! The change-driven mode: no event of the interpreter is traced; the kernel interrupts the thread that touches new
+//! pages, and the handler records the Python stack and the resident size.
+//!
+//! Invariants: the handler allocates nothing, takes no lock that it could interrupt, and reads objects of the
+//! interpreter without changing them. It may have interrupted `malloc`, and the first use of a thread-local variable
+//! calls that; so it records only on threads that were prepared, see [`prepare_thread`], and knows those without
+//! thread-local variables. The layout of frames is checked when the mode begins.
+#![expect(unsafe_code, reason = "handles a signal and walks the frames of the interrupted thread")]
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use floodmark_event::sample::{Metric, StackReason, StackSeen, Subject, SubjectId, SubjectKind};
+use floodmark_event::tables::Frame;
+use floodmark_event::{StackId, StringId};
+use floodmark_tail::{self as tail, When};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::functions::line_of;
+use super::gate::{self, EXCLUDE_HYPERVISOR, EXCLUDE_KERNEL, PAGE_FAULTS, PERF_SOFTWARE, PerfAttributes};
+use super::layout;
+
+/// Frames of a stack beyond these are left out, the outermost first.
+const MAX_FRAMES: usize = 64;
+/// Tells our signals from those of debuggers.
+const SIGNAL_DATA: u64 = 0xf100_d3a2;
+/// `TRAP_PERF`: why the kernel sends the signal.
+const TRAP_PERF: c_int = 6;
+
+const INHERIT: u64 = 1 << 1;
+const INHERIT_THREADS_ONLY: u64 = 1 << 35;
+const REMOVE_ON_EXEC: u64 = 1 << 36;
+const SIGNAL: u64 = 1 << 37;
+const SAMPLE_ADDRESS: u64 = 1 << 3;
+
+/// The process as something that is observed; 0 while nothing is recorded.
+static SUBJECT: AtomicU32 = AtomicU32::new(0);
+static TRIGGER_PAGES: AtomicU32 = AtomicU32::new(1);
+static REPORTED_PAGES: AtomicU32 = AtomicU32::new(0);
+static SAMPLES: AtomicU32 = AtomicU32::new(0);
+/// Descriptors of the events of threads.
+static EVENTS: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+/// What handled the signal before.
+static EARLIER: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Frames that were named, by code and instruction.
+#[derive(Clone, Copy)]
+struct Named {
+    code: usize,
+    line_table: usize,
+    function: usize,
+    offset: i32,
+    frame: u32,
+    recording: u32,
+}
+
+const NAMED: usize = 4096;
+struct Names(std::cell::UnsafeCell<[Named; NAMED]>);
+// SAFETY: used by the handler that has set `NAMES_TAKEN`.
+unsafe impl Sync for Names {}
+static NAMES: Names = Names(std::cell::UnsafeCell::new(
+    [Named { code: 0, line_table: 0, function: 0, offset: 0, frame: 0, recording: 0 }; NAMED],
+));
+static NAMES_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Threads that may record.
+struct Prepared {
+    /// Number of the thread; 0 for a free entry.
+    thread: AtomicU32,
+    /// Set while its handler runs, which may touch new memory itself.
+    is_busy: AtomicBool,
+}
+
+const THREADS: usize = 1024;
+static PREPARED: [Prepared; THREADS] =
+    [const { Prepared { thread: AtomicU32::new(0), is_busy: AtomicBool::new(false) } }; THREADS];
+/// Interruptions of threads that were not prepared.
+static UNPREPARED: AtomicU32 = AtomicU32::new(0);
+
+/// Takes a thread off the list when it ends.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(entry) = find_thread(current_thread()) {
+            entry.thread.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+thread_local! {
+    static GUARD: Guard = const { Guard };
+}
+
+fn current_thread() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// Finds the entry of a thread, or a free one for the number 0. Entries are few and next to each other, so that this
+/// takes no hash.
+fn find_thread(thread: u32) -> Option<&'static Prepared> {
+    let first = current_thread() as usize;
+    (0..THREADS)
+        .map(|probe| &PREPARED[(first + probe) % THREADS])
+        .take(64)
+        .find(|entry| entry.thread.load(Ordering::Relaxed) == thread)
+}
+
+/// Prepare the calling thread to record stacks.
+#[pyfunction]
+pub(crate) fn prepare_thread() {
+    let thread = current_thread();
+    // Both use thread-local variables for the first time, here and not in the handler.
+    tail::global().reserve_lane();
+    if GUARD.try_with(|_| ()).is_err() || find_thread(thread).is_some() {
+        return;
+    }
+    while let Some(entry) = find_thread(0) {
+        entry.is_busy.store(false, Ordering::Relaxed);
+        if entry.thread.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return;
+        }
+    }
+}
+
+unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid `info`; the value of the event stands behind the address.
+    let is_ours = unsafe {
+        let data = info.cast::<u64>().add(3).read();
+        (*info).si_code == TRAP_PERF && data == SIGNAL_DATA
+    };
+    if !is_ours {
+        // SAFETY: passes on what the kernel passed.
+        return unsafe { pass_on(signal, info, context) };
+    }
+    // SAFETY: every thread has its own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let thread = current_thread();
+    match find_thread(thread) {
+        Some(entry) if !entry.is_busy.swap(true, Ordering::Relaxed) => {
+            record(thread);
+            entry.is_busy.store(false, Ordering::Relaxed);
+        }
+        Some(_) => {}
+        None => {
+            UNPREPARED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+/// # Safety
+/// The arguments are those of a handler.
+#[cold]
+unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: what was installed before is called as the system would.
+    unsafe {
+        let Some(earlier) = EARLIER.load(Ordering::Acquire).as_ref() else { return };
+        match earlier.sa_sigaction {
+            libc::SIG_IGN => {}
+            libc::SIG_DFL => {
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            }
+            handler if earlier.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    std::mem::transmute(handler);
+                handler(signal, info, context);
+            }
+            handler => {
+                let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
+        }
+    }
+}
+
+/// Records the stack of the calling thread if the resident size has changed enough.
+fn record(thread: u32) {
+    let subject = SubjectId(SUBJECT.load(Ordering::Relaxed));
+    if subject.0 == 0 {
+        return;
+    }
+    let pages = gate::resident_pages();
+    let reported = REPORTED_PAGES.load(Ordering::Relaxed);
+    if pages == 0 || pages.abs_diff(reported) < TRIGGER_PAGES.load(Ordering::Relaxed) {
+        return;
+    }
+    REPORTED_PAGES.store(pages, Ordering::Relaxed);
+    SAMPLES.fetch_add(1, Ordering::Relaxed);
+    let when = When::At(tail::clock::monotonic_ns());
+    let seen =
+        StackSeen { thread: u64::from(thread), stack: stack(), reason: StackReason::Growth, pause_ns: 0 };
+    tail::stack_sample(subject, &seen, when);
+    tail::sample(subject, Metric::Rss, u64::from(pages) * 4096, when);
+}
+
+/// Returns the Python stack of the calling thread, 0 if it runs no Python.
+fn stack() -> StackId {
+    let mut frames = [0u32; MAX_FRAMES];
+    let mut count = 0;
+    // Another thread may be in the handler; this one then names its frames anew.
+    let has_names = !NAMES_TAKEN.swap(true, Ordering::Acquire);
+    // SAFETY: reads a thread-specific value.
+    let state = unsafe { ffi::PyGILState_GetThisThreadState() };
+    // SAFETY: the state of this thread, whose frames do not change while it is interrupted.
+    let mut next = unsafe { layout::current_frame(state) };
+    while let Some(frame) = next {
+        // SAFETY: a frame of the chain; code that is not a code object is skipped.
+        unsafe {
+            if count < MAX_FRAMES
+                && let Some((code, offset)) = layout::code_of(frame)
+            {
+                let id = if has_names { cached(code, offset) } else { name(code, offset) };
+                if id != 0 {
+                    frames[count] = id;
+                    count += 1;
+                }
+            }
+            next = layout::previous(frame);
+        }
+    }
+    if has_names {
+        NAMES_TAKEN.store(false, Ordering::Release);
+    }
+    frames[..count].iter().rev().fold(StackId(0), |parent, frame| tail::intern_stack(parent, *frame))
+}
+
+/// Names a frame, remembering it.
+///
+/// # Safety
+/// `code` is a code object, and this handler has set `NAMES_TAKEN`.
+unsafe fn cached(code: *const u8, offset: i32) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let key = (code.addr() >> 4) ^ (offset as usize).wrapping_mul(0x9e37_79b9);
+        let slot = &mut (*NAMES.0.get())[key % NAMED];
+        let (line_table, function) = layout::identity(code);
+        let wanted = Named {
+            code: code.addr(),
+            line_table,
+            function,
+            offset,
+            frame: slot.frame,
+            recording: tail::recording(),
+        };
+        let is_known = slot.code == wanted.code
+            && slot.line_table == line_table
+            && slot.function == function
+            && slot.offset == offset
+            && slot.recording == wanted.recording;
+        if !is_known {
+            *slot = Named { frame: name(code, offset), ..wanted };
+        }
+        slot.frame
+    }
+}
+
+/// Names the function and the line of an instruction.
+///
+/// # Safety
+/// `code` is a code object.
+unsafe fn name(code: *const u8, offset: i32) -> u32 {
+    let mut text = [0u8; 512];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let file = intern(layout::text(layout::file(code), &mut text));
+        let function = intern(layout::text(layout::function(code), &mut text));
+        let line = line_of(layout::line_table(code), layout::first_line(code), offset);
+        tail::intern_frame(&Frame { function, file, line, ..Frame::default() })
+    }
+}
+
+fn intern(text: &str) -> StringId {
+    tail::intern(text)
+}
+
+fn open_events(period: u64) -> std::io::Result<Vec<c_int>> {
+    let attributes = PerfAttributes {
+        kind: PERF_SOFTWARE,
+        size: size_of::<PerfAttributes>() as u32,
+        config: PAGE_FAULTS,
+        sample_period: period,
+        sample_type: SAMPLE_ADDRESS,
+        flags: EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | INHERIT | INHERIT_THREADS_ONLY | REMOVE_ON_EXEC | SIGNAL,
+        sig_data: SIGNAL_DATA,
+        ..PerfAttributes::default()
+    };
+    let mut opened = Vec::new();
+    let mut error = None;
+    // Threads that begin later inherit the event of the one that starts them.
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let thread = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(thread) = thread else { continue };
+        match gate::open_event_of(&attributes, thread) {
+            descriptor if descriptor >= 0 => opened.push(descriptor),
+            _ => error = Some(std::io::Error::last_os_error()),
+        }
+    }
+    match error {
+        Some(error) if opened.is_empty() => Err(error),
+        _ => Ok(opened),
+    }
+}
+
+/// Record the Python stack whenever the process touches new memory; return how exact that is.
+#[pyfunction]
+pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
+    if !tail::is_recording() {
+        return Err(PyRuntimeError::new_err("stacks are recorded into a recording, and none goes on"));
+    }
+    // SAFETY: a function that Python calls is attached to the interpreter.
+    if !unsafe { layout::is_known() } {
+        return Err(PyRuntimeError::new_err(
+            "this build of Python lays frames out in a way that is not known",
+        ));
+    }
+    let pages = u32::try_from(trigger_bytes.div_ceil(4096)).unwrap_or(u32::MAX).max(1);
+    TRIGGER_PAGES.store(pages, Ordering::Relaxed);
+    tail::global().reserve_names();
+    prepare_thread();
+    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    let subject = tail::subject(&Subject {
+        kind: SubjectKind::Process,
+        number: u64::from(std::process::id()),
+        start_ns: 0,
+        parent: SubjectId(0),
+        name: "python".to_owned(),
+        detail: command.trim_end().to_owned(),
+    });
+    SAMPLES.store(0, Ordering::Relaxed);
+    // SAFETY: the handler has the form that SA_SIGINFO asks for and lives as long as the process.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_trap as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_NODEFER | libc::SA_ONSTACK;
+        let mut earlier: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut earlier) != 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        if earlier.sa_sigaction != action.sa_sigaction {
+            // Never freed: a handler may be reading it.
+            EARLIER.store(Box::into_raw(Box::new(earlier)), Ordering::Release);
+        }
+    }
+    let pages_now = gate::resident_pages();
+    REPORTED_PAGES.store(pages_now, Ordering::Relaxed);
+    tail::sample(subject, Metric::Rss, u64::from(pages_now) * 4096, When::Now);
+    let opened = open_events(u64::from(pages)).map_err(|error| {
+        let number = error.raw_os_error().unwrap_or(0);
+        let text = "the kernel refuses to signal page faults; it must be Linux 5.13 or later, with \
+                    kernel.perf_event_paranoid of 2 or less, and a container must allow perf_event_open";
+        PyOSError::new_err((number, text))
+    })?;
+    *EVENTS.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+    SUBJECT.store(subject.0, Ordering::Relaxed);
+    Ok(
+        "the line that touches a page is exact; growth in system calls and releases appear at the next touched page",
+    )
+}
+
+/// End recording stacks; return how many were recorded, and how many were not because their thread was not prepared.
+#[pyfunction]
+pub(crate) fn end_fault_trace() -> (u32, u32) {
+    let subject = SubjectId(SUBJECT.swap(0, Ordering::Relaxed));
+    for descriptor in std::mem::take(&mut *EVENTS.lock().unwrap_or_else(PoisonError::into_inner)) {
+        // SAFETY: the descriptors are those of `open_events`. The handler stays: a signal may be on its way.
+        unsafe { libc::close(descriptor) };
+    }
+    if subject.0 != 0 {
+        tail::sample(subject, Metric::Rss, u64::from(gate::resident_pages()) * 4096, When::Now);
+    }
+    (SAMPLES.load(Ordering::Relaxed), UNPREPARED.swap(0, Ordering::Relaxed))
+}
+
+/// Stops recording in a forked child, which has neither the events nor the subject of its parent.
+pub(super) fn after_fork() {
+    SUBJECT.store(0, Ordering::Relaxed);
+    NAMES_TAKEN.store(false, Ordering::Relaxed);
+    for entry in &PREPARED {
+        entry.thread.store(0, Ordering::Relaxed);
+    }
+}
