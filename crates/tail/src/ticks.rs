@@ -168,7 +168,7 @@ impl TickAnchor {
         self.ticks.set(now_ticks);
         self.ns.set(now_ns);
         self.rate.set(rate);
-        let difference = i128::from(now_ticks.wrapping_sub(ticks) as i64) * i128::from(rate) >> 32;
+        let difference = (i128::from(now_ticks.wrapping_sub(ticks) as i64) * i128::from(rate)) >> 32;
         now_ns.saturating_add_signed((-difference).clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 }

@@ -121,7 +121,9 @@ proptest! {
             let mut around = stack.clone();
             around.sort_unstable();
             around.dedup();
-            around.iter().for_each(|code| *cumulative.entry(*code).or_default() += change);
+            for code in around {
+                *cumulative.entry(code).or_default() += change;
+            }
             match call {
                 Some(code) => {
                     rows.push(row(time as i64, *thread, CallAction::Call, *code, rss as u64));

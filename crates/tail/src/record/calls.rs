@@ -20,7 +20,6 @@ const RSS_UNIT: u64 = 4096;
 /// Function and line take two bytes each even where one would do, so that the length depends on the time alone and no
 /// branch depends on that.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn plain_call(call: &TracedCall, elapsed_ns: u64) -> Option<(u64, u32)> {
     const LIMIT: u64 = 1 << 14;
     let function = u64::from(call.code) << 3 | (call.action as u64 - 1);
