@@ -54,7 +54,13 @@ impl<R: Read> StreamReader<R> {
     pub(super) fn open(mut input: R) -> Result<Self> {
         let message = Message::read(&mut input)?.ok_or("the command wrote no table")?;
         let HeaderKind::Schema = message.kind()? else { return Err(DAMAGED.into()) };
-        let columns = message.header()?.tables(1)?.iter().map(column).collect::<Result<_>>()?;
+        let columns: Vec<Column> = message.header()?.tables(1)?.iter().map(column).collect::<Result<_>>()?;
+        let mut ids: Vec<i64> =
+            columns.iter().filter_map(|column| column.dictionary).map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|ids| ids[0] == ids[1]) {
+            return Err("the table has two columns with one dictionary, which is not supported".into());
+        }
         Ok(Self { input, columns, dictionaries: HashMap::new() })
     }
 
@@ -95,12 +101,34 @@ impl<R: Read> StreamReader<R> {
                 return Err(DAMAGED.into());
             }
             if let Some((id, _)) = column.dictionary {
-                let values = self.dictionaries.get(&id).cloned().unwrap_or_default();
-                array.dictionary = Some(Box::new(values));
+                let values = self.dictionaries.get(&id).ok_or(DAMAGED)?;
+                if !has_indices_below(&array, values.length) {
+                    return Err(DAMAGED.into());
+                }
+                array.dictionary = Some(Box::new(values.clone()));
             }
             children.push(array);
         }
         Ok(Array { length, buffers: vec![None], children, ..Array::default() })
+    }
+}
+
+/// Whether all values that are there are indices below `count`.
+fn has_indices_below(array: &Array, count: i64) -> bool {
+    let (Some(validity), Some(Some(keys))) = (array.buffers.first(), array.buffers.get(1)) else {
+        return false;
+    };
+    let count = count.clamp(0, i32::MAX.into()) as u32;
+    let keys = keys.bytes().as_chunks::<4>().0.iter().map(|key| u32::from_le_bytes(*key));
+    let keys = keys.take(array.length as usize);
+    match validity {
+        // Without a branch, so that the compiler makes it wide.
+        None => keys.fold(true, |is_below, key| is_below & (key < count)),
+        Some(bits) => {
+            let bits = bits.bytes();
+            let is_there = |row: usize| bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1);
+            keys.enumerate().all(|(row, key)| key < count || !is_there(row))
+        }
     }
 }
 
@@ -180,6 +208,9 @@ fn column(field: &Table<'_>) -> Result<Column> {
         Some(int) => integer(&int)?,
         None => (c"i", Layout::Fixed(4)),
     };
+    if index != c"i" {
+        return Err("the table has a dictionary with indices of a type that is not supported".into());
+    }
     let dictionary = Some((encoding.i64(0)?, layout));
     let field = Field {
         format: index.to_owned(),
