@@ -122,8 +122,7 @@ fn has_indices_below(array: &Array, count: i64) -> bool {
     let keys = keys.bytes().as_chunks::<4>().0.iter().map(|key| u32::from_le_bytes(*key));
     let keys = keys.take(array.length as usize);
     match validity {
-        // Without a branch, so that the compiler makes it wide.
-        None => keys.fold(true, |is_below, key| is_below & (key < count)),
+        None => keys.max().is_none_or(|highest| highest < count),
         Some(bits) => {
             let bits = bits.bytes();
             let is_there = |row: usize| bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1);
