@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodmark_event::Kind;
-use floodmark_resource::{self as native, current};
+use floodmark_resource::{Resource as _, current};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::device;
+use crate::layers::Shared;
 use crate::resource::Resource;
 
 struct Registry {
@@ -57,16 +58,36 @@ pub(crate) fn set_current_device(device: i32) -> PyResult<()> {
     Ok(())
 }
 
+/// The resource of device 0, borrowed from the registry; none if it has none yet.
+#[inline]
+fn first(py: Python<'_>) -> Option<Bound<'_, Resource>> {
+    let first = FIRST.load(Ordering::Relaxed);
+    // SAFETY: the registry owns it, and changes only with the interpreter attached, as it is here.
+    let first = unsafe { Bound::from_borrowed_ptr_or_opt(py, first) }?;
+    // SAFETY: only resources are in the registry.
+    Some(unsafe { first.cast_into_unchecked::<Resource>() })
+}
+
 /// The resource of the calling thread's device.
 #[inline]
 pub(crate) fn current(py: Python<'_>) -> PyResult<Py<Resource>> {
     let device = DEVICE.get();
-    let known = if device == 0 { FIRST.load(Ordering::Relaxed) } else { std::ptr::null_mut() };
-    if known.is_null() {
-        return get_resource(py, device);
+    match first(py) {
+        Some(first) if device == 0 => Ok(first.unbind()),
+        _ => get_resource(py, device),
     }
-    // SAFETY: the registry owns it, and changes only with the interpreter attached, as it is here.
-    Ok(unsafe { Bound::from_borrowed_ptr(py, known).cast_into_unchecked::<Resource>() }.unbind())
+}
+
+/// The resource of the calling thread's device, if the process can read and write its memory.
+#[inline]
+pub(crate) fn host_memory(py: Python<'_>) -> Option<Shared> {
+    let device = DEVICE.get();
+    if device == 0
+        && let Some(first) = first(py)
+    {
+        return FIRST_IS_HOST.load(Ordering::Relaxed).then(|| first.get().shared());
+    }
+    current::current(device).ok().filter(|resource| resource.memory().kind != Kind::Device)
 }
 
 /// Makes `FIRST` what the registry has for device 0; call it before what the registry had is dropped.
@@ -75,12 +96,6 @@ fn update_first(registry: &Registry) {
     FIRST.store(first, Ordering::Relaxed);
     let is_host = registry.resources.get(&0).is_none_or(|resource| resource.get().is_host_memory());
     FIRST_IS_HOST.store(is_host, Ordering::Relaxed);
-}
-
-/// Whether the process can read and write what `resource`, that of `device`, hands out.
-#[inline]
-pub(crate) fn is_host_memory(device: i32, resource: &dyn native::Resource) -> bool {
-    if device == 0 { FIRST_IS_HOST.load(Ordering::Relaxed) } else { resource.memory().kind != Kind::Device }
 }
 
 /// The resource of a device.

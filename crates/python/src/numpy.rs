@@ -10,12 +10,12 @@ use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::{Arc, LazyLock};
 
-use floodmark_resource::{ALIGNMENT, Address, Host, Resource, Stream, current};
+use floodmark_resource::{ALIGNMENT, Address, Host, Resource, Stream};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::current::{current_device, is_host_memory};
+use crate::current::host_memory;
 use crate::layers::Shared;
 use crate::task_scope;
 
@@ -64,13 +64,9 @@ static FALLBACK: LazyLock<Shared> = LazyLock::new(|| Arc::new(Host::new()));
 
 fn take(bytes: usize) -> *mut c_void {
     let Some(whole) = bytes.checked_add(HEADER_BYTES) else { return null_mut() };
-    let device = current_device();
-    let resource = match current::current(device) {
-        Ok(resource) if is_host_memory(device, &*resource) => resource,
-        _ => Arc::clone(&FALLBACK),
-    };
     // SAFETY: NumPy allocates with the interpreter attached.
     let py = unsafe { Python::assume_attached() };
+    let resource = host_memory(py).unwrap_or_else(|| Arc::clone(&FALLBACK));
     let taken = task_scope::within(py, || resource.allocate(whole as u64, ALIGNMENT, Stream::DEFAULT));
     let Ok(address) = taken else { return null_mut() };
     let block = std::ptr::with_exposed_provenance_mut::<Header>(address.0 as usize);
