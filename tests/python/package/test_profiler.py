@@ -1,6 +1,7 @@
 """The profiler: RMM's cases, and those in which RMM counts wrongly."""
 
 import asyncio
+import inspect
 import re
 import threading
 
@@ -109,6 +110,29 @@ def test_names_are_file_line_and_function(stats_mr, records):
         f"{prefix}Class.of_class",
         f"{prefix}Class.static",
     ]
+
+
+def test_arguments_pass_through(stats_mr, records):
+    def decorated(function):
+        return profiler(records=records, name=function.__name__)(function)
+
+    @decorated
+    def plain(func, /, size, enter=3, leave=[]):  # noqa: B006
+        assert leave == []
+        return func, size, enter, (lambda: size)()
+
+    @decorated
+    def only_names(one, *rest, two=2, **more):
+        return one, rest, two, more
+
+    assert plain(1, 2) == (1, 2, 3, 2)
+    assert plain(1, size=2, enter=4) == (1, 2, 4, 2)
+    assert only_names(1, 5, two=6, x=7) == (1, (5,), 6, {"x": 7})
+    assert str(inspect.signature(plain)) == "(func, /, size, enter=3, leave=[])"
+    for wrong in [lambda: plain(1), lambda: plain(func=1, size=2), lambda: plain(1, 2, other=3)]:
+        with pytest.raises(TypeError, match=r"plain\(\)"):
+            wrong()
+    assert {name: row[0] for name, row in figures(records).items()} == {"plain": 2, "only_names": 1}
 
 
 def test_code_without_source_can_be_decorated(stats_mr, records):

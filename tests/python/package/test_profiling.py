@@ -22,7 +22,7 @@ def package(tmp_path, monkeypatch):
     (folder / "tests").mkdir(parents=True)
     (folder / "__init__.py").write_text("from mypkg.core import Thing, make\nfrom mypkg.core import make as alias\n")
     (folder / "tests" / "__init__.py").write_text("def test():\n    return 1\n")
-    (folder / "late.py").write_text("def late():\n    return 'late'\n")
+    (folder / "late.py").write_text("def late():\n    return str('late')\n")
     (folder / "core.py").write_text(
         '''
 import floodmark
@@ -43,6 +43,10 @@ class Thing:
 
     def method(self):
         return make(5)
+
+    @property
+    def size(self):
+        return self.buffer.size
 
     @property
     def prop(self):
@@ -75,7 +79,7 @@ def calls():
 def use(mypkg):
     thing = mypkg.Thing(100)
     thing.method()
-    assert thing.prop == 6
+    assert (thing.prop, thing.size) == (6, 100)
     assert isinstance(mypkg.Thing.of_class(), mypkg.Thing)
     assert mypkg.Thing.static().size == 8
     assert [item.size for item in thing.items()] == [9]

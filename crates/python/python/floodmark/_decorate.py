@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+from types import FunctionType
 
 from floodmark import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -148,6 +150,11 @@ def profiled(context: _native.ProfilerContext, func: Any) -> Any:
 
         return async_generator
 
+    if isinstance(func, FunctionType) and not func.__code__.co_kwonlyargcount:
+        code = func.__code__
+        if not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            return functools.update_wrapper(_same_parameters(enter, leave, func), func)
+
     @functools.wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
         enter()
@@ -156,4 +163,36 @@ def profiled(context: _native.ProfilerContext, func: Any) -> Any:
         finally:
             leave()
 
+    return function
+
+
+@functools.cache
+def _maker(count: int) -> Callable[..., FunctionType]:
+    """Make functions of ``count`` parameters that call another one between entering and leaving."""
+    names = ", ".join(f"_floodmark_{number}" for number in range(count))
+    source = f"""
+def make(_floodmark_enter, _floodmark_leave, _floodmark_func):
+    def function({names}):
+        _floodmark_enter()
+        try:
+            return _floodmark_func({names})
+        finally:
+            _floodmark_leave()
+    return function
+"""
+    scope: dict[str, Any] = {}
+    exec(compile(source, __file__, "exec"), scope)
+    made: Callable[..., FunctionType] = scope["make"]
+    return made
+
+
+def _same_parameters(enter: Any, leave: Any, func: FunctionType) -> FunctionType:
+    """Wrap a function in one with its own parameters, which takes no tuple and no dictionary for each call."""
+    code = func.__code__
+    count = code.co_argcount
+    function = _maker(count)(enter, leave, func)
+    function.__code__ = function.__code__.replace(
+        co_varnames=code.co_varnames[:count], co_posonlyargcount=code.co_posonlyargcount
+    )
+    function.__defaults__ = func.__defaults__
     return function
