@@ -178,9 +178,9 @@ def small_frames():
 
 
 def settled(run):
-    """The median of three runs, after two in which the interpreter adapts to replaced functions."""
+    """The least of five runs, after two in which the interpreter adapts to replaced functions."""
     run(), run()
-    return statistics.median(run() for _ in range(3))
+    return min(run() for _ in range(5))
 
 
 def pandas_profiled(make):

@@ -154,7 +154,7 @@ impl StatisticsHandle {
 
     /// Opens a scope with a name on the calling thread, until the result is finished or dropped.
     pub fn scope(&self, name: impl Into<Arc<str>>) -> Scope {
-        Scope::open(&self.state, name.into())
+        Scope::open(&self.state, &name.into())
     }
 
     /// Opens a scope for `purpose` on the calling thread; none if one with the same name is open for it.

@@ -171,8 +171,8 @@ pub(super) fn innermost(state: &Arc<State>) -> Option<Counters> {
 }
 
 /// Opens a level on the calling thread.
-pub(super) fn open(state: &Arc<State>, name: Option<Arc<str>>) -> Arc<Level> {
-    open_level(state, name.as_ref(), 0, None).unwrap_or_else(|| Arc::new(Level::new(None, 0, None, None)))
+pub(super) fn open(state: &Arc<State>, name: Option<&Arc<str>>) -> Arc<Level> {
+    open_level(state, name, 0, None).unwrap_or_else(|| Arc::new(Level::new(None, 0, None, None)))
 }
 
 /// Opens a level for `purpose` on the calling thread; none if that has one with the same name and purpose open.

@@ -32,7 +32,7 @@ pub struct ScopeFigures {
 }
 
 impl Scope {
-    pub(super) fn open(state: &Arc<State>, name: Arc<str>) -> Self {
+    pub(super) fn open(state: &Arc<State>, name: &Arc<str>) -> Self {
         Self { state: Arc::clone(state), level: level::open(state, Some(name)), is_open: true }
     }
 
