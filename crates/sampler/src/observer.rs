@@ -12,6 +12,10 @@ use crate::metrics::cgroup::Usage;
 /// [`Note::NoEvents`](crate::Note::NoEvents)): otherwise they cannot be distinguished from orphans of the
 /// command, and are reaped with them.
 pub trait Observer {
+    /// Called once with the root of the tree: right after a command was started, or when a watch of a running
+    /// process begins.
+    fn started(&mut self, _root: i32) {}
+
     /// Called after a sweep, whose samples the sink has got.
     fn swept(&mut self, sweep: &Sweep<'_>);
 }

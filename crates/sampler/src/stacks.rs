@@ -11,12 +11,14 @@
 //! | `worker`, `unwind`, `names` | unwinding and symbols, on a thread of low priority |
 //! | `python` | frames of Python, which are not on the native stack |
 //! | `tools` | debuggers, as an alternative |
-//! | `faults` | page faults of threads, which tell the one that made its process grow |
+//! | `faults` | counters of page faults, which tell the thread that made its process grow |
+//! | `fault_samples` | sampled page faults, which tell the function, where the kernel permits it |
 //! | `record` | recording of stacks |
 //!
 //! Invariants: a thread is stopped only while it is copied, and one at a time; no process stays stopped,
 //! however this one ends; a process that is being debugged is skipped and counted.
 
+mod fault_samples;
 mod faults;
 mod image;
 mod maps;
@@ -46,6 +48,7 @@ pub use tools::Tool;
 pub use unwind::End;
 pub use when::{StackRequest, StackWhen};
 
+use fault_samples::{FaultSample, FaultSampler};
 use faults::Faults;
 use native::Native;
 use tools::{Debugger, ToolAnswer};
@@ -116,11 +119,20 @@ pub struct StackTarget {
     pub subject: SubjectId,
 }
 
+/// The thread that made its process grow.
+#[derive(Debug)]
+pub(crate) struct Faulted {
+    pub(crate) thread: i32,
+    /// Some of its page faults, if they were sampled.
+    pub(crate) samples: Vec<FaultSample>,
+}
+
 /// Takes stacks of watched processes.
 #[derive(Debug)]
 pub struct StackTaker<S> {
     trigger: Trigger,
     faults: Faults,
+    sampler: FaultSampler,
     engine: Engine,
     report: StackReport,
     sink: S,
@@ -129,8 +141,13 @@ pub struct StackTaker<S> {
 #[derive(Debug)]
 enum Engine {
     Native(Box<Native>),
-    Tool(Debugger),
+    /// A debugger, and what unwinds sampled page faults.
+    Tool(Debugger, Box<Native>),
 }
+
+/// Share of the page faults of a thread that must have been sampled for the samples to count. Memory that a system
+/// call provides at once is counted, but cannot be sampled.
+const SHARE_SAMPLED: u64 = 4;
 
 impl<S: StackSink> StackTaker<S> {
     /// Prepares to take stacks. This must precede the start of a command, because a debugger is started by a
@@ -142,10 +159,14 @@ impl<S: StackSink> StackTaker<S> {
         let engine = match props.method {
             StackMethod::Native => Engine::Native(Box::new(Native::start(Languages::Native)?)),
             StackMethod::Python => Engine::Native(Box::new(Native::start(Languages::Python)?)),
-            StackMethod::Tool(tool) => Engine::Tool(Debugger::start(tool)?),
+            StackMethod::Tool(tool) => {
+                let debugger = Debugger::start(tool)?;
+                Engine::Tool(debugger, Box::new(Native::start(Languages::Native)?))
+            }
         };
-        let trigger = Trigger::new(props.when);
-        Ok(Self { trigger, faults: Faults::default(), engine, report: StackReport::default(), sink })
+        let (trigger, faults, sampler) =
+            (Trigger::new(props.when), Faults::default(), FaultSampler::default());
+        Ok(Self { trigger, faults, sampler, engine, report: StackReport::default(), sink })
     }
 
     /// A handle to request stacks from any thread.
@@ -156,10 +177,31 @@ impl<S: StackSink> StackTaker<S> {
     /// Takes the stacks of a process now; a debugger works in the background.
     pub fn take(&mut self, target: StackTarget, at_ns: u64, reason: StackReason) {
         let is_growth = matches!(reason, StackReason::Peak | StackReason::Growth | StackReason::Limit);
-        let faulted = if is_growth { self.faults.most(target.process) } else { None };
+        let faulted = if is_growth { self.faulted(target.process) } else { None };
         match &mut self.engine {
             Engine::Native(native) => native.take(target, at_ns, reason, faulted, &mut self.report),
-            Engine::Tool(debugger) => debugger.ask(target, at_ns, reason, faulted),
+            Engine::Tool(debugger, native) => {
+                let thread = faulted.as_ref().map(|faulted| faulted.thread);
+                let is_sampled = faulted.is_some_and(|faulted| native.take_samples(target, at_ns, faulted));
+                debugger.ask(target, at_ns, reason, thread, is_sampled);
+            }
+        }
+    }
+
+    /// Returns the thread that made a process grow since the last call.
+    fn faulted(&mut self, process: i32) -> Option<Faulted> {
+        let counted = self.faults.most(process);
+        let sampled = self
+            .sampler
+            .take(process)
+            .filter(|sampled| counted.is_none_or(|counted| sampled.faults >= counted.faults / SHARE_SAMPLED));
+        match (sampled, counted) {
+            (Some(sampled), _) => Some(Faulted { thread: sampled.thread, samples: sampled.samples }),
+            // A thread need not be told from others that do not exist.
+            (None, Some(counted)) if !counted.is_alone => {
+                Some(Faulted { thread: counted.thread, samples: Vec::new() })
+            }
+            _ => None,
         }
     }
 
@@ -180,7 +222,11 @@ impl<S: StackSink> StackTaker<S> {
                     self.sink.stack(stack);
                 }
             }
-            Engine::Tool(debugger) => {
+            Engine::Tool(debugger, native) => {
+                while let Some(stack) = native.next() {
+                    self.report.add(&stack);
+                    self.sink.stack(stack);
+                }
                 if let Some(answer) = debugger.next() {
                     self.trigger.took(now_ns, answer.took_ns);
                     self.add(answer);
@@ -191,7 +237,7 @@ impl<S: StackSink> StackTaker<S> {
 
     /// Whether a debugger still works on the last request.
     fn is_busy(&self) -> bool {
-        matches!(&self.engine, Engine::Tool(debugger) if debugger.is_busy())
+        matches!(&self.engine, Engine::Tool(debugger, _) if debugger.is_busy())
     }
 
     /// Waits until all stacks are finished, and passes them to the sink.
@@ -203,8 +249,13 @@ impl<S: StackSink> StackTaker<S> {
                     self.sink.stack(stack);
                 }
             }
-            Engine::Tool(debugger) => {
-                for answer in debugger.finish() {
+            Engine::Tool(debugger, native) => {
+                let (answers, samples) = (debugger.finish(), native.finish());
+                for stack in samples {
+                    self.report.add(&stack);
+                    self.sink.stack(stack);
+                }
+                for answer in answers {
                     self.add(answer);
                 }
             }
@@ -214,8 +265,15 @@ impl<S: StackSink> StackTaker<S> {
 }
 
 impl<S: StackSink> Observer for StackTaker<S> {
+    fn started(&mut self, root: i32) {
+        if let Err(why) = self.sampler.attach(root) {
+            self.report.say(why);
+        }
+    }
+
     fn swept(&mut self, sweep: &Sweep<'_>) {
         self.pass_on(sweep.at_ns);
+        self.sampler.collect();
         if self.is_busy() {
             return;
         }

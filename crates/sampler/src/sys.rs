@@ -9,6 +9,7 @@ pub(crate) mod keeper;
 pub(crate) mod limit;
 pub(crate) mod netlink;
 pub(crate) mod nice;
+pub(crate) mod perf;
 pub(crate) mod pipe;
 pub(crate) mod signal;
 pub(crate) mod terminal;

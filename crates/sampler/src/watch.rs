@@ -380,6 +380,7 @@ impl Watch<'_> {
             self.check_headroom()?;
             self.began = Began { at_ns: monotonic_ns(), ..self.began };
             let (root, origin) = start.root(group)?;
+            self.observer.started(root);
             let cgroup = match &self.props.cgroup_root {
                 None => Cgroup::of_process(root),
                 Some(folder) => std::fs::read_to_string(format!("/proc/{root}/cgroup"))

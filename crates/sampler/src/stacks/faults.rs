@@ -10,6 +10,16 @@ use crate::tree::walk::{self, Path};
 /// Number of processes whose counters are kept.
 const MOST_PROCESSES: usize = 4096;
 
+/// The thread of a process that had most page faults, by the counters of those that still run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) thread: i32,
+    /// Its page faults.
+    pub(crate) faults: u64,
+    /// Whether there is no other thread.
+    pub(crate) is_alone: bool,
+}
+
 /// Page faults of each thread when stacks of its process were last taken because memory had grown.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -18,15 +28,15 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Reads the counters of a process; returns the thread with most page faults since the last call, unless
-    /// there is only one thread, or none had any.
-    pub(crate) fn most(&mut self, process: i32) -> Option<i32> {
+    /// none had any.
+    pub(crate) fn most(&mut self, process: i32) -> Option<Counted> {
         let counts = walk::threads_of(process)
             .filter_map(|thread| Some((thread, read(process, thread).ok()??)))
             .collect();
         self.update(process, counts)
     }
 
-    fn update(&mut self, process: i32, counts: HashMap<i32, u64>) -> Option<i32> {
+    fn update(&mut self, process: i32, counts: HashMap<i32, u64>) -> Option<Counted> {
         if self.of_process.len() >= MOST_PROCESSES {
             self.of_process.clear();
         }
@@ -35,7 +45,7 @@ impl Faults {
         let most = counts.iter().map(|(&thread, &count)| (new(thread, count), thread)).max();
         let is_alone = counts.len() < 2;
         self.of_process.insert(process, counts);
-        most.filter(|(count, _)| *count > 0 && !is_alone).map(|(_, thread)| thread)
+        most.filter(|(faults, _)| *faults > 0).map(|(faults, thread)| Counted { thread, faults, is_alone })
     }
 }
 
@@ -52,11 +62,13 @@ mod tests {
     #[test]
     fn the_thread_with_most_new_faults_made_the_process_grow() {
         let mut faults = Faults::default();
-        assert_eq!(faults.update(1, [(1, 900), (2, 10)].into()), Some(1), "since they began");
-        assert_eq!(faults.update(1, [(1, 901), (2, 30), (3, 5)].into()), Some(2));
+        let counted = |thread, faults| Some(Counted { thread, faults, is_alone: false });
+        assert_eq!(faults.update(1, [(1, 900), (2, 10)].into()), counted(1, 900), "since they began");
+        assert_eq!(faults.update(1, [(1, 901), (2, 30), (3, 5)].into()), counted(2, 20));
         assert_eq!(faults.update(1, [(1, 901), (2, 30), (3, 5)].into()), None, "none had any");
-        assert_eq!(faults.update(1, [(1, 999)].into()), None, "there is no other thread");
-        assert_eq!(faults.update(2, [(7, 3), (8, 4)].into()), Some(8));
+        let alone = Counted { thread: 1, faults: 98, is_alone: true };
+        assert_eq!(faults.update(1, [(1, 999)].into()), Some(alone), "there is no other thread");
+        assert_eq!(faults.update(2, [(7, 3), (8, 4)].into()), counted(8, 4));
     }
 
     #[test]
@@ -78,7 +90,7 @@ mod tests {
             faults.most(me);
             send.send(()).expect("it is received");
             let thread = hear.recv().expect("it is sent");
-            assert_eq!(faults.most(me), Some(thread));
+            assert_eq!(faults.most(me).map(|counted| counted.thread), Some(thread));
             drop(send);
         });
     }

@@ -11,7 +11,7 @@ use super::image::{Bytes, MOST_VDSO};
 use super::maps::{Code, FileKey, Maps};
 use super::tracer::{Job, Languages, Tracer};
 use super::worker::{Snapshot, Worker};
-use super::{StackReport, StackTarget, TakenStack};
+use super::{Faulted, StackReport, StackTarget, TakenStack};
 use crate::error::{Error, Result};
 use crate::sys::trace::read_memory;
 
@@ -36,7 +36,7 @@ impl Native {
         target: StackTarget,
         at_ns: u64,
         reason: StackReason,
-        faulted: Option<i32>,
+        faulted: Option<Faulted>,
         report: &mut StackReport,
     ) {
         let process = target.process;
@@ -77,6 +77,18 @@ impl Native {
         let files = self.new_files(process, &maps);
         let (threads, python, subject) = (copies.threads, copies.python, target.subject);
         self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, faulted, python });
+    }
+
+    /// Finds the stack of the thread that made a process grow by its page faults alone; returns false if there are
+    /// none.
+    pub(crate) fn take_samples(&mut self, target: StackTarget, at_ns: u64, faulted: Faulted) -> bool {
+        let (process, subject, reason) = (target.process, target.subject, StackReason::Fault);
+        let maps = Maps::read(process).ok().filter(|maps| !maps.code.is_empty());
+        let Some(maps) = maps.filter(|_| !faulted.samples.is_empty()) else { return false };
+        let (files, maps, faulted) = (self.new_files(process, &maps), Arc::new(maps), Some(faulted));
+        let (threads, python) = (Vec::new(), Vec::new());
+        self.worker.send(Snapshot { at_ns, subject, process, reason, maps, files, threads, faulted, python });
+        true
     }
 
     /// Opens modules that are new.

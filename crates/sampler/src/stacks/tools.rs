@@ -96,6 +96,8 @@ struct Order {
     at_ns: u64,
     reason: StackReason,
     faulted: Option<i32>,
+    /// Whether the stack of that thread comes from its page faults.
+    is_sampled: bool,
 }
 
 /// The result of a request.
@@ -144,9 +146,16 @@ impl Debugger {
         self.pending > 0
     }
 
-    /// Requests the stacks of a process.
-    pub(crate) fn ask(&mut self, target: StackTarget, at_ns: u64, reason: StackReason, faulted: Option<i32>) {
-        let order = Order { target, at_ns, reason, faulted };
+    /// Requests the stacks of a process, without that of the thread that faulted if it was sampled.
+    pub(crate) fn ask(
+        &mut self,
+        target: StackTarget,
+        at_ns: u64,
+        reason: StackReason,
+        faulted: Option<i32>,
+        is_sampled: bool,
+    ) {
+        let order = Order { target, at_ns, reason, faulted, is_sampled };
         let is_sent = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
         self.pending += usize::from(is_sent);
     }
@@ -202,7 +211,7 @@ impl Helper {
     }
 
     fn take(&mut self, order: Order, report: &mut StackReport) -> Vec<TakenStack> {
-        let Order { target, at_ns, reason, faulted } = order;
+        let Order { target, at_ns, reason, faulted, is_sampled } = order;
         let process = target.process;
         if tracer_of(process).is_some() {
             report.busy_processes += 1;
@@ -232,16 +241,14 @@ impl Helper {
             return Vec::new();
         }
         report.processes += 1;
-        let stacks = threads.into_iter().map(|(thread, frames)| TakenStack {
+        let has_faulted = |thread| faulted.is_some_and(|faulted| faulted as u64 == thread);
+        let threads = threads.into_iter().filter(|(thread, _)| !is_sampled || !has_faulted(*thread));
+        let stacks = threads.map(|(thread, frames)| TakenStack {
             at_ns,
             subject: target.subject,
             process,
             thread,
-            reason: if faulted.is_some_and(|faulted| faulted as u64 == thread) {
-                StackReason::Fault
-            } else {
-                reason
-            },
+            reason: if has_faulted(thread) { StackReason::Fault } else { reason },
             pause_ns,
             frames: frames.into_iter().map(Arc::new).collect(),
             end: End::Outermost,

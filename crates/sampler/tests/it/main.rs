@@ -10,6 +10,7 @@ mod programs;
 mod shared;
 mod signals;
 mod stacks;
+mod stacks_faults;
 mod stacks_hard;
 mod stacks_recorded;
 mod terminal;

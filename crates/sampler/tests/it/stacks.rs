@@ -227,7 +227,8 @@ fn stacks_at_a_peak_say_who_asked_for_the_memory() {
         let told: Vec<_> = report.stacks.iter().filter(|(process, ..)| *process == grow.number).collect();
         let is_there = |names: &[&str]| {
             told.iter().any(|(_, why, functions)| {
-                why == "peak" && functions.windows(names.len()).any(|window| window == names)
+                matches!(why.as_str(), "peak" | "fault")
+                    && functions.windows(names.len()).any(|window| window == names)
             })
         };
         assert!(is_there(&["hold", "assemble", "solve", "main"]), "{method}: {report:?} {told:?}");

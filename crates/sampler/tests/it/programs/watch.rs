@@ -162,6 +162,12 @@ impl TestObserver {
 }
 
 impl Observer for TestObserver {
+    fn started(&mut self, root: i32) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.started(root);
+        }
+    }
+
     fn swept(&mut self, sweep: &Sweep<'_>) {
         if let Some(stacks) = &mut self.stacks {
             stacks.swept(sweep);
