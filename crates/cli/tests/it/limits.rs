@@ -151,3 +151,38 @@ fn rings_of_deleted_traces_are_removed_by_the_next_recording() {
     test.run(&["info", "elsewhere/away.flood"]).ok();
     assert!(!ring.exists());
 }
+
+#[test]
+fn text_is_ascii_where_the_locale_is() {
+    let test = CliTest::new();
+    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/run/solver.flood");
+    for command in ["info", "plot"] {
+        let text = |locale: &str| {
+            let output = test.command(&[command]).arg(&run).env("LC_ALL", locale).output().unwrap();
+            assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+            output.stdout
+        };
+        assert!(!text("C.UTF-8").is_ascii(), "{command}: there is something to replace");
+        let plain = text("C");
+        assert!(plain.is_ascii(), "{}", String::from_utf8_lossy(&plain));
+    }
+}
+
+#[test]
+fn a_command_finds_sigpipe_ignored_if_we_did() {
+    let test = CliTest::new();
+    let is_ignored = |before: &str| {
+        let script = format!("{before} exec \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).arg(floodmark());
+        shell.args(["run", "-q", "-o", "signals.flood", "--", "grep", "SigIgn", "/proc/self/status"]);
+        let output = shell.current_dir(test.path("")).output().unwrap();
+        fs::remove_dir_all(test.path("signals.flood")).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mask = text.trim().strip_prefix("SigIgn:").map_or_else(|| panic!("{text}"), str::trim);
+        // Signal 13 is SIGPIPE.
+        u64::from_str_radix(mask, 16).unwrap() >> 12 & 1 == 1
+    };
+    assert!(is_ignored("trap '' PIPE;"));
+    assert!(!is_ignored(""));
+}
