@@ -259,10 +259,8 @@ impl MemoryLoggerArgs {
         }
         typed.push("--".into());
         typed.extend(files.into_iter().map(OsString::from));
-        match Cli::try_parse_from(typed)?.command {
-            Some(command) => super::run(command, printer),
-            None => Ok(ExitStatus::Success),
-        }
+        let command = Cli::try_parse_from(typed)?.command;
+        command.map_or(Ok(ExitStatus::Success), |command| super::run(command, printer))
     }
 }
 

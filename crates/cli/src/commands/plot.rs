@@ -22,6 +22,7 @@ use crate::reading::ZoneArgs;
 /// the plot is drawn in the terminal.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
 pub(crate) struct PlotArgs {
     /// Traces or logs to draw; '-' is standard input
     #[arg(required = true, value_name = "INPUT", help_heading = None)]
@@ -91,8 +92,8 @@ impl PlotArgs {
             is_alone: self.inputs.len() == 1,
             launchers: Show::from(!self.without_launchers),
         };
-        let inputs = self.inputs.iter().map(|path| Input::open(path, &open));
-        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let inputs =
+            self.inputs.iter().map(|path| Input::open(path, &open)).collect::<Result<Vec<_>, _>>()?;
         let smi = self.smi.as_ref().map(|log| Input::open(log, &open)).transpose()?;
         let bars = Bars::new(printer);
         let query = Query::new(self.filter.props(), &bars);

@@ -50,7 +50,9 @@ impl WatermarkArgs {
         let mut reports =
             ask_each(&self.input, printer, |input, query| input.held_at_peak(query, self.props(), way))?;
         if way == Way::Usual && !self.output.json {
-            reports.iter_mut().for_each(|report| report.result.keep_informative());
+            for report in &mut reports {
+                report.result.keep_informative();
+            }
         }
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
