@@ -40,9 +40,15 @@ impl Charset {
                 '→' => replaced.push_str("->"),
                 '×' => replaced.push('x'),
                 'µ' => replaced.push('u'),
-                '·' => replaced.push('.'),
+                '≈' => replaced.push('~'),
+                '•' => replaced.push('*'),
                 '–' | '—' | '─' => replaced.push('-'),
-                '│' => replaced.push('|'),
+                '│' | '┤' | '├' => replaced.push('|'),
+                '┌' | '┐' | '└' | '┘' | '┬' | '┴' | '┼' => replaced.push('+'),
+                // Bars: parts of a cell below and above a half, and shades.
+                '·' | '▁'..='▃' | '▍'..='▏' => replaced.push('.'),
+                '▄'..='█' | '▉'..='▌' => replaced.push('#'),
+                '░'..='▓' => replaced.push(':'),
                 '‘' | '’' => replaced.push('\''),
                 other => replaced.push(other),
             }
@@ -64,6 +70,7 @@ mod tests {
             assert_eq!(Charset::of_locale(Some(locale)), Charset::Ascii, "{locale}");
         }
         assert_eq!(Charset::Ascii.text("≥ 5 µs … – é"), ">= 5 us ... - é", "names stay as they are");
+        assert_eq!(Charset::Ascii.text("┤▁▂▃▄▅▆▇█│█▉▊▋▌▍▎▏░▒▓└─"), "|...#####|#####...:::+-");
         assert_eq!(Charset::Unicode.text("≥"), "≥");
     }
 }
