@@ -26,6 +26,7 @@ OURS = {
     "every": {"d_rss_trigger": 0},
     "changes": {"d_rss_trigger": -1},
     "pairs": {"d_rss_trigger": -1, "mode": "pairs"},
+    "faults": {"mode": "faults"},
     "every/rusage": {"d_rss_trigger": 0, "gate": "rusage"},
 }
 PEERS = {"pymemtrace changes": -1, "pymemtrace every": 0, "memray": None}

@@ -25,10 +25,10 @@ mod layout;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use floodmark_event::CallAction;
-use floodmark_tail::{self as tail, TracedCall};
+use floodmark_tail::{self as tail, ThreadLane, TracedCall};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -58,8 +58,9 @@ struct Tracer {
     gate: Gate,
     /// Number of the trace and of the process in it: threads prepare themselves anew when it changes.
     epoch: u32,
-    /// The thread that had the latest event; null if all have to begin anew.
+    /// What the thread of [`CURRENT`] keeps, and where it records.
     thread: *const Thread,
+    lane: ThreadLane,
     /// When the resident size was read last, and how long it is good, in ticks.
     polled: u64,
     poll_ticks: u64,
@@ -70,6 +71,31 @@ struct Tracer {
     events: u64,
     recorded: u64,
     functions: Functions,
+}
+
+/// The thread that had the latest event, as [`thread_pointer`] returns it; 0 if there is none, or all have to begin anew.
+/// A thread that ends takes itself away, without the interpreter's lock: the next one may have the same number.
+static CURRENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns what tells the calling thread from others that run. Thread-local variables of a library that is loaded later
+/// take a call to find, this is an instruction.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+fn thread_pointer() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let pointer: usize;
+        // SAFETY: reads the word at which the thread's own block has its address, on every Linux system.
+        unsafe {
+            std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly, pure));
+        }
+        pointer
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: no arguments, cannot fail.
+    unsafe {
+        libc::pthread_self() as usize
+    }
 }
 
 struct State(UnsafeCell<Tracer>);
@@ -83,6 +109,7 @@ static STATE: State = State(UnsafeCell::new(Tracer {
     gate: Gate::Rusage,
     epoch: 0,
     thread: std::ptr::null(),
+    lane: ThreadLane::nowhere(),
     polled: 0,
     poll_ticks: 0,
     rss_pages: 0,
@@ -97,7 +124,6 @@ static STATE: State = State(UnsafeCell::new(Tracer {
 /// The calling thread holds the interpreter's lock and has no other reference to the state.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-#[expect(clippy::mut_from_ref, reason = "the caller promises that there is no other")]
 unsafe fn state() -> &'static mut Tracer {
     // SAFETY: the caller's promise.
     unsafe { &mut *STATE.0.get() }
@@ -134,6 +160,7 @@ thread_local! {
 impl Drop for ThreadRing {
     fn drop(&mut self) {
         // The head must not be read once the ring is unmapped, which it is after this.
+        let _ = CURRENT.compare_exchange(thread_pointer(), 0, Ordering::Relaxed, Ordering::Relaxed);
         let _ = THREAD.try_with(|thread| {
             thread.head.set(gate::no_head());
             thread.epoch.set(0);
@@ -142,17 +169,23 @@ impl Drop for ThreadRing {
 }
 
 impl Tracer {
-    /// Whether events have to wait for [`refresh`](Self::refresh): another thread, a changed size, or a size that was
-    /// read too long ago.
+    /// Returns what the calling thread keeps if nothing has changed since its latest event: no other thread had one, the
+    /// resident size is the same, and was read not too long ago.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
-    fn is_stale(&self, thread: &Thread, ticks: u64) -> bool {
-        // The head is read only if it is the thread of the latest event, which has one.
-        if !std::ptr::eq(self.thread, thread) || ticks.wrapping_sub(self.polled) > self.poll_ticks {
-            return true;
+    fn unchanged_thread(&self, ticks: u64) -> Option<&'static Thread> {
+        if CURRENT.load(Ordering::Relaxed) != thread_pointer()
+            || ticks.wrapping_sub(self.polled) > self.poll_ticks
+        {
+            return None;
         }
-        // SAFETY: the head is that of the thread's own ring, which is mapped, or the one that never changes.
-        unsafe { (*thread.head.get()).load(Ordering::Acquire) != thread.seen.get() }
+        // SAFETY: it is the calling thread's, which is alive. Its head is that of its own ring, which is mapped, or the
+        // one that never changes.
+        unsafe {
+            let thread = &*self.thread;
+            let head = (*thread.head.get()).load(Ordering::Acquire);
+            (head == thread.seen.get()).then_some(thread)
+        }
     }
 
     /// Takes one event; `function` returns the frame and the line, and is called if they are needed.
@@ -160,28 +193,26 @@ impl Tracer {
     #[expect(clippy::inline_always, reason = "part of the recording path")]
     fn event(&mut self, action: CallAction, function: impl FnOnce(&mut Functions) -> (u32, u32)) {
         let ticks = tail::ticks();
-        THREAD.with(|thread| {
-            if self.is_stale(thread, ticks) && !self.refresh(thread, ticks) {
-                return;
-            }
-            self.events += 1;
-            let rss_pages = self.rss_pages;
-            if self.mode == Mode::Every {
-                let (code, line) = function(&mut self.functions);
-                tail::traced_call(&TracedCall { action, code, line, rss_pages, ticks });
-                return;
-            }
-            let has_changed = rss_pages.abs_diff(self.reported_pages) >= self.trigger_pages;
-            if !has_changed && self.mode == Mode::Changes {
-                return;
-            }
+        let Some(thread) = self.unchanged_thread(ticks).or_else(|| self.refresh(ticks)) else { return };
+        self.events += 1;
+        let rss_pages = self.rss_pages;
+        if self.mode == Mode::Every {
             let (code, line) = function(&mut self.functions);
-            let call = TracedCall { action, code, line, rss_pages, ticks };
-            if !has_changed {
-                return thread.previous.set(Some(call));
-            }
+            // SAFETY: the lane is that of the calling thread, see `unchanged_thread`.
+            unsafe { tail::traced_call_on(self.lane, &TracedCall { action, code, line, rss_pages, ticks }) };
+            return;
+        }
+        let has_changed = rss_pages.abs_diff(self.reported_pages) >= self.trigger_pages;
+        if !has_changed && self.mode == Mode::Changes {
+            return;
+        }
+        let (code, line) = function(&mut self.functions);
+        let call = TracedCall { action, code, line, rss_pages, ticks };
+        if has_changed {
             self.record_change(thread, &call);
-        });
+        } else {
+            thread.previous.set(Some(call));
+        }
     }
 
     #[cold]
@@ -195,40 +226,44 @@ impl Tracer {
         self.reported_pages = call.rss_pages;
     }
 
-    /// Reads the resident size if it may have changed, and prepares threads that are new; returns whether a trace goes on.
+    /// Reads the resident size if it may have changed, and prepares threads that are new; `None` if no trace goes on.
     #[cold]
     #[inline(never)]
-    fn refresh(&mut self, thread: &Thread, ticks: u64) -> bool {
+    fn refresh(&mut self, ticks: u64) -> Option<&'static Thread> {
         if self.mode == Mode::Off {
-            return false;
+            return None;
         }
+        // SAFETY: the reference is used by this thread, during an event.
+        let thread = unsafe { &*THREAD.with(std::ptr::from_ref) };
         if thread.epoch.get() != self.epoch {
             self.prepare(thread);
         }
-        // SAFETY: as in `is_stale`; a thread that is prepared has a head.
+        let is_same = CURRENT.load(Ordering::Relaxed) == thread_pointer();
+        // SAFETY: as in `unchanged_thread`; a thread that is prepared has a head.
         let head = unsafe { (*thread.head.get()).load(Ordering::Acquire) };
         if self.gate == Gate::Rusage {
             // The head never equals what was seen, so that every event comes here.
             thread.seen.set(u64::MAX);
             let faults = gate::thread_faults();
-            let is_same = faults == thread.faults.replace(faults);
-            if is_same
-                && std::ptr::eq(self.thread, thread)
-                && ticks.wrapping_sub(self.polled) <= self.poll_ticks
-            {
-                return true;
+            let has_faulted = faults != thread.faults.replace(faults);
+            if !has_faulted && is_same && ticks.wrapping_sub(self.polled) <= self.poll_ticks {
+                return Some(thread);
             }
         } else {
             thread.seen.set(head);
         }
-        self.thread = thread;
+        if !is_same {
+            self.thread = thread;
+            self.lane = tail::global().thread_lane();
+            CURRENT.store(thread_pointer(), Ordering::Relaxed);
+        }
         self.polled = ticks;
         match gate::resident_pages() {
             0 => {}
             pages => self.rss_pages = pages,
         }
         hooks::poll();
-        true
+        Some(thread)
     }
 
     /// Gives a thread its ring and its memory in the trace.
@@ -255,7 +290,7 @@ impl Tracer {
 extern "C" fn after_fork() {
     // SAFETY: the child has one thread, which forked with the interpreter's lock or does not use the interpreter.
     let tracer = unsafe { state() };
-    tracer.thread = std::ptr::null();
+    CURRENT.store(0, Ordering::Relaxed);
     tracer.epoch = tracer.epoch.wrapping_add(1);
     let _ = THREAD.try_with(|thread| {
         thread.head.set(gate::no_head());
@@ -307,7 +342,7 @@ pub(crate) fn begin_trace(
     tracer.functions.begin(Filter { package, include, exclude });
     tracer.gate = Gate::probe(gate);
     tracer.epoch = tracer.epoch.wrapping_add(1);
-    tracer.thread = std::ptr::null();
+    CURRENT.store(0, Ordering::Relaxed);
     tracer.poll_ticks = tail::ticks_in(POLL_NS);
     tracer.trigger_pages = u32::try_from(trigger_bytes.div_ceil(4096)).unwrap_or(u32::MAX).max(1);
     (tracer.events, tracer.recorded) = (0, 0);
@@ -318,7 +353,7 @@ pub(crate) fn begin_trace(
     tracer.mode = mode;
     let mut exactness = tracer.gate.exactness().to_owned();
     if error > 0 {
-        exactness += &format!("; this kernel counts pages with an error of up to {error}");
+        exactness = format!("{exactness}; this kernel counts pages with an error of up to {error}");
     }
     Ok((tracer.gate.name(), exactness, tracer.gate.remedy()))
 }
@@ -330,7 +365,7 @@ pub(crate) fn end_trace() -> (u64, u64) {
     let tracer = unsafe { state() };
     let recorded = if tracer.mode == Mode::Every { tracer.events } else { tracer.recorded };
     tracer.mode = Mode::Off;
-    tracer.thread = std::ptr::null();
+    CURRENT.store(0, Ordering::Relaxed);
     (tracer.events, recorded)
 }
 
@@ -342,4 +377,4 @@ pub(crate) fn is_tracing() -> bool {
 }
 
 pub(crate) use faults::{begin_fault_trace, end_fault_trace, prepare_thread};
-pub(crate) use hooks::{install_profile, monitoring_callbacks, remove_profile};
+pub(crate) use hooks::{install_profile, monitoring_callbacks, profile_thread, remove_profile};

@@ -65,4 +65,4 @@ pub use record::{AllocDomain, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
 pub use ticks::{calibrate, ticks, ticks_in};
-pub use writer::{MAX_RECORDERS, Writer, global};
+pub use writer::{MAX_RECORDERS, ThreadLane, Writer, global, traced_call_on};

@@ -120,6 +120,33 @@ pub(crate) fn global_traced_call(call: &TracedCall) {
     GLOBAL.traced_call_with(0, call);
 }
 
+/// The lane of a thread, for tracers that know which thread they run on.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadLane(*const Lane);
+
+impl ThreadLane {
+    /// Returns a lane that belongs to no recording.
+    pub const fn nowhere() -> Self {
+        Self(&raw const NOWHERE)
+    }
+}
+
+/// Records one call with the global writer as [`traced_call`](crate::traced_call) does, without looking the thread's lane
+/// up.
+///
+/// # Safety
+/// `lane` is what [`Writer::thread_lane`] of the global writer returned on the calling thread.
+#[inline]
+pub unsafe fn traced_call_on(lane: ThreadLane, call: &TracedCall) {
+    // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed. The thread that calls holds the lane.
+    let lane = unsafe { &*lane.0 };
+    if lane.gate.generation.load(Ordering::Relaxed) == GLOBAL.current.generation() {
+        lane.traced_call(call, &GLOBAL);
+    } else {
+        GLOBAL.traced_call_without_lane(call);
+    }
+}
+
 /// Writes records into the tail of one recording, from any thread.
 ///
 /// Get one from a [`Recorder`](crate::Recorder), which dereferences to its writer, or from [`global`]. While
@@ -311,6 +338,12 @@ impl Writer {
     /// recording does not change the resident size of the process.
     pub fn reserve_lane(&self) {
         self.with_lane(|lane| lane.reserve(self));
+    }
+
+    /// Returns the lane of the calling thread, see [`traced_call_on`].
+    pub fn thread_lane(&self) -> ThreadLane {
+        self.with_lane(|_| ());
+        ThreadLane(lane_of(self.index()))
     }
 
     /// Backs the memory of the tables that names are kept in, about 12 MB for some 60,000 functions, so that naming

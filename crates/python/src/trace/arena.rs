@@ -11,7 +11,7 @@ const CLASSES: usize = 16;
 
 /// Blocks of memory from one mapping; what is freed is used again for blocks of about the same size.
 pub(super) struct Arena {
-    base: *mut u8,
+    base: *mut Unit,
     used: usize,
     free: [*mut FreeBlock; CLASSES],
 }
@@ -19,6 +19,10 @@ pub(super) struct Arena {
 struct FreeBlock {
     next: *mut FreeBlock,
 }
+
+/// What blocks are multiples of, and how they are aligned.
+#[repr(C, align(8))]
+pub(super) struct Unit([u8; 8]);
 
 impl Arena {
     pub(super) const fn new() -> Self {
@@ -50,8 +54,8 @@ impl Arena {
         (bytes.max(1).next_power_of_two().trailing_zeros().max(SMALLEST_SHIFT) - SMALLEST_SHIFT) as usize
     }
 
-    /// Returns a block of at least `bytes`, aligned to 32; `None` if there is no room.
-    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+    /// Returns a block of at least `bytes`, aligned to 8; `None` if there is no room.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<Unit>> {
         let class = Self::class(bytes);
         let free = *self.free.get(class)?;
         if !free.is_null() {
@@ -64,7 +68,7 @@ impl Arena {
             return None;
         }
         // SAFETY: within the mapping, as just checked.
-        let block = unsafe { self.base.add(self.used) };
+        let block = unsafe { self.base.byte_add(self.used) };
         self.used += size;
         NonNull::new(block)
     }
@@ -73,7 +77,7 @@ impl Arena {
     ///
     /// # Safety
     /// It is from [`allocate`](Self::allocate) with the same size, and nothing uses it any more.
-    pub(super) unsafe fn free(&mut self, block: NonNull<u8>, bytes: usize) {
+    pub(super) unsafe fn free(&mut self, block: NonNull<Unit>, bytes: usize) {
         let class = Self::class(bytes);
         let block = block.as_ptr().cast::<FreeBlock>();
         // SAFETY: blocks are large enough and aligned for a pointer.

@@ -13,16 +13,18 @@ use floodmark_event::tables::Frame;
 use floodmark_tail as tail;
 use pyo3::ffi;
 
-use super::arena::Arena;
+use super::arena::{Arena, Unit};
 use super::filter::Filter;
 
+/// Flags of code that runs as a generator, coroutine or asynchronous generator.
+const GENERATORS: i64 = 0x20 | 0x80 | 0x200;
 /// Line of an instruction that has none.
 const NO_LINE: i16 = i16::MIN;
 /// Line of an instruction that is too far from the function's first.
 const FAR_LINE: i16 = i16::MIN + 1;
 
 /// What is known of a code object; the lines of its instructions follow in memory, as differences to the first line.
-#[repr(C)]
+#[repr(C, align(8))]
 pub(super) struct Code {
     /// The trace that `frame` and `is_hidden` are of.
     epoch: u32,
@@ -162,7 +164,6 @@ impl Functions {
                 let table = Attribute::of(code, c"co_linetable");
                 let first_line = Attribute::of(code, c"co_firstlineno").number() as i32;
                 let flags = Attribute::of(code, c"co_flags").number();
-                const GENERATORS: i64 = 0x20 | 0x80 | 0x200;
                 self.reclaim();
                 let mut units = table.bytes().map_or(0, count_units);
                 let mut block = self.arena.allocate(Code::block_bytes(units));
@@ -260,7 +261,7 @@ impl Functions {
     /// Takes back the memory of code objects that were freed.
     fn reclaim(&mut self) {
         let mut freed = FREED.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        while let Some(block) = NonNull::new(freed.cast::<u8>()) {
+        while let Some(block) = NonNull::new(freed.cast::<Unit>()) {
             // SAFETY: `free_code` put it there, so it is from the arena, and nothing else refers to it.
             unsafe {
                 freed = freed.cast::<*mut Code>().read();

@@ -6,6 +6,6 @@ mod monitoring;
 mod profile;
 
 #[cfg(Py_3_12)]
-pub(crate) use monitoring::{install_profile, monitoring_callbacks, poll, remove_profile};
+pub(crate) use monitoring::{install_profile, monitoring_callbacks, poll, profile_thread, remove_profile};
 #[cfg(not(Py_3_12))]
-pub(crate) use profile::{install_profile, monitoring_callbacks, poll, remove_profile};
+pub(crate) use profile::{install_profile, monitoring_callbacks, poll, profile_thread, remove_profile};

@@ -150,7 +150,7 @@ pub(super) unsafe fn line_table<'a>(code: *const u8) -> &'a [u8] {
 ///
 /// # Safety
 /// `text` is null or an object, and lives as long as the result is used.
-pub(super) unsafe fn text<'a>(text: *const u8, buffer: &'a mut [u8; 512]) -> &'a str {
+pub(super) unsafe fn text(text: *const u8, buffer: &mut [u8; 512]) -> &str {
     // SAFETY: the layout of this version; what is no string is not read.
     unsafe {
         if text.is_null() || ffi::PyUnicode_Check(text.cast_mut().cast()) == 0 {

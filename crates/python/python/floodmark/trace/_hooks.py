@@ -24,18 +24,19 @@ def check() -> None:
     if sys.version_info >= (3, 12):
         _free_tool()
         return
-    profiler = sys.getprofile()
-    if profiler is not None:
-        raise RuntimeError(
-            f"{_describe_profiler(profiler)} is the profile function of this thread (sys.setprofile); end it before calls "
-            "are traced, Python 3.11 has only one"
-        )
+    for profiler, setter in ((sys.getprofile(), "sys.setprofile"), (threading.getprofile(), "threading.setprofile")):
+        if profiler is not None:
+            raise RuntimeError(
+                f"{_describe_profiler(profiler)} is the profile function of this thread or of new ones ({setter}); end it "
+                "before calls are traced, Python 3.11 has only one"
+            )
 
 
 def install() -> None:
     """Begin to call the tracer at every event of all threads."""
     global _tool
     if sys.version_info < (3, 12):
+        threading.setprofile(_native.profile_thread)
         _native.install_profile()
         return
     monitoring = sys.monitoring
@@ -58,7 +59,10 @@ def remove() -> bool:
     """End calling the tracer; return whether it was called until now."""
     global _tool
     if sys.version_info < (3, 12):
-        return _native.remove_profile()
+        is_whole = _native.remove_profile()
+        if threading.getprofile() is _native.profile_thread:
+            threading.setprofile(None)  # type: ignore[arg-type]
+        return is_whole
     monitoring = sys.monitoring
     tool, _tool = _tool, None
     if tool is None or monitoring.get_tool(tool) != "floodmark":

@@ -35,8 +35,7 @@ struct Method {
 ///
 /// # Safety
 /// `object` is an `int`.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
+#[inline]
 unsafe fn offset_of(object: *mut ffi::PyObject) -> i32 {
     #[repr(C)]
     struct Int {
@@ -223,6 +222,12 @@ pub(crate) fn poll() {}
 #[pyfunction]
 pub(crate) fn install_profile() -> PyResult<()> {
     Err(PyRuntimeError::new_err("this version of Python has sys.monitoring"))
+}
+
+/// Not needed, as above.
+#[pyfunction]
+pub(crate) fn profile_thread(frame: Py<PyAny>, event: &str, arg: Py<PyAny>) {
+    let _ = (frame, event, arg);
 }
 
 /// Remove the profile function of all threads.

@@ -142,6 +142,32 @@ fn is_ours(function: Option<ffi::Py_tracefunc>) -> bool {
     function.is_some_and(|function| std::ptr::fn_addr_eq(function, on_event as ffi::Py_tracefunc))
 }
 
+/// Take the first event of a thread that `threading` started, and give the thread its profile function.
+#[pyfunction]
+pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_, PyAny>) {
+    let what = match event {
+        "call" => ffi::PyTrace_CALL,
+        "return" => ffi::PyTrace_RETURN,
+        "c_call" => ffi::PyTrace_C_CALL,
+        "c_return" => ffi::PyTrace_C_RETURN,
+        "c_exception" => ffi::PyTrace_C_EXCEPTION,
+        _ => return,
+    };
+    // SAFETY: the interpreter calls it as a profile function of this thread, with a frame and what belongs to the event.
+    unsafe {
+        if LATEST.0.get() == u64::MAX
+            || ffi::PyObject_TypeCheck(frame.as_ptr(), &raw mut ffi::PyFrame_Type) == 0
+        {
+            return;
+        }
+        ffi::PyEval_SetProfile(Some(on_event), null_mut());
+        // What set this function is still to return; that is no call of the program's.
+        if what == ffi::PyTrace_CALL {
+            on_event(null_mut(), frame.as_ptr().cast(), what, arg.as_ptr());
+        }
+    }
+}
+
 /// Remove the profile function of all threads; return whether the calling thread still had it.
 #[pyfunction]
 pub(crate) fn remove_profile() -> bool {
