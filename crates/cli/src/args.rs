@@ -44,7 +44,10 @@ Inputs are traces or logs of other tools, recognized by their content; '-' reads
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Record", &["run", "attach", "top"]),
     ("Look", &["info", "read", "plot", "report", "serve"]),
-    ("Analyze", &["stats", "watermark", "usage", "leaks", "lifetimes", "fragmentation", "flame", "replay"]),
+    (
+        "Analyze",
+        &["stats", "watermark", "usage", "leaks", "lifetimes", "fragmentation", "calls", "flame", "replay"],
+    ),
     ("Compare and check", &["diff", "check"]),
     ("Convert", &["import", "export", "repair"]),
     ("Compatibility", &["memory_logger", "nsys", "completions"]),
