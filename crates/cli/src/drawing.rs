@@ -152,7 +152,7 @@ impl Picture {
                     "add -o FILE, or -o - for standard output",
                 ));
             }
-            return printer.data(&terminal::text(&self.figure, &printer.layout(None)));
+            return printer.text(&terminal::text(&self.figure, &printer.layout(None)));
         };
         let overwrite = Overwrite::forced(args.force);
         let bytes = self.bytes(args.format(output)?)?;

@@ -89,6 +89,11 @@ impl Printer {
         self.stdout.lock().write_all(text.as_bytes()).context("writing to standard output")
     }
 
+    /// Writes text for people, in characters that the locale has.
+    pub(crate) fn text(&self, text: &str) -> Result<()> {
+        self.data(&self.charset.text(text))
+    }
+
     /// Writes what `--json` and `--limit` ask for of reports.
     pub(crate) fn reports<T: View>(
         &self,
@@ -101,7 +106,7 @@ impl Printer {
         }
         let layout = self.layout(output.text_rows());
         let texts: Vec<String> = reports.iter().map(|report| report.text(&layout)).collect();
-        self.data(&self.charset.text(&texts.join("\n")))
+        self.text(&texts.join("\n"))
     }
 
     /// Says what was done, unless asked to be quiet.

@@ -170,18 +170,22 @@ fn show(
     printer: &Printer,
 ) -> Result<()> {
     let mut lines = Lines::new(input, extent, props, printer)?;
-    printer.data(&lines.begin())?;
+    let write = |text: &str| match props.form {
+        SampleForm::Text(_) => printer.text(text),
+        SampleForm::Csv | SampleForm::Json => printer.data(text),
+    };
+    write(&lines.begin())?;
     let mut rows = Vec::new();
     while source.next(&mut rows)? {
         lines.learn(source.tables());
         let end = rows.iter().try_for_each(|row| lines.row(row, source.tables()));
-        printer.data(&lines.take())?;
+        write(&lines.take())?;
         if end.is_break() {
             break;
         }
     }
     lines.end(source.tables());
-    printer.data(&lines.take())?;
+    write(&lines.take())?;
     printer.lost(&source.losses().gaps);
     Ok(())
 }

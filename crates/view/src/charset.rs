@@ -38,6 +38,8 @@ impl Charset {
                 '≤' => replaced.push_str("<="),
                 '…' => replaced.push_str("..."),
                 '→' => replaced.push_str("->"),
+                '←' => replaced.push_str("<-"),
+                '↓' => replaced.push('v'),
                 '×' => replaced.push('x'),
                 'µ' => replaced.push('u'),
                 '≈' => replaced.push('~'),

@@ -50,16 +50,16 @@ impl Writer {
             EventForm::Json => Self::Json(EventJson),
         };
         if form == EventForm::Csv {
-            printer.data(&writer.text(&EventBatch::new(), &Tables::default(), printer))?;
+            writer.write(&EventBatch::new(), &Tables::default(), printer)?;
         }
         Ok(writer)
     }
 
-    fn text(&mut self, batch: &EventBatch, tables: &Tables, printer: &Printer) -> String {
+    fn write(&mut self, batch: &EventBatch, tables: &Tables, printer: &Printer) -> Result<()> {
         match self {
-            Self::Table(table) => table.text(batch, tables, &printer.layout(None)),
-            Self::Csv(csv) => csv.text(batch, tables),
-            Self::Json(json) => json.text(batch, tables),
+            Self::Table(table) => printer.text(&table.text(batch, tables, &printer.layout(None))),
+            Self::Csv(csv) => printer.data(&csv.text(batch, tables)),
+            Self::Json(json) => printer.data(&json.text(batch, tables)),
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn read_events(input: &Input, props: &EventProps, printer: &Printer) 
     let mut writer = Writer::begin(props.form, printer)?;
     let mut select = Select::new(input.anchored(&props.filter)?, props.limit);
     each_batch(source.as_mut(), input.name(), &Bars::new(printer), |batch, tables| {
-        select.pass_on(batch, |batch| printer.data(&writer.text(batch, tables, printer)))
+        select.pass_on(batch, |batch| writer.write(batch, tables, printer))
     })?;
     printer.lost(&source.losses().gaps);
     Ok(())
@@ -89,7 +89,7 @@ pub(crate) fn follow_events(path: &Path, props: &EventProps, printer: &Printer) 
             Step::Ended => break,
             Step::Events => {
                 let tables = follow.tables();
-                let write = |batch: &EventBatch| printer.data(&writer.text(batch, tables, printer));
+                let write = |batch: &EventBatch| writer.write(batch, tables, printer);
                 if matches!(select.pass_on(&batch, write)?, ControlFlow::Break(())) {
                     break;
                 }

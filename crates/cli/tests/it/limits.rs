@@ -155,9 +155,20 @@ fn rings_of_deleted_traces_are_removed_by_the_next_recording() {
 #[test]
 fn text_is_ascii_where_the_locale_is() {
     let test = CliTest::new();
-    for command in ["stats", "usage", "watermark", "lifetimes"] {
+    let memory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/psrecord/children.txt");
+    let calls = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/pymemtrace/all.log");
+    for (command, input) in [
+        ("stats", "golden.csv"),
+        ("usage", "golden.csv"),
+        ("watermark", "golden.csv"),
+        ("lifetimes", "golden.csv"),
+        ("plot", "golden.csv"),
+        ("read", memory),
+        ("calls", calls),
+        ("flame", calls),
+    ] {
         let text = |locale: &str| {
-            let output = test.command(&[command, "golden.csv"]).env("LC_ALL", locale).output().unwrap();
+            let output = test.command(&[command, input]).env("LC_ALL", locale).output().unwrap();
             assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
             output.stdout
         };
