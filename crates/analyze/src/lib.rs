@@ -106,6 +106,8 @@ pub use snapshots::{
     Snapshot, SnapshotOptions, SnapshotPass, Snapshots,
 };
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
-pub use traced::{CallOrder, Calls, CallsFold, CallsOptions, LargestStep, TracedFunction, TracedLine};
+pub use traced::{
+    CallOrder, Calls, CallsFold, CallsOptions, LargestStep, Recorded, TracedFunction, TracedLine,
+};
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};

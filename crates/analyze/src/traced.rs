@@ -6,10 +6,15 @@
 //!
 //! A row without a function says that events of the thread were left out, so its callers are not known from there on. Then
 //! a change belongs to the function of the event alone.
+//!
+//! A tracer may record changes of memory only ([`Recorded::Changes`]): each event then stands alone, or with the one right
+//! before it, which has no change. Or it records the stack of whatever touches new memory ([`Recorded::Faults`]), which
+//! needs no calls at all.
 
 use std::cmp::Reverse;
 
-use floodmark_event::{CallAction, CallRow, ProcessId, Tables};
+use floodmark_event::tables::Frame;
+use floodmark_event::{CallAction, CallRow, ProcessId, StackId, StackSampleRow, StringId, Tables};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +25,8 @@ use crate::paths::Step;
 /// More paths than these are not told apart; what is below them counts for the deepest one that is known.
 const MAX_PATHS: usize = 1 << 20;
 const ROOT: u32 = u32::MAX;
+/// The file that runs programs for `python -m floodmark.trace`.
+const TRACER: &str = "floodmark/trace/__main__.py";
 
 /// What the functions are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +52,30 @@ impl CallOrder {
             Self::Cumulative => "cumulative",
             Self::Calls => "calls",
         }
+    }
+}
+
+/// Which events a tracer recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recorded {
+    /// Every call and return.
+    #[default]
+    Every,
+    /// Events at which resident memory changed, maybe with the one before each.
+    Changes,
+    /// No calls, but stacks of code that touched new memory.
+    Faults,
+}
+
+impl Recorded {
+    /// Reads the mark with which a tracer begins; none if it is another mark.
+    pub fn from_mark(name: &str) -> Option<Self> {
+        let (mode, _) = name.strip_prefix("call trace begins: mode=")?.split_once(' ')?;
+        Some(match mode {
+            "changes" | "pairs" => Self::Changes,
+            "faults" => Self::Faults,
+            _ => Self::Every,
+        })
     }
 }
 
@@ -211,6 +242,9 @@ struct Resident {
 /// Follows calls in the order of time.
 #[derive(Debug, Default)]
 pub struct CallsFold {
+    recorded: Recorded,
+    /// Functions by name and file: entries of stacks differ by their line, too.
+    functions_of: FxHashMap<(StringId, StringId), u32>,
     threads: FxHashMap<(ProcessId, u64), Vec<Active>>,
     resident: FxHashMap<ProcessId, Resident>,
     figures: FxHashMap<u32, Figures>,
@@ -218,6 +252,8 @@ pub struct CallsFold {
     lines: FxHashMap<(u32, u32, u32), Change>,
     paths: Vec<Path>,
     known_paths: FxHashMap<(u32, u32), u32>,
+    /// Whether the last event had no change and so belongs to the next one, where only changes are recorded.
+    is_pair: bool,
     total: Change,
     largest: Option<(u32, u64, i64)>,
     stamp: u64,
@@ -235,6 +271,40 @@ const fn is_native(action: CallAction) -> bool {
 }
 
 impl CallsFold {
+    /// Follows what a tracer recorded.
+    pub fn new(recorded: Recorded) -> Self {
+        Self { recorded, ..Self::default() }
+    }
+
+    /// Takes the stack of code that touched new memory, at which the process had `rss_bytes`.
+    pub fn fault(&mut self, row: &StackSampleRow, rss_bytes: u64, tables: &Tables) {
+        let process = ProcessId((row.subject >> 32) as u32);
+        let delta = self.resident(process, rss_bytes, row.time_ns);
+        self.result.events += 1;
+        self.result.origin_time_ns.get_or_insert(row.time_ns);
+        self.result.last_time_ns = Some(row.time_ns);
+        self.threads.entry((process, row.thread)).or_default();
+        let (mut frames, mut at) = (Vec::new(), row.stack);
+        while let Some((caller, frame)) = tables.stack(at) {
+            frames.push(frame);
+            // Callers come first; an entry that breaks that would make the walk endless.
+            at = if caller.0 < at.0 { caller } else { StackId(0) };
+        }
+        // What is around the program is the tracer that runs it.
+        let is_tracer = |frame: &u32| tables.string(tables.frame(*frame).file).ends_with(TRACER);
+        if let Some(at) = frames.iter().position(is_tracer) {
+            frames.truncate(at);
+        }
+        let mut stack = Vec::with_capacity(frames.len());
+        for frame in frames.into_iter().rev() {
+            let Frame { function, file, line, .. } = tables.frame(frame);
+            let code = *self.functions_of.entry((function, file)).or_insert(frame);
+            self.figures.entry(code).or_default();
+            self.enter(&mut stack, code, line);
+        }
+        self.change(&stack, row.time_ns, delta);
+    }
+
     /// Takes the next rows.
     pub fn push(&mut self, rows: &[CallRow]) {
         for row in rows {
@@ -244,7 +314,12 @@ impl CallsFold {
 
     fn row(&mut self, row: &CallRow) {
         let mut stack = std::mem::take(self.threads.entry((row.process, row.thread)).or_default());
-        let delta = self.resident(row);
+        let is_known = self.resident.contains_key(&row.process);
+        let delta = row.rss_bytes.map_or(0, |rss| self.resident(row.process, rss, row.time_ns));
+        let is_pair = delta == 0 && is_known;
+        if self.recorded == Recorded::Changes && !std::mem::replace(&mut self.is_pair, is_pair) {
+            stack.clear();
+        }
         if row.code == 0 {
             self.result.gaps += 1;
             self.result.unbalanced += stack.len() as u64;
@@ -254,20 +329,20 @@ impl CallsFold {
             self.count(row);
             if is_leave(row.action) {
                 self.find(&mut stack, row);
-                self.change(&stack, row, delta);
+                self.change(&stack, row.time_ns, delta);
                 stack.pop();
             } else {
                 let is_unknown = stack.is_empty();
                 if is_unknown {
-                    self.enter(&mut stack, row);
-                    self.change(&stack, row, delta);
+                    self.enter(&mut stack, row.code, row.line);
+                    self.change(&stack, row.time_ns, delta);
                 } else {
                     // A native function is called on a line of the function that calls it.
                     if let (true, Some(caller)) = (is_native(row.action) && row.line != 0, stack.last_mut()) {
                         caller.line = row.line;
                     }
-                    self.change(&stack, row, delta);
-                    self.enter(&mut stack, row);
+                    self.change(&stack, row.time_ns, delta);
+                    self.enter(&mut stack, row.code, row.line);
                 }
             }
         }
@@ -296,13 +371,12 @@ impl CallsFold {
     }
 
     /// Notes the resident bytes; returns by how much they changed since the last event of the process.
-    fn resident(&mut self, row: &CallRow) -> i64 {
-        let Some(rss) = row.rss_bytes else { return 0 };
+    fn resident(&mut self, process: ProcessId, rss: u64, time_ns: i64) -> i64 {
         if rss > self.result.peak_rss_bytes {
             self.result.peak_rss_bytes = rss;
-            self.result.peak_time_ns = Some(row.time_ns);
+            self.result.peak_time_ns = Some(time_ns);
         }
-        let resident = self.resident.entry(row.process).or_insert(Resident { first: rss, last: rss });
+        let resident = self.resident.entry(process).or_insert(Resident { first: rss, last: rss });
         let delta = rss.wrapping_sub(resident.last).cast_signed();
         resident.last = rss;
         delta
@@ -321,27 +395,27 @@ impl CallsFold {
             }
             None => {
                 self.result.unbalanced += 1;
-                self.enter(stack, row);
+                self.enter(stack, row.code, row.line);
             }
         }
     }
 
-    fn enter(&mut self, stack: &mut Vec<Active>, row: &CallRow) {
+    fn enter(&mut self, stack: &mut Vec<Active>, code: u32, line: u32) {
         let parent = stack.last().map_or(ROOT, |active| active.path);
         let paths = &mut self.paths;
         let path = if paths.len() < MAX_PATHS {
-            *self.known_paths.entry((parent, row.code)).or_insert_with(|| {
-                paths.push(Path { parent, code: row.code, grown: Totals::default() });
+            *self.known_paths.entry((parent, code)).or_insert_with(|| {
+                paths.push(Path { parent, code, grown: Totals::default() });
                 paths.len() as u32 - 1
             })
         } else {
-            self.known_paths.get(&(parent, row.code)).copied().unwrap_or(parent)
+            self.known_paths.get(&(parent, code)).copied().unwrap_or(parent)
         };
-        stack.push(Active { code: row.code, line: row.line, path });
+        stack.push(Active { code, line, path });
     }
 
     /// Books a change on the innermost function and its callers.
-    fn change(&mut self, stack: &[Active], row: &CallRow, delta: i64) {
+    fn change(&mut self, stack: &[Active], time_ns: i64, delta: i64) {
         let Some(inner) = stack.last().filter(|_| delta != 0) else { return };
         self.total.add(delta);
         self.stamp += 1;
@@ -365,7 +439,7 @@ impl CallsFold {
                 path.grown.add(Totals { bytes, blocks: 1 });
             }
             if self.largest.is_none_or(|(_, most, _)| bytes > most) {
-                self.largest = Some((inner.code, bytes, row.time_ns));
+                self.largest = Some((inner.code, bytes, time_ns));
             }
         }
     }
@@ -375,6 +449,9 @@ impl CallsFold {
         let Change { gained, released } = self.total;
         let mut calls = std::mem::take(&mut self.result);
         calls.unbalanced += self.threads.values().map(|stack| stack.len() as u64).sum::<u64>();
+        if self.recorded != Recorded::Every {
+            calls.unbalanced = 0;
+        }
         calls.processes =
             self.threads.keys().map(|(process, _)| *process).collect::<std::collections::BTreeSet<_>>().len()
                 as u64;
@@ -401,6 +478,8 @@ impl CallsFold {
             .iter()
             .map(|(code, figures)| {
                 let Named { function, file, line } = Named::of(*code, tables);
+                // An entry of a stack has the line that ran, not the one where its function begins.
+                let line = if self.recorded == Recorded::Faults { 0 } else { line };
                 TracedFunction {
                     function,
                     file,
@@ -457,7 +536,11 @@ impl CallsFold {
         let paths = grown.map(|path| {
             let (mut steps, mut at) = (Vec::new(), Some(path));
             while let Some(path) = at {
-                steps.push(Step::Call(Named::of(path.code, tables).text()));
+                let mut named = Named::of(path.code, tables);
+                if self.recorded == Recorded::Faults {
+                    named.line = 0;
+                }
+                steps.push(Step::Call(named.text()));
                 at = self.paths.get(path.parent as usize);
             }
             if direction == Direction::FromCaller {

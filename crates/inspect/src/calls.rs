@@ -1,11 +1,12 @@
 //! Calls that a tracer recorded: what functions gained, as a table or a flame graph, and row by row.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use floodmark_analyze::{Calls, CallsFold, CallsOptions, Caveats, Direction, Flame};
+use floodmark_analyze::{Calls, CallsFold, CallsOptions, Caveats, Direction, Flame, Recorded};
 use floodmark_convert::Format;
 use floodmark_event::filter::{Window, resolve};
-use floodmark_event::{CallRow, Filter, Row, Tables};
+use floodmark_event::{CallRow, Filter, Metric, Row, ScopeAction, ScopeRow, Tables};
 use floodmark_store::{Losses, ScanProps, Table};
 
 use crate::answer::Answer;
@@ -18,7 +19,12 @@ impl Input {
     /// Whether calls of functions may have been recorded; of a trace that is being recorded this is known after reading.
     pub fn has_calls(&self) -> bool {
         match self.manifest() {
-            Some(manifest) => manifest.rows_of(Table::Call) > 0 || self.contents().is_growing,
+            // A tracer may record stacks instead; its mark says so.
+            Some(manifest) => {
+                manifest.rows_of(Table::Call) > 0
+                    || self.contents().is_growing
+                    || self.recorded().is_ok_and(|recorded| recorded == Recorded::Faults)
+            }
             None => self.format_name() == Format::Pymemtrace.name(),
         }
     }
@@ -45,19 +51,40 @@ impl Input {
         query: &Query<'_>,
         finish: impl FnOnce(CallsFold, &Tables) -> T,
     ) -> Result<Answer<T>> {
-        let (mut fold, mut count) = (CallsFold::default(), 0);
-        let mut finish = Some(finish);
-        let mut result = None;
-        let losses = self.each_call(query, |rows, tables| {
-            match rows {
-                Some(rows) => {
-                    count += rows.len();
-                    fold.push(rows);
+        let recorded = self.recorded()?;
+        let (mut fold, mut count) = (CallsFold::new(recorded), 0);
+        let (result, losses) = if recorded == Recorded::Faults {
+            let mut resident = HashMap::new();
+            let source = self.each_row(query.progress, |rows, tables| {
+                for row in rows {
+                    match row {
+                        Row::Sample(row) if row.metric == Metric::Rss => {
+                            resident.insert(row.subject, row.value);
+                        }
+                        Row::Stack(row) => {
+                            count += 1;
+                            let rss_bytes = resident.get(&row.subject).copied().unwrap_or(0);
+                            fold.fault(row, rss_bytes, tables);
+                        }
+                        _ => {}
+                    }
                 }
-                None => result = finish.take().map(|finish| finish(std::mem::take(&mut fold), tables)),
-            }
-            ControlFlow::Continue(())
-        })?;
+            })?;
+            (Some(finish(fold, source.tables())), source.losses())
+        } else {
+            let (mut finish, mut result) = (Some(finish), None);
+            let losses = self.each_call(query, |rows, tables| {
+                match rows {
+                    Some(rows) => {
+                        count += rows.len();
+                        fold.push(rows);
+                    }
+                    None => result = finish.take().map(|finish| finish(std::mem::take(&mut fold), tables)),
+                }
+                ControlFlow::Continue(())
+            })?;
+            (result, losses)
+        };
         match result.filter(|_| count > 0) {
             Some(result) => Ok(Answer::new(self.name(), &losses, result)),
             None => Err(Error::no_content(
@@ -65,6 +92,20 @@ impl Input {
                 "'python -m floodmark.trace script.py' records them; 'floodmark info' shows what an input contains",
             )),
         }
+    }
+
+    /// Returns which events the tracer of a trace recorded.
+    fn recorded(&self) -> Result<Recorded> {
+        let Some(trace) = self.trace() else { return Ok(Recorded::Every) };
+        let (mut scan, mut rows) = (trace.rows::<ScopeRow>(&ScanProps::default())?, Vec::new());
+        while scan.next(&mut rows)? {
+            let marks = rows.iter().filter(|row| row.action == ScopeAction::Mark);
+            let mut modes = marks.filter_map(|row| Recorded::from_mark(scan.tables().string(row.name)));
+            if let Some(recorded) = modes.next() {
+                return Ok(recorded);
+            }
+        }
+        Ok(Recorded::Every)
     }
 
     /// Hands the calls that `query` selects to `visit` in the order of time, until it breaks off; at the end it hands

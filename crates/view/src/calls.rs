@@ -50,11 +50,13 @@ impl View for Calls {
 }
 
 fn summary(calls: &Calls) -> String {
-    let mut parts = vec![
-        counted(calls.calls, "call"),
-        format!("{} native", format_count(calls.native_calls)),
-        counted(calls.threads, "thread"),
-    ];
+    let mut parts = Vec::new();
+    // Stacks of code that touches memory need no calls.
+    if calls.calls + calls.native_calls > 0 {
+        parts.push(counted(calls.calls, "call"));
+        parts.push(format!("{} native", format_count(calls.native_calls)));
+    }
+    parts.push(counted(calls.threads, "thread"));
     if calls.exceptions > 0 {
         parts.push(counted(calls.exceptions, "exception"));
     }

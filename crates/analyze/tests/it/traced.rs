@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use floodmark_analyze::{CallOrder, Calls, CallsFold, CallsOptions, Direction};
+use floodmark_analyze::{CallOrder, Calls, CallsFold, CallsOptions, Direction, Recorded};
 use floodmark_event::tables::Frame;
-use floodmark_event::{CallAction, CallRow, ProcessId, Tables};
+use floodmark_event::{CallAction, CallRow, ProcessId, StackId, StackReason, StackSampleRow, Tables};
 use proptest::prelude::*;
 
 /// Tables with functions `f1`, `f2` ...; frame numbers are those of the names.
@@ -96,6 +96,74 @@ fn recursion_counts_once_and_gaps_end_what_is_known() {
     let flame = fold.flame(&tables(2), Direction::FromCaller);
     assert_eq!(flame.total.bytes, 150);
     assert_eq!(flame.nodes.iter().filter(|node| node.parent.is_none()).count(), 2);
+}
+
+#[test]
+fn where_only_changes_are_recorded_each_stands_alone_or_with_the_one_before() {
+    use CallAction::{CCall, CReturn, Call, Return};
+    let rows = [
+        row(0, 7, Call, 1, 1000),
+        // Alone: what called it is not known.
+        row(1, 7, Return, 2, 1500),
+        row(2, 7, CReturn, 3, 1800),
+        // With the event before it.
+        row(3, 7, CCall, 4, 1800),
+        row(4, 7, CReturn, 4, 2000),
+    ];
+    let mut fold = CallsFold::new(Recorded::Changes);
+    fold.push(&rows);
+    let calls = fold.finish(&tables(4), &CallsOptions { order: CallOrder::Own, limit: None });
+    let figures = |name| {
+        let function = function(&calls, name);
+        (function.own_bytes, function.cumulative_bytes)
+    };
+    assert_eq!(
+        (figures("f1"), figures("f2"), figures("f3"), figures("f4")),
+        ((0, 0), (500, 500), (300, 300), (200, 200))
+    );
+    assert_eq!((calls.gained_bytes, calls.unbalanced), (1000, 0));
+}
+
+#[test]
+fn stacks_of_code_that_touches_memory_are_booked_to_their_lines() {
+    let mut tables = tables(1);
+    let frame = |tables: &mut Tables, name: &str, line| {
+        let (function, file) = (tables.intern(name), tables.intern("x.py"));
+        tables.intern_frame(Frame { function, file, line, ..Frame::default() })
+    };
+    let main = frame(&mut tables, "main", 3);
+    let outer = tables.intern_stack(StackId(0), main);
+    let stacks = [5, 6].map(|line| {
+        let load = frame(&mut tables, "load", line);
+        tables.intern_stack(outer, load)
+    });
+    let mut fold = CallsFold::new(Recorded::Faults);
+    for (time, stack, rss) in
+        [(0, stacks[0], 4096), (1, stacks[0], 12288), (2, stacks[1], 16384), (3, outer, 8192)]
+    {
+        let row = StackSampleRow {
+            time_ns: time,
+            subject: 1 << 32 | 1,
+            thread: 7,
+            stack,
+            reason: StackReason::Growth,
+            pause_ns: 0,
+        };
+        fold.fault(&row, rss, &tables);
+    }
+    let calls = fold.finish(&tables, &CallsOptions { order: CallOrder::Own, limit: None });
+    let load = function(&calls, "load");
+    assert_eq!((load.own_bytes, load.cumulative_bytes, load.line), (12288, 12288, 0));
+    assert_eq!(
+        (function(&calls, "main").own_bytes, function(&calls, "main").cumulative_bytes),
+        (-8192, 4096)
+    );
+    let lines: Vec<_> =
+        calls.lines.iter().map(|line| (line.line, line.gained_bytes, line.released_bytes)).collect();
+    assert_eq!(lines, [(5, 8192, 0), (6, 4096, 0), (3, 0, 8192)]);
+    assert_eq!(Recorded::from_mark("call trace begins: mode=faults d_rss_trigger=1"), Some(Recorded::Faults));
+    assert_eq!(Recorded::from_mark("call trace begins: mode=pairs x"), Some(Recorded::Changes));
+    assert_eq!(Recorded::from_mark("begin"), None);
 }
 
 /// A step of a program: call a function, return from it, and by how much memory changes before that.
