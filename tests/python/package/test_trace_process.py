@@ -1,10 +1,9 @@
 """Tracing whole programs: how they end, what they fork, and ``python -m floodmark.trace``."""
 
-import os
 import subprocess
 import sys
 
-from test_trace import calls, names, tables
+from test_trace import calls, names
 
 
 def test_a_program_is_traced_from_the_command_line(tmp_path):
@@ -26,6 +25,27 @@ def test_a_program_is_traced_from_the_command_line(tmp_path):
     assert "main" in called and "help" in called
     result = subprocess.run([*command, "program.py"], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 1 and "exists" in result.stderr
+
+
+def test_programs_that_a_traced_one_starts_are_traced(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import subprocess, sys, multiprocessing\n"
+        "def child():\n"
+        "    return 7\n"
+        "if __name__ == '__main__':\n"
+        "    subprocess.run([sys.executable, '-c', 'import program; program.child()'], check=True)\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=child)\n"
+        "    process.start()\n"
+        "    process.join()\n"
+        "    assert process.exitcode == 0\n"
+    )
+    command = [sys.executable, "-m", "floodmark.trace", "-q", "-o", "run.flood", "--d-rss-trigger", "0", "program.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    rows = calls(tmp_path / "run.flood")
+    children = [row["process"] for row in rows if (row["function"], row["action"]) == ("child", "call")]
+    # The other processes are the program itself and the resource tracker of multiprocessing.
+    assert len(set(children)) == len(children) == 2 < len({row["process"] for row in rows})
 
 
 def test_a_killed_program_leaves_its_calls(tmp_path, run_until_killed):

@@ -2,7 +2,8 @@
 
 ``FLOODMARK_MEMORY_PROFILING=pandas,mypkg`` profiles packages and prints the report to stderr when the program ends;
 ``FLOODMARK_NUMPY=1`` takes NumPy's memory from the current resource; ``FLOODMARK_RECORD=1`` records into the trace of
-the enclosing ``floodmark run`` or of a parent process, or into one of its own.
+the enclosing ``floodmark run`` or of a parent process, or into one of its own. ``FLOODMARK_TRACE_FOLLOW`` is set by a
+traced program for those that it starts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 
 
 def begin() -> None:
+    if os.environ.get("FLOODMARK_TRACE_FOLLOW"):
+        _follow_trace()
     packages = [name.strip() for name in os.environ.get("FLOODMARK_MEMORY_PROFILING", "").split(",") if name.strip()]
     from floodmark import profiling, statistics
 
@@ -28,6 +31,15 @@ def begin() -> None:
         profiling.profile_package(name)
     if packages:
         atexit.register(lambda: profiling.print_memory_report(file=sys.stderr))
+
+
+def _follow_trace() -> None:
+    from floodmark import trace
+
+    try:
+        trace._follow()
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"floodmark: process {os.getpid()} is not traced: {error}", file=sys.stderr)
 
 
 begin()

@@ -341,7 +341,8 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_NODEFER | libc::SA_ONSTACK;
+        // On the stack of the thread: the one that `faulthandler` sets aside for signals is too small to name functions.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_NODEFER;
         let mut earlier: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut earlier) != 0 {
             return Err(std::io::Error::last_os_error().into());

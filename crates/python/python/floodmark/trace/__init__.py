@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
 import sys
 import time
@@ -36,6 +37,8 @@ __all__ = ["Profile", "profile", "start", "stop"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PAGE = 4096
+#: Names the trace that Python programs which a traced program starts are part of.
+_FOLLOW = "FLOODMARK_TRACE_FOLLOW"
 
 _active: Profile | None = None
 
@@ -67,6 +70,8 @@ class Profile:
         Replace the trace if it exists.
     quiet
         Do not print how exact the RSS is.
+    follow
+        Trace Python programs that this one starts, into the same trace. Forked processes are traced in any case.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Profile:
         exclude: Iterable[str] = (),
         force: bool = False,
         quiet: bool = False,
+        follow: bool = False,
         gate: str | None = None,
     ) -> None:
         self.mode: Mode = mode or ("every" if d_rss_trigger == 0 else "changes")
@@ -89,6 +95,7 @@ class Profile:
         self.include = _patterns(include)
         self.exclude = _patterns(exclude)
         self.quiet = quiet
+        self.follow = follow
         #: How the RSS is known, how exact it is, and what would make it more exact.
         self.gate = self.exactness = self.remedy = ""
         #: Events seen, and how many of them were recorded.
@@ -134,6 +141,9 @@ class Profile:
             raise
         self._is_outermost = True
         _active = self
+        if self.follow:
+            options = {"path": self.path, "mode": self.mode, "trigger": self.d_rss_trigger}
+            os.environ[_FOLLOW] = json.dumps({**options, "include": self.include, "exclude": self.exclude})
         atexit.register(self.stop)
         return self
 
@@ -144,6 +154,8 @@ class Profile:
             return
         self._is_outermost = False
         _active = None
+        if self.follow:
+            os.environ.pop(_FOLLOW, None)
         if self.mode == "faults":
             is_whole = True
             _hooks.prepare_threads(None)
@@ -213,6 +225,24 @@ def stop() -> None:
     """End the trace that goes on, if there is one."""
     if _active is not None:
         _active.stop()
+
+
+def _follow() -> None:
+    """Trace this program into the trace of the one that started it, as the environment says."""
+    options = json.loads(os.environ[_FOLLOW])
+    profile = Profile(
+        options["trigger"],
+        filepath=options["path"],
+        mode=options["mode"],
+        include=options["include"],
+        exclude=options["exclude"],
+        quiet=True,
+        follow=True,
+    )
+    # The trace exists and is added to.
+    _native.start_recording(profile.path, _PACKAGE)
+    atexit.register(_native.stop_recording)
+    profile.start()
 
 
 def _default_path() -> str:

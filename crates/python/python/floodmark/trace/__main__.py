@@ -51,6 +51,7 @@ def main() -> None:
         exclude=options.exclude,
         force=options.force,
         quiet=options.quiet,
+        follow=True,
     )
     if options.module:
         import runpy

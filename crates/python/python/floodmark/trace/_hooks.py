@@ -61,7 +61,7 @@ def remove() -> bool:
     if sys.version_info < (3, 12):
         is_whole = _native.remove_profile()
         if threading.getprofile() is _native.profile_thread:
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
         return is_whole
     monitoring = sys.monitoring
     tool, _tool = _tool, None
@@ -75,6 +75,8 @@ def remove() -> bool:
 
 
 def _free_tool() -> int:
+    if sys.version_info < (3, 12):
+        raise RuntimeError("this version of Python has no sys.monitoring")
     monitoring = sys.monitoring
     # The number for profilers first, then those that are for nothing in particular.
     for tool in (monitoring.PROFILER_ID, 3, 4):
@@ -96,7 +98,7 @@ def prepare_threads(trigger: int | None) -> None:
         os.register_at_fork(after_in_child=_begin_in_child)
     if trigger is None:
         if threading.getprofile() is _prepare_thread:
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
     elif threading.getprofile() is None and sys.getprofile() is None:
         if sys.version_info >= (3, 12):
             threading.setprofile_all_threads(_prepare_thread)
