@@ -137,8 +137,8 @@ struct Thread {
     seen: Cell<u64>,
     /// Page faults so far, if a system call counts them.
     faults: Cell<u64>,
-    /// The latest event that was not recorded.
-    previous: Cell<Option<TracedCall>>,
+    /// The latest event that was not recorded, and the Python function that it was in.
+    previous: Cell<Option<(TracedCall, u32)>>,
 }
 
 /// What a thread gives back when it ends.
@@ -188,10 +188,16 @@ impl Tracer {
         }
     }
 
-    /// Takes one event; `function` returns the frame and the line, and is called if they are needed.
+    /// Takes one event of the function `caller` or of a native one that it calls; `function` returns the frame and the line,
+    /// and is called if they are needed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
-    fn event(&mut self, action: CallAction, function: impl FnOnce(&mut Functions) -> (u32, u32)) {
+    fn event(
+        &mut self,
+        action: CallAction,
+        caller: u32,
+        function: impl FnOnce(&mut Functions) -> (u32, u32),
+    ) {
         let ticks = tail::ticks();
         let Some(thread) = self.unchanged_thread(ticks).or_else(|| self.refresh(ticks)) else { return };
         self.events += 1;
@@ -209,21 +215,27 @@ impl Tracer {
         let (code, line) = function(&mut self.functions);
         let call = TracedCall { action, code, line, rss_pages, ticks };
         if has_changed {
-            self.record_change(thread, &call);
+            self.record_change(thread, call, caller);
         } else {
-            thread.previous.set(Some(call));
+            thread.previous.set(Some((call, caller)));
         }
     }
 
     #[cold]
-    fn record_change(&mut self, thread: &Thread, call: &TracedCall) {
-        if let Some(previous) = thread.previous.take() {
-            tail::traced_call(&previous);
-            self.recorded += 1;
+    fn record_change(&mut self, thread: &Thread, call: TracedCall, caller: u32) {
+        if let Some((previous, caller)) = thread.previous.take() {
+            self.record(previous, caller);
         }
-        tail::traced_call(call);
-        self.recorded += 1;
+        self.record(call, caller);
         self.reported_pages = call.rss_pages;
+    }
+
+    fn record(&mut self, mut call: TracedCall, caller: u32) {
+        if call.code != caller {
+            call.code = self.functions.called_from(call.code, caller);
+        }
+        tail::traced_call(&call);
+        self.recorded += 1;
     }
 
     /// Reads the resident size if it may have changed, and prepares threads that are new; `None` if no trace goes on.

@@ -166,6 +166,9 @@ def test_pairs_have_the_event_before(tmp_path):
     profile, rows = traced(tmp_path, work, trigger=1_000_000, mode="pairs")
     pair = [("c_call", "mmap.write"), ("c_return", "mmap.write")]
     assert [(row["action"], row["function"]) for row in rows] == pair
+    # Nothing around a native function says where it was called, so its frame has the file of the caller.
+    assert [row["file"] for row in rows] == [__file__] * 2
+    assert [row["line"] for row in rows] == [work.__code__.co_firstlineno + 3] * 2
     assert rows[1]["rss"] - rows[0]["rss"] >= 3_000_000
     assert profile.events > 2000 > profile.recorded == 2
 

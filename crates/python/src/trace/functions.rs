@@ -5,6 +5,7 @@
 //! their address and, where they can be freed, their version.
 #![expect(unsafe_code, reason = "reads objects of the interpreter")]
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -98,6 +99,9 @@ pub(super) struct Functions {
     natives: *mut Native,
     native_count: usize,
     pub(super) filter: Filter,
+    /// Frames by their ids, and those of native functions in the file of a caller; used where not every event is recorded.
+    frames: BTreeMap<u32, Frame>,
+    called_from: BTreeMap<(u32, u32), u32>,
 }
 
 impl Functions {
@@ -109,12 +113,16 @@ impl Functions {
             natives: std::ptr::null_mut(),
             native_count: 0,
             filter: Filter::new(),
+            frames: BTreeMap::new(),
+            called_from: BTreeMap::new(),
         }
     }
 
     /// Begins a trace: everything is named anew.
     pub(super) fn begin(&mut self, filter: Filter) {
         self.filter = filter;
+        self.frames.clear();
+        self.called_from.clear();
         self.epoch += 1;
         self.arena.prepare();
         if self.extra_index < 0 {
@@ -191,12 +199,15 @@ impl Functions {
             entry.frame = if entry.is_hidden {
                 0
             } else {
-                tail::intern_frame(&Frame {
+                let frame = Frame {
                     function: tail::intern(function),
                     file: tail::intern(file),
                     line: u32::try_from(entry.first_line).unwrap_or(0),
                     ..Frame::default()
-                })
+                };
+                let id = tail::intern_frame(&frame);
+                self.frames.insert(id, frame);
+                id
             };
             entry.epoch = self.epoch;
             Some(entry)
@@ -240,7 +251,7 @@ impl Functions {
         // SAFETY: `at` stays below the number of entries, of which some are empty.
         unsafe {
             if self.natives.is_null() {
-                return name_native(callable);
+                return self.name_native(callable);
             }
             while (*self.natives.add(at)).key != 0 && (*self.natives.add(at)).key != key {
                 at = (at + 1) & (NATIVES - 1);
@@ -249,13 +260,37 @@ impl Functions {
             if entry.key == key && entry.version == version && version != u32::MAX {
                 return entry.frame;
             }
-            let frame = name_native(callable);
+            let frame = self.name_native(callable);
             if entry.key == key || self.native_count < MOST {
                 self.native_count += usize::from(entry.key == 0);
                 *entry = Native { key, version, frame };
             }
             frame
         }
+    }
+
+    /// # Safety
+    /// As for [`native`](Self::native).
+    unsafe fn name_native(&mut self, callable: *mut ffi::PyObject) -> u32 {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { native_frame(callable) };
+        let id = tail::intern_frame(&frame);
+        self.frames.insert(id, frame);
+        id
+    }
+
+    /// Returns the frame of a native function with the file that it is called from: where the calls around it are not
+    /// recorded, nothing else says that.
+    pub(super) fn called_from(&mut self, native: u32, caller: u32) -> u32 {
+        if let Some(id) = self.called_from.get(&(native, caller)) {
+            return *id;
+        }
+        let (Some(frame), Some(caller_frame)) = (self.frames.get(&native), self.frames.get(&caller)) else {
+            return native;
+        };
+        let id = tail::intern_frame(&Frame { file: caller_frame.file, ..*frame });
+        self.called_from.insert((native, caller), id);
+        id
     }
 
     /// Takes back the memory of code objects that were freed.
@@ -332,7 +367,7 @@ unsafe fn native_key(callable: *mut ffi::PyObject) -> (usize, u32) {
 
 /// # Safety
 /// `callable` is an object, and the interpreter is attached.
-unsafe fn name_native(callable: *mut ffi::PyObject) -> u32 {
+unsafe fn native_frame(callable: *mut ffi::PyObject) -> Frame {
     // SAFETY: the caller's promise. None of these runs Python code: attributes of native functions and descriptors
     // are computed by the interpreter.
     unsafe {
@@ -352,11 +387,11 @@ unsafe fn name_native(callable: *mut ffi::PyObject) -> u32 {
             function = Attribute::owned(ffi::PyType_GetQualName(named));
             module = Attribute::none();
         }
-        tail::intern_frame(&Frame {
+        Frame {
             function: tail::intern(function.text()),
             module: tail::intern(module.text()),
             ..Frame::default()
-        })
+        }
     }
 }
 

@@ -82,14 +82,14 @@ unsafe fn own_event(action: CallAction, arguments: Arguments) -> bool {
         let code = *arguments;
         let tracer = state();
         let Some(known) = tracer.functions.code(code) else {
-            tracer.event(action, |_| (0, 0));
+            tracer.event(action, 0, |_| (0, 0));
             return true;
         };
         if known.is_hidden {
             return false;
         }
         let (frame, line) = (known.frame, known.line(code, offset_of(*arguments.add(1))));
-        tracer.event(action, |_| (frame, line));
+        tracer.event(action, frame, |_| (frame, line));
         true
     }
 }
@@ -105,12 +105,12 @@ unsafe fn native_event(action: CallAction, arguments: Arguments, callable: *mut 
     unsafe {
         let code = *arguments;
         let tracer = state();
-        let line = match tracer.functions.code(code) {
+        let (caller, line) = match tracer.functions.code(code) {
             Some(known) if known.is_hidden => return false,
-            Some(known) => known.line(code, offset_of(*arguments.add(1))),
-            None => 0,
+            Some(known) => (known.frame, known.line(code, offset_of(*arguments.add(1)))),
+            None => (0, 0),
         };
-        tracer.event(action, |functions| (functions.native(callable), line));
+        tracer.event(action, caller, |functions| (functions.native(callable), line));
         true
     }
 }

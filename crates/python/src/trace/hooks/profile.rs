@@ -66,8 +66,8 @@ unsafe extern "C" fn on_event(
             _ => return 0,
         };
         match what {
-            ffi::PyTrace_CALL | ffi::PyTrace_RETURN => tracer.event(action, |_| (own, line)),
-            _ => tracer.event(action, |functions| (functions.native(argument), line)),
+            ffi::PyTrace_CALL | ffi::PyTrace_RETURN => tracer.event(action, own, |_| (own, line)),
+            _ => tracer.event(action, own, |functions| (functions.native(argument), line)),
         }
         0
     }
