@@ -14,6 +14,9 @@ pub(crate) const MAX_CALL_BYTES: usize = 2 + 10 + 6 + 5 + 10;
 /// Bytes that resident memory is counted in.
 const RSS_UNIT: u64 = 4096;
 
+/// Values from here on take more than two bytes.
+const PLAIN_LIMIT: u64 = 1 << 14;
+
 /// Encodes a call with the resident bytes of the previous one as 8 bytes, of which the given number count; `None` if
 /// that is too little.
 ///
@@ -21,10 +24,9 @@ const RSS_UNIT: u64 = 4096;
 /// branch depends on that.
 #[inline(always)]
 pub(crate) fn plain_call(call: &TracedCall, elapsed_ns: u64) -> Option<(u64, u32)> {
-    const LIMIT: u64 = 1 << 14;
     let function = u64::from(call.code) << 3 | (call.action as u64 - 1);
     let line = u64::from(call.line);
-    if (elapsed_ns | function | line) >= LIMIT {
+    if (elapsed_ns | function | line) >= PLAIN_LIMIT {
         return None;
     }
     let padded = |value: u64| value & 0x7f | 0x80 | (value & 0x3f80) << 1;
