@@ -253,7 +253,7 @@ impl Tracer {
         let is_same = CURRENT.load(Ordering::Relaxed) == thread_pointer();
         // SAFETY: as in `unchanged_thread`; a thread that is prepared has a head.
         let head = unsafe { (*thread.head.get()).load(Ordering::Acquire) };
-        if self.gate == Gate::Rusage {
+        if std::ptr::eq(thread.head.get(), gate::no_head()) {
             // The head never equals what was seen, so that every event comes here.
             thread.seen.set(u64::MAX);
             let faults = gate::thread_faults();
@@ -284,7 +284,7 @@ impl Tracer {
         let ring = Ring::open(self.gate);
         thread.head.set(ring.as_ref().map_or_else(gate::no_head, Ring::head));
         thread.previous.set(None);
-        // A thread whose ring was refused (there is a limit of memory for them) relies on the poll.
+        // A thread whose ring was refused (there is a limit of memory for them) counts its faults by system calls.
         let kept = RING.try_with(|kept| {
             // SAFETY: only this thread uses it, and no reference to it is kept.
             unsafe { *kept.0.get() = ring };
