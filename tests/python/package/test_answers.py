@@ -77,7 +77,7 @@ def test_figures_are_attributes(trace):
 
 
 def test_options_are_those_of_the_command(trace):
-    assert trace.stats(kind=["device", "managed"]).allocations == 0
+    assert trace.stats(kind=["pinned", "managed"]).allocations == 0
     assert trace.watermark(at="+0s", limit=1).reported_bytes <= 3_001_000
     assert trace.watermark(by="size").groups.keys() == {"size"}
     with pytest.raises(floodmark.TraceError, match="--kind"):

@@ -70,6 +70,8 @@ def test_events_join_the_samples_of_a_run(run_recorded, tmp_path):
 def test_processes_of_multiprocessing_join(run_recorded, method):
     trace, _ = run_recorded(
         f"""
+        import os
+        os.environ["FLOODMARK_DEVICE"] = "host"  # a GPU cannot be used after a fork
         import multiprocessing, floodmark
         def work(size):
             floodmark.DeviceBuffer(size=size)

@@ -85,7 +85,9 @@ def test_all_blocks_were_found():
 def test_a_block_of_the_guide_of_rmm_runs(number, folder):
     heading, code = RMM[number]
     result = run(code, folder)
-    fails = heading == "Debugging OOM Errors"
+    # It asks for 100 GiB.
+    has_little = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 100 << 30
+    fails = heading == "Debugging OOM Errors" and has_little
     assert result.returncode == (1 if fails else 0), result.stderr
     lines = result.stdout.splitlines()
     for expected in OUTPUT.get(number, []):

@@ -494,7 +494,10 @@ def _flush_logs() -> None:
 
 def _default(device: int) -> DeviceMemoryResource:
     with _on_device(device):
-        return CudaMemoryResource()
+        made: DeviceMemoryResource = CudaMemoryResource()
+        for wrap in _wrap_new:
+            made = wrap(made)
+        return made
 
 
 _native.set_default_factory(_default)

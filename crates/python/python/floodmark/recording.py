@@ -150,7 +150,8 @@ class Recording:
         self._is_outermost = True
         _active = self
         self._tell_children()
-        for device in mr._devices_in_use():
+        # Others are wrapped when they are made: a recording does not initialize GPUs that the program may never use.
+        for device in _native.registered_devices():
             resource = mr.get_per_device_resource(device)
             if not _is_recorded(resource):
                 self._added[device] = RecordingResourceAdaptor(resource, self.stacks)
