@@ -23,6 +23,7 @@ const PLAIN_LIMIT: u64 = 1 << 14;
 /// Function and line take two bytes each even where one would do, so that the length depends on the time alone and no
 /// branch depends on that.
 #[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn plain_call(call: &TracedCall, elapsed_ns: u64) -> Option<(u64, u32)> {
     let function = u64::from(call.code) << 3 | (call.action as u64 - 1);
     let line = u64::from(call.line);
