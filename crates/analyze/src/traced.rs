@@ -252,8 +252,8 @@ pub struct CallsFold {
     lines: FxHashMap<(u32, u32, u32), Change>,
     paths: Vec<Path>,
     known_paths: FxHashMap<(u32, u32), u32>,
-    /// Whether the last event had no change and so belongs to the next one, where only changes are recorded.
-    is_pair: bool,
+    /// Threads whose last event had no change and so belongs to the next one, where only changes are recorded.
+    pairs: FxHashMap<(ProcessId, u64), bool>,
     total: Change,
     largest: Option<(u32, u64, i64)>,
     stamp: u64,
@@ -274,6 +274,12 @@ impl CallsFold {
     /// Follows what a tracer recorded.
     pub fn new(recorded: Recorded) -> Self {
         Self { recorded, ..Self::default() }
+    }
+
+    /// Takes the resident bytes of a process while nothing that is traced runs: when a trace begins and ends.
+    pub fn resident_at(&mut self, process: ProcessId, rss_bytes: u64, time_ns: i64) {
+        let delta = self.resident(process, rss_bytes, time_ns);
+        self.total.add(delta);
     }
 
     /// Takes the stack of code that touched new memory, at which the process had `rss_bytes`.
@@ -317,7 +323,9 @@ impl CallsFold {
         let is_known = self.resident.contains_key(&row.process);
         let delta = row.rss_bytes.map_or(0, |rss| self.resident(row.process, rss, row.time_ns));
         let is_pair = delta == 0 && is_known;
-        if self.recorded == Recorded::Changes && !std::mem::replace(&mut self.is_pair, is_pair) {
+        if self.recorded == Recorded::Changes
+            && !self.pairs.insert((row.process, row.thread), is_pair).unwrap_or(false)
+        {
             stack.clear();
         }
         if row.code == 0 {
@@ -416,8 +424,8 @@ impl CallsFold {
 
     /// Books a change on the innermost function and its callers.
     fn change(&mut self, stack: &[Active], time_ns: i64, delta: i64) {
-        let Some(inner) = stack.last().filter(|_| delta != 0) else { return };
         self.total.add(delta);
+        let Some(inner) = stack.last().filter(|_| delta != 0) else { return };
         self.stamp += 1;
         for active in stack {
             let figures = self.figures.entry(active.code).or_default();

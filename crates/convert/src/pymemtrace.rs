@@ -74,7 +74,7 @@ fn start_of(name: &str) -> Option<i64> {
         return None;
     }
     let days = Date { year: i64::from(number(date.get(..4)?)?), month, day }.epoch_days();
-    let seconds = number(&clock[..2])? * 3600 + number(&clock[2..4])? * 60 + number(&clock[4..])?;
+    let seconds = number(clock.get(..2)?)? * 3600 + number(clock.get(2..4)?)? * 60 + number(clock.get(4..)?)?;
     days.checked_mul(NS_PER_DAY)?.checked_add(i64::from(seconds) * 1_000_000_000)
 }
 
@@ -119,8 +119,7 @@ fn word<'a>(text: &mut &'a str) -> &'a str {
 /// Takes the last word off the end of a text.
 fn last_word<'a>(text: &mut &'a str) -> &'a str {
     let trimmed = text.trim_end();
-    let start = trimmed.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-    let (rest, word) = trimmed.split_at(start);
+    let (rest, word) = trimmed.rsplit_once(char::is_whitespace).unwrap_or(("", trimmed));
     *text = rest;
     word
 }
@@ -218,7 +217,7 @@ impl ParseLine for Format {
                     if prefix == "PREV" && number <= last {
                         return Ok(());
                     }
-                    if number > last + 1 {
+                    if number > last.saturating_add(1) {
                         self.push(out, clock_ns, CallAction::Return, 0, 0, None);
                     }
                 }
@@ -341,9 +340,20 @@ mod tests {
     }
 
     #[test]
+    fn spaces_of_other_scripts_are_spaces() {
+        let text = "SOF\nNEXT: 1 +1 0.2 CALL m.py 4\u{3000}main\u{a0}2000\u{3000}1000\n\
+                    NEXT: 18446744073709551615 +1 0.3 RETURN m.py 4 main 2000 0\n\
+                    NEXT: 7 +1 0.4 CALL m.py 4 main 2000 0\n";
+        let found: Vec<_> = rows(text).into_iter().map(|(_, name, line, _)| (name, line)).collect();
+        let main = || ("m.py|main".to_owned(), 4);
+        assert_eq!(found, [main(), ("|".to_owned(), 0), main(), main()]);
+    }
+
+    #[test]
     fn names_of_logs_tell_when_and_which_thread() {
         assert_eq!(start_of("20241107_195847_0_62264_P_0_PY3.13.0b3.log"), Some(1_731_009_527_000_000_000));
         assert_eq!(start_of("run.log"), None);
+        assert_eq!(start_of("20241107_aäöx_.log"), None);
         assert_eq!(thread_of("20260727_101010_0_62264_62270_P_0_PY3.13.0.log"), 62270);
         assert_eq!(thread_of("20241107_195847_0_62264_P_0_PY3.13.0b3.log"), 0);
     }

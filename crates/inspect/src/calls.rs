@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use floodmark_analyze::{Calls, CallsFold, CallsOptions, Caveats, Direction, Flame, Recorded};
 use floodmark_convert::Format;
 use floodmark_event::filter::{Window, resolve};
-use floodmark_event::{CallRow, Filter, Metric, Row, ScopeAction, ScopeRow, Tables};
+use floodmark_event::{CallRow, Filter, Metric, ProcessId, Row, ScopeAction, ScopeRow, Tables};
 use floodmark_store::{Losses, ScanProps, Table};
 
 use crate::answer::Answer;
@@ -54,14 +54,18 @@ impl Input {
         let recorded = self.recorded()?;
         let (mut fold, mut count) = (CallsFold::new(recorded), 0);
         let (result, losses) = if recorded == Recorded::Faults {
-            let mut resident = HashMap::new();
+            let (mut resident, mut selected) = (HashMap::new(), Selected::new(&query.filter));
             let source = self.each_row(query.progress, |rows, tables| {
                 for row in rows {
                     match row {
                         Row::Sample(row) if row.metric == Metric::Rss => {
-                            resident.insert(row.subject, row.value);
+                            let before = resident.insert(row.subject, row.value);
+                            // The first one is that of the beginning; the others come with their stacks.
+                            if before.is_none() {
+                                fold.resident_at(process_of(row.subject), row.value, row.time_ns);
+                            }
                         }
-                        Row::Stack(row) => {
+                        Row::Stack(row) if selected.has(row.time_ns, process_of(row.subject), row.thread) => {
                             count += 1;
                             let rss_bytes = resident.get(&row.subject).copied().unwrap_or(0);
                             fold.fault(row, rss_bytes, tables);
@@ -150,6 +154,11 @@ impl Input {
     }
 }
 
+/// The process that recorded a subject.
+const fn process_of(subject: u64) -> ProcessId {
+    ProcessId((subject >> 32) as u32)
+}
+
 /// Selects calls by process, thread and time.
 struct Selected<'a> {
     filter: &'a Filter,
@@ -163,17 +172,17 @@ impl<'a> Selected<'a> {
     }
 
     fn keep(&mut self, rows: &mut Vec<CallRow>) {
-        let Some(first) = rows.first() else { return };
+        rows.retain(|row| self.has(row.time_ns, row.process, row.thread));
+    }
+
+    fn has(&mut self, time_ns: i64, process: ProcessId, thread: u64) -> bool {
         let filter = self.filter;
-        let window = *self.window.get_or_insert_with(|| {
-            let origin_ns = filter.origin_ns.unwrap_or(first.time_ns);
-            let at = |instant| resolve(instant, origin_ns);
+        let window = self.window.get_or_insert_with(|| {
+            let at = |instant| resolve(instant, filter.origin_ns.unwrap_or(time_ns));
             Window { from_ns: filter.from_ns.map(at), to_ns: filter.to_ns.map(at) }
         });
-        rows.retain(|row| {
-            window.contains(row.time_ns)
-                && filter.processes.as_ref().is_none_or(|list| list.contains(&row.process))
-                && filter.threads.as_ref().is_none_or(|list| list.contains(&row.thread))
-        });
+        window.contains(time_ns)
+            && filter.processes.as_ref().is_none_or(|list| list.contains(&process))
+            && filter.threads.as_ref().is_none_or(|list| list.contains(&thread))
     }
 }

@@ -13,6 +13,7 @@ mod ipc;
 use std::ffi::{CStr, CString};
 use std::io::Read;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
 
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -40,23 +41,23 @@ fn capsule(py: Python<'_>, batches: Box<dyn Batches>) -> PyResult<Bound<'_, PyCa
 
 /// Record batches that a command writes to its stdout.
 struct CommandStream {
-    reader: StreamReader<ChildStdout>,
+    columns: Vec<Field>,
+    /// None at the end.
+    reader: Option<StreamReader<ChildStdout>>,
     command: RunningCommand,
-    is_at_end: bool,
 }
 
 impl Batches for CommandStream {
     fn columns(&self) -> Vec<Field> {
-        self.reader.columns()
+        self.columns.clone()
     }
 
     fn next(&mut self) -> Result<Option<Array>, String> {
-        if self.is_at_end {
-            return Ok(None);
-        }
-        let next = self.reader.next();
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let next = reader.next();
         if !matches!(next, Ok(Some(_))) {
-            self.is_at_end = true;
+            // Closed first: the command may be waiting for its output to be read.
+            self.reader = None;
             // Where reading failed, the command knows better why.
             self.command.finish()?;
         }
@@ -65,17 +66,18 @@ impl Batches for CommandStream {
 }
 
 /// A command, killed when it is dropped before its end.
-struct RunningCommand(Child);
+struct RunningCommand {
+    child: Child,
+    /// Reads what it writes to stderr, so that it never waits for that.
+    messages: Option<JoinHandle<Vec<u8>>>,
+}
 
 impl RunningCommand {
     /// Waits until the command has ended; an error is what it wrote to stderr if it failed.
     fn finish(&mut self) -> Result<(), String> {
-        let mut message = Vec::new();
-        if let Some(stderr) = self.0.stderr.take() {
-            let _ = stderr.take(MESSAGE_BYTES).read_to_end(&mut message);
-        }
+        let message = self.messages.take().and_then(|messages| messages.join().ok()).unwrap_or_default();
         // A program that waits for all its children may have been faster; the stream says whether it is complete.
-        let Some(status) = self.0.wait().ok().filter(|status| !status.success()) else { return Ok(()) };
+        let Some(status) = self.child.wait().ok().filter(|status| !status.success()) else { return Ok(()) };
         let message = String::from_utf8_lossy(&message).trim().to_owned();
         Err(if message.is_empty() { format!("the floodmark command ended early: {status}") } else { message })
     }
@@ -83,17 +85,25 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
+}
+
+/// Reads a stream to its end; returns its beginning.
+fn message_of(mut stream: impl Read) -> Vec<u8> {
+    let mut message = Vec::new();
+    let _ = stream.by_ref().take(MESSAGE_BYTES).read_to_end(&mut message);
+    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    message
 }
 
 fn start(arguments: &[String]) -> PyResult<CommandStream> {
     let (program, rest) =
         arguments.split_first().ok_or_else(|| PyValueError::new_err("there is no command"))?;
-    let child = Command::new(program)
+    let mut child = Command::new(program)
         .args(rest)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -102,10 +112,14 @@ fn start(arguments: &[String]) -> PyResult<CommandStream> {
         .map_err(|error| {
             PyOSError::new_err((error.raw_os_error().unwrap_or(0), error.to_string(), program.clone()))
         })?;
-    let mut command = RunningCommand(child);
-    let stdout = command.0.stdout.take().ok_or_else(|| TraceError::new_err("the command has no stdout"))?;
+    let reading = std::thread::Builder::new().name("floodmark-messages".to_owned());
+    // Without the thread only the reason for a failure is missing.
+    let messages = child.stderr.take().and_then(|stderr| reading.spawn(move || message_of(stderr)).ok());
+    let mut command = RunningCommand { child, messages };
+    let stdout =
+        command.child.stdout.take().ok_or_else(|| TraceError::new_err("the command has no stdout"))?;
     match StreamReader::open(stdout) {
-        Ok(reader) => Ok(CommandStream { reader, command, is_at_end: false }),
+        Ok(reader) => Ok(CommandStream { columns: reader.columns(), reader: Some(reader), command }),
         Err(error) => Err(TraceError::new_err(command.finish().err().unwrap_or(error))),
     }
 }

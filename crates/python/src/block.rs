@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
+use std::thread::ThreadId;
 
 use floodmark_event::StringId;
 use floodmark_tail as tail;
@@ -31,6 +32,8 @@ struct EnteredScope {
     key: usize,
     /// The scope to return to.
     outer: u32,
+    /// Whether it was left while a scope inside of it was open, as coroutines do that take turns; it ends with that one.
+    is_left: bool,
 }
 
 /// What a thread knows of its scopes in a recording.
@@ -63,7 +66,7 @@ impl Scopes {
                 id
             }
         };
-        self.entered.push(EnteredScope { key, outer: tail::enter_scope(id) });
+        self.entered.push(EnteredScope { key, outer: tail::enter_scope(id), is_left: false });
         Ok(())
     }
 }
@@ -113,12 +116,14 @@ impl NamedScope {
 
     fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
         SCOPES.with_borrow_mut(|scopes| {
-            let at = scopes.entered.iter().rposition(|scope| scope.key == self.key());
-            if let Some(at) = at
-                && let outer = scopes.entered.remove(at).outer
-                && scopes.recording == tail::recording()
-            {
-                tail::exit_scope(outer);
+            let is_own = |scope: &EnteredScope| scope.key == self.key() && !scope.is_left;
+            if let Some(at) = scopes.entered.iter().rposition(is_own) {
+                scopes.entered[at].is_left = true;
+            }
+            while let Some(scope) = scopes.entered.pop_if(|scope| scope.is_left) {
+                if scopes.recording == tail::recording() {
+                    tail::exit_scope(scope.outer);
+                }
             }
         });
     }
@@ -156,6 +161,7 @@ pub(crate) struct StatisticsBlock {
 }
 
 struct EnteredBlock {
+    thread: ThreadId,
     /// The resource that counts.
     resource: Py<Resource>,
     /// The resource to return to, where statistics were enabled for the block.
@@ -170,16 +176,16 @@ impl StatisticsBlock {
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
-        let current = current::current(py)?;
+        let (current, thread) = (current::current(py)?, std::thread::current().id());
         let block = if let Some(statistics) = current.get().statistics() {
             statistics.open();
-            EnteredBlock { resource: current, before: None }
+            EnteredBlock { thread, resource: current, before: None }
         } else {
             let class =
                 py.import(intern!(py, "floodmark.mr"))?.getattr(intern!(py, "StatisticsResourceAdaptor"))?;
             let counting = class.call1((current.clone_ref(py),))?.cast_into::<Resource>()?.unbind();
             current::set_resource(py, current::current_device(), counting.clone_ref(py));
-            EnteredBlock { resource: counting, before: Some(current) }
+            EnteredBlock { thread, resource: counting, before: Some(current) }
         };
         self.entered.lock().unwrap_or_else(PoisonError::into_inner).push(block);
         Ok(())
@@ -192,8 +198,12 @@ impl StatisticsBlock {
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let block = self.entered.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let EnteredBlock { resource, before } =
+        let this = std::thread::current().id();
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = entered.iter().rposition(|block| block.thread == this);
+        let block = own.map(|at| entered.remove(at));
+        drop(entered);
+        let EnteredBlock { resource, before, .. } =
             block.ok_or_else(|| PyRuntimeError::new_err("the statistics block was not entered"))?;
         if !current::current(py)?.is(&resource) {
             return Err(PyValueError::new_err(

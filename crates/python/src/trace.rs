@@ -304,6 +304,7 @@ extern "C" fn after_fork() {
     let tracer = unsafe { state() };
     CURRENT.store(0, Ordering::Relaxed);
     tracer.epoch = tracer.epoch.wrapping_add(1);
+    tracer.reported_pages = 0;
     let _ = THREAD.try_with(|thread| {
         thread.head.set(gate::no_head());
         thread.previous.set(None);
@@ -318,6 +319,15 @@ extern "C" fn after_fork() {
     faults::after_fork();
 }
 
+/// Has forked children begin anew.
+fn watch_forks() {
+    static AT_FORK: Once = Once::new();
+    AT_FORK.call_once(|| {
+        // SAFETY: the function lives as long as the process.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    });
+}
+
 /// Prepare to trace calls into the recording that goes on; return the name of the gate, how exact the resident sizes
 /// are, and what would make them more exact.
 #[pyfunction]
@@ -330,25 +340,27 @@ pub(crate) fn begin_trace(
     exclude: Vec<String>,
     gate: Option<&str>,
 ) -> PyResult<(&'static str, String, &'static str)> {
-    static AT_FORK: Once = Once::new();
     let mode = match mode {
         "every" => Mode::Every,
         "changes" => Mode::Changes,
         "pairs" => Mode::Pairs,
-        _ => return Err(PyValueError::new_err(format!("there is no mode {mode:?}"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "there is no mode {mode:?}: use every, changes or pairs"
+            )));
+        }
     };
     if !tail::is_recording() {
-        return Err(PyRuntimeError::new_err("calls are traced into a recording, and none goes on"));
+        return Err(PyRuntimeError::new_err(
+            "calls are traced into a recording, and there is none: use floodmark.trace.start",
+        ));
     }
     // SAFETY: a function that Python calls holds the interpreter's lock.
     let tracer = unsafe { state() };
     if tracer.mode != Mode::Off {
         return Err(PyRuntimeError::new_err("this process traces calls already"));
     }
-    AT_FORK.call_once(|| {
-        // SAFETY: the function lives as long as the process.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
-    });
+    watch_forks();
     tail::calibrate();
     tail::global().reserve_names();
     tracer.functions.begin(Filter { package, include, exclude });
@@ -361,7 +373,8 @@ pub(crate) fn begin_trace(
     let error = gate::measure_error();
     tail::global().reserve_lane();
     tracer.rss_pages = gate::resident_pages();
-    tracer.reported_pages = tracer.rss_pages;
+    // So that the first event is recorded: changes are counted from it.
+    tracer.reported_pages = 0;
     tracer.mode = mode;
     let mut exactness = tracer.gate.exactness().to_owned();
     if error > 0 {

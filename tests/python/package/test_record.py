@@ -131,6 +131,26 @@ def test_scopes_decorate_functions_and_are_entered_again(tmp_path):
         floodmark.scope(title="a")
 
 
+def test_scopes_that_are_left_in_another_order_end_all_the_same(tmp_path):
+    path = tmp_path / "run.flood"
+    first, second = floodmark.scope("first"), floodmark.scope("second")
+    with floodmark.record(path):
+        # As coroutines do that take turns on a thread.
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        inside = floodmark.DeviceBuffer(size=2_000_000)
+        second.__exit__(None, None, None)
+        outside = floodmark.DeviceBuffer(size=5_000_000)
+    rows = [json.loads(line) for line in ask("read", path, "--samples", "--json").splitlines()]
+    scopes = [row for row in rows if row["table"] == "scope"]
+    assert [row["action"] for row in scopes] == ["enter", "enter", "exit", "exit"]
+    events = floodmark.open(path).events.to_arrow().to_pylist()
+    by_size = {event["bytes"]: event["scope"] for event in events if event["action"] == "alloc"}
+    assert by_size[2_000_000] and not by_size[5_000_000], by_size
+    del inside, outside
+
+
 def test_scopes_and_marks_without_a_recording_are_nothing():
     with floodmark.scope("nothing"):
         floodmark.mark("nothing")

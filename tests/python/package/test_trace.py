@@ -149,8 +149,10 @@ def test_only_changes_are_recorded(tmp_path):
 
     profile, rows = traced(tmp_path, work, trigger=500_000)
     assert profile.events > 20_000
-    assert [(row["action"], row["function"]) for row in rows] == [("c_return", "mmap.write")] * 4
-    assert profile.recorded == 4
+    # The first event is recorded too: the first change is counted from it.
+    assert rows[0]["action"] == "call" and rows[0]["function"].endswith("work")
+    assert [(row["action"], row["function"]) for row in rows[1:]] == [("c_return", "mmap.write")] * 4
+    assert profile.recorded == 5
     sizes = [row["rss"] for row in rows]
     assert all(later - earlier >= 500_000 for earlier, later in zip(sizes, sizes[1:], strict=False))
 
@@ -163,14 +165,15 @@ def test_pairs_have_the_event_before(tmp_path):
             len("abc")
         memory.write(text)
 
-    profile, rows = traced(tmp_path, work, trigger=1_000_000, mode="pairs")
+    profile, (first, *rows) = traced(tmp_path, work, trigger=1_000_000, mode="pairs")
+    assert first["action"] == "call" and first["function"].endswith("work")
     pair = [("c_call", "mmap.write"), ("c_return", "mmap.write")]
     assert [(row["action"], row["function"]) for row in rows] == pair
     # Nothing around a native function says where it was called, so its frame has the file of the caller.
     assert [row["file"] for row in rows] == [__file__] * 2
     assert [row["line"] for row in rows] == [work.__code__.co_firstlineno + 3] * 2
     assert rows[1]["rss"] - rows[0]["rss"] >= 3_000_000
-    assert profile.events > 2000 > profile.recorded == 2
+    assert profile.events > 2000 > profile.recorded == 3
 
 
 def test_threads_that_run_already_are_traced(tmp_path):
@@ -337,3 +340,22 @@ def test_touched_memory_is_booked_to_the_line(tmp_path):
     line = grow.__code__.co_firstlineno + 2
     by_thread = [size for (_, function, number), size in grown.items() if (function, number) == ("grow", line)]
     assert len(by_thread) == 2 and all(size >= 7_900_000 for size in by_thread), grown
+
+
+def test_a_decorated_function_is_traced_at_every_call(tmp_path):
+    @floodmark.trace.Profile(0, filepath=tmp_path / "calls.flood", quiet=True)
+    def work(depth):
+        return 1 if depth == 0 else 1 + work(depth - 1)
+
+    # A recursion is part of the trace that goes on; the next call has one of its own.
+    assert [work(2), work(0), work(1)] == [3, 1, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls-2.flood", "calls-3.flood", "calls.flood"]
+    assert not floodmark._native.is_tracing()
+
+
+def test_options_that_do_not_fit_are_refused_before_anything_is_recorded(tmp_path):
+    with pytest.raises(ValueError, match="use every, changes, pairs or faults"):
+        floodmark.trace.Profile(0, filepath=tmp_path / "calls.flood", mode="all")
+    with pytest.raises(ValueError, match="leave include and exclude out"):
+        floodmark.trace.Profile(filepath=tmp_path / "calls.flood", mode="faults", include=["json"])
+    assert list(tmp_path.iterdir()) == []

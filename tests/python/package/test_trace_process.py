@@ -10,15 +10,15 @@ def test_a_program_is_traced_from_the_command_line(tmp_path):
     (tmp_path / "helper.py").write_text("def help():\n    return 1\n")
     (tmp_path / "program.py").write_text(
         "import sys, helper\n"
-        "def main():\n"
-        "    print(sys.argv, helper.help(), __name__)\n"
+        "def main(count: int = 1):\n"
+        "    print(sys.argv, helper.help(), __name__, main.__annotations__)\n"
         "    sys.exit(3)\n"
         "main()\n"
     )
     command = [sys.executable, "-m", "floodmark.trace", "-o", "run.flood", "--d-rss-trigger", "0"]
     result = subprocess.run([*command, "program.py", "--option", "x"], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 3, result.stderr
-    assert result.stdout == "['program.py', '--option', 'x'] 1 __main__\n"
+    assert result.stdout == "['program.py', '--option', 'x'] 1 __main__ {'count': <class 'int'>}\n"
     assert "RSS" in result.stderr and "run.flood" in result.stderr
     rows = calls(tmp_path / "run.flood")
     called = names(rows, "call")

@@ -125,6 +125,23 @@ fn where_only_changes_are_recorded_each_stands_alone_or_with_the_one_before() {
 }
 
 #[test]
+fn events_before_changes_belong_to_their_own_thread() {
+    use CallAction::{CCall, CReturn, Call, Return};
+    let rows = [
+        row(0, 7, Call, 1, 1000),
+        row(1, 7, CCall, 4, 1000),
+        // Another thread comes between the two.
+        row(2, 8, Return, 2, 1500),
+        row(3, 7, CReturn, 4, 1700),
+    ];
+    let mut fold = CallsFold::new(Recorded::Changes);
+    fold.push(&rows);
+    let calls = fold.finish(&tables(4), &CallsOptions { order: CallOrder::Own, limit: None });
+    let own = |name| function(&calls, name).own_bytes;
+    assert_eq!((own("f2"), own("f4"), function(&calls, "f1").cumulative_bytes), (500, 200, 0));
+}
+
+#[test]
 fn stacks_of_code_that_touches_memory_are_booked_to_their_lines() {
     let mut tables = tables(1);
     let frame = |tables: &mut Tables, name: &str, line| {

@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT = 640, 120
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _CELL = "text-align:left;padding:2px 8px"
 _NUMBER = "text-align:right;padding:2px 8px"
-#: Numbers that are names: nobody adds them up.
+#: Numbers that are names, and are not added up.
 _IDS = ("device", "parent_pid", "pid", "process", "scope", "thread")
 _SHOWN_FRAMES = 3
 

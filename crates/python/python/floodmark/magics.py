@@ -40,7 +40,7 @@ class CellMemory(Watermark):
         options = [f"--by={by}", f"--limit={limit}"] + ([] if window is None else [f"--from={window}"])
         # The trace may be deleted before this is shown.
         timeline = trace.timeline(**filters)
-        # Without the path in front, which is that of a folder that nobody chose.
+        # Without the path in front, which is that of a temporary folder.
         self._text = trace.text("watermark", *options).removeprefix(f"{trace.path}\n")
         super().__init__(trace.ask("watermark", *options), lambda: timeline)
 
@@ -53,7 +53,7 @@ class FloodmarkMagics(Magics):
     """The magics of Floodmark."""
 
     @line_cell_magic
-    def floodmark(self, line: str = "", cell: str | None = None) -> CellMemory | None:
+    def floodmark(self, line: str = "", cell: str | None = None) -> CellMemory | str | None:
         names = ("force", "no-stacks", "no-numpy", "by=", "limit=", "output=")
         options, statement = self.parse_options(line, "o:", *names, posix=True, preserve_non_opts=True)
         code = cell if cell is not None else statement
@@ -62,6 +62,7 @@ class FloodmarkMagics(Magics):
         if not code.strip():
             print(__doc__)
             return None
+        limit = int(options.get("limit", 10))
         with contextlib.ExitStack() as stack:
             path = options.get("o") or options.get("output")
             if path is None:
@@ -87,9 +88,12 @@ class FloodmarkMagics(Magics):
                     error = raised
             # A recording that was going on before has what the cell did since it began.
             window = None if recording.path == outer_path else _instant(begin_ns)
-            memory = CellMemory(
-                reading.Trace(recording.path), options.get("by", "site"), int(options.get("limit", 10)), window
-            )
+            memory: CellMemory | str
+            try:
+                memory = CellMemory(reading.Trace(recording.path), options.get("by", "site"), limit, window)
+            except (OSError, ValueError, reading.TraceError) as failure:
+                # What the cell did or raised matters more than what is said about its memory.
+                memory = f"floodmark: {failure}"
         if error is not None:
             from IPython import display
 

@@ -227,7 +227,12 @@ class Trace:
         import subprocess
 
         result = subprocess.run(
-            [find_command(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            [find_command(), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
         )
         if result.returncode != 0:
             raise TraceError(result.stderr.strip() or f"floodmark {arguments[0]} exited with {result.returncode}")

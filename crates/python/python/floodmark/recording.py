@@ -66,8 +66,8 @@ def _is_live(path: str) -> bool:
 
     try:
         return reading.Trace(path).summary().live
-    except (OSError, reading.TraceError):
-        # One that cannot be read may be replaced, and without the command that is not known.
+    except reading.TraceError:
+        # One that cannot be read may be replaced.
         return False
 
 
@@ -175,7 +175,7 @@ class Recording:
         if aside is not None:
             import shutil
 
-            shutil.rmtree(aside)
+            shutil.rmtree(aside, ignore_errors=True)
 
     def _tell_children(self) -> None:
         """Have Python processes that this one starts record into the same trace."""

@@ -11,9 +11,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use floodmark_event::StackId;
 use floodmark_event::sample::{Metric, StackReason, StackSeen, Subject, SubjectId, SubjectKind};
 use floodmark_event::tables::Frame;
-use floodmark_event::{StackId, StringId};
 use floodmark_tail::{self as tail, When};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::ffi;
@@ -257,7 +257,12 @@ unsafe fn cached(code: *const u8, offset: i32) -> u32 {
             && slot.offset == offset
             && slot.recording == wanted.recording;
         if !is_known {
-            *slot = Named { frame: name(code, offset), ..wanted };
+            let frame = name(code, offset);
+            // A signal that interrupts the naming of another function finds no name.
+            if frame == 0 {
+                return 0;
+            }
+            *slot = Named { frame, ..wanted };
         }
         slot.frame
     }
@@ -271,15 +276,11 @@ unsafe fn name(code: *const u8, offset: i32) -> u32 {
     let mut text = [0u8; 512];
     // SAFETY: the caller's promise.
     unsafe {
-        let file = intern(layout::text(layout::file(code), &mut text));
-        let function = intern(layout::text(layout::function(code), &mut text));
+        let file = tail::intern(layout::text(layout::file(code), &mut text));
+        let function = tail::intern(layout::text(layout::function(code), &mut text));
         let line = line_of(layout::line_table(code), layout::first_line(code), offset);
         tail::intern_frame(&Frame { function, file, line, ..Frame::default() })
     }
-}
-
-fn intern(text: &str) -> StringId {
-    tail::intern(text)
 }
 
 fn open_events(period: u64) -> std::io::Result<Vec<c_int>> {
@@ -310,18 +311,35 @@ fn open_events(period: u64) -> std::io::Result<Vec<c_int>> {
     }
 }
 
+/// The first kernel that delivers the signal later where a thread blocks it.
+const FIRST_KERNEL: (u32, u32) = (5, 19);
+
+fn kernel_version() -> Option<(u32, u32)> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// Record the Python stack whenever the process touches new memory; return how exact that is.
 #[pyfunction]
 pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
     if !tail::is_recording() {
-        return Err(PyRuntimeError::new_err("stacks are recorded into a recording, and none goes on"));
+        return Err(PyRuntimeError::new_err(
+            "stacks are recorded into a recording, and there is none: use floodmark.trace.start",
+        ));
     }
     // SAFETY: a function that Python calls is attached to the interpreter.
     if !unsafe { layout::is_known() } {
         return Err(PyRuntimeError::new_err(
-            "this build of Python lays frames out in a way that is not known",
+            "this build of Python lays frames out in a way that is not known: use another mode than faults",
         ));
     }
+    if kernel_version().is_some_and(|version| version < FIRST_KERNEL) {
+        return Err(PyRuntimeError::new_err(
+            "mode faults needs Linux 5.19: earlier kernels end a process whose threads block the signal",
+        ));
+    }
+    super::watch_forks();
     let pages = u32::try_from(trigger_bytes.div_ceil(4096)).unwrap_or(u32::MAX).max(1);
     TRIGGER_PAGES.store(pages, Ordering::Relaxed);
     tail::global().reserve_names();
@@ -357,7 +375,7 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
     tail::sample(subject, Metric::Rss, u64::from(pages_now) * 4096, When::Now);
     let opened = open_events(u64::from(pages)).map_err(|error| {
         let number = error.raw_os_error().unwrap_or(0);
-        let text = "the kernel refuses to signal page faults; it must be Linux 5.13 or later, with \
+        let text = "the kernel refuses to signal page faults; it needs \
                     kernel.perf_event_paranoid of 2 or less, and a container must allow perf_event_open";
         PyOSError::new_err((number, text))
     })?;

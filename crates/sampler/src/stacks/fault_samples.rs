@@ -144,7 +144,14 @@ impl FaultSampler {
             let least =
                 pending.iter().min_by_key(|(_, threads)| faults(threads)).map(|(process, _)| *process);
             let Some(least) = least else { return };
-            pending.remove(&least);
+            if pending.len() > 1 {
+                pending.remove(&least);
+                continue;
+            }
+            // Of the only process, threads with few faults go first.
+            let Some(threads) = pending.get_mut(&least).filter(|threads| threads.len() > 1) else { return };
+            let idle = threads.iter().min_by_key(|(_, one)| one.faults).map(|(thread, _)| *thread);
+            threads.remove(&idle.unwrap_or(0));
         }
     }
 

@@ -32,7 +32,8 @@ class FloodmarkNumbaManager(HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     def memalloc(self, size: int) -> Any:
         """Return a pointer to memory that is freed with it."""
         # An empty block would have no address to keep it under.
-        buffer = DeviceBuffer(size=max(size, 1))
+        with mr._on_device(self.context.device.id):
+            buffer = DeviceBuffer(size=max(size, 1))
         self.allocations[buffer.ptr] = buffer
         # Numba forgets all allocations when a context is reset, before it finalizes the pointers to them.
         finalizer = functools.partial(self.allocations.pop, buffer.ptr, None)
@@ -49,7 +50,8 @@ class FloodmarkNumbaManager(HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def get_memory_info(self) -> Any:
         """Return free and total bytes of the current device."""
-        free, total = mr.available_device_memory()
+        with mr._on_device(self.context.device.id):
+            free, total = mr.available_device_memory()
         return MemoryInfo(free=free, total=total)
 
     @property

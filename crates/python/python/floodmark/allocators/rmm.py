@@ -24,6 +24,8 @@ __all__ = ["RmmMemoryResource", "install", "recorded", "to_rmm", "uninstall"]
 
 # By device: the resource before, and the one that records.
 _installed: dict[int, tuple[Any, Any]] = {}
+# Buffers of C++ refer to their resource without keeping it alive.
+_kept: list[Any] = []
 
 
 class RmmMemoryResource(mr.DeviceMemoryResource):
@@ -72,6 +74,7 @@ def install(stacks: bool = True) -> None:
                 ours = recorded(before, stacks)
             rmm.mr.set_per_device_resource(device, ours)
             _installed[device] = (before, ours)
+            _kept.append(ours)
 
 
 def uninstall() -> None:

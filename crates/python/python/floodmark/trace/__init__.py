@@ -92,6 +92,7 @@ class Profile:
         self.d_rss_trigger = _PAGE if d_rss_trigger <= 0 else d_rss_trigger
         self.message = message
         self.path = os.path.abspath(os.fspath(filepath)) if filepath is not None else _default_path()
+        self._given = self.path
         self.include = _patterns(include)
         self.exclude = _patterns(exclude)
         self.quiet = quiet
@@ -100,6 +101,10 @@ class Profile:
         self.gate = self.exactness = self.remedy = ""
         #: Events seen, and how many of them were recorded.
         self.events = self.recorded = 0
+        if self.mode not in ("every", "changes", "pairs", "faults"):
+            raise ValueError(f"there is no mode {self.mode!r}: use every, changes, pairs or faults")
+        if self.mode == "faults" and (self.include or self.exclude):
+            raise ValueError("mode='faults' records stacks of all code; leave include and exclude out")
         self._wanted_gate = gate
         self._recording = Recording(self.path, stacks=False, force=force)
         self._is_outermost = False
@@ -135,6 +140,10 @@ class Profile:
             if self.mode != "faults":
                 _hooks.install()
         except BaseException:
+            if self.mode == "faults":
+                _hooks.prepare_threads(None)
+            else:
+                _hooks.remove()
             _native.end_trace()
             _native.end_fault_trace()
             self._recording.stop()
@@ -184,12 +193,27 @@ class Profile:
         self.stop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        first = [self]
+
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
+            # Calls that go on at the same time are one trace; the next call has a trace of its own.
+            with first.pop() if first else self._another():
                 return function(*args, **kwargs)
 
         return wrapper
+
+    def _another(self) -> Profile:
+        """Make the trace of another call; its name has a number."""
+        root, extension = os.path.splitext(self._given)
+        path, number = self._given, 1
+        while os.path.lexists(path) and _active is None:
+            number += 1
+            path = f"{root}-{number}{extension}"
+        trigger = 0 if self.mode == "every" else self.d_rss_trigger
+        another = Profile(trigger, self.message, path, mode=self.mode, include=self.include, exclude=self.exclude)
+        another.quiet, another.follow, another._wanted_gate = self.quiet, self.follow, self._wanted_gate
+        return another
 
     def log_file_path(self) -> str | None:
         """Return the path of the trace while it goes on, else ``None``."""

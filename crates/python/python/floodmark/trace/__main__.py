@@ -64,7 +64,7 @@ def main() -> None:
     path = options.program
     try:
         with open(path, "rb") as file:
-            code = compile(file.read(), path, "exec")
+            code = compile(file.read(), path, "exec", dont_inherit=True)
     except OSError as error:
         sys.exit(f"error: {path}: {error.strerror}")
     sys.path[0] = os.path.dirname(os.path.abspath(path))
