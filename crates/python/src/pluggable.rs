@@ -1,7 +1,7 @@
 //! Memory of the current resource by the two C functions that PyTorch's `CUDAPluggableAllocator` calls.
 //!
 //! They are called from any thread, with the interpreter attached or not. A block goes back to the resource that it came
-//! from, whichever is current by then; a free names the address alone, so a table keeps who owns it.
+//! from, whichever is current by then; a free names the address alone, so a table has the resource of each block.
 #![expect(unsafe_code, reason = "is called by C++ with addresses of its blocks")]
 
 use std::collections::HashMap;

@@ -84,7 +84,7 @@ pub(super) unsafe fn previous(frame: *const u8) -> Option<*const u8> {
 /// # Safety
 /// `frame` is a frame of the interpreter.
 pub(super) unsafe fn code_of(frame: *const u8) -> Option<(*const u8, i32)> {
-    /// Who owns a frame: 3 for those that stand for native code.
+    /// Offset of the kind of a frame; 3 is the kind of frames that stand for native code.
     #[cfg(Py_3_12)]
     const OWNER: usize = 70;
     // SAFETY: the layout of this version; what is no code object is not read.
