@@ -50,6 +50,15 @@ const NAME_SLOTS: usize = 32;
 
 thread_local! {
     static SCOPES: RefCell<Scopes> = RefCell::default();
+
+    /// Scopes that `floodmark.scope(...)` made last, each at the place of its name: a scope is its name only and can be
+    /// open any number of times, so `with floodmark.scope("load")` in a loop need not make one each time.
+    static MADE: RefCell<[Option<Py<NamedScope>>; NAME_SLOTS]> = const { RefCell::new([const { None }; NAME_SLOTS]) };
+}
+
+/// Place of a name among [`NAME_SLOTS`].
+fn slot(name: &Bound<'_, PyString>) -> usize {
+    (name.as_ptr().addr() >> 4) % NAME_SLOTS
 }
 
 impl Scopes {
@@ -57,7 +66,7 @@ impl Scopes {
         if self.recording != recording {
             *self = Self { recording, ..Self::default() };
         }
-        let slot = &mut self.names[(name.as_ptr().addr() >> 4) % NAME_SLOTS];
+        let slot = &mut self.names[slot(name)];
         let id = match slot {
             Some((known, id)) if known.is(name) => *id,
             _ => {
@@ -140,9 +149,21 @@ impl NamedScope {
 impl FastCall for NamedScope {
     fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
         let py = arguments.py;
-        let [name] = arguments.parse("scope", 1, [intern!(py, "name")])?;
-        let name = required("scope", "name", name)?.cast::<PyString>()?.clone().unbind();
-        Ok(Bound::new(py, Self { name })?.into_any().unbind())
+        let [name] = arguments.parse("scope", 1, || [intern!(py, "name")])?;
+        let name = required("scope", "name", name)?.cast::<PyString>()?;
+        let known = MADE.try_with(|made| {
+            let scope =
+                made.borrow()[slot(name)].as_ref().filter(|scope| scope.get().name.is(name))?.clone_ref(py);
+            Some(scope)
+        });
+        if let Ok(Some(scope)) = known {
+            return Ok(scope.into_any());
+        }
+        let scope = Py::new(py, Self { name: name.clone().unbind() })?;
+        // The scope that had the place may call Python when it is dropped, so it is dropped at the end; a thread that
+        // is ending keeps none.
+        let _before = MADE.try_with(|made| made.borrow_mut()[slot(name)].replace(scope.clone_ref(py)));
+        Ok(scope.into_any())
     }
 }
 
@@ -227,7 +248,7 @@ impl StatisticsBlock {
 
 impl FastCall for StatisticsBlock {
     fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
-        arguments.parse("statistics", 0, [])?;
+        arguments.parse("statistics", 0, || [])?;
         Ok(Bound::new(arguments.py, Self::default())?.into_any().unbind())
     }
 }

@@ -6,7 +6,7 @@ use std::os::raw::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use floodmark_resource as native;
-use floodmark_resource::{Address, Stream};
+use floodmark_resource::{ALIGNMENT, Address, RawBuffer, Resource as _, Stream};
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
@@ -30,9 +30,24 @@ pub(crate) struct DeviceBuffer {
 }
 
 struct State {
-    buffer: Option<native::DeviceBuffer>,
+    block: Block,
     /// Views of the memory that Python objects have.
     exports: usize,
+}
+
+/// The memory of a buffer. It is the resource's own block and not a buffer of the Rust library, which would count
+/// references to the resource once more: the Python object keeps that alive already.
+#[derive(Clone, Copy)]
+struct Block {
+    stream: Stream,
+    address: Address,
+    size: u64,
+    /// Bytes that are allocated; the address is null if there are none.
+    capacity: u64,
+}
+
+impl Block {
+    const EMPTY: Self = Self { stream: Stream::DEFAULT, address: Address::NULL, size: 0, capacity: 0 };
 }
 
 /// Arguments of a new buffer.
@@ -53,15 +68,18 @@ impl DeviceBuffer {
             Some(mr) if !mr.is_none() => mr.cast::<Resource>()?.clone().unbind(),
             _ => current::current(py)?,
         };
-        let this = resource.get();
-        let (shared, size) = (this.shared(), request.size);
-        let made = this.run(py, || native::DeviceBuffer::new(size, stream, shared));
-        let mut buffer = made.map_err(|error| raise(&error))?;
-        if request.ptr != 0 && size > 0 {
-            copy_in(&mut buffer, request.ptr, this)?;
+        let (this, size) = (resource.get(), request.size);
+        let address = if size == 0 {
+            Address::NULL
+        } else {
+            this.run(py, || this.inner().allocate(size, ALIGNMENT, stream)).map_err(|error| raise(&error))?
+        };
+        let state = Mutex::new(State { block: Block { stream, address, size, capacity: size }, exports: 0 });
+        let made = Self { state, resource, _stream: request.stream.map(|stream| stream.clone().unbind()) };
+        if request.ptr != 0 {
+            made.copy_from_address(request.ptr, size)?;
         }
-        let state = Mutex::new(State { buffer: Some(buffer), exports: 0 });
-        Ok(Self { state, resource, _stream: request.stream.map(|stream| stream.clone().unbind()) })
+        Ok(made)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -75,8 +93,23 @@ impl DeviceBuffer {
         }
     }
 
-    fn read<T>(&self, read: impl FnOnce(&native::DeviceBuffer) -> T) -> T {
-        read(self.state().buffer.as_ref().expect("only a dropped buffer has none"))
+    fn block(&self) -> Block {
+        self.state().block
+    }
+
+    /// Calls `act` with the memory as a buffer of the Rust library.
+    fn with_native<T>(&self, state: &mut State, act: impl FnOnce(&mut native::DeviceBuffer) -> T) -> T {
+        // If `act` panics, the library's buffer frees the memory and this one has none.
+        let Block { stream, address, size, capacity } = std::mem::replace(&mut state.block, Block::EMPTY);
+        let resource = self.resource.get().shared();
+        // SAFETY: the resource allocated it with this capacity, and this buffer gives it up until it is handed back.
+        let mut buffer = unsafe {
+            native::DeviceBuffer::from_raw(RawBuffer { resource, stream, address, size, capacity })
+        };
+        let result = act(&mut buffer);
+        let RawBuffer { stream, address, size, capacity, .. } = buffer.into_raw();
+        state.block = Block { stream, address, size, capacity };
+        result
     }
 
     /// Changes the buffer, which must not move while Python objects view its memory.
@@ -92,14 +125,17 @@ impl DeviceBuffer {
                 "cannot {act} a buffer with {views} views of its memory"
             )));
         }
-        change(state.buffer.as_mut().expect("only a dropped buffer has none"))
+        self.with_native(&mut state, change)
     }
 
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let size = self.read(native::DeviceBuffer::size) as usize;
-        PyBytes::new_with(py, size, |bytes| {
-            self.read(|buffer| buffer.copy_to_host(bytes)).map_err(|error| raise(&error))
-        })
+        PyBytes::new_with(py, self.block().size as usize, |bytes| self.copy_to(bytes))
+    }
+
+    /// Copies the contents to memory of the same size.
+    fn copy_to(&self, bytes: &mut [u8]) -> PyResult<()> {
+        let mut state = self.state();
+        self.with_native(&mut state, |buffer| buffer.copy_to_host(bytes)).map_err(|error| raise(&error))
     }
 
     fn require_host_memory(&self) -> PyResult<()> {
@@ -110,23 +146,20 @@ impl DeviceBuffer {
     }
 }
 
-/// Copies from an address that the program vouches for.
-fn copy_in(buffer: &mut native::DeviceBuffer, ptr: u64, resource: &Resource) -> PyResult<()> {
-    let (size, stream) = (buffer.size(), buffer.stream());
-    let order = resource.shared().order();
-    let copier = order.copier().ok_or_else(|| PyValueError::new_err("this memory cannot be copied to"))?;
-    // SAFETY: the program promises that `size` bytes at `ptr` can be read and stay until the stream was waited for.
-    unsafe { copier.copy(buffer.address(), Address(ptr), size, stream) }
-        .and_then(|()| order.synchronize(stream))
-        .map_err(|error| raise(&error))
-}
-
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let buffer = state.buffer.take();
-        if self.resource.get().calls_out() {
-            Python::attach(|py| py.detach(|| drop(buffer)));
+        let Block { stream, address, capacity, .. } =
+            self.state.get_mut().unwrap_or_else(PoisonError::into_inner).block;
+        if capacity == 0 {
+            return;
+        }
+        let resource = self.resource.get();
+        // SAFETY: the resource allocated it with this capacity, and nothing uses it any more.
+        let free = || unsafe { resource.inner().deallocate(address, capacity, ALIGNMENT, stream) };
+        if resource.calls_out() {
+            Python::attach(|py| py.detach(free));
+        } else {
+            free();
         }
     }
 }
@@ -176,13 +209,13 @@ impl DeviceBuffer {
     /// Address of the memory; 0 for an empty buffer.
     #[getter]
     fn ptr(&self) -> u64 {
-        self.read(|buffer| buffer.address().0)
+        self.block().address.0
     }
 
     /// Number of bytes.
     #[getter]
     fn size(&self) -> u64 {
-        self.read(native::DeviceBuffer::size)
+        self.block().size
     }
 
     /// Number of bytes.
@@ -200,12 +233,12 @@ impl DeviceBuffer {
     /// Handle of the stream on which the memory is used; 0 for the default stream.
     #[getter]
     fn stream(&self) -> u64 {
-        self.read(|buffer| buffer.stream().handle())
+        self.block().stream.handle()
     }
 
     /// Bytes that are allocated, at least the size.
     fn capacity(&self) -> u64 {
-        self.read(native::DeviceBuffer::capacity)
+        self.block().capacity
     }
 
     fn __len__(&self) -> usize {
@@ -258,7 +291,7 @@ impl DeviceBuffer {
         if size > 0 {
             // SAFETY: the view is writable, contiguous and at least as long, and it is held until the copy is done.
             let bytes = unsafe { std::slice::from_raw_parts_mut(at, size as usize) };
-            self.read(|buffer| buffer.copy_to_host(bytes)).map_err(|error| raise(&error))?;
+            self.copy_to(bytes)?;
         }
         Ok(target)
     }
@@ -280,8 +313,8 @@ impl DeviceBuffer {
     ) -> PyResult<()> {
         parse_stream(stream)?;
         if let Ok(other) = cuda_ary.cast::<Self>() {
-            let (address, size) = other.get().read(|buffer| (buffer.address().0, buffer.size()));
-            return self.copy_from_address(address, size);
+            let Block { address, size, .. } = other.get().block();
+            return self.copy_from_address(address.0, size);
         }
         let py = cuda_ary.py();
         let Ok(interface) = cuda_ary.getattr(intern!(py, "__cuda_array_interface__")) else {
@@ -309,7 +342,7 @@ impl DeviceBuffer {
 
     /// A new buffer with the same contents, of the same resource.
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
-        let (ptr, size) = self.read(|buffer| (buffer.address().0, buffer.size()));
+        let Block { address: Address(ptr), size, .. } = self.block();
         let mr = self.resource.bind(py).as_any();
         Self::create(py, &Request { ptr, size, stream: None, mr: Some(mr) })
     }
@@ -352,7 +385,7 @@ impl DeviceBuffer {
     fn prefetch(&self, device: Option<i32>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = parse_stream(stream)?;
         if let Some(gpu) = crate::device::gpu(device.unwrap_or_else(current::current_device))? {
-            let (address, size) = self.read(|buffer| (buffer.address(), buffer.size()));
+            let Block { address, size, .. } = self.block();
             // Memory that does not migrate stays where it is.
             let _ = gpu.prefetch(address, size, stream);
         }
@@ -381,8 +414,7 @@ impl DeviceBuffer {
         let this = slf.get();
         this.require_host_memory()?;
         let mut state = this.state();
-        let buffer = state.buffer.as_ref().expect("only a dropped buffer has none");
-        let (address, size) = (buffer.address().0, buffer.size());
+        let Block { address: Address(address), size, .. } = state.block;
         // SAFETY: Python hands in a view to fill; the memory stays where it is while views are counted.
         let filled = unsafe {
             let at = std::ptr::with_exposed_provenance_mut::<c_void>(address as usize);
@@ -400,16 +432,16 @@ impl DeviceBuffer {
     }
 
     fn __repr__(&self) -> String {
-        let (address, size) = self.read(|buffer| (buffer.address().0, buffer.size()));
+        let Block { address: Address(address), size, .. } = self.block();
         format!("DeviceBuffer(size={size}, ptr={address:#x})")
     }
 }
 
 impl DeviceBuffer {
     fn copy_from_address(&self, address: u64, size: u64) -> PyResult<()> {
-        let mut state = self.state();
-        let buffer = state.buffer.as_mut().expect("only a dropped buffer has none");
-        let capacity = buffer.size();
+        // The lock keeps the memory where it is until the copy is done.
+        let state = self.state();
+        let Block { stream, address: to, size: capacity, .. } = state.block;
         if size > capacity {
             let message =
                 format!("Argument is too large. Need space for {size} bytes, the buffer has {capacity}.");
@@ -418,18 +450,16 @@ impl DeviceBuffer {
         if size == 0 {
             return Ok(());
         }
-        let resource = self.resource.get();
-        let order = resource.shared().order();
+        let order = self.resource.get().inner().order();
         let copier =
             order.copier().ok_or_else(|| PyValueError::new_err("this memory cannot be copied to"))?;
         // SAFETY: the source is kept alive by the caller, both are so long, and the copy is waited for.
-        unsafe { copier.copy(buffer.address(), Address(address), size, buffer.stream()) }
-            .and_then(|()| order.synchronize(buffer.stream()))
-            .map_err(|error| raise(&error))
+        let copied = unsafe { copier.copy(to, Address(address), size, stream) };
+        copied.and_then(|()| order.synchronize(stream)).map_err(|error| raise(&error))
     }
 
     fn interface<'py>(&self, py: Python<'py>, version: u32) -> PyResult<Bound<'py, PyDict>> {
-        let (address, size) = self.read(|buffer| (buffer.address().0, buffer.size()));
+        let Block { address: Address(address), size, .. } = self.block();
         let interface = PyDict::new(py);
         interface.set_item(intern!(py, "data"), (address, false))?;
         interface.set_item(intern!(py, "shape"), (size,))?;
@@ -442,7 +472,8 @@ impl DeviceBuffer {
 impl FastCall for DeviceBuffer {
     fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
         let py = arguments.py;
-        let parameters = [intern!(py, "size"), intern!(py, "ptr"), intern!(py, "stream"), intern!(py, "mr")];
+        let parameters =
+            || [intern!(py, "size"), intern!(py, "ptr"), intern!(py, "stream"), intern!(py, "mr")];
         let [size, ptr, stream, mr] = arguments.parse("DeviceBuffer", 1, parameters)?;
         let number = |value: Option<&Bound<'_, PyAny>>| value.map_or(Ok(0), PyAnyMethods::extract);
         let request = Request { size: number(size)?, ptr: number(ptr)?, stream, mr };

@@ -37,6 +37,9 @@ thread_local! {
     static DEVICE: Cell<i32> = const { Cell::new(0) };
 }
 
+/// Whether a thread has chosen another device than 0; until then no thread has to look up its own choice.
+static ANY_OTHER: AtomicBool = AtomicBool::new(false);
+
 /// Nothing in Python runs while it is held.
 fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -44,8 +47,9 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 /// The device that the calling thread allocates on.
 #[pyfunction]
+#[inline]
 pub(crate) fn current_device() -> i32 {
-    DEVICE.get()
+    if ANY_OTHER.load(Ordering::Relaxed) { DEVICE.get() } else { 0 }
 }
 
 /// Allocate on another device from now on, in the calling thread.
@@ -55,6 +59,9 @@ pub(crate) fn set_current_device(device: i32) -> PyResult<()> {
         gpu.make_current().map_err(|error| crate::error::raise(&error))?;
     }
     DEVICE.set(device);
+    if device != 0 {
+        ANY_OTHER.store(true, Ordering::Relaxed);
+    }
     Ok(())
 }
 
@@ -71,23 +78,31 @@ fn first(py: Python<'_>) -> Option<Bound<'_, Resource>> {
 /// The resource of the calling thread's device.
 #[inline]
 pub(crate) fn current(py: Python<'_>) -> PyResult<Py<Resource>> {
-    let device = DEVICE.get();
+    let device = current_device();
     match first(py) {
         Some(first) if device == 0 => Ok(first.unbind()),
         _ => get_resource(py, device),
     }
 }
 
+/// A resource whose memory the process can read and write.
+pub(crate) enum HostMemory {
+    /// Kept by the Python object, whose references are counted without atomic operations.
+    Python(Py<Resource>),
+    Native(Shared),
+}
+
 /// The resource of the calling thread's device, if the process can read and write its memory.
 #[inline]
-pub(crate) fn host_memory(py: Python<'_>) -> Option<Shared> {
-    let device = DEVICE.get();
+pub(crate) fn host_memory(py: Python<'_>) -> Option<HostMemory> {
+    let device = current_device();
     if device == 0
         && let Some(first) = first(py)
     {
-        return FIRST_IS_HOST.load(Ordering::Relaxed).then(|| first.get().shared());
+        return FIRST_IS_HOST.load(Ordering::Relaxed).then(|| HostMemory::Python(first.unbind()));
     }
-    current::current(device).ok().filter(|resource| resource.memory().kind != Kind::Device)
+    let resource = current::current(device).ok()?;
+    (resource.memory().kind != Kind::Device).then_some(HostMemory::Native(resource))
 }
 
 /// Makes `FIRST` what the registry has for device 0; call it before what the registry had is dropped.

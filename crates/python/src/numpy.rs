@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::current::host_memory;
+use crate::current::{HostMemory, host_memory};
 use crate::layers::Shared;
 use crate::task_scope;
 
@@ -25,7 +25,7 @@ const HEADER_BYTES: usize = 64;
 struct Header {
     /// Bytes of the block, the header included.
     bytes: u64,
-    resource: Shared,
+    resource: HostMemory,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
@@ -66,14 +66,23 @@ fn take(bytes: usize) -> *mut c_void {
     let Some(whole) = bytes.checked_add(HEADER_BYTES) else { return null_mut() };
     // SAFETY: NumPy allocates with the interpreter attached.
     let py = unsafe { Python::assume_attached() };
-    let resource = host_memory(py).unwrap_or_else(|| Arc::clone(&FALLBACK));
-    let taken = task_scope::within(py, || resource.allocate(whole as u64, ALIGNMENT, Stream::DEFAULT));
+    let resource = host_memory(py).unwrap_or_else(|| HostMemory::Native(Arc::clone(&FALLBACK)));
+    let native = native(&resource);
+    let taken = task_scope::within(py, || native.allocate(whole as u64, ALIGNMENT, Stream::DEFAULT));
     let Ok(address) = taken else { return null_mut() };
     let block = std::ptr::with_exposed_provenance_mut::<Header>(address.0 as usize);
     // SAFETY: the block is ours, aligned to 256 and larger than a header.
     unsafe {
         block.write(Header { bytes: whole as u64, resource });
         block.byte_add(HEADER_BYTES).cast()
+    }
+}
+
+#[inline]
+fn native(resource: &HostMemory) -> &Shared {
+    match resource {
+        HostMemory::Python(resource) => resource.get().inner(),
+        HostMemory::Native(resource) => resource,
     }
 }
 
@@ -93,7 +102,12 @@ unsafe fn give(array: *mut c_void) {
     unsafe {
         let at = header(array);
         let Header { bytes, resource } = at.read();
-        resource.deallocate(Address(at.expose_provenance() as u64), bytes, ALIGNMENT, Stream::DEFAULT);
+        let address = Address(at.expose_provenance() as u64);
+        native(&resource).deallocate(address, bytes, ALIGNMENT, Stream::DEFAULT);
+        if let HostMemory::Python(resource) = resource {
+            // NumPy frees with the interpreter attached, which need not be looked up.
+            drop(resource.into_bound(Python::assume_attached()));
+        }
     }
 }
 

@@ -186,7 +186,7 @@ impl ProfilerContext {
 impl FastCall for ProfilerContext {
     fn call(arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
         let py = arguments.py;
-        let parameters = [intern!(py, "records"), intern!(py, "name")];
+        let parameters = || [intern!(py, "records"), intern!(py, "name")];
         let [records, name] = arguments.parse("ProfilerContext", 2, parameters)?;
         let records = required("ProfilerContext", "records", records)?.cast::<ProfilerRecords>()?;
         let name = name.map(|name| name.cast::<PyString>()).transpose()?;

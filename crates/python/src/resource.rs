@@ -37,6 +37,10 @@ impl Resource {
         Arc::clone(&self.inner)
     }
 
+    pub(crate) const fn inner(&self) -> &Shared {
+        &self.inner
+    }
+
     pub(crate) const fn calls_out(&self) -> bool {
         self.calls_out
     }

@@ -57,13 +57,13 @@ pub(crate) struct Arguments<'a, 'py> {
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    /// The value of each of the names of `function`'s parameters; those after the first `positional` ones can only
-    /// be given by name.
+    /// The value of each of `function`'s parameters; those after the first `positional` ones can only be given by
+    /// name. `parameters` gives their names, and is called only when a name was used.
     pub(crate) fn parse<const N: usize>(
         &self,
         function: &str,
         positional: usize,
-        parameters: [&Bound<'py, PyString>; N],
+        parameters: impl FnOnce() -> [&'a Bound<'py, PyString>; N],
     ) -> PyResult<[Option<&'a Bound<'py, PyAny>>; N]> {
         if self.positional > positional {
             return Err(PyTypeError::new_err(format!(
@@ -76,6 +76,10 @@ impl<'a, 'py> Arguments<'a, 'py> {
         for (at, slot) in found.iter_mut().enumerate().take(self.positional) {
             *slot = Some(self.value(at));
         }
+        if self.named == 0 {
+            return Ok(found);
+        }
+        let parameters = parameters();
         for at in 0..self.named {
             // SAFETY: there are as many names, which live as long as the call.
             let name = unsafe {

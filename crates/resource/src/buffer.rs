@@ -18,7 +18,6 @@ use crate::stream::{Stream, StreamOrder};
 /// back on that thread's own stream.
 pub struct DeviceBuffer {
     resource: Arc<dyn Resource>,
-    order: Arc<dyn StreamOrder>,
     stream: Stream,
     address: Address,
     size: u64,
@@ -45,9 +44,8 @@ impl DeviceBuffer {
     /// # Errors
     /// When the resource has no memory.
     pub fn new(bytes: u64, stream: Stream, resource: Arc<dyn Resource>) -> Result<Self> {
-        let order = resource.order();
         let address = take(&*resource, bytes, stream)?;
-        Ok(Self { resource, order, stream, address, size: bytes, capacity: bytes })
+        Ok(Self { resource, stream, address, size: bytes, capacity: bytes })
     }
 
     /// Allocates a copy of `data`.
@@ -67,8 +65,7 @@ impl DeviceBuffer {
     /// frees it, and its uses are ordered on the stream.
     pub unsafe fn from_raw(raw: RawBuffer) -> Self {
         let RawBuffer { resource, stream, address, size, capacity } = raw;
-        let order = resource.order();
-        Self { resource, order, stream, address, size, capacity }
+        Self { resource, stream, address, size, capacity }
     }
 
     /// Hands the memory over to the caller, who has to free it.
@@ -120,7 +117,7 @@ impl DeviceBuffer {
     /// When the device cannot; then nothing has changed.
     pub fn set_stream(&mut self, stream: Stream) -> Result<()> {
         if stream != self.stream {
-            follow(&*self.order, stream, self.stream)?;
+            follow(&*self.order(), stream, self.stream)?;
             self.stream = stream;
         }
         Ok(())
@@ -198,16 +195,22 @@ impl DeviceBuffer {
         if self.size == 0 {
             return Ok(());
         }
-        if Arc::ptr_eq(&self.order, &other.order) {
-            self.copy_on_device(other)
+        let (mine, theirs) = (self.order(), other.order());
+        if Arc::ptr_eq(&mine, &theirs) {
+            self.copy_on_device(other, &*mine)
         } else {
-            self.copy_across(other)
+            self.copy_across(other, &*mine, &*theirs)
         }
     }
 
+    /// What orders the work on its memory. A buffer does not keep it: most buffers are made and freed without a copy,
+    /// and asking and counting references costs a third of a small buffer.
+    fn order(&self) -> Arc<dyn StreamOrder> {
+        self.resource.order()
+    }
+
     /// Both are ordered by the same device.
-    fn copy_on_device(&mut self, other: &Self) -> Result<()> {
-        let order = &*self.order;
+    fn copy_on_device(&mut self, other: &Self, order: &dyn StreamOrder) -> Result<()> {
         let copier = copier(order)?;
         if self.stream != other.stream {
             follow(order, self.stream, other.stream)?;
@@ -218,21 +221,21 @@ impl DeviceBuffer {
         if self.stream != other.stream && follow(order, other.stream, self.stream).is_err() {
             order.synchronize(self.stream)?; // the other one may go back at any time
         }
-        self.settle()
+        self.settle(order)
     }
 
     /// They have nothing in common that could order them: waits for both.
-    fn copy_across(&mut self, other: &Self) -> Result<()> {
-        let (mine, theirs) = (copier(&*self.order)?, copier(&*other.order)?);
-        self.order.synchronize(self.stream)?;
-        other.order.synchronize(other.stream)?;
-        let ask_mine = match (mine.reach(), theirs.reach()) {
+    fn copy_across(&mut self, other: &Self, mine: &dyn StreamOrder, theirs: &dyn StreamOrder) -> Result<()> {
+        let (my_copier, their_copier) = (copier(mine)?, copier(theirs)?);
+        mine.synchronize(self.stream)?;
+        theirs.synchronize(other.stream)?;
+        let ask_mine = match (my_copier.reach(), their_copier.reach()) {
             (Reach::Nothing, _) => true,
             (_, Reach::Nothing) => false,
             (mine, theirs) => mine >= theirs,
         };
         let (copier, order, stream) =
-            if ask_mine { (mine, &self.order, self.stream) } else { (theirs, &other.order, other.stream) };
+            if ask_mine { (my_copier, mine, self.stream) } else { (their_copier, theirs, other.stream) };
         // SAFETY: both are so large and apart, as each owns its memory. The copier that reaches further
         // reaches both, and if one reaches nothing that one is asked, and refuses. The stream is waited
         // for before either can be used otherwise.
@@ -245,10 +248,11 @@ impl DeviceBuffer {
         if self.size == 0 {
             return Ok(());
         }
+        let order = self.order();
         // SAFETY: both are that long, they do not overlap since this buffer owns its memory, and the host's
         // memory is borrowed until the stream has been waited for.
-        unsafe { copier(&*self.order)?.copy(to, from, self.size, self.stream) }?;
-        self.order.synchronize(self.stream)
+        unsafe { copier(&*order)?.copy(to, from, self.size, self.stream) }?;
+        order.synchronize(self.stream)
     }
 
     /// Moves to a block of `capacity` bytes, at least its size.
@@ -272,19 +276,20 @@ impl DeviceBuffer {
         if self.size == 0 {
             return Ok(());
         }
-        let copier = copier(&*self.order)?;
+        let order = self.order();
+        let copier = copier(&*order)?;
         if copier.reach() == Reach::Nothing {
             return Ok(()); // nothing can have been put there
         }
         // SAFETY: the new block is at least as large as this buffer's size, and apart; the old one goes
         // back on the same stream after the copy.
         unsafe { copier.copy(address, self.address, self.size, self.stream) }?;
-        self.settle()
+        self.settle(&*order)
     }
 
     /// A copy that is enqueued on one thread's stream is not ordered on another's.
-    fn settle(&self) -> Result<()> {
-        if self.stream.is_per_thread() { self.order.synchronize(self.stream) } else { Ok(()) }
+    fn settle(&self, order: &dyn StreamOrder) -> Result<()> {
+        if self.stream.is_per_thread() { order.synchronize(self.stream) } else { Ok(()) }
     }
 
     fn same_size(&self, bytes: u64) -> Result<()> {

@@ -17,8 +17,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::record::{
-    AllocDomain, Body, DOMAIN_SLOTS, MAX_CONTEXT_BYTES, MAX_DOMAIN_BYTES, MAX_EVENT_BYTES, NumbersPayload,
-    Previous, RecordType, domain_payload, encode_event, time_record,
+    AllocDomain, Body, DOMAIN_SLOTS, MAX_CONTEXT_BYTES, MAX_DOMAIN_BYTES, MAX_EVENT_BYTES, MAX_NUMBERS_BYTES,
+    NumbersInPlace, NumbersPayload, Previous, RecordType, domain_payload, encode_event, time_record,
 };
 use super::ring::{CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, LossReason, Ring};
 use super::segment::{self, Frame};
@@ -255,19 +255,24 @@ impl Lane {
         &self,
         when: When,
         around: &impl Surroundings,
-        build: impl FnOnce(u64) -> NumbersPayload,
+        build: impl FnOnce(&mut [u8; MAX_NUMBERS_BYTES], u64) -> usize,
     ) {
         self.exclusively(1, around, || {
             let time_ns = when.monotonic_ns();
             // A chunk without room for all of it is ended first: times count from the chunk's own previous
             // record.
-            if !self.has_room(size_of::<NumbersPayload>() + MAX_CONTEXT_BYTES, around) {
+            if !self.has_room(MAX_NUMBERS_BYTES + MAX_CONTEXT_BYTES, around) {
                 around.ring().lose(LossReason::NoSpace, 1);
                 return;
             }
             self.resume_own_thread(around);
             let elapsed = self.elapsed_until(time_ns, around);
-            self.put(build(elapsed).finish(), around);
+            let position = self.position.get();
+            // SAFETY: as in `event`; the room was checked for the longest record of numbers.
+            let record =
+                unsafe { &mut *self.payload().add(position as usize).cast::<[u8; MAX_NUMBERS_BYTES]>() };
+            let len = build(record, elapsed);
+            self.commit(position + len as u32);
             self.set_time(time_ns);
         });
     }
@@ -303,17 +308,20 @@ impl Lane {
 
     /// Enters scope `scope` and returns the one around it.
     pub(crate) fn enter(&self, scope: u32, name: StringId, when: When, around: &impl Surroundings) -> u32 {
-        self.other(when, around, |elapsed| {
-            let payload = NumbersPayload::new(RecordType::EnterScope).number(elapsed);
-            payload.number(u64::from(scope)).number(u64::from(name.0))
+        self.other(when, around, |record, elapsed| {
+            let record = NumbersInPlace::new(record, RecordType::EnterScope).number(elapsed);
+            record.number(u64::from(scope)).number(u64::from(name.0)).finish()
         });
         self.scope.replace(scope)
     }
 
     /// Leaves the innermost scope for `parent`.
     pub(crate) fn exit(&self, parent: u32, when: When, around: &impl Surroundings) {
-        self.other(when, around, |elapsed| {
-            NumbersPayload::new(RecordType::ExitScope).number(elapsed).number(u64::from(parent))
+        self.other(when, around, |record, elapsed| {
+            NumbersInPlace::new(record, RecordType::ExitScope)
+                .number(elapsed)
+                .number(u64::from(parent))
+                .finish()
         });
         self.scope.set(parent);
     }

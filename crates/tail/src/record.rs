@@ -186,8 +186,51 @@ pub(crate) struct Payload<const N: usize> {
     len: usize,
 }
 
-/// A record of numbers alone, seven at most.
-pub(crate) type NumbersPayload = Payload<80>;
+/// Writes a number to `bytes[at..]`, seven bits a byte, and returns where it ends.
+#[inline]
+fn put_number(bytes: &mut [u8], mut at: usize, mut value: u64) -> usize {
+    while value >= 0x80 && at < bytes.len() - 1 {
+        bytes[at] = value as u8 | 0x80;
+        at += 1;
+        value >>= 7;
+    }
+    bytes[at] = value as u8;
+    at + 1
+}
+
+/// Writes a record of numbers where it stays, in a chunk: building it on the stack and copying it took longer than
+/// reading the clock.
+pub(crate) struct NumbersInPlace<'a> {
+    bytes: &'a mut [u8; MAX_NUMBERS_BYTES],
+    len: usize,
+}
+
+impl<'a> NumbersInPlace<'a> {
+    #[inline]
+    pub(crate) fn new(bytes: &'a mut [u8; MAX_NUMBERS_BYTES], kind: RecordType) -> Self {
+        bytes[0] = (kind as u8) << 2 | NOT_AN_EVENT;
+        Self { bytes, len: 3 }
+    }
+
+    #[inline]
+    pub(crate) fn number(mut self, value: u64) -> Self {
+        self.len = put_number(self.bytes, self.len, value);
+        self
+    }
+
+    /// Completes the record and returns its length.
+    #[inline]
+    pub(crate) fn finish(self) -> usize {
+        let payload = (self.len - 3) as u16;
+        self.bytes[1..3].copy_from_slice(&payload.to_le_bytes());
+        self.len
+    }
+}
+
+/// Bytes of the longest record of numbers alone, seven at most.
+pub(crate) const MAX_NUMBERS_BYTES: usize = 80;
+/// A record of numbers alone.
+pub(crate) type NumbersPayload = Payload<MAX_NUMBERS_BYTES>;
 /// A record that ends with text.
 pub(crate) type TextPayload = Payload<{ MAX_PAYLOAD_BYTES + 16 }>;
 
@@ -198,14 +241,8 @@ impl<const N: usize> Payload<N> {
         payload
     }
 
-    pub(crate) fn number(mut self, mut value: u64) -> Self {
-        while value >= 0x80 && self.len < N - 1 {
-            self.bytes[self.len] = value as u8 | 0x80;
-            self.len += 1;
-            value >>= 7;
-        }
-        self.bytes[self.len] = value as u8;
-        self.len += 1;
+    pub(crate) fn number(mut self, value: u64) -> Self {
+        self.len = put_number(&mut self.bytes, self.len, value);
         self
     }
 

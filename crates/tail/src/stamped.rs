@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::{Stamp, When};
 use crate::intern::DeviceEntry;
-use crate::record::{AllocDomain, Call, NumbersPayload, RecordType};
+use crate::record::{AllocDomain, Call, NumbersInPlace, NumbersPayload, RecordType};
 use crate::writer::Writer;
 use floodmark_event::event::{Action, StackId, StringId};
 
@@ -106,8 +106,11 @@ impl Writer {
     /// Records a mark, at a time of its own.
     pub fn mark_at(&self, name: StringId, when: When) {
         self.with_lane(|lane| {
-            lane.other(when, self, |elapsed| {
-                NumbersPayload::new(RecordType::Mark).number(elapsed).number(u64::from(name.0))
+            lane.other(when, self, |record, elapsed| {
+                NumbersInPlace::new(record, RecordType::Mark)
+                    .number(elapsed)
+                    .number(u64::from(name.0))
+                    .finish()
             });
         });
     }
