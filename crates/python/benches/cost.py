@@ -191,7 +191,8 @@ def pandas_profiled(make):
     NumPy's memory comes from us in both.
     """
     pipeline = make()
-    floodmark.reinitialize()
+    # NumPy needs memory of the host, on a machine with a GPU too.
+    floodmark.mr.set_current_device_resource(floodmark.mr.SystemMemoryResource())
     with floodmark.numpy.installed():
 
         def run():

@@ -32,3 +32,15 @@ def test_arrays_come_from_the_current_resource(run, ask):
 
 def test_the_environment_variable_selects_it(run):
     run(PROGRAM.replace("{install}", "pass"), NUMBA_CUDA_MEMORY_MANAGER="floodmark.allocators.numba")
+
+
+def test_memory_of_the_driver_can_be_shared_with_other_processes(run):
+    run("""
+        import floodmark, floodmark.allocators.numba
+        floodmark.reinitialize()
+        from numba import cuda
+        floodmark.allocators.numba.install()
+        array = cuda.device_array(1 << 20, dtype="u1")
+        handle = cuda.current_context().get_ipc_handle(array.gpu_data)
+        assert (handle.size, handle.offset) == (1 << 20, 0)
+    """)

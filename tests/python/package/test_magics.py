@@ -27,7 +27,7 @@ def run(shell, code):
     return result, shown
 
 
-def test_a_cell_shows_its_peak_and_what_held_it(shell):
+def test_a_cell_shows_its_peak_and_what_held_it(shell, host_memory):
     result, shown = run(shell, "%%floodmark\nimport numpy\na = numpy.ones(10**6)\nlen(a)")
     assert result.success and "1000000" in shown.stdout, "the last expression is displayed as usual"
     memory = result.result

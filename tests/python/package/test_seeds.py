@@ -90,6 +90,8 @@ def test_a_block_of_the_guide_of_rmm_runs(number, folder):
     fails = heading == "Debugging OOM Errors" and has_little
     assert result.returncode == (1 if fails else 0), result.stderr
     lines = result.stdout.splitlines()
+    if heading == "Debugging OOM Errors" and not fails:
+        return  # a machine with so much memory has nothing to debug
     for expected in OUTPUT.get(number, []):
         known = any(line == expected or re.fullmatch(expected, line) for line in lines)
         assert known, f"{expected!r} is not in\n{result.stdout}"

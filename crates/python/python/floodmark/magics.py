@@ -76,10 +76,14 @@ class FloodmarkMagics(Magics):
             value = None
             with contextlib.ExitStack() as recorded:
                 if "no-numpy" not in options:
-                    with contextlib.suppress(ImportError, RuntimeError):
+                    try:
                         import floodmark.numpy
 
                         recorded.enter_context(floodmark.numpy.installed())
+                    except ImportError:
+                        pass  # without NumPy there is no memory of its arrays
+                    except RuntimeError as reason:
+                        print(f"floodmark: arrays of NumPy are not recorded: {reason}", file=sys.stderr)
                 begin_ns = time.time_ns()
                 recorded.enter_context(recording)
                 try:

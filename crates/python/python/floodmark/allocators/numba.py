@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from numba import cuda
-from numba.cuda import HostOnlyCUDAMemoryManager, IpcHandle, MemoryInfo, MemoryPointer
+from numba.cuda import GetIpcHandleMixin, HostOnlyCUDAMemoryManager, MemoryInfo, MemoryPointer
 from numba.cuda.cudadrv import driver
 
 from floodmark import mr
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["FloodmarkNumbaManager", "RMMNumbaManager", "install"]
 
 
-class FloodmarkNumbaManager(HostOnlyCUDAMemoryManager):  # type: ignore[misc]
+def _pointer(address: int) -> Any:
+    """Return an address as Numba's driver takes it: by NVIDIA's bindings, or by ctypes in Numba without numba-cuda."""
+    binding = getattr(driver, "binding", None)
+    return driver.drvapi.cu_device_ptr(address) if binding is None else binding.CUdeviceptr(address)
+
+
+class FloodmarkNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     """Allocates on GPUs from the current resource; pinned memory of the host stays Numba's."""
 
     def initialize(self) -> None:
@@ -37,16 +43,14 @@ class FloodmarkNumbaManager(HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         self.allocations[buffer.ptr] = buffer
         # Numba forgets all allocations when a context is reset, before it finalizes the pointers to them.
         finalizer = functools.partial(self.allocations.pop, buffer.ptr, None)
-        return MemoryPointer(self.context, driver.binding.CUdeviceptr(buffer.ptr), size, finalizer=finalizer)
+        return MemoryPointer(self.context, _pointer(buffer.ptr), size, finalizer=finalizer)
 
     def get_ipc_handle(self, memory: Any) -> Any:
         """Return a handle by which another process opens the memory; the resource must be the driver's own memory."""
-        start, _ = driver.device_extents(memory)
-        error, handle = driver.binding.cuIpcGetMemHandle(start)
-        if error != driver.binding.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"the current resource cannot share memory with other processes: {error.name}")
-        identity = cuda.current_context().device.get_device_identity()
-        return IpcHandle(memory, handle, memory.size, identity, offset=int(memory.handle) - int(start))
+        try:
+            return super().get_ipc_handle(memory)
+        except driver.CudaAPIError as error:
+            raise RuntimeError(f"the current resource cannot share memory with other processes: {error}") from error
 
     def get_memory_info(self) -> Any:
         """Return free and total bytes of the current device."""
