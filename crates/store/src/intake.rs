@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use floodmark_tail::reader::{Chunk, Life, LossReason, RingReader};
 use floodmark_tail::record::{Control, ProcessHeader};
@@ -50,6 +51,11 @@ impl<R: Read> ReceivedTail<R> {
     /// Reads what [`ship`] wrote.
     pub fn new(bytes: R) -> Self {
         Self { stream: StreamReader::new(bytes), stem: None }
+    }
+
+    /// Returns the stream that is read, for one that is fed by hand.
+    pub fn bytes_mut(&mut self) -> &mut R {
+        self.stream.bytes_mut()
     }
 }
 
@@ -107,6 +113,7 @@ pub struct LocalTail {
     full: Vec<(String, usize, u64)>,
     /// Lock of the trace's sealer, if chunks are to be released.
     lock: Option<File>,
+    patience: Duration,
 }
 
 /// What was yielded of a process.
@@ -115,8 +122,32 @@ struct Shipped {
     header: Option<ProcessHeader>,
     losses: Vec<(LossReason, u64)>,
     has_ended: bool,
-    /// Bytes of each chunk, by lane and sequence number; `None` once it is complete.
-    chunks: BTreeMap<(u32, u64), Option<usize>>,
+    /// What was yielded of each chunk, by lane and sequence number.
+    chunks: BTreeMap<(u32, u64), ShippedChunk>,
+}
+
+/// What was yielded of a chunk.
+#[derive(Clone, Copy, Debug)]
+enum ShippedChunk {
+    /// This many bytes, at this time.
+    Open { bytes: usize, at: Instant },
+    /// All of it.
+    Complete,
+}
+
+impl ShippedChunk {
+    /// Whether `chunk` has so much that is new that it is worth yielding.
+    fn wants(self, chunk: &ChunkFrame, patience: Duration) -> bool {
+        match self {
+            Self::Complete => false,
+            Self::Open { .. } if !chunk.is_open => true,
+            Self::Open { bytes, at } => {
+                let has_grown = chunk.payload.len() > bytes;
+                // Others may refer to any definition.
+                has_grown && (chunk.lane == 0 || at.elapsed() >= patience)
+            }
+        }
+    }
 }
 
 impl LocalTail {
@@ -129,6 +160,7 @@ impl LocalTail {
             items: VecDeque::new(),
             full: Vec::new(),
             lock: None,
+            patience: Duration::ZERO,
         }
     }
 
@@ -139,6 +171,12 @@ impl LocalTail {
     pub fn open_exclusively(trace: &Path) -> Result<Self> {
         let lock = seal::lock(trace)?.ok_or_else(|| Error::Locked { path: trace.to_owned() })?;
         Ok(Self { lock: Some(lock), ..Self::open(trace) })
+    }
+
+    /// Sets how long a chunk that still grows is left alone: it is yielded as a whole every time, so a reader in a hurry
+    /// gets the same bytes many times.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Reads what is new. Returns whether there is anything to yield.
@@ -178,6 +216,7 @@ impl LocalTail {
     }
 
     fn poll_process(&mut self, stem: &str, names: &[String]) -> Result<()> {
+        let patience = self.patience;
         let path = self.trace.join(SEGMENTS).join(format!("{stem}.ring"));
         let reader = tail::open_file(&path)?.and_then(|file| RingReader::new(file).ok());
         let process = reader.as_ref().and_then(|reader| reader.process().ok());
@@ -212,17 +251,19 @@ impl LocalTail {
         }
         for (index, chunk) in chunks {
             let key = (chunk.lane, chunk.sequence);
-            let is_new = match shipped.chunks.get(&key) {
-                Some(Some(bytes)) => !chunk.is_open || chunk.payload.len() > *bytes,
-                Some(None) => false,
-                None => true,
-            };
-            if is_new {
-                shipped.chunks.insert(key, chunk.is_open.then_some(chunk.payload.len()));
+            let now = Instant::now();
+            // A chunk that is seen for the first time waits as well: its thread may end it soon.
+            let known = shipped.chunks.entry(key).or_insert(ShippedChunk::Open { bytes: 0, at: now });
+            if known.wants(&chunk, patience) {
+                *known = if chunk.is_open {
+                    ShippedChunk::Open { bytes: chunk.payload.len(), at: now }
+                } else {
+                    ShippedChunk::Complete
+                };
                 items.push(StreamItem::Chunk(chunk));
             }
             if let Some(index) = index
-                && shipped.chunks.get(&key) == Some(&None)
+                && matches!(known, ShippedChunk::Complete)
             {
                 self.full.push((stem.to_owned(), index, key.1));
             }

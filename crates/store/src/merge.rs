@@ -18,7 +18,7 @@ use floodmark_event::{
     Action, CallRow, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeRow, StackSampleRow,
 };
 
-use self::lane::Lane;
+use self::lane::{Lane, TimeOffsets};
 use crate::manifest::{Manifest, Position};
 use crate::registry::Registry;
 use crate::small_tables::Definitions;
@@ -176,6 +176,8 @@ impl TailMerge {
                 merge.losses.add(tail.damaged(), DAMAGED);
             }
             let utc_offset_ns = tail.utc_offset_ns(entry, manifest);
+            let clock = manifest.clocks.iter().find(|clock| clock.boot == entry.boot);
+            let clock_ns = clock.map_or(0, |clock| clock.offset_ns);
             if let Some(from_ns) = from_ns {
                 tail.drop_before(from_ns, utc_offset_ns);
             }
@@ -191,7 +193,8 @@ impl TailMerge {
                 }
                 let key = (stem.clone(), lane);
                 let passed_over = event_chunks.and_then(|of| of.0.get(&key).cloned()).unwrap_or_default();
-                let (process, place) = (ProcessId(entry.id), (key, utc_offset_ns));
+                let times = TimeOffsets { utc_ns: utc_offset_ns, clock_ns };
+                let (process, place) = (ProcessId(entry.id), (key, times));
                 merge.lanes.push(Lane::new(process, place, chunks, position, passed_over));
             }
         }

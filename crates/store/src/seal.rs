@@ -9,15 +9,13 @@
 
 #[cfg(test)]
 mod tests;
+mod thread;
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::mem::Discriminant;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use floodmark_event::{EventBatch, ProcessId};
@@ -36,12 +34,13 @@ use crate::part::PartFiles;
 use crate::parts::{PartGroups, PartsWriter};
 use crate::registry::{Needs, Registry};
 use crate::scan::ScanProps;
-use crate::signals;
 use crate::source::Source as _;
 use crate::steps;
 use crate::table::Table;
 use crate::tail::{self, RemoteWriters, SEGMENTS, TailFile, TailSnapshot, parse_name};
 use crate::trace::{self, Trace};
+
+pub use self::thread::{Inbox, SealerThread};
 
 /// Drained bytes that make a sealing worth its while: about three million events.
 const SEAL_BYTES: u64 = 32 << 20;
@@ -495,53 +494,4 @@ fn cut_torn_end(path: &Path) -> io::Result<()> {
     file.read_to_end(&mut bytes)?;
     let sound: usize = segment::frames(&bytes).map(|frame| frame.file_bytes()).sum();
     if sound < bytes.len() { file.set_len(sound as u64) } else { Ok(()) }
-}
-
-/// A thread that seals a trace until it is told to stop.
-#[derive(Debug)]
-pub struct SealerThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Manifest>>>,
-}
-
-impl SealerThread {
-    /// Starts to seal the trace at `trace`.
-    ///
-    /// # Errors
-    /// As [`Sealer::open`].
-    pub fn spawn(trace: &Path, run: Run) -> Result<Self> {
-        let mut sealer = Sealer::open(trace, run)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = Arc::clone(&stop);
-        let body = move || {
-            signals::block_all();
-            let mut last_work = Instant::now();
-            while !stopping.load(Ordering::Acquire) {
-                // What fails now (a full disk, say) is tried again; the tail holds everything until
-                // then, and what it cannot hold it counts.
-                match sealer.tick() {
-                    Ok(true) => last_work = Instant::now(),
-                    Ok(false) | Err(_) => {
-                        let idle = last_work.elapsed() > Duration::from_secs(1);
-                        std::thread::park_timeout(if idle { POLL_IDLE } else { POLL });
-                    }
-                }
-            }
-            sealer.finish()
-        };
-        let thread = std::thread::Builder::new().name("floodmark-seal".into()).spawn(body);
-        let thread = thread.map_err(Error::io("starting a thread for", trace))?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-
-    /// Seals what is left and ends the thread.
-    ///
-    /// # Errors
-    /// As [`Sealer::finish`].
-    pub fn stop(mut self) -> Result<Manifest> {
-        self.stop.store(true, Ordering::Release);
-        let thread = self.thread.take().expect("taken only here");
-        thread.thread().unpark();
-        thread.join().unwrap_or_else(|_| Err(Error::Internal("the sealing thread panicked".into())))
-    }
 }

@@ -97,6 +97,11 @@ pub fn samples(subject: SubjectId, values: &[(Metric, u64)], when: When) {
     global().samples(subject, values, when);
 }
 
+/// Ends the chunk that the calling thread writes, for readers that ship chunks to another host.
+pub fn end_chunk() {
+    global().end_chunk();
+}
+
 /// Records output of what is observed, whatever its length.
 pub fn output(stream: OutputStream, bytes: &[u8], when: When) {
     global().output(stream, bytes, when);

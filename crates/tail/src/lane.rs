@@ -32,6 +32,8 @@ use floodmark_event::event::{Action, Kind, StackId, StringId};
 const MAX_LANE_CHUNKS: usize = 8;
 /// A segment file this long is followed by another, so that sealed ones can be deleted.
 const SPILL_FILE_BYTES: u64 = 16 << 20;
+/// A chunk with no more than this is not ended early: every chunk begins with a few records.
+const LEAST_ENDED_BYTES: u32 = 64;
 /// How many events a lane without space loses before it tries the disk again.
 const RETRY_EVENTS: u64 = 4096;
 
@@ -414,6 +416,21 @@ impl Lane {
         }
         self.begin(self.chunk.get(), around);
         true
+    }
+
+    /// Ends the current chunk although it has room, unless it holds hardly anything: what follows goes into the
+    /// next one.
+    pub(crate) fn end_chunk(&self, around: &impl Surroundings) {
+        self.exclusively(0, around, || {
+            let is_open = !self.chunk.get().is_null() && (self.position.get() as usize) < CHUNK_PAYLOAD_BYTES;
+            if is_open && self.position.get() > LEAST_ENDED_BYTES {
+                let stalled = self.stalled.get();
+                if !self.next_chunk(around) {
+                    // There is room left, so no event is lost for it.
+                    self.stalled.set(stalled);
+                }
+            }
+        });
     }
 
     /// Hands the current chunk to the sealer.

@@ -58,7 +58,7 @@ pub mod writer;
 
 pub use abandoned::{KEPT_FOR, SHARED_MEMORY, remove_abandoned_rings};
 pub use clock::{Stamp, When};
-pub use global::{alloc, enter_scope, exit_scope, failure, free, mark};
+pub use global::{alloc, end_chunk, enter_scope, exit_scope, failure, free, mark};
 pub use global::{intern, intern_frame, intern_stack, is_recording, recording, traced_call};
 pub use global::{output, sample, samples, stack_sample, subject, subject_ended};
 pub use record::{AllocDomain, Call, TracedCall};

@@ -52,6 +52,14 @@ impl Writer {
         self.with_lane(|lane| lane.samples(subject, values, when, self));
     }
 
+    /// Ends the chunk that the calling thread writes, so that a reader which ships chunks to another host gets it now
+    /// and does not get it again.
+    ///
+    /// Costs some bytes, because the values of samples are stored as differences within a chunk.
+    pub fn end_chunk(&self) {
+        self.with_lane(|lane| lane.end_chunk(self));
+    }
+
     /// Records output of what is observed, whatever its length; output of one thread stays in order.
     pub fn output(&self, stream: OutputStream, bytes: &[u8], when: When) {
         self.with_lane(|lane| lane.output(stream, bytes, when, self));

@@ -145,6 +145,11 @@ impl<R: Read> StreamReader<R> {
         Self { bytes, buffer: Vec::new(), start: 0, pending: Vec::new() }
     }
 
+    /// Returns the stream that is read.
+    pub fn bytes_mut(&mut self) -> &mut R {
+        &mut self.bytes
+    }
+
     /// Returns the next item; `None` at the end of the stream.
     ///
     /// # Errors

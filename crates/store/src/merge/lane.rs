@@ -21,6 +21,15 @@ use crate::tail::{ChunkRef, DAMAGED, MISSING};
 /// Times of calls are whole multiples of this.
 const CALL_TIME_NS: i64 = 1000;
 
+/// What to add to the times of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeOffsets {
+    /// To monotonic times, for UTC on the reference clock.
+    pub(super) utc_ns: i64,
+    /// To the UTC of its host, for that of the reference clock.
+    pub(super) clock_ns: i64,
+}
+
 /// Reads one lane.
 pub(super) struct Lane {
     pub(super) process: ProcessId,
@@ -31,7 +40,7 @@ pub(super) struct Lane {
     passed_over: BTreeSet<u64>,
     /// Chunks that had nothing but events.
     pub(super) of_events: BTreeSet<u64>,
-    utc_offset_ns: i64,
+    times: TimeOffsets,
     chunks: std::vec::IntoIter<ChunkRef>,
     current: Option<Current>,
     /// The chunks in the order of time, if times go back in the lane.
@@ -60,7 +69,7 @@ struct Current {
 impl Lane {
     pub(super) fn new(
         process: ProcessId,
-        ((stem, number), utc_offset_ns): ((String, u32), i64),
+        ((stem, number), times): ((String, u32), TimeOffsets),
         chunks: Vec<ChunkRef>,
         position: Position,
         passed_over: BTreeSet<u64>,
@@ -71,7 +80,7 @@ impl Lane {
             number,
             passed_over,
             of_events: BTreeSet::new(),
-            utc_offset_ns,
+            times,
             chunks: chunks.into_iter(),
             current: None,
             sorted: None,
@@ -90,7 +99,7 @@ impl Lane {
 
     /// Decodes all chunks once, to learn when the rows of each begin. Records count as read afterwards.
     fn survey(&mut self, only: Option<Table>, losses: &mut Losses) -> SortedChunks {
-        let mut sorted = SortedChunks::new(self.process, self.utc_offset_ns, only);
+        let mut sorted = SortedChunks::new(self.process, self.times.utc_ns, only);
         while let Some(chunk) = self.next_ref(losses) {
             let Some((base_time_ns, payload)) = chunk.read() else {
                 losses.add(1, DAMAGED);
@@ -156,7 +165,7 @@ impl Lane {
                 Ok(Some(record)) => {
                     self.position.records += 1;
                     current.has_only_events &= matches!(record, Record::Event(_));
-                    if let Some(taken) = take(self.process, self.utc_offset_ns, record) {
+                    if let Some(taken) = take(self.process, self.times.utc_ns, record) {
                         return Some(taken);
                     }
                 }
@@ -214,6 +223,7 @@ impl Lane {
         definitions: &mut Definitions,
         losses: &mut Losses,
     ) {
+        let clock_ns = self.times.clock_ns;
         self.read(losses, |process, utc_offset_ns, record| {
             match record {
                 Record::String { id, text } => {
@@ -242,7 +252,9 @@ impl Lane {
                     let text =
                         |id: StringId| registry.tables.string(registry.string(key(process, id.0))).to_owned();
                     let subject = SubjectRow {
-                        start_ns: Some(entry.start_ns).filter(|start| *start != 0),
+                        start_ns: Some(entry.start_ns)
+                            .filter(|start| *start != 0)
+                            .map(|start| start.wrapping_add(clock_ns)),
                         parent: key_or_none(process, entry.parent.0),
                         detail: text(entry.detail),
                         ..SubjectRow::new(key(process, id.0), entry.kind, entry.number, text(entry.name))
