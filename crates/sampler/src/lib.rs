@@ -1,7 +1,7 @@
 //! Runs a command and samples the memory of its tree of processes, with their output, stacks and exits.
 //!
 //! [`run`] starts a command without changing its environment and returns when all of its processes have
-//! ended; [`attach`] watches a running process. Both send samples to a [`Sink`], call an [`Observer`] after
+//! ended; [`attach`] watches a running process; [`observe`] watches all that are selected. They send samples to a [`Sink`], call an [`Observer`] after
 //! every sweep, and return an [`Outcome`].
 //!
 //! ```no_run
@@ -24,6 +24,7 @@
 //! | [`sink`], [`observer`] | receivers of samples and sweeps |
 //! | [`stacks`] | call stacks of processes at peaks |
 //! | [`outcome`], [`error`] | results of a watch, and errors |
+//! | [`select`] | selecting processes that were started elsewhere |
 //! | `rank` | ranks of processes in an MPI job |
 //! | [`procfs`] | parsers of files in `/proc` |
 //! | `sys` | system calls |
@@ -40,10 +41,12 @@ mod output;
 pub mod pace;
 pub mod procfs;
 mod rank;
+pub mod select;
 pub mod sink;
 pub mod stacks;
 mod sys;
 mod tree;
+mod unwatched;
 pub mod watch;
 
 pub use error::{Error, Result};
@@ -55,6 +58,8 @@ pub use outcome::{
 };
 pub use pace::Pace;
 pub use rank::own_rank;
+pub use select::{Candidate, Select};
 pub use sink::{Memory, Sink, TailSink};
 pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};
-pub use watch::{Discovery, Leftover, PeakMode, Until, WatchProps, attach, run};
+pub use unwatched::{Unwatched, spawn_unwatched};
+pub use watch::{Discovery, Leftover, PeakMode, Until, WatchProps, attach, observe, run};

@@ -19,22 +19,21 @@ mod inexact;
 mod job;
 mod link;
 mod processes;
+mod props;
 mod recorder;
+mod selection;
 mod sweep;
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use floodmark_event::units::format_count;
 use floodmark_tail::clock::monotonic_ns;
 
 use crate::error::{Error, Result};
 use crate::launch::{self, Channels, Group, Launch};
-use crate::marks::Marks;
 use crate::metrics::cgroup::Cgroup;
 use crate::metrics::gpu::Gpus;
 use crate::metrics::memory::DescriptorBudget;
@@ -42,8 +41,8 @@ use crate::metrics::total::{self, Totals};
 use crate::observer::Observer;
 use crate::outcome::{Cost, Exit, NoExitStats, Note, Outcome};
 use crate::output::{self, Forwarding, OutputControl, Pump, SharedSink};
-use crate::pace::Pace;
 use crate::procfs;
+use crate::select::Select;
 use crate::sink::Sink;
 use crate::sys::clock::{Waiting, process_cpu_ns};
 use crate::sys::keeper::Keeper;
@@ -53,107 +52,13 @@ use crate::tree::events::Events;
 use crate::tree::exit_stats::ExitStats;
 use crate::tree::walk::{self, Walker};
 
+pub use props::{Discovery, Leftover, PeakMode, Until, WatchProps};
+
 use guards::{CloseOnDrop, Orphans, WatchLock};
 use link::{Link, enter_raw_mode};
 use recorder::{Activity, Origin, Recorder, RecorderProps};
+use selection::Selection;
 use sweep::Surroundings;
-
-/// Properties of a watch.
-#[derive(Clone, Debug)]
-pub struct WatchProps {
-    /// Interval between sweeps.
-    pub pace: Pace,
-    /// Which peaks of processes are recorded.
-    pub peaks: PeakMode,
-    /// How new processes are found.
-    pub discovery: Discovery,
-    /// When the watch ends.
-    pub until: Until,
-    /// Time in nanoseconds after which the watch ends in any case and leaves everything running.
-    pub at_most_ns: Option<u64>,
-    /// Share of a core that reading proportional set sizes may take; 0 disables it.
-    pub totals_share: f64,
-    /// Patterns of output lines that are marks.
-    pub marks: Marks,
-    /// Root of the cgroup file system; none for the one that is mounted.
-    pub cgroup_root: Option<PathBuf>,
-    /// Called once if processes that the command left behind are still running seconds after its end.
-    pub on_leftover: Option<fn(&Leftover)>,
-    /// Library that reports GPU memory, if it is installed; none disables it.
-    pub gpu_library: Option<OsString>,
-}
-
-impl Default for WatchProps {
-    fn default() -> Self {
-        Self {
-            pace: Pace::default(),
-            peaks: PeakMode::default(),
-            discovery: Discovery::default(),
-            until: Until::default(),
-            at_most_ns: None,
-            totals_share: 0.01,
-            marks: Marks::default(),
-            cgroup_root: None,
-            on_leftover: None,
-            gpu_library: Some("libnvidia-ml.so.1".into()),
-        }
-    }
-}
-
-/// Processes that a command left behind, and that the watch waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leftover {
-    /// Number of processes.
-    pub count: u64,
-    /// PID of one of them.
-    pub pid: i32,
-    /// Name of that process.
-    pub name: String,
-}
-
-impl std::fmt::Display for Leftover {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { count, pid, name } = self;
-        let others =
-            if *count > 1 { format!(" and {} more", format_count(count - 1)) } else { String::new() };
-        write!(out, "the command has ended; recording until {name} (PID {pid}){others} ends. ")?;
-        out.write_str("Ctrl-C stops recording and leaves it running.")
-    }
-}
-
-/// Which peaks of processes are recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeakMode {
-    /// The high-water mark of each process is read and left as it is: its highest peak is exact, lower peaks
-    /// between two sweeps are not seen.
-    #[default]
-    Kept,
-    /// The mark is read at every sweep, and reset when memory has fallen below it: the peak of every interval
-    /// is exact. This changes the maximum that the kernel reports at exit (`ru_maxrss`, as `time -v` prints
-    /// it), and blocks while the process is mapping memory.
-    Exact,
-}
-
-/// How new processes are found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Discovery {
-    /// By events of the kernel, or by scanning `/proc` where there are none.
-    #[default]
-    Events,
-    /// By scanning `/proc`.
-    Scan,
-}
-
-/// When a watch ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Until {
-    /// When the last process of the tree has ended.
-    #[default]
-    Tree,
-    /// When the command itself has ended. Processes that it left behind run on unwatched, and a process of
-    /// ours forwards their output until they end.
-    Command,
-}
 
 /// Signals that are forwarded to the command.
 const FORWARDED: [libc::c_int; 8] = [
@@ -175,6 +80,9 @@ const MOST_IDLE_WAKES: u32 = 200;
 const QUIET_NS: u64 = 5_000_000;
 /// Time after the end of the command after which it is reported that others are waited for.
 const LEFTOVER_NS: u64 = 2_000_000_000;
+/// Time between two checks whether a watch of selected processes is to end, and for new processes where the kernel
+/// reports no events.
+const STOP_NS: u64 = 20_000_000;
 /// Descriptors that must be left when the command starts: for reading processes, and for the sealer, which
 /// has a part and a segment open for every table.
 const DESCRIPTORS_LEFT: usize = 12;
@@ -213,6 +121,7 @@ pub fn run(
         began,
         name,
         command,
+        stop: None,
     };
     watch.whole(Target::Command { launch, channels, surroundings }, &sink, before)
 }
@@ -247,8 +156,42 @@ pub fn attach(
         began,
         name,
         command,
+        stop: None,
     };
     watch.whole(Target::Running(pid), &sink, before)
+}
+
+/// Watches all processes that `select` chooses, and their descendants, until `stop` is set or a signal ends the watch.
+/// They are not disturbed. `name` and `detail` describe all of them together.
+///
+/// # Errors
+/// If this process watches already, or the system refuses something.
+pub fn observe(
+    select: Box<dyn Select>,
+    (name, detail): (&str, &str),
+    props: &WatchProps,
+    stop: &AtomicBool,
+    sink: &mut dyn Sink,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    let _lock = WatchLock::take()?;
+    let signals = listen()?;
+    let control = OutputControl::new().map_err(Error::system("creating an eventfd"))?;
+    let before = Prepared::open(props);
+    let sink = Mutex::new(sink);
+    let watch = Watch {
+        props,
+        observer,
+        signals,
+        control: &control,
+        keeper: None,
+        is_termination_requested: false,
+        began: Began::now(),
+        name: name.to_owned(),
+        command: detail.to_owned(),
+        stop: Some(stop),
+    };
+    watch.whole(Target::Selected(Selection::new(select)), &sink, before)
 }
 
 fn listen() -> Result<Signals> {
@@ -290,6 +233,8 @@ enum Target<'a> {
     Command { launch: &'a Launch, channels: Channels, surroundings: launch::Surroundings },
     /// A process with this PID.
     Running(i32),
+    /// All processes that are selected.
+    Selected(Selection<'a>),
 }
 
 /// What starts the root of the tree.
@@ -301,6 +246,8 @@ enum Start<'a> {
     },
     /// The process with this PID runs already.
     Nothing(i32),
+    /// There is no root.
+    NoRoot,
 }
 
 impl Start<'_> {
@@ -311,6 +258,7 @@ impl Start<'_> {
                 Ok((launch::start(launch, theirs, group, surroundings)?, Origin::Launched))
             }
             Self::Nothing(pid) => Ok((pid, Origin::Attached)),
+            Self::NoRoot => Ok((0, Origin::Selected)),
         }
     }
 }
@@ -339,6 +287,8 @@ struct Watch<'a> {
     began: Began,
     name: String,
     command: String,
+    /// Ends a watch of selected processes when it is set.
+    stop: Option<&'a AtomicBool>,
 }
 
 impl Watch<'_> {
@@ -346,12 +296,17 @@ impl Watch<'_> {
     /// descriptors, are an error while there is no command that could suffer from it.
     fn whole(mut self, target: Target<'_>, sink: &dyn SharedSink, before: Prepared) -> Result<Outcome> {
         let Prepared { events, exit_stats, walker, foreign_children, own_mark } = before;
+        let mut selection = None;
         let (start, streams, terminal, group) = match target {
             Target::Command { launch, channels: Channels { streams, theirs, terminal }, surroundings } => {
                 let group = if terminal.is_some() { Group::Other } else { Group::Ours };
                 (Start::Command { launch, theirs, surroundings }, streams, terminal, group)
             }
             Target::Running(pid) => (Start::Nothing(pid), Vec::new(), None, Group::Other),
+            Target::Selected(chosen) => {
+                selection = Some(chosen);
+                (Start::NoRoot, Vec::new(), None, Group::Other)
+            }
         };
         let raw = terminal.as_ref().and_then(|_| enter_raw_mode());
         let (totals, (requests, answers)) = Totals::new(self.props.totals_share, self.began.at_ns);
@@ -382,6 +337,7 @@ impl Watch<'_> {
             let (root, origin) = start.root(group)?;
             self.observer.started(root);
             let cgroup = match &self.props.cgroup_root {
+                _ if origin == Origin::Selected => None,
                 None => Cgroup::of_process(root),
                 Some(folder) => std::fs::read_to_string(format!("/proc/{root}/cgroup"))
                     .ok()
@@ -402,6 +358,7 @@ impl Watch<'_> {
                 descriptors: DescriptorBudget::new(Limit::descriptors().count().saturating_sub(64)),
                 began_ns: self.began.at_ns,
                 surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
+                selection,
             });
             let link = Link { root, group, terminal: terminal.as_ref(), raw: raw.as_ref() };
             self.watch(&mut recorder, &link, own_mark);
@@ -463,8 +420,10 @@ impl Watch<'_> {
     /// The main loop.
     fn watch(&mut self, recorder: &mut Recorder<'_>, link: &Link<'_>, own_mark: u64) {
         recorder.report_surroundings(self.began.at_ns, &self.name, &self.command);
-        recorder.add_root(self.began.at_ns, own_mark, &self.name, &self.command);
-        if recorder.origin == Origin::Attached {
+        if recorder.origin != Origin::Selected {
+            recorder.add_root(self.began.at_ns, own_mark, &self.name, &self.command);
+        }
+        if recorder.origin != Origin::Launched {
             recorder.walk(self.began.at_ns);
         }
         let deadline_ns = self.props.at_most_ns.map(|most| self.began.at_ns.saturating_add(most));
@@ -472,8 +431,11 @@ impl Watch<'_> {
         let mut has_ended = false;
         let (mut ended_ns, mut leftover) = (None, self.props.on_leftover);
         loop {
-            let activity = recorder.drain_events();
+            let mut activity = recorder.drain_events();
             let now_ns = monotonic_ns();
+            if recorder.origin == Origin::Selected && recorder.find_selected(now_ns) {
+                activity = Activity::Tree;
+            }
             if recorder.is_root_over && !has_ended {
                 has_ended = true;
                 self.drain_earlier_signals();
@@ -502,6 +464,9 @@ impl Watch<'_> {
             }
             let events = recorder.events.as_ref().filter(|_| !idle.is_too_many);
             let mut until_ns = recorder.pacer.deadline_ns();
+            if self.stop.is_some() {
+                until_ns = until_ns.min(now_ns + STOP_NS);
+            }
             if idle.is_too_many && recorder.events.is_some() {
                 until_ns = until_ns.min(now_ns + QUIET_NS);
             }
@@ -516,6 +481,9 @@ impl Watch<'_> {
     }
 
     fn is_over(&self, recorder: &mut Recorder<'_>, now_ns: u64) -> bool {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Acquire)) {
+            return true;
+        }
         match self.props.until {
             Until::Command if recorder.is_root_over => true,
             _ => recorder.is_tree_over(now_ns),

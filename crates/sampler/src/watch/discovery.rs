@@ -60,7 +60,8 @@ impl Recorder<'_> {
             }
             EventKind::Exec { pid } => {
                 if !self.table.has(pid) {
-                    return Activity::None;
+                    self.reconsider(pid, at_ns);
+                    return if self.table.has(pid) { Activity::Tree } else { Activity::None };
                 }
                 self.replaced(pid, at_ns);
             }
@@ -140,6 +141,15 @@ impl Recorder<'_> {
         }
     }
 
+    /// Searches for selected processes that are new where no events report them; returns whether there are any.
+    pub(super) fn find_selected(&mut self, now_ns: u64) -> bool {
+        let before = self.table.seen();
+        if self.events.is_none() {
+            self.discover(now_ns);
+        }
+        self.table.seen() > before
+    }
+
     /// Searches for processes without an event.
     pub(crate) fn discover(&mut self, now_ns: u64) {
         let has_events = self.events.is_some();
@@ -147,6 +157,7 @@ impl Recorder<'_> {
         if now_ns.saturating_sub(self.walked_ns) >= every_ns {
             self.walk(now_ns);
         } else if !has_events {
+            self.reconsider_young(now_ns);
             match self.walker.news() {
                 News::None => {}
                 News::Unknown => drop(self.walk(now_ns)),
@@ -185,6 +196,9 @@ impl Recorder<'_> {
             }
         }
         self.forget_reaped(&found);
+        if let Some(selection) = &mut self.selection {
+            selection.retain(&found);
+        }
         found
     }
 
@@ -200,10 +214,8 @@ impl Recorder<'_> {
     /// Adds a process if it belongs to the tree.
     pub(super) fn consider(&mut self, found: &Found, now_ns: u64) {
         let &Found { pid, parent, start_ticks, .. } = found;
-        let is_orphan = self.origin == Origin::Launched
-            && parent == self.own_pid
-            && !self.foreign_children.contains(&pid);
-        if !is_orphan && !self.table.has(parent) {
+        let is_orphan = self.origin == Origin::Launched && parent == self.own_pid && !self.is_foreign(pid);
+        if !is_orphan && !self.table.has(parent) && (self.table.has(pid) || !self.selects(found, now_ns)) {
             return;
         }
         match self.table.knows(pid, start_ticks) {

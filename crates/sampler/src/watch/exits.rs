@@ -14,6 +14,7 @@ use crate::sys::wait::{self, Children, Reap, Reaped};
 use crate::tree::exit_stats::ThreadExit;
 use crate::tree::walk;
 use crate::tree::{Image, Process};
+use crate::unwatched::is_unwatched;
 
 /// Reaps a child if it has ended, and finds out whether it waited for children of its own.
 fn try_reap(pid: i32) -> Reap {
@@ -21,19 +22,24 @@ fn try_reap(pid: i32) -> Reap {
 }
 
 impl Recorder<'_> {
+    /// Whether a child of this process does not belong to the command.
+    pub(super) fn is_foreign(&self, pid: i32) -> bool {
+        self.foreign_children.contains(&pid) || is_unwatched(pid)
+    }
+
     /// Reaps children that have ended.
     pub(crate) fn reap(&mut self) {
         loop {
             match wait::children() {
                 Children::None | Children::Running => return,
-                Children::Over(pid) if self.foreign_children.contains(&pid) => break,
+                Children::Over(pid) if self.is_foreign(pid) => break,
                 Children::Over(pid) => self.reap_one(pid),
             }
         }
         // A child that does not belong to the command is first in line and must not be reaped here: try the
         // others one by one.
         for pid in walk::children_of(self.own_pid) {
-            if !self.foreign_children.contains(&pid) {
+            if !self.is_foreign(pid) {
                 self.reap_one(pid);
             }
         }
@@ -243,6 +249,10 @@ impl Recorder<'_> {
     /// Whether no process of the tree is left. Orphans become children of this process, so while there are
     /// children the tree has processes, known or not.
     pub(crate) fn is_tree_over(&mut self, now_ns: u64) -> bool {
+        if self.origin == Origin::Selected {
+            // More may come: the end is an order.
+            return false;
+        }
         if !self.table.is_empty() || self.origin == Origin::Attached {
             return self.table.is_empty();
         }
@@ -252,8 +262,7 @@ impl Recorder<'_> {
             Children::None => Vec::new(),
             _ => walk::children_of(self.own_pid),
         };
-        let others =
-            others.into_iter().filter(|pid| !self.foreign_children.contains(pid)).collect::<Vec<i32>>();
+        let others = others.into_iter().filter(|pid| !self.is_foreign(*pid)).collect::<Vec<i32>>();
         for found in others.iter().filter_map(|pid| walk::read_process(*pid)) {
             self.consider(&found, now_ns);
         }

@@ -8,6 +8,7 @@ use floodmark_tail::clock::monotonic_ns;
 use super::inexact::Inexact;
 use super::job::Job;
 use super::processes::Held;
+use super::selection::Selection;
 use super::{Discovery, WatchProps};
 use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::{self, Totals};
@@ -27,6 +28,8 @@ pub(crate) enum Origin {
     Launched,
     /// It was running before.
     Attached,
+    /// There is no one process: all that are selected are watched.
+    Selected,
 }
 
 /// Everything that is known about the watched tree; sends samples to the sink.
@@ -67,6 +70,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) gone: Vec<i32>,
     pub(crate) held: Held,
     pub(crate) surroundings: super::sweep::Surroundings,
+    /// What decides about processes without a watched parent.
+    pub(super) selection: Option<Selection<'a>>,
 }
 
 /// Properties and parts of a new [`Recorder`].
@@ -83,13 +88,14 @@ pub(crate) struct RecorderProps<'a> {
     pub(crate) descriptors: DescriptorBudget,
     pub(crate) began_ns: u64,
     pub(crate) surroundings: super::sweep::Surroundings,
+    pub(crate) selection: Option<Selection<'a>>,
 }
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(parts: RecorderProps<'a>) -> Self {
         let RecorderProps { props, sink, origin, root, foreign_children, .. } = parts;
-        let RecorderProps { events, exit_stats, walker, totals, descriptors, began_ns, surroundings, .. } =
-            parts;
+        let RecorderProps { events, exit_stats, walker, totals, descriptors, began_ns, .. } = parts;
+        let RecorderProps { surroundings, selection, .. } = parts;
         let mut notes = Vec::new();
         let events = match events {
             Ok(events) => Some(events),
@@ -132,6 +138,7 @@ impl<'a> Recorder<'a> {
             gone: Vec::new(),
             held: Held::default(),
             surroundings,
+            selection,
         }
     }
 
