@@ -42,7 +42,7 @@ Inputs are traces or logs of other tools, recognized by their content; '-' reads
 
 /// Commands by what they are for, as the help lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Record", &["run", "attach", "top"]),
+    ("Record", &["run", "attach", "top", "collect", "agent"]),
     ("Look", &["info", "read", "plot", "report", "serve"]),
     (
         "Analyze",
@@ -112,6 +112,8 @@ pub(crate) enum Command {
     Run(commands::run::RunArgs),
     Attach(commands::attach::AttachArgs),
     Top(commands::top::TopArgs),
+    Collect(commands::collect::CollectArgs),
+    Agent(commands::agent::AgentArgs),
     Import(commands::import::ImportArgs),
     Stats(commands::stats::StatsArgs),
     Watermark(commands::watermark::WatermarkArgs),

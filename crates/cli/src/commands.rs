@@ -1,8 +1,10 @@
 //! One file per command.
 
+pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod calls;
 pub(crate) mod check;
+pub(crate) mod collect;
 pub(crate) mod completions;
 pub(crate) mod diff;
 pub(crate) mod export;
@@ -38,6 +40,8 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Run(args) => args.run(printer),
         Command::Attach(args) => args.run(printer),
         Command::Top(args) => args.run(printer),
+        Command::Collect(args) => args.run(printer),
+        Command::Agent(args) => args.run(),
         Command::Import(args) => args.run(printer),
         Command::Stats(args) => args.run(printer),
         Command::Watermark(args) => args.run(printer),

@@ -47,11 +47,14 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             || cause.downcast_ref::<floodmark_inspect::Error>().and_then(floodmark_inspect::Error::remedy);
         let record =
             || cause.downcast_ref::<floodmark_record::Error>().and_then(floodmark_record::Error::remedy);
+        let cluster =
+            || cause.downcast_ref::<floodmark_cluster::Error>().and_then(floodmark_cluster::Error::remedy);
         let serve =
             || cause.downcast_ref::<floodmark_serve::Error>().and_then(floodmark_serve::Error::remedy);
         let top = || cause.downcast_ref::<floodmark_top::Error>().and_then(floodmark_top::Error::remedy);
         own.or_else(inspect)
             .or_else(record)
+            .or_else(cluster)
             .or_else(serve)
             .or_else(top)
             .or_else(store)

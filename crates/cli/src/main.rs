@@ -6,6 +6,7 @@
 
 mod args;
 mod ask;
+mod cluster_args;
 mod commands;
 mod device_files;
 mod drawing;

@@ -21,6 +21,9 @@ pub enum Error {
     /// The command cannot be started or the process cannot be watched.
     #[error(transparent)]
     Sampler(#[from] floodmark_sampler::Error),
+    /// Nodes of the job cannot be recorded.
+    #[error(transparent)]
+    Cluster(#[from] floodmark_cluster::Error),
     /// The destination cannot be used.
     #[error("{message}")]
     Refused {
@@ -54,6 +57,7 @@ impl Error {
         match self {
             Self::Trace(error) => error.hint(),
             Self::Sampler(error) => error.hint().map(str::to_owned),
+            Self::Cluster(error) => error.remedy(),
             Self::Refused { remedy, .. } => Some(remedy.clone()),
             Self::Recorder(StartError::Io { source, .. }) | Self::Io { source, .. } => {
                 match source.raw_os_error() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use floodmark_sampler::{Exit, Outcome, own_rank};
-use floodmark_store::{Manifest, Run, SealerThread, Trace, is_trace};
+use floodmark_store::{Inbox, Manifest, Run, SealerThread, Trace, is_trace};
 use floodmark_tail::clock::Anchor;
 use floodmark_tail::{RecordProps, Recorder, SHARED_MEMORY, remove_abandoned_rings};
 
@@ -246,6 +246,11 @@ impl Recording {
     /// Directory of the trace.
     pub fn trace(&self) -> &Path {
         &self.reserved.trace
+    }
+
+    /// Returns where to deliver what is recorded on other hosts.
+    pub fn inbox(&self) -> Inbox {
+        self.sealer.inbox()
     }
 
     /// Discards the recording of a command that did not start.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use floodmark_analyze::{RunCost, RunMemory, RunSummary, signal_name};
+use floodmark_cluster::{Cluster, ClusterProps, NodeEnd, NodeReport};
+use floodmark_event::units::format_duration_ns;
 use floodmark_sampler::{
     Exit, Launch, Observer, Outcome, RecordedStacks, StackProps, StackReport, StackTaker, TailSink,
     WatchProps, attach, run,
@@ -40,13 +42,15 @@ pub struct Session {
     pub destination: Destination,
     /// The command as one would type it.
     pub command: String,
+    /// Other nodes of the job, if it has any.
+    pub cluster: Option<ClusterProps>,
 }
 
 impl Session {
     /// Returns a session with the usual sampling and without stacks.
     pub fn new(target: Target, destination: Destination, command: impl Into<String>) -> Self {
         let props = WatchProps::default();
-        Self { target, props, stacks: None, destination, command: command.into() }
+        Self { target, props, stacks: None, destination, command: command.into(), cluster: None }
     }
 
     /// Watches the target until it ends, and completes the trace.
@@ -54,7 +58,7 @@ impl Session {
     /// # Errors
     /// If the trace cannot be started or the target cannot be watched; nothing is left behind then.
     pub fn run(self) -> Result<Recorded> {
-        let Self { mut target, props, stacks, destination, command } = self;
+        let Self { mut target, props, stacks, destination, command, cluster } = self;
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
         let recording = Recording::start(&destination, command.clone())?;
@@ -62,6 +66,17 @@ impl Session {
             let trace =
                 std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
             launch.environment.push((TRACE_VARIABLE.into(), trace.into()));
+        }
+        // Agents sample before the command starts.
+        let cluster = match cluster.map(|cluster| start_agents(cluster, &recording)).transpose() {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                recording.discard();
+                return Err(error);
+            }
+        };
+        if let (Target::Command(launch), Some(cluster)) = (&mut target, &cluster) {
+            launch.environment.extend(cluster.environment());
         }
         let sink = &mut TailSink;
         let mut no_observer = ();
@@ -75,6 +90,7 @@ impl Session {
         };
         // While the recording still goes on: names of functions are found last.
         let stacks = stacks.map(|taker| taker.finish().0);
+        let nodes = cluster.map(Cluster::stop).unwrap_or_default();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -84,8 +100,15 @@ impl Session {
         };
         let trace = recording.trace().to_owned();
         let manifest = recording.finish(&outcome);
-        Ok(Recorded { command, outcome, stacks, trace, manifest })
+        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes })
     }
+}
+
+/// Starts the agents of a job, which deliver into `recording`.
+fn start_agents(mut props: ClusterProps, recording: &Recording) -> Result<Cluster> {
+    let trace = std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
+    props.exchange = trace.with_extension("nodes");
+    Ok(Cluster::start(props, recording.inbox())?)
 }
 
 /// A recording that is over.
@@ -101,12 +124,31 @@ pub struct Recorded {
     pub trace: PathBuf,
     /// The completed manifest, or why the trace could not be completed.
     pub manifest: Result<Manifest>,
+    /// What became of other nodes.
+    pub nodes: Vec<NodeReport>,
 }
 
 impl Recorded {
     /// Where the monotonic clock stands in UTC for this recording.
     pub fn anchor(&self) -> Anchor {
         self.manifest.as_ref().ok().and_then(anchor).unwrap_or_else(Anchor::now)
+    }
+
+    /// Says which nodes were recorded, and names those that were lost.
+    fn node_notes(&self) -> Vec<String> {
+        if self.nodes.is_empty() {
+            return Vec::new();
+        }
+        let is_whole = |node: &&NodeReport| node.end == NodeEnd::Complete;
+        let whole = self.nodes.iter().filter(is_whole).count();
+        let all = self.nodes.len();
+        let slowest = self.nodes.iter().filter_map(|node| node.ready_after).max().unwrap_or_default();
+        let ready = format_duration_ns(slowest.as_nanos() as u64);
+        let mut notes =
+            vec![format!("{whole} of {all} nodes were recorded completely; agents were ready after {ready}")];
+        let others = self.nodes.iter().filter(|node| !is_whole(node) || node.reconnects > 0);
+        notes.extend(others.map(ToString::to_string));
+        notes
     }
 
     /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read.
@@ -132,7 +174,7 @@ impl Recorded {
                 peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),
             },
             memory: memory::with_outcome(memory, outcome, &anchor),
-            notes: notes.chain(stack_notes).collect(),
+            notes: self.node_notes().into_iter().chain(notes).chain(stack_notes).collect(),
         }
     }
 }

@@ -19,6 +19,7 @@ use floodmark_store::{Overwrite, is_trace};
 use floodmark_view::plain;
 
 use crate::args::Cli;
+use crate::cluster_args::ClusterArgs;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -66,10 +67,10 @@ pub(crate) struct MemoryLoggerArgs {
     picture: PictureArgs,
     #[command(flatten)]
     ignored: IgnoredArgs,
-    /// Record a PBS job, so far on this host only
+    /// Record all nodes of a job of PBS
     #[arg(long, help_heading = "Recording")]
     pbs: bool,
-    /// Not supported yet: serve another instance
+    /// Not supported: serve another instance of the script
     #[arg(long, num_args = 2, value_names = ["HOST", "PORT"], group = "what", help_heading = "Not supported")]
     call_back_host: Option<Vec<String>>,
 }
@@ -168,17 +169,16 @@ impl MemoryLoggerArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         if self.call_back_host.is_some() {
             return Err(hinted(
-                "--call-back-host is not supported yet: Floodmark records on the host where it runs",
-                "leave it out to record what runs on this host; every rank can also be wrapped by itself, \
-                 as in mpiexec -n 4 floodmark run -- ./solver",
+                "--call-back-host is not supported: the agents of Floodmark open no connections of their own",
+                "use --run ... --pbs in a job of PBS, or floodmark run --hosts",
             ));
         }
         match &self.run {
             Some(line) => {
-                if self.pbs {
+                if self.pbs && std::env::var_os("PBS_NODEFILE").is_none() {
                     printer.warn(
-                        "--pbs records on this host only: memory of other nodes is not included; to record all of \
-                         them, wrap every rank, as in mpiexec floodmark run -o run-%r.flood -- ./solver",
+                        "--pbs records on this host only: PBS_NODEFILE is not set, so this is no job of PBS; name \
+                         other hosts with floodmark run --hosts",
                     );
                 }
                 self.record(line, printer)
@@ -226,9 +226,13 @@ impl MemoryLoggerArgs {
         let command = shell_line(&words);
         let program = words.remove(0);
         let sampling = SamplingArgs { repeat_rate: self.repeat_rate, ..SamplingArgs::default() };
+        let props = sampling.props();
+        let in_job = self.pbs && std::env::var_os("PBS_NODEFILE").is_some();
+        let nodes = if in_job { ClusterArgs::of_pbs() } else { ClusterArgs::default() };
         let session = Session {
+            cluster: nodes.props(&command, &props)?,
             target: Target::Command(Launch { capture: Capture::Pipes, ..Launch::new(program, words) }),
-            props: sampling.props(),
+            props,
             stacks: self.stacks(),
             destination,
             command,

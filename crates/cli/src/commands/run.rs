@@ -7,6 +7,7 @@ use clap::Args;
 use floodmark_record::{Session, Target, words};
 use floodmark_sampler::{Capture, Launch, WatchProps};
 
+use crate::cluster_args::ClusterArgs;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -45,6 +46,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    nodes: ClusterArgs,
+    #[command(flatten)]
     stacks: StackArgs,
     #[command(flatten)]
     trace: TraceArgs,
@@ -58,6 +61,8 @@ Examples:
   floodmark run --stacks python -- python train.py
   floodmark run -- mpiexec -n 4 ./solver
   mpiexec -n 4 floodmark run -o run-%r.flood -- ./solver
+  floodmark run --cluster auto -- mpiexec ./solver       (all nodes of a job of PBS or Slurm)
+  floodmark run --hosts node1,node2 -- mpiexec -host node1,node2 ./solver
   floodmark run --run \"./solver -i 'my input.i'\"
 
 Exit codes: the command's own; 127 it was not found, 126 it could not be run, 2 Floodmark failed
@@ -94,7 +99,8 @@ impl RunArgs {
         let target = Target::Command(launch);
         let json = self.trace.json();
         let stacks = self.stacks.props();
-        let session = Session { target, props, stacks, destination, command };
+        let cluster = self.nodes.props(&command, &props)?;
+        let session = Session { target, props, stacks, destination, command, cluster };
         Watch { session, json, next: Next::Views }.run(printer)
     }
 }

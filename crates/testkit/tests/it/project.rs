@@ -47,7 +47,7 @@ fn what_is_linked_into_other_processes_needs_libc_alone() {
 
 #[test]
 fn crates_know_only_what_the_tour_says_they_may() {
-    let allowed: [(&str, &[&str]); 16] = [
+    let allowed: [(&str, &[&str]); 17] = [
         ("event", &[]),
         ("tail", &["floodmark-event"]),
         ("capi", &["floodmark-event", "floodmark-tail"]),
@@ -70,7 +70,18 @@ fn crates_know_only_what_the_tour_says_they_may() {
                 "floodmark-store",
             ],
         ),
-        ("record", &["floodmark-analyze", "floodmark-sampler", "floodmark-store", "floodmark-tail"]),
+        ("cluster", &["floodmark-event", "floodmark-sampler", "floodmark-store", "floodmark-tail"]),
+        (
+            "record",
+            &[
+                "floodmark-analyze",
+                "floodmark-cluster",
+                "floodmark-event",
+                "floodmark-sampler",
+                "floodmark-store",
+                "floodmark-tail",
+            ],
+        ),
         ("view", &["floodmark-analyze", "floodmark-event", "floodmark-inspect", "floodmark-replay"]),
         (
             "serve",

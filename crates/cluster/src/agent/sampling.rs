@@ -1,0 +1,249 @@
+//! The sampling half of an agent: fills the spool until it is asked to stop, or has been without a recorder for too long.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use floodmark_sampler::{Observer, Pace, PeakMode, Sweep, TailSink, WatchProps, observe};
+use floodmark_store::{LocalTail, TailSource as _};
+use floodmark_tail::reader::boot_id;
+use floodmark_tail::record::Control;
+use floodmark_tail::stream::{self, StreamItem};
+use floodmark_tail::{RecordProps, Recorder, end_chunk};
+
+use super::{own_host, skew_ns};
+use crate::error::{Error, Result};
+use crate::select::{Addresses, JobProcesses};
+use crate::spool::{Spool, SpoolLock};
+use crate::wire::Hello;
+
+/// Time between two moves of samples into the spool: what a node loses at most when its power fails.
+const SPOOL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time after which a chunk that still grows is put into the spool although it will come again.
+const CHUNK_PATIENCE: Duration = Duration::from_secs(1);
+/// How long names of hosts may take to look up before the agent is ready without them.
+const LOOK_UP_PATIENCE: Duration = Duration::from_secs(3);
+/// Time without a recorder after which an agent ends, if the recorder does not say.
+const USUAL_LINGER: Duration = Duration::from_secs(8);
+
+/// The sampling half of an agent, in threads of its own.
+pub(super) struct Sampling {
+    thread: JoinHandle<Result<()>>,
+    flags: Arc<Flags>,
+}
+
+#[derive(Default)]
+struct Flags {
+    /// Whether a sweep was made.
+    is_ready: AtomicBool,
+    /// Whether the sampler is to stop.
+    stop: AtomicBool,
+    /// Whether the sampler has stopped and the rest is to be moved into the spool.
+    finish: AtomicBool,
+}
+
+impl Sampling {
+    /// Starts to fill a spool.
+    pub(super) fn start(spool: Spool, lock: SpoolLock, hello: &Hello) -> Result<Self> {
+        let flags = Arc::new(Flags::default());
+        let of_thread = Arc::clone(&flags);
+        let hello = hello.clone();
+        let thread = thread::Builder::new()
+            .name("floodmark-node".into())
+            .spawn(move || {
+                let sampled = sample(&spool, &hello, &of_thread);
+                of_thread.is_ready.store(true, Ordering::Release);
+                drop(lock);
+                sampled
+            })
+            .map_err(Error::io("starting a thread"))?;
+        Ok(Self { thread, flags })
+    }
+
+    /// Whether a sweep was made, or sampling has failed.
+    pub(super) fn is_ready(&self) -> bool {
+        self.flags.is_ready.load(Ordering::Acquire)
+    }
+
+    /// Waits for its end.
+    pub(super) fn join(self) -> Result<()> {
+        let panicked = || Error::refused("the agent's sampler failed", "please report this");
+        self.thread.join().unwrap_or_else(|_| Err(panicked()))
+    }
+}
+
+/// Marks the agent as ready after the first sweep, and ends chunks so that they can be shipped.
+struct Shipper<'a> {
+    flags: &'a Flags,
+    ended: Instant,
+}
+
+impl Observer for Shipper<'_> {
+    fn swept(&mut self, _sweep: &Sweep<'_>) {
+        self.flags.is_ready.store(true, Ordering::Release);
+        if self.ended.elapsed() >= SPOOL_INTERVAL {
+            self.ended = Instant::now();
+            end_chunk();
+        }
+    }
+}
+
+fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
+    spool.reopen();
+    spool.describe(&format!("command: {}\njob: {}\nnode: {}\n", hello.command, hello.job, hello.node));
+    let trace = spool.trace();
+    fs::create_dir_all(&trace).map_err(Error::io(format!("creating {}", trace.display())))?;
+    let tail = LocalTail::open_exclusively(&trace)?;
+    let mut writer = SpoolWriter::open(spool, tail)?;
+    let recorder = Recorder::start_global(RecordProps::new(&trace))?;
+    let addresses = addresses(hello);
+    let (of_spooler, linger) = (Arc::clone(flags), linger(hello));
+    let spooler = thread::Builder::new()
+        .name("floodmark-spool".into())
+        .spawn(move || writer.run(&of_spooler, linger))
+        .map_err(Error::io("starting a thread"))?;
+    let is_recorders_host = own_host() == hello.recorder_host && boot_id() == hello.recorder_boot;
+    let recorder_pid = (is_recorders_host && hello.recorder_pid > 0).then_some(hello.recorder_pid as i32);
+    let select = JobProcesses::new(&hello.job, hello.variables.clone(), addresses, recorder_pid);
+    let props = WatchProps {
+        pace: match hello.interval_ns {
+            0 => Pace::default(),
+            interval_ns => Pace::Fixed { interval_ns },
+        },
+        peaks: if hello.exact_peaks { PeakMode::Exact } else { PeakMode::Kept },
+        ..WatchProps::default()
+    };
+    let mut shipper = Shipper { flags, ended: Instant::now() };
+    let label = (hello.node.as_str(), hello.command.as_str());
+    let observed = observe(Box::new(select), label, &props, &flags.stop, &mut TailSink, &mut shipper);
+    recorder.stop();
+    flags.finish.store(true, Ordering::Release);
+    spooler.thread().unpark();
+    let spooled = spooler.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+    spooled.map_err(Error::io(format!("writing {}", spool.frames().display())))?;
+    observed?;
+    Ok(())
+}
+
+fn linger(hello: &Hello) -> Duration {
+    if hello.linger_ns == 0 { USUAL_LINGER } else { Duration::from_nanos(hello.linger_ns) }
+}
+
+/// Looks up from where processes of the job may be started.
+fn addresses(hello: &Hello) -> Addresses {
+    let addresses = Addresses::default();
+    addresses.add_own_client();
+    let (of_thread, hosts) = (addresses.clone(), hello.hosts.clone());
+    let looking = thread::spawn(move || of_thread.look_up(&hosts));
+    let deadline = Instant::now() + LOOK_UP_PATIENCE;
+    // A name server that does not answer must not keep the command from starting.
+    while !looking.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(2));
+    }
+    addresses
+}
+
+/// Moves the tail of the node's processes into the spool.
+struct SpoolWriter {
+    spool: Spool,
+    tail: LocalTail,
+    file: File,
+    /// Encoded items that could not be written yet.
+    pending: Vec<u8>,
+    /// Name of the node for traces, where that is not the host's: several nodes of Slurm can be one host.
+    node_name: Option<String>,
+    skew_ns: i64,
+}
+
+impl SpoolWriter {
+    fn open(spool: &Spool, tail: LocalTail) -> Result<Self> {
+        let path = spool.frames();
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.map_err(Error::io(format!("creating {}", path.display())))?;
+        let node_name = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+        let mut writer =
+            Self { spool: spool.clone(), tail, file, pending: Vec::new(), node_name, skew_ns: skew_ns() };
+        writer.cut_torn_end().map_err(Error::io(format!("reading {}", path.display())))?;
+        // What an agent before this one had sampled and not moved.
+        writer.move_items().map_err(Error::io(format!("writing {}", path.display())))?;
+        writer.tail.set_patience(CHUNK_PATIENCE);
+        Ok(writer)
+    }
+
+    /// Cuts off a frame that an agent before this one did not finish: what follows would not be found.
+    fn cut_torn_end(&mut self) -> io::Result<()> {
+        let length = self.spool.length();
+        let sound = crate::frames::sound_length(&self.spool.frames())?;
+        if sound < length { self.file.set_len(sound) } else { Ok(()) }
+    }
+
+    fn run(&mut self, flags: &Flags, linger: Duration) -> io::Result<()> {
+        let mut attached = (self.spool.attached(), Instant::now());
+        let mut written = Ok(());
+        while !flags.finish.load(Ordering::Acquire) {
+            thread::park_timeout(SPOOL_INTERVAL);
+            // A full disk may have room later; the tail holds what it can until then.
+            written = self.move_items();
+            let is_alone = is_alone(&mut attached, self.spool.attached(), linger);
+            if is_alone || self.spool.is_stopping() {
+                flags.stop.store(true, Ordering::Release);
+            }
+        }
+        self.tail.set_patience(Duration::ZERO);
+        written.and(self.move_items())?;
+        self.file.sync_data()?;
+        self.spool.set_complete()
+    }
+
+    fn move_items(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            self.tail.poll().map_err(io::Error::other)?;
+            while let Some(mut item) = self.tail.next()? {
+                self.adjust(&mut item.item);
+                stream::write(&mut self.pending, &item.item)?;
+            }
+        }
+        if !self.pending.is_empty() {
+            let start = self.file.metadata()?.len();
+            if let Err(error) = self.file.write_all(&self.pending) {
+                let _ = self.file.set_len(start);
+                return Err(error);
+            }
+            self.pending.clear();
+        }
+        self.tail.release().map_err(io::Error::other)
+    }
+
+    /// Changes what names the host and its clock, where that is to be something else.
+    fn adjust(&self, item: &mut StreamItem) {
+        match item {
+            StreamItem::Control(Control::Process(header)) => {
+                if let Some(name) = &self.node_name {
+                    header.host.clone_from(name);
+                }
+                if self.skew_ns != 0 {
+                    header.anchor.utc_ns = header.anchor.utc_ns.wrapping_add(self.skew_ns);
+                    // A clock of its own needs a boot of its own.
+                    header.boot_id[0] ^=
+                        header.host.bytes().fold(1, |sum: u8, byte| sum.wrapping_mul(31) ^ byte) | 1;
+                }
+            }
+            StreamItem::Chunk(chunk) => {
+                chunk.utc_offset_ns = chunk.utc_offset_ns.wrapping_add(self.skew_ns);
+            }
+            StreamItem::Control(_) => {}
+        }
+    }
+}
+
+/// Whether no recorder was connected for `linger`; remembers when the time of the last connection changed, because the
+/// wall clock may be set.
+fn is_alone(known: &mut (Option<SystemTime>, Instant), now: Option<SystemTime>, linger: Duration) -> bool {
+    if known.0 != now {
+        *known = (now, Instant::now());
+    }
+    known.1.elapsed() > linger
+}

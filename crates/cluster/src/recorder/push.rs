@@ -1,0 +1,49 @@
+//! Copying this program to a node that lacks it.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::process::{Command, Stdio};
+
+use floodmark_event::text::shell_word;
+use floodmark_sampler::spawn_unwatched;
+use floodmark_tail::segment::checksum;
+
+use crate::error::{Error, Result};
+use crate::launch::{push_line, ssh};
+use crate::spool::own_user;
+
+/// Returns the path that this program gets on other nodes. It has a checksum of the program, so a program that is
+/// there is the same.
+pub(super) fn remote_path(program: &str) -> Result<String> {
+    let bytes = fs::read(program).map_err(Error::io(format!("reading {program}")))?;
+    Ok(format!("/tmp/floodmark-{}-bin/floodmark-{:016x}", own_user(), checksum(0, &bytes)))
+}
+
+/// Copies the program at `own` to `remote` on a host by ssh, unless it is there. Returns the reason if that fails.
+pub(super) fn push(own: &str, remote: &str, host: &str) -> io::Result<()> {
+    if run(host, &format!("test -x {0} && test -O {0}", shell_word(remote)), None)?.is_ok() {
+        return Ok(());
+    }
+    let directory = remote.rsplit_once('/').map_or(".", |(directory, _)| directory);
+    run(host, &push_line(directory, remote), Some(File::open(own)?))?.map_err(io::Error::other)
+}
+
+/// Runs a line of a shell on a host; the inner result has what it wrote to stderr.
+fn run(host: &str, line: &str, input: Option<File>) -> io::Result<std::result::Result<(), String>> {
+    let argv = ssh(host, line);
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(input.map_or_else(Stdio::null, Stdio::from));
+    let mut child = spawn_unwatched(&mut command)?;
+    let mut words = String::new();
+    if let Some(stderr) = child.child_mut().stderr.take() {
+        stderr.take(4096).read_to_string(&mut words)?;
+    }
+    let status = loop {
+        match child.try_wait() {
+            Some(status) => break status,
+            None => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    Ok(if status.success() { Ok(()) } else { Err(format!("{} ({status})", words.trim())) })
+}

@@ -1,0 +1,248 @@
+//! A spool: everything an agent has sampled, on the disk of its node.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `frames` | the tail's own frames in a row, as they are sent (FORMAT.md, section 4.4); only ever appended to |
+//! | `node.flood/` | the tail of processes that record on the node: the agent, and programs that join |
+//! | `lock` | locked by the agent that samples |
+//! | `attached` | touched while a recorder is connected |
+//! | `stop` | there once the agent was asked to end |
+//! | `complete` | there once nothing more comes |
+//! | `about` | command, job and node, for people |
+//!
+//! The agent that samples and those that talk to the recorder share nothing but this directory, so a new connection can
+//! go on with the spool of an agent that has lost its own.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::{Error, Result};
+
+/// Variable that names the directory in which agents make their spools.
+pub const SPOOL_VARIABLE: &str = "FLOODMARK_SPOOL";
+/// The usual directory. It must be the same for every process of a node, so it is not that of `TMPDIR`, which
+/// schedulers set anew for every job and delete at its end.
+const USUAL_BASE: &str = "/tmp";
+
+/// The directory of a spool.
+#[derive(Clone, Debug)]
+pub struct Spool {
+    directory: PathBuf,
+}
+
+/// Holds the right to append to a spool.
+#[derive(Debug)]
+pub struct SpoolLock {
+    _file: File,
+}
+
+/// Returns the directory in which this user's spools are, below `base`, or below the usual directory if it is empty.
+pub fn spools(base: &str) -> PathBuf {
+    let variable = std::env::var(SPOOL_VARIABLE).ok().filter(|path| !path.is_empty());
+    let base = match (base, variable) {
+        ("", Some(base)) => base,
+        ("", None) => USUAL_BASE.to_owned(),
+        (base, _) => base.to_owned(),
+    };
+    Path::new(&base).join(format!("floodmark-{}", own_user()))
+}
+
+#[expect(unsafe_code, reason = "geteuid is a C function")]
+pub(crate) fn own_user() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Makes a text that came from elsewhere the name of a file.
+fn file_name(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let name: String = text.chars().take(100).map(plain).collect();
+    if name.is_empty() || name.starts_with('.') { format!("_{name}") } else { name }
+}
+
+impl Spool {
+    /// Returns the spool of a job on this node, making its directory.
+    ///
+    /// # Errors
+    /// If the directory cannot be made, or belongs to another user.
+    pub fn open(base: &str, job: &str, host: &str) -> Result<Self> {
+        let parent = spools(base);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&parent);
+        made.map_err(Error::io(format!("creating {}", parent.display())))?;
+        let owner = fs::metadata(&parent).map_err(Error::io(format!("reading {}", parent.display())))?.uid();
+        if owner != own_user() {
+            return Err(Error::refused(
+                format!("{} belongs to another user", parent.display()),
+                format!("set {SPOOL_VARIABLE} to a directory of your own"),
+            ));
+        }
+        let directory = parent.join(format!("{}-{}", file_name(job), file_name(host)));
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::Io { act: format!("creating {}", directory.display()), source: error })
+            }
+            _ => Ok(Self { directory }),
+        }
+    }
+
+    /// Returns the spool in a directory that is there.
+    pub fn at(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    /// Returns its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns the trace in which processes of the node record.
+    pub fn trace(&self) -> PathBuf {
+        self.directory.join("node.flood")
+    }
+
+    /// Returns the path of the frames.
+    pub fn frames(&self) -> PathBuf {
+        self.directory.join("frames")
+    }
+
+    /// Takes the right to append; none if another process has it.
+    ///
+    /// # Errors
+    /// If the lock file cannot be made.
+    pub fn lock(&self) -> Result<Option<SpoolLock>> {
+        let path = self.directory.join("lock");
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(Error::io(format!("creating {}", path.display())))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(SpoolLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(Error::io(format!("locking {}", path.display()))(error)),
+        }
+    }
+
+    /// Number of bytes in the frames.
+    pub fn length(&self) -> u64 {
+        fs::metadata(self.frames()).map_or(0, |found| found.len())
+    }
+
+    /// Reads at most `limit` bytes of the frames from `position` on; fewer at their end.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn read(&self, position: u64, limit: usize) -> io::Result<Vec<u8>> {
+        let file = match File::open(self.frames()) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; limit];
+        let read = file.read_at(&mut bytes, position)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    fn touch(&self, name: &str) -> io::Result<()> {
+        let file = File::options().create(true).append(true).open(self.directory.join(name))?;
+        file.set_modified(SystemTime::now())
+    }
+
+    /// Says that a recorder is connected.
+    pub fn touch_attached(&self) {
+        // A full disk shows elsewhere.
+        let _ = self.touch("attached");
+    }
+
+    /// Returns when a recorder was connected last.
+    pub fn attached(&self) -> Option<SystemTime> {
+        fs::metadata(self.directory.join("attached")).and_then(|found| found.modified()).ok()
+    }
+
+    /// Asks the agent that samples to end.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn ask_to_stop(&self) -> io::Result<()> {
+        self.touch("stop")
+    }
+
+    /// Whether the agent was asked to end.
+    pub fn is_stopping(&self) -> bool {
+        self.directory.join("stop").exists()
+    }
+
+    /// Says that nothing more comes.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn set_complete(&self) -> io::Result<()> {
+        self.touch("complete")
+    }
+
+    /// Whether nothing more comes.
+    pub fn is_complete(&self) -> bool {
+        self.directory.join("complete").exists()
+    }
+
+    /// Makes a spool that was complete ready for more.
+    pub fn reopen(&self) {
+        for name in ["stop", "complete"] {
+            let _ = fs::remove_file(self.directory.join(name));
+        }
+    }
+
+    /// Writes what the spool is about.
+    pub fn describe(&self, text: &str) {
+        let _ =
+            File::create(self.directory.join("about")).and_then(|mut file| file.write_all(text.as_bytes()));
+    }
+
+    /// Returns what the spool is about.
+    pub fn about(&self) -> String {
+        fs::read_to_string(self.directory.join("about")).unwrap_or_default()
+    }
+
+    /// Deletes the spool.
+    pub fn delete(&self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_elsewhere_stay_below_the_directory() {
+        for name in ["../../etc", "..", "", "a/b", ".hidden", "é\n"] {
+            let name = file_name(name);
+            assert!(!name.contains('/') && !name.starts_with('.') && !name.is_empty(), "{name}");
+        }
+        assert_eq!(file_name("node-1.cluster"), "node-1.cluster");
+    }
+
+    #[test]
+    fn one_agent_at_a_time_appends() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let base = folder.path().display().to_string();
+        let spool = Spool::open(&base, "job", "nodeA").expect("a spool");
+        let lock = spool.lock().expect("a lock").expect("free");
+        let again = Spool::open(&base, "job", "nodeA").expect("the same");
+        assert_eq!(again.directory(), spool.directory());
+        assert!(again.lock().expect("a lock").is_none());
+        drop(lock);
+        assert!(again.lock().expect("a lock").is_some());
+        assert!(spool.read(0, 10).expect("nothing").is_empty());
+        fs::write(spool.frames(), b"0123456789").expect("written");
+        assert_eq!((spool.read(7, 10).expect("read"), spool.length()), (b"789".to_vec(), 10));
+        spool.ask_to_stop().expect("written");
+        spool.set_complete().expect("written");
+        assert!(spool.is_stopping() && spool.is_complete());
+        spool.reopen();
+        assert!(!spool.is_stopping() && !spool.is_complete());
+        spool.delete();
+        assert!(!spool.directory().exists());
+    }
+}

@@ -1,0 +1,130 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn messages() -> Vec<Message> {
+    let hello = Hello {
+        version: "0.1.0".into(),
+        job: "abc".into(),
+        variables: vec![("PBS_JOBID".into(), "7.server".into())],
+        hosts: vec!["a".into(), "é".into()],
+        position: u64::MAX,
+        exact_peaks: true,
+        recorder_boot: [7; 16],
+        ..Hello::default()
+    };
+    let welcome = Welcome { host: "a".into(), pid: 9, position: 3, is_resumed: true, ..Welcome::default() };
+    vec![
+        Message::Hello(Box::new(hello)),
+        Message::Welcome(Box::new(welcome)),
+        Message::Ready,
+        Message::Ping { number: 3 },
+        Message::Pong { number: 3, utc_ns: -5 },
+        Message::Data { position: 10, bytes: b"FLWM\n\0".to_vec() },
+        Message::Ack { position: 16 },
+        Message::Stop,
+        Message::Ended { position: 16 },
+        Message::Bye,
+        Message::Failed { text: "no space".into() },
+    ]
+}
+
+#[test]
+fn messages_read_back_in_pieces_of_any_length() {
+    let all: Vec<u8> = messages().iter().flat_map(Message::encode).collect();
+    for piece in [1, 7, 23, 24, 25, 4096] {
+        let mut decoder = Decoder::default();
+        let mut read = Vec::new();
+        decoder.push(b"Welcome to node7!\nFLW");
+        for bytes in all.chunks(piece) {
+            decoder.push(bytes);
+            while let Some(message) = decoder.next_message().expect("messages") {
+                read.push(message);
+            }
+        }
+        assert_eq!(read, messages(), "{piece}");
+        assert_eq!(decoder.greeting(), "Welcome to node7!\nFLW");
+    }
+}
+
+#[test]
+fn damage_is_noticed_wherever_it_is() {
+    let bytes = Message::Data { position: 1, bytes: vec![9; 40] }.encode();
+    // The line feed at the end belongs to no message.
+    for at in 0..bytes.len() - 1 {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x41;
+        let mut decoder = Decoder { has_begun: true, ..Decoder::default() };
+        decoder.push(&damaged);
+        // A longer length waits for bytes that never come; anything else is an error.
+        let is_longer = (8..12).contains(&at);
+        let found = decoder.next_message();
+        assert!(found.is_err() || (is_longer && matches!(found, Ok(None))), "{at}: {found:?}");
+    }
+}
+
+#[test]
+fn a_stream_of_something_else_is_refused() {
+    let mut decoder = Decoder::default();
+    decoder.push(&vec![b'x'; MAX_GREETING_BYTES + 10]);
+    assert!(decoder.next_message().is_err());
+    let mut decoder = Decoder::default();
+    decoder.push(&Message::Ready.encode());
+    assert_eq!(decoder.next_message().expect("a message"), Some(Message::Ready));
+    decoder.push(b"oops");
+    assert!(decoder.next_message().is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_messages_or_an_error(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..8), begun: bool) {
+        let mut decoder = Decoder { has_begun: begun, ..Decoder::default() };
+        for piece in pieces {
+            decoder.push(&piece);
+            while let Ok(Some(_)) = decoder.next_message() {}
+        }
+    }
+}
+
+/// Payloads with a sound head and checksum, so that every one gets to the decoding of its fields.
+fn sound_garbage(count: u64) {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        bytes.clear();
+        bytes.resize(HEAD_BYTES, 0);
+        let length = (random() % 96) as usize;
+        while bytes.len() < HEAD_BYTES + length {
+            // Small numbers are lengths that may fit.
+            let word = if random() % 2 == 0 { random() } else { random() % 16 };
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        let length = (bytes.len() - HEAD_BYTES) as u32;
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4] = (random() % 24) as u8;
+        bytes[5] = PROTOCOL;
+        bytes[8..12].copy_from_slice(&length.to_le_bytes());
+        let sum = checksum(checksum(0, &bytes[..16]), &bytes[HEAD_BYTES..]);
+        bytes[16..24].copy_from_slice(&sum.to_le_bytes());
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        while let Ok(Some(_)) = decoder.next_message() {}
+    }
+}
+
+#[test]
+fn garbage_in_sound_messages_crashes_nothing() {
+    sound_garbage(200_000);
+}
+
+#[test]
+#[ignore = "takes a minute: ten million messages"]
+fn ten_million_messages_of_garbage_crash_nothing() {
+    sound_garbage(10_000_000);
+}
