@@ -105,7 +105,7 @@ fn serve_hello(
     }
     let length = spool.length();
     let start = if hello.position <= length { hello.position } else { 0 };
-    let is_resumed = length > 0;
+    let is_resumed = lock.is_none();
     let sampling = match lock {
         // One that was asked to end before is only to be delivered.
         Some(_) if spool.is_stopping() && spool.is_complete() => None,

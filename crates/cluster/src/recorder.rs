@@ -100,6 +100,8 @@ pub struct NodeReport {
     pub bytes: u64,
     /// How often the connection was lost and made again.
     pub reconnects: u32,
+    /// How often its agent had to be started again; nothing was sampled in between.
+    pub restarts: u32,
     /// Directory of its spool, if it was left there.
     pub spool: Option<String>,
 }
@@ -198,11 +200,20 @@ impl Cluster {
         }
         drop(progress);
         let cluster = Self { shared, threads };
-        cluster.wait_until_ready(&reports)?;
+        let ready = cluster.wait_until_ready(&reports);
+        let (all, requires_all) = (cluster.threads.len(), cluster.shared.props.requires_all);
+        if ready < all && requires_all {
+            cluster.stop();
+            return Err(Error::refused(
+                format!("{} of {all} nodes cannot be recorded", all - ready),
+                "see above for the reasons, or go on without these nodes: leave out --require-nodes",
+            ));
+        }
         Ok(cluster)
     }
 
-    fn wait_until_ready(&self, reports: &Receiver<Progress>) -> Result<()> {
+    /// Waits for the agents; returns how many are ready.
+    fn wait_until_ready(&self, reports: &Receiver<Progress>) -> usize {
         let deadline = Instant::now() + self.shared.props.start_patience + Duration::from_secs(1);
         let (mut ready, mut left) = (0, self.threads.len());
         while left > 0 {
@@ -213,16 +224,7 @@ impl Cluster {
             }
             left -= 1;
         }
-        if ready < self.threads.len() && self.shared.props.requires_all {
-            self.shared.stop.store(true, Ordering::Release);
-            self.shared.give_up.store(true, Ordering::Release);
-            let failed = self.threads.len() - ready;
-            return Err(Error::refused(
-                format!("{failed} of {} nodes cannot be recorded", self.threads.len()),
-                "see above for the reasons, or go on without these nodes: leave out --require-nodes",
-            ));
-        }
-        Ok(())
+        ready
     }
 
     /// Returns the variables that the command needs, so that its processes are known on every node.
@@ -258,6 +260,7 @@ impl NodeReport {
             ready_after: None,
             bytes: 0,
             reconnects: 0,
+            restarts: 0,
             spool: None,
         }
     }
@@ -268,11 +271,15 @@ impl std::fmt::Display for NodeReport {
         let node = &self.node;
         match &self.end {
             NodeEnd::Complete if self.reconnects > 0 => {
-                write!(
-                    out,
-                    "node {node}: the connection was lost {} times; nothing is missing",
-                    self.reconnects
-                )
+                let times = match self.reconnects {
+                    1 => "once".to_owned(),
+                    times => format!("{times} times"),
+                };
+                write!(out, "node {node}: the connection was lost {times} and made again")?;
+                out.write_str(match self.restarts {
+                    0 => "; nothing is missing",
+                    _ => "; its agent had ended, so nothing was sampled in between",
+                })
             }
             NodeEnd::Complete => write!(out, "node {node}: complete"),
             NodeEnd::Lost { reason } => {

@@ -128,9 +128,9 @@ pub struct Welcome {
     pub boot: [u8; 16],
     /// Directory of its spool.
     pub spool: String,
-    /// Whether it continues a spool that was there.
+    /// Whether an agent that lost its recorder still samples.
     pub is_resumed: bool,
-    /// Bytes in the spool.
+    /// Position from which it sends the spool.
     pub position: u64,
 }
 

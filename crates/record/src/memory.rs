@@ -4,8 +4,16 @@ use floodmark_analyze::{ProcessMemory, RunMemory};
 use floodmark_sampler::{Note, Outcome, PeakSource};
 use floodmark_tail::clock::Anchor;
 
-/// Adds what only the sampler knows.
-pub(crate) fn with_outcome(memory: RunMemory, outcome: &Outcome, anchor: &Anchor) -> RunMemory {
+/// Adds what only the sampler knows. Where other nodes were recorded too, that is no more than the samples show.
+pub(crate) fn with_outcome(
+    memory: RunMemory,
+    outcome: &Outcome,
+    anchor: &Anchor,
+    has_nodes: bool,
+) -> RunMemory {
+    if has_nodes {
+        return memory;
+    }
     let counts = outcome.processes;
     let total = outcome.peaks.total;
     // Samples say less about how certain a total is.

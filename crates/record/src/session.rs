@@ -171,9 +171,13 @@ impl Recorded {
                 left_out_sweeps: Some(outcome.cost.left_out_sweeps),
                 longest_gap_ns: Some(outcome.cost.longest_gap_ns),
                 left_processes: Some(outcome.processes.left),
-                peak_pss_error_bytes: outcome.peaks.total.map(|total| total.error_bytes),
+                peak_pss_error_bytes: outcome
+                    .peaks
+                    .total
+                    .filter(|_| self.nodes.is_empty())
+                    .map(|total| total.error_bytes),
             },
-            memory: memory::with_outcome(memory, outcome, &anchor),
+            memory: memory::with_outcome(memory, outcome, &anchor, !self.nodes.is_empty()),
             notes: self.node_notes().into_iter().chain(notes).chain(stack_notes).collect(),
         }
     }

@@ -53,6 +53,8 @@ pub(crate) struct Process {
     pub(crate) subject: SubjectId,
     pub(crate) name: String,
     pub(crate) command: String,
+    /// Name that the kernel keeps, of at most 15 bytes; empty until it was read.
+    pub(crate) short_name: String,
     pub(crate) image: Image,
     pub(crate) memory: ProcessMemory,
     pub(crate) gauges: Gauges,
@@ -68,6 +70,7 @@ impl Process {
             subject: SubjectId(0),
             name: String::new(),
             command: String::new(),
+            short_name: String::new(),
             image,
             memory: ProcessMemory::default(),
             gauges: Gauges::default(),
@@ -77,6 +80,7 @@ impl Process {
     /// Updates it by what `/proc` has; returns whether its name or command line changed.
     pub(crate) fn learn(&mut self, found: &Found) -> Learned {
         self.start_ticks = found.start_ticks;
+        self.short_name.clone_from(&found.name);
         let (name, command) = walk::describe(self.pid, &found.name);
         // An ended process has only its short name left, which must not replace a longer one.
         let is_over = command.is_empty();

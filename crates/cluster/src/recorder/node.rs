@@ -303,6 +303,8 @@ impl NodeThread {
     fn welcomed(&mut self, welcome: &Welcome) -> Result<(), String> {
         self.report.host = Some(welcome.host.clone());
         self.report.spool = Some(welcome.spool.clone());
+        let was_ready = self.report.ready_after.is_some();
+        self.report.restarts += u32::from(was_ready && !welcome.is_resumed);
         if welcome.position == self.position {
             return Ok(());
         }

@@ -215,11 +215,11 @@ impl Recorder<'_> {
     pub(super) fn consider(&mut self, found: &Found, now_ns: u64) {
         let &Found { pid, parent, start_ticks, .. } = found;
         let is_orphan = self.origin == Origin::Launched && parent == self.own_pid && !self.is_foreign(pid);
-        if !is_orphan && !self.table.has(parent) && (self.table.has(pid) || !self.selects(found, now_ns)) {
+        if !is_orphan && !self.table.has(parent) && !self.table.has(pid) && !self.selects(found, now_ns) {
             return;
         }
         match self.table.knows(pid, start_ticks) {
-            Known::Same => return,
+            Known::Same => return self.check_selected_program(found, now_ns),
             Known::Other => self.end(pid, now_ns, None, None),
             Known::No => {}
         }
@@ -241,11 +241,25 @@ impl Recorder<'_> {
         self.born(pid, parent, now_ns, image);
         if let Some(process) = self.table.get_mut(pid) {
             (process.start_ticks, process.name, process.command) = (start_ticks, name, command);
+            process.short_name.clone_from(&found.name);
         }
         if is_over {
             self.check_gone(pid, now_ns);
         } else if image == Image::Own {
             self.report_process(pid);
+        }
+    }
+
+    /// Handles the exec of a selected process, which no event reported: a launcher becomes the program that it starts.
+    fn check_selected_program(&mut self, found: &Found, now_ns: u64) {
+        let is_renamed = |process: &Process| {
+            !process.short_name.is_empty() && process.short_name != found.name && found.life == Life::Alive
+        };
+        if self.selection.is_some()
+            && self.events.is_none()
+            && self.table.get(found.pid).is_some_and(is_renamed)
+        {
+            self.check_program(found.pid, now_ns);
         }
     }
 
