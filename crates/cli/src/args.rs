@@ -42,7 +42,7 @@ Inputs are traces or logs of other tools, recognized by their content; '-' reads
 
 /// Commands by what they are for, as the help lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Record", &["run", "attach", "top", "collect", "agent"]),
+    ("Record", &["run", "trace", "attach", "top", "collect", "agent"]),
     ("Look", &["info", "read", "plot", "report", "serve"]),
     (
         "Analyze",
@@ -110,6 +110,7 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(commands::run::RunArgs),
+    Trace(commands::trace::TraceCallsArgs),
     Attach(commands::attach::AttachArgs),
     Top(commands::top::TopArgs),
     Collect(commands::collect::CollectArgs),

@@ -25,6 +25,7 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod top;
+pub(crate) mod trace;
 pub(crate) mod usage;
 pub(crate) mod watermark;
 
@@ -38,6 +39,7 @@ use crate::printer::Printer;
 pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
     match command {
         Command::Run(args) => args.run(printer),
+        Command::Trace(args) => args.run(printer),
         Command::Attach(args) => args.run(printer),
         Command::Top(args) => args.run(printer),
         Command::Collect(args) => args.run(printer),

@@ -251,7 +251,7 @@ impl JsonFile {
 }
 
 /// Prints an error that kept a command from starting, and gives the exit code a shell would.
-fn not_started(error: &floodmark_record::Error, printer: &Printer) -> ExitStatus {
+pub(crate) fn not_started(error: &floodmark_record::Error, printer: &Printer) -> ExitStatus {
     printer.error(error);
     ExitStatus::External(Exit::Code(error.exit_code()))
 }

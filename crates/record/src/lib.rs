@@ -16,11 +16,13 @@
 
 mod error;
 mod memory;
+mod python;
 mod recording;
 mod session;
 mod words;
 
 pub use error::{Error, Result};
+pub use python::PythonCommand;
 pub use recording::{Destination, Recording, anchor, filled_in, host, name_of, name_of_run};
-pub use session::{Recorded, Session, TRACE_VARIABLE, Target};
+pub use session::{Recorded, SAMPLED_VARIABLE, Session, TRACE_VARIABLE, Target};
 pub use words::words;

@@ -20,6 +20,10 @@ use crate::recording::{Destination, Recording, anchor};
 /// records into that trace.
 pub const TRACE_VARIABLE: &str = "FLOODMARK_TRACE";
 
+/// Environment variable that names the trace whose recorder samples the processes of a command, so that they need not
+/// do so themselves.
+pub const SAMPLED_VARIABLE: &str = "FLOODMARK_SAMPLED";
+
 /// What is watched.
 #[derive(Debug)]
 pub enum Target {
@@ -65,6 +69,7 @@ impl Session {
         if let Target::Command(launch) = &mut target {
             let trace =
                 std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
+            launch.environment.push((SAMPLED_VARIABLE.into(), trace.clone().into()));
             launch.environment.push((TRACE_VARIABLE.into(), trace.into()));
         }
         // Agents sample before the command starts.

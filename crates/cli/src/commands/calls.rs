@@ -12,8 +12,8 @@ use crate::printer::Printer;
 /// Show which functions gained memory, from traced calls
 ///
 /// Lists functions and lines by the resident memory that the process gained while they ran: their own,
-/// and with all that they called. 'python -m floodmark.trace' records calls; logs of pymemtrace are read
-/// too. A change between two events belongs to the function that ran between them.
+/// and with all that they called. 'floodmark trace' records calls; logs of pymemtrace are read too.
+/// A change between two events belongs to the function that ran between them.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallsArgs {
@@ -28,7 +28,7 @@ pub(crate) struct CallsArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  python -m floodmark.trace -o run.flood script.py
+  floodmark trace -o run.flood -- python script.py
   floodmark calls run.flood
   floodmark calls run.flood --by cumulative --limit 30
   floodmark calls 20241107_195847_0_62264_P_0_PY3.13.0.log

@@ -4,8 +4,9 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 24] = [
+pub(crate) const COMMANDS: [&str; 26] = [
     "run",
+    "trace",
     "attach",
     "top",
     "import",
@@ -15,6 +16,7 @@ pub(crate) const COMMANDS: [&str; 24] = [
     "leaks",
     "lifetimes",
     "fragmentation",
+    "calls",
     "check",
     "replay",
     "flame",

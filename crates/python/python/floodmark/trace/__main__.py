@@ -7,6 +7,7 @@ import os
 import sys
 
 from floodmark import trace
+from floodmark._sizes import parse_bytes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--d-rss-trigger",
-        type=int,
+        type=_trigger,
         default=-1,
         metavar="BYTES",
         help="Change of the RSS that makes an event recorded; 0 for every event [default: one page]",
@@ -33,15 +34,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="Do not trace these modules or files")
     parser.add_argument("--message", help="Record this mark first")
     parser.add_argument("-q", "--quiet", action="store_true", help="Do not print how exact the RSS is")
-    parser.add_argument("-m", dest="module", action="store_true", help="Run a module, as `python -m` does")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("-m", dest="is_module", action="store_true", help="Run a module, as `python -m` does")
+    kind.add_argument("-c", dest="is_code", action="store_true", help="Run code, as `python -c` does")
     parser.add_argument("program", metavar="script.py", help="Program to trace")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="Its arguments")
     return parser
 
 
+def _trigger(text: str) -> int:
+    return -1 if text.startswith("-") else parse_bytes(text)
+
+
+def _set_first_path(folder: str) -> None:
+    """Have modules imported from a folder first, unless the interpreter was started to prevent that."""
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+
+
 def main() -> None:
     options = _parser().parse_args()
-    sys.argv[:] = [options.program, *options.arguments]
+    sys.argv[:] = ["-c" if options.is_code else options.program, *options.arguments]
     profile = trace.Profile(
         options.d_rss_trigger,
         options.message,
@@ -53,23 +66,28 @@ def main() -> None:
         quiet=options.quiet,
         follow=True,
     )
-    if options.module:
+    if options.is_module:
         import runpy
 
-        sys.path[0] = os.getcwd()
+        _set_first_path(os.getcwd())
         profile.start()
         # Threads may outlive the program's last line: the trace ends with the process.
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)
         return
-    path = options.program
-    try:
-        with open(path, "rb") as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
-    except OSError as error:
-        sys.exit(f"error: {path}: {error.strerror}")
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
     module = type(sys)("__main__")
-    module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    module.__dict__["__builtins__"] = __builtins__
+    if options.is_code:
+        code = compile(options.program, "<string>", "exec", dont_inherit=True)
+        _set_first_path("")
+    else:
+        path = options.program
+        try:
+            with open(path, "rb") as file:
+                code = compile(file.read(), path, "exec", dont_inherit=True)
+        except OSError as error:
+            sys.exit(f"error: {path}: {error.strerror}")
+        _set_first_path(os.path.dirname(os.path.abspath(path)))
+        module.__dict__["__file__"] = path
     sys.modules["__main__"] = module
     profile.start()
     exec(code, module.__dict__)
