@@ -20,6 +20,7 @@
 //! | `vectorcall` | fast calls of classes |
 //! | `record` | recording into a trace, with Python stacks |
 //! | `trace` | the tracer of calls |
+//! | `monitor` | the thread that samples the process |
 //! | `arrow` | tables for other libraries: the Arrow C stream interface |
 //! | `numpy` | NumPy's memory from our resources |
 //! | `pluggable` | PyTorch's memory from our resources |
@@ -40,6 +41,7 @@ mod foreign;
 mod interpreter;
 mod layers;
 mod make;
+mod monitor;
 mod numpy;
 mod pluggable;
 mod profiler;
@@ -68,6 +70,8 @@ mod _native {
     use crate::device::{available_memory, devices, has_cuda};
     #[pymodule_export]
     use crate::foreign::{record_allocation, record_free};
+    #[pymodule_export]
+    use crate::monitor::{start_monitor, stop_monitor};
     #[pymodule_export]
     use crate::numpy::set_numpy_handler;
     #[pymodule_export]

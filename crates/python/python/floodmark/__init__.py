@@ -34,6 +34,7 @@ from floodmark.logger import (
     should_log,
 )
 from floodmark.mr import disable_logging, enable_logging, get_log_filenames, is_initialized
+from floodmark.monitoring import Monitor, monitor
 from floodmark.profiling import (
     describe_option,
     get_memory_records,
@@ -72,6 +73,7 @@ def __getattr__(name: str) -> "Any":
 __all__ = [
     "Device",
     "DeviceBuffer",
+    "Monitor",
     "RMMError",
     "Recording",
     "Trace",
@@ -93,6 +95,7 @@ __all__ = [
     "limit_peak",
     "load_ipython_extension",
     "mark",
+    "monitor",
     "mr",
     "open",
     "option_context",

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use floodmark_event::StackId;
-use floodmark_event::sample::{Metric, StackReason, StackSeen, Subject, SubjectId, SubjectKind};
+use floodmark_event::sample::{Metric, StackReason, StackSeen, SubjectId};
 use floodmark_event::tables::Frame;
 use floodmark_tail::{self as tail, When};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
@@ -344,16 +344,7 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
     TRIGGER_PAGES.store(pages, Ordering::Relaxed);
     tail::global().reserve_names();
     prepare_thread();
-    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    let subject = tail::subject(&Subject {
-        kind: SubjectKind::Process,
-        number: u64::from(std::process::id()),
-        start_ns: 0,
-        parent: SubjectId(0),
-        name: "python".to_owned(),
-        detail: command.trim_end().to_owned(),
-    });
+    let subject = crate::monitor::own_subject();
     SAMPLES.store(0, Ordering::Relaxed);
     // SAFETY: the handler has the form that SA_SIGINFO asks for and lives as long as the process.
     unsafe {

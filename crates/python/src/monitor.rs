@@ -1,0 +1,152 @@
+//! The monitor: a thread that records resident size and processor time of its own process.
+//!
+//! Invariants: the thread never runs Python and never takes the interpreter's lock; it blocks all signals, so that the
+//! program's handlers run where they did before; it keeps no descriptor. A forked child has no thread: the package ends
+//! it before a fork and begins it anew in both processes, and a fork that Python does not know of leaves it to the
+//! parent.
+#![expect(unsafe_code, reason = "reads clocks and blocks signals in a thread")]
+
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use floodmark_event::sample::{Metric, Subject, SubjectId, SubjectKind};
+use floodmark_tail::{self as tail, When};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// Recording takes little of it, and the kernel backs what is touched alone.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Tells the thread to end.
+#[derive(Default)]
+struct Stop {
+    is_wanted: Mutex<bool>,
+    changed: Condvar,
+}
+
+struct Running {
+    /// The process that the thread is of.
+    process: u32,
+    stop: Arc<Stop>,
+    thread: JoinHandle<(u64, u64)>,
+}
+
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Defines the calling process as something that is observed.
+pub(crate) fn own_subject() -> SubjectId {
+    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    tail::subject(&Subject {
+        kind: SubjectKind::Process,
+        number: u64::from(std::process::id()),
+        start_ns: 0,
+        parent: SubjectId(0),
+        name: "python".to_owned(),
+        detail: command.trim_end().to_owned(),
+    })
+}
+
+/// Reads the resident size in bytes.
+fn resident_bytes() -> Option<u64> {
+    let mut text = [0u8; 128];
+    let len = File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
+    let pages: u64 = std::str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()?;
+    // SAFETY: no arguments but a name that exists.
+    Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+}
+
+/// Reads a clock of processor time in nanoseconds.
+fn processor_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the value is writable.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Records one sample; returns how many that were: none if the system does not say the size.
+fn sample(subject: SubjectId) -> u64 {
+    let Some(bytes) = resident_bytes() else { return 0 };
+    let processor_ns = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    tail::samples(subject, &[(Metric::Rss, bytes), (Metric::CpuTime, processor_ns)], When::Now);
+    1
+}
+
+/// Records samples until it is told to stop, and a last one; returns their number and the processor time that it took.
+fn watch(subject: SubjectId, stop: &Stop, interval: Duration) -> (u64, u64) {
+    let mut count = 0;
+    let mut next = Instant::now();
+    let mut is_wanted = lock(&stop.is_wanted);
+    while !*is_wanted {
+        // A sample that comes late does not make the next ones come early.
+        let now = Instant::now();
+        next = (next + interval).max(now);
+        let left = next - now;
+        is_wanted = stop.changed.wait_timeout(is_wanted, left).unwrap_or_else(PoisonError::into_inner).0;
+        count += if *is_wanted { 0 } else { sample(subject) };
+    }
+    (count + sample(subject), processor_ns(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
+/// Runs a function with all signals blocked in the calling thread, which threads that it starts inherit.
+fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: all zeros are a valid set, which the calls fill; the thread gets its own set back.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = run();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        result
+    }
+}
+
+/// Record resident size and processor time of the process at an interval, from a thread of its own.
+#[pyfunction]
+pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<()> {
+    let mut running = lock(&RUNNING);
+    match running.take() {
+        Some(one) if one.process == std::process::id() => {
+            *running = Some(one);
+            return Err(PyRuntimeError::new_err("this process is monitored already"));
+        }
+        // The thread is that of the process which forked this one: there is nothing to wait for.
+        other => std::mem::forget(other),
+    }
+    let stop = Arc::new(Stop::default());
+    let shared = Arc::clone(&stop);
+    let builder = std::thread::Builder::new().name("floodmark-watch".to_owned()).stack_size(STACK_BYTES);
+    let interval = Duration::from_nanos(interval_ns);
+    // The first sample is of this instant, however long the thread takes to begin.
+    let subject = own_subject();
+    let first = sample(subject);
+    let run = move || {
+        let (count, processor_ns) = watch(subject, &shared, interval);
+        (first + count, processor_ns)
+    };
+    let thread = with_signals_blocked(|| builder.spawn(run))?;
+    *running = Some(Running { process: std::process::id(), stop, thread });
+    Ok(())
+}
+
+/// End the monitor after a last sample; return the number of samples and the processor time of its thread in nanoseconds.
+#[pyfunction]
+pub(crate) fn stop_monitor(py: Python<'_>) -> (u64, u64) {
+    let Some(running) = lock(&RUNNING).take() else { return (0, 0) };
+    if running.process != std::process::id() {
+        std::mem::forget(running);
+        return (0, 0);
+    }
+    py.detach(|| {
+        *lock(&running.stop.is_wanted) = true;
+        running.stop.changed.notify_all();
+        running.thread.join().unwrap_or_default()
+    })
+}
