@@ -1,13 +1,11 @@
 //! The monitor: a thread that records resident size and processor time of its own process.
 //!
 //! Invariants: the thread never runs Python and never takes the interpreter's lock; it blocks all signals, so that the
-//! program's handlers run where they did before; it keeps no descriptor. A forked child has no thread: the package ends
+//! program's handlers run where they did before. A forked child has no thread: the package ends
 //! it before a fork and begins it anew in both processes, and a fork that Python does not know of leaves it to the
 //! parent.
 #![expect(unsafe_code, reason = "reads clocks and blocks signals in a thread")]
 
-use std::fs::File;
-use std::io::Read as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +14,8 @@ use floodmark_event::sample::{Metric, Subject, SubjectId, SubjectKind};
 use floodmark_tail::{self as tail, When};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+use crate::trace;
 
 /// Recording takes little of it, and the kernel backs what is touched alone.
 const STACK_BYTES: usize = 128 << 10;
@@ -54,15 +54,6 @@ pub(crate) fn own_subject() -> SubjectId {
     })
 }
 
-/// Reads the resident size in bytes.
-fn resident_bytes() -> Option<u64> {
-    let mut text = [0u8; 128];
-    let len = File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
-    let pages: u64 = std::str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()?;
-    // SAFETY: no arguments but a name that exists.
-    Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
-}
-
 /// Reads a clock of processor time in nanoseconds.
 fn processor_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -73,7 +64,10 @@ fn processor_ns(clock: libc::clockid_t) -> u64 {
 
 /// Records one sample; returns how many that were: none if the system does not say the size.
 fn sample(subject: SubjectId) -> u64 {
-    let Some(bytes) = resident_bytes() else { return 0 };
+    let bytes = u64::from(trace::resident_pages()) * 4096;
+    if bytes == 0 {
+        return 0;
+    }
     let processor_ns = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     tail::samples(subject, &[(Metric::Rss, bytes), (Metric::CpuTime, processor_ns)], When::Now);
     1
@@ -124,6 +118,8 @@ pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<()> {
     let shared = Arc::clone(&stop);
     let builder = std::thread::Builder::new().name("floodmark-watch".to_owned()).stack_size(STACK_BYTES);
     let interval = Duration::from_nanos(interval_ns);
+    // After a fork the open file is that of the parent.
+    trace::close_statm();
     // The first sample is of this instant, however long the thread takes to begin.
     let subject = own_subject();
     let first = sample(subject);

@@ -10,6 +10,7 @@
 //! | `functions` | names of functions and lines of code |
 //! | `filter` | which functions are traced |
 //! | `faults` | the change-driven mode, without events of the interpreter |
+//! | `lines` | the mode that takes events of lines |
 //! | `layout` | what it reads of the interpreter |
 //! | `gate` | the resident size, and whether it can have changed |
 //! | `arena` | memory of the tracer |
@@ -22,12 +23,13 @@ mod functions;
 mod gate;
 mod hooks;
 mod layout;
+mod lines;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use floodmark_event::CallAction;
+use floodmark_event::{CallAction, SubjectId};
 use floodmark_tail::{self as tail, ThreadLane, TracedCall};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -38,6 +40,8 @@ use self::gate::{Gate, Ring};
 
 /// The longest time that a change which the gate does not report goes unnoticed.
 const POLL_NS: u64 = 1_000_000;
+/// The same where changes are charged to lines: what takes longer belongs to the line in which it happened.
+const LINES_POLL_NS: u64 = 20_000;
 
 /// Which events are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ enum Mode {
     Changes,
     /// Those and the event before each, on the same thread.
     Pairs,
+    /// Stacks of lines in which the resident size has changed, and no calls.
+    Lines,
 }
 
 /// State of the tracer.
@@ -71,6 +77,12 @@ struct Tracer {
     events: u64,
     recorded: u64,
     functions: Functions,
+    /// The process as something that is observed, if stacks of lines are recorded; 0 before the first.
+    subject: SubjectId,
+    /// Since when there is growth that the threads which had events cannot have caused; 0 if there is none.
+    uncharged_since: u64,
+    /// Whether several threads had events since the latest recorded stack.
+    has_switched: bool,
 }
 
 /// The thread that had the latest event, as [`thread_pointer`] returns it; 0 if there is none, or all have to begin anew.
@@ -118,6 +130,9 @@ static STATE: State = State(UnsafeCell::new(Tracer {
     events: 0,
     recorded: 0,
     functions: Functions::new(),
+    subject: SubjectId(0),
+    uncharged_since: 0,
+    has_switched: false,
 }));
 
 /// # Safety
@@ -139,6 +154,16 @@ struct Thread {
     faults: Cell<u64>,
     /// The latest event that was not recorded, and the Python function that it was in.
     previous: Cell<Option<(TracedCall, u32)>>,
+    /// Page faults since its latest recorded stack, where changes are charged to lines.
+    own_faults: Cell<u64>,
+    /// Where it was at the latest event of a line.
+    place: Cell<lines::CodePlace>,
+}
+
+impl Thread {
+    fn add_faults(&self, count: u64) {
+        self.own_faults.set(self.own_faults.get().wrapping_add(count));
+    }
 }
 
 /// What a thread gives back when it ends.
@@ -152,6 +177,8 @@ thread_local! {
             seen: Cell::new(0),
             faults: Cell::new(0),
             previous: Cell::new(None),
+            own_faults: Cell::new(0),
+            place: Cell::new(lines::CodePlace::nowhere()),
         }
     };
     static RING: ThreadRing = const { ThreadRing(UnsafeCell::new(None)) };
@@ -257,14 +284,18 @@ impl Tracer {
             // The head never equals what was seen, so that every event comes here.
             thread.seen.set(u64::MAX);
             let faults = gate::thread_faults();
-            let has_faulted = faults != thread.faults.replace(faults);
+            let before = thread.faults.replace(faults);
+            let has_faulted = faults != before;
+            thread.add_faults(faults.wrapping_sub(before));
             if !has_faulted && is_same && ticks.wrapping_sub(self.polled) <= self.poll_ticks {
                 return Some(thread);
             }
         } else {
-            thread.seen.set(head);
+            // The kernel writes a header without anything behind it for each.
+            thread.add_faults(head.wrapping_sub(thread.seen.replace(head)) / 8);
         }
         if !is_same {
+            self.has_switched = true;
             self.thread = thread;
             self.lane = tail::global().thread_lane();
             CURRENT.store(thread_pointer(), Ordering::Relaxed);
@@ -284,6 +315,11 @@ impl Tracer {
         let ring = Ring::open(self.gate);
         thread.head.set(ring.as_ref().map_or_else(gate::no_head, Ring::head));
         thread.previous.set(None);
+        thread.place.set(lines::CodePlace::nowhere());
+        // SAFETY: the head of the ring that was just mapped, or the one that never changes.
+        thread.seen.set(unsafe { (*thread.head.get()).load(Ordering::Acquire) });
+        thread.faults.set(gate::thread_faults());
+        thread.own_faults.set(0);
         // A thread whose ring was refused (there is a limit of memory for them) counts its faults by system calls.
         let kept = RING.try_with(|kept| {
             // SAFETY: only this thread uses it, and no reference to it is kept.
@@ -305,6 +341,7 @@ extern "C" fn after_fork() {
     CURRENT.store(0, Ordering::Relaxed);
     tracer.epoch = tracer.epoch.wrapping_add(1);
     tracer.reported_pages = 0;
+    tracer.subject = SubjectId(0);
     let _ = THREAD.try_with(|thread| {
         thread.head.set(gate::no_head());
         thread.previous.set(None);
@@ -344,9 +381,10 @@ pub(crate) fn begin_trace(
         "every" => Mode::Every,
         "changes" => Mode::Changes,
         "pairs" => Mode::Pairs,
+        "lines" => Mode::Lines,
         _ => {
             return Err(PyValueError::new_err(format!(
-                "there is no mode {mode:?}: use every, changes or pairs"
+                "there is no mode {mode:?}: use every, changes, pairs or lines"
             )));
         }
     };
@@ -360,6 +398,9 @@ pub(crate) fn begin_trace(
     if tracer.mode != Mode::Off {
         return Err(PyRuntimeError::new_err("this process traces calls already"));
     }
+    if mode == Mode::Lines {
+        layout::require_known("lines")?;
+    }
     watch_forks();
     tail::calibrate();
     tail::global().reserve_names();
@@ -367,7 +408,7 @@ pub(crate) fn begin_trace(
     tracer.gate = Gate::probe(gate);
     tracer.epoch = tracer.epoch.wrapping_add(1);
     CURRENT.store(0, Ordering::Relaxed);
-    tracer.poll_ticks = tail::ticks_in(POLL_NS);
+    tracer.poll_ticks = tail::ticks_in(if mode == Mode::Lines { LINES_POLL_NS } else { POLL_NS });
     tracer.trigger_pages = u32::try_from(trigger_bytes.div_ceil(4096)).unwrap_or(u32::MAX).max(1);
     (tracer.events, tracer.recorded) = (0, 0);
     let error = gate::measure_error();
@@ -375,8 +416,15 @@ pub(crate) fn begin_trace(
     tracer.rss_pages = gate::resident_pages();
     // So that the first event is recorded: changes are counted from it.
     tracer.reported_pages = 0;
+    tracer.subject = SubjectId(0);
     tracer.mode = mode;
+    if mode == Mode::Lines {
+        tracer.begin_lines();
+    }
     let mut exactness = tracer.gate.exactness().to_owned();
+    if mode == Mode::Lines {
+        exactness = exactness.replace("1 ms", "20 µs");
+    }
     if error > 0 {
         exactness = format!("{exactness}; this kernel counts pages with an error of up to {error}");
     }
@@ -389,6 +437,9 @@ pub(crate) fn end_trace() -> (u64, u64) {
     // SAFETY: a function that Python calls holds the interpreter's lock.
     let tracer = unsafe { state() };
     let recorded = if tracer.mode == Mode::Every { tracer.events } else { tracer.recorded };
+    if tracer.mode == Mode::Lines {
+        tracer.end_lines();
+    }
     tracer.mode = Mode::Off;
     CURRENT.store(0, Ordering::Relaxed);
     (tracer.events, recorded)
@@ -402,4 +453,5 @@ pub(crate) fn is_tracing() -> bool {
 }
 
 pub(crate) use faults::{begin_fault_trace, end_fault_trace, prepare_thread};
+pub(crate) use gate::{close_statm, resident_pages};
 pub(crate) use hooks::{install_profile, monitoring_callbacks, profile_thread, remove_profile};

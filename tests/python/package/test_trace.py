@@ -354,7 +354,7 @@ def test_a_decorated_function_is_traced_at_every_call(tmp_path):
 
 
 def test_options_that_do_not_fit_are_refused_before_anything_is_recorded(tmp_path):
-    with pytest.raises(ValueError, match="use every, changes, pairs or faults"):
+    with pytest.raises(ValueError, match="use every, changes, pairs, lines or faults"):
         floodmark.trace.Profile(0, filepath=tmp_path / "calls.flood", mode="all")
     with pytest.raises(ValueError, match="leave include and exclude out"):
         floodmark.trace.Profile(filepath=tmp_path / "calls.flood", mode="faults", include=["json"])

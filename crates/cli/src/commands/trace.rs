@@ -35,10 +35,14 @@ pub(crate) struct TraceCallsArgs {
     /// Record this mark first
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Trace")]
     message: Option<String>,
-    /// Events to record: every one, those at which memory changed, these with the event before each, or
-    /// stacks of code that touches new memory, without tracing calls [default: changes]
-    #[arg(long, value_parser = ["every", "changes", "pairs", "faults"], hide_possible_values = false, help_heading = "What to record")]
+    /// Events to record: every one, those at which memory changed, these with the event before each,
+    /// stacks of lines in which it changed, or stacks of code that touches new memory, without tracing
+    /// calls [default: changes]
+    #[arg(long, value_parser = ["every", "changes", "pairs", "lines", "faults"], help_heading = "What to record")]
     mode: Option<String>,
+    /// Charge changes to lines; the same as --mode lines
+    #[arg(long, conflicts_with = "mode", help_heading = "What to record")]
+    lines: bool,
     /// Change of the resident size that makes an event recorded; 0 for every event [default: one page]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "What to record")]
     d_rss_trigger: Option<u64>,
@@ -55,6 +59,7 @@ Examples:
   floodmark trace -- python script.py args
   floodmark trace -o run.flood --mode every -- python -m mypkg.tool args
   floodmark trace --mode faults -- .venv/bin/python train.py        At nearly full speed
+  floodmark trace --lines --include mypkg -- python script.py       Lines that gain or release
   floodmark trace --include mypkg --exclude '*/tests/*' -- python script.py
   floodmark run -- floodmark trace -- python script.py              With samples of all processes
   floodmark calls run.flood                                         Which functions gained memory
@@ -94,7 +99,7 @@ impl TraceCallsArgs {
         }
         self.include.iter().for_each(|pattern| add("include", pattern));
         self.exclude.iter().for_each(|pattern| add("exclude", pattern));
-        let flags = [(self.force, "--force"), (is_quiet, "--quiet")];
+        let flags = [(self.force, "--force"), (self.lines, "--lines"), (is_quiet, "--quiet")];
         options.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
         options
     }

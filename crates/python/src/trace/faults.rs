@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 
 use super::functions::line_of;
 use super::gate::{self, EXCLUDE_HYPERVISOR, EXCLUDE_KERNEL, PAGE_FAULTS, PERF_SOFTWARE, PerfAttributes};
-use super::layout;
+use super::{layout, lines};
 
 /// Frames of a stack beyond these are left out, the outermost first.
 const MAX_FRAMES: usize = 64;
@@ -95,7 +95,7 @@ thread_local! {
     static GUARD: Guard = const { Guard };
 }
 
-fn current_thread() -> u32 {
+pub(super) fn current_thread() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
@@ -195,29 +195,40 @@ fn record(thread: u32) {
     }
     REPORTED_PAGES.store(pages, Ordering::Relaxed);
     SAMPLES.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: reads a thread-specific value; the frames of this thread do not change while it is interrupted.
+    let stack = unsafe {
+        let state = ffi::PyGILState_GetThisThreadState();
+        stack_from(layout::current_frame(state), None)
+    };
+    record_stack(subject, thread, stack, pages);
+}
+
+/// Records a stack of a thread with the resident size, which the stack made what it is.
+pub(super) fn record_stack(subject: SubjectId, thread: u32, stack: StackId, pages: u32) {
     let when = When::At(tail::clock::monotonic_ns());
-    let seen =
-        StackSeen { thread: u64::from(thread), stack: stack(), reason: StackReason::Growth, pause_ns: 0 };
+    let seen = StackSeen { thread: u64::from(thread), stack, reason: StackReason::Growth, pause_ns: 0 };
     tail::stack_sample(subject, &seen, when);
     tail::sample(subject, Metric::Rss, u64::from(pages) * 4096, when);
 }
 
-/// Returns the Python stack of the calling thread, 0 if it runs no Python.
-fn stack() -> StackId {
+/// Returns the Python stack from a frame on, 0 if there is none; `place` is where its innermost function was, if not
+/// where it is now.
+///
+/// # Safety
+/// `frame` is a frame of the calling thread, or none, and the chain of frames does not change meanwhile.
+pub(super) unsafe fn stack_from(frame: Option<*const u8>, mut place: Option<i32>) -> StackId {
     let mut frames = [0u32; MAX_FRAMES];
     let mut count = 0;
     // Another thread may be in the handler; this one then names its frames anew.
     let has_names = !NAMES_TAKEN.swap(true, Ordering::Acquire);
-    // SAFETY: reads a thread-specific value.
-    let state = unsafe { ffi::PyGILState_GetThisThreadState() };
-    // SAFETY: the state of this thread, whose frames do not change while it is interrupted.
-    let mut next = unsafe { layout::current_frame(state) };
+    let mut next = frame;
     while let Some(frame) = next {
         // SAFETY: a frame of the chain; code that is not a code object is skipped.
         unsafe {
             if count < MAX_FRAMES
                 && let Some((code, offset)) = layout::code_of(frame)
             {
+                let offset = place.take().unwrap_or(offset);
                 let id = if has_names { cached(code, offset) } else { name(code, offset) };
                 if id != 0 {
                     frames[count] = id;
@@ -268,7 +279,7 @@ unsafe fn cached(code: *const u8, offset: i32) -> u32 {
     }
 }
 
-/// Names the function and the line of an instruction.
+/// Names the function and the line of an instruction, or of what [`lines::place_of_line`] returns for a line.
 ///
 /// # Safety
 /// `code` is a code object.
@@ -278,7 +289,10 @@ unsafe fn name(code: *const u8, offset: i32) -> u32 {
     unsafe {
         let file = tail::intern(layout::text(layout::file(code), &mut text));
         let function = tail::intern(layout::text(layout::function(code), &mut text));
-        let line = line_of(layout::line_table(code), layout::first_line(code), offset);
+        let line = match lines::line_of_place(offset) {
+            Some(line) => line,
+            None => line_of(layout::line_table(code), layout::first_line(code), offset),
+        };
         tail::intern_frame(&Frame { function, file, line, ..Frame::default() })
     }
 }
@@ -328,12 +342,7 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
             "stacks are recorded into a recording, and there is none: use floodmark.trace.start",
         ));
     }
-    // SAFETY: a function that Python calls is attached to the interpreter.
-    if !unsafe { layout::is_known() } {
-        return Err(PyRuntimeError::new_err(
-            "this build of Python lays frames out in a way that is not known: use another mode than faults",
-        ));
-    }
+    layout::require_known("faults")?;
     if kernel_version().is_some_and(|version| version < FIRST_KERNEL) {
         return Err(PyRuntimeError::new_err(
             "mode faults needs Linux 5.19: earlier kernels end a process whose threads block the signal",

@@ -218,7 +218,7 @@ pub(super) fn thread_faults() -> u64 {
 }
 
 /// Makes the process read its own resident size again after a fork. Async-signal-safe.
-pub(super) fn close_statm() {
+pub(crate) fn close_statm() {
     let descriptor = STATM.swap(-1, Ordering::Relaxed);
     if descriptor >= 0 {
         // SAFETY: the descriptor is the one of `open_statm`.
@@ -240,7 +240,7 @@ fn open_statm() -> libc::c_int {
 }
 
 /// Reads the resident size, in units of 4,096 bytes. Allocates nothing; 0 if it cannot be read.
-pub(super) fn resident_pages() -> u32 {
+pub(crate) fn resident_pages() -> u32 {
     for _ in 0..2 {
         let mut descriptor = STATM.load(Ordering::Relaxed);
         if descriptor < 0 {

@@ -4,7 +4,9 @@
 //! [`is_known`] compares them with what the interpreter itself says.
 #![expect(unsafe_code, reason = "reads structures of the interpreter")]
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
+use pyo3::prelude::*;
 
 #[cfg(not(Py_3_12))]
 mod offsets {
@@ -183,11 +185,22 @@ pub(super) unsafe fn text(text: *const u8, buffer: &mut [u8; 512]) -> &str {
     }
 }
 
+/// Fails if the interpreter is not laid out as this module thinks, which `mode` depends on.
+pub(super) fn require_known(mode: &str) -> PyResult<()> {
+    // SAFETY: functions that Python calls are attached to the interpreter.
+    if unsafe { is_known() } {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(format!(
+        "this build of Python lays frames out in a way that is not known: use another mode than {mode}"
+    )))
+}
+
 /// Whether the interpreter is laid out as this module thinks.
 ///
 /// # Safety
 /// The interpreter is attached.
-pub(super) unsafe fn is_known() -> bool {
+unsafe fn is_known() -> bool {
     // SAFETY: the caller's promise. A frame that does not stand where it should is not read.
     unsafe {
         let object = ffi::PyEval_GetFrame();

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     R = TypeVar("R")
-    Mode = Literal["every", "changes", "pairs", "faults"]
+    Mode = Literal["every", "changes", "pairs", "lines", "faults"]
 
 __all__ = ["Profile", "profile", "start", "stop"]
 
@@ -61,7 +61,8 @@ class Profile:
         recording that goes on takes the calls instead.
     mode
         ``"every"``, ``"changes"``, or ``"pairs"`` for changes and the event before each, on the same thread. By default
-        what ``d_rss_trigger`` says. ``"faults"`` traces no calls: the kernel interrupts code that touches new memory,
+        what ``d_rss_trigger`` says. ``"lines"`` charges changes to lines: where the RSS has changed by ``d_rss_trigger``
+        while a line ran, the Python stack is recorded. ``"faults"`` traces no calls: the kernel interrupts code that touches new memory,
         and the Python stack is recorded with the RSS; all other code runs at full speed.
     include, exclude
         Trace the functions of these modules or files only, or of all others: names such as ``mypkg`` or ``mypkg.io``, or
@@ -101,8 +102,8 @@ class Profile:
         self.gate = self.exactness = self.remedy = ""
         #: Events seen, and how many of them were recorded.
         self.events = self.recorded = 0
-        if self.mode not in ("every", "changes", "pairs", "faults"):
-            raise ValueError(f"there is no mode {self.mode!r}: use every, changes, pairs or faults")
+        if self.mode not in ("every", "changes", "pairs", "lines", "faults"):
+            raise ValueError(f"there is no mode {self.mode!r}: use every, changes, pairs, lines or faults")
         if self.mode == "faults" and (self.include or self.exclude):
             raise ValueError("mode='faults' records stacks of all code; leave include and exclude out")
         self._wanted_gate = gate
@@ -118,7 +119,7 @@ class Profile:
                 _native.mark(self.message)
             return self
         if self.mode != "faults":
-            _hooks.check()
+            _hooks.check(self.mode == "lines")
         self._recording.start()
         self.path = self._recording.path
         try:
@@ -132,13 +133,15 @@ class Profile:
             if self.message:
                 _native.mark(self.message)
             _native.mark(
-                f"call trace begins: mode={self.mode} d_rss_trigger={self.d_rss_trigger} gate={self.gate}; {self.exactness}"
+                # Lines are recorded like faults, as stacks.
+                f"call trace begins: mode={'faults events=lines' if self.mode == 'lines' else self.mode} "
+                f"d_rss_trigger={self.d_rss_trigger} gate={self.gate}; {self.exactness}"
             )
             if not self.quiet:
                 hint = f"; {self.remedy}" if self.remedy else ""
                 print(f"floodmark: tracing calls into {self.path}: {self.exactness}{hint}", file=sys.stderr)
             if self.mode != "faults":
-                _hooks.install()
+                _hooks.install(self.mode == "lines")
         except BaseException:
             if self.mode == "faults":
                 _hooks.prepare_threads(None)

@@ -19,10 +19,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--force", action="store_true", help="Replace the trace if it exists")
     parser.add_argument(
         "--mode",
-        choices=["every", "changes", "pairs", "faults"],
-        help="Events to record: every one, those at which the RSS changed, these with the event before each, or "
-        "the stacks of code that touches new memory, without tracing calls",
+        choices=["every", "changes", "pairs", "lines", "faults"],
+        help="Events to record: every one, those at which the RSS changed, these with the event before each, the "
+        "stacks of lines in which it changed, or the stacks of code that touches new memory, without tracing calls",
     )
+    parser.add_argument("--lines", dest="mode", action="store_const", const="lines", help="The same as --mode lines")
     parser.add_argument(
         "--d-rss-trigger",
         type=_trigger,

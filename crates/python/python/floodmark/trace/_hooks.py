@@ -9,6 +9,7 @@ import threading
 from floodmark import _native
 
 _tool: int | None = None
+_is_of_lines = False
 _fault_trigger: int | None = None
 _has_fork_hook = False
 
@@ -19,32 +20,35 @@ def _describe_profiler(function: object) -> str:
     return f"{module}.{name}"
 
 
-def check() -> None:
+def check(lines: bool) -> None:
     """Raise ``RuntimeError`` if another profiler has the hook that the tracer needs."""
     if sys.version_info >= (3, 12):
         _free_tool()
         return
-    for profiler, setter in ((sys.getprofile(), "sys.setprofile"), (threading.getprofile(), "threading.setprofile")):
+    kind = "trace" if lines else "profile"
+    for module in (sys, threading):
+        profiler = getattr(module, f"get{kind}")()
         if profiler is not None:
             raise RuntimeError(
-                f"{_describe_profiler(profiler)} is the profile function of this thread or of new ones ({setter}); end it "
-                "before calls are traced, Python 3.11 has only one"
+                f"{_describe_profiler(profiler)} is the {kind} function of this thread or of new ones "
+                f"({module.__name__}.set{kind}); end it before calls are traced, Python 3.11 has only one"
             )
 
 
-def install() -> None:
+def install(lines: bool) -> None:
     """Begin to call the tracer at every event of all threads."""
-    global _tool
+    global _tool, _is_of_lines
+    _is_of_lines = lines
     if sys.version_info < (3, 12):
-        threading.setprofile(_native.profile_thread)
-        _native.install_profile()
+        (threading.settrace if lines else threading.setprofile)(_native.profile_thread)
+        _native.install_profile(lines)
         return
     monitoring = sys.monitoring
     tool = _free_tool()
     monitoring.use_tool_id(tool, "floodmark")
     _tool = tool
     selected = 0
-    for name, callback in _native.monitoring_callbacks(monitoring.DISABLE):
+    for name, callback in _native.monitoring_callbacks(monitoring.DISABLE, lines):
         event = getattr(monitoring.events, name)
         monitoring.register_callback(tool, event, callback)
         # The ends of native functions come with their calls.
@@ -62,13 +66,15 @@ def remove() -> bool:
         is_whole = _native.remove_profile()
         if threading.getprofile() is _native.profile_thread:
             threading.setprofile(None)
+        if threading.gettrace() is _native.profile_thread:
+            threading.settrace(None)
         return is_whole
     monitoring = sys.monitoring
     tool, _tool = _tool, None
     if tool is None or monitoring.get_tool(tool) != "floodmark":
         return False
     monitoring.set_events(tool, 0)
-    for name, _ in _native.monitoring_callbacks(monitoring.DISABLE):
+    for name, _ in _native.monitoring_callbacks(monitoring.DISABLE, _is_of_lines):
         monitoring.register_callback(tool, getattr(monitoring.events, name), None)
     monitoring.free_tool_id(tool)
     return True

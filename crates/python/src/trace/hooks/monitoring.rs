@@ -179,15 +179,72 @@ native_ends! {
     on_native_raise = CException;
 }
 
-/// Return the callbacks of `sys.monitoring` by the names of their events; `disable` is `sys.monitoring.DISABLE`.
+unsafe extern "C" fn on_line(
+    _: *mut ffi::PyObject,
+    arguments: Arguments,
+    _: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter passes a code object and a line, and is attached.
+    unsafe {
+        let tracer = state();
+        if tracer.functions.code(*arguments).is_some_and(|known| known.is_hidden) {
+            return disable();
+        }
+        tracer.line_event(offset_of(*arguments.add(1)) as u32);
+    }
+    none()
+}
+
+/// # Safety
+/// The interpreter calls it with a code object.
+unsafe fn leave(arguments: Arguments) -> bool {
+    // SAFETY: the caller's promise; the interpreter is attached.
+    unsafe {
+        let tracer = state();
+        if tracer.functions.code(*arguments).is_some_and(|known| known.is_hidden) {
+            return false;
+        }
+        tracer.leave_event();
+    }
+    true
+}
+
+unsafe extern "C" fn on_leave(
+    _: *mut ffi::PyObject,
+    arguments: Arguments,
+    _: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise.
+    if unsafe { leave(arguments) } { none() } else { disable() }
+}
+
+unsafe extern "C" fn on_leave_by_exception(
+    _: *mut ffi::PyObject,
+    arguments: Arguments,
+    _: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise.
+    unsafe { leave(arguments) };
+    none()
+}
+
+/// Return the callbacks of `sys.monitoring` by the names of their events, for calls or for lines; `disable` is
+/// `sys.monitoring.DISABLE`.
 #[pyfunction]
 pub(crate) fn monitoring_callbacks(
     py: Python<'_>,
     disable: Py<PyAny>,
+    lines: bool,
 ) -> PyResult<Vec<(&'static str, Py<PyAny>)>> {
     // Kept for good: a callback may be running.
     DISABLE.store(disable.into_ptr(), Ordering::Relaxed);
-    let all: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 9] = [
+    let of_lines: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 4] = [
+        (c"on_line", "LINE", on_line),
+        (c"on_leave", "PY_RETURN", on_leave),
+        (c"on_leave", "PY_YIELD", on_leave),
+        (c"on_leave", "PY_UNWIND", on_leave_by_exception),
+    ];
+    let of_calls: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 9] = [
         (c"on_start", "PY_START", on_start),
         (c"on_resume", "PY_RESUME", on_resume),
         (c"on_return", "PY_RETURN", on_return),
@@ -198,9 +255,11 @@ pub(crate) fn monitoring_callbacks(
         (c"on_native_return", "C_RETURN", on_native_return),
         (c"on_native_raise", "C_RAISE", on_native_raise),
     ];
-    all.into_iter()
+    let all = if lines { &of_lines[..] } else { &of_calls[..] };
+    all.iter()
+        .copied()
         .map(|(name, event, function)| {
-            // Definitions of native functions live as long as the process; there are nine per trace.
+            // Definitions of native functions live as long as the process; there are a few per trace.
             let definition = Box::leak(Box::new(ffi::PyMethodDef {
                 ml_name: name.as_ptr(),
                 ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: function },
@@ -220,7 +279,8 @@ pub(crate) fn poll() {}
 
 /// Set the profile function of all threads.
 #[pyfunction]
-pub(crate) fn install_profile() -> PyResult<()> {
+pub(crate) fn install_profile(lines: bool) -> PyResult<()> {
+    let _ = lines;
     Err(PyRuntimeError::new_err("this version of Python has sys.monitoring"))
 }
 

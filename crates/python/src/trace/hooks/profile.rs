@@ -1,4 +1,4 @@
-//! The profile function of Python 3.11, which every thread has for itself.
+//! The profile function of Python 3.11, or its trace function for lines, which every thread has for itself.
 #![expect(unsafe_code, reason = "the interpreter calls this function")]
 
 use std::ffi::c_int;
@@ -12,8 +12,13 @@ use pyo3::prelude::*;
 use crate::trace::state;
 
 unsafe extern "C" {
-    /// Sets the profile function of a thread; exported by CPython 3.11 for the use of profilers.
+    /// Set the profile function and the trace function of a thread; exported by CPython 3.11 for the use of profilers.
     fn _PyEval_SetProfile(
+        thread: *mut ffi::PyThreadState,
+        function: Option<ffi::Py_tracefunc>,
+        argument: *mut ffi::PyObject,
+    ) -> c_int;
+    fn _PyEval_SetTrace(
         thread: *mut ffi::PyThreadState,
         function: Option<ffi::Py_tracefunc>,
         argument: *mut ffi::PyObject,
@@ -27,13 +32,61 @@ struct ThreadStart {
     numbers: [c_int; 7],
     cframe: usize,
     profile: Option<ffi::Py_tracefunc>,
+    trace: Option<ffi::Py_tracefunc>,
 }
 
-/// The highest number of a thread that has the profile function; under the interpreter's lock.
-struct Latest(std::cell::Cell<u64>);
+/// Which of the two functions of threads is ours.
+#[derive(Clone, Copy)]
+enum Hook {
+    Profile,
+    Trace,
+}
+
+impl Hook {
+    fn ours(self) -> ffi::Py_tracefunc {
+        match self {
+            Self::Profile => on_event,
+            Self::Trace => on_line,
+        }
+    }
+
+    /// # Safety
+    /// The thread's state is alive, and the interpreter attached.
+    unsafe fn get(self, thread: *mut ffi::PyThreadState) -> Option<ffi::Py_tracefunc> {
+        // SAFETY: the caller's promise; `install_profile` checks the layout.
+        unsafe {
+            match self {
+                Self::Profile => (*thread.cast::<ThreadStart>()).profile,
+                Self::Trace => (*thread.cast::<ThreadStart>()).trace,
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`get`](Self::get).
+    unsafe fn set(self, thread: *mut ffi::PyThreadState, function: Option<ffi::Py_tracefunc>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Profile => _PyEval_SetProfile(thread, function, null_mut()),
+                Self::Trace => _PyEval_SetTrace(thread, function, null_mut()),
+            };
+        }
+    }
+
+    /// # Safety
+    /// As for [`get`](Self::get).
+    unsafe fn is_ours(self, thread: *mut ffi::PyThreadState) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.get(thread) }.is_some_and(|function| std::ptr::fn_addr_eq(function, self.ours()))
+    }
+}
+
+/// The highest number of a thread that has our function, and which one; under the interpreter's lock.
+struct Latest(std::cell::Cell<u64>, std::cell::Cell<Hook>);
 // SAFETY: used by threads that hold the interpreter's lock alone.
 unsafe impl Sync for Latest {}
-static LATEST: Latest = Latest(std::cell::Cell::new(u64::MAX));
+static LATEST: Latest = Latest(std::cell::Cell::new(u64::MAX), std::cell::Cell::new(Hook::Profile));
 
 /// Takes an event.
 unsafe extern "C" fn on_event(
@@ -73,6 +126,33 @@ unsafe extern "C" fn on_event(
     }
 }
 
+/// Takes an event of lines.
+unsafe extern "C" fn on_line(
+    _: *mut ffi::PyObject,
+    frame: *mut ffi::PyFrameObject,
+    what: c_int,
+    _: *mut ffi::PyObject,
+) -> c_int {
+    if what != ffi::PyTrace_LINE && what != ffi::PyTrace_RETURN {
+        return 0;
+    }
+    // SAFETY: the interpreter passes the frame that runs; its code lives as long as it.
+    unsafe {
+        let code = ffi::PyFrame_GetCode(frame).cast::<ffi::PyObject>();
+        ffi::Py_DECREF(code);
+        let tracer = state();
+        if tracer.functions.code(code).is_some_and(|known| known.is_hidden) {
+            return 0;
+        }
+        if what == ffi::PyTrace_LINE {
+            tracer.line_event(ffi::PyFrame_GetLineNumber(frame) as u32);
+        } else {
+            tracer.leave_event();
+        }
+    }
+    0
+}
+
 /// Whether the instruction at `offset` suspends a generator.
 ///
 /// # Safety
@@ -98,9 +178,9 @@ fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
     }
 }
 
-/// Gives threads that have begun since the last call the profile function.
+/// Gives threads that have begun since the last call our function.
 pub(crate) fn poll() {
-    let latest = LATEST.0.get();
+    let (latest, hook) = (LATEST.0.get(), LATEST.1.get());
     if latest == u64::MAX {
         return;
     }
@@ -109,40 +189,38 @@ pub(crate) fn poll() {
         let id = unsafe { ffi::PyThreadState_GetID(thread) } as u64;
         if id > latest {
             LATEST.0.set(LATEST.0.get().max(id));
-            // SAFETY: as above; a thread that has a profile function of its own keeps it.
+            // SAFETY: as above; a thread that has a function of its own keeps it.
             unsafe {
-                if (*thread.cast::<ThreadStart>()).profile.is_none() {
-                    _PyEval_SetProfile(thread, Some(on_event), null_mut());
+                if hook.get(thread).is_none() {
+                    hook.set(thread, Some(hook.ours()));
                 }
             }
         }
     });
 }
 
-/// Set the profile function of all threads, which must have none.
+/// Set the profile function of all threads, or their trace function for lines; they must have none.
 #[pyfunction]
-pub(crate) fn install_profile() -> PyResult<()> {
+pub(crate) fn install_profile(lines: bool) -> PyResult<()> {
+    let hook = if lines { Hook::Trace } else { Hook::Profile };
     // SAFETY: the interpreter is attached. The layout of a thread's state is checked with our own function.
     unsafe {
-        ffi::PyEval_SetProfile(Some(on_event), null_mut());
-        let own = ffi::PyThreadState_Get().cast::<ThreadStart>();
-        if !is_ours((*own).profile) {
-            ffi::PyEval_SetProfile(None, null_mut());
+        let own = ffi::PyThreadState_Get();
+        hook.set(own, Some(hook.ours()));
+        if !hook.is_ours(own) {
+            hook.set(own, None);
             return Err(PyRuntimeError::new_err(
                 "this build of Python lays threads out in a way that is not known",
             ));
         }
     }
     LATEST.0.set(0);
+    LATEST.1.set(hook);
     poll();
     Ok(())
 }
 
-fn is_ours(function: Option<ffi::Py_tracefunc>) -> bool {
-    function.is_some_and(|function| std::ptr::fn_addr_eq(function, on_event as ffi::Py_tracefunc))
-}
-
-/// Take the first event of a thread that `threading` started, and give the thread its profile function.
+/// Take the first event of a thread that `threading` started, and give the thread our function.
 #[pyfunction]
 pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_, PyAny>) {
     let what = match event {
@@ -160,24 +238,26 @@ pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_
         {
             return;
         }
-        ffi::PyEval_SetProfile(Some(on_event), null_mut());
+        let hook = LATEST.1.get();
+        hook.set(ffi::PyThreadState_Get(), Some(hook.ours()));
         // What set this function is still to return; that is no call of the program's.
         if what == ffi::PyTrace_CALL {
-            on_event(null_mut(), frame.as_ptr().cast(), what, arg.as_ptr());
+            hook.ours()(null_mut(), frame.as_ptr().cast(), what, arg.as_ptr());
         }
     }
 }
 
-/// Remove the profile function of all threads; return whether the calling thread still had it.
+/// Remove our function from all threads; return whether the calling thread still had it.
 #[pyfunction]
 pub(crate) fn remove_profile() -> bool {
     LATEST.0.set(u64::MAX);
     // SAFETY: the interpreter is attached, so threads do not end meanwhile.
     unsafe {
-        let had = is_ours((*ffi::PyThreadState_Get().cast::<ThreadStart>()).profile);
+        let hook = LATEST.1.get();
+        let had = hook.is_ours(ffi::PyThreadState_Get());
         for_each_thread(|thread| {
-            if is_ours((*thread.cast::<ThreadStart>()).profile) {
-                _PyEval_SetProfile(thread, None, null_mut());
+            if hook.is_ours(thread) {
+                hook.set(thread, None);
             }
         });
         had
@@ -186,7 +266,10 @@ pub(crate) fn remove_profile() -> bool {
 
 /// Return the callbacks of `sys.monitoring`.
 #[pyfunction]
-pub(crate) fn monitoring_callbacks(disable: Py<PyAny>) -> PyResult<Vec<(&'static str, Py<PyAny>)>> {
-    drop(disable);
+pub(crate) fn monitoring_callbacks(
+    disable: Py<PyAny>,
+    lines: bool,
+) -> PyResult<Vec<(&'static str, Py<PyAny>)>> {
+    let _ = (disable, lines);
     Err(PyRuntimeError::new_err("this version of Python has no sys.monitoring"))
 }

@@ -1,0 +1,167 @@
+"""Changes of the resident size by line, and filters of what is traced."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import floodmark
+import floodmark.trace
+from test_trace import COMMAND, calls, fresh_memory
+
+MB = 1_000_000
+#: What is written; no line makes it.
+DATA = memoryview(b"1" * (8 * MB))
+
+
+def line_changes(path):
+    """Return what lines gained and released, by function and line, as ``floodmark calls`` says."""
+    result = subprocess.run([COMMAND, "calls", str(path), "--json"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    lines = json.loads(result.stdout)["lines"]
+    return {(row["function"], row["line"]): (row["gained_bytes"], row["released_bytes"]) for row in lines}
+
+
+def touch(memory, size):
+    memory.write(DATA[:size])
+
+
+def work():
+    memory = fresh_memory(20 * MB)
+    text = "x" * 1000
+    memory.write(DATA[: 8 * MB])
+    number = len(text)
+    touch(memory, 4 * MB)
+    memory.close()
+    return number
+
+
+def steps():
+    memory = fresh_memory(8 * MB)
+    yield 1
+    memory.write(DATA[: 3 * MB])
+    yield memory
+
+
+def fail():
+    memory = fresh_memory(8 * MB)
+    memory.write(DATA[: 5 * MB])
+    raise ValueError(memory)
+
+
+def trace_lines(path, function, **options):
+    with floodmark.trace.Profile(filepath=path, mode="lines", quiet=True, **options) as profile:
+        function()
+    assert 0 < profile.recorded <= profile.events
+    return line_changes(path)
+
+
+def near(value, expected):
+    return abs(value - expected) < 0.6 * MB
+
+
+def first(function):
+    return function.__code__.co_firstlineno
+
+
+def test_growth_and_release_are_charged_to_the_line(tmp_path):
+    found = trace_lines(tmp_path / "lines.flood", work, include=[__file__])
+    assert near(found["work", first(work) + 3][0], 8 * MB)
+    assert near(found["touch", first(touch) + 1][0], 4 * MB)
+    assert near(found["work", first(work) + 6][1], 12 * MB)
+    others = [gained for place, (gained, _) in found.items() if place[0] == "work" and place[1] != first(work) + 3]
+    assert sum(others) < MB
+
+
+def test_generators_exceptions_and_threads(tmp_path):
+    kept = []
+
+    def program():
+        kept.extend(steps())
+        with pytest.raises(ValueError) as error:
+            fail()
+        kept.append(error.value)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    found = trace_lines(tmp_path / "lines.flood", program)
+    assert near(found["steps", first(steps) + 3][0], 3 * MB)
+    assert near(found["fail", first(fail) + 2][0], 5 * MB)
+    assert near(found["work", first(work) + 3][0], 8 * MB)
+
+
+def test_tasks_that_take_turns_have_their_own_lines(tmp_path):
+    kept = []
+
+    async def load(size):
+        memory = fresh_memory(20 * MB)
+        await asyncio.sleep(0)
+        memory.write(DATA[: size * MB])
+        await asyncio.sleep(0)
+        kept.append(memory)
+
+    async def other(size):
+        memory = fresh_memory(20 * MB)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        memory.write(DATA[: size * MB])
+        kept.append(memory)
+
+    async def main():
+        await asyncio.gather(load(3), other(5), load(4))
+
+    found = trace_lines(tmp_path / "lines.flood", lambda: asyncio.run(main()))
+    named = {place[0].rpartition(".")[2]: gained for place, (gained, _) in found.items() if gained > MB}
+    assert near(named["load"], 7 * MB) and near(named["other"], 5 * MB), found
+    assert found[next(place for place in found if place[0].endswith("load") and place[1] == first(load) + 3)]
+    # The same in a trace of every call: changes belong to the coroutine that ran.
+    kept.clear()
+    with floodmark.trace.Profile(0, filepath=tmp_path / "calls.flood", quiet=True):
+        asyncio.run(main())
+    result = subprocess.run([COMMAND, "calls", str(tmp_path / "calls.flood"), "--json"], capture_output=True, text=True)
+    functions = json.loads(result.stdout)["functions"]
+    cumulative = {row["function"].rpartition(".")[2]: row["cumulative_bytes"] for row in functions}
+    assert near(cumulative["load"], 7 * MB) and near(cumulative["other"], 5 * MB), cumulative
+
+
+@pytest.mark.parametrize("mode", ["every", "lines"])
+@pytest.mark.parametrize("pattern", ["chosen_module", "*/chosen_module.py"])
+def test_filters_work_for_calls_and_lines(tmp_path, monkeypatch, mode, pattern):
+    source = "def grow(memory):\n    memory.write(b'6' * 3_000_000)\n"
+    for name in ("chosen_module", "other_module"):
+        (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    import chosen_module
+    import other_module
+
+    memory = fresh_memory(20 * MB)
+    for option in ("include", "exclude"):
+        path = tmp_path / f"{option}.flood"
+        with floodmark.trace.Profile(0, filepath=path, mode=mode, quiet=True, **{option: [pattern]}):
+            chosen_module.grow(memory)
+            other_module.grow(memory)
+        if mode == "every":
+            files = {row["file"].rpartition("/")[2] for row in calls(path) if row["function"] == "grow"}
+            assert files == {"chosen_module.py" if option == "include" else "other_module.py"}
+        else:
+            # Stacks have all functions; what is left out is charged to the line that called it.
+            charged = [place for place, (gained, _) in line_changes(path).items() if gained > MB]
+            expected = [("grow", 2)] if option == "include" else [("grow", 2), (charged[-1][0], charged[-1][1])]
+            assert ("grow", 2) in charged and len(charged) == len(expected), charged
+    for name in ("chosen_module", "other_module"):
+        sys.modules.pop(name)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring has room for several tools")
+def test_a_debugger_is_not_replaced():
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        with pytest.raises(RuntimeError, match="sys.settrace"):
+            floodmark.trace.start(mode="lines", quiet=True)
+    finally:
+        sys.settrace(before)
