@@ -178,3 +178,30 @@ def test_a_trace_is_opened_and_asked(tmp_path):
     with pytest.raises(FileNotFoundError):
         floodmark.open(tmp_path / "nothing.flood")
     del kept
+
+
+def test_scopes_of_async_generators_are_those_of_their_steps(tmp_path):
+    @floodmark.scope("stream")
+    async def stream():
+        for size in (1000, 2000):
+            kept = floodmark.DeviceBuffer(size=size)
+            await asyncio.sleep(0)
+            yield kept
+
+    async def main():
+        items = stream()
+        async for item in items:
+            floodmark.DeviceBuffer(size=item.size + 1)
+        broken = stream()
+        await broken.__anext__()
+        with pytest.raises(KeyError):
+            await broken.athrow(KeyError)
+        closed = stream()
+        await closed.__anext__()
+        await closed.aclose()
+
+    with floodmark.record(tmp_path / "run.flood"):
+        asyncio.run(main())
+    events = floodmark.open(tmp_path / "run.flood").events.to_arrow().to_pylist()
+    scopes = {event["bytes"]: bool(event["scope"]) for event in events if event["action"] == "alloc"}
+    assert scopes == {1000: True, 1001: False, 2000: True, 2001: False}

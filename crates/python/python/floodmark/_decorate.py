@@ -37,6 +37,32 @@ def decorate(block: AbstractContextManager[Any], func: Any) -> Any:
 
         return generator
 
+    if inspect.isasyncgenfunction(func):
+
+        @functools.wraps(func)
+        async def async_generator(*args: Any, **kwargs: Any) -> Any:
+            inner = func(*args, **kwargs)
+            step = inner.__anext__()
+            while True:
+                # Only while it runs: what its caller does between two items is not part of it.
+                try:
+                    with block:
+                        item = await step
+                except StopAsyncIteration:
+                    return
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with block:
+                        await inner.aclose()
+                    raise
+                except BaseException as error:
+                    step = inner.athrow(error)
+                else:
+                    step = inner.asend(sent)
+
+        return async_generator
+
     @functools.wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
         with block:
