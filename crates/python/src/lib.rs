@@ -71,7 +71,7 @@ mod _native {
     #[pymodule_export]
     use crate::foreign::{record_allocation, record_free};
     #[pymodule_export]
-    use crate::monitor::{start_monitor, stop_monitor};
+    use crate::monitor::{start_monitor, stop_monitor, wait_for_rss};
     #[pymodule_export]
     use crate::numpy::set_numpy_handler;
     #[pymodule_export]

@@ -102,6 +102,23 @@ fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Wait until the resident size of the process has reached `bytes`, or for a time; return the size then.
+#[pyfunction]
+pub(crate) fn wait_for_rss(py: Python<'_>, bytes: u64, timeout_ns: u64) -> u64 {
+    const POLL: Duration = Duration::from_millis(2);
+    let deadline = Instant::now() + Duration::from_nanos(timeout_ns);
+    py.detach(|| {
+        loop {
+            let resident = u64::from(trace::resident_pages()) * 4096;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if resident >= bytes || left.is_zero() {
+                return resident;
+            }
+            std::thread::sleep(left.min(POLL));
+        }
+    })
+}
+
 /// Record resident size and processor time of the process at an interval, from a thread of its own.
 #[pyfunction]
 pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<()> {

@@ -36,12 +36,14 @@ use pyo3::prelude::*;
 
 use self::filter::Filter;
 use self::functions::Functions;
-use self::gate::{Gate, Ring};
+use self::gate::{Gate, RINGS, Ring};
 
 /// The longest time that a change which the gate does not report goes unnoticed.
 const POLL_NS: u64 = 1_000_000;
 /// The same where changes are charged to lines: what takes longer belongs to the line in which it happened.
 const LINES_POLL_NS: u64 = 20_000;
+/// How long a thread takes it that there was no page fault, where a system call says so.
+const RUSAGE_NS: u64 = 1_000;
 
 /// Which events are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +69,12 @@ struct Tracer {
     /// What the thread of [`CURRENT`] keeps, and where it records.
     thread: *const Thread,
     lane: ThreadLane,
-    /// When the resident size was read last, and how long it is good, in ticks.
+    /// When it was last found out whether the resident size has changed, and how long that is good, in ticks.
     polled: u64,
     poll_ticks: u64,
+    /// The same for reading the size; it differs where a system call counts page faults.
+    read_at: u64,
+    read_ticks: u64,
     rss_pages: u32,
     /// The resident size at the latest recorded event, and the change that makes the next one recorded.
     reported_pages: u32,
@@ -124,6 +129,8 @@ static STATE: State = State(UnsafeCell::new(Tracer {
     lane: ThreadLane::nowhere(),
     polled: 0,
     poll_ticks: 0,
+    read_at: 0,
+    read_ticks: 0,
     rss_pages: 0,
     reported_pages: 0,
     trigger_pages: 0,
@@ -166,8 +173,8 @@ impl Thread {
     }
 }
 
-/// What a thread gives back when it ends.
-struct ThreadRing(UnsafeCell<Option<Ring>>);
+/// What a thread gives back when it ends: the number of its ring, or 0.
+struct ThreadRing(Cell<u64>);
 
 thread_local! {
     static THREAD: Thread = const {
@@ -181,17 +188,18 @@ thread_local! {
             place: Cell::new(lines::CodePlace::nowhere()),
         }
     };
-    static RING: ThreadRing = const { ThreadRing(UnsafeCell::new(None)) };
+    static RING: ThreadRing = const { ThreadRing(Cell::new(0)) };
 }
 
 impl Drop for ThreadRing {
     fn drop(&mut self) {
-        // The head must not be read once the ring is unmapped, which it is after this.
+        // The head must not be read once the ring is unmapped.
         let _ = CURRENT.compare_exchange(thread_pointer(), 0, Ordering::Relaxed, Ordering::Relaxed);
         let _ = THREAD.try_with(|thread| {
             thread.head.set(gate::no_head());
             thread.epoch.set(0);
         });
+        RINGS.remove(self.0.get());
     }
 }
 
@@ -281,13 +289,18 @@ impl Tracer {
         // SAFETY: as in `unchanged_thread`; a thread that is prepared has a head.
         let head = unsafe { (*thread.head.get()).load(Ordering::Acquire) };
         if std::ptr::eq(thread.head.get(), gate::no_head()) {
-            // The head never equals what was seen, so that every event comes here.
-            thread.seen.set(u64::MAX);
+            // With another gate this thread alone has no ring: the head never equals what was seen, so that every
+            // event comes here.
+            let is_gate = self.gate == Gate::Rusage;
+            thread.seen.set(if is_gate { head } else { u64::MAX });
             let faults = gate::thread_faults();
             let before = thread.faults.replace(faults);
             let has_faulted = faults != before;
             thread.add_faults(faults.wrapping_sub(before));
-            if !has_faulted && is_same && ticks.wrapping_sub(self.polled) <= self.poll_ticks {
+            if !has_faulted && is_same && ticks.wrapping_sub(self.read_at) <= self.read_ticks {
+                if is_gate {
+                    self.polled = ticks;
+                }
                 return Some(thread);
             }
         } else {
@@ -300,7 +313,7 @@ impl Tracer {
             self.lane = tail::global().thread_lane();
             CURRENT.store(thread_pointer(), Ordering::Relaxed);
         }
-        self.polled = ticks;
+        (self.polled, self.read_at) = (ticks, ticks);
         match gate::resident_pages() {
             0 => {}
             pages => self.rss_pages = pages,
@@ -322,8 +335,8 @@ impl Tracer {
         thread.own_faults.set(0);
         // A thread whose ring was refused (there is a limit of memory for them) counts its faults by system calls.
         let kept = RING.try_with(|kept| {
-            // SAFETY: only this thread uses it, and no reference to it is kept.
-            unsafe { *kept.0.get() = ring };
+            let number = ring.map_or(0, |ring| RINGS.add(ring));
+            RINGS.remove(kept.0.replace(number));
         });
         if kept.is_err() {
             // The thread ends; the ring was dropped with the closure.
@@ -346,12 +359,8 @@ extern "C" fn after_fork() {
         thread.head.set(gate::no_head());
         thread.previous.set(None);
     });
-    let _ = RING.try_with(|kept| {
-        // SAFETY: only this thread uses it.
-        if let Some(ring) = unsafe { (*kept.0.get()).take() } {
-            ring.forget();
-        }
-    });
+    let _ = RING.try_with(|kept| kept.0.set(0));
+    RINGS.forget();
     gate::close_statm();
     faults::after_fork();
 }
@@ -408,7 +417,9 @@ pub(crate) fn begin_trace(
     tracer.gate = Gate::probe(gate);
     tracer.epoch = tracer.epoch.wrapping_add(1);
     CURRENT.store(0, Ordering::Relaxed);
-    tracer.poll_ticks = tail::ticks_in(if mode == Mode::Lines { LINES_POLL_NS } else { POLL_NS });
+    tracer.read_ticks = tail::ticks_in(if mode == Mode::Lines { LINES_POLL_NS } else { POLL_NS });
+    tracer.poll_ticks =
+        if tracer.gate == Gate::Rusage { tail::ticks_in(RUSAGE_NS) } else { tracer.read_ticks };
     tracer.trigger_pages = u32::try_from(trigger_bytes.div_ceil(4096)).unwrap_or(u32::MAX).max(1);
     (tracer.events, tracer.recorded) = (0, 0);
     let error = gate::measure_error();
@@ -431,9 +442,10 @@ pub(crate) fn begin_trace(
     Ok((tracer.gate.name(), exactness, tracer.gate.remedy()))
 }
 
-/// End the trace of calls; return how many events were seen and how many were recorded.
+/// End the trace of calls; return how many events were seen, how many were recorded, and how many were of functions that
+/// there was no memory to name.
 #[pyfunction]
-pub(crate) fn end_trace() -> (u64, u64) {
+pub(crate) fn end_trace() -> (u64, u64, u64) {
     // SAFETY: a function that Python calls holds the interpreter's lock.
     let tracer = unsafe { state() };
     let recorded = if tracer.mode == Mode::Every { tracer.events } else { tracer.recorded };
@@ -442,7 +454,9 @@ pub(crate) fn end_trace() -> (u64, u64) {
     }
     tracer.mode = Mode::Off;
     CURRENT.store(0, Ordering::Relaxed);
-    (tracer.events, recorded)
+    // No thread reads a head any more: that begins with another trace, for which threads prepare themselves anew.
+    RINGS.clear();
+    (tracer.events, recorded, tracer.functions.unnamed)
 }
 
 /// Whether calls are traced.

@@ -46,6 +46,13 @@ pub(crate) struct TraceCallsArgs {
     /// Change of the resident size that makes an event recorded; 0 for every event [default: one page]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "What to record")]
     d_rss_trigger: Option<u64>,
+    /// Take a snapshot of tracemalloc at every new peak of the resident size; the ten highest are kept in
+    /// the folder tracemalloc of the trace
+    #[arg(long, help_heading = "What to record")]
+    tracemalloc: bool,
+    /// The same, for peaks this far above the last one [default: 10 %]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "What to record")]
+    tracemalloc_step: Option<u64>,
     /// Trace these modules or files only, as in mypkg.io or '*/mypkg/*'; repeatable
     #[arg(long, value_name = "PATTERN", help_heading = "What to record")]
     include: Vec<String>,
@@ -97,9 +104,17 @@ impl TraceCallsArgs {
         if let Some(bytes) = self.d_rss_trigger {
             add("d-rss-trigger", &bytes.to_string());
         }
+        if let Some(bytes) = self.tracemalloc_step {
+            add("tracemalloc-step", &bytes.to_string());
+        }
         self.include.iter().for_each(|pattern| add("include", pattern));
         self.exclude.iter().for_each(|pattern| add("exclude", pattern));
-        let flags = [(self.force, "--force"), (self.lines, "--lines"), (is_quiet, "--quiet")];
+        let flags = [
+            (self.force, "--force"),
+            (self.lines, "--lines"),
+            (self.tracemalloc, "--tracemalloc"),
+            (is_quiet, "--quiet"),
+        ];
         options.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
         options
     }

@@ -1,18 +1,25 @@
-//! Memory of the tracer: mapped and backed once, so that nothing it keeps changes the resident size of the process.
+//! Memory of the tracer: mapped and backed in advance, so that what it keeps does not change the resident size of the
+//! process. A program with very many functions makes it grow in steps, each of which does.
 #![expect(unsafe_code, reason = "divides mapped memory")]
 
 use std::ptr::NonNull;
 
+/// What is mapped when a trace begins: enough for about 8,000 functions.
+const FIRST_BYTES: usize = 4 << 20;
+/// What is mapped when that is used up.
+const STEP_BYTES: usize = 1 << 20;
 /// Everything that is kept of functions while tracing.
-const ARENA_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 12 << 20;
 /// Blocks are powers of two from 32 bytes on.
 const SMALLEST_SHIFT: u32 = 5;
 const CLASSES: usize = 16;
 
-/// Blocks of memory from one mapping; what is freed is used again for blocks of about the same size.
+/// Blocks of memory from a few mappings; what is freed is used again for blocks of about the same size.
 pub(super) struct Arena {
-    base: *mut Unit,
-    used: usize,
+    /// The rest of the latest mapping.
+    next: *mut Unit,
+    left: usize,
+    mapped: usize,
     free: [*mut FreeBlock; CLASSES],
 }
 
@@ -26,19 +33,26 @@ pub(super) struct Unit([u8; 8]);
 
 impl Arena {
     pub(super) const fn new() -> Self {
-        Self { base: std::ptr::null_mut(), used: 0, free: [std::ptr::null_mut(); CLASSES] }
+        Self { next: std::ptr::null_mut(), left: 0, mapped: 0, free: [std::ptr::null_mut(); CLASSES] }
     }
 
-    /// Maps the memory unless it is mapped already.
+    /// Maps the first memory unless it is mapped already.
     pub(super) fn prepare(&mut self) {
-        if !self.base.is_null() {
+        if self.mapped == 0 {
+            self.map(FIRST_BYTES);
+        }
+    }
+
+    /// Maps more memory; does nothing if there may be no more.
+    fn map(&mut self, bytes: usize) {
+        if self.mapped + bytes > MAX_BYTES {
             return;
         }
         // SAFETY: a new mapping touches nothing of ours.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                ARENA_BYTES,
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
                 -1,
@@ -46,7 +60,8 @@ impl Arena {
             )
         };
         if base != libc::MAP_FAILED {
-            self.base = base.cast();
+            (self.next, self.left) = (base.cast(), bytes);
+            self.mapped += bytes;
         }
     }
 
@@ -64,12 +79,16 @@ impl Arena {
             return NonNull::new(free.cast());
         }
         let size = 1usize << (class as u32 + SMALLEST_SHIFT);
-        if self.base.is_null() || self.used + size > ARENA_BYTES {
+        if self.left < size {
+            self.map(STEP_BYTES.max(size));
+        }
+        if self.left < size {
             return None;
         }
+        let block = self.next;
         // SAFETY: within the mapping, as just checked.
-        let block = unsafe { self.base.byte_add(self.used) };
-        self.used += size;
+        self.next = unsafe { block.byte_add(size) };
+        self.left -= size;
         NonNull::new(block)
     }
 

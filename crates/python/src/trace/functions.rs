@@ -102,6 +102,8 @@ pub(super) struct Functions {
     /// Frames by their ids, and those of native functions in the file of a caller; used where not every event is recorded.
     frames: BTreeMap<u32, Frame>,
     called_from: BTreeMap<(u32, u32), u32>,
+    /// Events of functions that there was no memory for.
+    pub(super) unnamed: u64,
 }
 
 impl Functions {
@@ -115,6 +117,7 @@ impl Functions {
             filter: Filter::new(),
             frames: BTreeMap::new(),
             called_from: BTreeMap::new(),
+            unnamed: 0,
         }
     }
 
@@ -123,6 +126,7 @@ impl Functions {
         self.filter = filter;
         self.frames.clear();
         self.called_from.clear();
+        self.unnamed = 0;
         self.epoch += 1;
         self.arena.prepare();
         if self.extra_index < 0 {
@@ -179,6 +183,7 @@ impl Functions {
                     units = 0;
                     block = self.arena.allocate(Code::block_bytes(0));
                 }
+                self.unnamed += u64::from(block.is_none());
                 entry = block?.as_ptr().cast();
                 let is_generator = flags & GENERATORS != 0;
                 entry.write(Code { epoch: 0, frame: 0, first_line, units, is_hidden: false, is_generator });

@@ -1,11 +1,12 @@
 //! Whether the resident size of the process can have changed, and what it is now.
 //!
 //! The kernel counts page faults or changes of the resident size of a thread in the head of a ring that is mapped
-//! into the process, so that "nothing has changed" is one load. Where the kernel does not allow that, a system call
-//! per event counts the faults. What the size is now is read from `/proc/self/statm`, and only then.
+//! into the process, so that "nothing has changed" is one load. Where the kernel does not allow that, a system call counts
+//! the faults, at most once a microsecond: a fault takes about as long, so few events come later than they should. What the size is now is read from `/proc/self/statm`, and only then.
 #![expect(unsafe_code, reason = "maps the rings of the kernel and reads files without allocating")]
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// The head of threads without a ring, and of forked children, which do not inherit theirs.
 static NO_HEAD: AtomicU64 = AtomicU64::new(0);
@@ -25,7 +26,7 @@ pub(crate) enum Gate {
     Faults,
     /// The kernel reports page faults outside of system calls.
     UserFaults,
-    /// A system call per event counts page faults.
+    /// A system call counts page faults, at events that are a microsecond apart.
     Rusage,
 }
 
@@ -58,7 +59,7 @@ impl Gate {
                 "growth of RSS outside of system calls is exact at every event; other changes appear within 1 ms"
             }
             Self::Rusage => {
-                "growth of RSS is exact at every event at the cost of a system call per event; releases appear within 1 ms"
+                "growth of RSS appears at the first event that is 1 µs later, releases within 1 ms"
             }
         }
     }
@@ -75,7 +76,7 @@ impl Gate {
             }
             Self::Rusage => {
                 "allow perf_event_open (kernel.perf_event_paranoid of 2 or less, a container's seccomp profile) to make \
-                 events five times cheaper"
+                 growth exact at every event"
             }
         }
     }
@@ -180,16 +181,68 @@ impl Ring {
         // SAFETY: within the first page of the mapping.
         unsafe { self.base.cast::<u8>().add(HEAD_OFFSET).cast() }
     }
+}
 
-    /// Forgets the mapping, which a forked child does not have.
-    pub(super) fn forget(self) {
-        std::mem::forget(self);
+// SAFETY: an address of a mapping that any thread may unmap.
+unsafe impl Send for Ring {}
+
+/// The rings of all threads: a thread gives its ring back when it ends, and the end of a trace unmaps all. Used by threads
+/// that do not hold the interpreter's lock, and in forked children.
+pub(super) struct Rings {
+    is_locked: AtomicBool,
+    list: UnsafeCell<Vec<(u64, Ring)>>,
+    latest: AtomicU64,
+}
+
+// SAFETY: the list is used by the thread that has set `is_locked`.
+unsafe impl Sync for Rings {}
+
+pub(super) static RINGS: Rings =
+    Rings { is_locked: AtomicBool::new(false), list: UnsafeCell::new(Vec::new()), latest: AtomicU64::new(0) };
+
+impl Rings {
+    fn with<T>(&self, act: impl FnOnce(&mut Vec<(u64, Ring)>) -> T) -> T {
+        while self.is_locked.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: this thread has the lock.
+        let result = act(unsafe { &mut *self.list.get() });
+        self.is_locked.store(false, Ordering::Release);
+        result
+    }
+
+    /// Keeps a ring; returns its number, which is not 0.
+    pub(super) fn add(&self, ring: Ring) -> u64 {
+        let number = self.latest.fetch_add(1, Ordering::Relaxed) + 1;
+        self.with(|list| list.push((number, ring)));
+        number
+    }
+
+    /// Unmaps a ring, if it is mapped.
+    pub(super) fn remove(&self, number: u64) {
+        let removed = self.with(|list| {
+            let at = list.iter().position(|(known, _)| *known == number)?;
+            Some(list.swap_remove(at))
+        });
+        drop(removed);
+    }
+
+    /// Unmaps all rings, of which no thread may read the head any more.
+    pub(super) fn clear(&self) {
+        drop(self.with(std::mem::take));
+    }
+
+    /// Forgets all rings in a forked child, which does not have them.
+    pub(super) fn forget(&self) {
+        // SAFETY: the child has one thread. The list may have been in use: it is replaced as it is.
+        unsafe { self.list.get().write(Vec::new()) };
+        self.is_locked.store(false, Ordering::Relaxed);
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open`, and the head is read by this thread alone.
+        // SAFETY: mapped by `open`; its thread ends, or no trace goes on: nothing reads the head.
         unsafe { libc::munmap(self.base, self.bytes) };
     }
 }

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, ParamSpec, Self, TypeVar
 
+    from floodmark.trace._snapshots import PeakSnapshots
+
     P = ParamSpec("P")
     R = TypeVar("R")
     Mode = Literal["every", "changes", "pairs", "lines", "faults"]
@@ -71,6 +73,9 @@ class Profile:
         Replace the trace if it exists.
     quiet
         Do not print how exact the RSS is.
+    tracemalloc
+        Take a snapshot of ``tracemalloc`` at every new peak of the RSS that is 10 % above the last one, or this many
+        bytes; the ten highest are kept in the folder ``tracemalloc`` of the trace, for ``tracemalloc.Snapshot.load``.
     follow
         Trace Python programs that this one starts, into the same trace. Forked processes are traced in any case.
     """
@@ -87,6 +92,7 @@ class Profile:
         force: bool = False,
         quiet: bool = False,
         follow: bool = False,
+        tracemalloc: bool | int = False,
         gate: str | None = None,
     ) -> None:
         self.mode: Mode = mode or ("every" if d_rss_trigger == 0 else "changes")
@@ -98,6 +104,9 @@ class Profile:
         self.exclude = _patterns(exclude)
         self.quiet = quiet
         self.follow = follow
+        self.tracemalloc = tracemalloc
+        #: Paths of the snapshots of ``tracemalloc``, the lowest peak first; known when the trace has ended.
+        self.snapshots: list[str] = []
         #: How the RSS is known, how exact it is, and what would make it more exact.
         self.gate = self.exactness = self.remedy = ""
         #: Events seen, and how many of them were recorded.
@@ -109,6 +118,8 @@ class Profile:
         self._wanted_gate = gate
         self._recording = Recording(self.path, stacks=False, force=force)
         self._is_outermost = False
+        self._peaks: PeakSnapshots | None = None
+        self._has_warned = False
 
     def start(self) -> Self:
         """Begin to trace all threads of the process."""
@@ -127,8 +138,13 @@ class Profile:
                 self.gate, self.exactness = "sigtrap", _native.begin_fault_trace(self.d_rss_trigger)
                 _hooks.prepare_threads(self.d_rss_trigger)
             else:
+                hidden = self.exclude
+                if self.tracemalloc is not False:
+                    from floodmark.trace._snapshots import PeakSnapshots
+
+                    hidden = [*hidden, PeakSnapshots.source]
                 self.gate, self.exactness, self.remedy = _native.begin_trace(
-                    self.mode, self.d_rss_trigger, _PACKAGE, self.include, self.exclude, self._wanted_gate
+                    self.mode, self.d_rss_trigger, _PACKAGE, self.include, hidden, self._wanted_gate
                 )
             if self.message:
                 _native.mark(self.message)
@@ -140,6 +156,9 @@ class Profile:
             if not self.quiet:
                 hint = f"; {self.remedy}" if self.remedy else ""
                 print(f"floodmark: tracing calls into {self.path}: {self.exactness}{hint}", file=sys.stderr)
+            self._warn_of_greenlets()
+            if self.tracemalloc is not False:
+                self._start_snapshots(0 if self.tracemalloc is True else int(self.tracemalloc))
             if self.mode != "faults":
                 _hooks.install(self.mode == "lines")
         except BaseException:
@@ -149,12 +168,13 @@ class Profile:
                 _hooks.remove()
             _native.end_trace()
             _native.end_fault_trace()
+            self._stop_snapshots()
             self._recording.stop()
             raise
         self._is_outermost = True
         _active = self
         if self.follow:
-            options = {"path": self.path, "mode": self.mode, "trigger": self.d_rss_trigger}
+            options = {"path": self.path, "mode": self.mode, "trigger": self.d_rss_trigger, "tracemalloc": self.tracemalloc}
             os.environ[_FOLLOW] = json.dumps({**options, "include": self.include, "exclude": self.exclude})
         atexit.register(self.stop)
         return self
@@ -175,14 +195,44 @@ class Profile:
             self.events = self.recorded + missed
         else:
             is_whole = _hooks.remove()
-            self.events, self.recorded = _native.end_trace()
+            self.events, self.recorded, unnamed = _native.end_trace()
+            if unnamed:
+                self._report(f"{unnamed} events are of functions that there was no memory to name")
+        self._stop_snapshots()
         atexit.unregister(self.stop)
         _native.mark(f"call trace ends: {self.events} events, {self.recorded} recorded")
         if not is_whole:
-            text = "another profiler replaced the trace's hook: calls after that are missing"
-            _native.mark(f"call trace: {text}")
-            print(f"floodmark: {text}", file=sys.stderr)
+            self._report("another profiler replaced the trace's hook: calls after that are missing")
+        if not self._has_warned:
+            self._warn_of_greenlets()
         self._recording.stop()
+
+    def _report(self, text: str) -> None:
+        """Say what is missing or not exact, in the trace and on stderr."""
+        _native.mark(f"call trace: {text}")
+        print(f"floodmark: {text}", file=sys.stderr)
+
+    def _warn_of_greenlets(self) -> None:
+        self._has_warned = "greenlet" in sys.modules
+        if self._has_warned:
+            self._report("greenlets take turns on a thread without events: callers of their functions may be wrong")
+
+    def _start_snapshots(self, step: int) -> None:
+        from floodmark.trace._snapshots import PeakSnapshots
+
+        self._peaks = PeakSnapshots(step)
+        self._peaks.start(self.path)
+
+    def _stop_snapshots(self) -> None:
+        peaks, self._peaks = self._peaks, None
+        if peaks is None:
+            return
+        peaks.stop()
+        self.snapshots = peaks.paths
+        if not self.quiet:
+            count, folder = len(peaks.paths), os.path.join(self.path, "tracemalloc")
+            noun = "snapshot" if count == 1 else "snapshots"
+            print(f"floodmark: {count} {noun} of tracemalloc at peaks of the RSS in {folder}", file=sys.stderr)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -215,6 +265,7 @@ class Profile:
             path = f"{root}-{number}{extension}"
         trigger = 0 if self.mode == "every" else self.d_rss_trigger
         another = Profile(trigger, self.message, path, mode=self.mode, include=self.include, exclude=self.exclude)
+        another.tracemalloc = self.tracemalloc
         another.quiet, another.follow, another._wanted_gate = self.quiet, self.follow, self._wanted_gate
         return another
 
@@ -241,11 +292,21 @@ def start(
     exclude: Iterable[str] = (),
     force: bool = False,
     quiet: bool = False,
+    tracemalloc: bool | int = False,
 ) -> Profile:
     """Begin to trace until :func:`stop` or the end of the process; the arguments are those of :class:`Profile`."""
-    return Profile(
-        d_rss_trigger, message, filepath, mode=mode, include=include, exclude=exclude, force=force, quiet=quiet
-    ).start()
+    profile = Profile(
+        d_rss_trigger,
+        message,
+        filepath,
+        mode=mode,
+        include=include,
+        exclude=exclude,
+        force=force,
+        quiet=quiet,
+        tracemalloc=tracemalloc,
+    )
+    return profile.start()
 
 
 def stop() -> None:
@@ -265,6 +326,7 @@ def _follow() -> None:
         exclude=options["exclude"],
         quiet=True,
         follow=True,
+        tracemalloc=options["tracemalloc"],
     )
     # The trace exists and is added to.
     _native.start_recording(profile.path, _PACKAGE)

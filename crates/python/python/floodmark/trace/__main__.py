@@ -33,6 +33,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="Trace these modules or files only")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="Do not trace these modules or files")
+    parser.add_argument(
+        "--tracemalloc", action="store_true", help="Take a snapshot of tracemalloc at every new peak of the RSS"
+    )
+    parser.add_argument(
+        "--tracemalloc-step",
+        type=parse_bytes,
+        metavar="BYTES",
+        help="The same, for peaks this far above the last one [default: 10 %%]",
+    )
     parser.add_argument("--message", help="Record this mark first")
     parser.add_argument("-q", "--quiet", action="store_true", help="Do not print how exact the RSS is")
     kind = parser.add_mutually_exclusive_group()
@@ -66,6 +75,7 @@ def main() -> None:
         force=options.force,
         quiet=options.quiet,
         follow=True,
+        tracemalloc=options.tracemalloc_step or options.tracemalloc,
     )
     if options.is_module:
         import runpy
