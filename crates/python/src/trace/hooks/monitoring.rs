@@ -138,6 +138,23 @@ own_callbacks! {
     on_throw = Resume, none;
 }
 
+/// Returns what is called, without the object that it is bound to; none for a Python function, which has events of its
+/// own.
+///
+/// # Safety
+/// `callable` is an object.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn native_of(mut callable: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
+    // SAFETY: a bound method holds its function.
+    unsafe {
+        if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
+            callable = (*callable.cast::<Method>()).function;
+        }
+        (ffi::PyFunction_Check(callable) == 0).then_some(callable)
+    }
+}
+
 unsafe extern "C" fn on_call(
     _: *mut ffi::PyObject,
     arguments: Arguments,
@@ -145,14 +162,7 @@ unsafe extern "C" fn on_call(
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter passes a code object, an offset, what is called and its first argument.
     unsafe {
-        let mut callable = *arguments.add(2);
-        if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
-            callable = (*callable.cast::<Method>()).function;
-        }
-        // A Python function has an event of its own when it starts.
-        if ffi::PyFunction_Check(callable) != 0 {
-            return none();
-        }
+        let Some(callable) = native_of(*arguments.add(2)) else { return none() };
         if native_event(CallAction::CCall, arguments, callable) { none() } else { disable() }
     }
 }
@@ -167,7 +177,10 @@ macro_rules! native_ends {
             // SAFETY: the interpreter passes a code object, an offset and what was called. Neither can be disabled: they
             // come with the call.
             unsafe {
-                native_event(CallAction::$action, arguments, *arguments.add(2));
+                // The end of a `with` block calls `__exit__` as a bound method, and its return comes here.
+                if let Some(callable) = native_of(*arguments.add(2)) {
+                    native_event(CallAction::$action, arguments, callable);
+                }
             }
             none()
         }

@@ -108,7 +108,7 @@ unsafe extern "C" fn on_event(
             None => (0, 0, false),
         };
         let action = match what {
-            ffi::PyTrace_CALL if is_generator && offset >= 0 => CallAction::Resume,
+            ffi::PyTrace_CALL if is_generator && is_suspended(code, offset) => CallAction::Resume,
             ffi::PyTrace_CALL => CallAction::Call,
             ffi::PyTrace_RETURN if argument.is_null() => CallAction::Exception,
             ffi::PyTrace_RETURN if is_generator && is_yield(code, offset) => CallAction::Yield,
@@ -153,17 +153,38 @@ unsafe extern "C" fn on_line(
     0
 }
 
+const YIELD_VALUE: u8 = 86;
+
+/// Returns the instruction at `offset` and its argument.
+///
+/// # Safety
+/// `code` is a code object, and the offset is that of one of its instructions.
+unsafe fn instruction(code: *mut ffi::PyObject, offset: c_int) -> [u8; 2] {
+    /// Where Python 3.11 keeps the instructions of a code object.
+    const INSTRUCTIONS_OFFSET: usize = 184;
+    // SAFETY: the caller's promise; an instruction has two bytes.
+    unsafe { *code.cast::<u8>().add(INSTRUCTIONS_OFFSET + offset.max(0) as usize).cast() }
+}
+
 /// Whether the instruction at `offset` suspends a generator.
 ///
 /// # Safety
-/// `code` is a code object.
+/// As for [`instruction`].
 unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
-    const YIELD_VALUE: u8 = 86;
-    /// Where Python 3.11 keeps the instructions of a code object.
-    const INSTRUCTIONS_OFFSET: usize = 184;
-    // SAFETY: the offset is that of an instruction of the code.
-    let opcode = unsafe { *code.cast::<u8>().add(INSTRUCTIONS_OFFSET + offset.max(0) as usize) };
-    opcode == YIELD_VALUE
+    // SAFETY: the caller's promise.
+    unsafe { instruction(code, offset)[0] == YIELD_VALUE }
+}
+
+/// Whether a generator that is called was suspended, and does not begin.
+///
+/// # Safety
+/// As for [`instruction`].
+unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
+    // SAFETY: the caller's promise.
+    let [opcode, argument] = unsafe { instruction(code, offset) };
+    // One that goes on is at an instruction that says after which kind of suspension it does, 0 being the beginning; one
+    // that is thrown into is where it was suspended, or where it was made.
+    opcode == YIELD_VALUE || argument != 0
 }
 
 /// Calls `each` with all threads of the interpreter.
