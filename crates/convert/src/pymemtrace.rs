@@ -40,7 +40,13 @@ pub(crate) fn reader<R: Read>(input: R, path: &Path, props: &OpenProps) -> LogRe
     let days = props.date.map_or(0, Date::epoch_days);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let start_ns = start_of(&name).or_else(|| days.checked_mul(NS_PER_DAY)).unwrap_or(0);
-    let format = Format { start_ns, thread: thread_of(&name), last_event: None, is_begun: false };
+    let format = Format {
+        start_ns,
+        thread: thread_of(&name),
+        last_event: None,
+        is_begun: false,
+        is_in_message: false,
+    };
     LogReader::new(input, Lines::of(format), path, props)
 }
 
@@ -104,6 +110,9 @@ enum Parsed<'a> {
     /// A message of the program.
     Message { clock_ns: i64, text: &'a str },
 }
+
+/// Bytes of a message of several lines that are kept.
+const MAX_MESSAGE: usize = 4096;
 
 const PREFIXES: [&str; 5] = ["FRST", "NEXT", "PREV", "LAST", "MSG"];
 
@@ -173,6 +182,8 @@ pub(crate) struct Format {
     thread: u64,
     last_event: Option<u64>,
     is_begun: bool,
+    /// Whether the last row was a message, which goes on where no row begins.
+    is_in_message: bool,
 }
 
 impl ParseLine for Format {
@@ -188,10 +199,21 @@ impl ParseLine for Format {
             Ok(Some(parsed)) => parsed,
             // Messages of the program stand before the header, and the newest version repeats a part of one as PREV.
             Err(_) if !self.is_begun || line.starts_with("PREV:") => return Ok(()),
+            // A message may have several lines.
+            Err(_) if self.is_in_message => {
+                if let Some(Row::Scope(message)) = out.rows.last_mut() {
+                    let text = format!("{}\n{line}", out.tables.string(message.name));
+                    if text.len() <= MAX_MESSAGE {
+                        message.name = out.tables.intern(&text);
+                    }
+                }
+                return Ok(());
+            }
             Ok(None) => return Ok(()),
             Err(error) => return Err(error),
         };
         self.is_begun = true;
+        self.is_in_message = matches!(parsed, Parsed::Message { .. });
         match parsed {
             Parsed::Message { clock_ns, text } => {
                 let name = out.tables.intern(text);
@@ -337,6 +359,28 @@ mod tests {
                 (CallAction::Yield, main()),
             ]
         );
+    }
+
+    #[test]
+    fn messages_of_several_lines_are_marks() {
+        let text = "SOF\nNEXT: 1 +1 0.2 CALL m.py 4 main 2000 2000\nMSG:  1 +0 0.3 # half\nway, at\nNEXT: or so\n\
+                    NEXT: 2 +1 0.4 RETURN m.py 4 main 2000 0\nEOF\n";
+        let mut source = open(text.as_bytes(), Path::new("a.log"), &OpenProps::default());
+        let (mut marks, mut calls, mut rows) = (Vec::new(), 0, Vec::new());
+        while source.next(&mut rows).expect("readable") {
+            for row in &rows {
+                match row {
+                    Row::Scope(row) => marks.push(source.tables().string(row.name).to_owned()),
+                    _ => calls += 1,
+                }
+            }
+        }
+        assert_eq!((marks, calls), (vec!["half\nway, at\nNEXT: or so".to_owned()], 2));
+        // Without a message before it, such a line is an error.
+        let text = text.replace("MSG:  1 +0 0.3 # half\n", "");
+        let mut source = open(text.as_bytes(), Path::new("a.log"), &OpenProps::default());
+        let failed = std::iter::repeat_with(|| source.next(&mut rows)).find(|read| !matches!(read, Ok(true)));
+        assert!(matches!(failed, Some(Err(_))));
     }
 
     #[test]
