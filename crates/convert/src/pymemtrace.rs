@@ -14,6 +14,7 @@
 //! Times are seconds of processor time. They count from the date and time in the name of the log, else from midnight of
 //! [`OpenProps::date`]. The log does not say which thread it is about; its name does in the newest version.
 
+mod logs;
 mod write;
 
 use std::io::Read;
@@ -29,6 +30,7 @@ use crate::numbers::float_seconds_ns;
 use crate::quote::quoted;
 use crate::records::{Lines, LogReader, Out, ParseLine};
 
+pub use logs::CallLogs;
 pub use write::CallText;
 
 /// Opens a log; `path` is what messages call it.

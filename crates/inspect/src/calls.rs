@@ -1,10 +1,13 @@
 //! Calls that a tracer recorded: what functions gained, as a table or a flame graph, and row by row.
 
 use std::collections::HashMap;
+use std::io;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use floodmark_analyze::{Calls, CallsFold, CallsOptions, Caveats, Direction, Flame, Recorded};
 use floodmark_convert::Format;
+use floodmark_convert::pymemtrace::CallLogs;
 use floodmark_event::filter::{Window, resolve};
 use floodmark_event::{CallRow, Filter, Metric, ProcessId, Row, ScopeAction, ScopeRow, Tables};
 use floodmark_store::{Losses, ScanProps, Table};
@@ -96,6 +99,40 @@ impl Input {
                 "'python -m floodmark.trace script.py' records them; 'floodmark info' shows what an input contains",
             )),
         }
+    }
+
+    /// Writes the calls of every thread to a log in `folder`, named as pymemtrace names its logs, and returns their paths.
+    ///
+    /// Only events at which resident memory changed by `trigger_bytes` are written, with the one before each; all if 0.
+    /// Files that exist are an error unless `replaces`.
+    ///
+    /// # Errors
+    /// If the input cannot be read or a log cannot be written.
+    pub fn write_call_logs(
+        &self,
+        query: &Query<'_>,
+        folder: &Path,
+        trigger_bytes: u64,
+        replaces: bool,
+    ) -> Result<(Vec<PathBuf>, Losses)> {
+        let failed = |(path, source): (PathBuf, io::Error)| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::unsuitable(
+                format!("{} exists already", plain(&path.display().to_string())),
+                "--force replaces it; or choose another folder",
+            ),
+            _ => Error::Write { act: "writing", path, source },
+        };
+        let mut logs = CallLogs::create(folder, trigger_bytes, replaces)
+            .map_err(|source| failed((folder.to_owned(), source)))?;
+        let mut result = Ok(());
+        let losses = self.each_call(query, |rows, tables| {
+            if result.is_ok() {
+                result = rows.unwrap_or_default().iter().try_for_each(|row| logs.row(row, tables));
+            }
+            if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        result.map_err(failed)?;
+        Ok((logs.finish().map_err(failed)?, losses))
     }
 
     /// Returns which events the tracer of a trace recorded.

@@ -55,6 +55,12 @@ pub(crate) struct ReadArgs {
     /// With --calls, print only events at which resident memory changed by so much, and the one before each
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0", requires = "calls", hide_default_value = true, help_heading = "Output")]
     d_rss_trigger: u64,
+    /// With --calls, write a log for each thread into this folder, named like those of pymemtrace
+    #[arg(short, long, value_name = "FOLDER", requires = "calls", conflicts_with_all = ["json", "limit"], help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Replace logs that exist
+    #[arg(long, requires = "output", help_heading = "Output")]
+    force: bool,
     /// Lay lines of memory out like this
     #[arg(
         long,
@@ -90,6 +96,8 @@ Examples:
   floodmark read run.flood --thread 23340 --from +1s --to +1.1s
   floodmark read run.flood --follow --stdout
   floodmark read job_memory.log --separate --stdout --stacks
+  floodmark read run.flood --calls --d-rss-trigger 4KiB
+  floodmark read run.flood --calls -o logs/       One log for each thread, as pymemtrace writes them
   floodmark read run.flood --json | jq 'select(.action == \"failure\")'";
 
 impl ReadArgs {
@@ -137,7 +145,8 @@ impl ReadArgs {
 
     fn call_props(&self) -> CallProps {
         let filter = self.filter.props();
-        CallProps { filter, limit: self.limit, is_json: self.json, trigger_bytes: self.d_rss_trigger }
+        let folder = self.output.clone().map(|folder| (folder, self.force));
+        CallProps { filter, limit: self.limit, is_json: self.json, trigger_bytes: self.d_rss_trigger, folder }
     }
 
     fn sample_props(&self) -> SampleProps {

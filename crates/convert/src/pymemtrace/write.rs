@@ -2,9 +2,10 @@
 //!
 //! A `PREV` row is the event right before the one that follows; in the original's logs it repeats an older row.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use floodmark_event::{CallAction, CallRow, Tables};
+use floodmark_event::{CallAction, CallRow, ProcessId, Tables};
 
 /// Turns rows into lines.
 #[derive(Debug)]
@@ -17,11 +18,13 @@ pub struct CallText {
     reported_rss: u64,
     rss: u64,
     previous: Option<CallRow>,
+    /// Functions that have not returned, without native ones, by thread.
+    active: HashMap<(ProcessId, u64), Vec<u32>>,
 }
 
 impl CallText {
     /// Writes events at which resident memory changed by `trigger_bytes` since the last one written; all if 0.
-    pub const fn new(trigger_bytes: u64) -> Self {
+    pub fn new(trigger_bytes: u64) -> Self {
         Self {
             trigger_bytes,
             start_ns: None,
@@ -30,6 +33,7 @@ impl CallText {
             reported_rss: 0,
             rss: 0,
             previous: None,
+            active: HashMap::new(),
         }
     }
 
@@ -52,8 +56,10 @@ impl CallText {
         if row.code == 0 {
             // Events are missing here, so the one before is not the previous one.
             self.previous = None;
+            self.active.remove(&(row.process, row.thread));
             return text;
         }
+        self.follow(row);
         let before = self.rss;
         self.rss = row.rss_bytes.unwrap_or(self.rss);
         let is_first = self.start_ns.is_none();
@@ -71,6 +77,29 @@ impl CallText {
         text
     }
 
+    /// Notes which function is called or left.
+    fn follow(&mut self, row: &CallRow) {
+        let active = self.active.entry((row.process, row.thread)).or_default();
+        match row.action {
+            CallAction::Call | CallAction::Resume => active.push(row.code),
+            CallAction::Return | CallAction::Yield | CallAction::Exception => {
+                let at = active.iter().rposition(|code| *code == row.code);
+                active.truncate(at.unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+
+    /// The file of a function; of a native one it is that of the function that calls it.
+    fn file<'a>(&self, row: &CallRow, tables: &'a Tables) -> &'a str {
+        let file = tables.string(tables.frame(row.code).file);
+        let caller = self.active.get(&(row.process, row.thread)).and_then(|active| active.last());
+        match caller {
+            Some(caller) if file.is_empty() => tables.string(tables.frame(*caller).file),
+            _ => file,
+        }
+    }
+
     fn line(&self, text: &mut String, prefix: &str, row: &CallRow, number: u64, rss: u64, tables: &Tables) {
         let frame = tables.frame(row.code);
         let elapsed_ns = row.time_ns.saturating_sub(self.start_ns.unwrap_or(row.time_ns));
@@ -81,7 +110,7 @@ impl CallText {
             number - self.last_written,
             elapsed_ns as f64 / 1e9,
             what(row.action),
-            plain(tables.string(frame.file)),
+            plain(self.file(row, tables)),
             if row.line == 0 { frame.line } else { row.line },
             plain(tables.string(frame.function)),
         );
