@@ -107,7 +107,8 @@ pub use snapshots::{
 };
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use traced::{
-    CallOrder, Calls, CallsFold, CallsOptions, LargestStep, Recorded, TracedFunction, TracedLine,
+    CallNode, CallOrder, CallPeriod, CallSite, Calls, CallsFold, CallsOptions, FunctionGain, LargestStep,
+    Recorded, RssPoint, TracedFunction, TracedLine,
 };
 pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};

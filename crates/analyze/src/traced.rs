@@ -11,7 +11,10 @@
 //! before it, which has no change. Or it records the stack of whatever touches new memory ([`Recorded::Faults`]), which
 //! needs no calls at all.
 
-use std::cmp::Reverse;
+mod answer;
+mod list;
+mod timeline;
+mod tree;
 
 use floodmark_event::tables::Frame;
 use floodmark_event::{CallAction, CallRow, ProcessId, StackId, StackSampleRow, StringId, Tables};
@@ -22,9 +25,17 @@ use crate::flame::{Direction, Flame, FlameOf};
 use crate::origins::Totals;
 use crate::paths::Step;
 
+pub use answer::{
+    CallNode, CallPeriod, CallSite, Calls, FunctionGain, LargestStep, RssPoint, TracedFunction, TracedLine,
+};
+use list::{Named, cut};
+use timeline::Timeline;
+
 /// More paths than these are not told apart; what is below them counts for the deepest one that is known.
 const MAX_PATHS: usize = 1 << 20;
 const ROOT: u32 = u32::MAX;
+/// The site of a function whose caller is not known.
+const NO_SITE: u32 = u32::MAX;
 /// The file that runs programs for `python -m floodmark.trace`.
 const TRACER: &str = "floodmark/trace/__main__.py";
 
@@ -84,106 +95,10 @@ impl Recorded {
 pub struct CallsOptions {
     /// Order of the functions.
     pub order: CallOrder,
-    /// Functions and lines to list.
+    /// Functions, lines and call sites to list, and calls of the tree below each call.
     pub limit: Option<usize>,
-}
-
-/// What functions gained.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Calls {
-    /// Calls, returns and exceptions that were recorded.
-    pub events: u64,
-    /// Calls of functions of the interpreted language.
-    pub calls: u64,
-    /// Calls of native functions.
-    pub native_calls: u64,
-    /// Functions that were left by an exception.
-    pub exceptions: u64,
-    /// Processes that were traced.
-    pub processes: u64,
-    /// Threads that were traced.
-    pub threads: u64,
-    /// Instant that elapsed times count from.
-    pub origin_time_ns: Option<i64>,
-    /// Time of the last event.
-    pub last_time_ns: Option<i64>,
-    /// Resident bytes when each process was first seen, added up.
-    pub first_rss_bytes: u64,
-    /// Resident bytes when each process was last seen, added up.
-    pub last_rss_bytes: u64,
-    /// The most resident bytes of one process.
-    pub peak_rss_bytes: u64,
-    /// When it had them.
-    pub peak_time_ns: Option<i64>,
-    /// All increases.
-    pub gained_bytes: u64,
-    /// All decreases.
-    pub released_bytes: u64,
-    /// The function in which the largest increase at one event happened, and the increase.
-    pub largest_step: Option<LargestStep>,
-    /// Returns without a call and calls without a return, which the end of a recording leaves too.
-    pub unbalanced: u64,
-    /// Times at which events were left out, so that callers are not known.
-    pub gaps: u64,
-    /// What the functions are sorted by.
-    pub order: CallOrder,
-    /// Functions, the most important first.
-    pub functions: Vec<TracedFunction>,
-    /// Functions that are not listed.
-    pub functions_omitted: u64,
-    /// Lines that gained or released, those that gained most first.
-    pub lines: Vec<TracedLine>,
-    /// Lines that are not listed.
-    pub lines_omitted: u64,
-}
-
-/// The largest increase between two events.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LargestStep {
-    /// The function.
-    pub function: String,
-    /// By how much.
-    pub bytes: u64,
-    /// When it was seen.
-    pub time_ns: i64,
-}
-
-/// A function, and what it gained.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TracedFunction {
-    /// Its name.
-    pub function: String,
-    /// File, empty for native functions.
-    pub file: String,
-    /// Line where it begins, 0 where not known.
-    pub line: u32,
-    /// Whether it is native.
-    pub is_native: bool,
-    /// How often it was called.
-    pub calls: u64,
-    /// Increases while it ran itself.
-    pub gained_bytes: u64,
-    /// Decreases while it ran itself.
-    pub released_bytes: u64,
-    /// Increases less decreases while it ran itself.
-    pub own_bytes: i64,
-    /// Increases less decreases while it or what it called ran.
-    pub cumulative_bytes: i64,
-}
-
-/// A line of a function, and what it gained.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TracedLine {
-    /// The function, and the native function that the line called if that is where the change happened.
-    pub function: String,
-    /// File.
-    pub file: String,
-    /// Number of the line, 0 where not known.
-    pub line: u32,
-    /// Increases.
-    pub gained_bytes: u64,
-    /// Decreases.
-    pub released_bytes: u64,
+    /// Levels of the call tree; no tree if 0.
+    pub tree_depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -224,19 +139,37 @@ struct Active {
     line: u32,
     /// Its path.
     path: u32,
+    /// Where it was called.
+    site: u32,
 }
 
+/// A function as called by all functions around it.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     parent: u32,
     code: u32,
-    grown: Totals,
+    calls: u64,
+    own: Change,
+    /// Number of increases.
+    steps: u64,
 }
 
+/// What happened in a function that was called on a line of another one, and below.
+#[derive(Clone, Copy, Debug, Default)]
+struct SiteFigures {
+    calls: u64,
+    change: Change,
+    /// The change that was counted last.
+    stamp: u64,
+}
+
+/// Resident bytes of a process, and when it was first and last seen.
 #[derive(Clone, Copy, Debug, Default)]
 struct Resident {
     first: u64,
     last: u64,
+    first_ns: i64,
+    last_ns: i64,
 }
 
 /// Follows calls in the order of time.
@@ -252,6 +185,10 @@ pub struct CallsFold {
     lines: FxHashMap<(u32, u32, u32), Change>,
     paths: Vec<Path>,
     known_paths: FxHashMap<(u32, u32), u32>,
+    sites: Vec<SiteFigures>,
+    /// By the function that calls, its line if known, and the function that is called.
+    known_sites: FxHashMap<(u32, u32, u32), u32>,
+    timeline: Timeline,
     /// Threads whose last event had no change and so belongs to the next one, where only changes are recorded.
     pairs: FxHashMap<(ProcessId, u64), bool>,
     total: Change,
@@ -279,7 +216,7 @@ impl CallsFold {
     /// Takes the resident bytes of a process while nothing that is traced runs: when a trace begins and ends.
     pub fn resident_at(&mut self, process: ProcessId, rss_bytes: u64, time_ns: i64) {
         let delta = self.resident(process, rss_bytes, time_ns);
-        self.total.add(delta);
+        self.add_to_total(time_ns, delta, None);
     }
 
     /// Takes the stack of code that touched new memory, at which the process had `rss_bytes`.
@@ -306,7 +243,8 @@ impl CallsFold {
             let Frame { function, file, line, .. } = tables.frame(frame);
             let code = *self.functions_of.entry((function, file)).or_insert(frame);
             self.figures.entry(code).or_default();
-            self.enter(&mut stack, code, line);
+            let called_at = stack.last().map_or(0, |caller: &Active| caller.line);
+            self.enter(&mut stack, code, line, called_at);
         }
         self.change(&stack, row.time_ns, delta);
     }
@@ -332,7 +270,7 @@ impl CallsFold {
             self.result.gaps += 1;
             self.result.unbalanced += stack.len() as u64;
             stack.clear();
-            self.total.add(delta);
+            self.add_to_total(row.time_ns, delta, None);
         } else {
             self.count(row);
             if is_leave(row.action) {
@@ -340,17 +278,20 @@ impl CallsFold {
                 self.change(&stack, row.time_ns, delta);
                 stack.pop();
             } else {
-                let is_unknown = stack.is_empty();
-                if is_unknown {
-                    self.enter(&mut stack, row.code, row.line);
+                // The caller of a native function is on the line of the call; that of another one is not known.
+                let called_at = if is_native(row.action) { row.line } else { 0 };
+                if stack.is_empty() {
+                    self.enter(&mut stack, row.code, row.line, called_at);
                     self.change(&stack, row.time_ns, delta);
                 } else {
-                    // A native function is called on a line of the function that calls it.
-                    if let (true, Some(caller)) = (is_native(row.action) && row.line != 0, stack.last_mut()) {
-                        caller.line = row.line;
+                    if let (true, Some(caller)) = (called_at != 0, stack.last_mut()) {
+                        caller.line = called_at;
                     }
                     self.change(&stack, row.time_ns, delta);
-                    self.enter(&mut stack, row.code, row.line);
+                    self.enter(&mut stack, row.code, row.line, called_at);
+                }
+                if matches!(row.action, CallAction::Call | CallAction::CCall) {
+                    self.count_call(&stack);
                 }
             }
         }
@@ -378,16 +319,42 @@ impl CallsFold {
         }
     }
 
+    /// Counts a call of the innermost function where it was called.
+    fn count_call(&mut self, stack: &[Active]) {
+        let Some(inner) = stack.last() else { return };
+        if let Some(path) = self.paths.get_mut(inner.path as usize) {
+            path.calls += 1;
+        }
+        if let Some(site) = self.sites.get_mut(inner.site as usize) {
+            site.calls += 1;
+        }
+    }
+
     /// Notes the resident bytes; returns by how much they changed since the last event of the process.
     fn resident(&mut self, process: ProcessId, rss: u64, time_ns: i64) -> i64 {
         if rss > self.result.peak_rss_bytes {
             self.result.peak_rss_bytes = rss;
             self.result.peak_time_ns = Some(time_ns);
         }
-        let resident = self.resident.entry(process).or_insert(Resident { first: rss, last: rss });
+        let mut before = None;
+        let resident = self
+            .resident
+            .entry(process)
+            .and_modify(|resident| before = Some(resident.last))
+            .or_insert(Resident { first: rss, last: rss, first_ns: time_ns, last_ns: time_ns });
         let delta = rss.wrapping_sub(resident.last).cast_signed();
-        resident.last = rss;
+        (resident.last, resident.last_ns) = (rss, resident.last_ns.max(time_ns));
+        if before != Some(rss) {
+            self.timeline.resident(process, time_ns, before, rss);
+        }
         delta
+    }
+
+    fn add_to_total(&mut self, time_ns: i64, delta: i64, code: Option<u32>) {
+        self.total.add(delta);
+        if delta != 0 {
+            self.timeline.change(time_ns, delta, code);
+        }
     }
 
     /// Makes the function that is left the innermost one.
@@ -403,28 +370,41 @@ impl CallsFold {
             }
             None => {
                 self.result.unbalanced += 1;
-                self.enter(stack, row.code, row.line);
+                self.enter(stack, row.code, row.line, 0);
             }
         }
     }
 
-    fn enter(&mut self, stack: &mut Vec<Active>, code: u32, line: u32) {
+    /// Makes a function the innermost one; `called_at` is the line of its caller that called it, 0 if not known.
+    fn enter(&mut self, stack: &mut Vec<Active>, code: u32, line: u32, called_at: u32) {
         let parent = stack.last().map_or(ROOT, |active| active.path);
+        let site = stack.last().map_or(NO_SITE, |caller| self.site(caller.code, called_at, code));
         let paths = &mut self.paths;
         let path = if paths.len() < MAX_PATHS {
             *self.known_paths.entry((parent, code)).or_insert_with(|| {
-                paths.push(Path { parent, code, grown: Totals::default() });
+                paths.push(Path { parent, code, calls: 0, own: Change::default(), steps: 0 });
                 paths.len() as u32 - 1
             })
         } else {
             self.known_paths.get(&(parent, code)).copied().unwrap_or(parent)
         };
-        stack.push(Active { code, line, path });
+        stack.push(Active { code, line, path, site });
+    }
+
+    fn site(&mut self, caller: u32, line: u32, code: u32) -> u32 {
+        let sites = &mut self.sites;
+        if sites.len() >= MAX_PATHS {
+            return self.known_sites.get(&(caller, line, code)).copied().unwrap_or(NO_SITE);
+        }
+        *self.known_sites.entry((caller, line, code)).or_insert_with(|| {
+            sites.push(SiteFigures::default());
+            sites.len() as u32 - 1
+        })
     }
 
     /// Books a change on the innermost function and its callers.
     fn change(&mut self, stack: &[Active], time_ns: i64, delta: i64) {
-        self.total.add(delta);
+        self.add_to_total(time_ns, delta, stack.last().map(|inner| inner.code));
         let Some(inner) = stack.last().filter(|_| delta != 0) else { return };
         self.stamp += 1;
         for active in stack {
@@ -432,6 +412,12 @@ impl CallsFold {
             if figures.stamp != self.stamp {
                 figures.stamp = self.stamp;
                 figures.cumulative += delta;
+            }
+            if let Some(site) =
+                self.sites.get_mut(active.site as usize).filter(|site| site.stamp != self.stamp)
+            {
+                site.stamp = self.stamp;
+                site.change.add(delta);
             }
         }
         let figures = self.figures.entry(inner.code).or_default();
@@ -441,11 +427,12 @@ impl CallsFold {
             _ => (inner.code, inner.line, 0),
         };
         self.lines.entry(line).or_default().add(delta);
+        if let Some(path) = self.paths.get_mut(inner.path as usize) {
+            path.own.add(delta);
+            path.steps += u64::from(delta > 0);
+        }
         if delta > 0 {
             let bytes = delta.unsigned_abs();
-            if let Some(path) = self.paths.get_mut(inner.path as usize) {
-                path.grown.add(Totals { bytes, blocks: 1 });
-            }
             if self.largest.is_none_or(|(_, most, _)| bytes > most) {
                 self.largest = Some((inner.code, bytes, time_ns));
             }
@@ -475,118 +462,32 @@ impl CallsFold {
         calls.order = options.order;
         calls.functions = self.functions(tables, options.order);
         calls.lines = self.lines(tables);
+        calls.call_sites = self.call_sites(tables);
         calls.functions_omitted = cut(&mut calls.functions, options.limit);
         calls.lines_omitted = cut(&mut calls.lines, options.limit);
+        calls.call_sites_omitted = cut(&mut calls.call_sites, options.limit);
+        (calls.rss_points, calls.periods) =
+            std::mem::take(&mut self.timeline).finish(&self.resident, calls.last_time_ns, tables);
+        if options.tree_depth > 0 {
+            calls.tree = self.tree(tables, options);
+        }
         calls
-    }
-
-    fn functions(&self, tables: &Tables, order: CallOrder) -> Vec<TracedFunction> {
-        let mut functions: Vec<TracedFunction> = self
-            .figures
-            .iter()
-            .map(|(code, figures)| {
-                let Named { function, file, line } = Named::of(*code, tables);
-                // An entry of a stack has the line that ran, not the one where its function begins.
-                let line = if self.recorded == Recorded::Faults { 0 } else { line };
-                TracedFunction {
-                    function,
-                    file,
-                    line,
-                    is_native: figures.is_native,
-                    calls: figures.calls,
-                    gained_bytes: figures.own.gained,
-                    released_bytes: figures.own.released,
-                    own_bytes: figures.own.net(),
-                    cumulative_bytes: figures.cumulative,
-                }
-            })
-            .collect();
-        functions.sort_by(|one, other| {
-            let key = |function: &TracedFunction| match order {
-                CallOrder::Own => (function.own_bytes, function.cumulative_bytes),
-                CallOrder::Cumulative => (function.cumulative_bytes, function.own_bytes),
-                CallOrder::Calls => (function.calls.cast_signed(), function.own_bytes),
-            };
-            key(other).cmp(&key(one)).then_with(|| {
-                (&one.function, &one.file, one.line).cmp(&(&other.function, &other.file, other.line))
-            })
-        });
-        functions
-    }
-
-    fn lines(&self, tables: &Tables) -> Vec<TracedLine> {
-        let mut lines: Vec<TracedLine> = self
-            .lines
-            .iter()
-            .map(|((code, line, native), change)| {
-                let Named { function, file, .. } = Named::of(*code, tables);
-                let function = if *native == 0 {
-                    function
-                } else {
-                    format!("{function} → {}", Named::of(*native, tables).function)
-                };
-                let Change { gained, released } = *change;
-                TracedLine { function, file, line: *line, gained_bytes: gained, released_bytes: released }
-            })
-            .collect();
-        lines.sort_by(|one, other| {
-            let key = |line: &TracedLine| (Reverse(line.gained_bytes), Reverse(line.released_bytes));
-            key(one).cmp(&key(other)).then_with(|| {
-                (&one.file, one.line, &one.function).cmp(&(&other.file, other.line, &other.function))
-            })
-        });
-        lines
     }
 
     /// Returns the increases as a flame graph.
     pub fn flame(&self, tables: &Tables, direction: Direction) -> Flame {
-        let grown = self.paths.iter().filter(|path| path.grown.blocks > 0);
+        let grown = self.paths.iter().filter(|path| path.steps > 0);
         let paths = grown.map(|path| {
             let (mut steps, mut at) = (Vec::new(), Some(path));
             while let Some(path) = at {
-                let mut named = Named::of(path.code, tables);
-                if self.recorded == Recorded::Faults {
-                    named.line = 0;
-                }
-                steps.push(Step::Call(named.text()));
+                steps.push(Step::Call(self.named(path.code, tables).text()));
                 at = self.paths.get(path.parent as usize);
             }
             if direction == Direction::FromCaller {
                 steps.reverse();
             }
-            (steps, path.grown)
+            (steps, Totals { bytes: path.own.gained, blocks: path.steps })
         });
         Flame { has_stacks: true, ..Flame::of_paths(paths, FlameOf::Gained) }
-    }
-}
-
-fn cut<T>(list: &mut Vec<T>, limit: Option<usize>) -> u64 {
-    let limit = limit.unwrap_or(list.len());
-    let omitted = list.len().saturating_sub(limit);
-    list.truncate(limit);
-    omitted as u64
-}
-
-/// A function's name, file and line.
-struct Named {
-    function: String,
-    file: String,
-    line: u32,
-}
-
-impl Named {
-    fn of(code: u32, tables: &Tables) -> Self {
-        let frame = tables.frame(code);
-        let function = tables.string(frame.function);
-        let function = if function.is_empty() { "(unknown)" } else { function };
-        Self { function: function.to_owned(), file: tables.string(frame.file).to_owned(), line: frame.line }
-    }
-
-    fn text(&self) -> String {
-        match (self.file.as_str(), self.line) {
-            ("", _) => self.function.clone(),
-            (file, 0) => format!("{} ({file})", self.function),
-            (file, line) => format!("{} ({file}:{line})", self.function),
-        }
     }
 }

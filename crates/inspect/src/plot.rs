@@ -1,6 +1,7 @@
 //! Plots: gathers what inputs have to show and puts it on one axis of time, as a [`Figure`].
 
 mod align;
+mod calls;
 mod events;
 mod figure;
 mod parts;
@@ -270,6 +271,17 @@ fn phases(marks: &[Marked], end_ns: i64) -> Vec<Phase> {
 
 /// Gathers what an input has to show.
 fn gather(input: &Input, query: &Query<'_>, props: &PlotProps) -> Result<Gathered> {
+    let is_of_calls = props.metric.is_none_or(|metric| metric == Metric::Rss)
+        && matches!(props.per, None | Some(Per::Process));
+    let mut one = gather_rows(input, query, props)?;
+    if one.series.is_empty() && is_of_calls && input.has_calls() {
+        calls::gather(input, query, props)?.join(&mut one);
+    }
+    Ok(one)
+}
+
+/// Gathers samples and live bytes.
+fn gather_rows(input: &Input, query: &Query<'_>, props: &PlotProps) -> Result<Gathered> {
     let contents = input.contents();
     let wants_samples = matches!(props.per, Some(Per::Host | Per::Rank));
     if input.is_about_samples()? {

@@ -1,13 +1,16 @@
 //! Calls that a tracer recorded: functions and lines by the resident memory that they gained.
 
-use floodmark_analyze::{CallOrder, Calls};
-use floodmark_event::units::{format_bytes, format_count, format_signed_bytes};
+use std::fmt::Write as _;
 
+use floodmark_analyze::{CallOrder, Calls};
+use floodmark_event::units::{format_bytes, format_count, format_elapsed_ns, format_signed_bytes};
+
+use crate::chart::{Glyphs, area, spans};
 use crate::figures::{bytes_exactly, counted, instant_exactly, percent};
-use crate::layout::{Layout, Lines};
+use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
-use crate::table::{Cell, Column, Table, omitted, wrap};
+use crate::table::{Cell, Column, Table, cut, omitted, wrap};
 
 impl View for Calls {
     const SCHEMA: &'static str = "floodmark.calls/1";
@@ -38,12 +41,22 @@ impl View for Calls {
             );
             text.line(wrap(&gaps, layout.width, 2));
         }
+        if !self.tree.is_empty() {
+            text.blank();
+            text.block(tree(self, layout));
+            return text.text();
+        }
         text.blank();
         text.block(functions(self, layout));
-        if !self.lines.is_empty() {
+        let lists = [
+            ("Lines", self.lines.is_empty(), lines as fn(&Calls, &Layout) -> String),
+            ("Call sites, with what is called there", self.call_sites.is_empty(), call_sites),
+            ("Resident memory over time", self.rss_points.len() < 2, timeline),
+        ];
+        for (title, _, list) in lists.into_iter().filter(|(_, is_empty, _)| !is_empty) {
             text.blank();
-            text.styled(layout.palette.title, "Lines");
-            text.block(lines(self, layout));
+            text.styled(layout.palette.title, title);
+            text.block(list(self, layout));
         }
         text.text()
     }
@@ -61,7 +74,7 @@ fn summary(calls: &Calls) -> String {
         parts.push(counted(calls.exceptions, "exception"));
     }
     if calls.processes > 1 {
-        parts.push(counted(calls.processes, "process"));
+        parts.push(format!("{} processes", format_count(calls.processes)));
     }
     if calls.unbalanced > 0 && calls.gaps == 0 {
         parts.push(format!("{} of which call or return is missing", format_count(calls.unbalanced)));
@@ -124,6 +137,107 @@ fn lines(calls: &Calls, layout: &Layout) -> String {
         ]);
     }
     table.text(layout) + &omitted(left + calls.lines_omitted, layout)
+}
+
+fn call_sites(calls: &Calls, layout: &Layout) -> String {
+    let (shown, left) = layout.first(&calls.call_sites);
+    let mut table = Table::new([
+        Column::long("call"),
+        Column::text("where").rank(1),
+        Column::figure("calls").rank(2),
+        Column::figure("gained"),
+        Column::figure("released"),
+    ]);
+    for site in shown {
+        table.row([
+            Cell::from(format!("{} → {}", site.caller, site.function)),
+            Cell::from(place(&site.file, site.line, false)),
+            Cell::from(format_count(site.calls)),
+            Cell::from(format_bytes(site.gained_bytes)),
+            Cell::from(format_bytes(site.released_bytes)),
+        ]);
+    }
+    if calls.calls + calls.native_calls == 0 {
+        // Stacks of code that touches memory say nothing about how often a function was called.
+        table.keep(&[true, true, false, true, true]);
+    }
+    table.text(layout) + &omitted(left + calls.call_sites_omitted, layout)
+}
+
+/// A strip of the resident memory, and what was gained in each part of the time.
+fn timeline(calls: &Calls, layout: &Layout) -> String {
+    let mut text = Lines::default();
+    let points: Vec<(i64, u64)> =
+        calls.rss_points.iter().map(|point| (point.time_ns, point.rss_bytes)).collect();
+    let highest = points.iter().map(|(_, rss)| *rss).max().unwrap_or(0);
+    let (from_ns, to_ns) = (points[0].0, calls.last_time_ns.unwrap_or(points[points.len() - 1].0));
+    let label = format!(" {} at most", format_bytes(highest));
+    let width = layout.width.saturating_sub(2 + label.len()).min(points.len());
+    let spans = spans(&points, from_ns, to_ns.max(points[points.len() - 1].0), width);
+    let strip = area(&spans, highest, 1, Glyphs::Blocks).concat();
+    let pad = width - strip.chars().count();
+    text.line(format!(
+        "  {}{:pad$}{}",
+        styled(layout.palette.bar, strip),
+        "",
+        styled(layout.palette.faint, label)
+    ));
+    let mut table = Table::new([
+        Column::figure("from"),
+        Column::figure("resident"),
+        Column::figure("gained"),
+        Column::figure("released").rank(1),
+        Column::long("gained most in"),
+    ]);
+    for period in &calls.periods {
+        let from_ns = period.from_ns.saturating_sub(calls.origin_time_ns.unwrap_or(period.from_ns));
+        let most = period.functions.iter();
+        let most = most.map(|most| format!("{} {}", plain(&most.function), format_bytes(most.gained_bytes)));
+        table.row([
+            Cell::from(format_elapsed_ns(from_ns)),
+            Cell::from(format_bytes(period.peak_rss_bytes)),
+            Cell::from(format_bytes(period.gained_bytes)),
+            Cell::from(format_bytes(period.released_bytes)),
+            Cell::from(most.collect::<Vec<_>>().join(", ")),
+        ]);
+    }
+    text.block(table.text(layout));
+    text.text()
+}
+
+/// The call tree; calls of a deep one are indented less.
+fn tree(calls: &Calls, layout: &Layout) -> String {
+    let mut table = Table::new([
+        Column::figure("gained"),
+        Column::figure("own").rank(1),
+        Column::figure("released").rank(3),
+        Column::figure("calls").rank(2),
+        Column::long("call"),
+    ]);
+    let deepest = calls.tree.iter().map(|node| node.depth).max().unwrap_or(0);
+    let step = if deepest > 12 { 1 } else { 2 };
+    for node in &calls.tree {
+        let lead = " ".repeat(node.depth as usize * step);
+        let place = place(&node.file, node.line, false);
+        let place = if place.is_empty() { place } else { format!(" ({place})") };
+        table.row([
+            Cell::from(format_bytes(node.gained_bytes)),
+            Cell::from(format_bytes(node.own_gained_bytes)),
+            Cell::from(format_bytes(node.released_bytes)),
+            Cell::from(format_count(node.calls)),
+            Cell::from(format!("{lead}{}{place}", plain(&node.function))),
+        ]);
+    }
+    let left_out: u64 = calls.tree.iter().map(|node| node.omitted).sum();
+    let mut text = table.text(layout);
+    if left_out > 0 {
+        let line = format!(
+            "… and {} that gained less or are deeper (--limit 0, --depth)",
+            counted(left_out, "call")
+        );
+        let _ = writeln!(text, "  {}", styled(layout.palette.faint, cut(&line, layout.width - 2)));
+    }
+    text
 }
 
 /// Where a function or a line is: the last two folders of its file are enough to find it.

@@ -11,15 +11,21 @@ use crate::printer::Printer;
 
 /// Show which functions gained memory, from traced calls
 ///
-/// Lists functions and lines by the resident memory that the process gained while they ran: their own,
-/// and with all that they called. 'floodmark trace' records calls; logs of pymemtrace are read too.
-/// A change between two events belongs to the function that ran between them.
+/// Lists functions, lines and call sites by the resident memory that the process gained while they ran: their
+/// own, and with all that they called; and what was gained over time. 'floodmark trace' records calls; logs of
+/// pymemtrace are read too. A change between two events belongs to the function that ran between them.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallsArgs {
     /// Sort functions by this
     #[arg(long, value_name = "WHAT", value_parser = ["own", "cumulative", "calls"], default_value = "own", help_heading = "What to show")]
     by: String,
+    /// Show the call tree by what was gained in each call
+    #[arg(long, help_heading = "What to show")]
+    tree: bool,
+    /// Levels of the call tree
+    #[arg(long, value_name = "N", default_value_t = 40, requires = "tree", help_heading = "What to show")]
+    depth: usize,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -30,14 +36,19 @@ const EXAMPLES: &str = "\
 Examples:
   floodmark trace -o run.flood -- python script.py
   floodmark calls run.flood
-  floodmark calls run.flood --by cumulative --limit 30
+  floodmark calls run.flood --by cumulative --limit 30   Callers of what gained most
+  floodmark calls run.flood --tree --limit 3             The three largest calls in each call
+  floodmark calls run.flood --from +2s --to +3s          What happened in this second
+  floodmark calls run.flood --json | jq '.periods[] | [.gained_bytes, .functions[0].function]'
   floodmark calls 20241107_195847_0_62264_P_0_PY3.13.0.log
-  floodmark flame run.flood                         What was gained, by call path";
+  floodmark flame run.flood -o gained.svg                The same tree as a picture
+  floodmark plot run.flood -o rss.svg                    Resident memory of each process";
 
 impl CallsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let order = CallOrder::ALL.into_iter().find(|order| order.name() == self.by).unwrap_or_default();
-        let options = CallsOptions { order, limit: self.output.limit() };
+        let tree_depth = if self.tree { self.depth.max(1) } else { 0 };
+        let options = CallsOptions { order, limit: self.output.limit(), tree_depth };
         let reports = ask_each(&self.input, printer, |input, query| input.calls(query, &options))?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)

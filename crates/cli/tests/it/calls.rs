@@ -33,6 +33,7 @@ fn functions_and_lines_are_listed_by_what_they_gained() {
     let test = with_logs();
     assert_snapshot!("calls", test.run(&["calls", "all.log"]).seen());
     assert_snapshot!("calls_with_gaps", test.run(&["calls", "change.log", "--by", "cumulative"]).seen());
+    assert_snapshot!("calls_tree", test.run(&["calls", "all.log", "--tree", "--depth", "3"]).seen());
     assert_snapshot!("calls_flame", test.run(&["flame", "all.log"]).seen());
     assert_snapshot!("calls_read", test.run(&["read", "change.log", "--limit", "6"]).seen());
     assert_snapshot!(
@@ -60,6 +61,46 @@ fn a_log_a_trace_of_it_and_what_is_printed_of_it_give_the_same_functions() {
         own
     };
     assert_eq!(own(&again), own(&expected));
+}
+
+#[test]
+fn logs_of_threads_are_named_like_those_of_pymemtrace() {
+    let test = CliTest::new();
+    let name = "20241107_195847_0_62264_62270_P_0_PY3.13.0.log";
+    test.write(name, include_bytes!("../../../../fixtures/pymemtrace/all.log"));
+    let expected = functions(&test.run(&["calls", name, "--json"]).ok().stdout);
+    let ran = test.run(&["read", name, "--calls", "-o", "logs"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // The first event is 27 ms of processor time after the time in the name; a log does not say its process.
+    let path = "logs/20241107_195847_0_0_62270_P_0.log";
+    assert!(ran.stderr.contains(&format!("wrote {path}")), "{}", ran.stderr);
+    let written = test.read(path);
+    assert!(written.starts_with("SOF\nHDR: Event ") && written.ends_with("\nEOF\n"), "{written}");
+    assert_eq!(written, test.run(&["read", name, "--calls"]).ok().stdout);
+    let again = functions(&test.run(&["calls", path, "--json"]).ok().stdout);
+    let own = |list: &[(String, u64, i64, i64)]| {
+        list.iter().find(|function| function.0 == "hold").map(|function| (function.1, function.2))
+    };
+    assert_eq!(own(&again), own(&expected));
+    let refused = test.run(&["read", name, "--calls", "-o", "logs"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("exists already") && refused.stderr.contains("--force"),
+        "{}",
+        refused.stderr
+    );
+    test.run(&["read", name, "--calls", "-o", "logs", "--force", "-q"]).ok();
+}
+
+#[test]
+fn resident_memory_of_calls_is_plotted() {
+    let test = with_logs();
+    test.run(&["import", "all.log", "-o", "calls.flood", "-q"]).ok();
+    for input in ["all.log", "calls.flood"] {
+        let drawn = test.run(&["plot", input]).ok().stdout;
+        assert!(drawn.contains("resident memory (RSS) at calls"), "{drawn}");
+        assert!(drawn.contains("15.5 MiB"), "{drawn}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ const OTHERS: [(&str, &str); 5] = [
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
 const COMMANDS: [&str; 29] = [
-    "calls @pymemtrace/all.log --json",
+    "calls @pymemtrace/all.log --tree --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
     "watermark @rmm/golden.csv --json",

@@ -3,8 +3,9 @@
 use floodmark_analyze::{Space, SpaceSeries, SpaceSeriesFold, Usage, UsageFold, UsageMode};
 use floodmark_event::{Kind, NO_DEVICE, Tables};
 
+use super::calls::process_name;
 use super::parts::{few, part_lines, parts, points, total};
-use super::{Gathered, Layer, Peak, Per, PlotProps, Series, Stack, label};
+use super::{Gathered, Layer, Peak, Per, PlotProps, Series, Stack};
 use crate::answer::Answer;
 use crate::error::{Error, Result};
 use crate::input::Input;
@@ -107,12 +108,5 @@ fn space_name(space: &Space, per: Per, tables: &Tables) -> String {
             format!("device {}", space.device)
         };
     }
-    let Some(process) = tables.process(space.process) else { return format!("process {}", space.process.0) };
-    let program = process.command.split(' ').next().unwrap_or_default();
-    let program = program.rsplit('/').next().unwrap_or_default();
-    match (program, process.pid) {
-        ("", 0) => format!("process {}", space.process.0),
-        ("", pid) => format!("process {pid}"),
-        (program, pid) => label(&format!("{program} ({pid})")),
-    }
+    process_name(space.process, tables)
 }
