@@ -95,10 +95,12 @@ impl Recorded {
 pub struct CallsOptions {
     /// Order of the functions.
     pub order: CallOrder,
-    /// Functions, lines and call sites to list, and calls of the tree below each call.
+    /// Functions, lines and call sites to list.
     pub limit: Option<usize>,
     /// Levels of the call tree; no tree if 0.
     pub tree_depth: usize,
+    /// Calls of the tree to list.
+    pub tree_rows: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,6 +116,11 @@ impl Change {
         } else {
             self.released += delta.unsigned_abs();
         }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.gained += other.gained;
+        self.released += other.released;
     }
 
     fn net(self) -> i64 {

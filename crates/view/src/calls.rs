@@ -12,6 +12,12 @@ use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, cut, omitted, wrap};
 
+/// Columns by which calls of a tree are indented at most.
+const MOST_INDENT: usize = 30;
+
+/// Columns from which on there is room for several functions in a line.
+const WIDE: usize = 100;
+
 impl View for Calls {
     const SCHEMA: &'static str = "floodmark.calls/1";
 
@@ -62,10 +68,14 @@ impl View for Calls {
     }
 }
 
+/// Whether calls were recorded: stacks of code that touches memory say nothing about how often a function was called.
+const fn has_calls(calls: &Calls) -> bool {
+    calls.calls + calls.native_calls > 0
+}
+
 fn summary(calls: &Calls) -> String {
     let mut parts = Vec::new();
-    // Stacks of code that touches memory need no calls.
-    if calls.calls + calls.native_calls > 0 {
+    if has_calls(calls) {
         parts.push(counted(calls.calls, "call"));
         parts.push(format!("{} native", format_count(calls.native_calls)));
     }
@@ -82,13 +92,16 @@ fn summary(calls: &Calls) -> String {
     let peak = calls.peak_time_ns.map_or_else(String::new, |time_ns| {
         format!(" at {}", instant_exactly(time_ns, calls.origin_time_ns))
     });
-    format!(
-        "Resident: {} at first, peak {}{peak}, {} at last; {}",
-        format_bytes(calls.first_rss_bytes),
-        format_bytes(calls.peak_rss_bytes),
-        format_bytes(calls.last_rss_bytes),
-        parts.join(", "),
-    )
+    let (first, last) = (format_bytes(calls.first_rss_bytes), format_bytes(calls.last_rss_bytes));
+    let highest = format_bytes(calls.peak_rss_bytes);
+    let parts = parts.join(", ");
+    if calls.processes > 1 {
+        return format!(
+            "Resident: peak {highest} in one process{peak}; all together {first} when each was first seen, {last} when \
+             last seen; {parts}"
+        );
+    }
+    format!("Resident: {first} at first, peak {highest}{peak}, {last} at last; {parts}")
 }
 
 fn functions(calls: &Calls, layout: &Layout) -> String {
@@ -117,6 +130,7 @@ fn functions(calls: &Calls, layout: &Layout) -> String {
             Cell::from(signed(function.cumulative_bytes)),
         ]);
     }
+    table.keep(&[true, true, has_calls(calls), true, true, true, true]);
     table.text(layout) + &omitted(left + calls.functions_omitted, layout)
 }
 
@@ -157,10 +171,7 @@ fn call_sites(calls: &Calls, layout: &Layout) -> String {
             Cell::from(format_bytes(site.released_bytes)),
         ]);
     }
-    if calls.calls + calls.native_calls == 0 {
-        // Stacks of code that touches memory say nothing about how often a function was called.
-        table.keep(&[true, true, false, true, true]);
-    }
+    table.keep(&[true, true, has_calls(calls), true, true]);
     table.text(layout) + &omitted(left + calls.call_sites_omitted, layout)
 }
 
@@ -190,11 +201,12 @@ fn timeline(calls: &Calls, layout: &Layout) -> String {
         Column::long("gained most in"),
     ]);
     for period in &calls.periods {
-        let from_ns = period.from_ns.saturating_sub(calls.origin_time_ns.unwrap_or(period.from_ns));
-        let most = period.functions.iter();
+        // The size before the first event is known, too.
+        let from_ns = period.from_ns.saturating_sub(calls.origin_time_ns.unwrap_or(period.from_ns)).max(0);
+        let most = period.functions.iter().take(if layout.width < WIDE { 1 } else { usize::MAX });
         let most = most.map(|most| format!("{} {}", plain(&most.function), format_bytes(most.gained_bytes)));
         table.row([
-            Cell::from(format_elapsed_ns(from_ns)),
+            Cell::from(format_elapsed_ns(from_ns / 1000 * 1000)),
             Cell::from(format_bytes(period.peak_rss_bytes)),
             Cell::from(format_bytes(period.gained_bytes)),
             Cell::from(format_bytes(period.released_bytes)),
@@ -217,7 +229,7 @@ fn tree(calls: &Calls, layout: &Layout) -> String {
     let deepest = calls.tree.iter().map(|node| node.depth).max().unwrap_or(0);
     let step = if deepest > 12 { 1 } else { 2 };
     for node in &calls.tree {
-        let lead = " ".repeat(node.depth as usize * step);
+        let lead = " ".repeat((node.depth as usize * step).min(MOST_INDENT));
         let place = place(&node.file, node.line, false);
         let place = if place.is_empty() { place } else { format!(" ({place})") };
         table.row([
@@ -228,6 +240,7 @@ fn tree(calls: &Calls, layout: &Layout) -> String {
             Cell::from(format!("{lead}{}{place}", plain(&node.function))),
         ]);
     }
+    table.keep(&[true, true, true, has_calls(calls), true]);
     let left_out: u64 = calls.tree.iter().map(|node| node.omitted).sum();
     let mut text = table.text(layout);
     if left_out > 0 {

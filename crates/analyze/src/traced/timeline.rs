@@ -43,8 +43,7 @@ impl Interval {
             };
             self.levels.entry(process).and_modify(joined).or_insert(level);
         }
-        self.change.gained += later.change.gained;
-        self.change.released += later.change.released;
+        self.change.join(later.change);
         for (code, bytes) in later.gained {
             *self.gained.entry(code).or_default() += bytes;
         }
@@ -106,8 +105,8 @@ impl Timeline {
         &mut self.intervals[at]
     }
 
-    /// Returns resident memory over time, and equal parts of the time; a process counts from when it was first seen until
-    /// it was last seen.
+    /// Returns resident memory over time, and equal parts of the time. A process counts from when it was first seen until
+    /// it was last seen; the one that was seen first counts until the end, because it waits for the others.
     pub(super) fn finish(
         mut self,
         processes: &FxHashMap<ProcessId, Resident>,
@@ -118,6 +117,7 @@ impl Timeline {
         self.at(last_ns.unwrap_or(origin_ns));
         let (width_ns, end_ns) = (self.width_ns, self.last_ns);
         let begin = |at: usize| origin_ns.saturating_add(width_ns.saturating_mul(at as i64));
+        let earliest = processes.values().map(|resident| resident.first_ns).min();
         let (mut points, mut levels) = (Vec::new(), FxHashMap::<ProcessId, u64>::default());
         for (at, interval) in self.intervals.iter().enumerate() {
             let (from_ns, to_ns) = (begin(at), begin(at + 1));
@@ -125,7 +125,8 @@ impl Timeline {
             for (process, resident) in processes {
                 let level = interval.levels.get(process);
                 let high = level.map(|level| level.high).or_else(|| levels.get(process).copied());
-                if resident.first_ns < to_ns && resident.last_ns >= from_ns {
+                let lasts = resident.last_ns >= from_ns || Some(resident.first_ns) == earliest;
+                if resident.first_ns < to_ns && lasts {
                     rss_bytes = rss_bytes.saturating_add(high.unwrap_or(0));
                 }
                 levels.extend(level.map(|level| (*process, level.last)));
