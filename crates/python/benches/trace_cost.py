@@ -2,9 +2,14 @@
 
     python crates/python/benches/trace_cost.py [--size BYTES] [--repeat N] [--only calls,json] [--modes every,pairs]
 
+It needs a wheel that is optimized, and the command for the bytes at rest (``FLOODMARK`` names it if it is not in ``PATH``):
+
+    maturin build --release --interpreter python3.12 --out wheels && python3.12 -m pip install wheels/*cp312*.whl
+
 Each figure comes from runs in processes of their own, in the order plain, traced, plain: the slowdown is the processor
 time of the traced one over the mean of the two beside it, so that a machine whose speed drifts does little harm. The median
-and the range of all repetitions are printed. ``pymemtrace`` and ``memray`` take part if they are installed.
+and the range of all repetitions are printed. ``pymemtrace`` and ``memray`` take part if they are installed; an event of
+memray is an allocation. Bytes are those on disk for each event that was recorded, at rest.
 """
 
 from __future__ import annotations
@@ -69,7 +74,26 @@ def run_one(workload: str, mode: str, folder: str, scale: float) -> None:
             work(folder, scale)
             figures["seconds"] = time.process_time() - begin
     figures.setdefault("seconds", time.process_time() - begin)
+    if mode.startswith("pymemtrace"):
+        figures.update(events_of_log(os.path.join(folder, "pymemtrace.log")))
+    elif mode == "memray":
+        with memray.FileReader(path) as reader:
+            events = reader.metadata.total_allocations
+        figures.update(events=events, recorded=events, bytes=os.path.getsize(path))
     print(json.dumps(figures))
+
+
+def events_of_log(path: str) -> dict:
+    """Return the events that pymemtrace saw and logged, and the size of its log, which is removed."""
+    events = recorded = 0
+    with open(path, errors="replace") as lines:
+        for line in lines:
+            if line.startswith(("NEXT:", "LAST:")):
+                recorded += line.startswith("NEXT:")
+                events = int(line.split(maxsplit=2)[1])
+    size = os.path.getsize(path)
+    os.remove(path)
+    return {"events": events, "recorded": recorded, "bytes": size}
 
 
 def measure(workload: str, mode: str, folder: str, scale: float) -> dict:
@@ -106,7 +130,8 @@ def main() -> None:
     scale = options.size / 20_000_000
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or temporary
-        trace_workloads.generate(folder, options.size)
+        if {"parsing", "json"} & set(options.only.split(",")):
+            trace_workloads.generate(folder, options.size)
         print(f"Python {sys.version.split()[0]}, {options.repeat} triples; median (range)")
         print(f"{'workload':10}{'mode':22}{'slowdown':>22}{'ns/event':>18}{'events':>12}{'recorded':>12}{'bytes/event':>13}")
         for workload in options.only.split(","):
@@ -123,7 +148,9 @@ def main() -> None:
                 cost = size = ""
                 if costs:
                     cost = f"{statistics.median(costs):.0f} ({min(costs):.0f}-{max(costs):.0f})"
-                    stored, rows = bytes_at_rest(os.path.join(folder, "trace.flood"))
+                    stored, rows = traced.get("bytes", 0), traced["recorded"]
+                    if mode in OURS:
+                        stored, rows = bytes_at_rest(os.path.join(folder, "trace.flood"))
                     size = f"{stored / rows:.2f}" if rows else ""
                 events, recorded = traced.get("events", ""), traced.get("recorded", "")
                 print(f"{workload:10}{mode:22}{spread:>22}{cost:>18}{events:>12}{recorded:>12}{size:>13}", flush=True)
