@@ -12,7 +12,7 @@ use floodmark_event::text::shell_word;
 use floodmark_event::units::{format_duration_ns, parse_duration_ns};
 use floodmark_inspect::run::PROCESSES;
 use floodmark_inspect::{Answer, Input, OpenProps};
-use floodmark_record::{Destination, Recorded, Session, Target, filled_in, name_of_run};
+use floodmark_record::{Destination, Recorded, Session, Target, TraceShare, filled_in, is_named_by_rank};
 use floodmark_sampler::{Exit, Leftover, Marks, Pace, PeakMode, WatchProps};
 use floodmark_store::{Losses, Manifest};
 use floodmark_view::{AnswerText as _, document, plain, suggestions};
@@ -33,16 +33,18 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Trace")]
 pub(crate) struct TraceArgs {
-    /// Write the trace here, as in run.flood or run-%r.flood [default: the command's name, its rank in an MPI
-    /// job and, if there is one already, a number]
+    /// Write the trace here, as in run.flood or run-%r.flood [default: the command's name and, if there is one
+    /// already, a number]
     ///
-    /// %r is the rank in an MPI job, 0 without one; %h the host, %p our process, %% a percent sign
+    /// Ranks of an MPI job record into one trace unless the name has %r or %p. %r is the rank in an MPI job, 0 without
+    /// one; %h the host, %p our process, %% a percent sign
     #[arg(short, long, value_name = "NAME.flood")]
     pub(crate) output: Option<PathBuf>,
     /// Replace the trace if it exists
     #[arg(long, requires = "output", alias = "overwrite")]
     pub(crate) force: bool,
-    /// Write the summary as JSON to this file too, which may have %r; '-' is standard output
+    /// Write the summary as JSON to this file too; '-' is standard output. With %r every rank writes its own summary,
+    /// without it the last one writes that of the job
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -50,16 +52,13 @@ pub(crate) struct TraceArgs {
 impl TraceArgs {
     /// Where the trace of `program` goes.
     pub(crate) fn destination(&self, program: &str) -> Destination {
-        match &self.output {
-            None => Destination::Numbered(name_of_run(program)),
-            Some(path) if self.force => Destination::Over(filled_in(path)),
-            Some(path) => Destination::New(filled_in(path)),
-        }
+        Destination::of_run(self.output.as_deref(), self.force, program)
     }
 
     /// Where to write the summary for programs.
-    pub(crate) fn json(&self) -> Option<PathBuf> {
-        self.json.as_deref().map(filled_in)
+    pub(crate) fn json(&self) -> Option<SummaryPath> {
+        let path = self.json.as_deref()?;
+        Some(SummaryPath { path: filled_in(path), is_of_rank: is_named_by_rank(path) })
     }
 }
 
@@ -133,12 +132,20 @@ pub(crate) fn marks(patterns: &[String]) -> Result<Marks> {
     Ok(marks)
 }
 
+/// Where to write the summary for programs.
+#[derive(Clone, Debug)]
+pub(crate) struct SummaryPath {
+    pub(crate) path: PathBuf,
+    /// Whether every rank of an MPI job has a file of its own.
+    is_of_rank: bool,
+}
+
 /// A recording that is to be made and summed up.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) session: Session,
     /// Where to write the summary for programs.
-    pub(crate) json: Option<PathBuf>,
+    pub(crate) json: Option<SummaryPath>,
     /// Commands to suggest when the trace is complete.
     pub(crate) next: Next,
 }
@@ -174,7 +181,8 @@ impl Watch {
     /// Records, completes the trace and sums up. The exit code is the command's.
     pub(crate) fn run(self, printer: &Printer) -> Result<ExitStatus> {
         // A path that cannot be written is better known before hours of work than after.
-        let json = self.json.as_ref().map(|path| JsonFile::create(path)).transpose()?;
+        let is_of_rank = self.json.as_ref().is_some_and(|json| json.is_of_rank);
+        let json = self.json.as_ref().map(|json| JsonFile::create(&json.path)).transpose()?;
         let next = self.next;
         let mut session = self.session;
         session.props.on_leftover = printer.speaks().then_some(say_leftover);
@@ -187,18 +195,24 @@ impl Watch {
         if let Err(error) = &recorded.manifest {
             printer.error(error);
         }
-        if json.is_some() || printer.speaks() {
-            let report = summary(&recorded, printer);
+        // The last rank of a job speaks for all.
+        let is_complete = recorded.share != TraceShare::Rank;
+        let report =
+            (is_complete && (json.is_some() || printer.speaks())).then(|| summary(&recorded, printer));
+        if let Some(report) = &report {
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
             let trace = recorded.trace.display().to_string();
             let has_stacks = recorded.stacks.iter().any(|report| report.stacks > 0);
             let next = next.commands(&plain(&shell_word(&trace)), has_stacks);
             printer.say(&format!("\n{}", suggestions(&next, &printer.remark_layout(PROCESS_ROWS))));
-            if let Some(json) = json
-                && let Err(error) = json.write(&document(&[report]), printer)
-            {
-                printer.error(error.as_ref());
-            }
+        }
+        let of_rank = is_of_rank.then(|| {
+            Answer::new(recorded.trace.display().to_string(), &Losses::default(), recorded.rank_summary())
+        });
+        if let Some((json, report)) = json.zip(of_rank.or(report))
+            && let Err(error) = json.write(&document(&[report]), printer)
+        {
+            printer.error(error.as_ref());
         }
         Ok(exit.map_or(ExitStatus::Success, ExitStatus::External))
     }

@@ -15,6 +15,7 @@
 //! options and printing (the command).
 
 mod error;
+mod job;
 mod memory;
 mod python;
 mod recording;
@@ -22,7 +23,8 @@ mod session;
 mod words;
 
 pub use error::{Error, Result};
+pub use job::{JobDestination, JobTrace};
 pub use python::PythonCommand;
-pub use recording::{Destination, Recording, anchor, filled_in, host, name_of, name_of_run};
-pub use session::{Recorded, SAMPLED_VARIABLE, Session, TRACE_VARIABLE, Target};
+pub use recording::{Destination, Recording, anchor, filled_in, host, is_named_by_rank, name_of};
+pub use session::{Recorded, SAMPLED_VARIABLE, Session, TRACE_VARIABLE, Target, TraceShare};
 pub use words::words;

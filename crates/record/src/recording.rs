@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use floodmark_sampler::{Exit, Outcome, own_rank};
+use floodmark_sampler::{Exit, Outcome, own_job, own_rank};
 use floodmark_store::{Inbox, Manifest, Run, SealerThread, Trace, is_trace};
 use floodmark_tail::clock::Anchor;
 use floodmark_tail::{RecordProps, Recorder, SHARED_MEMORY, remove_abandoned_rings};
 
 use crate::error::{Error, Result};
+use crate::job::{self, JobDestination, JobTrace, Membership};
 
 /// Longest name that is made of a command.
 const NAME_BYTES: usize = 60;
@@ -28,12 +29,48 @@ pub enum Destination {
     Append(PathBuf),
     /// A directory of this name, or of this name and a number.
     Numbered(String),
+    /// A trace that all ranks of an MPI job share.
+    Job(JobDestination),
 }
 
 impl Destination {
+    /// Returns where the trace of `program` goes, `output` and whether a trace may be replaced there given. Ranks of an
+    /// MPI job share a trace unless its name is to contain their rank or PID.
+    pub fn of_run(output: Option<&Path>, is_replaced: bool, program: &str) -> Self {
+        let job = own_job().zip(own_rank()).filter(|_| !output.is_some_and(is_named_by_rank));
+        match (output.map(filled_in), job) {
+            (None, None) => Self::Numbered(name_of(program)),
+            (Some(path), None) if is_replaced => Self::Over(path),
+            (Some(path), None) => Self::New(path),
+            (None, Some((job, rank))) => {
+                Self::Job(JobDestination { job, rank, name: JobTrace::Numbered(name_of(program)) })
+            }
+            (Some(path), Some((job, rank))) => {
+                let name = if is_replaced { JobTrace::Over(path) } else { JobTrace::New(path) };
+                Self::Job(JobDestination { job, rank, name })
+            }
+        }
+    }
+
+    /// Returns the same destination for a recorder that is alone, though it runs in the environment of a rank.
+    #[must_use]
+    pub(crate) fn unshared(self) -> Self {
+        match self {
+            Self::Job(JobDestination { name: JobTrace::New(path), .. }) => Self::New(path),
+            Self::Job(JobDestination { name: JobTrace::Over(path), .. }) => Self::Over(path),
+            Self::Job(JobDestination { name: JobTrace::Numbered(name), .. }) => Self::Numbered(name),
+            alone => alone,
+        }
+    }
+
     /// Makes the directory.
     fn take(&self) -> Result<ReservedDirectory> {
-        let new = |path: &Path| ReservedDirectory { trace: path.to_owned(), is_new: true, replaced: None };
+        let new = |path: &Path| ReservedDirectory {
+            trace: path.to_owned(),
+            is_new: true,
+            replaced: None,
+            membership: None,
+        };
         match self {
             Self::New(path) => make(path).map(|()| new(path)).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => Error::refused(
@@ -58,6 +95,11 @@ impl Destination {
                 Ok(ReservedDirectory { is_new: false, ..new(path) })
             }
             Self::Numbered(name) => numbered(name).map(|path| new(&path)),
+            Self::Job(destination) => {
+                let membership = destination.join()?;
+                let trace = membership.trace.clone();
+                Ok(ReservedDirectory { is_new: false, membership: Some(membership), ..new(&trace) })
+            }
         }
     }
 }
@@ -74,6 +116,9 @@ impl Destination {
             Self::Over(path) => Ok((path.clone(), true)),
             // An empty one may be recorded into.
             Self::Numbered(name) => Ok((numbered(name)?, false)),
+            Self::Job(JobDestination { name: JobTrace::Numbered(name), .. }) => Ok((numbered(name)?, false)),
+            Self::Job(JobDestination { name: JobTrace::New(path), .. }) => Ok((path.clone(), false)),
+            Self::Job(JobDestination { name: JobTrace::Over(path), .. }) => Ok((path.clone(), true)),
         }
     }
 }
@@ -90,6 +135,8 @@ struct ReservedDirectory {
     is_new: bool,
     /// Where the trace is that was there before.
     replaced: Option<PathBuf>,
+    /// This rank's place, if ranks of a job share the trace.
+    membership: Option<Membership>,
 }
 
 impl ReservedDirectory {
@@ -119,13 +166,13 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-fn is_empty(path: &Path) -> bool {
+pub(crate) fn is_empty(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Sets a trace aside that is not being recorded, so that it can be put back should the command not
 /// start.
-fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
+pub(crate) fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     if !path.exists() || is_empty(path) {
         return Ok(None);
     }
@@ -186,10 +233,10 @@ pub fn filled_in(path: &Path) -> PathBuf {
     PathBuf::from(filled + rest)
 }
 
-/// Makes a name for a trace of a program, with our rank in an MPI job, if we have one.
-pub fn name_of_run(program: &str) -> String {
-    let name = name_of(program);
-    own_rank().map_or_else(|| name.clone(), |rank| format!("{name}-rank{rank}"))
+/// Whether a path has a placeholder that is different in every rank of the MPI job which this process is a rank of.
+pub fn is_named_by_rank(path: &Path) -> bool {
+    let text = path.to_string_lossy().replace("%%", "");
+    (text.contains("%r") || text.contains("%p")) && own_job().is_some()
 }
 
 /// Makes a name for a trace of what was typed: only characters that need no quoting.
@@ -225,11 +272,15 @@ impl Recording {
             start_ns: Some(Anchor::now().utc_ns),
             ..Run::default()
         };
-        let started = SealerThread::spawn(trace, run).map_err(Error::from).and_then(|sealer| {
+        let sealer = match &reserved.membership {
+            Some(_) => SealerThread::share(trace, run),
+            None => SealerThread::spawn(trace, run),
+        };
+        let started = sealer.map_err(Error::from).and_then(|sealer| {
             match Recorder::start_global(RecordProps::new(trace)) {
                 Ok(recorder) => Ok((sealer, recorder)),
                 Err(error) => {
-                    let _ = sealer.stop();
+                    sealer.leave();
                     Err(error.into())
                 }
             }
@@ -253,19 +304,57 @@ impl Recording {
         self.sealer.inbox()
     }
 
+    /// Whether ranks of a job share the trace.
+    pub(crate) fn is_of_job(&self) -> bool {
+        self.reserved.membership.is_some()
+    }
+
+    /// Claims something of this host that one recorder is to watch where ranks of a job share the trace. Returns
+    /// whether it is this one's; it is while `claims` is kept.
+    pub(crate) fn claim(&self, what: &str, claims: &mut Vec<fs::File>) -> bool {
+        let Some(membership) = &self.reserved.membership else { return true };
+        let claim = membership.claim(&format!("{}-{what}", host().unwrap_or_default()));
+        let is_claimed = claim.is_some();
+        claims.extend(claim);
+        is_claimed
+    }
+
     /// Discards the recording of a command that did not start.
     pub fn discard(self) {
         self.recorder.stop();
-        let _ = self.sealer.stop();
-        self.reserved.restore();
+        let Some(membership) = &self.reserved.membership else {
+            let _ = self.sealer.stop();
+            self.reserved.restore();
+            return;
+        };
+        self.sealer.leave();
+        membership.remove_own_tail();
+        if membership.is_last() {
+            membership.remove_if_empty();
+        }
     }
 
-    /// Completes the trace.
+    /// Completes the trace; none if other ranks of the job still record into it, the last of which will.
     ///
     /// # Errors
     /// If the trace cannot be completed.
-    pub fn finish(self, outcome: &Outcome) -> Result<Manifest> {
+    pub fn finish(self, outcome: &Outcome) -> Result<Option<Manifest>> {
         self.recorder.stop();
+        if let Some(membership) = &self.reserved.membership {
+            if !membership.is_last() {
+                self.sealer.leave();
+                return Ok(None);
+            }
+            let mut manifest = self.sealer.stop()?;
+            let own = outcome.exit.map(Exit::code).map(i32::from);
+            manifest.run.exit_status = job::exit_code(&membership.trace).or(own);
+            // The trace may have clocks of several hosts; this is ours.
+            let end_ns = Anchor::now().utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns));
+            manifest.run.end_ns = manifest.run.end_ns.max(Some(end_ns));
+            manifest.save(&membership.trace)?;
+            membership.tidy();
+            return Ok(Some(manifest));
+        }
         self.reserved.keep();
         let mut manifest = self.sealer.stop()?;
         manifest.run.exit_status = outcome.exit.map(Exit::code).map(i32::from);
@@ -275,7 +364,7 @@ impl Recording {
         }
         manifest.run.end_ns = Some(anchor.utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns)));
         manifest.save(&self.reserved.trace)?;
-        Ok(manifest)
+        Ok(Some(manifest))
     }
 }
 

@@ -7,9 +7,9 @@ use floodmark_cluster::{Cluster, ClusterProps, NodeEnd, NodeReport};
 use floodmark_event::units::format_duration_ns;
 use floodmark_sampler::{
     Exit, Launch, Observer, Outcome, RecordedStacks, StackProps, StackReport, StackTaker, TailSink,
-    WatchProps, attach, run,
+    WatchProps, attach, own_rank, run,
 };
-use floodmark_store::Manifest;
+use floodmark_store::{Manifest, Run};
 use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
@@ -62,7 +62,11 @@ impl Session {
     /// # Errors
     /// If the trace cannot be started or the target cannot be watched; nothing is left behind then.
     pub fn run(self) -> Result<Recorded> {
-        let Self { mut target, props, stacks, destination, command, cluster } = self;
+        let Self { mut target, mut props, stacks, mut destination, command, cluster } = self;
+        if cluster.is_some() {
+            // One recorder is there for all nodes, even in the shell of a step, which has a rank.
+            destination = destination.unshared();
+        }
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
         let recording = Recording::start(&destination, command.clone())?;
@@ -82,6 +86,15 @@ impl Session {
         };
         if let (Target::Command(launch), Some(cluster)) = (&mut target, &cluster) {
             launch.environment.extend(cluster.environment());
+        }
+        // Devices and control groups that several ranks see would count once for each of them.
+        let mut claims = Vec::new();
+        if !recording.claim("devices", &mut claims) {
+            props.gpu_library = None;
+        }
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        if !recording.claim(&format!("group{:016x}", hash(&groups)), &mut claims) {
+            props.cgroup_root = Some("/dev/null".into());
         }
         let sink = &mut TailSink;
         let mut no_observer = ();
@@ -104,8 +117,16 @@ impl Session {
             }
         };
         let trace = recording.trace().to_owned();
-        let manifest = recording.finish(&outcome);
-        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes })
+        drop(claims);
+        let is_job = recording.is_of_job();
+        let finished = recording.finish(&outcome);
+        let share = match finished {
+            Ok(None) => TraceShare::Rank,
+            _ if is_job => TraceShare::LastRank,
+            _ => TraceShare::Whole,
+        };
+        let manifest = finished.map(|manifest| manifest.unwrap_or_else(|| Manifest::new(Run::default())));
+        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes, share })
     }
 }
 
@@ -114,6 +135,23 @@ fn start_agents(mut props: ClusterProps, recording: &Recording) -> Result<Cluste
     let trace = std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
     props.exchange = trace.with_extension("nodes");
     Ok(Cluster::start(props, recording.inbox())?)
+}
+
+/// Hash of a text that is the same in all processes.
+fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// How much of a trace a recording was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceShare {
+    /// All of it.
+    Whole,
+    /// One rank of a job, the last one: the trace is complete.
+    LastRank,
+    /// One rank of a job; others still record, and the trace is not complete.
+    Rank,
 }
 
 /// A recording that is over.
@@ -131,6 +169,8 @@ pub struct Recorded {
     pub manifest: Result<Manifest>,
     /// What became of other nodes.
     pub nodes: Vec<NodeReport>,
+    /// Whether the trace is complete.
+    pub share: TraceShare,
 }
 
 impl Recorded {
@@ -156,8 +196,37 @@ impl Recorded {
         notes
     }
 
+    /// Sums up what this recorder watched, one rank of a job, by what the sampler remembers: the trace has the other
+    /// ranks too.
+    pub fn rank_summary(&self) -> RunSummary {
+        let rank = own_rank().map(u64::from);
+        let mut summary = self.summary(None);
+        summary.memory.rank = rank;
+        summary.memory.process_list.iter_mut().for_each(|process| process.rank = rank);
+        summary
+    }
+
+    /// Sums up the job that this was the last rank of; the samples of the trace show `memory`.
+    fn job_summary(&self, memory: RunMemory) -> RunSummary {
+        let run = self.manifest.as_ref().map(|manifest| manifest.run.clone()).unwrap_or_default();
+        let span_ns = run.start_ns.zip(run.end_ns).map(|(start, end)| end.saturating_sub(start));
+        RunSummary {
+            command: run.command.or_else(|| Some(self.command.clone())),
+            exit_status: run.exit_status,
+            signal: None,
+            start_time_ns: run.start_ns,
+            duration_ns: span_ns.and_then(|ns| u64::try_from(ns).ok()),
+            cost: RunCost::default(),
+            memory,
+            notes: Vec::new(),
+        }
+    }
+
     /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read.
     pub fn summary(&self, memory: Option<RunMemory>) -> RunSummary {
+        if let (TraceShare::LastRank, Some(memory)) = (self.share, &memory) {
+            return self.job_summary(memory.clone());
+        }
         let (outcome, anchor) = (&self.outcome, self.anchor());
         let memory = memory.unwrap_or_else(|| memory::of_outcome(outcome, &anchor));
         let notes = outcome.notes.iter().map(ToString::to_string);

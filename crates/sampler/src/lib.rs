@@ -57,7 +57,7 @@ pub use outcome::{
     Cost, Exit, NoExitStats, Note, Outcome, Peak, PeakSource, Peaks, ProcessCounts, ProcessPeak, TotalPeak,
 };
 pub use pace::Pace;
-pub use rank::own_rank;
+pub use rank::{own_job, own_rank};
 pub use select::{Candidate, Select};
 pub use sink::{Memory, Sink, TailSink};
 pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};

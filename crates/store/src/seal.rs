@@ -47,7 +47,7 @@ const SEAL_BYTES: u64 = 32 << 20;
 /// How often a sealing thread polls the rings: a lane's chunks last longer than this even at full speed,
 /// except in bursts, which go to disk.
 const POLL: Duration = Duration::from_millis(5);
-/// The same while nothing happens.
+/// The same while nothing happens, and while another process seals.
 const POLL_IDLE: Duration = Duration::from_millis(100);
 
 /// How long a sealing that failed, on a full disk say, is left alone.
@@ -112,7 +112,12 @@ impl Sealer {
     /// [`Error::Locked`] if another process seals it, or what went wrong with its files.
     pub fn open(trace: &Path, run: Run) -> Result<Self> {
         // A reader may hold the lock for the moment it takes to see that there is nothing to recover.
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        Self::open_within(trace, run, LOCK_PATIENCE)
+    }
+
+    /// Does the same, and waits for at most `patience` while another process seals the trace.
+    fn open_within(trace: &Path, run: Run, patience: Duration) -> Result<Self> {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(lock) = lock(trace)? {
                 return Self::with_lock(trace, run, lock, RemoteWriters::AssumeRunning);

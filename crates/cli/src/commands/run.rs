@@ -20,6 +20,9 @@ use crate::watching::{Next, SamplingArgs, TraceArgs, Watch, marks};
 /// process it starts is followed until the last one has ended. Memory, output and marks go into a trace, a
 /// summary to standard error, and the exit code is the command's own. If a signal ends the command,
 /// Floodmark ends by the same signal once the trace is complete.
+///
+/// Ranks of an MPI job that are each started under Floodmark record into one trace, through a directory that all of
+/// them see.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -60,7 +63,7 @@ Examples:
   floodmark run --interval 2ms --json run.json -- ./solver
   floodmark run --stacks python -- python train.py
   floodmark run -- mpiexec -n 4 ./solver
-  mpiexec -n 4 floodmark run -o run-%r.flood -- ./solver
+  mpiexec -n 4 floodmark run -o job.flood -- ./solver
   floodmark run --cluster auto -- mpiexec ./solver       (all nodes of a job of PBS or Slurm)
   floodmark run --hosts node1,node2 -- mpiexec -host node1,node2 ./solver
   floodmark run --run \"./solver -i 'my input.i'\"

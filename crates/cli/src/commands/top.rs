@@ -78,7 +78,7 @@ impl TopArgs {
     fn record(&self) -> Result<Record> {
         marks(&self.mark)?;
         let program = self.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-        if self.place.json().is_some_and(|path| path == Path::new("-")) {
+        if self.place.json().is_some_and(|json| json.path == Path::new("-")) {
             return Err(hinted(
                 "the summary cannot go to the screen that 'top' draws on",
                 "give --json a file",
@@ -90,7 +90,7 @@ impl TopArgs {
         options.extend(self.sampling.options());
         options.extend(self.pty.then(|| OsString::from("--pty")));
         options.extend(self.mark.iter().flat_map(|mark| option("--mark", mark)));
-        options.extend(self.place.json().into_iter().flat_map(|path| option("--json", path)));
+        options.extend(self.place.json().into_iter().flat_map(|json| option("--json", json.path)));
         Ok(Record { trace, options, command: self.command.clone() })
     }
 }

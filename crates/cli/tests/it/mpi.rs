@@ -119,22 +119,110 @@ fn one_job(mpi: &Mpi) {
 fn one_trace_per_rank(mpi: &Mpi) {
     let test = CliTest::new();
     mpi.compile(&test);
-    let output = mpi.ranks(&test, &["run", "-q", "--json", "run-%r.json", "--", "./ranks", "0"]);
+    let args = ["run", "-q", "-o", "t-%r.flood", "--json", "run-%r.json", "--", "./ranks", "0"];
+    let output = mpi.ranks(&test, &args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(lines(&output.stdout), expected());
-    let output = mpi.ranks(&test, &["run", "-q", "-o", "t-%r.flood", "--", "./ranks", "0"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for rank in 0..RANKS {
         let run: Value = serde_json::from_str(&test.read(&format!("run-{rank}.json"))).unwrap();
         assert_eq!((&run["rank"], &run["processes"]), (&json!(rank), &json!(1)));
         assert_eq!(run["process_list"][0]["rank"], rank);
-        for trace in [format!("ranks-rank{rank}.flood"), format!("t-{rank}.flood")] {
-            let info = test.run(&["info", &trace, "--json"]).json();
-            let memory = &info["memory"];
-            assert_eq!((&memory["rank"], &info["run"]["exit_status"]), (&json!(rank), &json!(0)), "{trace}");
-            assert!(memory["peak_rss_bytes"].as_u64().unwrap() > (rank + 1) * 16 * MIB, "{trace}");
-        }
+        let trace = format!("t-{rank}.flood");
+        let info = test.run(&["info", &trace, "--json"]).json();
+        let memory = &info["memory"];
+        assert_eq!((&memory["rank"], &info["run"]["exit_status"]), (&json!(rank), &json!(0)), "{trace}");
+        assert!(memory["peak_rss_bytes"].as_u64().unwrap() > (rank + 1) * 16 * MIB, "{trace}");
     }
+}
+
+/// Names in a folder of the test, in order.
+fn names(test: &CliTest, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(test.path(folder)).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Ranks and peaks of the processes called `name`.
+fn peaks(info: &Value, name: &str) -> BTreeMap<u64, u64> {
+    let list = info["memory"]["process_list"].as_array().unwrap();
+    let named = list.iter().filter(|process| process["name"] == name);
+    named.filter_map(|one| Some((one["rank"].as_u64()?, one["peak_rss_bytes"].as_u64()?))).collect()
+}
+
+fn one_trace_of_all_ranks(mpi: &Mpi) {
+    let test = CliTest::new();
+    mpi.compile(&test);
+    let args = ["run", "-o", "job.flood", "--json", "job.json", "--", "./ranks", "0"];
+    let output = mpi.ranks(&test, &args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(lines(&output.stdout), expected(), "nothing is added to the output");
+    assert_eq!(said.matches("  command ").count(), 1, "one rank speaks for all: {said}");
+    let beside = names(&test, ".").into_iter().filter(|name| name.contains(".flood"));
+    assert_eq!(beside.collect::<Vec<_>>(), ["job.flood"], "nothing is left beside the trace");
+    assert_eq!(names(&test, "job.flood/segments"), ["job", "lock"], "everything is sealed");
+    let info = test.run(&["info", "job.flood", "--json"]).json();
+    assert_eq!((&info["memory"]["rank"], &info["run"]["exit_status"]), (&Value::Null, &json!(0)));
+    let found = peaks(&info, "ranks");
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), (0..RANKS).collect::<Vec<_>>(), "{info}");
+    for (rank, peak) in found {
+        let least = (rank + 1) * 16 * MIB;
+        assert!((least..least + 60 * MIB).contains(&peak), "{rank}: {info}");
+    }
+    let summary: Value = serde_json::from_str(&test.read("job.json")).unwrap();
+    assert_eq!((&summary["processes"], &summary["exit_status"]), (&json!(RANKS), &json!(0)), "{summary}");
+    // Another job is another trace.
+    let output = mpi.ranks(&test, &["run", "-o", "job.flood", "--", "./ranks", "0"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("-o run-%r.flood"), "{said}");
+    for name in ["ranks.flood", "ranks-2.flood"] {
+        let output = mpi.ranks(&test, &["run", "-q", "--", "./ranks", "0"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let info = test.run(&["info", name, "--json"]).json();
+        assert_eq!(peaks(&info, "ranks").len() as u64, RANKS, "{name}: {info}");
+    }
+    let output = mpi.ranks(&test, &["run", "-q", "-o", "none.flood", "--", "./no-such-program"]);
+    assert!(!output.status.success());
+    // The launcher may kill the last recorder before that removes the trace.
+    if test.path("none.flood").exists() {
+        let info = test.run(&["info", "none.flood", "--json"]).json();
+        assert_eq!(info["memory"]["processes"].as_u64().unwrap_or(0), 0, "{info}");
+    }
+}
+
+/// Ranks that end one after the other, and one whose recorder is killed.
+fn ranks_that_end_early(mpi: &Mpi) {
+    let test = CliTest::new();
+    let rank = "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; ";
+    let script = format!("{rank} sleep 0.$((1 + rank * 2))");
+    let output = mpi.ranks(&test, &["run", "-q", "-o", "ends.flood", "--", "sh", "-c", &script]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows = test.run(&["read", "ends.flood", "--csv"]).ok().stdout;
+    let of = |trace: &str, rows: &str| -> BTreeMap<u64, u64> {
+        let info = test.run(&["info", trace, "--json"]).json();
+        let list = info["memory"]["process_list"].as_array().unwrap().clone();
+        let pids = list.iter().filter(|one| one["name"] == "sh" || one["name"] == "sleep");
+        pids.filter_map(|one| {
+            let pid = one["pid"].as_u64()?.to_string();
+            let samples = rows.lines().filter(|line| line.split(',').nth(3) == Some(&pid)).count();
+            Some((one["rank"].as_u64()?, samples as u64))
+        })
+        .collect()
+    };
+    let samples = of("ends.flood", &rows);
+    assert_eq!(samples.len() as u64, RANKS, "{samples:?}");
+    assert!(samples.values().all(|count| *count > 3), "{samples:?}");
+    assert_eq!(names(&test, "ends.flood/segments"), ["job", "lock"]);
+    // The launcher ends the job when the recorder of a rank is killed; what was sampled is there.
+    let script = format!("{rank} sleep 0.3; [ $rank = 2 ] && kill -9 $PPID; exec sleep 20");
+    let output = mpi.ranks(&test, &["run", "-q", "-o", "killed.flood", "--", "sh", "-c", &script]);
+    assert!(!output.status.success());
+    let rows = test.run(&["read", "killed.flood", "--csv"]).ok().stdout;
+    let samples = of("killed.flood", &rows);
+    assert_eq!(samples.len() as u64, RANKS, "{samples:?}");
+    assert!(samples.values().all(|count| *count > 3), "{samples:?}");
 }
 
 /// Logs and the layout of `memory_logger.py` show the total of the ranks, computed here from the samples of each
@@ -195,10 +283,29 @@ fn failure(mpi: &Mpi) {
     // A rank that fails fails the job, as it would without us.
     let output = mpi.ranks(&test, &["run", "-q", "--", "./ranks", "7"]);
     assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
-    // Names that clash are no reason to lose what another rank records.
-    let output = mpi.ranks(&test, &["run", "-o", "same.flood", "--", "true"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("-o run-%r.flood"), "{said}");
+    // The launcher may kill the recorders of the other ranks before one of them completes the trace.
+    let info = test.run(&["info", "ranks.flood", "--json"]).json();
+    assert_eq!(info["memory"]["wait_status"], 7 << 8, "{info}");
+}
+
+#[test]
+fn ranks_of_open_mpi_record_into_one_trace() {
+    one_trace_of_all_ranks(&OPEN_MPI);
+}
+
+#[test]
+fn ranks_of_mpich_record_into_one_trace() {
+    one_trace_of_all_ranks(&MPICH);
+}
+
+#[test]
+fn nothing_is_lost_of_ranks_of_open_mpi_that_end_early() {
+    ranks_that_end_early(&OPEN_MPI);
+}
+
+#[test]
+fn nothing_is_lost_of_ranks_of_mpich_that_end_early() {
+    ranks_that_end_early(&MPICH);
 }
 
 #[test]

@@ -1,27 +1,45 @@
 //! A thread that seals a trace while it is recorded, and takes in what other hosts send.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use super::{POLL, POLL_IDLE, Sealer};
+use super::{POLL, POLL_IDLE, Sealer, lock};
 use crate::error::{Error, Result};
 use crate::intake::{TailItem, TailSource};
 use crate::manifest::{Manifest, Run};
 use crate::signals;
+use crate::tail::RemoteWriters;
 
 /// Deliveries that wait for the sealer; a sender that finds the inbox full waits.
 const INBOX_DELIVERIES: usize = 64;
 
+/// How long the last process of a job waits for its turn: another one may be in the middle of a large sealing.
+const LAST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the thread is to do; stored as a number.
+const SEAL_ON: u8 = 0;
+const SEAL_ALL: u8 = 1;
+const LEAVE: u8 = 2;
+
 /// A thread that seals a trace until [`stop`](Self::stop) is called.
 #[derive(Debug)]
 pub struct SealerThread {
-    stop: Arc<AtomicBool>,
+    order: Arc<AtomicU8>,
     inbox: SyncSender<Delivery>,
-    thread: Option<JoinHandle<Result<Manifest>>>,
+    thread: Option<JoinHandle<Result<Option<Manifest>>>>,
+}
+
+/// What the thread works with.
+struct Turns {
+    trace: PathBuf,
+    run: Run,
+    /// Present while it is this process's turn.
+    sealer: Option<Sealer>,
+    deliveries: Receiver<Delivery>,
 }
 
 /// Items of other processes, and where to answer once they are stored.
@@ -79,32 +97,31 @@ impl SealerThread {
     /// # Errors
     /// As [`Sealer::open`].
     pub fn spawn(trace: &Path, run: Run) -> Result<Self> {
-        let mut sealer = Sealer::open(trace, run)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = Arc::clone(&stop);
+        let sealer = Sealer::open(trace, run.clone())?;
+        Self::start(trace, run, Some(sealer))
+    }
+
+    /// Starts to seal the trace at `trace` whenever no other process does: ranks of a job take turns, and when the
+    /// one that seals ends or is killed, another one goes on.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn share(trace: &Path, run: Run) -> Result<Self> {
+        Self::start(trace, run, None)
+    }
+
+    fn start(trace: &Path, run: Run, sealer: Option<Sealer>) -> Result<Self> {
+        let order = Arc::new(AtomicU8::new(SEAL_ON));
+        let ordered = Arc::clone(&order);
         let (inbox, deliveries) = sync_channel(INBOX_DELIVERIES);
+        let turns = Turns { trace: trace.to_owned(), run, sealer, deliveries };
         let body = move || {
             signals::block_all();
-            let mut last_work = Instant::now();
-            while !stopping.load(Ordering::Acquire) {
-                let received = take_in(&mut sealer, &deliveries);
-                // What fails now (a full disk, say) is tried again; the tail holds everything until
-                // then, and what it cannot hold it counts.
-                match sealer.tick() {
-                    Ok(true) => last_work = Instant::now(),
-                    Ok(false) | Err(_) if received => {}
-                    Ok(false) | Err(_) => {
-                        let idle = last_work.elapsed() > Duration::from_secs(1);
-                        std::thread::park_timeout(if idle { POLL_IDLE } else { POLL });
-                    }
-                }
-            }
-            take_in(&mut sealer, &deliveries);
-            sealer.finish()
+            turns.work(&ordered)
         };
         let thread = std::thread::Builder::new().name("floodmark-seal".into()).spawn(body);
         let thread = thread.map_err(Error::io("starting a thread for", trace))?;
-        Ok(Self { stop, inbox, thread: Some(thread) })
+        Ok(Self { order, inbox, thread: Some(thread) })
     }
 
     /// Returns where to deliver the tails of processes on other hosts.
@@ -117,12 +134,70 @@ impl SealerThread {
     ///
     /// # Errors
     /// As [`Sealer::finish`].
-    pub fn stop(mut self) -> Result<Manifest> {
-        self.stop.store(true, Ordering::Release);
+    pub fn stop(self) -> Result<Manifest> {
+        let sealed = self.end(SEAL_ALL)?;
+        sealed.ok_or_else(|| Error::Internal("the sealing thread left".into()))
+    }
+
+    /// Ends the thread and leaves the sealing to other processes, or to the first reader if there are none.
+    pub fn leave(self) {
+        // What went wrong would be tried again by the next sealer.
+        let _ = self.end(LEAVE);
+    }
+
+    fn end(mut self, order: u8) -> Result<Option<Manifest>> {
+        self.order.store(order, Ordering::Release);
         let thread = self.thread.take().expect("taken only here");
         thread.thread().unpark();
         thread.join().unwrap_or_else(|_| Err(Error::Internal("the sealing thread panicked".into())))
     }
+}
+
+impl Turns {
+    /// Seals until there is another order.
+    fn work(mut self, order: &AtomicU8) -> Result<Option<Manifest>> {
+        let mut last_work = Instant::now();
+        let order = loop {
+            match order.load(Ordering::Acquire) {
+                SEAL_ON => {}
+                order => break order,
+            }
+            let Some(sealer) = turn(&mut self.sealer, &self.trace, &self.run) else {
+                std::thread::park_timeout(POLL_IDLE);
+                continue;
+            };
+            let received = take_in(sealer, &self.deliveries);
+            // What fails now (a full disk, say) is tried again; the tail holds everything until
+            // then, and what it cannot hold it counts.
+            match sealer.tick() {
+                Ok(true) => last_work = Instant::now(),
+                Ok(false) | Err(_) if received => {}
+                Ok(false) | Err(_) => {
+                    let idle = last_work.elapsed() > Duration::from_secs(1);
+                    std::thread::park_timeout(if idle { POLL_IDLE } else { POLL });
+                }
+            }
+        };
+        if order == LEAVE {
+            return Ok(None);
+        }
+        let mut sealer = match self.sealer {
+            Some(sealer) => sealer,
+            None => Sealer::open_within(&self.trace, self.run, LAST_PATIENCE)?,
+        };
+        take_in(&mut sealer, &self.deliveries);
+        sealer.finish().map(Some)
+    }
+}
+
+/// Returns the sealer if it is this process's turn, which it is if no other process has the lock. What fails is tried
+/// again.
+fn turn<'a>(sealer: &'a mut Option<Sealer>, trace: &Path, run: &Run) -> Option<&'a mut Sealer> {
+    if sealer.is_none() {
+        let lock = lock(trace).ok().flatten()?;
+        *sealer = Sealer::with_lock(trace, run.clone(), lock, RemoteWriters::AssumeRunning).ok();
+    }
+    sealer.as_mut()
 }
 
 /// Stores the deliveries that have arrived; returns whether there were any.
