@@ -45,6 +45,7 @@ pub mod overlay;
 pub mod paths;
 pub mod pools;
 pub mod ranges;
+pub mod ranks;
 pub mod run;
 pub mod samples;
 pub mod scopes;
@@ -89,6 +90,10 @@ pub use overlay::{
 pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use pools::{PoolUse, PoolsFold};
 pub use ranges::{NamedRange, Ranges, RangesFold};
+pub use ranks::{
+    Imbalance, LineLabels, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold, Ranks,
+    RanksFold,
+};
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessAtPeak,
     ProcessMemory, ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, RunWatermark, signal_name,

@@ -27,6 +27,7 @@ use crate::samples::{Observed, SampleState, SampleVisitor, TakenSample};
 pub use self::summary::{RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, ProcessMarks};
+pub(crate) use process::{began_since, highest_rss};
 pub use result::{CgroupMemory, DeviceMemory, PhaseMemory, ProcessMemory, RunMemory};
 pub use stack::{PeakStack, PeakStackFold, waits};
 pub use watermark::{ProcessAtPeak, RunWatermark};

@@ -17,6 +17,7 @@ pub(crate) mod lifetimes;
 pub(crate) mod memory_logger;
 pub(crate) mod nsys;
 pub(crate) mod plot;
+pub(crate) mod ranks;
 pub(crate) mod read;
 pub(crate) mod repair;
 pub(crate) mod replay;
@@ -52,6 +53,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Lifetimes(args) => args.run(printer),
         Command::Fragmentation(args) => args.run(printer),
         Command::Calls(args) => args.run(printer),
+        Command::Ranks(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
         Command::Flame(args) => args.run(printer),

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_event::units::format_bytes;
+use floodmark_inspect::ranks::RankPlot;
 use floodmark_view::plot::model::{Edge, Side};
 use floodmark_view::plot::scene::Scene;
-use floodmark_view::plot::{Figure, LegendPlace, Props, Shade, Size, arrange, html, pdf, svg, terminal};
+use floodmark_view::plot::{
+    Figure, LegendPlace, Props, Shade, Size, TimeAxis, arrange, html, pdf, ranks, svg, terminal,
+};
 
 use crate::error::hinted;
 use crate::printer::Printer;
@@ -136,9 +139,17 @@ fn parse_legend(text: &str) -> Result<LegendPlace, String> {
     Ok(LegendPlace::Corner(side, edge))
 }
 
+/// What a picture shows.
+pub(crate) enum Content {
+    /// Curves.
+    Figure(Figure),
+    /// Ranks of a job.
+    Ranks(RankPlot),
+}
+
 /// A picture that is to be shown.
 pub(crate) struct Picture {
-    pub(crate) figure: Figure,
+    pub(crate) content: Content,
     pub(crate) props: Props,
 }
 
@@ -152,7 +163,11 @@ impl Picture {
                     "add -o FILE, or -o - for standard output",
                 ));
             }
-            return printer.text(&terminal::text(&self.figure, &printer.layout(None)));
+            let layout = printer.layout(None);
+            return printer.text(&match &self.content {
+                Content::Figure(figure) => terminal::text(figure, &layout),
+                Content::Ranks(plot) => ranks::text(plot, &layout),
+            });
         };
         let overwrite = Overwrite::forced(args.force);
         let bytes = self.bytes(args.format(output)?)?;
@@ -164,11 +179,14 @@ impl Picture {
     }
 
     fn bytes(&self, format: Format) -> Result<Vec<u8>> {
-        let scene = arrange(&self.figure, &self.props);
+        let (scene, axis) = match &self.content {
+            Content::Figure(figure) => (arrange(figure, &self.props), figure.time),
+            Content::Ranks(plot) => (ranks::scene(plot, &self.props), TimeAxis::Elapsed),
+        };
         match format {
             Format::Svg => Ok(svg::svg(&scene).into_bytes()),
             Format::Pdf => Ok(pdf::pdf(&scene)),
-            Format::Html => Ok(html::html(&scene, self.figure.time).into_bytes()),
+            Format::Html => Ok(html::html(&scene, axis).into_bytes()),
             Format::Png => png(&scene),
         }
     }

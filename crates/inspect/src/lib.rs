@@ -56,6 +56,7 @@ mod pools;
 pub mod progress;
 pub mod query;
 pub mod questions;
+pub mod ranks;
 pub mod run;
 pub mod scopes;
 pub mod select;

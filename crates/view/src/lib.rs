@@ -31,6 +31,7 @@ pub mod lifetimes;
 pub mod overlay;
 pub mod plain;
 pub mod plot;
+pub mod ranks;
 pub mod replay;
 pub mod report;
 pub mod run;

@@ -15,6 +15,7 @@ pub mod nsys;
 pub mod pdf;
 #[cfg(feature = "png")]
 pub mod png;
+pub mod ranks;
 pub mod scene;
 pub mod svg;
 pub mod terminal;

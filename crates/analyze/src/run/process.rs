@@ -30,12 +30,12 @@ const NEARLY_SHARE: u64 = 50;
 const FRESH_NS: i64 = 1_000_000_000;
 
 /// Returns whether a process began when the sampling did, or later.
-pub(super) fn began_since(one: &Observed, first_ns: i64) -> bool {
+pub(crate) fn began_since(one: &Observed, first_ns: i64) -> bool {
     one.start_ns.is_some_and(|start_ns| start_ns.saturating_add(FRESH_NS) >= first_ns)
 }
 
 /// Returns the most resident bytes that are known of.
-pub(super) fn highest_rss(one: &Observed) -> u64 {
+pub(crate) fn highest_rss(one: &Observed) -> u64 {
     let high = |metric| one.gauge(metric).map(|gauge| gauge.high);
     one.peak_rss_bytes.max(high(Metric::Rss)).max(high(Metric::Hwm)).unwrap_or(0)
 }

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::RunFold;
 use super::caller::Callers;
-use super::process::first_rss;
+use super::process::{first_rss, highest_rss};
+use crate::samples::Observed;
 use crate::site::SiteRules;
 
 /// Frames that are kept of a stack.
@@ -184,6 +185,21 @@ impl RunFold {
 }
 
 impl PeakStackFold {
+    /// Looks for the stack of one of some processes, given by their subjects, at an instant.
+    pub(crate) fn of_processes<'a>(
+        peak_ns: i64,
+        processes: impl Iterator<Item = (u64, &'a Observed)>,
+    ) -> Self {
+        let grown = |one: &Observed| Grown {
+            pid: one.number,
+            name: one.name.clone(),
+            growth_bytes: highest_rss(one).saturating_sub(first_rss(one)),
+        };
+        let of_subject = processes.map(|(subject, one)| (subject, grown(one))).collect();
+        let (worked, callers) = (FxHashMap::default(), Callers::default());
+        Self { peak_ns, of_subject, best: None, worked, callers }
+    }
+
     /// Takes in more stacks.
     pub fn update(&mut self, rows: &[StackSampleRow], tables: &Tables) {
         for row in rows.iter().filter(|row| row.stack != StackId(0)) {

@@ -13,6 +13,7 @@ mod origins;
 mod overlay;
 mod parts;
 mod random;
+mod ranks;
 mod resume;
 mod round_trip;
 mod run;

@@ -9,7 +9,8 @@ use floodmark_inspect::plot::{Align, Draw, Per, Plot, PlotProps, Show, parse_ali
 use floodmark_inspect::{Input, OpenProps, Query};
 
 use crate::args::{FilterArgs, ReadingArgs, metrics};
-use crate::drawing::{DrawingArgs, Picture};
+use crate::drawing::{Content, DrawingArgs, Picture};
+use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::progress::Bars;
@@ -30,6 +31,9 @@ pub(crate) struct PlotArgs {
     /// Draw a curve for every process, rank, host, device or kind of memory
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "What to draw")]
     per: Option<PerName>,
+    /// Draw the ranks of an MPI job: quantiles over time, and a map of rank by time
+    #[arg(long, conflicts_with_all = ["per", "draw", "metric", "smi", "stdout", "stacks"], help_heading = "What to draw")]
+    ranks: bool,
     /// Draw parts stacked or as lines [default: stack for one input]
     #[arg(long, value_enum, value_name = "HOW", help_heading = "What to draw")]
     draw: Option<DrawName>,
@@ -74,12 +78,16 @@ Examples:
   floodmark plot run.flood -o memory.svg --stdout --stacks
   floodmark plot before.flood after.flood -o compare.png --dark
   floodmark plot memory_log.dev0.csv --smi smi.csv --utc-offset +02:00 -o gpu.pdf
-  floodmark plot run.flood --per process -o processes.html";
+  floodmark plot run.flood --per process -o processes.html
+  floodmark plot job.flood --ranks -o ranks.png     Imbalance of an MPI job";
 
 impl PlotArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         self.drawing.refuse_existing()?;
         let open = OpenProps { utc_offset_s: self.zone.utc_offset, ..self.reading.props() };
+        if self.ranks {
+            return self.draw_ranks(&open, printer);
+        }
         let props = PlotProps {
             filter: self.filter.props(),
             per: self.per.map(Per::from),
@@ -102,7 +110,22 @@ impl PlotArgs {
         if let Some(title) = &self.title {
             figure.title = floodmark_view::plot::label(title);
         }
-        Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
+        Picture { content: Content::Figure(figure), props: self.drawing.props() }
+            .show(&self.drawing, printer)?;
+        Ok(ExitStatus::Success)
+    }
+
+    fn draw_ranks(&self, open: &OpenProps, printer: &Printer) -> Result<ExitStatus> {
+        let [path] = &self.inputs[..] else {
+            return Err(hinted("--ranks draws one trace", "draw the others on their own"));
+        };
+        let mut plot = Input::open(path, open)?.rank_plot()?;
+        printer.lost(&plot.losses);
+        if let Some(title) = &self.title {
+            plot.title = floodmark_view::plot::label(title);
+        }
+        Picture { content: Content::Ranks(plot), props: self.drawing.props() }
+            .show(&self.drawing, printer)?;
         Ok(ExitStatus::Success)
     }
 }

@@ -13,7 +13,7 @@ use floodmark_view::plot::nsys::NsysUsage;
 use floodmark_view::plot::{Series, label};
 
 use crate::args::ReadingArgs;
-use crate::drawing::{DrawingArgs, Picture};
+use crate::drawing::{Content, DrawingArgs, Picture};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -81,7 +81,8 @@ impl NsysPlotArgs {
             printer.say(&format!("note: {remark}"));
             figure.remarks.push(remark);
         }
-        Picture { figure, props: self.drawing.props() }.show(&self.drawing, printer)?;
+        Picture { content: Content::Figure(figure), props: self.drawing.props() }
+            .show(&self.drawing, printer)?;
         Ok(ExitStatus::Success)
     }
 

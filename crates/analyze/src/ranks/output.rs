@@ -1,0 +1,158 @@
+//! Output of ranks: which of them wrote a line, and the last line of each before its peak.
+//!
+//! A recorder that wraps one rank knows whose output it reads. Output of a launcher is that of all its ranks, and can
+//! be told apart only where the launcher was asked to label lines.
+
+use std::collections::BTreeMap;
+
+use floodmark_event::{OutputRow, OutputStream};
+
+/// Longest beginning of a line that is kept.
+const MOST_BYTES: usize = 400;
+
+/// How a launcher labels lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineLabels {
+    /// Open MPI's `--tag-output`: `[1,3]<stdout>:text`.
+    Tags,
+    /// MPICH's `-l`, `-prepend-rank`: `[3] text`.
+    Brackets,
+    /// `srun -l`: `3: text`.
+    Colons,
+}
+
+impl LineLabels {
+    /// Returns the labels that the command line of a launcher asks for, if it does.
+    pub fn of_command(command: &str) -> Option<Self> {
+        let mut words = command.split_whitespace();
+        let launcher = words.find_map(|word| {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            ["mpiexec", "mpirun", "srun", "orterun", "prterun"]
+                .into_iter()
+                .find(|known| name.starts_with(known))
+        })?;
+        let has = |names: &[&str]| words.clone().any(|word| names.contains(&word));
+        match launcher {
+            "srun" if has(&["-l", "--label"]) => Some(Self::Colons),
+            "srun" => None,
+            _ if has(&["--tag-output", "-tag-output"]) => Some(Self::Tags),
+            _ if has(&["-l", "-prepend-rank"]) => Some(Self::Brackets),
+            _ => None,
+        }
+    }
+
+    /// Cuts the label off a line; returns the rank and the rest.
+    pub fn split(self, line: &str) -> Option<(u64, &str)> {
+        let (rank, rest) = match self {
+            Self::Tags => {
+                let (label, rest) = line.strip_prefix('[')?.split_once(']')?;
+                let text = rest.strip_prefix('<')?.split_once(">:")?.1;
+                (label.split_once(',')?.1, text)
+            }
+            Self::Brackets => line.strip_prefix('[')?.split_once(']')?,
+            Self::Colons => line.split_once(':')?,
+        };
+        Some((rank.trim().parse().ok()?, rest.trim()))
+    }
+}
+
+/// Finds the last line that each rank wrote before its peak.
+#[derive(Clone, Debug)]
+pub struct RankOutputFold {
+    /// Time of each rank's peak, and the line.
+    ranks: BTreeMap<u64, (i64, Option<String>)>,
+    /// Rank whose output a recorder reads, by the recorder's process.
+    recorders: BTreeMap<u32, u64>,
+    labels: Option<LineLabels>,
+    /// Lines without an end so far.
+    open: BTreeMap<(u32, OutputStream), Vec<u8>>,
+}
+
+impl RankOutputFold {
+    /// Starts with the instants of the ranks' peaks, the recorders that read one rank each, and the labels of others.
+    pub fn new(peaks: &[(u64, i64)], recorders: BTreeMap<u32, u64>, labels: Option<LineLabels>) -> Self {
+        let ranks = peaks.iter().map(|(rank, time_ns)| (*rank, (*time_ns, None))).collect();
+        Self { ranks, recorders, labels, open: BTreeMap::new() }
+    }
+
+    /// Takes in more output.
+    pub fn update(&mut self, rows: &[OutputRow]) {
+        for row in rows {
+            let key = (row.process.0, row.stream);
+            for piece in row.bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+                let line = self.open.entry(key).or_default();
+                let room = MOST_BYTES.saturating_sub(line.len());
+                line.extend(piece.iter().take(room));
+                if matches!(piece.last(), Some(b'\n' | b'\r')) {
+                    let line = self.open.remove(&key).unwrap_or_default();
+                    self.line(row.process.0, row.time_ns, &String::from_utf8_lossy(&line));
+                }
+            }
+        }
+    }
+
+    fn line(&mut self, recorder: u32, time_ns: i64, line: &str) {
+        let line = line.trim();
+        let (rank, text) = match (self.recorders.get(&recorder), self.labels) {
+            (Some(rank), _) => (*rank, line),
+            (None, Some(labels)) => match labels.split(line) {
+                Some(split) => split,
+                None => return,
+            },
+            (None, None) => return,
+        };
+        if let Some((peak_ns, last)) = self.ranks.get_mut(&rank)
+            && time_ns <= *peak_ns
+            && !text.is_empty()
+        {
+            *last = Some(text.to_owned());
+        }
+    }
+
+    /// Returns the lines that were found, by rank.
+    pub fn finish(self) -> BTreeMap<u64, String> {
+        self.ranks.into_iter().filter_map(|(rank, (_, line))| Some((rank, line?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodmark_event::ProcessId;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_known_by_the_launcher_that_writes_them() {
+        use LineLabels::{Brackets, Colons, Tags};
+        let of = LineLabels::of_command;
+        assert_eq!(of("mpiexec.openmpi --tag-output -n 2 ./app -l"), Some(Tags));
+        assert_eq!(of("/usr/bin/mpiexec -l -n 2 ./app"), Some(Brackets));
+        assert_eq!(of("srun --label ./app"), Some(Colons));
+        assert_eq!([of("srun -n 2 ./app"), of("ls -l"), of("")], [None; 3]);
+        assert_eq!(Tags.split("[1,3]<stdout>:step 4"), Some((3, "step 4")));
+        assert_eq!(Brackets.split("[12] done"), Some((12, "done")));
+        assert_eq!(Colons.split(" 3: a: b"), Some((3, "a: b")));
+        assert_eq!([Tags.split("[1] x"), Brackets.split("12"), Colons.split("note: x")], [None; 3]);
+    }
+
+    #[test]
+    fn the_last_line_before_the_peak_of_its_rank_counts() {
+        let row = |time_ns, process, text: &str| OutputRow {
+            time_ns,
+            process: ProcessId(process),
+            stream: OutputStream::Stdout,
+            bytes: text.as_bytes().to_vec(),
+        };
+        let recorders = BTreeMap::from([(7, 0)]);
+        let mut fold = RankOutputFold::new(&[(0, 30), (1, 30)], recorders, Some(LineLabels::Colons));
+        fold.update(&[
+            row(10, 7, "one\ntw"),
+            row(20, 7, "o\n\n"),
+            row(25, 7, "three"),
+            row(31, 7, "\nfour\n"),
+        ]);
+        fold.update(&[row(10, 8, "1: a\n"), row(20, 8, "no label\n"), row(40, 8, "1: b\n")]);
+        let found = fold.finish();
+        assert_eq!(found, BTreeMap::from([(0, "two".to_owned()), (1, "a".to_owned())]));
+    }
+}
