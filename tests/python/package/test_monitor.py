@@ -20,7 +20,7 @@ def test_memory_and_messages_are_on_one_clock(tmp_path):
     path = tmp_path / "run.flood"
     with floodmark.monitor(0.001, path) as monitor:
         monitor.mark("before")
-        kept = bytearray(20_000_000)
+        kept = b"1" * 40_000_000
         monitor.mark("after")
     assert "floodmark-watch" not in thread_names()
     found = tables(path)

@@ -46,11 +46,11 @@ def test_rings_of_all_threads_are_given_back(tmp_path):
 
 def test_many_functions_have_names(tmp_path):
     """More than fit into what is kept when a trace begins."""
-    count = 10_000
+    count = 7_000
     made = {}
-    exec("def made(x):\n" + " x = [x, 1][0]\n" * 25 + " return x\n", made)
+    exec("def made(x):\n" + " x = [x, 1][0]\n" * 40 + " return x\n", made)
     code = made["made"].__code__
-    assert len(code.co_code) // 2 > 250
+    assert 250 < len(code.co_code) // 2 < 500
     functions = [
         types.FunctionType(code.replace(co_name=f"made_{number}", co_qualname=f"made_{number}"), {})
         for number in range(count)
@@ -100,11 +100,11 @@ def test_snapshots_are_taken_at_peaks(tmp_path, capsys):
     path = tmp_path / "calls.flood"
     kept = []
     with floodmark.trace.Profile(0, filepath=path, tracemalloc=5_000_000) as profile:
-        kept.append(b"1" * 20_000_000)
+        kept.append(b"1" * 40_000_000)
     assert not tracemalloc.is_tracing()
     assert profile.snapshots and os.listdir(path / "tracemalloc") == [os.path.basename(profile.snapshots[-1])]
     largest = tracemalloc.Snapshot.load(profile.snapshots[-1]).statistics("lineno")[0]
-    assert largest.size >= 20_000_000 and largest.traceback[0].filename == __file__
+    assert largest.size >= 40_000_000 and largest.traceback[0].filename == __file__
     assert "1 snapshot of tracemalloc" in capsys.readouterr().err
     rows = calls(path)
     assert not any(row["file"] == tracemalloc.__file__ for row in rows)
@@ -118,7 +118,7 @@ def test_the_number_of_snapshots_is_bounded(tmp_path):
     with floodmark.trace.Profile(filepath=path, tracemalloc=100_000, quiet=True, mode="lines") as profile:
         while len(profile._peaks.paths) < 10 or os.path.basename(profile._peaks.paths[0]).endswith("-1.snapshot"):
             kept.append(b"1" * 1_000_000)
-            assert len(kept) < 2000
+            assert len(kept) < 500
             threading.Event().wait(0.003)
     assert len(profile.snapshots) == len(os.listdir(path / "tracemalloc")) == 10
 
