@@ -350,6 +350,18 @@ mod tests {
         fold
     }
 
+    /// A stack that a page fault of the process that grows took.
+    fn faults(time_ns: i64, thread: u64, stack: StackId) -> StackSampleRow {
+        StackSampleRow { reason: StackReason::Fault, ..row(time_ns, 2, thread, stack) }
+    }
+
+    /// The stack at the peak.
+    fn found(rows: &[StackSampleRow], tables: &Tables) -> PeakStack {
+        let mut stacks = fold().peak_stack().expect("there is a peak");
+        stacks.update(rows, tables);
+        stacks.finish(tables).expect("stacks were taken")
+    }
+
     #[test]
     fn the_nearest_working_thread_of_the_process_that_grew_most_counts() {
         let mut tables = Tables::default();
@@ -373,14 +385,8 @@ mod tests {
         let work = stack(&mut tables, &["memset", "grow", "main"]);
         let rests = stack(&mut tables, &["clock_nanosleep", "main"]);
         let other = stack(&mut tables, &["spin", "main"]);
-        let faults = |time_ns, thread, stack| StackSampleRow {
-            reason: StackReason::Fault,
-            ..row(time_ns, 2, thread, stack)
-        };
         let found = |rows: &[StackSampleRow]| {
-            let mut stacks = fold().peak_stack().expect("there is a peak");
-            stacks.update(rows, &tables);
-            let found = stacks.finish(&tables).expect("stacks were taken");
+            let found = found(rows, &tables);
             (found.time_ns, found.thread, found.frames[0].clone())
         };
         let resting = [46, 47, 48, 49].map(|time_ns| faults(time_ns, 21, rests));
@@ -408,14 +414,8 @@ mod tests {
         let caller = stack(&[blas("exec_blas"), ("load", "work.py", ""), ("<module>", "work.py", "")]);
         let without_python = stack(&[blas("dgemm_kernel")]);
         let other = stack(&[("spin", "other.py", "")]);
-        let faults = |time_ns, thread, stack| StackSampleRow {
-            reason: StackReason::Fault,
-            ..row(time_ns, 2, thread, stack)
-        };
         let found = |rows: &[StackSampleRow]| {
-            let mut stacks = fold().peak_stack().expect("there is a peak");
-            stacks.update(rows, &tables);
-            let found = stacks.finish(&tables).expect("stacks were taken");
+            let found = found(rows, &tables);
             (found.time_ns, found.thread, found.frames[0].clone())
         };
         let load = |time_ns| (time_ns, 20, "load (work.py)".to_owned());
@@ -437,11 +437,7 @@ mod tests {
         let work = stack(&mut tables, &["memset", "grow", "main"]);
         let other = stack(&mut tables, &["spin", "main"]);
         let ended = StackSampleRow { reason: StackReason::Fault, ..row(40, 2, 21, work) };
-        let thread = |rows: &[StackSampleRow]| {
-            let mut stacks = fold().peak_stack().expect("there is a peak");
-            stacks.update(rows, &tables);
-            stacks.finish(&tables).expect("stacks were taken").thread
-        };
+        let thread = |rows: &[StackSampleRow]| found(rows, &tables).thread;
         assert_eq!(thread(&[ended, row(50, 2, 20, other), row(50, 2, 22, other)]), 21);
         assert_eq!(thread(&[row(40, 2, 21, work), row(50, 2, 20, other), row(50, 2, 22, other)]), 20);
         assert_eq!(thread(&[ended, row(50, 2, 20, other)]), 20, "its faults are not compared with others");
@@ -473,9 +469,7 @@ mod tests {
         let names: Vec<String> = (0..40).map(|depth| format!("level{depth}")).collect();
         let deep: Vec<&str> = std::iter::once("malloc").chain(names.iter().map(String::as_str)).collect();
         let deep = stack(&mut tables, &deep);
-        let mut stacks = fold().peak_stack().expect("there is a peak");
-        stacks.update(&[row(50, 2, 20, deep)], &tables);
-        let found = stacks.finish(&tables).expect("a stack was taken");
+        let found = found(&[row(50, 2, 20, deep)], &tables);
         assert_eq!((found.frames.len(), found.frames_omitted), (FRAMES, 28));
         assert_eq!(found.frames[0], "level0");
     }
