@@ -244,10 +244,7 @@ fn tree(calls: &Calls, layout: &Layout) -> String {
     let left_out: u64 = calls.tree.iter().map(|node| node.omitted).sum();
     let mut text = table.text(layout);
     if left_out > 0 {
-        let line = format!(
-            "… and {} that gained less or are deeper (--limit 0, --depth)",
-            counted(left_out, "call")
-        );
+        let line = format!("… and {} below these (--limit 0, --depth)", counted(left_out, "more call"));
         let _ = writeln!(text, "  {}", styled(layout.palette.faint, cut(&line, layout.width - 2)));
     }
     text

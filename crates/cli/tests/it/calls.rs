@@ -1,5 +1,7 @@
 //! Calls of functions: logs that the real pymemtrace wrote, and what is made of them.
 
+use std::collections::BTreeMap;
+
 use insta::assert_snapshot;
 use serde_json::Value;
 
@@ -61,6 +63,39 @@ fn a_log_a_trace_of_it_and_what_is_printed_of_it_give_the_same_functions() {
         own
     };
     assert_eq!(own(&again), own(&expected));
+}
+
+#[test]
+fn logs_of_earlier_versions_give_the_functions_of_their_own_figures() {
+    let test = CliTest::new();
+    test.write("changes.log", include_bytes!("../../../../fixtures/pymemtrace/documented_changes.log"));
+    test.write("pairs.log", include_bytes!("../../../../fixtures/pymemtrace/documented_pairs.log"));
+    test.write("every.log", include_bytes!("../../../../fixtures/pymemtrace/documented_every.log"));
+    let gained = |log: &str| {
+        let found = functions(&test.run(&["calls", log, "--json"]).ok().stdout);
+        found
+            .into_iter()
+            .map(|(name, _, own, _)| (name, own))
+            .filter(|(_, own)| *own != 0)
+            .collect::<BTreeMap<_, _>>()
+    };
+    // The last column is the change; that of the first row is everything before the trace.
+    let mut expected = BTreeMap::<String, i64>::new();
+    for line in test.read("changes.log").lines().skip(2) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let change: i64 = words[words.len() - 1].parse().expect("a number");
+        *expected.entry(words[words.len() - 3].to_owned()).or_default() += change;
+    }
+    assert_eq!(gained("changes.log"), expected);
+    assert_eq!(expected["acquire"], 65536);
+    // Rows are left out of this one where it has an ellipsis, and memory grew in between.
+    let pairs = gained("pairs.log");
+    let named = ["mean", "len", "decode", "_xml", "add_member_line"].map(|name| pairs[name]);
+    assert_eq!(named, [188_416, 94_208, 4096, 4096, 4096]);
+    let every = test.run(&["calls", "every.log", "--json"]).ok().stdout;
+    let every: Value = serde_json::from_str(&every).expect("JSON");
+    let counts = ["events", "calls", "native_calls", "exceptions", "gaps"].map(|key| every[key].as_u64());
+    assert_eq!(counts, [21, 7, 3, 1, 1].map(Some));
 }
 
 #[test]
