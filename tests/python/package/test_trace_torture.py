@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from test_trace import COMMAND, IS_MONITORING
+from test_trace import COMMAND, IS_MONITORING, tables
 
 PROGRAM = """
 import asyncio, functools, gc, os, sys, threading
@@ -139,7 +139,7 @@ floodmark.trace.stop()
 """
 
 
-def run(folder, mode, end):
+def torture(folder, mode, end):
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, "program.py", mode, end]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
@@ -156,13 +156,35 @@ def run(folder, mode, end):
 
 @pytest.mark.parametrize("mode", ["changes", "pairs", "faults"])
 def test_nothing_breaks_where_changes_are_recorded(tmp_path, mode):
-    answer = run(tmp_path, mode, "stop")
+    answer = torture(tmp_path, mode, "stop")
     assert answer["events"] > 0 and not answer["losses"]
+
+
+def test_code_of_the_interpreter_itself_is_in_no_stack(tmp_path, run):
+    run(
+        """
+        import mmap, floodmark.trace
+        class Holder:
+            def __init__(self):
+                self.memory = mmap.mmap(-1, 100_000, flags=mmap.MAP_PRIVATE)
+                self.memory.write(b"x" * 100_000)
+        def make():
+            for _ in range(20):
+                Holder()
+        with floodmark.trace.Profile(filepath="run.flood", mode="faults", quiet=True):
+            make()
+        """
+    )
+    found = tables(tmp_path / "run.flood")
+    frames = {(row["function"], row["file"]) for row in found["frame"]}
+    assert {("Holder.__init__", "<string>"), ("make", "<string>")} <= frames
+    # From Python 3.13 on the interpreter's own code runs around __init__ once such calls are frequent.
+    assert ("__init__", "__init__") not in frames
 
 
 @pytest.mark.parametrize("end", ["stop", "_exit"])
 def test_every_call_has_its_return(tmp_path, end):
-    answer = run(tmp_path, "every", end)
+    answer = torture(tmp_path, "every", end)
     assert not answer["losses"] and answer["gaps"] == 0
     assert answer["processes"] == 3
     calls = {row["function"].rpartition(".")[2]: row["calls"] for row in answer["functions"]}

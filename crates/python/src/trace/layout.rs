@@ -99,6 +99,10 @@ pub(super) unsafe fn code_of(frame: *const u8) -> Option<(*const u8, i32)> {
         if code.is_null() || ffi::Py_TYPE(code.cast_mut().cast()) != &raw mut ffi::PyCode_Type {
             return None;
         }
+        // The interpreter's own code, which runs around `__init__` of an object that is made, has one name for everything.
+        if cfg!(Py_3_13) && file(code) == function(code) {
+            return None;
+        }
         let instruction: *const u8 = read(frame, INSTRUCTION);
         let offset = instruction.addr().wrapping_sub(code.addr() + offsets::INSTRUCTIONS) as isize;
         Some((code, i32::try_from(offset).unwrap_or(-1)))
