@@ -67,7 +67,8 @@ impl CallOrder {
 }
 
 /// Which events a tracer recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Recorded {
     /// Every call and return.
     #[default]
@@ -454,6 +455,7 @@ impl CallsFold {
         if self.recorded != Recorded::Every {
             calls.unbalanced = 0;
         }
+        calls.recorded = self.recorded;
         calls.processes =
             self.threads.keys().map(|(process, _)| *process).collect::<std::collections::BTreeSet<_>>().len()
                 as u64;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use floodmark_analyze::{CallOrder, Calls};
+use floodmark_analyze::{CallOrder, Calls, Recorded};
 use floodmark_event::units::{format_bytes, format_count, format_elapsed_ns, format_signed_bytes};
 
 use crate::chart::{Glyphs, area, spans};
@@ -47,6 +47,11 @@ impl View for Calls {
             );
             text.line(wrap(&gaps, layout.width, 2));
         }
+        if self.recorded == Recorded::Changes {
+            let only = "Only events at which memory changed were recorded, so callers and numbers of calls are not known; \
+                        floodmark trace --mode every records them";
+            text.line(wrap(only, layout.width, 2));
+        }
         if !self.tree.is_empty() {
             text.blank();
             text.block(tree(self, layout));
@@ -68,9 +73,10 @@ impl View for Calls {
     }
 }
 
-/// Whether calls were recorded: stacks of code that touches memory say nothing about how often a function was called.
-const fn has_calls(calls: &Calls) -> bool {
-    calls.calls + calls.native_calls > 0
+/// Whether all calls were recorded: changes of memory, and stacks of code that touches it, say nothing about how often a
+/// function was called and what it called.
+fn has_calls(calls: &Calls) -> bool {
+    calls.recorded == Recorded::Every && calls.calls + calls.native_calls > 0
 }
 
 fn summary(calls: &Calls) -> String {
@@ -87,7 +93,7 @@ fn summary(calls: &Calls) -> String {
         parts.push(format!("{} processes", format_count(calls.processes)));
     }
     if calls.unbalanced > 0 && calls.gaps == 0 {
-        parts.push(format!("{} of which call or return is missing", format_count(calls.unbalanced)));
+        parts.push(format!("{} calls or returns without the other", format_count(calls.unbalanced)));
     }
     let peak = calls.peak_time_ns.map_or_else(String::new, |time_ns| {
         format!(" at {}", instant_exactly(time_ns, calls.origin_time_ns))
@@ -130,7 +136,8 @@ fn functions(calls: &Calls, layout: &Layout) -> String {
             Cell::from(signed(function.cumulative_bytes)),
         ]);
     }
-    table.keep(&[true, true, has_calls(calls), true, true, true, true]);
+    let has_callers = calls.recorded != Recorded::Changes;
+    table.keep(&[true, true, has_calls(calls), true, true, true, has_callers]);
     table.text(layout) + &omitted(left + calls.functions_omitted, layout)
 }
 

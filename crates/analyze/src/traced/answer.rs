@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::CallOrder;
+use super::{CallOrder, Recorded};
 
 /// What functions gained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
+    /// Which events were recorded. Numbers of calls, callers and cumulative bytes are known only where all were.
+    pub recorded: Recorded,
     /// Calls, returns and exceptions that were recorded.
     pub events: u64,
     /// Calls of functions of the interpreted language.
