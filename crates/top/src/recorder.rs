@@ -103,9 +103,11 @@ fn exit_of(ended: Ended) -> Exit {
 
 /// Creates a file without a name, which no other process can open and which ends with this one.
 fn words_file() -> io::Result<File> {
-    // SAFETY: the name is a C string; the result is checked and owned by nothing else.
+    let name = c"floodmark-words";
+    // SAFETY: the name is a C string; the result is checked and owned by nothing else. It is a function of the C library
+    // only since glibc 2.27.
     unsafe {
-        let fd = libc::memfd_create(c"floodmark-words".as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) as i32;
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(File::from_raw_fd(fd)) }
     }
 }

@@ -266,8 +266,8 @@ pub(crate) fn block_for_this_thread() {
 
 /// Id of the calling thread.
 pub(crate) fn this_thread() -> i32 {
-    // SAFETY: gettid takes nothing.
-    unsafe { libc::gettid() }
+    // SAFETY: gettid takes nothing. It is a function of the C library only since glibc 2.30.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// Interrupts a blocked system call of a thread of this process.
