@@ -154,7 +154,7 @@ impl Lane {
     pub(crate) fn take(&self, thread: u64, around: &impl Surroundings) {
         self.thread.set(thread);
         self.scope.set(0);
-        self.rss.set(0);
+        // What the chunk says of the resident size stays valid: it is that of the process.
         // A chunk begins with its thread; only one that goes on needs the record.
         if !self.chunk.get().is_null() {
             self.exclusively(0, around, || self.write_thread(thread, 0, around));

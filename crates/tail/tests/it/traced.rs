@@ -97,3 +97,34 @@ proptest! {
         assert!(found == expected, "the first that differs: {:?}", found.iter().zip(&expected).find(|(a, b)| a != b));
     }
 }
+
+/// A lane goes on in the middle of a chunk when its thread has ended and another one takes it.
+#[test]
+fn calls_of_threads_that_share_a_lane_have_their_own_resident_size() {
+    calibrate();
+    let folder = TestTrace::new("shared-lane");
+    let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+    let sizes = [[5000, 5001], [5001, 5001], [4000, 7000]];
+    for pages in &sizes {
+        let record = || {
+            for rss_pages in *pages {
+                let (action, ticks) = (CallAction::Call, ticks());
+                recorder.traced_call(&TracedCall { action, code: 1, line: 1, rss_pages, ticks });
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(record).join()).expect("does not panic");
+    }
+    recorder.stop();
+    let chunks = chunks_of(&folder.path, &mut Vec::new());
+    let mut chunks = chunks.values().filter(|chunk| chunk.lane != 0);
+    let (chunk, others) = (chunks.next().expect("a chunk"), chunks.count());
+    assert_eq!(others, 0, "the threads share a lane");
+    let mut decoder = Decoder::new(chunk.base_time_ns);
+    let mut found = Vec::new();
+    while let Some(record) = decoder.next(&chunk.payload).expect("sound records") {
+        if let Record::Call { call, .. } = record {
+            found.push((call.rss_bytes.expect("a size") / 4096) as u32);
+        }
+    }
+    assert_eq!(found, sizes.concat());
+}
