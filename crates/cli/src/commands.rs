@@ -40,7 +40,7 @@ use crate::printer::Printer;
 pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
     match command {
         Command::Run(args) => args.run(printer),
-        Command::Trace(args) => args.run(printer),
+        Command::Trace(args) => Ok(args.run(printer)),
         Command::Attach(args) => args.run(printer),
         Command::Top(args) => args.run(printer),
         Command::Collect(args) => args.run(printer),

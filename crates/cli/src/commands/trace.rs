@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::Result;
 use clap::Args;
 use floodmark_event::units::parse_bytes;
 use floodmark_record::{PythonCommand, filled_in};
@@ -75,12 +74,12 @@ Exit codes: the program's own; 127 the interpreter was not found, 126 it could n
 the package, or Floodmark failed before the program started";
 
 impl TraceCallsArgs {
-    pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+    pub(crate) fn run(&self, printer: &Printer) -> ExitStatus {
         let failed = match PythonCommand::parse(&self.command) {
             Ok(command) => command.trace(&self.options(!printer.speaks())),
             Err(error) => error,
         };
-        Ok(not_started(&failed, printer))
+        not_started(&failed, printer)
     }
 
     /// Returns the options as `python -m floodmark.trace` takes them.
