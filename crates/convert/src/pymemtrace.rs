@@ -42,13 +42,8 @@ pub(crate) fn reader<R: Read>(input: R, path: &Path, props: &OpenProps) -> LogRe
     let days = props.date.map_or(0, Date::epoch_days);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let start_ns = start_of(&name).or_else(|| days.checked_mul(NS_PER_DAY)).unwrap_or(0);
-    let format = Format {
-        start_ns,
-        thread: thread_of(&name),
-        last_event: None,
-        is_begun: false,
-        is_in_message: false,
-    };
+    let format =
+        Format { start_ns, thread: thread_of(&name), last_event: None, is_begun: false, message: None };
     LogReader::new(input, Lines::of(format), path, props)
 }
 
@@ -184,8 +179,8 @@ pub(crate) struct Format {
     thread: u64,
     last_event: Option<u64>,
     is_begun: bool,
-    /// Whether the last row was a message, which goes on where no row begins.
-    is_in_message: bool,
+    /// Time and text of the last row if it was a message, which goes on where no row begins.
+    message: Option<(i64, String)>,
 }
 
 impl ParseLine for Format {
@@ -202,35 +197,21 @@ impl ParseLine for Format {
             // Messages of the program stand before the header, and the newest version repeats a part of one as PREV.
             Err(_) if !self.is_begun || line.starts_with("PREV:") => return Ok(()),
             // A message may have several lines.
-            Err(_) if self.is_in_message => {
-                if let Some(Row::Scope(message)) = out.rows.last_mut() {
-                    let text = format!("{}\n{line}", out.tables.string(message.name));
-                    if text.len() <= MAX_MESSAGE {
-                        message.name = out.tables.intern(&text);
-                    }
+            Err(error) => {
+                let Some((_, text)) = &mut self.message else { return Err(error) };
+                if text.len() + line.len() < MAX_MESSAGE {
+                    text.push('\n');
+                    text.push_str(line);
                 }
                 return Ok(());
             }
             Ok(None) => return Ok(()),
-            Err(error) => return Err(error),
         };
         self.is_begun = true;
-        self.is_in_message = matches!(parsed, Parsed::Message { .. });
+        self.push_message(out);
         match parsed {
             Parsed::Message { clock_ns, text } => {
-                let name = out.tables.intern(text);
-                let time_ns = self.start_ns.saturating_add(clock_ns);
-                let (process, thread) = (out.process, self.thread);
-                let action = ScopeAction::Mark;
-                out.rows.push(Row::Scope(ScopeRow {
-                    time_ns,
-                    process,
-                    thread,
-                    action,
-                    scope: 0,
-                    parent: 0,
-                    name,
-                }));
+                self.message = Some((clock_ns, text.to_owned()));
                 Ok(())
             }
             Parsed::Event { prefix, number, clock_ns, what, file, line, function, rss_bytes } => {
@@ -260,10 +241,22 @@ impl ParseLine for Format {
         }
     }
 
-    fn end(&mut self, _: &mut Out) {}
+    fn end(&mut self, out: &mut Out) {
+        self.push_message(out);
+    }
 }
 
 impl Format {
+    /// Makes a mark of a message whose last line was read.
+    fn push_message(&mut self, out: &mut Out) {
+        let Some((clock_ns, text)) = self.message.take() else { return };
+        let name = out.tables.intern(&text);
+        let time_ns = self.start_ns.saturating_add(clock_ns);
+        let (process, thread) = (out.process, self.thread);
+        let action = ScopeAction::Mark;
+        out.rows.push(Row::Scope(ScopeRow { time_ns, process, thread, action, scope: 0, parent: 0, name }));
+    }
+
     fn push(
         &self,
         out: &mut Out,
