@@ -116,28 +116,34 @@ impl JobProcesses {
     }
 
     fn verdict(&self, environment: &[u8]) -> Verdict {
-        let mut verdict = Verdict::Unknown;
+        let (mut by_marker, mut by_scheduler) = (None, None);
+        let mut is_from_node = false;
         for entry in environment.split(|byte| *byte == 0) {
             let Ok(entry) = std::str::from_utf8(entry) else { continue };
             let Some((name, value)) = entry.split_once('=') else { continue };
-            if name == JOB_VARIABLE {
-                return if value == self.job { Verdict::Ours } else { Verdict::AnotherJob };
-            }
-            if SCHEDULER_VARIABLES.contains(&name) {
-                let is_ours = self.variables.iter().any(|(ours, of)| ours == name && of == value);
-                verdict = if is_ours { Verdict::Ours } else { Verdict::AnotherJob };
-            }
-            if name == NODE_VARIABLE && self.node.as_ref().is_some_and(|node| node != value) {
-                return Verdict::AnotherJob;
-            }
-            if name == "SSH_CONNECTION"
-                && verdict == Verdict::Unknown
-                && self.addresses.has(value.split(' ').next().unwrap_or_default())
-            {
-                verdict = Verdict::FromNode;
+            match name {
+                JOB_VARIABLE => by_marker = Some(value == self.job),
+                // Whatever else it has, another agent of the same host records it.
+                NODE_VARIABLE if self.node.as_ref().is_some_and(|node| node != value) => {
+                    return Verdict::AnotherJob;
+                }
+                "SSH_CONNECTION" => {
+                    is_from_node = self.addresses.has(value.split(' ').next().unwrap_or_default());
+                }
+                _ if SCHEDULER_VARIABLES.contains(&name) => {
+                    let is_ours = self.variables.iter().any(|(ours, of)| ours == name && of == value);
+                    // A job of one scheduler may run within one of another.
+                    by_scheduler = Some(is_ours || by_scheduler == Some(true));
+                }
+                _ => {}
             }
         }
-        verdict
+        match by_marker.or(by_scheduler) {
+            Some(true) => Verdict::Ours,
+            Some(false) => Verdict::AnotherJob,
+            None if is_from_node => Verdict::FromNode,
+            None => Verdict::Unknown,
+        }
     }
 }
 
@@ -168,10 +174,16 @@ mod tests {
     use super::*;
 
     fn verdict(entries: &[&str]) -> Verdict {
+        verdict_on(None, entries)
+    }
+
+    fn verdict_on(node: Option<&str>, entries: &[&str]) -> Verdict {
         let addresses = Addresses::default();
         addresses.add_text("10.0.0.1");
         let variables = vec![("PBS_JOBID".to_owned(), "7.server".to_owned())];
-        JobProcesses::new("abc", variables, addresses, None).verdict(entries.join("\0").as_bytes())
+        let processes = JobProcesses::new("abc", variables, addresses, None);
+        let processes = JobProcesses { node: node.map(str::to_owned), ..processes };
+        processes.verdict(entries.join("\0").as_bytes())
     }
 
     #[test]
@@ -188,6 +200,10 @@ mod tests {
         assert_eq!(verdict(&["SSH_CONNECTION=::ffff:10.0.0.1 5 x 22"]), Verdict::FromNode);
         assert_eq!(verdict(&["SSH_CONNECTION=10.0.0.9 5 10.0.0.2 22"]), Verdict::Unknown);
         assert_eq!(verdict(&["SSH_CONNECTION=garbage"]), Verdict::Unknown);
+        let of_n1 = ["FLOODMARK_JOB=abc", "SLURMD_NODENAME=n1"];
+        assert_eq!(verdict_on(Some("n1"), &of_n1), Verdict::Ours);
+        assert_eq!(verdict_on(Some("n2"), &of_n1), Verdict::AnotherJob);
+        assert_eq!(verdict(&of_n1), Verdict::Ours);
         assert_eq!(verdict(&["FLOODMARK_JOB", "XFLOODMARK_JOB=abc"]), Verdict::Unknown);
     }
 }

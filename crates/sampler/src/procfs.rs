@@ -55,6 +55,8 @@ pub struct Stat<'a> {
     pub cpu_ticks: u64,
     /// Start in clock ticks since boot. Together with the PID it identifies a process.
     pub start_ticks: u64,
+    /// Address of the bottom of its stack, which is another one after every exec; 0 if it may not be read.
+    pub stack_start: u64,
 }
 
 /// Parses `/proc/PID/stat`.
@@ -79,8 +81,9 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let system = number(fields.next()?)?;
     let threads = number(fields.nth(4)?)?;
     let start_ticks = number(fields.nth(1)?)?;
+    let stack_start = fields.nth(5).and_then(number).unwrap_or(0);
     let (child_faults, cpu_ticks) = (minor.wrapping_add(major), user.wrapping_add(system));
-    Some(Stat { pid, name, life, parent, faults, child_faults, threads, cpu_ticks, start_ticks })
+    Some(Stat { pid, name, life, parent, faults, child_faults, threads, cpu_ticks, start_ticks, stack_start })
 }
 
 /// The fields of `/proc/PID/status` that are used. Memory is in bytes; a zombie has none.
@@ -252,7 +255,7 @@ mod tests {
     use super::*;
 
     const STAT: &str = "R 42 4242 4242 34816 4242 4194304 95 30 0 4 7 5 0 0 20 0 3 0 123456 2703360 379 \
-                        18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+                        18446744073709551615 1 1 140732 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
     fn a_stat_is_read_whatever_the_name() {
@@ -270,6 +273,7 @@ mod tests {
                 threads: 3,
                 cpu_ticks: 12,
                 start_ticks: 123_456,
+                stack_start: 140_732,
             };
             assert_eq!(stat, expected);
         }

@@ -26,6 +26,8 @@ pub(crate) struct Found {
     pub(crate) faults: u64,
     /// Page faults of the children that it has waited for.
     pub(crate) child_faults: u64,
+    /// Address of the bottom of its stack, which is another one after every exec; 0 if it may not be read.
+    pub(crate) stack_start: u64,
 }
 
 /// PIDs that were assigned since the last check.
@@ -94,6 +96,7 @@ pub(crate) fn read_process(pid: i32) -> Option<Found> {
         cpu_ticks: stat.cpu_ticks,
         faults: stat.faults,
         child_faults: stat.child_faults,
+        stack_start: stat.stack_start,
     })
 }
 

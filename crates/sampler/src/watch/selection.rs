@@ -1,25 +1,42 @@
-//! Selected processes in a watch: which candidates were refused, and which have to be asked about again.
+//! Selected processes in a watch: which candidates were refused, and when to ask about them again.
+//!
+//! The answer about a process holds until it calls exec. Where the kernel reports no events, that shows in
+//! `/proc/PID/stat`, which is read several times while a process is young: a launcher starts its program soon.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::recorder::Recorder;
 use crate::procfs::Life;
 use crate::select::{Candidate, Select};
 use crate::tree::walk::{self, Found};
 
-/// Time after which a process that was refused is not asked about again, unless the kernel reports that it called
-/// exec: by then a launcher has started its program.
-const YOUNG_NS: u64 = 2_000_000_000;
-/// Number of processes that are asked about again at every sweep.
-const MOST_YOUNG: usize = 256;
+/// Time after which a refused process is read again for the first time; it doubles every time.
+const FIRST_CHECK_NS: u64 = 10_000_000;
+/// Longest such time. Later only scans of all processes find an exec.
+const LAST_CHECK_NS: u64 = 1_280_000_000;
+/// Number of processes that are read again.
+const MOST_YOUNG: usize = 1024;
+
+/// What is different after an exec.
+type Program = (u64, String);
+
+fn program(found: &Found) -> Program {
+    (found.stack_start, found.name.clone())
+}
 
 /// The processes that a watch may take, and those that it refused.
 pub(crate) struct Selection<'a> {
-    pub(super) select: Box<dyn Select + 'a>,
-    /// Start and time of the first refusal of processes, by PID.
-    refused: HashMap<i32, (u64, u64)>,
-    /// Processes that were refused and are young.
-    young: Vec<i32>,
+    select: Box<dyn Select + 'a>,
+    /// Start and program of refused processes, by PID.
+    refused: HashMap<i32, (u64, Program)>,
+    young: Vec<Young>,
+}
+
+/// A process that was refused and is young.
+struct Young {
+    pid: i32,
+    check_ns: u64,
+    wait_ns: u64,
 }
 
 impl<'a> Selection<'a> {
@@ -33,19 +50,18 @@ impl<'a> Selection<'a> {
         if found.life == Life::Zombie {
             return false;
         }
-        let known = self.refused.get(&pid).filter(|(start, _)| *start == start_ticks).copied();
-        if known.is_some_and(|(_, since_ns)| now_ns.saturating_sub(since_ns) > YOUNG_NS) {
+        let known = self.refused.get(&pid).filter(|(start, _)| *start == start_ticks);
+        let is_new = known.is_none();
+        if known.is_some_and(|(_, (stack, name))| *stack == found.stack_start && *name == found.name) {
             return false;
         }
         if self.select.selects(&Candidate { pid, parent, start_ticks, name: &found.name }) {
             self.refused.remove(&pid);
             return true;
         }
-        if known.is_none() {
-            self.refused.insert(pid, (start_ticks, now_ns));
-            if self.young.len() < MOST_YOUNG {
-                self.young.push(pid);
-            }
+        self.refused.insert(pid, (start_ticks, program(found)));
+        if is_new && self.young.len() < MOST_YOUNG {
+            self.young.push(Young { pid, check_ns: now_ns + FIRST_CHECK_NS, wait_ns: FIRST_CHECK_NS });
         }
         false
     }
@@ -53,9 +69,23 @@ impl<'a> Selection<'a> {
     /// Forgets processes that are gone.
     pub(super) fn retain(&mut self, found: &[Found]) {
         if self.refused.len() > 2 * found.len() + 64 {
-            let pids: std::collections::HashSet<i32> = found.iter().map(|found| found.pid).collect();
+            let pids: HashSet<i32> = found.iter().map(|found| found.pid).collect();
             self.refused.retain(|pid, _| pids.contains(pid));
         }
+    }
+
+    /// Returns young processes that are to be read now.
+    fn due(&mut self, now_ns: u64) -> Vec<i32> {
+        let mut due = Vec::new();
+        self.young.retain_mut(|young| {
+            if young.check_ns <= now_ns {
+                due.push(young.pid);
+                young.wait_ns *= 2;
+                young.check_ns = now_ns + young.wait_ns;
+            }
+            young.wait_ns <= LAST_CHECK_NS
+        });
+        due
     }
 }
 
@@ -74,21 +104,13 @@ impl Recorder<'_> {
         }
     }
 
-    /// Asks again about young processes that were refused: without events of the kernel, their exec goes unnoticed.
+    /// Asks again about young processes that have called exec.
     pub(super) fn reconsider_young(&mut self, now_ns: u64) {
         let Some(selection) = &mut self.selection else { return };
-        let mut young = std::mem::take(&mut selection.young);
-        young.retain(|pid| {
-            let since_ns = self.selection.as_ref().and_then(|selection| selection.refused.get(pid));
-            let is_young = since_ns.is_some_and(|(_, since_ns)| now_ns.saturating_sub(*since_ns) <= YOUNG_NS);
-            let found = if is_young { walk::read_process(*pid) } else { None };
-            if let Some(found) = &found {
-                self.consider(found, now_ns);
+        for pid in selection.due(now_ns) {
+            if let Some(found) = walk::read_process(pid) {
+                self.consider(&found, now_ns);
             }
-            found.is_some() && !self.table.has(*pid)
-        });
-        if let Some(selection) = &mut self.selection {
-            selection.young.extend(young);
         }
     }
 }
