@@ -236,7 +236,10 @@ impl Recorder<'_> {
             }
         }
         let (name, command) = walk::describe(pid, &found.name);
-        let is_copy = self.table.get(parent).is_some_and(|p| p.name == name && p.command == command);
+        // In the middle of an exec a process has neither arguments nor an environment; it is looked at again.
+        let is_in_exec = command.is_empty() && !is_over;
+        let is_same = |parent: &Process| parent.name == name && parent.command == command;
+        let is_copy = is_in_exec || self.table.get(parent).is_some_and(is_same);
         let image = if is_copy { Image::Inherited } else { Image::Own };
         self.born(pid, parent, now_ns, image);
         if let Some(process) = self.table.get_mut(pid) {
@@ -268,7 +271,8 @@ impl Recorder<'_> {
         let Some(found) = walk::read_process(pid) else { return };
         let (name, command) = walk::describe(pid, &found.name);
         let is_new = self.table.get(pid).is_some_and(|p| p.name != name || p.command != command);
-        if is_new && found.life == Life::Alive {
+        let is_in_exec = command.is_empty();
+        if is_new && !is_in_exec && found.life == Life::Alive {
             self.replaced(pid, now_ns);
         }
     }
