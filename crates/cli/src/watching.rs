@@ -43,8 +43,9 @@ pub(crate) struct TraceArgs {
     /// Replace the trace if it exists
     #[arg(long, requires = "output", alias = "overwrite")]
     pub(crate) force: bool,
-    /// Write the summary as JSON to this file too; '-' is standard output. With %r every rank writes its own summary,
-    /// without it the last one writes that of the job
+    /// Write the summary as JSON to this file too; '-' is standard output
+    ///
+    /// With %r every rank of an MPI job writes its own summary, without it the last one writes that of the job
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

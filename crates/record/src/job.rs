@@ -364,8 +364,8 @@ mod tests {
         third.tidy();
         assert_eq!(job_of(&path), Some(("slurm 1.0".to_owned(), vec![0, 1, 2])));
         assert_eq!(entries(&path.join("segments")).count(), 1, "the job alone");
-        new("slurm 1.0", 0).unwrap_err();
         drop(third);
+        new("slurm 1.0", 0).unwrap_err();
         let names: Vec<_> = entries(&test).map(|entry| entry.file_name()).collect();
         assert_eq!(names, ["job.flood"], "nothing is left beside it");
     }
@@ -394,13 +394,11 @@ mod tests {
     fn many_ranks_at_once_agree_on_one_name() {
         let test = floodmark_testkit::TempDir::new("job");
         let name = test.join("app").display().to_string();
-        let ranks: Vec<_> = (0..16)
-            .map(|rank| {
-                let destination = destination("x", rank, JobTrace::Numbered(name.clone()));
-                std::thread::spawn(move || destination.join().unwrap())
-            })
-            .collect();
-        let ranks: Vec<Membership> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        let join = &|rank| destination("x", rank, JobTrace::Numbered(name.clone())).join().unwrap();
+        let ranks: Vec<Membership> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = (0..16).map(|rank| scope.spawn(move || join(rank))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
         assert!(ranks.iter().all(|rank| rank.trace == test.join("app.flood")));
         let last: Vec<bool> = ranks.iter().map(Membership::is_last).collect();
         assert_eq!(last.iter().filter(|last| **last).count(), 1);

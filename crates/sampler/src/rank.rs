@@ -142,8 +142,7 @@ fn rank(environment: &[u8]) -> Option<u32> {
 fn job(environment: &[u8]) -> Option<JobName> {
     let variables = Variables::of(environment);
     let (launcher, _) = variables.rank()?;
-    let text =
-        |value: &[u8]| String::from_utf8_lossy(value).chars().filter(|c| c.is_ascii_graphic()).collect();
+    let text = |value: &[u8]| String::from_utf8_lossy(value).chars().filter(char::is_ascii_graphic).collect();
     let named: Vec<String> =
         variables.jobs.into_iter().flatten().map(text).filter(|name: &String| !name.is_empty()).collect();
     // MPICH's launcher may have been started by a rank of another job, whose names are inherited.

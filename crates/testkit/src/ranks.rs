@@ -36,7 +36,7 @@ impl RankJob {
                 ..Process::default()
             });
             let mut add = |subject: SubjectRow| tables.subjects.insert(subject.subject, subject);
-            add(SubjectRow::new(self.job(node), SubjectKind::Job, 0, "solver"));
+            add(SubjectRow::new(Self::job(node), SubjectKind::Job, 0, "solver"));
             for rank in self.ranks_of(node) {
                 let process =
                     SubjectRow::new(self.subject(rank), SubjectKind::Process, 2000 + rank, "solver");
@@ -63,7 +63,7 @@ impl RankJob {
             }
             // A tenth of it is shared, and counts once.
             let value = total - total / 10;
-            rows.push(SampleRow { time_ns, subject: self.job(node), metric: Metric::Pss, value });
+            rows.push(SampleRow { time_ns, subject: Self::job(node), metric: Metric::Pss, value });
         }
         rows
     }
@@ -73,10 +73,10 @@ impl RankJob {
         let mut random = Random::new(rank * 7919 + 1);
         let most = 1000 * MIB + random.below(48) * MIB + if rank == self.highest { 1024 * MIB } else { 0 };
         let turn = (self.sweeps * 3 / 4).max(1);
-        match sweep <= turn {
-            true => 50 * MIB + (most - 50 * MIB) / turn * sweep,
-            false => most - most / 4 * (sweep - turn) / (self.sweeps - turn).max(1),
+        if sweep <= turn {
+            return 50 * MIB + (most - 50 * MIB) / turn * sweep;
         }
+        most - most / 4 * (sweep - turn) / (self.sweeps - turn).max(1)
     }
 
     /// Number of nodes.
@@ -88,7 +88,7 @@ impl RankJob {
         node * self.ranks_per_node..((node + 1) * self.ranks_per_node).min(self.ranks)
     }
 
-    fn job(&self, node: u64) -> u64 {
+    fn job(node: u64) -> u64 {
         (node + 1) << 32 | 1
     }
 

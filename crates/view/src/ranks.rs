@@ -174,9 +174,13 @@ impl RanksText for Ranks {
                 Cell::from(bar(rank.peak_rss_bytes, most, layout.bar_width())).styled(layout.palette.bar),
             ]
         };
-        shown.iter().for_each(|rank| table.row(cells(rank)));
+        for rank in shown {
+            table.row(cells(rank));
+        }
         let above = shown.len();
-        lowest.iter().rev().for_each(|rank| table.row(cells(rank)));
+        for rank in lowest.iter().rev() {
+            table.row(cells(rank));
+        }
         table.keep(&[true, has_hosts, true, true, true, true, true]);
         if lowest.is_empty() {
             return table.text(layout) + &omitted(hidden, layout);

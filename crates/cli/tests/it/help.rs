@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 26] = [
+pub(crate) const COMMANDS: [&str; 27] = [
     "run",
     "trace",
     "attach",
@@ -17,6 +17,7 @@ pub(crate) const COMMANDS: [&str; 26] = [
     "lifetimes",
     "fragmentation",
     "calls",
+    "ranks",
     "check",
     "replay",
     "flame",

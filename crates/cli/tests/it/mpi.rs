@@ -216,7 +216,7 @@ fn ranks_that_end_early(mpi: &Mpi) {
     assert!(samples.values().all(|count| *count > 3), "{samples:?}");
     assert_eq!(names(&test, "ends.flood/segments"), ["job", "lock"]);
     // The launcher ends the job when the recorder of a rank is killed; what was sampled is there.
-    let script = format!("{rank} sleep 0.3; [ $rank = 2 ] && kill -9 $PPID; exec sleep 20");
+    let script = format!("{rank} sleep 0.3; [ $rank = 2 ] && kill -9 $PPID; exec sleep 3");
     let output = mpi.ranks(&test, &["run", "-q", "-o", "killed.flood", "--", "sh", "-c", &script]);
     assert!(!output.status.success());
     let rows = test.run(&["read", "killed.flood", "--csv"]).ok().stdout;

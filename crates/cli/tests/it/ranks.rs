@@ -28,7 +28,10 @@ fn thousands_of_ranks_are_a_page_of_text() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let peak = (0..job.sweeps).map(|sweep| job.bytes(1234, sweep)).max().unwrap();
-    assert!(text.contains("Rank 1234 peaks highest: ") && text.contains("on node019"), "{text}");
+    assert!(
+        text.contains("Rank 1234 peaks highest: ") && text.contains("node019, 2.01 times the mean"),
+        "{text}"
+    );
     assert!(text.contains("4,096 on 64 nodes"), "{text}");
     assert!(text.contains("outliers") && text.contains("1: rank 1234"), "{text}");
     assert!(text.lines().count() < 50, "{text}");
@@ -56,11 +59,18 @@ fn thousands_of_ranks_are_a_page_of_text() {
 
     for format in ["svg", "png", "html", "pdf"] {
         let name = format!("ranks.{format}");
-        test.run(&["plot", "job.flood", "--ranks", "-o", &name, "-q"]).ok();
+        let size = if format == "svg" { "1200x600" } else { "480x320" };
+        test.run(&["plot", "job.flood", "--ranks", "-o", &name, "-q", "--size", size]).ok();
         let bytes = std::fs::metadata(test.path(&name)).unwrap().len();
         assert!((1000..4_000_000).contains(&bytes), "{name}: {bytes}");
     }
     let svg = test.read("ranks.svg");
+    // The guide shows it; written again with FLOODMARK_WRITE_DOCS=1.
+    let shown = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ranks.svg");
+    if std::env::var_os("FLOODMARK_WRITE_DOCS").is_some() {
+        std::fs::write(&shown, &svg).unwrap();
+    }
+    assert!(std::fs::read_to_string(shown).is_ok_and(|shown| shown == svg), "docs/ranks.svg is out of date");
     assert!(svg.contains("rank 1234 peaks highest") && svg.contains(">rank 0</text>"), "{svg}");
     let drawn = test.run(&["plot", "job.flood", "--ranks"]).ok().stdout;
     insta::assert_snapshot!("map_of_4096_ranks", drawn);

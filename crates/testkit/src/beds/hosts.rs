@@ -42,6 +42,7 @@ impl SshHosts {
         ]);
         fs::create_dir_all("/run/sshd").expect("/run can be written");
         let directory = TempDir::new("hosts");
+        fs::create_dir(directory.join("home")).expect("a home");
         fs::create_dir(directory.join("bin")).expect("a directory of programs");
         make_key(&directory.join("id"));
         make_key(&directory.join("host_key"));
@@ -82,10 +83,12 @@ impl SshHosts {
         let config = format!(
             "Port 22\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPermitRootLogin yes\nStrictModes no\nUsePAM no\n\
              PasswordAuthentication no\nPidFile none\nMaxStartups 200\nMaxSessions 200\nAcceptEnv PBS_*\n\
-             SetEnv OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n",
+             SetEnv OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOME={}\n",
             address(number),
             file("host_key"),
             file("authorized_keys"),
+            // What root's shell does at its start is no part of a test.
+            file("home"),
         );
         let config_path = directory.join(format!("sshd-{name}"));
         fs::write(&config_path, config).expect("a configuration of sshd");

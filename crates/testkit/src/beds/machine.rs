@@ -94,10 +94,11 @@ impl Machine {
     pub(super) fn start(&mut self, script: &str, mounts: &[(PathBuf, &str)]) {
         let up = self.directory.join(format!("up-{}", self.name));
         let _ = std::fs::remove_file(&up);
-        let binds: String =
-            mounts.iter().map(|(file, place)| format!("mount --bind {} {place}\n", file.display())).collect();
+        let binds: Vec<String> =
+            mounts.iter().map(|(file, place)| format!("mount --bind {} {place}", file.display())).collect();
+        let binds = binds.join("\n");
         let body =
-            format!("set -e\nhostname {}\nmount -t tmpfs tmpfs /dev/shm\n{binds}{script}\n", self.name);
+            format!("set -e\nhostname {}\nmount -t tmpfs tmpfs /dev/shm\n{binds}\n{script}\n", self.name);
         let log = std::fs::File::create(self.directory.join(format!("{}.log", self.name)));
         let log = log.expect("a log can be created");
         let mut command = Command::new("setpriv");

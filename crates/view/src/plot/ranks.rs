@@ -150,7 +150,7 @@ impl<'a> Picture<'a> {
         let (x, y, color, anchor) =
             (0.8 * self.size, 0.4 * self.size + 1.05 * size, self.theme.ink, Anchor::Start);
         self.items.push(Item::Text(Text { x, y, text, size, color, anchor, angle: 0.0, halo: None }));
-        let entries = [("all ranks", 0.18), ("half of them", 0.4), ("median", 1.0)];
+        let entries = [("all ranks", 0.18), ("the middle half", 0.4), ("median", 1.0)];
         let mut x = 0.8 * self.size;
         let y = 3.0 * self.size;
         let caption = "resident memory (RSS) of ranks:";
