@@ -2,6 +2,8 @@
 //!
 //! Ranks that are wrapped in place join one trace; no agent runs there.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +16,7 @@ use crate::cli_test::{CliTest, floodmark};
 const MIB: u64 = 1 << 20;
 
 /// Compiles the program that all jobs run, with both implementations of MPI: rank r has r + 1 times 16 MiB.
-pub(crate) fn compile(test: &CliTest) {
+fn compile(test: &CliTest) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/ranks.c");
     for name in ["openmpi", "mpich"] {
         let mut command = Command::new(format!("mpicc.{name}"));
@@ -23,7 +25,7 @@ pub(crate) fn compile(test: &CliTest) {
 }
 
 /// Peaks of ranks in a trace, and the hosts they were recorded on.
-pub(crate) fn ranks(test: &CliTest, trace: &str) -> (BTreeMap<u64, u64>, Vec<String>) {
+fn ranks(test: &CliTest, trace: &str) -> (BTreeMap<u64, u64>, Vec<String>) {
     let found = test.run(&["ranks", trace, "--json"]).json();
     let list = found["rank_list"].as_array().unwrap();
     let peak = |rank: &Value| (rank["rank"].as_u64().unwrap(), rank["peak_rss_bytes"].as_u64().unwrap());
@@ -37,7 +39,7 @@ pub(crate) fn ranks(test: &CliTest, trace: &str) -> (BTreeMap<u64, u64>, Vec<Str
     (list.iter().map(peak).collect(), hosts)
 }
 
-pub(crate) fn assert_ranks(found: &BTreeMap<u64, u64>, count: u64, what: &str) {
+fn assert_ranks(found: &BTreeMap<u64, u64>, count: u64, what: &str) {
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), (0..count).collect::<Vec<_>>(), "{what}");
     for (rank, peak) in found {
         let least = (rank + 1) * 16 * MIB;
@@ -45,7 +47,7 @@ pub(crate) fn assert_ranks(found: &BTreeMap<u64, u64>, count: u64, what: &str) {
     }
 }
 
-pub(crate) fn run(command: &mut Command) -> Output {
+fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 

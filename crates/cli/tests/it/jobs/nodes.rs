@@ -1,0 +1,296 @@
+//! Jobs on several nodes with an agent on each, on hosts and schedulers that the tests start themselves: they need root, and
+//! fail without. No PBS was available: its commands are scripts that do what the manual pages say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use floodmark_testkit::beds::{Link, PbsStubs, SlurmBed, SshHosts, said};
+use floodmark_testkit::{wait_for_exit, wait_until};
+use serde_json::Value;
+
+use super::{assert_ranks, compile, ranks, run};
+use crate::cli_test::{CliTest, floodmark};
+
+/// Times of the samples of resident memory of processes called `name`, and the values, by the host that recorded them.
+fn samples(test: &CliTest, trace: &str, name: &str) -> BTreeMap<String, Vec<(i64, u64)>> {
+    let manifest: Value = serde_json::from_str(&test.read(&format!("{trace}/manifest.json"))).unwrap();
+    let recorders: BTreeMap<u64, String> = manifest["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|process| (process["id"].as_u64().unwrap(), process["host"].as_str().unwrap().to_owned()))
+        .collect();
+    let mut found: BTreeMap<String, Vec<(i64, u64)>> = BTreeMap::new();
+    for line in test.run(&["read", trace, "--csv"]).stdout.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [time_ns, subject, kind, _, process, metric, value] = fields[..] else { panic!("{line}") };
+        if (kind, process, metric) == ("process", name, "rss") {
+            let host = recorders.get(&(subject.parse::<u64>().unwrap() >> 32)).cloned().unwrap_or_default();
+            found.entry(host).or_default().push((time_ns.parse().unwrap(), value.parse().unwrap()));
+        }
+    }
+    found
+}
+
+/// Hosts whose recorders are in a trace.
+fn hosts_of(test: &CliTest, trace: &str) -> Vec<String> {
+    let manifest: Value = serde_json::from_str(&test.read(&format!("{trace}/manifest.json"))).unwrap();
+    let mut hosts: Vec<String> = manifest["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|process| process["host"].as_str().unwrap().to_owned())
+        .collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
+
+fn spool(test: &CliTest) -> String {
+    test.path("spool").display().to_string()
+}
+
+/// Directory of the spools of this user, who is root.
+fn spools(test: &CliTest) -> String {
+    format!("{}/floodmark-0", spool(test))
+}
+
+#[test]
+fn a_job_of_pbs_is_one_trace_of_its_nodes_and_ranks() {
+    let (test, hosts) = (CliTest::new(), SshHosts::start(3));
+    compile(&test);
+    let job = PbsStubs::without_commands(&hosts, 2, 2);
+    let names = hosts.names();
+    let mut command = job.command(&hosts, &test.path("."), floodmark());
+    command.args(["run", "--pbs", "--spool", &spool(&test), "-o", "job.flood", "--", "mpiexec.openmpi"]);
+    command.args([
+        "-host",
+        &format!("{}:1,{}:1", names[0], names[1]),
+        "-n",
+        "2",
+        "--mca",
+        "oob_tcp_if_include",
+    ]);
+    command.args([
+        hosts.network(),
+        "--mca",
+        "btl_tcp_if_include",
+        hosts.network(),
+        "--mca",
+        "btl",
+        "tcp,self",
+    ]);
+    let output = run(command.args(["./ranks-openmpi", "0"]));
+    assert!(output.status.success(), "{}", said(&output));
+    println!("{}", said(&output));
+    let (found, on) = ranks(&test, "job.flood");
+    assert_ranks(&found, 2, "two of three hosts");
+    assert_eq!(on, sorted(names[..2].to_vec()), "the third host is not of the job");
+    // Ranks were seen before they had their memory, so from their beginning on.
+    for (host, samples) in samples(&test, "job.flood", "ranks-openmpi") {
+        assert!(samples[0].1 < 16 << 20, "{host}: {samples:?}");
+    }
+}
+
+#[test]
+fn agents_start_through_the_commands_of_pbs() {
+    let (test, hosts) = (CliTest::new(), SshHosts::start(2));
+    let job = PbsStubs::install(&hosts, 2, 2);
+    let names = hosts.names();
+    for (launcher, call) in [
+        ("ssh", format!("{} pbs_attach -j 17.server -s", names[1])),
+        ("pbs_tmrsh", format!("pbs_tmrsh {} /", names[1])),
+        ("pbsdsh", "pbsdsh -n 2 -- /".to_owned()),
+    ] {
+        let trace = format!("{launcher}.flood");
+        let mut command = job.command(&hosts, &test.path("."), floodmark());
+        command.args(["run", "--pbs", "--launcher", launcher, "--spool", &spool(&test), "-o", &trace, "--"]);
+        let output = run(command.args(["ssh", &names[1], "sleep", "0.7"]));
+        assert!(output.status.success(), "{launcher}: {}", said(&output));
+        assert!(job.calls().contains(&call), "{launcher}: {}", job.calls());
+        assert_eq!(hosts_of(&test, &trace), sorted(names.clone()), "{launcher}");
+        let on: Vec<String> = samples(&test, &trace, "sleep").into_keys().collect();
+        assert_eq!(on, [names[1].clone()], "{launcher}: {}", said(&output));
+    }
+}
+
+#[test]
+fn twenty_four_hosts_are_one_trace() {
+    let (test, hosts) = (CliTest::new(), SshHosts::start(24));
+    let began = Instant::now();
+    let mut command = hosts.command(&test.path("."), floodmark());
+    command.args([
+        "run",
+        "--hosts",
+        &hosts.names().join(","),
+        "--spool",
+        &spool(&test),
+        "-o",
+        "job.flood",
+        "--",
+    ]);
+    let output = run(command.arg("true"));
+    assert!(output.status.success(), "{}", said(&output));
+    println!("24 hosts: {:?}\n{}", began.elapsed(), said(&output));
+    assert_eq!(hosts_of(&test, "job.flood"), sorted(hosts.names()));
+}
+
+/// A process of a job on a host.
+fn start_on(hosts: &SshHosts, number: usize, directory: &Path) -> Child {
+    std::fs::copy("/bin/sleep", directory.join("member")).unwrap();
+    let mut command = hosts.host(number).command(directory, "./member");
+    command.arg("60").env("PBS_JOBID", "17.server").stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn end(mut child: Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Whether an agent runs on a host.
+fn has_agent(hosts: &SshHosts, number: usize, directory: &Path) -> bool {
+    let mut command = hosts.host(number).command(directory, "pgrep");
+    run(command.args(["-f", "floodmark agent"])).status.success()
+}
+
+/// A recorder that runs beside the test, with an agent on each host.
+fn spawn_recorder(test: &CliTest, hosts: &SshHosts, script: &str) -> Child {
+    let job = PbsStubs::without_commands(hosts, hosts.names().len(), 1);
+    let mut command: Command = job.command(hosts, &test.path("."), floodmark());
+    command.args(["run", "--pbs", "--interval", "20ms", "--spool", &spool(test), "-o", "job.flood", "--"]);
+    command
+        .args(["sh", "-c", script])
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(test.path("said")).unwrap());
+    command.spawn().unwrap()
+}
+
+/// Times at which processes called `member` were sampled, and the recorders that did; of a trace that may be growing, so
+/// that hosts of recorders may not be known.
+fn live_times(test: &CliTest) -> Vec<(u64, i64)> {
+    if !test.path("job.flood/manifest.json").exists() {
+        return Vec::new();
+    }
+    let rows = test.run(&["read", "job.flood", "--csv"]).stdout;
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let is_member = fields.get(4) == Some(&"member") && fields.get(5) == Some(&"rss");
+        is_member.then(|| (fields[1].parse::<u64>().unwrap() >> 32, fields[0].parse().unwrap()))
+    };
+    rows.lines().filter_map(row).collect()
+}
+
+/// Number of recorders that sampled processes called `member`.
+fn recorders(test: &CliTest) -> usize {
+    live_times(test)
+        .into_iter()
+        .map(|(recorder, _)| recorder)
+        .collect::<std::collections::BTreeSet<_>>()
+        .len()
+}
+
+/// Times at which processes called `member` were sampled on a host.
+fn times(test: &CliTest, host: &str) -> Vec<i64> {
+    let mut found = samples(test, "job.flood", "member").remove(host).unwrap_or_default();
+    found.sort_unstable();
+    found.into_iter().map(|(time_ns, _)| time_ns).collect()
+}
+
+#[test]
+fn a_host_that_dies_and_a_link_that_breaks_lose_nothing() {
+    let (test, mut hosts) = (CliTest::new(), SshHosts::start(3));
+    let names = hosts.names();
+    // The command ends when the test is done with the hosts.
+    let mut recorder = spawn_recorder(&test, &hosts, "until [ -e done ]; do sleep 0.05; done");
+    wait_until("agents on both hosts", || (1..3).all(|number| has_agent(&hosts, number, &test.path("."))));
+    let ranks = [1, 2].map(|number| start_on(&hosts, number, &test.path(".")));
+    wait_until("samples of both hosts", || recorders(&test) == 2);
+    hosts.kill(2);
+    hosts.set_link(1, Link::Down);
+    std::thread::sleep(Duration::from_secs(5));
+    hosts.set_link(1, Link::Up);
+    let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i64;
+    wait_until("samples after the outage", || live_times(&test).iter().any(|(_, time_ns)| *time_ns > up));
+    test.write("done", "");
+    let status = wait_for_exit(&mut recorder, "the recorder");
+    ranks.into_iter().for_each(end);
+    let said = test.read("said");
+    assert!(status.success(), "{said}");
+    assert!(said.contains(&names[2]), "the lost node is named: {said}");
+    // Of the host without a link everything is there, of the dead one what it had delivered.
+    let alive = times(&test, &names[1]);
+    let longest_ns = alive.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest_ns < 2_000_000_000, "nothing is missing of the 5 s: {longest_ns} ns\n{said}");
+    let delivered = times(&test, &names[2]).len();
+    assert!(delivered > 0);
+    // Its disk is there again when it is.
+    hosts.boot(2);
+    let mut collect = hosts.host(2).command(&test.path("."), floodmark());
+    let output = run(collect.args(["collect", "-o", "job.flood", &spools(&test)]));
+    assert!(output.status.success(), "{}", floodmark_testkit::beds::said(&output));
+    let collected = times(&test, &names[2]).len();
+    assert!(collected >= delivered, "{collected} of {delivered}");
+}
+
+#[test]
+fn agents_end_by_themselves_when_their_recorder_is_killed() {
+    let (test, hosts) = (CliTest::new(), SshHosts::start(2));
+    let names = hosts.names();
+    let mut recorder = spawn_recorder(&test, &hosts, "until [ -e kill ]; do sleep 0.05; done; kill -9 $PPID");
+    wait_until("an agent", || has_agent(&hosts, 1, &test.path(".")));
+    let mut rank = start_on(&hosts, 1, &test.path("."));
+    wait_until("samples of the other host", || recorders(&test) == 1);
+    test.write("kill", "");
+    assert!(!wait_for_exit(&mut recorder, "the recorder").success());
+    let killed = Instant::now();
+    wait_until("the end of the agent", || !has_agent(&hosts, 1, &test.path(".")));
+    println!("the agent ended {:?} after its recorder", killed.elapsed());
+    assert!(rank.try_wait().unwrap().is_none(), "the job is not disturbed");
+    let before = times(&test, &names[1]).len();
+    test.run(&["collect", "-o", "job.flood", &spools(&test)]).ok();
+    let after = times(&test, &names[1]);
+    assert!(
+        after.len() > before,
+        "what was sampled after the kill is in the spool: {} of {before}",
+        after.len()
+    );
+    end(rank);
+}
+
+#[test]
+fn jobs_of_slurm_are_one_trace_of_their_nodes_and_ranks() {
+    let (test, slurm) = (CliTest::new(), SlurmBed::start());
+    compile(&test);
+    let program = floodmark().display().to_string();
+    let line = |trace: &str| {
+        let spool = spool(&test);
+        format!(
+            "{program} run --slurm --spool {spool} -o {trace} -- srun --overlap -N2 -n4 --mpi=pmi2 ./ranks-mpich 0"
+        )
+    };
+    // All CPUs of the job are busy when agents start.
+    let busy =
+        format!("srun -N2 -n4 sleep 60 & sleep 0.5; {}; code=$?; kill $!; exit $code", line("salloc.flood"));
+    let mut command = slurm.command(&test.path("."), "salloc");
+    let output = run(command.args(["-Q", "-N2", "-n4", "sh", "-c", &busy]));
+    assert!(output.status.success(), "{}", said(&output));
+    assert_ranks(&ranks(&test, "salloc.flood").0, 4, "salloc");
+    test.write("job.sh", format!("#!/bin/sh\n{}\n", line("sbatch.flood")));
+    let mut command = slurm.command(&test.path("."), "sbatch");
+    let output = run(command.args(["-W", "-N2", "-n4", "-o", "out", "job.sh"]));
+    assert!(output.status.success(), "{}{}", said(&output), test.read("out"));
+    assert_ranks(&ranks(&test, "sbatch.flood").0, 4, "sbatch");
+    for trace in ["salloc.flood", "sbatch.flood"] {
+        let nodes = hosts_of(&test, trace).len();
+        println!("{trace}: {nodes} hosts\n{}", said(&output));
+        assert!(nodes >= 1, "{trace}");
+    }
+}
