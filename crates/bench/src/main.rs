@@ -5,6 +5,7 @@
 //! printed. Nothing here asserts; tests do not depend on time.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its findings")]
 
+mod cluster;
 mod compare;
 mod driver_costs;
 mod gpu_check;
@@ -102,6 +103,11 @@ enum What {
         #[command(flatten)]
         props: output::Props,
     },
+    /// Measure what an agent costs its node, and the recorder of a job with many agents
+    Cluster {
+        #[command(flatten)]
+        props: cluster::Props,
+    },
     /// Measure the analysis of an export of Nsight Systems, beside SQL and Python
     Nsys {
         #[command(flatten)]
@@ -134,6 +140,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Recorder { events } => recorder::run(&folder, events, repeat)?,
         What::Logs { events, python } => logs::run(&folder, events, python.as_deref(), repeat)?,
         What::Compare { props } => compare::run(&props, &folder, repeat)?,
+        What::Cluster { props } => cluster::run(&props, &folder, repeat)?,
         What::Output { props } => output::run(&props, &folder, repeat)?,
         What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,

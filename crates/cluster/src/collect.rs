@@ -1,10 +1,14 @@
 //! Taking in spools that were left on nodes, or that lie in a shared directory.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use floodmark_store::{LocalTail, ReceivedTail, Run, Sealer, TailItem, TailSource};
+use floodmark_tail::record::Control;
+use floodmark_tail::stream::StreamItem;
 
 use crate::error::{Error, Result};
 use crate::spool::{Spool, spools};
@@ -67,19 +71,22 @@ pub fn collect(trace: &Path, directories: &[PathBuf]) -> Result<Vec<Collected>> 
                 "wait until the job has ended",
             ));
         };
-        let mut items = 0;
+        let (mut items, mut stems) = (0, BTreeSet::new());
         if spool.frames().is_file() {
             let path = spool.frames();
             let file = File::open(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-            let mut source = UntilDamage(ReceivedTail::new(BufReader::new(file)));
+            let mut source =
+                UntilDamage { source: ReceivedTail::new(BufReader::new(file)), stems: &mut stems };
             items += sealer.accept(&mut source)?;
         }
         // What an agent that was killed had not moved.
         if spool.trace().is_dir() {
             let mut tail = LocalTail::open(&spool.trace());
             tail.poll()?;
-            items += sealer.accept(&mut tail)?;
+            items += sealer.accept(&mut UntilDamage { source: tail, stems: &mut stems })?;
         }
+        // The lock is ours, so no agent records there any more, on whichever host it was.
+        sealer.accept(&mut Ends(stems.into_iter()))?;
         collected.push(Collected {
             spool: directory.clone(),
             about: spool.about(),
@@ -91,11 +98,31 @@ pub fn collect(trace: &Path, directories: &[PathBuf]) -> Result<Vec<Collected>> 
     Ok(collected)
 }
 
-/// Ends at the first damage: the last frame of an agent that was killed may be torn, and is in its tail then.
-struct UntilDamage<S>(S);
+/// Ends at the first damage: the last frame of an agent that was killed may be torn, and is in its tail then. Remembers
+/// the processes.
+struct UntilDamage<'a, S> {
+    source: S,
+    stems: &'a mut BTreeSet<Arc<str>>,
+}
 
-impl<S: TailSource> TailSource for UntilDamage<S> {
-    fn next(&mut self) -> std::io::Result<Option<TailItem>> {
-        Ok(self.0.next().unwrap_or(None))
+impl<S: TailSource> TailSource for UntilDamage<'_, S> {
+    fn next(&mut self) -> io::Result<Option<TailItem>> {
+        let item = self.source.next().unwrap_or(None);
+        if let Some(TailItem { stem, .. }) = &item
+            && !self.stems.contains(stem)
+        {
+            self.stems.insert(Arc::clone(stem));
+        }
+        Ok(item)
+    }
+}
+
+/// Says of processes that they record no more.
+struct Ends(std::collections::btree_set::IntoIter<Arc<str>>);
+
+impl TailSource for Ends {
+    fn next(&mut self) -> io::Result<Option<TailItem>> {
+        let item = StreamItem::Control(Control::Ended { time_ns: 0 });
+        Ok(self.0.next().map(|stem| TailItem { stem, item }))
     }
 }

@@ -127,7 +127,14 @@ impl AgentCommand<'_> {
 
 /// Returns the command line that runs a line of a shell on another host.
 pub fn ssh(host: &str, line: &str) -> Vec<String> {
-    let options = ["BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=10", "ServerAliveCountMax=3"];
+    // A shared connection may be used, but a process that keeps it open would be an orphan of the recorder.
+    let options = [
+        "BatchMode=yes",
+        "ConnectTimeout=15",
+        "ServerAliveInterval=10",
+        "ServerAliveCountMax=3",
+        "ControlMaster=no",
+    ];
     let mut argv = vec!["ssh".to_owned(), "-T".to_owned()];
     argv.extend(options.into_iter().flat_map(|option| ["-o".to_owned(), option.to_owned()]));
     argv.extend(["--".to_owned(), host.to_owned(), line.to_owned()]);
@@ -175,7 +182,15 @@ mod tests {
         assert_eq!(argv[2..8], options);
         assert_eq!(
             argv[8..],
-            ["-o", "ServerAliveCountMax=3", "--", "nodeB", "exec '/opt/my tools/floodmark' agent --stdio"]
+            [
+                "-o",
+                "ServerAliveCountMax=3",
+                "-o",
+                "ControlMaster=no",
+                "--",
+                "nodeB",
+                "exec '/opt/my tools/floodmark' agent --stdio"
+            ]
         );
     }
 

@@ -20,7 +20,8 @@ use crate::clock::ClockOffset;
 use crate::error::{Error, Result};
 use crate::hosts::{Node, NodeList};
 use crate::launch::{Launcher, find_program};
-use crate::select::JOB_VARIABLE;
+use crate::select::{HOST_VARIABLE, JOB_VARIABLE};
+use crate::spool::SPOOL_VARIABLE;
 use crate::wire::Hello;
 use node::NodeThread;
 
@@ -227,9 +228,18 @@ impl Cluster {
         ready
     }
 
-    /// Returns the variables that the command needs, so that its processes are known on every node.
+    /// Returns the variables that the command needs, so that its processes are known on every node, and those that record
+    /// themselves find the trace of the agent there.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        vec![(JOB_VARIABLE.into(), self.shared.hello.job.clone().into())]
+        let hello = &self.shared.hello;
+        let mut variables = vec![
+            (JOB_VARIABLE.into(), hello.job.clone().into()),
+            (HOST_VARIABLE.into(), hello.recorder_host.clone().into()),
+        ];
+        if !hello.spool.is_empty() {
+            variables.push((SPOOL_VARIABLE.into(), hello.spool.clone().into()));
+        }
+        variables
     }
 
     /// Ends all agents and takes in what they still have; returns what became of each node.

@@ -25,6 +25,8 @@ use crate::spool::own_user;
 
 /// Variable by which processes of a recorded job are known.
 pub const JOB_VARIABLE: &str = "FLOODMARK_JOB";
+/// Variable that names the recorder's host, by which a process on another one knows that it is.
+pub const HOST_VARIABLE: &str = "FLOODMARK_HOST";
 /// Variables of schedulers that name a job.
 const SCHEDULER_VARIABLES: [&str; 2] = ["PBS_JOBID", "SLURM_JOB_ID"];
 

@@ -9,6 +9,7 @@
 //! | `stop` | there once the agent was asked to end |
 //! | `complete` | there once nothing more comes |
 //! | `about` | command, job and node, for people |
+//! | `host` | name of the host, by which programs that record themselves find `node.flood` |
 //!
 //! The agent that samples and those that talk to the recorder share nothing but this directory, so a new connection can
 //! go on with the spool of an agent that has lost its own.
@@ -193,10 +194,12 @@ impl Spool {
         }
     }
 
-    /// Writes what the spool is about.
-    pub fn describe(&self, text: &str) {
-        let _ =
-            File::create(self.directory.join("about")).and_then(|mut file| file.write_all(text.as_bytes()));
+    /// Writes what the spool is about, and the name of its host.
+    pub fn describe(&self, text: &str, host: &str) {
+        for (name, text) in [("about", text), ("host", host)] {
+            let path = self.directory.join(name);
+            let _ = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        }
     }
 
     /// Returns what the spool is about.

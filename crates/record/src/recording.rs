@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use floodmark_sampler::{Exit, Outcome, own_job, own_rank};
 use floodmark_store::{Inbox, Manifest, Run, SealerThread, Trace, is_trace};
 use floodmark_tail::clock::Anchor;
+use floodmark_tail::reader::boot_id;
 use floodmark_tail::{RecordProps, Recorder, SHARED_MEMORY, remove_abandoned_rings};
 
 use crate::error::{Error, Result};
@@ -368,10 +369,10 @@ impl Recording {
     }
 }
 
-/// Where the monotonic clock stands in UTC for samples of this trace.
+/// Where the monotonic clock of this host stands in UTC for samples of this trace. Other nodes have clocks of their own.
 pub fn anchor(manifest: &Manifest) -> Option<Anchor> {
-    let boot = manifest.processes.last().map(|process| &process.boot)?;
-    let clock = manifest.clocks.iter().find(|clock| clock.boot == *boot)?;
+    let boot = format!("{:032x}", u128::from_be_bytes(boot_id()));
+    let clock = manifest.clocks.iter().find(|clock| clock.boot == boot)?;
     Some(Anchor { monotonic_ns: clock.monotonic_ns, utc_ns: clock.utc_ns })
 }
 

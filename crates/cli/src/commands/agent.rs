@@ -44,6 +44,8 @@ Which processes it samples, of its own user:
 
 Environment:
   FLOODMARK_SPOOL   directory for spools instead of /tmp
+  FLOODMARK_JOB, FLOODMARK_HOST  id of the recording and host of the recorder, in the command's
+                    environment; programs that record themselves find the agent's trace by them
   SSH_CONNECTION    address of the host that started the agent, from which ranks are started too
   SLURMD_NODENAME   name of the node, where one host has several
   FLOODMARK_TEST_CLOCK_SKEW  nanoseconds by which the clock is shifted, for tests";

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agents;
 mod attribution;
 mod calls;
 mod check;
@@ -24,6 +25,7 @@ mod limits;
 mod logs;
 mod mpi;
 mod native;
+mod nodes;
 mod nsys;
 mod nsys_plot;
 mod opens;

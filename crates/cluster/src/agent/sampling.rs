@@ -93,7 +93,8 @@ impl Observer for Shipper<'_> {
 
 fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
     spool.reopen();
-    spool.describe(&format!("command: {}\njob: {}\nnode: {}\n", hello.command, hello.job, hello.node));
+    let about = format!("command: {}\njob: {}\nnode: {}\n", hello.command, hello.job, hello.node);
+    spool.describe(&about, &own_host());
     let trace = spool.trace();
     fs::create_dir_all(&trace).map_err(Error::io(format!("creating {}", trace.display())))?;
     let tail = LocalTail::open_exclusively(&trace)?;

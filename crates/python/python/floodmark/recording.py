@@ -17,6 +17,11 @@ __all__ = ["Recording", "is_trace", "mark", "record", "scope"]
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Names the trace of the recording that this process runs under: that of ``floodmark run``, or of a parent process.
 _TRACE_VARIABLE = "FLOODMARK_TRACE"
+#: Id of the job that is recorded, host of its recorder, and directory in which agents on other nodes keep what they
+#: sample, if it is not the usual one.
+_JOB_VARIABLE = "FLOODMARK_JOB"
+_HOST_VARIABLE = "FLOODMARK_HOST"
+_SPOOL_VARIABLE = "FLOODMARK_SPOOL"
 #: Asks Python processes to record from their start; "no-stacks" leaves stacks out.
 _RECORD_VARIABLE = "FLOODMARK_RECORD"
 #: Names that are tried for a trace, as the command does.
@@ -49,8 +54,28 @@ def is_trace(path: str) -> bool:
     return os.path.isdir(segments) and any(name.endswith((".ring", ".seg", "lock")) for name in os.listdir(segments))
 
 
+def _node_trace() -> str | None:
+    """The trace of the agent on this node, where the recording of the job runs on another one."""
+    job, host = os.environ.get(_JOB_VARIABLE, ""), os.uname().nodename
+    if not job or os.environ.get(_HOST_VARIABLE, host) == host:
+        return None
+    folder = os.path.join(os.environ.get(_SPOOL_VARIABLE) or "/tmp", f"floodmark-{os.geteuid()}")
+    try:
+        for name in sorted(os.listdir(folder)):
+            # A host can have several nodes, and nodes can share the directory.
+            spool = os.path.join(folder, name)
+            if name.startswith(job + "-"):
+                with open(os.path.join(spool, "host"), encoding="utf-8") as file:
+                    if file.read() == host:
+                        return os.path.join(spool, "node.flood")
+    except OSError:
+        # No agent runs here.
+        pass
+    return None
+
+
 def _enclosing_trace() -> str | None:
-    path = os.environ.get(_TRACE_VARIABLE, "")
+    path = _node_trace() or os.environ.get(_TRACE_VARIABLE, "")
     return path if path and is_trace(path) else None
 
 

@@ -1,0 +1,323 @@
+//! What recording a job on several nodes costs: one agent on its node, and the recorder with many agents.
+//!
+//! The agent is a real one, with processes that grow and shrink. The many agents are simulated: each sends the spool
+//! of a real agent again, at the pace at which it was sampled, under a name of its own. They speak to the recorder over
+//! pipes as ssh would; a script called `ssh` starts them.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use floodmark_cluster::wire::{Message, MessageReader, Welcome};
+use floodmark_store::{ReceivedTail, TailItem, TailSource as _};
+use floodmark_tail::clock::Anchor;
+use floodmark_tail::record::Control;
+use floodmark_tail::stream::{self, StreamItem};
+
+use crate::measure::Samples;
+
+/// How to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Props {
+    /// The `floodmark` to measure
+    #[arg(long, default_value = "target/release/floodmark")]
+    floodmark: PathBuf,
+    /// Processes on the node of the one agent
+    #[arg(long, default_value_t = 64)]
+    processes: usize,
+    /// Simulated agents
+    #[arg(long, default_value_t = 64)]
+    agents: usize,
+    /// Processes of each simulated agent
+    #[arg(long, default_value_t = 16)]
+    agent_processes: usize,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Be a simulated agent that sends this spool
+    #[arg(long, hide = true, requires = "name")]
+    simulate: Option<PathBuf>,
+    /// Name of the simulated agent's node
+    #[arg(long, hide = true)]
+    name: Option<String>,
+    /// Be a process that allocates and frees until it is killed
+    #[arg(long, hide = true)]
+    load: bool,
+}
+
+/// Runs everything and prints a table.
+pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
+    if props.load {
+        load();
+    }
+    if let (Some(frames), Some(name)) = (&props.simulate, &props.name) {
+        return simulate(frames, name);
+    }
+    let folder = fs::canonicalize(folder)?.join("cluster");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let floodmark = fs::canonicalize(&props.floodmark)
+        .with_context(|| format!("{}: build it first", props.floodmark.display()))?;
+    let bench = Bench { floodmark, folder, time: Duration::from_secs(props.seconds) };
+    println!("{:<44} {:>24} {:>24}", "", "% of a core", "kB/s");
+    for (what, is_active) in [("at rest", false), ("that change at every sweep", true)] {
+        let (mut cpu, mut bytes) = (Samples::default(), Samples::default());
+        for _ in 0..repeat {
+            let cost = bench.agent(props.processes, is_active)?;
+            cpu.push(cost.core_percent);
+            bytes.push(cost.bytes_per_second / 1e3);
+        }
+        let name = format!("agent, 100 Hz, {} processes {what}", props.processes);
+        println!("{name:<44} {:>24} {:>24}", cpu.text(2), bytes.text(1));
+    }
+    bench.agent(props.agent_processes, true)?;
+    let frames = bench.folder.join("frames");
+    let (mut cpu, mut bytes) = (Samples::default(), Samples::default());
+    for _ in 0..repeat {
+        let cost = bench.recorder(props.agents, &frames)?;
+        cpu.push(cost.core_percent);
+        bytes.push(cost.bytes_per_second / 1e3);
+    }
+    let name = format!("recorder, {} agents, 100 Hz x {}", props.agents, props.agent_processes);
+    println!("{name:<44} {:>24} {:>24}", cpu.text(1), bytes.text(0));
+    Ok(())
+}
+
+/// What something cost.
+struct NodeCost {
+    core_percent: f64,
+    bytes_per_second: f64,
+}
+
+struct Bench {
+    floodmark: PathBuf,
+    folder: PathBuf,
+    time: Duration,
+}
+
+/// Kills processes at the end, whatever happens before.
+struct Killed(Vec<Child>);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Bench {
+    fn start(&self, hosts: &str, path: &str) -> Result<Killed> {
+        let _ = fs::remove_dir_all(self.folder.join("spool"));
+        let _ = fs::remove_file(self.folder.join("job"));
+        let script = "echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; exec sleep 600";
+        let mut command = Command::new(&self.floodmark);
+        command.args([
+            "run",
+            "--force",
+            "-o",
+            "run.flood",
+            "--interval",
+            "10ms",
+            "--hosts",
+            hosts,
+            "--",
+            "sh",
+            "-c",
+            script,
+        ]);
+        command.current_dir(&self.folder).env("FLOODMARK_SPOOL", self.folder.join("spool")).env("PATH", path);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(self.folder.join("words"))?);
+        let child = Killed(vec![command.spawn()?]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.folder.join("job").exists() {
+            ensure!(
+                Instant::now() < deadline,
+                "the command did not start: see {}",
+                self.folder.join("words").display()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(child)
+    }
+
+    /// Measures an agent with processes of its own, and keeps its spool as `frames`.
+    fn agent(&self, processes: usize, is_active: bool) -> Result<NodeCost> {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned();
+        let mut recorder = self.start(&host, &std::env::var("PATH")?)?;
+        let job = fs::read_to_string(self.folder.join("job"))?;
+        let mut members = Killed(Vec::new());
+        for _ in 0..processes {
+            let mut command = if is_active {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["cluster", "--load"]);
+                command
+            } else {
+                let mut command = Command::new("sleep");
+                command.arg("600");
+                command
+            };
+            command.env("FLOODMARK_JOB", job.trim()).stdin(Stdio::null());
+            members.0.push(command.spawn()?);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let agent = child_named(recorder.0[0].id(), "agent --stdio")?;
+        let spool = first(&first(&self.folder.join("spool"))?)?.join("frames");
+        let (cpu, bytes, began) = (cpu_seconds(agent)?, fs::metadata(&spool)?.len(), Instant::now());
+        std::thread::sleep(self.time);
+        let elapsed = began.elapsed().as_secs_f64();
+        let (cpu, bytes) = (cpu_seconds(agent)? - cpu, fs::metadata(&spool)?.len() - bytes);
+        drop(members);
+        // A killed recorder leaves the spool.
+        recorder.0[0].kill()?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Path::new(&format!("/proc/{agent}")).exists() {
+            ensure!(Instant::now() < deadline, "the agent does not end");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        fs::copy(&spool, self.folder.join("frames"))?;
+        Ok(NodeCost { core_percent: 100.0 * cpu / elapsed, bytes_per_second: bytes as f64 / elapsed })
+    }
+
+    /// Measures the recorder with simulated agents.
+    fn recorder(&self, agents: usize, frames: &Path) -> Result<NodeCost> {
+        let bin = self.folder.join("bin");
+        fs::create_dir_all(&bin)?;
+        let (own, frames) = (std::env::current_exe()?, frames.display());
+        let script = format!(
+            "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nexec '{}' cluster --simulate '{frames}' --name \"$2\"\n",
+            own.display()
+        );
+        fs::write(bin.join("ssh"), script)?;
+        fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755))?;
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH")?);
+        let recorder = self.start(&format!("simulated[1-{agents}]"), &path)?;
+        let pid = recorder.0[0].id();
+        std::thread::sleep(Duration::from_secs(1));
+        let sent = || (1..=agents).map(|node| sent_bytes(&self.folder, node)).sum::<u64>();
+        let (cpu, bytes, began) = (cpu_seconds(pid)?, sent(), Instant::now());
+        std::thread::sleep(self.time);
+        let elapsed = began.elapsed().as_secs_f64();
+        let (cpu, bytes) = (cpu_seconds(pid)? - cpu, sent() - bytes);
+        drop(recorder);
+        Ok(NodeCost { core_percent: 100.0 * cpu / elapsed, bytes_per_second: bytes as f64 / elapsed })
+    }
+}
+
+fn first(folder: &Path) -> Result<PathBuf> {
+    let entry = fs::read_dir(folder)?.next().with_context(|| format!("{} is empty", folder.display()))?;
+    Ok(entry?.path())
+}
+
+/// CPU time of a process, all its threads, without its children.
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let ticks: u64 =
+        fields.get(11..13).unwrap_or_default().iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Ok(ticks as f64 / 100.0)
+}
+
+/// Finds a child whose command line has `words`.
+fn child_named(parent: u32, words: &str) -> Result<u32> {
+    for task in fs::read_dir(format!("/proc/{parent}/task"))?.flatten() {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace() {
+            let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&line).replace('\0', " ").contains(words) {
+                return Ok(child.parse()?);
+            }
+        }
+    }
+    bail!("the recorder has no agent")
+}
+
+/// Where a simulated agent counts what it sends.
+fn count_file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.sent"))
+}
+
+fn sent_bytes(folder: &Path, node: usize) -> u64 {
+    let text = fs::read_to_string(count_file(folder, &format!("simulated{node}"))).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Allocates and frees a mebibyte a hundred times a second.
+fn load() -> ! {
+    let mut number = 0u8;
+    loop {
+        let block = vec![number; 1 << 20];
+        std::hint::black_box(&block);
+        if number.is_multiple_of(2) {
+            std::mem::forget(vec![number; 4096]);
+        }
+        number = number.wrapping_add(1);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Sends a spool again and again, at the pace at which it was sampled.
+fn simulate(frames: &Path, name: &str) -> Result<()> {
+    let (sender, messages) = channel();
+    std::thread::spawn(move || {
+        let mut reader = MessageReader::new(io::stdin());
+        while let Ok(Some(message)) = reader.next_message() {
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    let mut out = io::stdout();
+    let welcome =
+        Welcome { version: env!("CARGO_PKG_VERSION").into(), host: name.into(), ..Welcome::default() };
+    Message::Welcome(Box::new(welcome)).write(&mut out)?;
+    Message::Ready.write(&mut out)?;
+    let bytes = fs::read(frames)?;
+    let counts = count_file(frames.parent().unwrap_or(Path::new(".")), name);
+    let (mut position, mut pass) = (0u64, 0);
+    loop {
+        let mut source = ReceivedTail::new(&bytes[..]);
+        let (began, mut first_ns) = (Instant::now(), None);
+        while let Some(TailItem { mut item, .. }) = source.next()? {
+            match &mut item {
+                StreamItem::Control(Control::Process(header)) => {
+                    header.stem = format!("{name}-{pass}");
+                    name.clone_into(&mut header.host);
+                }
+                StreamItem::Chunk(chunk) => {
+                    let due_ns =
+                        chunk.base_time_ns.saturating_sub(*first_ns.get_or_insert(chunk.base_time_ns));
+                    let due = began + Duration::from_nanos(due_ns);
+                    loop {
+                        match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                            Ok(Message::Ping { number }) => {
+                                Message::Pong { number, utc_ns: Anchor::now().utc_ns }.write(&mut out)?;
+                            }
+                            Ok(Message::Stop) => return Ok(Message::Ended { position }.write(&mut out)?),
+                            Ok(_) => {}
+                            Err(RecvTimeoutError::Timeout) => break,
+                            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                        }
+                    }
+                }
+                StreamItem::Control(_) => {}
+            }
+            let mut encoded = Vec::new();
+            stream::write(&mut encoded, &item)?;
+            let sent = encoded.len() as u64;
+            Message::Data { position, bytes: encoded }.write(&mut out)?;
+            position += sent;
+            fs::File::create(&counts)?.write_all(position.to_string().as_bytes())?;
+        }
+        pass += 1;
+    }
+}

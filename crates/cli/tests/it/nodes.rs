@@ -1,0 +1,373 @@
+//! Jobs on several nodes. The nodes are this host: a program called `ssh` has agents started by a stand-in for sshd, so
+//! that a connection can be cut, an agent killed and a node lost without any network. Real hosts are in the testkit's beds.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use floodmark_analyze::RunMemory;
+use floodmark_inspect::{Input, OpenProps};
+use floodmark_store::Manifest;
+use floodmark_testkit::{wait_for, wait_for_exit, wait_until};
+
+use crate::cli_test::{CliTest, floodmark};
+
+/// Stands in for ssh: the agent is no descendant of it, and loses its streams when it is killed.
+const SSH: &str = r#"#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+host=$2 line=$3
+if [ -e "$BED/$host.down" ]; then echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; fi
+dir=$(mktemp -d "$BED/link.XXXXXX")
+mkfifo "$dir/in" "$dir/out"
+skew=$(cat "$BED/$host.skew" 2>/dev/null)
+cat > "$dir/request" <<END
+export SLURMD_NODENAME=$host FLOODMARK_SPOOL=$FLOODMARK_SPOOL FLOODMARK_TEST_CLOCK_SKEW=$skew
+exec < "$dir/in" > "$dir/out"
+echo \$\$ > "$BED/$host.agent.tmp"; mv "$BED/$host.agent.tmp" "$BED/$host.agent"
+$line
+END
+mv "$dir/request" "$dir/request.sh"
+exec 3<&0
+cat <&3 > "$dir/in" &
+echo $$ > "$BED/$host.ssh.tmp"; mv "$BED/$host.ssh.tmp" "$BED/$host.ssh"
+exec cat "$dir/out"
+"#;
+
+/// Stands in for sshd: starts what is asked for, until its directory is gone.
+const SSHD: &str = r#"
+while [ -d "$BED/bin" ]; do
+  for request in "$BED"/link.*/request.sh; do
+    [ -e "$request" ] && mv "$request" "$request.taken" && setsid sh "$request.taken" < /dev/null > /dev/null &
+  done
+  sleep 0.02
+done
+"#;
+
+/// Stands in for `pbs_tmrsh` and `pbsdsh`: no streams, one task by the number of its line in the list of nodes.
+const TMRSH: &str = r#"#!/bin/sh
+host=$1; shift
+SLURMD_NODENAME=$host "$@" < /dev/null
+"#;
+const PBSDSH: &str = r#"#!/bin/sh
+[ "$1" = -n ] && [ "$3" = -- ] || exit 3
+host=$(sed -n "$(($2 + 1))p" "$PBS_NODEFILE"); shift 3
+SLURMD_NODENAME=$host "$@" < /dev/null
+"#;
+
+/// A job on nodes of the test.
+struct Bed {
+    test: CliTest,
+    sshd: Child,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}
+
+impl Bed {
+    fn new() -> Self {
+        let test = CliTest::new();
+        fs::create_dir(test.path("bin")).unwrap();
+        for (name, script) in [("ssh", SSH), ("pbs_tmrsh", TMRSH), ("pbsdsh", PBSDSH)] {
+            let path = test.path("bin").join(name);
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut sshd = Command::new("sh");
+        sshd.args(["-c", SSHD]).env("BED", test.path(".")).stdin(Stdio::null());
+        sshd.stdout(Stdio::null()).stderr(Stdio::null());
+        let sshd = sshd.spawn().unwrap();
+        Self { test, sshd }
+    }
+
+    /// Starts to record a command that waits for a file called `done`.
+    fn start(&self, options: &[&str]) -> Job<'_> {
+        let script = "echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; while [ -e job ] && [ ! -e done ]; do sleep 0.02; done";
+        let mut command = self.test.command(&["run", "-o", "run.flood"]);
+        command.args(options).args(["--", "sh", "-c", script]);
+        let path = format!("{}:{}", self.test.path("bin").display(), std::env::var("PATH").unwrap());
+        command
+            .env("PATH", path)
+            .env("BED", self.test.path("."))
+            .env("FLOODMARK_SPOOL", self.test.path("spool"));
+        for name in ["SLURM_JOB_ID", "SLURMD_NODENAME", "SSH_CONNECTION", "PBS_NODEFILE"] {
+            command.env_remove(name);
+        }
+        command.env("PBS_NODEFILE", self.test.path("nodefile")).env("PBS_JOBID", "12.server");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A recorder that ends early says why.
+        let job = wait_for("the command", || {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "the recorder ended: {ended:?}");
+            fs::read_to_string(self.test.path("job")).ok()
+        });
+        Job { bed: self, child, job: job.trim().to_owned(), members: Vec::new() }
+    }
+
+    fn number(&self, name: &str) -> i32 {
+        wait_for(name, || fs::read_to_string(self.test.path(name)).ok()?.trim().parse().ok())
+    }
+
+    fn trace(&self) -> std::path::PathBuf {
+        self.test.path("run.flood")
+    }
+
+    /// Processes that the recorder and the agents wrote, by host.
+    fn observers(&self, host: &str) -> usize {
+        let manifest = Manifest::load(&self.trace()).unwrap().unwrap();
+        manifest.processes.iter().filter(|process| process.host == host).count()
+    }
+}
+
+/// A job that is being recorded.
+struct Job<'a> {
+    bed: &'a Bed,
+    child: Child,
+    job: String,
+    members: Vec<Child>,
+}
+
+impl Job<'_> {
+    /// Starts a process of the job on a node; returns its PID.
+    fn member(&mut self, node: &str) -> u64 {
+        let mut command = Command::new("sleep");
+        command.arg("600").env("FLOODMARK_JOB", &self.job).env("SLURMD_NODENAME", node);
+        let child = command.spawn().unwrap();
+        let pid = u64::from(child.id());
+        self.members.push(child);
+        pid
+    }
+
+    /// Waits until the growing trace has a process.
+    fn wait_for_member(&self, pid: u64) {
+        wait_until("the process in the trace", || {
+            memory(&self.bed.trace()).is_some_and(|memory| has(&memory, pid))
+        });
+    }
+
+    /// Ends the command and returns what the recorder said, without line breaks.
+    fn finish(mut self) -> String {
+        fs::write(self.bed.test.path("done"), "").unwrap();
+        wait_for_exit(&mut self.child, "the recorder");
+        let mut words = String::new();
+        std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut words).unwrap();
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        // The command outlives a recorder that is killed, and goes by its file.
+        let _ = fs::write(self.bed.test.path("done"), "");
+        for child in self.members.iter_mut().chain([&mut self.child]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn memory(trace: &Path) -> Option<RunMemory> {
+    let input = Input::open(trace, &OpenProps::default()).ok()?;
+    input.run_memory(None).ok().flatten().map(|(memory, _)| memory)
+}
+
+fn has(memory: &RunMemory, pid: u64) -> bool {
+    memory.process_list.iter().any(|process| process.pid == pid)
+}
+
+fn kill(pid: i32) {
+    let status = Command::new("kill").args(["-9", "--", &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn nodes_are_in_one_trace_from_before_the_command_on_and_live() {
+    let bed = Bed::new();
+    let mut job = bed.start(&["--hosts", "n[1-2]"]);
+    let members = ["n1", "n2"].map(|node| job.member(node));
+    // The trace of the head shows them while the job runs.
+    members.iter().for_each(|pid| job.wait_for_member(*pid));
+    let words = job.finish();
+    assert!(words.contains("2 of 2 nodes were recorded completely"), "{words}");
+    let manifest = Manifest::load(&bed.trace()).unwrap().unwrap();
+    for node in ["n1", "n2"] {
+        let agent = manifest.processes.iter().find(|process| process.host == node).unwrap();
+        assert!(Some(agent.start_ns) < manifest.run.start_ns, "the agent of {node} came late");
+        assert!(agent.sealed);
+    }
+    let memory = memory(&bed.trace()).unwrap();
+    for pid in members {
+        assert_eq!(
+            memory.process_list.iter().filter(|process| process.pid == pid).count(),
+            1,
+            "counted once"
+        );
+    }
+    // Spools are gone, and so is everything that was made for the job.
+    let spools = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_dir(spools).unwrap().count(), 0);
+    assert!(!bed.test.path("run.nodes").exists());
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again_and_nothing_is_missing() {
+    let bed = Bed::new();
+    let mut job = bed.start(&["--hosts", "n1"]);
+    let before = job.member("n1");
+    job.wait_for_member(before);
+    let ssh = bed.number("n1.ssh");
+    kill(-ssh);
+    let meanwhile = job.member("n1");
+    job.wait_for_member(meanwhile);
+    assert_ne!(bed.number("n1.ssh"), ssh);
+    let words = job.finish();
+    assert!(words.contains("node n1 is lost") && words.contains("node n1 is back"), "{words}");
+    assert!(words.contains("lost once and made again; nothing is missing"), "{words}");
+    assert_eq!(bed.observers("n1"), 1, "the same agent sampled all the time");
+}
+
+#[test]
+fn an_agent_that_is_killed_is_started_again() {
+    let bed = Bed::new();
+    let mut job = bed.start(&["--hosts", "n1"]);
+    let before = job.member("n1");
+    job.wait_for_member(before);
+    kill(bed.number("n1.agent"));
+    let after = job.member("n1");
+    job.wait_for_member(after);
+    let words = job.finish();
+    assert!(words.contains("its agent had ended, so nothing was sampled in between"), "{words}");
+    assert_eq!(bed.observers("n1"), 2);
+    assert!(has(&memory(&bed.trace()).unwrap(), before), "what the first one sampled is there");
+}
+
+#[test]
+fn a_lost_node_is_named_and_its_spool_is_collected() {
+    let bed = Bed::new();
+    let mut job = bed.start(&["--hosts", "n1,n2"]);
+    let (on_lost, on_other) = (job.member("n1"), job.member("n2"));
+    job.wait_for_member(on_lost);
+    fs::write(bed.test.path("n1.down"), "").unwrap();
+    kill(bed.number("n1.agent"));
+    kill(-bed.number("n1.ssh"));
+    let later = job.member("n2");
+    job.wait_for_member(later);
+    let words = job.finish();
+    assert!(words.contains("1 of 2 nodes were recorded completely"), "{words}");
+    assert!(words.contains("node n1 was lost: ssh: connect to host n1 port 22: No route to host"), "{words}");
+    assert!(words.contains("get it with 'floodmark collect'"), "{words}");
+    let found = memory(&bed.trace()).unwrap();
+    assert!(has(&found, on_lost) && has(&found, on_other) && has(&found, later));
+    let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    let ran = bed.test.run(&["collect", "-o", "run.flood", "--delete", &user.display().to_string()]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let manifest = Manifest::load(&bed.trace()).unwrap().unwrap();
+    assert!(manifest.processes.iter().all(|process| process.sealed));
+    assert!(manifest.all_losses().gaps.is_empty(), "{:?}", manifest.all_losses());
+    assert!(has(&memory(&bed.trace()).unwrap(), on_lost));
+}
+
+#[test]
+fn agents_of_a_killed_recorder_end_by_themselves() {
+    let bed = Bed::new();
+    let mut job = bed.start(&["--hosts", "n1"]);
+    let early = job.member("n1");
+    job.wait_for_member(early);
+    let agent = bed.number("n1.agent");
+    job.child.kill().unwrap();
+    job.child.wait().unwrap();
+    let late = job.member("n1");
+    wait_until("the end of the agent", || !Path::new(&format!("/proc/{agent}")).exists());
+    let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    let ran = bed.test.run(&["collect", "-o", "run.flood", &user.display().to_string()]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("did not finish"), "{}", ran.stderr);
+    let memory = memory(&bed.trace()).unwrap();
+    assert!(has(&memory, early) && has(&memory, late), "sampled until the end");
+    fs::write(bed.test.path("done"), "").unwrap();
+}
+
+#[test]
+fn pbs_tools_without_streams_use_files() {
+    for launcher in ["pbs_tmrsh", "pbsdsh"] {
+        let bed = Bed::new();
+        bed.test.write("nodefile", "n1\nn1\nn2\nn2\n");
+        let mut job = bed.start(&["--pbs", "--launcher", launcher]);
+        let members = ["n1", "n2"].map(|node| job.member(node));
+        members.iter().for_each(|pid| job.wait_for_member(*pid));
+        let words = job.finish();
+        assert!(words.contains("2 of 2 nodes were recorded completely"), "{launcher}: {words}");
+        assert_eq!((bed.observers("n1"), bed.observers("n2")), (1, 1));
+        assert!(!bed.test.path("run.nodes").exists());
+    }
+}
+
+#[test]
+fn clocks_that_are_off_are_measured_and_put_right() {
+    const SKEW_NS: i64 = 5_000_000_000;
+    let bed = Bed::new();
+    bed.test.write("n1.skew", SKEW_NS.to_string());
+    let mut job = bed.start(&["--hosts", "n1"]);
+    let member = job.member("n1");
+    job.wait_for_member(member);
+    job.finish();
+    let manifest = Manifest::load(&bed.trace()).unwrap().unwrap();
+    assert_eq!(manifest.clocks.len(), 2);
+    let boot = &manifest.processes.iter().find(|process| process.host == "n1").unwrap().boot;
+    let clock = manifest.clocks.iter().find(|clock| clock.boot == *boot).unwrap();
+    let error_ns = clock.error_ns.unwrap();
+    assert!((clock.offset_ns + SKEW_NS).unsigned_abs() <= error_ns + 1_000_000, "{clock:?}");
+    let run = (manifest.run.start_ns.unwrap(), manifest.run.end_ns.unwrap());
+    let found = memory(&bed.trace()).unwrap();
+    let process = found.process_list.iter().find(|process| process.pid == member).unwrap();
+    let peak_ns = process.peak_time_ns.unwrap();
+    assert!(peak_ns >= run.0 && peak_ns <= run.1 + error_ns as i64 + 1_000_000, "{peak_ns} {run:?}");
+}
+
+#[test]
+fn nodes_that_cannot_be_recorded_are_named_with_the_remedy() {
+    let bed = Bed::new();
+    bed.test.write("n2.down", "");
+    let job = bed.start(&["--hosts", "n1,n2"]);
+    let words = job.finish();
+    assert!(words.contains("node n2 is not recorded: ssh: connect to host n2"), "{words}");
+    assert!(words.contains("check that 'ssh n2 true' works from here"), "{words}");
+    assert!(words.contains("1 of 2 nodes were recorded completely"), "{words}");
+    // The same job, if all nodes are required: the command is not started.
+    let path = format!("{}:{}", bed.test.path("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = bed.test.command(&[
+        "run",
+        "--hosts",
+        "n1,n2",
+        "--require-nodes",
+        "-o",
+        "no.flood",
+        "--",
+        "touch",
+        "started",
+    ]);
+    command.env("PATH", path).env("BED", bed.test.path(".")).env("FLOODMARK_SPOOL", bed.test.path("spool"));
+    let output = command.output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("1 of 2 nodes cannot be recorded"), "{words}");
+    assert!(!bed.test.path("started").exists() && !bed.test.path("no.flood").exists());
+}
+
+#[test]
+fn a_job_of_no_scheduler_is_an_error_before_the_command() {
+    let test = CliTest::new();
+    let mut command = Command::new(floodmark());
+    command.args(["run", "--cluster", "auto", "--", "touch", "started"]).current_dir(test.path("."));
+    command.env_remove("PBS_NODEFILE").env_remove("SLURM_JOB_ID");
+    let output = command.output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words.contains("neither PBS_NODEFILE nor SLURM_JOB_ID is set"), "{words}");
+    assert!(!test.path("started").exists());
+}
