@@ -251,8 +251,8 @@ fn agents_end_by_themselves_when_their_recorder_is_killed() {
     test.write("kill", "");
     assert!(!wait_for_exit(&mut recorder, "the recorder").success());
     let killed = Instant::now();
-    wait_until("the end of the agent", || !has_agent(&hosts, 1, &test.path(".")));
-    println!("the agent ended {:?} after its recorder", killed.elapsed());
+    wait_until("the end of both agents", || (0..2).all(|number| !has_agent(&hosts, number, &test.path("."))));
+    println!("agents ended {:?} after their recorder", killed.elapsed());
     assert!(rank.try_wait().unwrap().is_none(), "the job is not disturbed");
     let before = times(&test, &names[1]).len();
     test.run(&["collect", "-o", "job.flood", &spools(&test)]).ok();
