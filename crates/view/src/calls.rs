@@ -93,7 +93,10 @@ fn summary(calls: &Calls) -> String {
         parts.push(format!("{} processes", format_count(calls.processes)));
     }
     if calls.unbalanced > 0 && calls.gaps == 0 {
-        parts.push(format!("{} calls or returns without the other", format_count(calls.unbalanced)));
+        parts.push(match calls.unbalanced {
+            1 => "1 call or return without its counterpart".to_owned(),
+            many => format!("{} calls or returns without their counterparts", format_count(many)),
+        });
     }
     let peak = calls.peak_time_ns.map_or_else(String::new, |time_ns| {
         format!(" at {}", instant_exactly(time_ns, calls.origin_time_ns))
