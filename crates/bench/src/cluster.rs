@@ -138,7 +138,7 @@ impl Bench {
             .stdout(Stdio::null())
             .stderr(fs::File::create(self.folder.join("words"))?);
         let child = Killed(vec![command.spawn()?]);
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while !self.folder.join("job").exists() {
             ensure!(
                 Instant::now() < deadline,
@@ -268,14 +268,15 @@ fn load() -> ! {
 /// Sends a spool again and again, at the pace at which it was sampled.
 fn simulate(frames: &Path, name: &str) -> Result<()> {
     let (sender, messages) = channel();
-    std::thread::spawn(move || {
+    let read = move || {
         let mut reader = MessageReader::new(io::stdin());
         while let Ok(Some(message)) = reader.next_message() {
             if sender.send(message).is_err() {
                 return;
             }
         }
-    });
+    };
+    std::thread::Builder::new().name("orders".into()).spawn(read)?;
     let mut out = io::stdout();
     let welcome =
         Welcome { version: env!("CARGO_PKG_VERSION").into(), host: name.into(), ..Welcome::default() };

@@ -16,7 +16,7 @@ use floodmark_view::plain;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Nodes of a job")]
 pub(crate) struct ClusterArgs {
-    /// Record all nodes of this job of PBS (PBS_NODEFILE)
+    /// Record all nodes of this job of PBS
     #[arg(long, group = "nodes")]
     pub(crate) pbs: bool,
     /// Record all nodes of this job of Slurm
@@ -59,6 +59,7 @@ enum ClusterChoice {
 }
 
 /// Means to start agents.
+#[expect(clippy::doc_markdown, reason = "it is help, with names of programs in it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LauncherChoice {
     /// ssh, with pbs_attach in a job of PBS that has it

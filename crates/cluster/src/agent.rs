@@ -28,7 +28,7 @@ use sampling::Sampling;
 pub const SKEW_VARIABLE: &str = "FLOODMARK_TEST_CLOCK_SKEW";
 
 /// How long the first message may take.
-const HELLO_PATIENCE: Duration = Duration::from_secs(60);
+const HELLO_PATIENCE: Duration = Duration::from_mins(1);
 /// How long the agent waits, after it has sent everything, for the recorder to confirm that.
 const BYE_PATIENCE: Duration = Duration::from_secs(8);
 /// Time between two checks of the spool.

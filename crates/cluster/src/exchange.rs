@@ -92,16 +92,17 @@ mod tests {
     fn a_file_is_read_as_it_grows() {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("file");
-        let mut reader = FollowedFile::new(path.clone(), Duration::from_secs(60));
+        let mut reader = FollowedFile::new(path.clone(), Duration::from_mins(1));
         let closer = reader.closer();
-        let writing = thread::spawn(move || {
+        let write = move || {
             let mut file = File::options().create(true).append(true).open(path).expect("a file");
             for piece in ["one ", "two ", "three"] {
                 file.write_all(piece.as_bytes()).expect("written");
                 thread::sleep(POLL);
             }
             closer.store(true, Ordering::Release);
-        });
+        };
+        let writing = thread::Builder::new().name("writing".into()).spawn(write).expect("a thread");
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read");
         writing.join().expect("written");

@@ -26,7 +26,7 @@ pub enum NodeSource {
 /// The scheduler that a job belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// PBS Pro, OpenPBS or Torque.
+    /// PBS Pro, `OpenPBS` or Torque.
     Pbs,
     /// Slurm.
     Slurm,

@@ -316,7 +316,7 @@ pub(crate) fn is_local(name: &str) -> bool {
 }
 
 fn hello(props: &ClusterProps) -> Result<Hello> {
-    let mut random = [0; 12];
+    let mut random = [0; 16];
     let read = std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
     read.map_err(Error::io("reading /dev/urandom"))?;
@@ -325,7 +325,7 @@ fn hello(props: &ClusterProps) -> Result<Hello> {
     hosts.push(own.clone());
     Ok(Hello {
         version: props.version.to_owned(),
-        job: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+        job: format!("{:024x}", u128::from_be_bytes(random) >> 32),
         command: props.command.clone(),
         interval_ns: props.interval_ns,
         exact_peaks: props.exact_peaks,

@@ -230,7 +230,9 @@ impl Encoder {
         }
         let hosts = &hello.hosts[..hello.hosts.len().min(MAX_LIST)];
         self.number(hosts.len() as u64);
-        hosts.iter().for_each(|host| self.text(host));
+        for host in hosts {
+            self.text(host);
+        }
         self.number(u64::from(hello.recorder_pid));
         self.text(&hello.recorder_host);
         self.0.extend_from_slice(&hello.recorder_boot);

@@ -217,7 +217,7 @@ fn an_agent_that_was_killed_leaves_its_samples_to_the_next() {
 fn garbage_ends_an_agent_without_harm() {
     let test = CliTest::new();
     for garbage in
-        [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 300_000], b"FLWM\x01\x01", b"FLWM\x01\x09\0\0\0\0\0\0"]
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], &vec![0xff; 300_000], b"FLWM\x01\x01", b"FLWM\x01\x09\0\0\0\0\0\0"]
     {
         let mut agent = Agent::start(&test);
         // It may end before it has read all of it.

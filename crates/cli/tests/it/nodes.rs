@@ -106,7 +106,7 @@ impl Bed {
             assert!(ended.is_none(), "the recorder ended: {ended:?}");
             fs::read_to_string(self.test.path("job")).ok()
         });
-        Job { bed: self, child, job: job.trim().to_owned(), members: Vec::new() }
+        Job { bed: self, child, id: job.trim().to_owned(), members: Vec::new() }
     }
 
     fn number(&self, name: &str) -> i32 {
@@ -128,7 +128,7 @@ impl Bed {
 struct Job<'a> {
     bed: &'a Bed,
     child: Child,
-    job: String,
+    id: String,
     members: Vec<Child>,
 }
 
@@ -136,7 +136,7 @@ impl Job<'_> {
     /// Starts a process of the job on a node; returns its PID.
     fn member(&mut self, node: &str) -> u64 {
         let mut command = Command::new("sleep");
-        command.arg("600").env("FLOODMARK_JOB", &self.job).env("SLURMD_NODENAME", node);
+        command.arg("600").env("FLOODMARK_JOB", &self.id).env("SLURMD_NODENAME", node);
         let child = command.spawn().unwrap();
         let pid = u64::from(child.id());
         self.members.push(child);
@@ -191,7 +191,9 @@ fn nodes_are_in_one_trace_from_before_the_command_on_and_live() {
     let mut job = bed.start(&["--hosts", "n[1-2]"]);
     let members = ["n1", "n2"].map(|node| job.member(node));
     // The trace of the head shows them while the job runs.
-    members.iter().for_each(|pid| job.wait_for_member(*pid));
+    for pid in members {
+        job.wait_for_member(pid);
+    }
     let words = job.finish();
     assert!(words.contains("2 of 2 nodes were recorded completely"), "{words}");
     let manifest = Manifest::load(&bed.trace()).unwrap().unwrap();
@@ -299,7 +301,9 @@ fn pbs_tools_without_streams_use_files() {
         bed.test.write("nodefile", "n1\nn1\nn2\nn2\n");
         let mut job = bed.start(&["--pbs", "--launcher", launcher]);
         let members = ["n1", "n2"].map(|node| job.member(node));
-        members.iter().for_each(|pid| job.wait_for_member(*pid));
+        for pid in members {
+            job.wait_for_member(pid);
+        }
         let words = job.finish();
         assert!(words.contains("2 of 2 nodes were recorded completely"), "{launcher}: {words}");
         assert_eq!((bed.observers("n1"), bed.observers("n2")), (1, 1));

@@ -138,7 +138,11 @@ fn addresses(hello: &Hello) -> Addresses {
     let addresses = Addresses::default();
     addresses.add_own_client();
     let (of_thread, hosts) = (addresses.clone(), hello.hosts.clone());
-    let looking = thread::spawn(move || of_thread.look_up(&hosts));
+    let look_up = move || of_thread.look_up(&hosts);
+    // Without the thread, processes are known by their variables alone.
+    let Ok(looking) = thread::Builder::new().name("floodmark-names".into()).spawn(look_up) else {
+        return addresses;
+    };
     let deadline = Instant::now() + LOOK_UP_PATIENCE;
     // A name server that does not answer must not keep the command from starting.
     while !looking.is_finished() && Instant::now() < deadline {
