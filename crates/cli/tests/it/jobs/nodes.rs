@@ -255,7 +255,8 @@ fn agents_end_by_themselves_when_their_recorder_is_killed() {
     println!("agents ended {:?} after their recorder", killed.elapsed());
     assert!(rank.try_wait().unwrap().is_none(), "the job is not disturbed");
     let before = times(&test, &names[1]).len();
-    test.run(&["collect", "-o", "job.flood", &spools(&test)]).ok();
+    let collected = test.run(&["collect", "-o", "job.flood", &spools(&test)]);
+    assert_eq!((collected.code, collected.stderr.matches(" frames").count()), (0, 2), "{}", collected.stderr);
     let after = times(&test, &names[1]);
     assert!(
         after.len() > before,
