@@ -6,6 +6,7 @@
 //! parent.
 #![expect(unsafe_code, reason = "reads clocks and blocks signals in a thread")]
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -40,7 +41,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Defines the calling process as something that is observed.
+/// The process and the recording that [`OWN`] is of, 0 if of none; both change while the interpreter's lock is held.
+static OWN_OF: AtomicU64 = AtomicU64::new(0);
+static OWN: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the calling process as something that is observed, the same to all that record it: sizes of several subjects
+/// are added up. The caller holds the interpreter's lock.
 pub(crate) fn own_subject() -> SubjectId {
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let command = String::from_utf8_lossy(&command).replace('\0', " ");
@@ -51,6 +57,21 @@ pub(crate) fn own_subject() -> SubjectId {
         parent: SubjectId(0),
         name: "python".to_owned(),
         detail: command.trim_end().to_owned(),
+    // A forked child is another process, and a subject is known to its recording only.
+    let own_of = u64::from(std::process::id()) << 32 | u64::from(tail::recording());
+    if OWN_OF.load(Ordering::Acquire) != own_of {
+        // A fork in between makes the child define its own.
+        OWN_OF.store(0, Ordering::Release);
+        let subject = define_own_subject();
+        OWN.store(subject.0, Ordering::Relaxed);
+        if subject.0 != 0 {
+            OWN_OF.store(own_of, Ordering::Release);
+        }
+    }
+    SubjectId(OWN.load(Ordering::Relaxed))
+}
+
+fn define_own_subject() -> SubjectId {
     })
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 import floodmark
 import floodmark.trace
-from test_trace import COMMAND, calls, fresh_memory
+from test_trace import COMMAND, calls, fresh_memory, tables
 
 MB = 1_000_000
 #: What is written; no line makes it.
@@ -159,6 +160,26 @@ def test_filters_work_for_calls_and_lines(tmp_path, monkeypatch, mode, pattern):
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring has room for several tools")
 def test_a_debugger_is_not_replaced():
     before = sys.gettrace()
+def test_a_process_is_one_subject_to_all_that_record_it(tmp_path):
+    path = tmp_path / "lines.flood"
+    with floodmark.trace.Profile(filepath=path, mode="lines", quiet=True):
+        with floodmark.monitor(10):
+            work()
+        with floodmark.monitor(10):
+            pass
+    found = tables(path)
+    (subject,) = [row["subject"] for row in found["subject"] if row["number"] == os.getpid()]
+    sizes = [row["value"] for row in found["sample"] if row["metric"] == "rss"]
+    assert {row["subject"] for row in found["sample"]} == {subject}
+    result = subprocess.run([COMMAND, "info", str(path), "--json"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["memory"]["peak_rss_bytes"] == max(sizes)
+    # The next recording does not know it.
+    with floodmark.monitor(10, tmp_path / "next.flood"):
+        pass
+    assert [row["number"] for row in tables(tmp_path / "next.flood")["subject"]] == [os.getpid()]
+
+
     sys.settrace(lambda *_: None)
     try:
         with pytest.raises(RuntimeError, match="sys.settrace"):
