@@ -194,6 +194,8 @@ pub struct CallsFold {
     paths: Vec<Path>,
     known_paths: FxHashMap<(u32, u32), u32>,
     sites: Vec<SiteFigures>,
+    /// Numbers of observed processes, where stacks were recorded.
+    subjects: FxHashMap<u64, u32>,
     /// By the function that calls, its line if known, and the function that is called.
     known_sites: FxHashMap<(u32, u32, u32), u32>,
     timeline: Timeline,
@@ -221,18 +223,25 @@ impl CallsFold {
         Self { recorded, ..Self::default() }
     }
 
-    /// Takes the resident bytes of a process while nothing that is traced runs: when a trace begins and ends.
-    pub fn resident_at(&mut self, process: ProcessId, rss_bytes: u64, time_ns: i64) {
+    /// Takes the resident bytes of a subject while nothing that is traced runs: when a trace begins and ends.
+    pub fn resident_at(&mut self, subject: u64, rss_bytes: u64, time_ns: i64) {
+        let process = self.process_of(subject);
         let delta = self.resident(process, rss_bytes, time_ns);
         self.add_to_total(time_ns, delta, None);
     }
 
     /// Takes the stack of code that touched new memory, at which the process had `rss_bytes`.
     pub fn fault(&mut self, row: &StackSampleRow, rss_bytes: u64, tables: &Tables) {
-        let process = ProcessId((row.subject >> 32) as u32);
+        let process = self.process_of(row.subject);
         let delta = self.resident(process, rss_bytes, row.time_ns);
         self.result.events += 1;
         self.result.origin_time_ns.get_or_insert(row.time_ns);
+    /// Returns a number for a process that is observed, whichever process recorded it.
+    fn process_of(&mut self, subject: u64) -> ProcessId {
+        let next = self.subjects.len() as u32;
+        ProcessId(*self.subjects.entry(subject).or_insert(next))
+    }
+
         self.result.last_time_ns = Some(row.time_ns);
         self.threads.entry((process, row.thread)).or_default();
         let (mut frames, mut at) = (Vec::new(), row.stack);

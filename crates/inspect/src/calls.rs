@@ -9,7 +9,7 @@ use floodmark_analyze::{Calls, CallsFold, CallsOptions, Caveats, Direction, Flam
 use floodmark_convert::Format;
 use floodmark_convert::pymemtrace::CallLogs;
 use floodmark_event::filter::{Window, resolve};
-use floodmark_event::{CallRow, Filter, Metric, ProcessId, Row, ScopeAction, ScopeRow, Tables};
+use floodmark_event::{CallRow, Filter, Metric, ProcessId, Row, ScopeAction, ScopeRow, StackReason, Tables};
 use floodmark_store::{Losses, ScanProps, Table};
 
 use crate::answer::Answer;
@@ -57,21 +57,31 @@ impl Input {
         let recorded = self.recorded()?;
         let (mut fold, mut count) = (CallsFold::new(recorded), 0);
         let (result, losses) = if recorded == Recorded::Faults {
-            let (mut resident, mut selected) = (HashMap::new(), Selected::new(&query.filter));
+            let (mut sizes, mut selected) = (HashMap::new(), Selected::new(&query.filter));
             let source = self.each_row(query.progress, |rows, tables| {
                 for row in rows {
                     match row {
+                        // Of everything that is observed: whether a tracer recorded it is known with its first stack.
                         Row::Sample(row) if row.metric == Metric::Rss => {
-                            let before = resident.insert(row.subject, row.value);
-                            // The first one is that of the beginning; the others come with their stacks.
-                            if before.is_none() {
-                                fold.resident_at(process_of(row.subject), row.value, row.time_ns);
-                            }
+                            let latest = (row.time_ns, row.value);
+                            let sizes = sizes.entry(row.subject).or_insert(Sizes {
+                                has_begun: false,
+                                before: latest,
+                                latest,
+                            });
+                            sizes.add(latest);
                         }
-                        Row::Stack(row) if selected.has(row.time_ns, process_of(row.subject), row.thread) => {
+                        Row::Stack(row)
+                            if row.reason == StackReason::Growth
+                                && selected.has(row.time_ns, process_of(row.subject), row.thread) =>
+                        {
+                            // A stack comes with the size that it made.
+                            let Some(sizes) = sizes.get_mut(&row.subject) else { continue };
                             count += 1;
-                            let rss_bytes = resident.get(&row.subject).copied().unwrap_or(0);
-                            fold.fault(row, rss_bytes, tables);
+                            if !std::mem::replace(&mut sizes.has_begun, true) {
+                                fold.resident_at(row.subject, sizes.before.1, sizes.before.0);
+                            }
+                            fold.fault(row, sizes.latest.1, tables);
                         }
                         _ => {}
                     }
@@ -188,6 +198,24 @@ impl Input {
         }
         let _ = visit(None, source.tables());
         Ok(source.losses())
+    }
+}
+
+/// Resident sizes of something that is observed, with their times.
+struct Sizes {
+    /// Whether a stack of it was read.
+    has_begun: bool,
+    /// The one at which changes begin to count: that before the latest.
+    before: (i64, u64),
+    latest: (i64, u64),
+}
+
+impl Sizes {
+    fn add(&mut self, next: (i64, u64)) {
+        if next.0 != self.latest.0 {
+            self.before = self.latest;
+        }
+        self.latest = next;
     }
 }
 
