@@ -86,7 +86,7 @@ mod _native {
     use crate::trace::{begin_fault_trace, begin_trace, end_fault_trace, end_trace, is_tracing};
     #[pymodule_export]
     use crate::trace::{
-        install_profile, monitoring_callbacks, prepare_thread, profile_thread, remove_profile,
+        ignore_thread, install_profile, monitoring_callbacks, prepare_thread, profile_thread, remove_profile,
     };
     use crate::vectorcall;
     use pyo3::prelude::*;

@@ -170,6 +170,8 @@ struct Thread {
 impl Thread {
     fn add_faults(&self, count: u64) {
         self.own_faults.set(self.own_faults.get().wrapping_add(count));
+    /// Whether it is a thread of ours, whose events are not the program's.
+    is_ignored: Cell<bool>,
     }
 }
 
@@ -191,6 +193,7 @@ thread_local! {
     static RING: ThreadRing = const { ThreadRing(Cell::new(0)) };
 }
 
+            is_ignored: Cell::new(false),
 impl Drop for ThreadRing {
     fn drop(&mut self) {
         // The head must not be read once the ring is unmapped.
@@ -273,7 +276,8 @@ impl Tracer {
         self.recorded += 1;
     }
 
-    /// Reads the resident size if it may have changed, and prepares threads that are new; `None` if no trace goes on.
+    /// Reads the resident size if it may have changed, and prepares threads that are new; `None` if no trace goes on or the
+    /// thread is ignored.
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, ticks: u64) -> Option<&'static Thread> {
@@ -287,6 +291,10 @@ impl Tracer {
         }
         let is_same = CURRENT.load(Ordering::Relaxed) == thread_pointer();
         // SAFETY: as in `unchanged_thread`; a thread that is prepared has a head.
+        // Such a thread never becomes the current one, so that all its events come here.
+        if thread.is_ignored.get() {
+            return None;
+        }
         let head = unsafe { (*thread.head.get()).load(Ordering::Acquire) };
         if std::ptr::eq(thread.head.get(), gate::no_head()) {
             // With another gate this thread alone has no ring: the head never equals what was seen, so that every
@@ -464,6 +472,14 @@ pub(crate) fn end_trace() -> (u64, u64, u64) {
 pub(crate) fn is_tracing() -> bool {
     // SAFETY: a function that Python calls holds the interpreter's lock.
     unsafe { state() }.mode != Mode::Off
+}
+
+/// Trace nothing that the calling thread does, until it ends.
+#[pyfunction]
+pub(crate) fn ignore_thread() {
+    THREAD.with(|thread| thread.is_ignored.set(true));
+    let _ = CURRENT.compare_exchange(thread_pointer(), 0, Ordering::Relaxed, Ordering::Relaxed);
+    faults::ignore_thread();
 }
 
 pub(crate) use faults::{begin_fault_trace, end_fault_trace, prepare_thread};

@@ -1,5 +1,6 @@
 """What a trace of calls keeps and gives back, and what it says where it is not exact."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import floodmark
 import floodmark.trace
+from floodmark import _native
 from test_trace import COMMAND, calls, fresh_memory, names, tables
 
 
@@ -107,9 +109,71 @@ def test_snapshots_are_taken_at_peaks(tmp_path, capsys):
     assert largest.size >= 40_000_000 and largest.traceback[0].filename == __file__
     assert "1 snapshot of tracemalloc" in capsys.readouterr().err
     rows = calls(path)
-    assert not any(row["file"] == tracemalloc.__file__ for row in rows)
+    # Nothing of the thread that takes them.
+    assert {row["thread"] for row in rows} == {threading.get_native_id()}
     marks = subprocess.run([COMMAND, "read", str(path), "--samples"], capture_output=True, text=True, timeout=60).stdout
     assert "tracemalloc snapshot" in marks
+
+
+@pytest.mark.parametrize("mode", ["changes", "lines"])
+def test_growth_is_not_charged_to_the_thread_that_takes_snapshots(tmp_path, mode):
+    memory, data = fresh_memory(60_000_000), b"1" * 30_000_000
+
+    def grow():
+        memory.write(data)
+
+    path = tmp_path / "calls.flood"
+    with floodmark.trace.Profile(filepath=path, mode=mode, tracemalloc=5_000_000, quiet=True) as profile:
+        grow()
+    assert profile.snapshots
+    result = subprocess.run([COMMAND, "calls", str(path), "--json"], capture_output=True, text=True, timeout=60)
+    most = json.loads(result.stdout)["functions"][0]
+    expected = "write" if mode == "changes" else "grow"
+    assert most["function"].rpartition(".")[2] == expected and most["own_bytes"] >= 29_000_000
+
+
+@pytest.mark.parametrize("when", ["thread", "stop"])
+def test_snapshots_that_fail_do_not_end_the_program(tmp_path, monkeypatch, capsys, when):
+    def take_snapshot():
+        raise MemoryError("on purpose")
+
+    memory, data = fresh_memory(20_000_000), b"1" * 20_000_000
+    monkeypatch.setattr(tracemalloc, "take_snapshot", take_snapshot)
+    profile = floodmark.trace.Profile(filepath=tmp_path / "calls.flood", tracemalloc=1_000_000, quiet=True)
+    with profile:
+        if when == "stop":
+            profile._peaks._is_stopped.set()
+            profile._peaks._thread.join()
+        memory.write(data)
+        if when == "thread":
+            profile._peaks._thread.join(60)
+            assert not profile._peaks._thread.is_alive()
+    assert not profile.snapshots and not _native.is_recording()
+    assert capsys.readouterr().err.count("no more snapshots of tracemalloc: MemoryError: on purpose") == 1
+    assert calls(tmp_path / "calls.flood")
+
+
+def test_a_forked_child_leaves_the_snapshots_of_its_parent(tmp_path, run):
+    result = run(
+        """
+        import os, floodmark.trace, floodmark.trace._snapshots as snapshots
+        snapshots._MOST = 1
+        profile = floodmark.trace.Profile(filepath="calls.flood", tracemalloc=1_000_000, quiet=True).start()
+        kept = [b"1" * 20_000_000]
+        while not profile._peaks.paths:
+            os.sched_yield()
+        pid = os.fork()
+        if pid == 0:
+            kept.append(b"1" * 80_000_000)
+            profile.stop()
+            os._exit(len(profile.snapshots))
+        assert os.waitpid(pid, 0)[1] == 0
+        profile.stop()
+        assert all(map(os.path.exists, profile.snapshots))
+        print(len(profile.snapshots))
+        """
+    )
+    assert result.stdout == "1\n", result.stderr
 
 
 def test_the_number_of_snapshots_is_bounded(tmp_path):

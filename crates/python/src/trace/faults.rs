@@ -128,6 +128,15 @@ pub(crate) fn prepare_thread() {
 }
 
 unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+/// Has the calling thread record nothing until it ends.
+pub(super) fn ignore_thread() {
+    prepare_thread();
+    if let Some(entry) = find_thread(current_thread()) {
+        // As if its handler were running.
+        entry.is_busy.store(true, Ordering::Relaxed);
+    }
+}
+
     // SAFETY: the kernel passes a valid `info`; the value of the event stands behind the address.
     let is_ours = unsafe {
         let data = info.cast::<u64>().add(3).read();

@@ -138,13 +138,8 @@ class Profile:
                 self.gate, self.exactness = "sigtrap", _native.begin_fault_trace(self.d_rss_trigger)
                 _hooks.prepare_threads(self.d_rss_trigger)
             else:
-                hidden = self.exclude
-                if self.tracemalloc is not False:
-                    from floodmark.trace._snapshots import PeakSnapshots
-
-                    hidden = [*hidden, PeakSnapshots.source]
                 self.gate, self.exactness, self.remedy = _native.begin_trace(
-                    self.mode, self.d_rss_trigger, _PACKAGE, self.include, hidden, self._wanted_gate
+                    self.mode, self.d_rss_trigger, _PACKAGE, self.include, self.exclude, self._wanted_gate
                 )
             if self.message:
                 _native.mark(self.message)
@@ -168,8 +163,10 @@ class Profile:
                 _hooks.remove()
             _native.end_trace()
             _native.end_fault_trace()
-            self._stop_snapshots()
-            self._recording.stop()
+            try:
+                self._stop_snapshots()
+            finally:
+                self._recording.stop()
             raise
         self._is_outermost = True
         _active = self
@@ -198,14 +195,17 @@ class Profile:
             self.events, self.recorded, unnamed = _native.end_trace()
             if unnamed:
                 self._report(f"{unnamed} events are of functions that there was no memory to name")
-        self._stop_snapshots()
-        atexit.unregister(self.stop)
-        _native.mark(f"call trace ends: {self.events} events, {self.recorded} recorded")
-        if not is_whole:
-            self._report("another profiler replaced the trace's hook: calls after that are missing")
-        if not self._has_warned:
-            self._warn_of_greenlets()
-        self._recording.stop()
+        try:
+            self._stop_snapshots()
+        finally:
+            # Whatever a snapshot comes to, the trace is whole.
+            atexit.unregister(self.stop)
+            _native.mark(f"call trace ends: {self.events} events, {self.recorded} recorded")
+            if not is_whole:
+                self._report("another profiler replaced the trace's hook: calls after that are missing")
+            if not self._has_warned:
+                self._warn_of_greenlets()
+            self._recording.stop()
 
     def _report(self, text: str) -> None:
         """Say what is missing or not exact, in the trace and on stderr."""
