@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use floodmark_event::sample::{Metric, Subject, SubjectId, SubjectKind};
 use floodmark_tail::{self as tail, When};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::trace;
+use crate::trace::{self, StatmUse};
 
 /// Recording takes little of it, and the kernel backs what is touched alone.
 const STACK_BYTES: usize = 128 << 10;
@@ -33,6 +32,16 @@ struct Running {
     process: u32,
     stop: Arc<Stop>,
     thread: JoinHandle<(u64, u64)>,
+    statm: StatmUse,
+}
+
+impl Running {
+    /// Forgets a thread that does not exist in this process.
+    fn forget(self) {
+        let Self { stop, thread, statm, .. } = self;
+        std::mem::forget((stop, thread));
+        drop(statm);
+    }
 }
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
@@ -48,15 +57,6 @@ static OWN: AtomicU32 = AtomicU32::new(0);
 /// Returns the calling process as something that is observed, the same to all that record it: sizes of several subjects
 /// are added up. The caller holds the interpreter's lock.
 pub(crate) fn own_subject() -> SubjectId {
-    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    tail::subject(&Subject {
-        kind: SubjectKind::Process,
-        number: u64::from(std::process::id()),
-        start_ns: 0,
-        parent: SubjectId(0),
-        name: "python".to_owned(),
-        detail: command.trim_end().to_owned(),
     // A forked child is another process, and a subject is known to its recording only.
     let own_of = u64::from(std::process::id()) << 32 | u64::from(tail::recording());
     if OWN_OF.load(Ordering::Acquire) != own_of {
@@ -72,6 +72,15 @@ pub(crate) fn own_subject() -> SubjectId {
 }
 
 fn define_own_subject() -> SubjectId {
+    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    tail::subject(&Subject {
+        kind: SubjectKind::Process,
+        number: u64::from(std::process::id()),
+        start_ns: 0,
+        parent: SubjectId(0),
+        name: "python".to_owned(),
+        detail: command.trim_end().to_owned(),
     })
 }
 
@@ -104,7 +113,12 @@ fn watch(subject: SubjectId, stop: &Stop, interval: Duration) -> (u64, u64) {
         let now = Instant::now();
         next = (next + interval).max(now);
         let left = next - now;
-        is_wanted = stop.changed.wait_timeout(is_wanted, left).unwrap_or_else(PoisonError::into_inner).0;
+        // A wait may end for no reason; that is no time for a sample.
+        is_wanted = stop
+            .changed
+            .wait_timeout_while(is_wanted, left, |is_wanted| !*is_wanted)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
         count += if *is_wanted { 0 } else { sample(subject) };
     }
     (count + sample(subject), processor_ns(libc::CLOCK_THREAD_CPUTIME_ID))
@@ -128,7 +142,7 @@ fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
 pub(crate) fn wait_for_rss(py: Python<'_>, bytes: u64, timeout_ns: u64) -> u64 {
     const POLL: Duration = Duration::from_millis(2);
     let deadline = Instant::now() + Duration::from_nanos(timeout_ns);
-    py.detach(|| {
+    let size = py.detach(|| {
         loop {
             let resident = u64::from(trace::resident_pages()) * 4096;
             let left = deadline.saturating_duration_since(Instant::now());
@@ -137,27 +151,31 @@ pub(crate) fn wait_for_rss(py: Python<'_>, bytes: u64, timeout_ns: u64) -> u64 {
             }
             std::thread::sleep(left.min(POLL));
         }
-    })
+    });
+    trace::close_unused_statm();
+    size
 }
 
-/// Record resident size and processor time of the process at an interval, from a thread of its own.
+/// Record resident size and processor time of the process at an interval, from a thread of its own; return whether it
+/// was started, and not already running.
 #[pyfunction]
-pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<()> {
+pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<bool> {
     let mut running = lock(&RUNNING);
     match running.take() {
         Some(one) if one.process == std::process::id() => {
             *running = Some(one);
-            return Err(PyRuntimeError::new_err("this process is monitored already"));
+            return Ok(false);
         }
         // The thread is that of the process which forked this one: there is nothing to wait for.
-        other => std::mem::forget(other),
+        Some(other) => other.forget(),
+        None => {}
     }
     let stop = Arc::new(Stop::default());
     let shared = Arc::clone(&stop);
     let builder = std::thread::Builder::new().name("floodmark-watch".to_owned()).stack_size(STACK_BYTES);
     let interval = Duration::from_nanos(interval_ns);
-    // After a fork the open file is that of the parent.
-    trace::close_statm();
+    trace::watch_forks();
+    let statm = StatmUse::begin();
     // The first sample is of this instant, however long the thread takes to begin.
     let subject = own_subject();
     let first = sample(subject);
@@ -166,8 +184,8 @@ pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<()> {
         (first + count, processor_ns)
     };
     let thread = with_signals_blocked(|| builder.spawn(run))?;
-    *running = Some(Running { process: std::process::id(), stop, thread });
-    Ok(())
+    *running = Some(Running { process: std::process::id(), stop, thread, statm });
+    Ok(true)
 }
 
 /// End the monitor after a last sample; return the number of samples and the processor time of its thread in nanoseconds.
@@ -175,12 +193,15 @@ pub(crate) fn start_monitor(interval_ns: u64) -> PyResult<()> {
 pub(crate) fn stop_monitor(py: Python<'_>) -> (u64, u64) {
     let Some(running) = lock(&RUNNING).take() else { return (0, 0) };
     if running.process != std::process::id() {
-        std::mem::forget(running);
+        running.forget();
         return (0, 0);
     }
-    py.detach(|| {
-        *lock(&running.stop.is_wanted) = true;
-        running.stop.changed.notify_all();
-        running.thread.join().unwrap_or_default()
-    })
+    let Running { stop, thread, statm, .. } = running;
+    let result = py.detach(|| {
+        *lock(&stop.is_wanted) = true;
+        stop.changed.notify_all();
+        thread.join().unwrap_or_default()
+    });
+    drop(statm);
+    result
 }

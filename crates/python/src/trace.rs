@@ -12,7 +12,8 @@
 //! | `faults` | the change-driven mode, without events of the interpreter |
 //! | `lines` | the mode that takes events of lines |
 //! | `layout` | what it reads of the interpreter |
-//! | `gate` | the resident size, and whether it can have changed |
+//! | `gate` | whether the resident size can have changed |
+//! | `statm` | the resident size |
 //! | `arena` | memory of the tracer |
 #![expect(unsafe_code, reason = "keeps state that the interpreter's lock guards")]
 
@@ -24,6 +25,7 @@ mod gate;
 mod hooks;
 mod layout;
 mod lines;
+mod statm;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Once;
@@ -84,6 +86,8 @@ struct Tracer {
     functions: Functions,
     /// The process as something that is observed, if stacks of lines are recorded; 0 before the first.
     subject: SubjectId,
+    /// Keeps the file of the resident size open during a trace.
+    statm: Option<StatmUse>,
     /// Since when there is growth that the threads which had events cannot have caused; 0 if there is none.
     uncharged_since: u64,
     /// Whether several threads had events since the latest recorded stack.
@@ -138,6 +142,7 @@ static STATE: State = State(UnsafeCell::new(Tracer {
     recorded: 0,
     functions: Functions::new(),
     subject: SubjectId(0),
+    statm: None,
     uncharged_since: 0,
     has_switched: false,
 }));
@@ -165,13 +170,13 @@ struct Thread {
     own_faults: Cell<u64>,
     /// Where it was at the latest event of a line.
     place: Cell<lines::CodePlace>,
+    /// Whether it is a thread of ours, whose events are not the program's.
+    is_ignored: Cell<bool>,
 }
 
 impl Thread {
     fn add_faults(&self, count: u64) {
         self.own_faults.set(self.own_faults.get().wrapping_add(count));
-    /// Whether it is a thread of ours, whose events are not the program's.
-    is_ignored: Cell<bool>,
     }
 }
 
@@ -188,12 +193,12 @@ thread_local! {
             previous: Cell::new(None),
             own_faults: Cell::new(0),
             place: Cell::new(lines::CodePlace::nowhere()),
+            is_ignored: Cell::new(false),
         }
     };
     static RING: ThreadRing = const { ThreadRing(Cell::new(0)) };
 }
 
-            is_ignored: Cell::new(false),
 impl Drop for ThreadRing {
     fn drop(&mut self) {
         // The head must not be read once the ring is unmapped.
@@ -286,15 +291,15 @@ impl Tracer {
         }
         // SAFETY: the reference is used by this thread, during an event.
         let thread = unsafe { &*THREAD.with(std::ptr::from_ref) };
+        // Such a thread never becomes the current one, so that all its events come here.
+        if thread.is_ignored.get() {
+            return None;
+        }
         if thread.epoch.get() != self.epoch {
             self.prepare(thread);
         }
         let is_same = CURRENT.load(Ordering::Relaxed) == thread_pointer();
         // SAFETY: as in `unchanged_thread`; a thread that is prepared has a head.
-        // Such a thread never becomes the current one, so that all its events come here.
-        if thread.is_ignored.get() {
-            return None;
-        }
         let head = unsafe { (*thread.head.get()).load(Ordering::Acquire) };
         if std::ptr::eq(thread.head.get(), gate::no_head()) {
             // With another gate this thread alone has no ring: the head never equals what was seen, so that every
@@ -322,7 +327,7 @@ impl Tracer {
             CURRENT.store(thread_pointer(), Ordering::Relaxed);
         }
         (self.polled, self.read_at) = (ticks, ticks);
-        match gate::resident_pages() {
+        match statm::resident_pages() {
             0 => {}
             pages => self.rss_pages = pages,
         }
@@ -369,12 +374,12 @@ extern "C" fn after_fork() {
     });
     let _ = RING.try_with(|kept| kept.0.set(0));
     RINGS.forget();
-    gate::close_statm();
+    statm::close_statm();
     faults::after_fork();
 }
 
 /// Has forked children begin anew.
-fn watch_forks() {
+pub(crate) fn watch_forks() {
     static AT_FORK: Once = Once::new();
     AT_FORK.call_once(|| {
         // SAFETY: the function lives as long as the process.
@@ -432,7 +437,8 @@ pub(crate) fn begin_trace(
     (tracer.events, tracer.recorded) = (0, 0);
     let error = gate::measure_error();
     tail::global().reserve_lane();
-    tracer.rss_pages = gate::resident_pages();
+    tracer.statm = Some(StatmUse::begin());
+    tracer.rss_pages = statm::resident_pages();
     // So that the first event is recorded: changes are counted from it.
     tracer.reported_pages = 0;
     tracer.subject = SubjectId(0);
@@ -464,14 +470,8 @@ pub(crate) fn end_trace() -> (u64, u64, u64) {
     CURRENT.store(0, Ordering::Relaxed);
     // No thread reads a head any more: that begins with another trace, for which threads prepare themselves anew.
     RINGS.clear();
+    tracer.statm = None;
     (tracer.events, recorded, tracer.functions.unnamed)
-}
-
-/// Whether calls are traced.
-#[pyfunction]
-pub(crate) fn is_tracing() -> bool {
-    // SAFETY: a function that Python calls holds the interpreter's lock.
-    unsafe { state() }.mode != Mode::Off
 }
 
 /// Trace nothing that the calling thread does, until it ends.
@@ -482,6 +482,13 @@ pub(crate) fn ignore_thread() {
     faults::ignore_thread();
 }
 
+/// Whether calls are traced.
+#[pyfunction]
+pub(crate) fn is_tracing() -> bool {
+    // SAFETY: a function that Python calls holds the interpreter's lock.
+    unsafe { state() }.mode != Mode::Off
+}
+
 pub(crate) use faults::{begin_fault_trace, end_fault_trace, prepare_thread};
-pub(crate) use gate::{close_statm, resident_pages};
 pub(crate) use hooks::{install_profile, monitoring_callbacks, profile_thread, remove_profile};
+pub(crate) use statm::{StatmUse, close_unused_statm, resident_pages};

@@ -1,5 +1,6 @@
 """The monitor: samples of the own process, from a thread without Python."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 import floodmark
 import floodmark.trace
+from floodmark import monitoring
 from test_trace import COMMAND, tables
 
 
@@ -83,6 +85,36 @@ def test_forked_processes_are_monitored(tmp_path, run):
     assert len(sizes) == 2 and sizes[1] - sizes[0] >= 29_000_000
     # The parent's: before the fork, and after it.
     assert count == 4 == len(samples(found, "rss")) - len(sizes)
+
+
+def test_threads_may_fork_at_the_same_time(tmp_path):
+    with floodmark.monitor(10, tmp_path / "run.flood") as monitor:
+        # As two threads do, of which one forks while the other waits for the monitor's thread to end.
+        monitoring._pause()
+        monitoring._pause()
+        monitoring._resume()
+        monitoring._resume()
+    assert monitor.samples == 4
+    assert "floodmark-watch" not in thread_names()
+
+
+def statm_descriptors():
+    links = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            links[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return [number for number, link in links.items() if link.endswith("/statm")]
+
+
+def test_descriptors_of_the_program_are_not_closed(tmp_path):
+    with floodmark.monitor(10, tmp_path / "run.flood"):
+        (ours,) = statm_descriptors()
+        with open(tmp_path / "mine", "w") as file:
+            os.dup2(file.fileno(), ours)
+    assert os.path.samestat(os.fstat(ours), os.stat(tmp_path / "mine"))
+    # The sample at the end needed another one.
+    assert statm_descriptors() == []
+    os.close(ours)
 
 
 def test_under_run_the_run_samples(tmp_path):

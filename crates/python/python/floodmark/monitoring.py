@@ -54,7 +54,8 @@ class Monitor:
         self.is_sampled_by_run = os.environ.get(_SAMPLED_VARIABLE, "") == self.path
         if not self.is_sampled_by_run:
             try:
-                self._start_thread()
+                if not self._start_thread():
+                    raise RuntimeError("this process is monitored already")
             except BaseException:
                 self._recording.stop()
                 raise
@@ -92,8 +93,9 @@ class Monitor:
     ) -> None:
         self.stop()
 
-    def _start_thread(self) -> None:
-        _native.start_monitor(round(self.interval * 1e9))
+    def _start_thread(self) -> bool:
+        """Start the thread; return whether it was not running already."""
+        return _native.start_monitor(round(self.interval * 1e9))
 
     def _stop_thread(self) -> None:
         samples, nanoseconds = _native.stop_monitor()
@@ -107,6 +109,7 @@ def _pause() -> None:
 
 
 def _resume() -> None:
+    # Where threads fork at the same time, one of them may have started it already.
     if _active is not None and not _active.is_sampled_by_run:
         _active._start_thread()
 

@@ -21,6 +21,7 @@ use pyo3::prelude::*;
 
 use super::functions::line_of;
 use super::gate::{self, EXCLUDE_HYPERVISOR, EXCLUDE_KERNEL, PAGE_FAULTS, PERF_SOFTWARE, PerfAttributes};
+use super::statm::{self, StatmUse};
 use super::{layout, lines};
 
 /// Frames of a stack beyond these are left out, the outermost first.
@@ -127,7 +128,6 @@ pub(crate) fn prepare_thread() {
     }
 }
 
-unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
 /// Has the calling thread record nothing until it ends.
 pub(super) fn ignore_thread() {
     prepare_thread();
@@ -137,6 +137,7 @@ pub(super) fn ignore_thread() {
     }
 }
 
+unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid `info`; the value of the event stands behind the address.
     let is_ours = unsafe {
         let data = info.cast::<u64>().add(3).read();
@@ -197,7 +198,7 @@ fn record(thread: u32) {
     if subject.0 == 0 {
         return;
     }
-    let pages = gate::resident_pages();
+    let pages = statm::resident_pages();
     let reported = REPORTED_PAGES.load(Ordering::Relaxed);
     if pages == 0 || pages.abs_diff(reported) < TRIGGER_PAGES.load(Ordering::Relaxed) {
         return;
@@ -379,7 +380,8 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
             EARLIER.store(Box::into_raw(Box::new(earlier)), Ordering::Release);
         }
     }
-    let pages_now = gate::resident_pages();
+    let statm = StatmUse::begin();
+    let pages_now = statm::resident_pages();
     REPORTED_PAGES.store(pages_now, Ordering::Relaxed);
     tail::sample(subject, Metric::Rss, u64::from(pages_now) * 4096, When::Now);
     let opened = open_events(u64::from(pages)).map_err(|error| {
@@ -389,6 +391,8 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
         PyOSError::new_err((number, text))
     })?;
     *EVENTS.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+    // Until the trace ends, or a forked child does without it.
+    std::mem::forget(statm);
     SUBJECT.store(subject.0, Ordering::Relaxed);
     Ok(
         "the line that touches a page is exact; growth in system calls and releases appear at the next touched page",
@@ -404,14 +408,17 @@ pub(crate) fn end_fault_trace() -> (u32, u32) {
         unsafe { libc::close(descriptor) };
     }
     if subject.0 != 0 {
-        tail::sample(subject, Metric::Rss, u64::from(gate::resident_pages()) * 4096, When::Now);
+        tail::sample(subject, Metric::Rss, u64::from(statm::resident_pages()) * 4096, When::Now);
+        StatmUse::end();
     }
     (SAMPLES.load(Ordering::Relaxed), UNPREPARED.swap(0, Ordering::Relaxed))
 }
 
 /// Stops recording in a forked child, which has neither the events nor the subject of its parent.
 pub(super) fn after_fork() {
-    SUBJECT.store(0, Ordering::Relaxed);
+    if SUBJECT.swap(0, Ordering::Relaxed) != 0 {
+        StatmUse::end();
+    }
     NAMES_TAKEN.store(false, Ordering::Relaxed);
     for entry in &PREPARED {
         entry.thread.store(0, Ordering::Relaxed);

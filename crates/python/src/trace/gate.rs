@@ -1,21 +1,18 @@
-//! Whether the resident size of the process can have changed, and what it is now.
+//! Whether the resident size of the process can have changed.
 //!
 //! The kernel counts page faults or changes of the resident size of a thread in the head of a ring that is mapped
 //! into the process, so that "nothing has changed" is one load. Where the kernel does not allow that, a system call counts
-//! the faults, at most once a microsecond: a fault takes about as long, so few events come later than they should. What the size is now is read from `/proc/self/statm`, and only then.
-#![expect(unsafe_code, reason = "maps the rings of the kernel and reads files without allocating")]
+//! the faults, at most once a microsecond: a fault takes about as long, so few events come later than
+//! they should. What the size is now is read by `statm`, and only then.
+#![expect(unsafe_code, reason = "maps the rings of the kernel and counts page faults")]
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::statm::{UNIT_BYTES, resident_pages};
 
 /// The head of threads without a ring, and of forked children, which do not inherit theirs.
 static NO_HEAD: AtomicU64 = AtomicU64::new(0);
-static STATM: AtomicI32 = AtomicI32::new(-1);
-
-/// Bytes of the units that the tail counts resident memory in.
-const UNIT_BYTES: u64 = 4096;
-/// Descriptors that programs use for themselves are below.
-const MIN_DESCRIPTOR: libc::c_int = 200;
 
 /// How a thread learns that the resident size may have changed, the best one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,69 +265,6 @@ pub(super) fn thread_faults() -> u64 {
         usage
     };
     (usage.ru_minflt as u64).wrapping_add(usage.ru_majflt as u64)
-}
-
-/// Makes the process read its own resident size again after a fork. Async-signal-safe.
-pub(crate) fn close_statm() {
-    let descriptor = STATM.swap(-1, Ordering::Relaxed);
-    if descriptor >= 0 {
-        // SAFETY: the descriptor is the one of `open_statm`.
-        unsafe { libc::close(descriptor) };
-    }
-}
-
-fn open_statm() -> libc::c_int {
-    // SAFETY: the path is a C string; descriptors that are not needed are closed.
-    unsafe {
-        let low = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, MIN_DESCRIPTOR);
-        if high < 0 {
-            return low;
-        }
-        libc::close(low);
-        high
-    }
-}
-
-/// Reads the resident size, in units of 4,096 bytes. Allocates nothing; 0 if it cannot be read.
-pub(crate) fn resident_pages() -> u32 {
-    for _ in 0..2 {
-        let mut descriptor = STATM.load(Ordering::Relaxed);
-        if descriptor < 0 {
-            descriptor = open_statm();
-            STATM.store(descriptor, Ordering::Relaxed);
-        }
-        let mut text = [0u8; 128];
-        // SAFETY: the buffer is writable for its length.
-        let len = unsafe { libc::pread(descriptor, text.as_mut_ptr().cast(), text.len(), 0) };
-        if let Ok(len) = usize::try_from(len)
-            && let Some(pages) = parse_statm(&text[..len])
-        {
-            return pages;
-        }
-        // The program closed the descriptor, and may have another file there.
-        STATM.store(-1, Ordering::Relaxed);
-    }
-    0
-}
-
-/// Parses seven numbers in a line; the second is the resident size in pages.
-fn parse_statm(text: &[u8]) -> Option<u32> {
-    let (line, end) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let mut fields = 0;
-    let mut pages = 0u64;
-    for field in line.split(|byte| *byte == b' ') {
-        fields += 1;
-        if field.is_empty() || !field.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        if fields == 2 {
-            pages = field.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
-        }
-    }
-    // SAFETY: no arguments but a name that exists.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-    (fields == 7 && end == b"\n").then(|| (pages * (page / UNIT_BYTES).max(1)) as u32)
 }
 
 /// Touches pages one by one; returns by how many the kernel's count was off at most, 0 if nearly always right: another

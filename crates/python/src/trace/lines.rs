@@ -71,7 +71,7 @@ impl Tracer {
 
     fn record_size(&mut self) {
         self.subject = crate::monitor::own_subject();
-        let pages = super::gate::resident_pages();
+        let pages = super::statm::resident_pages();
         tail::sample(self.subject, Metric::Rss, u64::from(pages) * 4096, When::Now);
     }
 
