@@ -38,6 +38,8 @@ def test_a_program_is_traced_and_ends_as_it_would(tmp_path):
     assert result.stdout == "['program.py', '-q', '--mode=x'] __main__ True\n"
     assert not result.stderr
     assert "main" in names(calls(tmp_path / "run-0.flood"), "call")
+    result = trace(tmp_path, "-o", "dashes.flood", "-q", "--", sys.executable, "program.py", "--", "x", "--")
+    assert result.stdout == "['program.py', '--', 'x', '--'] __main__ False\n", result.stderr
     result = trace(tmp_path, "-o", "run.flood", "--d-rss-trigger", "8KiB", sys.executable, "program.py", "kill")
     assert result.returncode == -signal.SIGTERM
     assert "run.flood" in result.stderr and "RSS" in result.stderr

@@ -52,6 +52,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _options() -> argparse.Namespace:
+    """Parse the command line; a ``--`` of the program stays, as argparse would take the first one away."""
+    # No word of a command line can contain the character 0.
+    dashes = "\0--"
+    parser = _parser()
+    options = parser.parse_args([dashes if word == "--" else word for word in sys.argv[1:]])
+    words = [options.program, *options.arguments]
+    if words[0] == dashes:
+        del words[0]
+    if not words:
+        parser.error("the following arguments are required: script.py")
+    options.program, *options.arguments = ["--" if word == dashes else word for word in words]
+    return options
+
+
 def _trigger(text: str) -> int:
     return -1 if text.startswith("-") else parse_bytes(text)
 
@@ -63,7 +78,7 @@ def _set_first_path(folder: str) -> None:
 
 
 def main() -> None:
-    options = _parser().parse_args()
+    options = _options()
     sys.argv[:] = ["-c" if options.is_code else options.program, *options.arguments]
     profile = trace.Profile(
         options.d_rss_trigger,
