@@ -7,9 +7,10 @@
 //! A row without a function says that events of the thread were left out, so its callers are not known from there on. Then
 //! a change belongs to the function of the event alone.
 //!
-//! A tracer may record changes of memory only ([`Recorded::Changes`]): each event then stands alone, or with the one right
-//! before it, which has no change. Or it records the stack of whatever touches new memory ([`Recorded::Faults`]), which
-//! needs no calls at all.
+//! A tracer may record changes of memory only ([`Recorded::Changes`]): each event then stands alone, or with the one
+//! right before it, which has no change. A change at an event that enters a function belongs to the caller, which has
+//! no name then: it is listed as "caller of" that function, with its file and line if the function is native. Or it
+//! records the stack of whatever touches new memory ([`Recorded::Faults`]), which needs no calls at all.
 
 mod answer;
 mod list;
@@ -36,6 +37,11 @@ const MAX_PATHS: usize = 1 << 20;
 const ROOT: u32 = u32::MAX;
 /// The site of a function whose caller is not known.
 const NO_SITE: u32 = u32::MAX;
+/// Set in the number of a function for the function that called it, where only changes are recorded: a tracer does not
+/// name that one then.
+const CALLER: u32 = 1 << 31;
+/// The same for the caller of a native function, whose file is known.
+const NATIVE_CALLER: u32 = 1 << 30;
 /// The file that runs programs for `python -m floodmark.trace`.
 const TRACER: &str = "floodmark/trace/__main__.py";
 
@@ -188,14 +194,14 @@ pub struct CallsFold {
     functions_of: FxHashMap<(StringId, StringId), u32>,
     threads: FxHashMap<(ProcessId, u64), Vec<Active>>,
     resident: FxHashMap<ProcessId, Resident>,
+    /// Numbers of observed processes, where stacks were recorded.
+    subjects: FxHashMap<u64, u32>,
     figures: FxHashMap<u32, Figures>,
     /// By function, line, and the native function that the line called.
     lines: FxHashMap<(u32, u32, u32), Change>,
     paths: Vec<Path>,
     known_paths: FxHashMap<(u32, u32), u32>,
     sites: Vec<SiteFigures>,
-    /// Numbers of observed processes, where stacks were recorded.
-    subjects: FxHashMap<u64, u32>,
     /// By the function that calls, its line if known, and the function that is called.
     known_sites: FxHashMap<(u32, u32, u32), u32>,
     timeline: Timeline,
@@ -230,18 +236,18 @@ impl CallsFold {
         self.add_to_total(time_ns, delta, None);
     }
 
-    /// Takes the stack of code that touched new memory, at which the process had `rss_bytes`.
-    pub fn fault(&mut self, row: &StackSampleRow, rss_bytes: u64, tables: &Tables) {
-        let process = self.process_of(row.subject);
-        let delta = self.resident(process, rss_bytes, row.time_ns);
-        self.result.events += 1;
-        self.result.origin_time_ns.get_or_insert(row.time_ns);
     /// Returns a number for a process that is observed, whichever process recorded it.
     fn process_of(&mut self, subject: u64) -> ProcessId {
         let next = self.subjects.len() as u32;
         ProcessId(*self.subjects.entry(subject).or_insert(next))
     }
 
+    /// Takes the stack of code that touched new memory, at which the process had `rss_bytes`.
+    pub fn fault(&mut self, row: &StackSampleRow, rss_bytes: u64, tables: &Tables) {
+        let process = self.process_of(row.subject);
+        let delta = self.resident(process, rss_bytes, row.time_ns);
+        self.result.events += 1;
+        self.result.origin_time_ns.get_or_insert(row.time_ns);
         self.result.last_time_ns = Some(row.time_ns);
         self.threads.entry((process, row.thread)).or_default();
         let (mut frames, mut at) = (Vec::new(), row.stack);
@@ -297,7 +303,16 @@ impl CallsFold {
             } else {
                 // The caller of a native function is on the line of the call; that of another one is not known.
                 let called_at = if is_native(row.action) { row.line } else { 0 };
-                if stack.is_empty() {
+                if stack.is_empty() && self.recorded == Recorded::Changes && row.code < NATIVE_CALLER {
+                    if delta != 0 {
+                        // The function is about to begin: the change is its caller's.
+                        let native = if is_native(row.action) { NATIVE_CALLER } else { 0 };
+                        let mut caller = Vec::new();
+                        self.enter(&mut caller, row.code | CALLER | native, called_at, 0);
+                        self.change(&caller, row.time_ns, delta);
+                    }
+                    self.enter(&mut stack, row.code, row.line, called_at);
+                } else if stack.is_empty() {
                     self.enter(&mut stack, row.code, row.line, called_at);
                     self.change(&stack, row.time_ns, delta);
                 } else {

@@ -132,6 +132,23 @@ def test_growth_is_not_charged_to_the_thread_that_takes_snapshots(tmp_path, mode
     assert most["function"].rpartition(".")[2] == expected and most["own_bytes"] >= 29_000_000
 
 
+def test_growth_is_not_charged_to_the_function_that_is_called_next(tmp_path):
+    memory, data = fresh_memory(30_000_000), b"1" * 30_000_000
+
+    def grow():
+        # No call: the next event is that of `len`.
+        memory[:30_000_000] = data
+        return len(data)
+
+    path = tmp_path / "calls.flood"
+    with floodmark.trace.Profile(filepath=path, mode="changes", quiet=True):
+        grow()
+    result = subprocess.run([COMMAND, "calls", str(path), "--json"], capture_output=True, text=True, timeout=60)
+    line = json.loads(result.stdout)["lines"][0]
+    assert (line["function"], line["file"], line["line"]) == ("caller of len", __file__, grow.__code__.co_firstlineno + 3)
+    assert line["gained_bytes"] >= 29_000_000
+
+
 @pytest.mark.parametrize("when", ["thread", "stop"])
 def test_snapshots_that_fail_do_not_end_the_program(tmp_path, monkeypatch, capsys, when):
     def take_snapshot():

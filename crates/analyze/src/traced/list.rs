@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use floodmark_event::Tables;
 
 use super::answer::{CallSite, TracedFunction, TracedLine};
-use super::{CallOrder, CallsFold, Change, Recorded};
+use super::{CALLER, CallOrder, CallsFold, Change, NATIVE_CALLER, Recorded};
 
 impl CallsFold {
     /// Returns all functions in an order.
@@ -117,6 +117,11 @@ pub(super) fn cut<T>(list: &mut Vec<T>, limit: Option<usize>) -> u64 {
     omitted as u64
 }
 
+/// Returns the number of a function without what tells that its caller is meant.
+pub(super) const fn function_of(code: u32) -> u32 {
+    if code & CALLER == 0 { code } else { code & !(CALLER | NATIVE_CALLER) }
+}
+
 /// A function's name, file and line.
 pub(super) struct Named {
     pub(super) function: String,
@@ -126,10 +131,16 @@ pub(super) struct Named {
 
 impl Named {
     pub(super) fn of(code: u32, tables: &Tables) -> Self {
-        let frame = tables.frame(code);
+        let frame = tables.frame(function_of(code));
         let function = tables.string(frame.function);
         let function = if function.is_empty() { "(unknown)" } else { function };
-        Self { function: function.to_owned(), file: tables.string(frame.file).to_owned(), line: frame.line }
+        let file = tables.string(frame.file).to_owned();
+        if function_of(code) == code {
+            return Self { function: function.to_owned(), file, line: frame.line };
+        }
+        // The file of a native function is that of the call; that of a Python function is its own.
+        let file = if code & NATIVE_CALLER == 0 { String::new() } else { file };
+        Self { function: format!("caller of {function}"), file, line: 0 }
     }
 
     pub(super) fn text(&self) -> String {

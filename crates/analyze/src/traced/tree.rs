@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use floodmark_event::Tables;
 
 use super::answer::CallNode;
+use super::list::function_of;
 use super::{CallsFold, CallsOptions, Change, ROOT};
 
 /// What files of the import system are called.
@@ -81,7 +82,7 @@ impl CallsFold {
                 None => ROOT,
             };
             let depth = branches.get(parent as usize).map_or(0, |branch| branch.depth + 1);
-            let is_import = tables.string(tables.frame(path.code).file).starts_with(IMPORTS);
+            let is_import = tables.string(tables.frame(function_of(path.code)).file).starts_with(IMPORTS);
             let branch = Branch { parent, depth, own: path.own, all: path.own, ..Branch::default() };
             branches.push(Branch { is_left_out: is_import && parent != ROOT, ..branch });
         }

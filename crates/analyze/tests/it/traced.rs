@@ -260,6 +260,32 @@ fn where_only_changes_are_recorded_each_stands_alone_or_with_the_one_before() {
 }
 
 #[test]
+fn a_change_before_a_function_begins_is_its_callers_though_that_has_no_name() {
+    use CallAction::{CCall, CReturn, Call, Return};
+    let rows = [
+        row(0, 7, Call, 1, 1000),
+        // f1 allocates and calls the native f2, then allocates and calls f3.
+        row(1, 7, CCall, 2, 1500),
+        row(2, 7, CReturn, 2, 1600),
+        row(3, 7, Call, 3, 1900),
+        row(4, 7, Return, 3, 1940),
+    ];
+    let calls = calls_of(Recorded::Changes, &rows, 3);
+    assert_eq!(["f2", "f3"].map(|name| figures(&calls, name)), [(100, 100), (40, 40)]);
+    let found = |name| {
+        let function = function(&calls, name);
+        (function.own_bytes, function.calls, function.is_native, function.file.as_str(), function.line)
+    };
+    // Rows of native functions have the caller's file and line, others their own.
+    assert_eq!(found("caller of f2"), (500, 0, false, "x.py", 0));
+    assert_eq!(found("caller of f3"), (300, 0, false, "", 0));
+    let lines: Vec<_> = calls.lines.iter().map(|line| (line.function.as_str(), line.line)).collect();
+    assert_eq!(lines, [("caller of f2", 21), ("caller of f3", 0), ("f2", 21), ("f3", 31)]);
+    assert_eq!(calls.largest_step.as_ref().expect("grew").function, "caller of f2");
+    assert_eq!(calls.tree.iter().map(|node| node.gained_bytes).sum::<u64>(), calls.gained_bytes);
+}
+
+#[test]
 fn events_before_changes_belong_to_their_own_thread() {
     use CallAction::{CCall, CReturn, Call, Return};
     let rows = [

@@ -13,7 +13,8 @@ use crate::printer::Printer;
 ///
 /// Lists functions, lines and call sites by the resident memory that the process gained while they ran: their
 /// own, and with all that they called; and what was gained over time. 'floodmark trace' records calls; logs of
-/// pymemtrace are read too. A change between two events belongs to the function that ran between them.
+/// pymemtrace are read too. A change between two events belongs to the function that ran between them. Where
+/// only changes were recorded and a function begins, that is its caller, which is listed as 'caller of' it.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallsArgs {
