@@ -6,20 +6,22 @@
 //!
 //! Invariants: a trace appears together with its `segments/job`, by one rename. A recorder holds a shared lock on that
 //! file while it records, and gives it up only after its ring is complete; the one that can lock the file exclusively then
-//! is the last one and seals the trace. A recorder that is killed loses its lock, so it keeps none of the others waiting;
-//! if it was the last one, the first reader seals, as after any crash.
+//! is the last one and seals the trace. Two may be last one after the other, so completing a trace twice changes nothing.
+//! Where there are no locks, every recorder completes the trace as far as it is there. A recorder that is killed loses its
+//! lock, so it keeps none of the others waiting; if it was the last one, the first reader seals, as after any crash.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use floodmark_event::SubjectKind;
 use floodmark_store::{Manifest, Trace, is_trace};
 
 use crate::error::{Error, Result};
+use crate::lock::{self, HeldFile, LockState, Lockable as _};
 use crate::recording::{host, is_empty, set_aside};
 
 /// File that names the job whose ranks record into a trace, and that is locked while they do.
@@ -31,8 +33,10 @@ const JOINED: &str = ".rank";
 /// Longest text that is read of [`JOB_FILE`].
 const MOST_BYTES: u64 = 16 << 20;
 /// How long to wait for a recorder that completes the trace, or replaces one.
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(100) } else { Duration::from_secs(20) };
+/// What to do if the trace cannot be joined.
+const OTHER_NAME: &str =
+    "choose another name with -o, or give every rank a trace of its own, as in -o run-%r.flood";
 /// How many names are tried.
 const MOST_NAMES: u32 = 10_000;
 
@@ -128,9 +132,10 @@ impl JobDestination {
         made
     }
 
-    /// Joins the trace, after setting that of something else aside. Ranks take turns to look.
+    /// Joins the trace, after setting that of something else aside. One rank at a time does this, so that none replaces
+    /// the trace that another one has just created.
     fn replace(&self, path: &Path) -> Result<Membership> {
-        let turn = Turn::take(path).map_err(Error::create(path))?;
+        let turn = Turn::take(path)?;
         if let Some(membership) = self.try_join(path)? {
             return Ok(membership);
         }
@@ -156,44 +161,36 @@ impl JobDestination {
     }
 }
 
-/// Opens the file that names the job of the trace at `path`, with a shared lock on it; none if there is no such file.
-fn presence(path: &Path) -> Result<Option<File>> {
-    let path = path.join(JOB_FILE);
+/// Opens the file that names the job of a trace, with a shared lock on it; none if there is no such file.
+fn presence(trace: &Path) -> Result<Option<File>> {
+    let path = trace.join(JOB_FILE);
     let file = match File::options().read(true).write(true).open(&path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         opened => opened.map_err(Error::create(&path))?,
     };
-    wait(|| match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => None,
-        // A file system without locks: each rank seals then, one after the other.
-        Ok(()) | Err(TryLockError::Error(_)) => Some(()),
-    });
-    Ok(Some(file))
+    match lock::wait(PATIENCE, || file.try_shared()) {
+        LockState::Locked | LockState::Unsupported => Ok(Some(file)),
+        LockState::Busy => Err(Error::refused(
+            format!("{} is being completed by another rank, for {PATIENCE:?} by now", trace.display()),
+            OTHER_NAME,
+        )),
+    }
 }
 
 impl Membership {
     /// Claims something that one rank is to watch for all; none if another rank has done so.
-    pub(crate) fn claim(&self, what: &str) -> Option<File> {
+    pub(crate) fn claim(&self, what: &str) -> Option<HeldFile> {
         let name: String = what.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         let path = self.trace.join("segments").join(format!("{name}{CLAIM}"));
-        let file = File::options().create(true).truncate(false).write(true).open(path).ok()?;
-        file.try_lock().is_ok().then_some(file)
+        HeldFile::hold(&path, Duration::ZERO).ok().flatten()
     }
 
     /// Gives up the place after the ring is complete. Returns whether no other rank records: then the trace is to be
     /// completed, and until the value is dropped, ranks that start now wait.
     pub(crate) fn is_last(&self) -> bool {
-        // Locking exclusively gives up the shared lock first, so of two ranks that do so at once one is last.
-        match self.presence.try_lock() {
-            Ok(()) => true,
-            Err(TryLockError::WouldBlock) => {
-                let _ = self.presence.unlock();
-                false
-            }
-            Err(TryLockError::Error(_)) => true,
-        }
+        lock::is_last(&self.presence)
     }
 
     /// Removes what this rank has in the trace: its command did not start.
@@ -223,6 +220,8 @@ impl Membership {
     /// Lists the ranks that have joined in one file, and removes what only ranks need of each other.
     pub(crate) fn tidy(&self) {
         let Some((job, mut ranks)) = job_of(&self.trace) else { return };
+        // Not those that join from now on, as they may where there are no locks.
+        let joined: Vec<PathBuf> = ranks.iter().map(|rank| joined_file(&self.trace, *rank)).collect();
         ranks.sort_unstable();
         ranks.dedup();
         let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
@@ -230,11 +229,11 @@ impl Membership {
         if fs::write(self.trace.join(JOB_FILE), format!("{job}\n{}\n", list.join(" "))).is_err() {
             return;
         }
-        for entry in entries(&self.trace.join("segments")) {
-            let name = entry.file_name();
-            if [CLAIM, JOINED].iter().any(|ending| name.to_string_lossy().ends_with(ending)) {
-                let _ = fs::remove_file(entry.path());
-            }
+        let segments = self.trace.join("segments");
+        let claims = entries(&segments).map(|entry| entry.path());
+        let claims = claims.filter(|path| path.to_string_lossy().ends_with(CLAIM));
+        for path in claims.chain(joined) {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -242,36 +241,34 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         // Children that were forked meanwhile hold the same lock.
-        let _ = self.presence.unlock();
+        self.presence.release();
     }
 }
 
-/// The right to replace a trace: a locked file beside it.
+/// The right to replace a trace: a file beside it that is held.
 struct Turn {
     path: PathBuf,
-    file: File,
+    _held: HeldFile,
 }
 
 impl Turn {
-    fn take(trace: &Path) -> io::Result<Self> {
+    fn take(trace: &Path) -> Result<Self> {
         let name = trace.file_name().unwrap_or_default().to_string_lossy();
         let path = trace.with_file_name(format!(".{name}.turn"));
-        loop {
-            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-            file.lock()?;
-            // The rank before us removes the file, so the one we hold may be another.
-            let (held, there) = (file.metadata()?, fs::metadata(&path));
-            if there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())) {
-                return Ok(Self { path, file });
-            }
+        match HeldFile::hold(&path, PATIENCE).map_err(Error::create(trace))? {
+            Some(held) => Ok(Self { path, _held: held }),
+            None => Err(Error::refused(
+                format!("{} is being replaced by another rank, for {PATIENCE:?} by now", trace.display()),
+                OTHER_NAME,
+            )),
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        // While it is held; ranks that wait for it notice.
         let _ = fs::remove_file(&self.path);
-        let _ = self.file.unlock();
     }
 }
 
@@ -326,14 +323,6 @@ fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Polls until `holds` yields something, for a bounded time.
-fn wait(mut holds: impl FnMut() -> Option<()>) {
-    let deadline = Instant::now() + PATIENCE;
-    while holds().is_none() && Instant::now() < deadline {
-        std::thread::sleep(POLL);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,6 +351,8 @@ mod tests {
         let third = new("slurm 1.0", 2).unwrap();
         assert!(third.is_last());
         third.tidy();
+        // As if two ranks were last.
+        third.tidy();
         assert_eq!(job_of(&path), Some(("slurm 1.0".to_owned(), vec![0, 1, 2])));
         assert_eq!(entries(&path.join("segments")).count(), 1, "the job alone");
         drop(third);
@@ -388,6 +379,24 @@ mod tests {
         fs::write(path.join("thesis.tex"), "").unwrap();
         over("c", 0).unwrap_err();
         assert!(path.join("thesis.tex").exists(), "what is no trace is not replaced");
+    }
+
+    #[test]
+    fn a_rank_that_waits_too_long_is_refused_with_a_remedy() {
+        let test = floodmark_testkit::TempDir::new("job");
+        let path = test.join("job.flood");
+        let first = destination("a", 0, JobTrace::New(path.clone())).join().unwrap();
+        assert!(first.is_last());
+        let refused = destination("a", 1, JobTrace::New(path.clone())).join().unwrap_err();
+        assert!(refused.to_string().contains("is being completed by another rank"), "{refused}");
+        assert_eq!(refused.remedy().unwrap(), OTHER_NAME);
+        drop(first);
+        let turn = Turn::take(&path).unwrap();
+        let refused = destination("a", 1, JobTrace::Over(path.clone())).join().unwrap_err();
+        assert!(refused.to_string().contains("is being replaced by another rank"), "{refused}");
+        assert_eq!(refused.remedy().unwrap(), OTHER_NAME);
+        drop(turn);
+        destination("a", 1, JobTrace::Over(path)).join().unwrap();
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 mod error;
 mod job;
+mod lock;
 mod memory;
 mod python;
 mod recording;

@@ -13,6 +13,7 @@ use floodmark_tail::{RecordProps, Recorder, SHARED_MEMORY, remove_abandoned_ring
 
 use crate::error::{Error, Result};
 use crate::job::{self, JobDestination, JobTrace, Membership};
+use crate::lock::HeldFile;
 
 /// Longest name that is made of a command.
 const NAME_BYTES: usize = 60;
@@ -312,7 +313,7 @@ impl Recording {
 
     /// Claims something of this host that one recorder is to watch where ranks of a job share the trace. Returns
     /// whether it is this one's; it is while `claims` is kept.
-    pub(crate) fn claim(&self, what: &str, claims: &mut Vec<fs::File>) -> bool {
+    pub(crate) fn claim(&self, what: &str, claims: &mut Vec<HeldFile>) -> bool {
         let Some(membership) = &self.reserved.membership else { return true };
         let claim = membership.claim(&format!("{}-{what}", host().unwrap_or_default()));
         let is_claimed = claim.is_some();
