@@ -125,7 +125,7 @@ impl PythonCommand {
         let interpreter = shell_word(&self.interpreter.to_string_lossy()).into_owned();
         let ours = env!("CARGO_PKG_VERSION");
         match version {
-            Some(version) if version == ours => Ok(()),
+            Some(version) if normalized(version) == normalized(ours) => Ok(()),
             Some("") => Err(Error::refused(
                 format!("{interpreter} does not have the package floodmark, which traces the program"),
                 format!("install it: {interpreter} -m pip install floodmark"),
@@ -165,6 +165,15 @@ fn refused(message: &str) -> Error {
     Error::refused(message, "write the command after --, as in: floodmark trace -- python script.py")
 }
 
+/// Spells a version as Python packages do, where 1.0.0-rc.1 of Cargo is 1.0.0rc1.
+fn normalized(version: &str) -> String {
+    let at = version.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(version.len());
+    let (release, rest) = version.split_at(at);
+    let rest: String = rest.to_ascii_lowercase().chars().filter(|c| !"-._".contains(*c)).collect();
+    let rest = rest.replacen("alpha", "a", 1).replacen("beta", "b", 1);
+    format!("{}{rest}", release.trim_end_matches(['-', '.', '_']))
+}
+
 /// Whether a program is called like an interpreter of Python, or is a link to one.
 fn is_python(program: &OsStr) -> bool {
     let is_named = |path: &Path| {
@@ -200,6 +209,16 @@ mod tests {
             let (found_options, found_program) = parse(line).expect(line);
             assert_eq!((found_options.as_str(), found_program.as_str()), (options, program), "{line}");
         }
+    }
+
+    #[test]
+    fn versions_of_cargo_and_of_python_packages_are_compared() {
+        for (cargo, python) in [("1.0.0", "1.0.0"), ("1.0.0-rc.1", "1.0.0rc1"), ("2.1.0-alpha.3", "2.1.0a3")]
+        {
+            assert_eq!(normalized(cargo), python);
+            assert_eq!(normalized(python), python);
+        }
+        assert_ne!(normalized("1.0.0-rc.1"), normalized("1.0.0"));
     }
 
     #[test]
