@@ -196,25 +196,27 @@ impl Membership {
     /// Removes what this rank has in the trace: its command did not start.
     pub(crate) fn remove_own_tail(&self) {
         let _ = fs::remove_file(joined_file(&self.trace, self.rank));
-        let own = format!("-{}-{:x}-", std::process::id(), namespace());
+        let own = own_stem();
         for entry in entries(&self.trace.join("segments")) {
-            if entry.file_name().to_string_lossy().contains(&own) {
+            if entry.file_name().to_string_lossy().starts_with(&own) {
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Removes the trace if nothing was recorded into it.
-    pub(crate) fn remove_if_empty(&self) {
+    /// Removes the trace if nothing was recorded into it; returns whether that was so.
+    pub(crate) fn remove_if_empty(&self) -> bool {
         let is_tail = |name: &str| [".ring", ".process", ".seg"].iter().any(|ending| name.ends_with(ending));
         let has_tail =
             entries(&self.trace.join("segments")).any(|entry| entry.file_name().to_str().is_none_or(is_tail));
         let has_parts = Manifest::load(&self.trace).map_or(true, |found| {
             found.is_some_and(|found| found.parts.iter().any(|part| part.table != "process"))
         });
-        if !has_tail && !has_parts {
+        let is_empty = !has_tail && !has_parts;
+        if is_empty {
             let _ = fs::remove_dir_all(&self.trace);
         }
+        is_empty
     }
 
     /// Lists the ranks that have joined in one file, and removes what only ranks need of each other.
@@ -317,6 +319,13 @@ fn is_taken(error: &io::Error) -> bool {
 
 fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// Start of the names of tail files that this process makes. Processes of other hosts may have the same PID.
+fn own_stem() -> String {
+    let plain = |byte: u8| if byte.is_ascii_alphanumeric() { byte as char } else { '_' };
+    let host: String = host().unwrap_or_default().bytes().take(32).map(plain).collect();
+    format!("{host}-{}-{:x}-", std::process::id(), namespace())
 }
 
 fn namespace() -> u64 {

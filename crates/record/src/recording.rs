@@ -254,6 +254,8 @@ pub fn name_of(program: &str) -> String {
 /// A recording that is going on.
 pub struct Recording {
     reserved: ReservedDirectory,
+    /// What the manifest says of the run, if this recorder creates it.
+    run: Run,
     recorder: Recorder,
     sealer: SealerThread,
 }
@@ -275,8 +277,8 @@ impl Recording {
             ..Run::default()
         };
         let sealer = match &reserved.membership {
-            Some(_) => SealerThread::share(trace, run),
-            None => SealerThread::spawn(trace, run),
+            Some(_) => SealerThread::share(trace, run.clone()),
+            None => SealerThread::spawn(trace, run.clone()),
         };
         let started = sealer.map_err(Error::from).and_then(|sealer| {
             match Recorder::start_global(RecordProps::new(trace)) {
@@ -288,9 +290,12 @@ impl Recording {
             }
         });
         match started {
-            Ok((sealer, recorder)) => Ok(Self { reserved, recorder, sealer }),
+            Ok((sealer, recorder)) => Ok(Self { reserved, run, recorder, sealer }),
             Err(error) => {
-                reserved.restore();
+                match &reserved.membership {
+                    Some(membership) => discard_rank(membership, run),
+                    None => reserved.restore(),
+                }
                 Err(error)
             }
         }
@@ -329,11 +334,9 @@ impl Recording {
             self.reserved.restore();
             return;
         };
+        // Before its ring is removed, so that it is not sealed.
         self.sealer.leave();
-        membership.remove_own_tail();
-        if membership.is_last() {
-            membership.remove_if_empty();
-        }
+        discard_rank(membership, self.run);
     }
 
     /// Completes the trace; none if other ranks of the job still record into it, the last of which will.
@@ -347,15 +350,9 @@ impl Recording {
                 self.sealer.leave();
                 return Ok(None);
             }
-            let mut manifest = self.sealer.stop()?;
             let own = outcome.exit.map(Exit::code).map(i32::from);
-            manifest.run.exit_status = job::exit_code(&membership.trace).or(own);
-            // The trace may have clocks of several hosts; this is ours.
             let end_ns = Anchor::now().utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns));
-            manifest.run.end_ns = manifest.run.end_ns.max(Some(end_ns));
-            manifest.save(&membership.trace)?;
-            membership.tidy();
-            return Ok(Some(manifest));
+            return complete_job(membership, self.sealer, own, end_ns).map(Some);
         }
         self.reserved.keep();
         let mut manifest = self.sealer.stop()?;
@@ -367,6 +364,34 @@ impl Recording {
         manifest.run.end_ns = Some(anchor.utc_ns(outcome.began_ns.saturating_add(outcome.duration_ns)));
         manifest.save(&self.reserved.trace)?;
         Ok(Some(manifest))
+    }
+}
+
+/// Completes the trace of a job as its last rank, whose exit code counts if none is recorded. Doing so again changes
+/// nothing.
+fn complete_job(
+    membership: &Membership,
+    sealer: SealerThread,
+    own_code: Option<i32>,
+    end_ns: i64,
+) -> Result<Manifest> {
+    let mut manifest = sealer.stop()?;
+    manifest.run.exit_status = job::exit_code(&membership.trace).or(own_code);
+    // The trace may have clocks of several hosts; this is ours.
+    manifest.run.end_ns = manifest.run.end_ns.max(Some(end_ns));
+    manifest.save(&membership.trace)?;
+    membership.tidy();
+    Ok(manifest)
+}
+
+/// Removes what a rank has in the trace of its job. If it is the last one, no other would complete what they recorded.
+fn discard_rank(membership: &Membership, run: Run) {
+    membership.remove_own_tail();
+    if membership.is_last() && !membership.remove_if_empty() {
+        // Its command did not start, which is the error to report; the first reader seals what is left.
+        let _ = SealerThread::share(&membership.trace, run)
+            .map_err(Error::from)
+            .and_then(|sealer| complete_job(membership, sealer, None, Anchor::now().utc_ns));
     }
 }
 
@@ -390,6 +415,51 @@ pub fn host() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn outcome() -> Outcome {
+        Outcome {
+            exit: None,
+            began_ns: floodmark_tail::clock::monotonic_ns(),
+            duration_ns: 1,
+            peaks: floodmark_sampler::Peaks::default(),
+            processes: floodmark_sampler::ProcessCounts::default(),
+            largest: Vec::new(),
+            cost: floodmark_sampler::Cost::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_discarded_rank_that_is_last_completes_the_trace_and_touches_no_other_host() {
+        let test = floodmark_testkit::TempDir::new("recording");
+        let path = test.join("job.flood");
+        let destination =
+            |rank| JobDestination { job: "a".to_owned(), rank, name: JobTrace::New(path.clone()) };
+        let start = |rank| Recording::start(&Destination::Job(destination(rank)), "app".to_owned()).unwrap();
+        let other = destination(2).join().unwrap();
+        let first = start(0);
+        floodmark_tail::mark(floodmark_tail::intern("here"));
+        assert!(first.finish(&outcome()).unwrap().is_none(), "another rank records");
+        let segments = path.join("segments");
+        let names = || -> Vec<String> {
+            let entries = fs::read_dir(&segments).unwrap().map(|entry| entry.unwrap().file_name());
+            entries.map(|name| name.into_string().unwrap()).collect()
+        };
+        // The first rank ran on another host, where it had the same PID in a namespace of the same number.
+        for name in names().iter().filter(|name| name.contains('-')) {
+            let (_, rest) = name.split_once('-').unwrap();
+            fs::rename(segments.join(name), segments.join(format!("other_host-{rest}"))).unwrap();
+            fs::write(segments.join(format!("other_host-{rest}.seen")), "").unwrap();
+        }
+        let second = start(1);
+        drop(other);
+        second.discard();
+        let manifest = Manifest::load(&path).unwrap().expect("sealed");
+        assert!(manifest.run.end_ns.is_some() && manifest.run.command.as_deref() == Some("app"));
+        assert!(names().iter().any(|name| name.ends_with(".seen")), "{:?}", names());
+        let is_left = |name: &String| name.ends_with(".rank") || name.ends_with(".ring");
+        assert!(!names().iter().any(is_left), "the trace is complete: {:?}", names());
+    }
 
     #[test]
     fn placeholders_are_filled_in_and_nothing_else_is() {
