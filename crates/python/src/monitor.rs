@@ -103,7 +103,7 @@ fn sample(subject: SubjectId) -> u64 {
     1
 }
 
-/// Records samples until it is told to stop, and a last one; returns their number and the processor time that it took.
+/// Records samples until it is stopped, and a last one; returns their number and the processor time that it took.
 fn watch(subject: SubjectId, stop: &Stop, interval: Duration) -> (u64, u64) {
     let mut count = 0;
     let mut next = Instant::now();

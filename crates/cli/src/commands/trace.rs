@@ -42,7 +42,7 @@ pub(crate) struct TraceCallsArgs {
     /// Charge changes to lines; the same as --mode lines
     #[arg(long, conflicts_with = "mode", help_heading = "What to record")]
     lines: bool,
-    /// Change of the resident size that makes an event recorded; 0 for every event [default: one page]
+    /// Record an event when the resident size has changed by this much; 0 for every event [default: one page]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "What to record")]
     d_rss_trigger: Option<u64>,
     /// Take a snapshot of tracemalloc at every new peak of the resident size; the ten highest are kept in
