@@ -8,7 +8,7 @@ mod grid;
 mod output;
 mod result;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_event::{Metric, SampleRow, SubjectKind, SubjectRow};
 use rustc_hash::FxHashMap;
@@ -40,6 +40,8 @@ struct JobRanks {
     of_rank: BTreeMap<u64, usize>,
     /// Rank that a recording wraps.
     wrapped: FxHashMap<u64, u64>,
+    /// Ranks that are known to belong to the job, whether they have samples or not.
+    expected: BTreeSet<u64>,
     /// What each thing counts for, by the index of what was observed.
     counted: Vec<Counted>,
     /// Things with a new value in this sweep.
@@ -122,6 +124,11 @@ impl RanksFold {
         self.jobs.counted.resize(self.samples.observed().len(), Counted::default());
     }
 
+    /// Learns which ranks belong to the job. The result names those of them that have no samples.
+    pub fn expect(&mut self, ranks: impl IntoIterator<Item = u64>) {
+        self.jobs.expected.extend(ranks);
+    }
+
     /// Takes in more samples.
     pub fn update(&mut self, rows: &[SampleRow]) {
         for row in rows {
@@ -155,6 +162,7 @@ impl RanksFold {
             known.processes.extend(rank.processes.iter().map(|process| process + offset));
         }
         ours.wrapped.extend(theirs.wrapped);
+        ours.expected.extend(theirs.expected);
         // All of it has ended.
         ours.counted.extend(theirs.counted.iter().map(|_| Counted::default()));
         ours.fit();
@@ -173,9 +181,9 @@ impl RanksFold {
         self.samples.finish(&mut self.jobs);
     }
 
-    /// Whether no rank was found.
+    /// Whether no rank was found, not even one without samples.
     pub fn is_empty(&self) -> bool {
-        self.jobs.ranks.is_empty()
+        self.jobs.ranks.is_empty() && self.jobs.wrapped.is_empty() && self.jobs.expected.is_empty()
     }
 
     /// Returns the memory of all ranks over time; none if there are no ranks.
@@ -191,7 +199,7 @@ impl RanksFold {
         known.filter_map(|(recording, rank)| Some((u32::try_from(*recording).ok()?, *rank))).collect()
     }
 
-    /// Begins to look for the stack that a rank had at its peak; none if there is no such rank.
+    /// Returns a fold that finds the stack which a rank had at its peak; none if there is no such rank.
     pub fn peak_stack(&self, rank: u64, peak_ns: i64) -> Option<PeakStackFold> {
         let one = &self.jobs.ranks[*self.jobs.of_rank.get(&rank)?];
         let subjects = self.samples.subjects().filter(|(_, at)| one.processes.contains(at));

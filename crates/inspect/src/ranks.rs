@@ -1,8 +1,10 @@
 //! The ranks of a job side by side, and their memory over time.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 
-use floodmark_analyze::{LineLabels, RankMap, RankOutputFold, Ranks, RanksFold};
+use floodmark_analyze::{LineLabels, RankMap, RankMemory, RankOutputFold, Ranks, RanksFold};
 use floodmark_event::{OutputRow, SampleRow, StackSampleRow, SubjectKind};
 use floodmark_store::{Losses, ScanProps, Trace};
 
@@ -11,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::plot::label;
 
+/// Longest text that is read of the file which lists the ranks of a job.
+const MOST_BYTES: u64 = 16 << 20;
+
 /// The memory of ranks over time, to be drawn.
 #[derive(Clone, Debug)]
 pub struct RankPlot {
@@ -18,6 +23,8 @@ pub struct RankPlot {
     pub title: String,
     /// The ranks over time; times count from `origin_ns`.
     pub map: RankMap,
+    /// The rank that [`Input::ranks`] finds highest, with peaks between samples that the kernel knows.
+    pub highest: Option<RankMemory>,
     /// Instant that times count from.
     pub origin_ns: i64,
     /// What is known to be missing.
@@ -61,7 +68,8 @@ impl Input {
         let map = fold.map().ok_or_else(|| self.no_ranks())?;
         let command = self.run().command.unwrap_or_else(|| self.name().to_owned());
         let origin_ns = self.origin_ns().unwrap_or(map.first_ns);
-        Ok(RankPlot { title: label(&command), map, origin_ns, losses: losses.gaps })
+        let highest = fold.finish(Some(1)).rank_list.pop();
+        Ok(RankPlot { title: label(&command), map, highest, origin_ns, losses: losses.gaps })
     }
 
     fn rank_fold(&self, trace: &Trace) -> Result<(RanksFold, Losses)> {
@@ -75,6 +83,7 @@ impl Input {
             fold.update(&rows);
         }
         fold.complete();
+        fold.expect(listed_ranks(trace));
         if fold.is_empty() {
             return Err(self.no_ranks());
         }
@@ -87,6 +96,20 @@ impl Input {
             "record one with 'floodmark run -- mpiexec -n 4 ./app' or 'mpiexec -n 4 floodmark run -- ./app'",
         )
     }
+}
+
+/// Ranks that have recorded into a trace which they share, by `segments/job` and, until it is complete, `N.rank`.
+fn listed_ranks(trace: &Trace) -> Vec<u64> {
+    let segments = trace.path().join("segments");
+    let mut text = String::new();
+    if let Ok(file) = File::open(segments.join("job")) {
+        // Text that cannot be read lists no ranks.
+        let _ = file.take(MOST_BYTES).read_to_string(&mut text);
+    }
+    let listed = text.lines().nth(1).unwrap_or("").split(' ').filter_map(|rank| rank.parse().ok());
+    let entries = std::fs::read_dir(segments).into_iter().flatten().flatten();
+    let joined = entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rank")?.parse().ok());
+    listed.chain(joined).collect()
 }
 
 /// Finds the last line that each of the listed ranks wrote before its peak.

@@ -25,6 +25,9 @@ impl View for Ranks {
         let mut text = Lines::default();
         let Some(highest) = self.rank_list.first() else {
             text.line("No memory of a rank could be read");
+            if !self.ranks_without_samples.is_empty() {
+                text.line(wrap(&no_samples(&self.ranks_without_samples), layout.width, 2));
+            }
             return text.text();
         };
         text.line(wrap(&self.headline(highest), layout.width, 2));
@@ -53,6 +56,11 @@ impl View for Ranks {
         }
         text.text()
     }
+}
+
+/// Names the ranks that no figure includes.
+fn no_samples(ranks: &[u64]) -> String {
+    format!("rank {}: no memory could be read", ranges(ranks))
 }
 
 /// Sentences and tables about ranks.
@@ -107,6 +115,9 @@ impl RanksText for Ranks {
         if !self.outliers.is_empty() {
             let count = format_count(self.outliers.len() as u64);
             facts.push(("outliers", format!("{count}: rank {}", ranges(&self.outliers))));
+        }
+        if !self.ranks_without_samples.is_empty() {
+            facts.push(("no samples", no_samples(&self.ranks_without_samples)));
         }
         facts
     }

@@ -26,6 +26,9 @@ pub struct Ranks {
     pub last_time_ns: Option<i64>,
     /// Number of ranks.
     pub ranks: u64,
+    /// Ranks of the job whose memory could not be read; no other figure includes them.
+    #[serde(default)]
+    pub ranks_without_samples: Vec<u64>,
     /// Rank with the highest peak, the lowest of those if there are several.
     pub highest_rank: Option<u64>,
     /// How far apart the peaks of ranks are.
@@ -184,6 +187,13 @@ pub(super) fn ranks(fold: &RanksFold, limit: usize) -> Ranks {
     let jobs = &fold.jobs;
     let mut peaks: Vec<(HighestTotal, &RankSoFar)> =
         jobs.ranks.iter().map(|rank| (rank.highest(&fold.samples), rank)).collect();
+    let mut absent = jobs.expected.clone();
+    absent.extend(jobs.wrapped.values());
+    absent.extend(jobs.of_rank.keys());
+    peaks.retain(|(peak, _)| peak.bytes > 0);
+    for (_, rank) in &peaks {
+        absent.remove(&rank.rank);
+    }
     peaks.sort_by_key(|(peak, rank)| (peak.bytes, std::cmp::Reverse(rank.rank)));
     let bytes: Vec<u64> = peaks.iter().map(|(peak, _)| peak.bytes).collect();
     let imbalance = imbalance(&bytes);
@@ -199,6 +209,7 @@ pub(super) fn ranks(fold: &RanksFold, limit: usize) -> Ranks {
         first_time_ns: span_ns.map(|(first, _)| first),
         last_time_ns: span_ns.map(|(_, last)| last),
         ranks: peaks.len() as u64,
+        ranks_without_samples: absent.into_iter().collect(),
         highest_rank: peaks.last().map(|(_, rank)| rank.rank),
         quantiles: SHARES.into_iter().filter_map(quantile).collect(),
         rank_list: peaks.iter().rev().take(limit).map(memory).collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{Ranks, RanksFold};
-use floodmark_event::SampleRow;
+use floodmark_event::{Metric, SampleRow};
 use floodmark_testkit::ranks::RankJob;
 use proptest::prelude::*;
 
@@ -22,6 +22,24 @@ fn fold(job: &RankJob, keep: impl Fn(&SampleRow) -> bool) -> RanksFold {
 
 fn peaks(ranks: &Ranks) -> BTreeMap<u64, u64> {
     ranks.rank_list.iter().map(|rank| (rank.rank, rank.peak_rss_bytes)).collect()
+}
+
+#[test]
+fn ranks_without_samples_are_named() {
+    let job = RankJob { ranks: 4, ranks_per_node: 2, sweeps: 5, highest: 1 };
+    let missing = job.tables().subjects.values().find(|one| one.number == 2002).unwrap().subject;
+    let is_read = |row: &SampleRow| row.subject != missing || row.metric == Metric::Rank;
+    let mut fold = fold(&job, is_read);
+    fold.expect(0..6);
+    let found = fold.finish(None);
+    assert_eq!(found.ranks_without_samples, [2, 4, 5]);
+    assert_eq!(found.ranks, 3);
+    assert_eq!(peaks(&found).keys().copied().collect::<Vec<_>>(), [0, 1, 3]);
+    let mut fold = RanksFold::new(&BTreeMap::new(), &BTreeMap::new());
+    assert!(fold.is_empty());
+    fold.expect([7]);
+    assert!(!fold.is_empty());
+    assert_eq!(fold.finish(None).ranks_without_samples, [7]);
 }
 
 proptest! {

@@ -64,8 +64,17 @@ impl Cells {
     }
 }
 
-/// Rank with the highest value, the interval of that, and the value.
-fn highest(map: &RankMap) -> Option<(usize, usize, u64)> {
+/// Index of the rank with the highest peak, the interval of that, and the peak. The answer of `floodmark ranks` counts,
+/// as it includes peaks between samples; without one the highest sample does.
+fn highest(plot: &RankPlot) -> Option<(usize, usize, u64)> {
+    let map = &plot.map;
+    if let Some(one) = &plot.highest
+        && let Ok(rank) = map.ranks.binary_search(&one.rank)
+    {
+        let at = one.peak_time_ns.saturating_sub(map.first_ns) / map.interval_ns.max(1);
+        let last = map.columns().saturating_sub(1);
+        return Some((rank, usize::try_from(at).unwrap_or(0).min(last), one.peak_rss_bytes));
+    }
     let cells = map.values.iter().enumerate().flat_map(|(rank, list)| {
         list.iter().enumerate().filter_map(move |(at, value)| Some((rank, at, (*value)?)))
     });
@@ -75,7 +84,9 @@ fn highest(map: &RankMap) -> Option<(usize, usize, u64)> {
 
 fn sentence(plot: &RankPlot) -> String {
     let map = &plot.map;
-    let Some((rank, at, bytes)) = highest(map) else { return "no memory of a rank could be read".to_owned() };
+    let Some((rank, at, bytes)) = highest(plot) else {
+        return "no memory of a rank could be read".to_owned();
+    };
     let (from_ns, to_ns) = span(plot);
     let at_ns = from_ns + at as i64 * map.interval_ns;
     let when = peak_instant(at_ns, to_ns - from_ns, TimeAxis::Elapsed);
@@ -295,7 +306,7 @@ impl<'a> Picture<'a> {
         let frame = vec![(left, top), (left + w, top), (left + w, top + h), (left, top + h), (left, top)];
         self.line(frame, Pen::solid(self.theme.grid, 1.0));
         self.rank_labels(field);
-        if let Some((rank, at, bytes)) = highest(map) {
+        if let Some((rank, at, bytes)) = highest(self.plot) {
             let place = |part: f64, of: usize| (part + 0.5) / of.max(1) as f64;
             let x = left + w * place(at as f64, map.columns());
             let y = top + h * place(rank as f64, map.ranks.len());
