@@ -193,6 +193,12 @@ impl Membership {
         lock::is_last(&self.presence)
     }
 
+    /// Whether another rank was last after this one had given up its place, and has completed the trace. Without locks
+    /// that cannot be known.
+    pub(crate) fn is_completed(&self) -> bool {
+        self.presence.try_exclusive() == LockState::Locked && !joined_file(&self.trace, self.rank).exists()
+    }
+
     /// Removes what this rank has in the trace: its command did not start.
     pub(crate) fn remove_own_tail(&self) {
         let _ = fs::remove_file(joined_file(&self.trace, self.rank));
@@ -359,7 +365,9 @@ mod tests {
         // A rank that starts when all others have ended.
         let third = new("slurm 1.0", 2).unwrap();
         assert!(third.is_last());
+        assert!(!third.is_completed());
         third.tidy();
+        assert!(third.is_completed());
         // As if two ranks were last.
         third.tidy();
         assert_eq!(job_of(&path), Some(("slurm 1.0".to_owned(), vec![0, 1, 2])));

@@ -346,7 +346,8 @@ impl Recording {
     pub fn finish(self, outcome: &Outcome) -> Result<Option<Manifest>> {
         self.recorder.stop();
         if let Some(membership) = &self.reserved.membership {
-            if !membership.is_last() {
+            // Of two that are last one after the other, one sums up.
+            if !membership.is_last() || membership.is_completed() {
                 self.sealer.leave();
                 return Ok(None);
             }
