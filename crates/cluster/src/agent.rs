@@ -103,6 +103,11 @@ fn serve_hello(
         // An agent that is about to end: its spool is complete in a moment.
         lock = wait_for_lock(&spool)?;
     }
+    if lock.is_some() {
+        // Before the position is agreed on: what follows a frame that an agent before this one did not finish would not
+        // be found.
+        crate::frames::cut_torn_end(&spool.frames()).map_err(Error::io("reading the spool"))?;
+    }
     let length = spool.length();
     let start = if hello.position <= length { hello.position } else { 0 };
     let is_resumed = lock.is_none();

@@ -50,3 +50,14 @@ impl Read for Feed {
         self.0.read(buffer)
     }
 }
+
+/// Cuts off a frame that is not complete at the end of a file, if there is the file.
+pub(crate) fn cut_torn_end(path: &Path) -> io::Result<()> {
+    let file = match File::options().write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let sound = sound_length(path)?;
+    if sound < file.metadata()?.len() { file.set_len(sound) } else { Ok(()) }
+}

@@ -152,18 +152,43 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Returns the line of a shell that stores its input as a program, unless it is there: a private directory, a file of
-/// another name first, so that no half-written program is ever run.
+/// Returns the condition of a shell that a directory is a private one of this user. A link is none: another user of
+/// the node could point it elsewhere after the check.
+fn is_private(directory: &str) -> String {
+    format!(
+        "test -d {directory} && ! test -L {directory} && test -O {directory} && test -z \"$(find {directory} -prune -perm \
+         /022)\""
+    )
+}
+
+/// Returns the line of a shell that succeeds if a program is there, as [`push_line`] stores it.
+pub fn pushed_line(directory: &str, program: &str) -> String {
+    let (directory, program) = (shell_word(directory), shell_word(program));
+    format!(
+        "{} && test -f {program} && ! test -L {program} && test -O {program} && test -x {program}",
+        is_private(&directory)
+    )
+}
+
+/// Returns the line of a shell that stores its input as a program: in a private directory, in a file of another name
+/// first, so that no half-written program is ever run.
 pub fn push_line(directory: &str, program: &str) -> String {
     let (directory, program) = (shell_word(directory), shell_word(program));
     format!(
-        "umask 077; mkdir -p {directory} && test -O {directory} && cat > {program}.$$ && chmod 700 {program}.$$ && mv \
-         {program}.$$ {program}"
+        "umask 077; mkdir -p {directory} && {} && cat > {program}.$$ && chmod 700 {program}.$$ && mv {program}.$$ \
+         {program}",
+        is_private(&directory)
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::{Command, Stdio};
+
+    use tempfile::TempDir;
+
     use super::*;
 
     fn node() -> Node {
@@ -230,10 +255,31 @@ mod tests {
     }
 
     #[test]
-    fn a_pushed_program_is_complete_or_not_there() {
-        let line = push_line("/tmp/f-0", "/tmp/f-0/floodmark");
-        let expected = "umask 077; mkdir -p /tmp/f-0 && test -O /tmp/f-0 && cat > /tmp/f-0/floodmark.$$ && chmod 700 \
-                        /tmp/f-0/floodmark.$$ && mv /tmp/f-0/floodmark.$$ /tmp/f-0/floodmark";
-        assert_eq!(line, expected);
+    fn a_pushed_program_is_taken_only_from_a_private_directory() {
+        let test = TempDir::new().unwrap();
+        let (directory, elsewhere) = (test.path().join("bin"), test.path().join("elsewhere"));
+        let program = directory.join("floodmark");
+        let (folder, file) = (directory.display().to_string(), program.display().to_string());
+        let shell = |line: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]).stdin(File::open("/bin/true").unwrap()).stderr(Stdio::null());
+            command.status().unwrap().success()
+        };
+        assert!(!shell(&pushed_line(&folder, &file)), "it is not there yet");
+        assert!(shell(&push_line(&folder, &file)) && shell(&pushed_line(&folder, &file)));
+        assert_eq!(fs::read(&program).unwrap(), fs::read("/bin/true").unwrap());
+        // What another user of the node could prepare: a link instead of the program or of the directory, or a directory
+        // that others can write to.
+        fs::rename(&program, test.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(test.path().join("moved"), &program).unwrap();
+        assert!(!shell(&pushed_line(&folder, &file)));
+        fs::remove_file(&program).unwrap();
+        fs::rename(test.path().join("moved"), &program).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(!shell(&pushed_line(&folder, &file)) && !shell(&push_line(&folder, &file)));
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::rename(&directory, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
+        assert!(!shell(&pushed_line(&folder, &file)) && !shell(&push_line(&folder, &file)));
     }
 }

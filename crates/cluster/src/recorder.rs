@@ -165,6 +165,12 @@ impl Cluster {
                 "load the module of the scheduler, or choose other means with --launcher",
             ));
         }
+        if props.pushes && launcher != Launcher::Ssh {
+            return Err(Error::refused(
+                format!("--push copies by ssh, and agents are started by {}", launcher.program()),
+                "put the program where all nodes see it and name it with --node-program, or add --launcher ssh",
+            ));
+        }
         let own = std::env::current_exe().map_err(Error::io("finding this program"))?;
         let own = own.display().to_string();
         let program = match (&props.program, props.pushes) {

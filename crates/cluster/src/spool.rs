@@ -73,10 +73,12 @@ impl Spool {
         let parent = spools(base);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&parent);
         made.map_err(Error::io(format!("creating {}", parent.display())))?;
-        let owner = fs::metadata(&parent).map_err(Error::io(format!("reading {}", parent.display())))?.uid();
-        if owner != own_user() {
+        // A link, or a directory that others can write to, could lead elsewhere at the next step.
+        let found =
+            fs::symlink_metadata(&parent).map_err(Error::io(format!("reading {}", parent.display())))?;
+        if !found.is_dir() || found.uid() != own_user() || found.mode() & 0o022 != 0 {
             return Err(Error::refused(
-                format!("{} belongs to another user", parent.display()),
+                format!("{} is no directory of yours that only you can write to", parent.display()),
                 format!("set {SPOOL_VARIABLE} to a directory of your own"),
             ));
         }

@@ -114,9 +114,9 @@ impl JobDestination {
 
     /// Creates the trace under another name first, so that it never exists without its job. Another rank may be faster.
     fn create(&self, path: &Path) -> io::Result<()> {
+        static CREATED: AtomicU32 = AtomicU32::new(0);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let host = host().map(|host| crate::recording::name_of(&host)).unwrap_or_default();
-        static CREATED: AtomicU32 = AtomicU32::new(0);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
         let fresh = path.with_file_name(format!(".{name}.{host}-{}-{number}.new", std::process::id()));
         let made = fs::create_dir(&fresh)

@@ -206,18 +206,17 @@ mod tests {
             attempts.set(attempts.get() + 1);
             state
         };
-        assert_eq!(wait(Duration::from_secs(3600), || count(LockState::Unsupported)), LockState::Unsupported);
+        assert_eq!(wait(Duration::from_hours(1), || count(LockState::Unsupported)), LockState::Unsupported);
         assert_eq!(attempts.get(), 1);
         assert_eq!(wait(Duration::ZERO, || count(LockState::Busy)), LockState::Busy);
     }
 
     #[test]
     fn one_process_holds_a_file_with_locks_and_without() {
+        type Hold = fn(&Path, Duration) -> io::Result<Option<HeldFile>>;
         let test = floodmark_testkit::TempDir::new("lock");
         let path = test.join("x.claim");
-        let ways: [fn(&Path, Duration) -> io::Result<Option<HeldFile>>; 2] =
-            [HeldFile::hold, HeldFile::create];
-        for hold in ways {
+        for hold in [HeldFile::hold as Hold, HeldFile::create] {
             let held = hold(&path, Duration::ZERO).unwrap().expect("free");
             assert!(hold(&path, Duration::ZERO).unwrap().is_none());
             drop(held);

@@ -114,13 +114,16 @@ impl Destination {
     /// If no directory can be made.
     pub fn reserve(&self) -> Result<(PathBuf, bool)> {
         match self {
-            Self::New(path) | Self::Append(path) => Ok((path.clone(), false)),
-            Self::Over(path) => Ok((path.clone(), true)),
+            Self::New(path)
+            | Self::Append(path)
+            | Self::Job(JobDestination { name: JobTrace::New(path), .. }) => Ok((path.clone(), false)),
+            Self::Over(path) | Self::Job(JobDestination { name: JobTrace::Over(path), .. }) => {
+                Ok((path.clone(), true))
+            }
             // An empty one may be recorded into.
-            Self::Numbered(name) => Ok((numbered(name)?, false)),
-            Self::Job(JobDestination { name: JobTrace::Numbered(name), .. }) => Ok((numbered(name)?, false)),
-            Self::Job(JobDestination { name: JobTrace::New(path), .. }) => Ok((path.clone(), false)),
-            Self::Job(JobDestination { name: JobTrace::Over(path), .. }) => Ok((path.clone(), true)),
+            Self::Numbered(name) | Self::Job(JobDestination { name: JobTrace::Numbered(name), .. }) => {
+                Ok((numbered(name)?, false))
+            }
         }
     }
 }

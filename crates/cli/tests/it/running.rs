@@ -422,7 +422,10 @@ fn what_was_recorded_for_the_script_is_shown_as_the_script_does() {
 fn what_the_script_does_and_we_do_not_is_refused_in_words() {
     let test = CliTest::new();
     for (args, words) in [
-        (&["--call-back-host", "a", "1"][..], "--call-back-host is not supported: the agents of Floodmark open no connections"),
+        (
+            &["--call-back-host", "a", "1"][..],
+            "--call-back-host is not supported: the agents of Floodmark open no connections",
+        ),
         (&["--run", "~/bin/solver"], "'~/bin/solver' stands for no path here"),
         (&["--run", "true", "--pstack"], "--pstack needs a debugger"),
         (&["--run", "true", "--read", "x.log"], "cannot be used with"),

@@ -171,18 +171,10 @@ impl SpoolWriter {
         let node_name = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
         let mut writer =
             Self { spool: spool.clone(), tail, file, pending: Vec::new(), node_name, skew_ns: skew_ns() };
-        writer.cut_torn_end().map_err(Error::io(format!("reading {}", path.display())))?;
         // What an agent before this one had sampled and not moved.
         writer.move_items().map_err(Error::io(format!("writing {}", path.display())))?;
         writer.tail.set_patience(CHUNK_PATIENCE);
         Ok(writer)
-    }
-
-    /// Cuts off a frame that an agent before this one did not finish: what follows would not be found.
-    fn cut_torn_end(&mut self) -> io::Result<()> {
-        let length = self.spool.length();
-        let sound = crate::frames::sound_length(&self.spool.frames())?;
-        if sound < length { self.file.set_len(sound) } else { Ok(()) }
     }
 
     fn run(&mut self, flags: &Flags, linger: Duration) -> io::Result<()> {

@@ -44,6 +44,8 @@ pub(super) struct NodeThread {
     clock: ClockMeter,
     /// Processes whose clock is in the trace.
     stems: HashSet<Arc<str>>,
+    /// Those of them whose clock is not known yet.
+    without_clock: Vec<Arc<str>>,
     attempt: u32,
     /// Whether the connection of an agent that was ready is lost.
     is_lost: bool,
@@ -72,6 +74,7 @@ impl NodeThread {
             tail: ReceivedTail::new(Feed::default()),
             clock: ClockMeter::default(),
             stems: HashSet::new(),
+            without_clock: Vec::new(),
             attempt: 0,
             is_lost: false,
         }
@@ -261,9 +264,14 @@ impl NodeThread {
                     if self.clock.answers() < FIRST_PINGS {
                         pinged = None;
                     }
-                    Ok(())
+                    self.deliver_clocks()
                 }
                 Message::Data { position, bytes } => self.take(link, position, &bytes),
+                Message::Ended { .. } if !shared.stop.load(Ordering::Acquire) => {
+                    // It was ended by a signal, or believed that the recorder was gone: the job still runs, so another
+                    // agent goes on.
+                    return LinkEnd::Lost("its agent ended before the job".to_owned());
+                }
                 Message::Ended { position } if position == self.position => {
                     // If it does not arrive, the spool is collected later and adds nothing.
                     let _ = link.send(&Message::Bye);
@@ -347,9 +355,28 @@ impl NodeThread {
         if !self.stems.insert(Arc::clone(&item.stem)) || header.boot_id == boot_id() {
             return None;
         }
+        let clock = self.clock_item(&item.stem);
+        if clock.is_none() {
+            self.without_clock.push(Arc::clone(&item.stem));
+        }
+        clock
+    }
+
+    fn clock_item(&self, stem: &Arc<str>) -> Option<TailItem> {
         let clock = self.clock.best()?;
         let control = Control::Clock { offset_ns: clock.offset_ns, error_ns: Some(clock.error_ns) };
-        Some(TailItem { stem: Arc::clone(&item.stem), item: StreamItem::Control(control) })
+        Some(TailItem { stem: Arc::clone(stem), item: StreamItem::Control(control) })
+    }
+
+    /// Delivers clocks of processes whose data came before the first answer about the clock.
+    fn deliver_clocks(&mut self) -> Result<(), String> {
+        if self.without_clock.is_empty() || self.clock.best().is_none() {
+            return Ok(());
+        }
+        let stems = std::mem::take(&mut self.without_clock);
+        let items = stems.iter().filter_map(|stem| self.clock_item(stem)).collect();
+        self.shared.inbox.deliver(items).map_err(|error| error.to_string())?;
+        Ok(())
     }
 
     /// Says in the trace that the processes of a lost node record no more.

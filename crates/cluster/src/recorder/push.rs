@@ -4,12 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::process::{Command, Stdio};
 
-use floodmark_event::text::shell_word;
 use floodmark_sampler::spawn_unwatched;
 use floodmark_tail::segment::checksum;
 
 use crate::error::{Error, Result};
-use crate::launch::{push_line, ssh};
+use crate::launch::{push_line, pushed_line, ssh};
 use crate::spool::own_user;
 
 /// Returns the path that this program gets on other nodes. It has a checksum of the program, so a program that is
@@ -21,10 +20,10 @@ pub(super) fn remote_path(program: &str) -> Result<String> {
 
 /// Copies the program at `own` to `remote` on a host by ssh, unless it is there. Returns the reason if that fails.
 pub(super) fn push(own: &str, remote: &str, host: &str) -> io::Result<()> {
-    if run(host, &format!("test -x {0} && test -O {0}", shell_word(remote)), None)?.is_ok() {
+    let directory = remote.rsplit_once('/').map_or(".", |(directory, _)| directory);
+    if run(host, &pushed_line(directory, remote), None)?.is_ok() {
         return Ok(());
     }
-    let directory = remote.rsplit_once('/').map_or(".", |(directory, _)| directory);
     run(host, &push_line(directory, remote), Some(File::open(own)?))?.map_err(io::Error::other)
 }
 

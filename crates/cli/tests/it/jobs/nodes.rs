@@ -1,5 +1,6 @@
 //! Jobs on several nodes with an agent on each, on hosts and schedulers that the tests start themselves: they need root, and
 //! fail without. No PBS was available: its commands are scripts that do what the manual pages say.
+#![expect(clippy::print_stdout, reason = "tests print how long agents took")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
