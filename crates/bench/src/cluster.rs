@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -114,24 +115,14 @@ impl Drop for Killed {
 
 impl Bench {
     fn start(&self, hosts: &str, path: &str) -> Result<Killed> {
+        static TRACES: AtomicU32 = AtomicU32::new(0);
         let _ = fs::remove_dir_all(self.folder.join("spool"));
         let _ = fs::remove_file(self.folder.join("job"));
-        let script = "echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; exec sleep 600";
+        let script = "echo $$ > command; echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; exec sleep 600";
+        // A name of its own: a killed recorder leaves the command running, and with it a process that passes on its output.
+        let trace = format!("run-{}.flood", TRACES.fetch_add(1, Ordering::Relaxed));
         let mut command = Command::new(&self.floodmark);
-        command.args([
-            "run",
-            "--force",
-            "-o",
-            "run.flood",
-            "--interval",
-            "10ms",
-            "--hosts",
-            hosts,
-            "--",
-            "sh",
-            "-c",
-            script,
-        ]);
+        command.args(["run", "-o", &trace, "--interval", "10ms", "--hosts", hosts, "--", "sh", "-c", script]);
         command.current_dir(&self.folder).env("FLOODMARK_SPOOL", self.folder.join("spool")).env("PATH", path);
         command
             .stdin(Stdio::null())
@@ -148,6 +139,13 @@ impl Bench {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(child)
+    }
+
+    /// Ends the command, which goes on without its recorder.
+    fn end_command(&self) -> Result<()> {
+        let pid = fs::read_to_string(self.folder.join("command"))?;
+        Command::new("kill").arg(pid.trim()).status()?;
+        Ok(())
     }
 
     /// Measures an agent with processes of its own, and keeps its spool as `frames`.
@@ -179,6 +177,7 @@ impl Bench {
         drop(members);
         // A killed recorder leaves the spool.
         recorder.0[0].kill()?;
+        self.end_command()?;
         let deadline = Instant::now() + Duration::from_secs(20);
         while Path::new(&format!("/proc/{agent}")).exists() {
             ensure!(Instant::now() < deadline, "the agent does not end");
@@ -209,6 +208,7 @@ impl Bench {
         let elapsed = began.elapsed().as_secs_f64();
         let (cpu, bytes) = (cpu_seconds(pid)? - cpu, sent() - bytes);
         drop(recorder);
+        self.end_command()?;
         Ok(NodeCost { core_percent: 100.0 * cpu / elapsed, bytes_per_second: bytes as f64 / elapsed })
     }
 }
