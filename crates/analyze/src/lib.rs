@@ -40,6 +40,7 @@ pub mod level;
 pub mod lifetimes;
 pub mod live;
 pub mod merge;
+pub mod oom;
 pub mod origins;
 pub mod overlay;
 pub mod paths;
@@ -83,6 +84,7 @@ pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, KeptLive, LiveSet, Tracker};
 pub use merge::{Merge, SpaceMap};
+pub use oom::{FailedCall, FailureFold, FreeMemory, OutOfMemory, RecentChange, SiteChange, WhichFailure};
 pub use origins::{BlockOrigin, FallbackOrigin, OriginRow, OriginTotals, OriginTotalsFold, SplitBy, Totals};
 pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,

@@ -10,7 +10,7 @@ use floodmark_event::units::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockInfo, Group, GroupBy, KindSummary};
-use crate::change::{Block, Ending};
+use crate::change::{Block, Ending, Failure};
 use crate::describe::{Describe, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
@@ -25,6 +25,9 @@ pub struct WatermarkOptions {
     /// Reports the blocks live at this instant instead of those at the peak. There are none if it
     /// lies before the window.
     pub at: Option<Instant>,
+    /// Reports the blocks live when the allocation with this number failed, counted from 1, instead of those at the
+    /// peak. It goes before `at`; if fewer allocations failed, the blocks are those live at the end.
+    pub at_failure: Option<u64>,
     /// By what blocks are grouped; several give several lists of groups.
     pub group_by: Vec<GroupBy>,
     /// How many blocks to list, largest first; all if none. Groups always cover all.
@@ -117,6 +120,8 @@ enum At {
     #[default]
     Peak,
     Ahead(i64),
+    /// So many failures are still to come, the one that was asked for included.
+    FailureAhead(u64),
     Passed(i64),
 }
 
@@ -141,10 +146,15 @@ impl WatermarkFold {
         if let At::Ahead(at_ns) = self.at
             && time_ns > at_ns
         {
-            self.at = At::Passed(at_ns);
-            for mark in &mut self.marks {
-                mark.order = self.newest;
-            }
+            self.mark(at_ns);
+        }
+    }
+
+    /// Marks the blocks that are live now, at the instant that was asked for.
+    fn mark(&mut self, at_ns: i64) {
+        self.at = At::Passed(at_ns);
+        for mark in &mut self.marks {
+            mark.order = self.newest;
         }
     }
 
@@ -160,7 +170,7 @@ impl WatermarkFold {
     /// The instant that was asked for, once the first event is known.
     pub(crate) fn asked_ns(&self) -> Option<i64> {
         match self.at {
-            At::Peak => None,
+            At::Peak | At::FailureAhead(_) => None,
             At::Ahead(at_ns) | At::Passed(at_ns) => Some(at_ns),
         }
     }
@@ -168,7 +178,7 @@ impl WatermarkFold {
     /// The blocks of a tally that were live at the mark, largest first.
     pub(crate) fn marked<'a>(&'a self, tally: u8, end: &'a End<'_>) -> Vec<&'a Block> {
         let mark = &self.marks[usize::from(tally)];
-        let order = if let At::Ahead(_) = self.at { u64::MAX } else { mark.order };
+        let order = if matches!(self.at, At::Ahead(_) | At::FailureAhead(_)) { u64::MAX } else { mark.order };
         let live = end.live.blocks().filter(|block| block.tally == tally && block.order <= order);
         let mut blocks: Vec<&Block> = live.chain(&mark.ended).collect();
         sort_largest_first(&mut blocks);
@@ -180,7 +190,9 @@ impl Fold for WatermarkFold {
     type Output = Watermark;
 
     fn start(&mut self, _first_ns: i64, origin_ns: i64) {
-        if let Some(at) = self.options.at {
+        if let Some(number) = self.options.at_failure {
+            self.at = At::FailureAhead(number);
+        } else if let Some(at) = self.options.at {
             self.at = At::Ahead(resolve(at, origin_ns));
         }
     }
@@ -214,6 +226,14 @@ impl Fold for WatermarkFold {
 
     fn replaced(&mut self, block: &Block, time_ns: i64, _level: &Level) {
         self.end_block(block, time_ns);
+    }
+
+    fn failure(&mut self, failure: &Failure) {
+        match &mut self.at {
+            At::FailureAhead(ahead) if *ahead > 1 => *ahead -= 1,
+            At::FailureAhead(_) => self.mark(failure.time_ns),
+            _ => {}
+        }
     }
 
     fn finish(&self, end: &End<'_>) -> Watermark {

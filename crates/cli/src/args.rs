@@ -29,7 +29,7 @@ Examples:
   floodmark run -- ./solver -i input.i         Record a command
   floodmark watermark memory_log.dev0.csv      Show what held memory at the peak of an RMM log
   floodmark leaks memory_log.dev0.csv          List blocks that were never freed
-  floodmark fragmentation memory_log.dev0.csv  Explain out of memory: exhaustion or fragmentation
+  floodmark oom memory_log.dev0.csv            Explain out of memory: exhaustion or fragmentation
   floodmark flame run.flood -o peak.svg        Draw a flame graph of the peak
   floodmark diff before.flood after.flood      Show what changed between two runs
   floodmark plot run.flood -o memory.svg       Plot memory over time
@@ -53,6 +53,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "leaks",
             "lifetimes",
             "fragmentation",
+            "oom",
             "calls",
             "ranks",
             "flame",
@@ -133,6 +134,7 @@ pub(crate) enum Command {
     Leaks(commands::leaks::LeaksArgs),
     Lifetimes(commands::lifetimes::LifetimesArgs),
     Fragmentation(commands::fragmentation::FragmentationArgs),
+    Oom(commands::oom::OomArgs),
     Check(commands::check::CheckArgs),
     Calls(commands::calls::CallsArgs),
     Ranks(commands::ranks::RanksArgs),

@@ -16,6 +16,7 @@ pub(crate) mod leaks;
 pub(crate) mod lifetimes;
 pub(crate) mod memory_logger;
 pub(crate) mod nsys;
+pub(crate) mod oom;
 pub(crate) mod plot;
 pub(crate) mod ranks;
 pub(crate) mod read;
@@ -52,6 +53,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Leaks(args) => args.run(printer),
         Command::Lifetimes(args) => args.run(printer),
         Command::Fragmentation(args) => args.run(printer),
+        Command::Oom(args) => args.run(printer),
         Command::Calls(args) => args.run(printer),
         Command::Ranks(args) => args.run(printer),
         Command::Check(args) => args.run(printer),

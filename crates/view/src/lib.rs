@@ -28,6 +28,7 @@ pub mod layers;
 pub mod layout;
 pub mod leaks;
 pub mod lifetimes;
+pub mod oom;
 pub mod overlay;
 pub mod plain;
 pub mod plot;

@@ -12,7 +12,7 @@ use crate::report::{OtherKind, View};
 use crate::table::{Cell, Column, Table, cut, omitted};
 
 /// Frames of a stack to show under a group.
-const FRAMES: usize = 12;
+pub(crate) const FRAMES: usize = 12;
 
 impl View for Watermark {
     const SCHEMA: &'static str = "floodmark.watermark/1";
@@ -66,7 +66,7 @@ fn headline(watermark: &Watermark) -> String {
     }
 }
 
-fn group_table(grouping: &Grouping, layout: &Layout) -> String {
+pub(crate) fn group_table(grouping: &Grouping, layout: &Layout) -> String {
     let (shown, left) = layout.first(&grouping.groups);
     let key = match grouping.by {
         GroupBy::Size | GroupBy::Thread | GroupBy::Device => Column::figure(grouping.by.name()),

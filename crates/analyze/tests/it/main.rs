@@ -9,6 +9,7 @@ mod golden;
 mod growth;
 mod holders;
 mod learning;
+mod oom;
 mod origins;
 mod overlay;
 mod parts;

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 27] = [
+pub(crate) const COMMANDS: [&str; 28] = [
     "run",
     "trace",
     "attach",
@@ -16,6 +16,7 @@ pub(crate) const COMMANDS: [&str; 27] = [
     "leaks",
     "lifetimes",
     "fragmentation",
+    "oom",
     "calls",
     "ranks",
     "check",
@@ -63,7 +64,7 @@ fn usual_words_for_troubles_lead_to_a_command() {
         let found = help.lines().filter(|line| line.contains("  ") && line.to_lowercase().contains(words));
         assert!(found.count() >= 2, "{words}: {help}");
     }
-    for command in ["fragmentation", "check", "stats"] {
+    for command in ["fragmentation", "oom", "check", "stats"] {
         let help = test.run(&[command, "-h"]).ok().stdout;
         assert!(help.to_lowercase().contains("out of memory"), "{command}: {help}");
     }

@@ -87,7 +87,7 @@ fn pile(text: &str) -> usize {
 }
 
 /// What is asked of every file: a command, and what follows the file.
-const ASKED: [(&[&str], &[&str]); 20] = [
+const ASKED: [(&[&str], &[&str]); 21] = [
     (&["info"], &[]),
     (&["stats"], &[]),
     (&["watermark"], &[]),
@@ -96,6 +96,7 @@ const ASKED: [(&[&str], &[&str]); 20] = [
     (&["leaks"], &[]),
     (&["lifetimes"], &[]),
     (&["fragmentation"], &[]),
+    (&["oom"], &[]),
     (&["check"], &["--max-peak", "1", "--max-leak", "0", "--no-losses"]),
     (&["read"], &[]),
     (&["read", "--events"], &[]),

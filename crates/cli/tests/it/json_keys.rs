@@ -25,7 +25,7 @@ const OTHERS: [(&str, &str); 5] = [
 ];
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 31] = [
     "calls @pymemtrace/all.log --tree --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
@@ -40,6 +40,7 @@ const COMMANDS: [&str; 30] = [
     "lifetimes @nsys/small_2025.3.sqlite --json",
     "fragmentation @rmm/golden.csv --json",
     "fragmentation @rmm/rmm_26.10_h200_head.csv --json",
+    "oom @rmm/golden.csv --json",
     "check @rmm/golden.csv --max-peak 1KiB --json",
     "ranks @run/ranks.flood --json",
     "replay @rmm/golden.csv --json",

@@ -28,6 +28,7 @@ mod native;
 mod nodes;
 mod nsys;
 mod nsys_plot;
+mod oom;
 mod opens;
 mod origin;
 mod passing_on;
