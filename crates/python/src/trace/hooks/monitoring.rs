@@ -1,10 +1,10 @@
 //! Callbacks of `sys.monitoring`, all threads of the interpreter at once.
 //!
-//! They are raw native functions: the interpreter passes borrowed arguments, and `None` and `DISABLE` are immortal or
-//! kept.
+//! The interpreter calls them by the vectorcall protocol, without what it does around functions of modules. It passes
+//! borrowed arguments; `None` and `DISABLE` are immortal or kept.
 #![expect(unsafe_code, reason = "the interpreter calls these functions")]
 
-use std::ffi::CStr;
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -12,10 +12,12 @@ use floodmark_event::CallAction;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 use crate::trace::state;
 
-type Arguments = *mut *mut ffi::PyObject;
+type Arguments = *const *mut ffi::PyObject;
 
 /// What a callback returns to have no more events at a location.
 static DISABLE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(null_mut());
@@ -120,7 +122,8 @@ macro_rules! own_callbacks {
         unsafe extern "C" fn $name(
             _: *mut ffi::PyObject,
             arguments: Arguments,
-            _: ffi::Py_ssize_t,
+            _: usize,
+            _: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
             // SAFETY: the interpreter's promise.
             if unsafe { own_event(CallAction::$action, arguments) } { none() } else { $hidden() }
@@ -158,7 +161,8 @@ unsafe fn native_of(mut callable: *mut ffi::PyObject) -> Option<*mut ffi::PyObje
 unsafe extern "C" fn on_call(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter passes a code object, an offset, what is called and its first argument.
     unsafe {
@@ -172,7 +176,8 @@ macro_rules! native_ends {
         unsafe extern "C" fn $name(
             _: *mut ffi::PyObject,
             arguments: Arguments,
-            _: ffi::Py_ssize_t,
+            _: usize,
+            _: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
             // SAFETY: the interpreter passes a code object, an offset and what was called. Neither can be disabled: they
             // come with the call.
@@ -195,7 +200,8 @@ native_ends! {
 unsafe extern "C" fn on_line(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter passes a code object and a line, and is attached.
     unsafe {
@@ -225,7 +231,8 @@ unsafe fn leave(arguments: Arguments) -> bool {
 unsafe extern "C" fn on_leave(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise.
     if unsafe { leave(arguments) } { none() } else { disable() }
@@ -234,7 +241,8 @@ unsafe extern "C" fn on_leave(
 unsafe extern "C" fn on_leave_by_exception(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise.
     unsafe { leave(arguments) };
@@ -251,40 +259,82 @@ pub(crate) fn monitoring_callbacks(
 ) -> PyResult<Vec<(&'static str, Py<PyAny>)>> {
     // Kept for good: a callback may be running.
     DISABLE.store(disable.into_ptr(), Ordering::Relaxed);
-    let of_lines: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 4] = [
-        (c"on_line", "LINE", on_line),
-        (c"on_leave", "PY_RETURN", on_leave),
-        (c"on_leave", "PY_YIELD", on_leave),
-        (c"on_leave", "PY_UNWIND", on_leave_by_exception),
+    let of_lines: [(&'static str, ffi::vectorcallfunc); 4] = [
+        ("LINE", on_line),
+        ("PY_RETURN", on_leave),
+        ("PY_YIELD", on_leave),
+        ("PY_UNWIND", on_leave_by_exception),
     ];
-    let of_calls: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 9] = [
-        (c"on_start", "PY_START", on_start),
-        (c"on_resume", "PY_RESUME", on_resume),
-        (c"on_return", "PY_RETURN", on_return),
-        (c"on_yield", "PY_YIELD", on_yield),
-        (c"on_unwind", "PY_UNWIND", on_unwind),
-        (c"on_throw", "PY_THROW", on_throw),
-        (c"on_call", "CALL", on_call),
-        (c"on_native_return", "C_RETURN", on_native_return),
-        (c"on_native_raise", "C_RAISE", on_native_raise),
+    let of_calls: [(&'static str, ffi::vectorcallfunc); 9] = [
+        ("PY_START", on_start),
+        ("PY_RESUME", on_resume),
+        ("PY_RETURN", on_return),
+        ("PY_YIELD", on_yield),
+        ("PY_UNWIND", on_unwind),
+        ("PY_THROW", on_throw),
+        ("CALL", on_call),
+        ("C_RETURN", on_native_return),
+        ("C_RAISE", on_native_raise),
     ];
     let all = if lines { &of_lines[..] } else { &of_calls[..] };
-    all.iter()
-        .copied()
-        .map(|(name, event, function)| {
-            // Definitions of native functions live as long as the process; there are a few per trace.
-            let definition = Box::leak(Box::new(ffi::PyMethodDef {
-                ml_name: name.as_ptr(),
-                ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: function },
-                ml_flags: ffi::METH_FASTCALL,
-                ml_doc: std::ptr::null(),
-            }));
-            // SAFETY: the definition lives as long as the process; the result is a new reference or null.
-            let made = unsafe { ffi::PyCMethod_New(definition, null_mut(), null_mut(), null_mut()) };
-            // SAFETY: as above.
-            Ok((event, unsafe { Bound::from_owned_ptr_or_err(py, made) }?.unbind()))
-        })
-        .collect()
+    let class = callback_class(py)?;
+    all.iter().map(|(event, function)| Ok((*event, Callback::new(class, *function)?))).collect()
+}
+
+/// An object that the interpreter calls at events.
+#[repr(C)]
+struct Callback {
+    ob_base: ffi::PyObject,
+    function: ffi::vectorcallfunc,
+}
+
+impl Callback {
+    fn new(class: &Bound<'_, PyType>, function: ffi::vectorcallfunc) -> PyResult<Py<PyAny>> {
+        // SAFETY: the class is that of `callback_class`, whose objects are as large as `Self`.
+        unsafe {
+            let made = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
+            let made = Bound::from_owned_ptr_or_err(class.py(), made)?;
+            (&raw mut (*made.as_ptr().cast::<Self>()).function).write(function);
+            Ok(made.unbind())
+        }
+    }
+}
+
+/// Returns the class of [`Callback`].
+fn callback_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || {
+        // The interpreter copies neither: they live as long as the process.
+        let members = Box::leak(Box::new([
+            ffi::PyMemberDef {
+                name: c"__vectorcalloffset__".as_ptr(),
+                type_code: ffi::Py_T_PYSSIZET,
+                offset: std::mem::offset_of!(Callback, function) as ffi::Py_ssize_t,
+                flags: ffi::Py_READONLY,
+                doc: std::ptr::null(),
+            },
+            ffi::PyMemberDef::default(),
+        ]));
+        let mut slots = [
+            ffi::PyType_Slot { slot: ffi::Py_tp_call, pfunc: ffi::PyVectorcall_Call as *mut c_void },
+            ffi::PyType_Slot { slot: ffi::Py_tp_members, pfunc: members.as_mut_ptr().cast() },
+            ffi::PyType_Slot::default(),
+        ];
+        let flags = ffi::Py_TPFLAGS_DEFAULT
+            | ffi::Py_TPFLAGS_HAVE_VECTORCALL
+            | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
+        let mut spec = ffi::PyType_Spec {
+            name: c"floodmark._native.Callback".as_ptr(),
+            basicsize: size_of::<Callback>() as c_int,
+            itemsize: 0,
+            flags: flags as c_uint,
+            slots: slots.as_mut_ptr(),
+        };
+        // SAFETY: the specification is complete; the result is a new class or null.
+        let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec)) }?;
+        Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
+    })?;
+    Ok(class.bind(py))
 }
 
 /// Not needed: events of an interpreter are those of all its threads.
