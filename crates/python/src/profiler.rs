@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::vectorcall::{Arguments, FastCall, required};
+use crate::with_block::WithBlock;
 use crate::{current, task_scope};
 
 /// Calls, peak and total bytes of functions and code blocks, by name.
@@ -108,6 +109,15 @@ impl ProfilerContext {
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
+
+    /// Begins a block of the running task.
+    fn enter_task(&self, py: Python<'_>) -> PyResult<()> {
+        let current = current::current(py)?;
+        if let Some(statistics) = current.get().statistics() {
+            task_scope::enter(py, self.key(), self.records.task(statistics, Arc::clone(&self.name)))?;
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -138,7 +148,7 @@ impl ProfilerContext {
 
     /// Begin a block on the calling thread.
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        let current = current::current(py)?;
+        let current = current::current(py)?.into_bound(py);
         let block = current.get().statistics().map(|statistics| self.records.open(statistics, &self.name));
         open(self.key(), Open::Block(block));
         Ok(())
@@ -150,34 +160,30 @@ impl ProfilerContext {
             self.records.finish(&self.name, block);
         }
     }
+}
 
-    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+impl WithBlock for ProfilerContext {
+    fn enter<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if slf.get().name.is_empty() {
             return Err(PyValueError::new_err(
                 "When profiler is used as a context manager, a name must be provided",
             ));
         }
         let (py, this) = (slf.py(), slf.get());
-        if !task_scope::is_in_event_loop(py)? {
+        if task_scope::is_in_event_loop(py)? {
+            // Keeps and drops objects: PyO3 has to know of the attachment.
+            Python::attach(|py| this.enter_task(py))?;
+        } else {
             this.enter(py)?;
-            return Ok(slf);
         }
-        let current = current::current(py)?;
-        if let Some(statistics) = current.get().statistics() {
-            task_scope::enter(py, this.key(), this.records.task(statistics, Arc::clone(&this.name)))?;
-        }
-        Ok(slf)
+        Ok(slf.as_any().clone())
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
-        _value: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        if !task_scope::leave(py, self.key())? {
-            self.leave();
+    fn exit(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        // As above.
+        if !task_scope::is_open() || !Python::attach(|py| task_scope::leave(py, this.key()))? {
+            this.leave();
         }
         Ok(())
     }

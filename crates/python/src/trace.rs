@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `hooks` | what the interpreter calls, by version |
 //! | `functions` | names of functions and lines of code |
+//! | `natives` | what identifies native functions and types, and their names |
 //! | `filter` | which functions are traced |
 //! | `faults` | the change-driven mode, without events of the interpreter |
 //! | `lines` | the mode that takes events of lines |
@@ -25,6 +26,7 @@ mod gate;
 mod hooks;
 mod layout;
 mod lines;
+mod natives;
 mod statm;
 
 use std::cell::{Cell, UnsafeCell};
@@ -426,7 +428,9 @@ pub(crate) fn begin_trace(
     watch_forks();
     tail::calibrate();
     tail::global().reserve_names();
-    tracer.functions.begin(Filter { package, include, exclude });
+    // SAFETY: functions that Python calls are attached to the interpreter.
+    let is_layout_known = unsafe { layout::is_known() };
+    tracer.functions.begin(Filter { package, include, exclude }, is_layout_known);
     tracer.gate = Gate::probe(gate);
     tracer.epoch = tracer.epoch.wrapping_add(1);
     CURRENT.store(0, Ordering::Relaxed);

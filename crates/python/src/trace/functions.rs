@@ -1,8 +1,7 @@
 //! Names of functions and lines of code, found once per function.
 //!
 //! What is known of a code object hangs on the object itself and is freed with it, so that an address that is used
-//! again is another function. Native functions are known by the definition of the method, which is static; types by
-//! their address and, where they can be freed, their version.
+//! again is another function. Native functions and types are known by their keys, see `natives`.
 #![expect(unsafe_code, reason = "reads objects of the interpreter")]
 
 use std::collections::BTreeMap;
@@ -16,6 +15,8 @@ use pyo3::ffi;
 
 use super::arena::{Arena, Unit};
 use super::filter::Filter;
+use super::layout;
+use super::natives::{self, NativeKey};
 
 /// Flags of code that runs as a generator, coroutine or asynchronous generator.
 const GENERATORS: i64 = 0x20 | 0x80 | 0x200;
@@ -80,9 +81,7 @@ unsafe fn slow_line(code: *mut ffi::PyObject, offset: i32) -> u32 {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Native {
-    key: usize,
-    /// Version of a type that can be freed; 0 for what lives as long as the process.
-    version: u32,
+    key: NativeKey,
     frame: u32,
 }
 
@@ -96,6 +95,9 @@ pub(super) struct Functions {
     epoch: u32,
     /// Where the interpreter keeps our pointer in code objects; -1 before the first trace.
     extra_index: ffi::Py_ssize_t,
+    /// Whether that place is where `layout` has it, so that no function of the interpreter is needed to read it.
+    is_layout_known: bool,
+    is_extra_known: bool,
     natives: *mut Native,
     native_count: usize,
     pub(super) filter: Filter,
@@ -112,6 +114,8 @@ impl Functions {
             arena: Arena::new(),
             epoch: 0,
             extra_index: -1,
+            is_layout_known: false,
+            is_extra_known: false,
             natives: std::ptr::null_mut(),
             native_count: 0,
             filter: Filter::new(),
@@ -122,8 +126,9 @@ impl Functions {
     }
 
     /// Begins a trace: everything is named anew.
-    pub(super) fn begin(&mut self, filter: Filter) {
+    pub(super) fn begin(&mut self, filter: Filter, is_layout_known: bool) {
         self.filter = filter;
+        self.is_layout_known = is_layout_known;
         self.frames.clear();
         self.called_from.clear();
         self.unnamed = 0;
@@ -151,16 +156,33 @@ impl Functions {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
     pub(super) unsafe fn code(&mut self, code: *mut ffi::PyObject) -> Option<&Code> {
-        let mut known: *mut c_void = std::ptr::null_mut();
         // SAFETY: the caller's promise; what hangs on the object is ours and lives as long as it.
         unsafe {
-            ffi::PyUnstable_Code_GetExtra(code, self.extra_index, &raw mut known);
+            let known = self.extra(code);
             if let Some(entry) = known.cast::<Code>().as_ref()
                 && entry.epoch == self.epoch
             {
                 return Some(entry);
             }
             self.name_code(code, known.cast())
+        }
+    }
+
+    /// Returns what hangs on a code object; null if nothing does.
+    ///
+    /// # Safety
+    /// As for [`code`](Self::code).
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    unsafe fn extra(&self, code: *mut ffi::PyObject) -> *mut c_void {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.is_extra_known {
+                return layout::extra_of(code.cast(), self.extra_index);
+            }
+            let mut known: *mut c_void = std::ptr::null_mut();
+            ffi::PyUnstable_Code_GetExtra(code, self.extra_index, &raw mut known);
+            known
         }
     }
 
@@ -195,6 +217,8 @@ impl Functions {
                     self.arena.free(NonNull::new(entry.cast())?, Code::block_bytes(units));
                     return None;
                 }
+                self.is_extra_known = self.is_layout_known
+                    && std::ptr::eq(layout::extra_of(code.cast(), self.extra_index), entry.cast());
             }
             let file = Attribute::of(code, c"co_filename");
             let function = Attribute::of(code, c"co_qualname");
@@ -227,48 +251,48 @@ impl Functions {
     #[expect(clippy::inline_always, reason = "part of the recording path")]
     pub(super) unsafe fn native(&mut self, callable: *mut ffi::PyObject) -> u32 {
         // SAFETY: the caller's promise.
-        let (key, version) = unsafe { native_key(callable) };
-        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - NATIVE_SHIFT)) & (NATIVES - 1);
+        let key = unsafe { NativeKey::of(callable) };
+        let first = (key.address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - NATIVE_SHIFT)) & (NATIVES - 1);
         if !self.natives.is_null() {
             // SAFETY: below the number of entries.
             let known = unsafe { *self.natives.add(first) };
-            if known.key == key && known.version == version && version != u32::MAX {
+            // Keys in the table are unique.
+            if known.key == key {
                 return known.frame;
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.find_native(callable, key, version, first) }
+        unsafe { self.find_native(callable, first) }
     }
 
     /// # Safety
     /// As for [`native`](Self::native).
     #[cold]
     #[inline(never)]
-    unsafe fn find_native(
-        &mut self,
-        callable: *mut ffi::PyObject,
-        key: usize,
-        version: u32,
-        first: usize,
-    ) -> u32 {
+    unsafe fn find_native(&mut self, callable: *mut ffi::PyObject, first: usize) -> u32 {
         const MOST: usize = NATIVES / 4 * 3;
         let mut at = first;
         // SAFETY: `at` stays below the number of entries, of which some are empty.
         unsafe {
-            if self.natives.is_null() {
+            natives::prepare(callable);
+            let key = NativeKey::of(callable);
+            if self.natives.is_null() || !key.is_unique() {
                 return self.name_native(callable);
             }
-            while (*self.natives.add(at)).key != 0 && (*self.natives.add(at)).key != key {
+            while (*self.natives.add(at)).key.address != 0
+                && (*self.natives.add(at)).key.address != key.address
+            {
                 at = (at + 1) & (NATIVES - 1);
             }
             let entry = &mut *self.natives.add(at);
-            if entry.key == key && entry.version == version && version != u32::MAX {
+            if entry.key == key {
                 return entry.frame;
             }
             let frame = self.name_native(callable);
-            if entry.key == key || self.native_count < MOST {
-                self.native_count += usize::from(entry.key == 0);
-                *entry = Native { key, version, frame };
+            let is_new = entry.key.address == 0;
+            if !is_new || self.native_count < MOST {
+                self.native_count += usize::from(is_new);
+                *entry = Native { key, frame };
             }
             frame
         }
@@ -278,7 +302,7 @@ impl Functions {
     /// As for [`native`](Self::native).
     unsafe fn name_native(&mut self, callable: *mut ffi::PyObject) -> u32 {
         // SAFETY: the caller's promise.
-        let frame = unsafe { native_frame(callable) };
+        let frame = unsafe { natives::frame_of(callable) };
         let id = tail::intern_frame(&frame);
         self.frames.insert(id, frame);
         id
@@ -328,92 +352,20 @@ unsafe extern "C" fn free_code(code: *mut c_void) {
 
 const _: () = assert!(std::mem::offset_of!(Code, units) >= size_of::<usize>());
 
-/// The start of an object of a native function.
-#[repr(C)]
-struct CFunction {
-    ob_base: ffi::PyObject,
-    definition: *mut ffi::PyMethodDef,
-    self_object: *mut ffi::PyObject,
-    module: *mut ffi::PyObject,
-}
-
-/// Returns what identifies something that is called: an address, and the version of a type that can be freed, which is
-/// `u32::MAX` if it has none.
-///
-/// # Safety
-/// `callable` is an object, and the interpreter is attached.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
-unsafe fn native_key(callable: *mut ffi::PyObject) -> (usize, u32) {
-    // SAFETY: the caller's promise; objects are read as what their type says they are.
-    unsafe {
-        let kind = ffi::Py_TYPE(callable);
-        if kind == &raw mut ffi::PyCFunction_Type {
-            return ((*callable.cast::<CFunction>()).definition.addr(), 0);
-        }
-        if kind == &raw mut ffi::PyMethodDescr_Type {
-            return ((*callable.cast::<ffi::PyMethodDescrObject>()).d_method.addr(), 0);
-        }
-        if ffi::PyCFunction_Check(callable) != 0 {
-            return ((*callable.cast::<CFunction>()).definition.addr(), 0);
-        }
-        let named = if ffi::PyType_Check(callable) != 0 { callable.cast() } else { kind };
-        // An odd address, because a call of an instance is not one of its type.
-        let key = named.addr() | usize::from(named == kind);
-        if (*named).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 {
-            return (key, 0);
-        }
-        match (*named).tp_version_tag {
-            0 => (key, u32::MAX),
-            version => (key, version),
-        }
-    }
-}
-
-/// # Safety
-/// `callable` is an object, and the interpreter is attached.
-unsafe fn native_frame(callable: *mut ffi::PyObject) -> Frame {
-    // SAFETY: the caller's promise. None of these runs Python code: attributes of native functions and descriptors
-    // are computed by the interpreter.
-    unsafe {
-        let kind = ffi::Py_TYPE(callable);
-        let (function, module);
-        let is_function = ffi::PyCFunction_Check(callable) != 0;
-        if is_function || kind == &raw mut ffi::PyMethodDescr_Type {
-            function = Attribute::of(callable, c"__qualname__");
-            module = if is_function {
-                Attribute::borrowed((*callable.cast::<CFunction>()).module)
-            } else {
-                Attribute::none()
-            };
-        } else {
-            let named: *mut ffi::PyTypeObject =
-                if ffi::PyType_Check(callable) != 0 { callable.cast() } else { kind };
-            function = Attribute::owned(ffi::PyType_GetQualName(named));
-            module = Attribute::none();
-        }
-        Frame {
-            function: tail::intern(function.text()),
-            module: tail::intern(module.text()),
-            ..Frame::default()
-        }
-    }
-}
-
 /// An attribute of an object of the interpreter, or nothing.
-struct Attribute(*mut ffi::PyObject);
+pub(super) struct Attribute(*mut ffi::PyObject);
 
 impl Attribute {
     /// # Safety
     /// `object` is an object, and the interpreter is attached as long as the result is used.
-    unsafe fn of(object: *mut ffi::PyObject, name: &CStr) -> Self {
+    pub(super) unsafe fn of(object: *mut ffi::PyObject, name: &CStr) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::owned(ffi::PyObject_GetAttrString(object, name.as_ptr())) }
     }
 
     /// # Safety
     /// `object` is a new reference or null with an exception set; the interpreter is attached.
-    unsafe fn owned(object: *mut ffi::PyObject) -> Self {
+    pub(super) unsafe fn owned(object: *mut ffi::PyObject) -> Self {
         if object.is_null() {
             // SAFETY: the caller's promise.
             unsafe { ffi::PyErr_Clear() };
@@ -423,17 +375,17 @@ impl Attribute {
 
     /// # Safety
     /// `object` is null or an object that the caller may use; the interpreter is attached.
-    unsafe fn borrowed(object: *mut ffi::PyObject) -> Self {
+    pub(super) unsafe fn borrowed(object: *mut ffi::PyObject) -> Self {
         // SAFETY: the caller's promise.
         unsafe { ffi::Py_XINCREF(object) };
         Self(object)
     }
 
-    const fn none() -> Self {
+    pub(super) const fn none() -> Self {
         Self(std::ptr::null_mut())
     }
 
-    fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         // SAFETY: the object is checked; the text belongs to it, which this value keeps alive.
         unsafe {
             if self.0.is_null() || ffi::PyUnicode_Check(self.0) == 0 {

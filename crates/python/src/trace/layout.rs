@@ -4,6 +4,8 @@
 //! [`is_known`] compares them with what the interpreter itself says.
 #![expect(unsafe_code, reason = "reads structures of the interpreter")]
 
+use std::ffi::c_void;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -109,6 +111,25 @@ pub(super) unsafe fn code_of(frame: *const u8) -> Option<(*const u8, i32)> {
     }
 }
 
+/// Returns what was hung on a code object at an index; null if nothing was.
+///
+/// # Safety
+/// `code` is a code object.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+pub(super) unsafe fn extra_of(code: *const u8, index: isize) -> *mut c_void {
+    /// What code objects have more of than their structure: a number, and as many pointers.
+    const EXTRA: usize = offsets::INSTRUCTIONS - size_of::<usize>();
+    // SAFETY: the layout of this version.
+    unsafe {
+        let extras: *const isize = read(code, EXTRA);
+        if extras.is_null() || *extras <= index {
+            return std::ptr::null_mut();
+        }
+        extras.add(1).cast::<*mut c_void>().offset(index).read()
+    }
+}
+
 /// Returns what tells a code object from another one at the same address: its table of lines and its name.
 ///
 /// # Safety
@@ -204,7 +225,7 @@ pub(super) fn require_known(mode: &str) -> PyResult<()> {
 ///
 /// # Safety
 /// The interpreter is attached.
-unsafe fn is_known() -> bool {
+pub(super) unsafe fn is_known() -> bool {
     // SAFETY: the caller's promise. A frame that does not stand where it should is not read.
     unsafe {
         let object = ffi::PyEval_GetFrame();

@@ -1,10 +1,9 @@
 //! Callbacks of `sys.monitoring`, all threads of the interpreter at once.
 //!
-//! They are raw native functions: the interpreter passes borrowed arguments, and `None` and `DISABLE` are immortal or
-//! kept.
+//! The interpreter calls them by the vectorcall protocol, without what it does around functions of modules. It passes
+//! borrowed arguments; `None` and `DISABLE` are immortal or kept.
 #![expect(unsafe_code, reason = "the interpreter calls these functions")]
 
-use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -12,10 +11,13 @@ use floodmark_event::CallAction;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
+use crate::native_class;
 use crate::trace::state;
 
-type Arguments = *mut *mut ffi::PyObject;
+type Arguments = *const *mut ffi::PyObject;
 
 /// What a callback returns to have no more events at a location.
 static DISABLE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(null_mut());
@@ -70,13 +72,13 @@ fn disable() -> *mut ffi::PyObject {
     disable
 }
 
-/// Takes an event of the function that runs `code`.
+/// Takes an event of the function that runs `code`; `line_otherwise` returns the line of an instruction that has none.
 ///
 /// # Safety
 /// The interpreter calls it with a code object and an offset.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-unsafe fn own_event(action: CallAction, arguments: Arguments) -> bool {
+unsafe fn own_event(action: CallAction, arguments: Arguments, line_otherwise: impl FnOnce() -> u32) -> bool {
     // SAFETY: the caller's promise; the interpreter is attached.
     unsafe {
         let code = *arguments;
@@ -88,7 +90,10 @@ unsafe fn own_event(action: CallAction, arguments: Arguments) -> bool {
         if known.is_hidden {
             return false;
         }
-        let (frame, line) = (known.frame, known.line(code, offset_of(*arguments.add(1))));
+        let (frame, mut line) = (known.frame, known.line(code, offset_of(*arguments.add(1))));
+        if line == 0 {
+            line = line_otherwise();
+        }
         tracer.event(action, frame, |_| (frame, line));
         true
     }
@@ -120,10 +125,11 @@ macro_rules! own_callbacks {
         unsafe extern "C" fn $name(
             _: *mut ffi::PyObject,
             arguments: Arguments,
-            _: ffi::Py_ssize_t,
+            _: usize,
+            _: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
             // SAFETY: the interpreter's promise.
-            if unsafe { own_event(CallAction::$action, arguments) } { none() } else { $hidden() }
+            if unsafe { own_event(CallAction::$action, arguments, || 0) } { none() } else { $hidden() }
         }
     )*};
 }
@@ -133,9 +139,49 @@ own_callbacks! {
     on_resume = Resume, disable;
     on_return = Return, disable;
     on_yield = Yield, disable;
-    // These two cannot be disabled at a location.
-    on_unwind = Exception, none;
+    // Cannot be disabled at a location, like the next one.
     on_throw = Resume, none;
+}
+
+unsafe extern "C" fn on_unwind(
+    _: *mut ffi::PyObject,
+    arguments: Arguments,
+    _: usize,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter passes a code object, an offset and the exception.
+    unsafe {
+        own_event(CallAction::Exception, arguments, || raised_line(*arguments, *arguments.add(2)));
+    }
+    none()
+}
+
+/// Returns the line of `code` that an exception came through: where the interpreter raises it again itself, as at the end
+/// of generators, the instruction has none. 0 if that is not known.
+///
+/// # Safety
+/// These are a code object and an exception that leaves it, and the interpreter is attached.
+#[cold]
+unsafe fn raised_line(code: *mut ffi::PyObject, exception: *mut ffi::PyObject) -> u32 {
+    // SAFETY: the caller's promise; a traceback has a frame as long as it lives, and a frame its code. Attributes are not
+    // asked for, because that runs hooks of audits.
+    unsafe {
+        if ffi::PyExceptionInstance_Check(exception) == 0 {
+            return 0;
+        }
+        let traceback = ffi::PyException_GetTraceback(exception);
+        if traceback.is_null() {
+            return 0;
+        }
+        let entry = &*traceback.cast::<ffi::PyTracebackObject>();
+        let own = ffi::PyFrame_GetCode(entry.tb_frame);
+        // The latest entry is that of the function which the exception leaves.
+        let is_own = std::ptr::eq(own.cast(), code);
+        let line = if is_own { ffi::PyCode_Addr2Line(own, entry.tb_lasti) } else { 0 };
+        ffi::Py_DECREF(own.cast());
+        ffi::Py_DECREF(traceback);
+        u32::try_from(line).unwrap_or(0)
+    }
 }
 
 /// Returns what is called, without the object that it is bound to; none for a Python function, which has events of its
@@ -158,7 +204,8 @@ unsafe fn native_of(mut callable: *mut ffi::PyObject) -> Option<*mut ffi::PyObje
 unsafe extern "C" fn on_call(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter passes a code object, an offset, what is called and its first argument.
     unsafe {
@@ -172,7 +219,8 @@ macro_rules! native_ends {
         unsafe extern "C" fn $name(
             _: *mut ffi::PyObject,
             arguments: Arguments,
-            _: ffi::Py_ssize_t,
+            _: usize,
+            _: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
             // SAFETY: the interpreter passes a code object, an offset and what was called. Neither can be disabled: they
             // come with the call.
@@ -195,7 +243,8 @@ native_ends! {
 unsafe extern "C" fn on_line(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter passes a code object and a line, and is attached.
     unsafe {
@@ -225,7 +274,8 @@ unsafe fn leave(arguments: Arguments) -> bool {
 unsafe extern "C" fn on_leave(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise.
     if unsafe { leave(arguments) } { none() } else { disable() }
@@ -234,7 +284,8 @@ unsafe extern "C" fn on_leave(
 unsafe extern "C" fn on_leave_by_exception(
     _: *mut ffi::PyObject,
     arguments: Arguments,
-    _: ffi::Py_ssize_t,
+    _: usize,
+    _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise.
     unsafe { leave(arguments) };
@@ -251,40 +302,55 @@ pub(crate) fn monitoring_callbacks(
 ) -> PyResult<Vec<(&'static str, Py<PyAny>)>> {
     // Kept for good: a callback may be running.
     DISABLE.store(disable.into_ptr(), Ordering::Relaxed);
-    let of_lines: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 4] = [
-        (c"on_line", "LINE", on_line),
-        (c"on_leave", "PY_RETURN", on_leave),
-        (c"on_leave", "PY_YIELD", on_leave),
-        (c"on_leave", "PY_UNWIND", on_leave_by_exception),
+    let of_lines: [(&'static str, ffi::vectorcallfunc); 4] = [
+        ("LINE", on_line),
+        ("PY_RETURN", on_leave),
+        ("PY_YIELD", on_leave),
+        ("PY_UNWIND", on_leave_by_exception),
     ];
-    let of_calls: [(&'static CStr, &'static str, ffi::PyCFunctionFast); 9] = [
-        (c"on_start", "PY_START", on_start),
-        (c"on_resume", "PY_RESUME", on_resume),
-        (c"on_return", "PY_RETURN", on_return),
-        (c"on_yield", "PY_YIELD", on_yield),
-        (c"on_unwind", "PY_UNWIND", on_unwind),
-        (c"on_throw", "PY_THROW", on_throw),
-        (c"on_call", "CALL", on_call),
-        (c"on_native_return", "C_RETURN", on_native_return),
-        (c"on_native_raise", "C_RAISE", on_native_raise),
+    let of_calls: [(&'static str, ffi::vectorcallfunc); 9] = [
+        ("PY_START", on_start),
+        ("PY_RESUME", on_resume),
+        ("PY_RETURN", on_return),
+        ("PY_YIELD", on_yield),
+        ("PY_UNWIND", on_unwind),
+        ("PY_THROW", on_throw),
+        ("CALL", on_call),
+        ("C_RETURN", on_native_return),
+        ("C_RAISE", on_native_raise),
     ];
     let all = if lines { &of_lines[..] } else { &of_calls[..] };
-    all.iter()
-        .copied()
-        .map(|(name, event, function)| {
-            // Definitions of native functions live as long as the process; there are a few per trace.
-            let definition = Box::leak(Box::new(ffi::PyMethodDef {
-                ml_name: name.as_ptr(),
-                ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: function },
-                ml_flags: ffi::METH_FASTCALL,
-                ml_doc: std::ptr::null(),
-            }));
-            // SAFETY: the definition lives as long as the process; the result is a new reference or null.
-            let made = unsafe { ffi::PyCMethod_New(definition, null_mut(), null_mut(), null_mut()) };
-            // SAFETY: as above.
-            Ok((event, unsafe { Bound::from_owned_ptr_or_err(py, made) }?.unbind()))
-        })
-        .collect()
+    let class = callback_class(py)?;
+    all.iter().map(|(event, function)| Ok((*event, Callback::new(class, *function)?))).collect()
+}
+
+/// An object that the interpreter calls at events.
+#[repr(C)]
+struct Callback {
+    ob_base: ffi::PyObject,
+    function: ffi::vectorcallfunc,
+}
+
+impl Callback {
+    fn new(class: &Bound<'_, PyType>, function: ffi::vectorcallfunc) -> PyResult<Py<PyAny>> {
+        // SAFETY: the class is that of `callback_class`, whose objects are as large as `Self`.
+        unsafe {
+            let made = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
+            let made = Bound::from_owned_ptr_or_err(class.py(), made)?;
+            (&raw mut (*made.as_ptr().cast::<Self>()).function).write(function);
+            Ok(made.unbind())
+        }
+    }
+}
+
+/// Returns the class of [`Callback`].
+fn callback_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || {
+        let offset = std::mem::offset_of!(Callback, function);
+        native_class::make::<Callback>(py, c"floodmark._native.Callback", offset, Vec::new())
+    })?;
+    Ok(class.bind(py))
 }
 
 /// Not needed: events of an interpreter are those of all its threads.
