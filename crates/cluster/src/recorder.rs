@@ -1,5 +1,6 @@
 //! The recorder's end: one thread per node starts its agent, takes in what it sends, and goes on after a lost connection.
 
+mod intake;
 mod link;
 mod node;
 mod push;
@@ -12,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use floodmark_sampler::{MoreDescriptors, StackProps};
 use floodmark_store::Inbox;
 use floodmark_tail::reader::boot_id;
 
@@ -24,6 +26,14 @@ use crate::select::{HOST_VARIABLE, JOB_VARIABLE};
 use crate::spool::SPOOL_VARIABLE;
 use crate::wire::Hello;
 use node::NodeThread;
+
+/// Descriptors that a node takes: three pipes to its launcher, and two files of its agent in the trace. Programs on the
+/// node that record themselves take two more each.
+const DESCRIPTORS_EACH: u64 = 6;
+/// Descriptors that everything else takes.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// How long launchers may take to be ended once they are given up.
+const GIVE_UP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to record the nodes of a job.
 #[derive(Clone, Debug)]
@@ -44,6 +54,10 @@ pub struct ClusterProps {
     pub interval_ns: u64,
     /// Whether peaks of every interval are wanted.
     pub exact_peaks: bool,
+    /// Which stacks agents take.
+    pub stacks: Option<StackProps>,
+    /// Id of the job, as [`new_job`] makes it.
+    pub job: String,
     /// The command that is recorded.
     pub command: String,
     /// Version of this program.
@@ -82,6 +96,13 @@ pub enum NodeEvent {
         /// The node.
         node: String,
     },
+    /// What agents send cannot be written to the trace. They keep it, and it is tried again.
+    Unwritten {
+        /// The reason.
+        reason: String,
+    },
+    /// The trace can be written again.
+    Written,
 }
 
 /// What became of a node.
@@ -142,6 +163,8 @@ struct Shared {
     stop: AtomicBool,
     /// Set once agents that have not ended are given up.
     give_up: AtomicBool,
+    /// Whether the trace could not be written when a node was stored last.
+    is_unwritten: AtomicBool,
 }
 
 /// The agents of a job.
@@ -180,7 +203,7 @@ impl Cluster {
         };
         let attaches =
             props.nodes.scheduler == crate::hosts::Scheduler::Pbs && find_program("pbs_attach").is_some();
-        let hello = hello(&props)?;
+        let hello = hello(&props);
         let give_up = AtomicBool::new(false);
         let nodes = props.nodes.nodes.clone();
         let shared = Arc::new(Shared {
@@ -192,7 +215,9 @@ impl Cluster {
             inbox,
             stop: AtomicBool::new(false),
             give_up,
+            is_unwritten: AtomicBool::new(false),
         });
+        let _descriptors = check_descriptors(nodes.len())?;
         let (progress, reports) = channel();
         let mut threads = Vec::new();
         for node in nodes {
@@ -251,12 +276,22 @@ impl Cluster {
     /// Ends all agents and takes in what they still have; returns what became of each node.
     pub fn stop(self) -> Vec<NodeReport> {
         self.shared.stop.store(true, Ordering::Release);
+        // The sampler raised it while the command ran.
+        let _descriptors = MoreDescriptors::raise();
         let deadline = Instant::now() + self.shared.props.stop_patience;
         while Instant::now() < deadline && self.threads.iter().any(|(_, thread)| !thread.is_finished()) {
             thread::sleep(Duration::from_millis(2));
         }
         self.shared.give_up.store(true, Ordering::Release);
+        let deadline = Instant::now() + GIVE_UP_PATIENCE;
         let report = |(node, thread): (String, JoinHandle<NodeReport>)| {
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+            if !thread.is_finished() {
+                // It waits for a system that does not answer, and ends with this process.
+                return NodeReport::failed(&node, "its launcher hangs and cannot be ended");
+            }
             thread.join().unwrap_or_else(|_| NodeReport::failed(&node, "a thread of the recorder panicked"))
         };
         let reports = self.threads.into_iter().map(report).collect();
@@ -264,6 +299,22 @@ impl Cluster {
         let _ = std::fs::remove_dir(&self.shared.props.exchange);
         reports
     }
+}
+
+/// Raises the limit of open descriptors, and checks that it is enough for so many nodes.
+fn check_descriptors(nodes: usize) -> Result<MoreDescriptors> {
+    let descriptors = MoreDescriptors::raise();
+    let needed = OTHER_DESCRIPTORS + nodes as u64 * DESCRIPTORS_EACH;
+    if needed <= descriptors.count() {
+        return Ok(descriptors);
+    }
+    Err(Error::refused(
+        format!(
+            "{nodes} nodes need about {needed} open files on this host, and the limit is {}",
+            descriptors.count()
+        ),
+        "raise it (ulimit -Hn), or let agents write to a shared directory: add --spool-only DIR",
+    ))
 }
 
 impl NodeReport {
@@ -321,17 +372,25 @@ pub(crate) fn is_local(name: &str) -> bool {
     name == own || name == "localhost" || (!is_address && !own.is_empty() && short(name) == short(&own))
 }
 
-fn hello(props: &ClusterProps) -> Result<Hello> {
+/// Returns an id for a job, which no other job has.
+///
+/// # Errors
+/// If the system has no random numbers.
+pub fn new_job() -> Result<String> {
     let mut random = [0; 16];
     let read = std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
     read.map_err(Error::io("reading /dev/urandom"))?;
+    Ok(format!("{:024x}", u128::from_be_bytes(random) >> 32))
+}
+
+fn hello(props: &ClusterProps) -> Hello {
     let own = own_host();
     let mut hosts: Vec<String> = props.nodes.nodes.iter().map(|node: &Node| node.name.clone()).collect();
     hosts.push(own.clone());
-    Ok(Hello {
+    Hello {
         version: props.version.to_owned(),
-        job: format!("{:024x}", u128::from_be_bytes(random) >> 32),
+        job: props.job.clone(),
         command: props.command.clone(),
         interval_ns: props.interval_ns,
         exact_peaks: props.exact_peaks,
@@ -341,6 +400,7 @@ fn hello(props: &ClusterProps) -> Result<Hello> {
         recorder_host: own,
         recorder_boot: boot_id(),
         spool: props.spool.clone(),
+        stacks: props.stacks.as_ref().map(crate::stack_order::encode).unwrap_or_default(),
         ..Hello::default()
-    })
+    }
 }

@@ -69,7 +69,8 @@ impl Session {
         }
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
-        let recording = Recording::start(&destination, command.clone())?;
+        let job = cluster.as_ref().map(|cluster| cluster.job.clone());
+        let recording = Recording::start(&destination, command.clone(), job)?;
         if let Target::Command(launch) = &mut target {
             let trace =
                 std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
