@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_cluster::{ClusterProps, Launcher, NodeEvent, NodeSource, new_job};
+use floodmark_cluster::{ClusterProps, DeliveryMode, Launcher, NodeEvent, NodeSource, new_job};
 use floodmark_event::units::parse_duration_ns;
 use floodmark_sampler::{Pace, PeakMode, StackProps, WatchProps};
 use floodmark_view::plain;
@@ -43,6 +43,9 @@ pub(crate) struct ClusterArgs {
     /// Directory on the nodes for what is not delivered yet [default: /tmp]
     #[arg(long, value_name = "DIR", requires = "nodes")]
     spool: Option<String>,
+    /// Let agents write to DIR, which all nodes share, and send nothing; 'floodmark collect' adds it to the trace
+    #[arg(long, value_name = "DIR", requires = "nodes", conflicts_with_all = ["spool", "push"])]
+    spool_only: Option<PathBuf>,
     /// Do not start the command unless all nodes can be recorded
     #[arg(long, requires = "nodes")]
     require_nodes: bool,
@@ -112,7 +115,11 @@ impl ClusterArgs {
             launcher,
             program: self.node_program.clone(),
             pushes: self.push,
-            spool: self.spool.clone().unwrap_or_default(),
+            spool: match &self.spool_only {
+                Some(directory) => std::path::absolute(directory)?.display().to_string(),
+                None => self.spool.clone().unwrap_or_default(),
+            },
+            delivery: if self.spool_only.is_some() { DeliveryMode::Kept } else { DeliveryMode::Sent },
             // Known once the trace has its name.
             exchange: PathBuf::new(),
             interval_ns: match watch.pace {

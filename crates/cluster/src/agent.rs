@@ -67,6 +67,19 @@ pub fn serve(
     output: impl Write + Send + 'static,
     version: &str,
 ) -> Result<()> {
+    let messages = receive(input)?;
+    let mut output = Outbox::new(output).map_err(Error::io("starting a thread"))?;
+    let hello = wait_for_hello(&messages)?;
+    let served = serve_hello(&hello, &messages, &output, version);
+    if let Err(error) = &served {
+        let _ = output.try_send(Message::Failed { text: words(error) });
+    }
+    output.finish(LAST_PATIENCE);
+    served
+}
+
+/// Reads messages in a thread.
+fn receive(input: impl Read + Send + 'static) -> Result<Receiver<Message>> {
     let (sender, messages) = sync_channel(64);
     let read = move || {
         let mut reader = MessageReader::new(input);
@@ -76,20 +89,71 @@ pub fn serve(
             }
         }
     };
-    thread::Builder::new()
-        .name("floodmark-orders".into())
-        .spawn(read)
-        .map_err(Error::io("starting a thread"))?;
-    let mut output = Outbox::new(output).map_err(Error::io("starting a thread"))?;
-    let Ok(Message::Hello(hello)) = messages.recv_timeout(HELLO_PATIENCE) else {
-        return Err(Error::refused("no recorder speaks here", "agents are started by floodmark run"));
-    };
-    let served = serve_hello(&hello, &messages, &output, version);
-    if let Err(error) = &served {
-        let _ = output.try_send(Message::Failed { text: words(error) });
+    let builder = thread::Builder::new().name("floodmark-orders".into());
+    builder.spawn(read).map_err(Error::io("starting a thread"))?;
+    Ok(messages)
+}
+
+fn wait_for_hello(messages: &Receiver<Message>) -> Result<Box<Hello>> {
+    match messages.recv_timeout(HELLO_PATIENCE) {
+        Ok(Message::Hello(hello)) => Ok(hello),
+        _ => Err(Error::refused("no recorder speaks here", "agents are started by floodmark run")),
     }
-    output.finish(LAST_PATIENCE);
-    served
+}
+
+fn check_version(hello: &Hello, version: &str) -> Result<()> {
+    if hello.version == version {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("this is version {version}, the recorder is version {}", hello.version),
+        "install the same version on every node, or let --push copy it",
+    ))
+}
+
+/// Samples into a spool in a shared directory until the orders in `input` say to stop, or nothing comes there any more.
+/// `slow_down` is called with the number of nodes that follow the same orders. If another agent samples this node for the
+/// same job, there is nothing to do.
+///
+/// # Errors
+/// If the recorder is not one of ours, or the node's processes cannot be sampled.
+pub fn follow(
+    input: impl Read + Send + 'static,
+    slow_down: impl FnOnce(usize),
+    node: Option<&str>,
+    version: &str,
+) -> Result<()> {
+    let messages = receive(input)?;
+    let mut hello = wait_for_hello(&messages)?;
+    check_version(&hello, version)?;
+    slow_down(hello.hosts.len());
+    let of_slurm = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+    hello.node = node.map(str::to_owned).or(of_slurm).unwrap_or_else(own_host);
+    let spool = Spool::open(&hello.spool, &hello.job, &hello.node)?;
+    let Some(lock) = spool.lock()? else { return Ok(()) };
+    crate::frames::cut_torn_end(&spool).map_err(Error::io("reading the spool"))?;
+    let sampling = Sampling::start(spool.clone(), lock, &hello)?;
+    let silence = Duration::from_nanos(hello.silence_ns).max(USUAL_SILENCE);
+    let (mut heard, mut is_ready) = (Instant::now(), false);
+    while !sampling.is_finished() {
+        match messages.recv_timeout(POLL) {
+            Ok(Message::Stop) => spool.ask_to_stop().map_err(Error::io("writing to the spool"))?,
+            Ok(_) => heard = Instant::now(),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL),
+        }
+        if heard.elapsed() > silence {
+            spool.ask_to_stop().map_err(Error::io("writing to the spool"))?;
+        }
+        if !is_ready && sampling.state() == State::Samples {
+            is_ready = true;
+            spool.set_ready().map_err(Error::io("writing to the spool"))?;
+            let line = format!("{}{}\n", crate::recorder::spooling::READY_LINE, hello.node);
+            // Where it goes to the files of the job, nothing reads it.
+            let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
+        }
+    }
+    sampling.join()
 }
 
 /// An error with its cause and its remedy in one line.
@@ -100,12 +164,7 @@ fn words(error: &Error) -> String {
 }
 
 fn serve_hello(hello: &Hello, messages: &Receiver<Message>, output: &Outbox, version: &str) -> Result<()> {
-    if hello.version != version {
-        return Err(Error::refused(
-            format!("this is version {version}, the recorder is version {}", hello.version),
-            "install the same version on every node, or let --push copy it",
-        ));
-    }
+    check_version(hello, version)?;
     let spool = Spool::open(&hello.spool, &hello.job, &hello.node)?;
     let mut lock = spool.lock()?;
     if lock.is_none() && spool.is_stopping() {

@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 use crate::frames::{Damage, sound_frames};
 use crate::spool::{Spool, spools};
 
+/// Spools after which the trace is sealed: until then, each has two open files there.
+const SEALED_TOGETHER: usize = 64;
+
 /// What was taken in of one spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collected {
@@ -109,7 +112,7 @@ pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Resu
     let (job, directories) = one_job(trace, directories, job)?;
     let mut sealer = Sealer::open(trace, Run { job, ..Run::default() })?;
     let mut collected = Vec::new();
-    for directory in &directories {
+    for (number, directory) in directories.iter().enumerate() {
         let spool = Spool::at(directory);
         let Some(_lock) = spool.lock()? else {
             return Err(Error::refused(
@@ -131,6 +134,10 @@ pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Resu
             let name = directory.file_name().unwrap_or_default().to_string_lossy();
             // Once, however often the spool is collected.
             sealer.set_loss(damages.len() as u64, &format!("parts of the spool {name} are damaged"));
+        }
+        if number % SEALED_TOGETHER == SEALED_TOGETHER - 1 {
+            // Closes the files of the processes that have ended.
+            sealer.seal()?;
         }
         collected.push(Collected {
             spool: directory.clone(),

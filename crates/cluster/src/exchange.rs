@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -72,17 +72,31 @@ pub struct FollowedFile {
     /// Bytes of complete messages that are to be read.
     sound: VecDeque<u8>,
     is_closed: Arc<AtomicBool>,
+    /// Milliseconds between two polls.
+    pace_ms: Arc<AtomicU64>,
+}
+
+/// Time between two polls of the file of orders that the agents of so many nodes follow: all of them together open it
+/// some thousand times a second at most.
+pub(crate) fn pace(nodes: usize) -> Duration {
+    Duration::from_millis(nodes as u64).clamp(Duration::from_millis(100), Duration::from_secs(5))
 }
 
 impl FollowedFile {
     /// Follows the file at `path`, which need not be there yet.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, position: 0, sound: VecDeque::new(), is_closed: Arc::default() }
+        let pace_ms = Arc::new(AtomicU64::new(POLL.as_millis() as u64));
+        Self { path, position: 0, sound: VecDeque::new(), is_closed: Arc::default(), pace_ms }
     }
 
     /// Returns what ends the reading when it is set.
     pub fn closer(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_closed)
+    }
+
+    /// Returns what sets the milliseconds between two polls.
+    fn pace_ms(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.pace_ms)
     }
 
     /// Takes what is new and complete.
@@ -111,9 +125,21 @@ impl Read for FollowedFile {
             if self.is_closed.load(Ordering::Acquire) {
                 return Ok(0);
             }
-            thread::sleep(POLL);
+            thread::sleep(Duration::from_millis(self.pace_ms.load(Ordering::Relaxed)));
         }
     }
+}
+
+/// Follows a file of orders that the agents of all nodes share, samples into a spool, and sends nothing; see
+/// [`agent::follow`](crate::agent::follow). `node` is the name that the recorder has for this host, if it is told.
+///
+/// # Errors
+/// As there.
+pub fn follow(orders: &Path, node: Option<&str>, version: &str) -> crate::Result<()> {
+    let input = FollowedFile::new(orders.to_owned());
+    let pace_ms = input.pace_ms();
+    let slow_down = move |nodes: usize| pace_ms.store(pace(nodes).as_millis() as u64, Ordering::Relaxed);
+    crate::agent::follow(input, slow_down, node, version)
 }
 
 /// Serves a recorder through files; see [`agent::serve`](crate::agent::serve).

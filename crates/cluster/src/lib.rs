@@ -39,4 +39,4 @@ pub mod wire;
 pub use error::{Error, Result};
 pub use hosts::{Node, NodeList, NodeSource, Scheduler};
 pub use launch::Launcher;
-pub use recorder::{Cluster, ClusterProps, NodeEnd, NodeEvent, NodeReport, new_job};
+pub use recorder::{Cluster, ClusterProps, DeliveryMode, NodeEnd, NodeEvent, NodeReport, new_job};

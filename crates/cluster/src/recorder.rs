@@ -4,6 +4,7 @@ mod intake;
 mod link;
 mod node;
 mod push;
+pub(crate) mod spooling;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,10 +27,13 @@ use crate::select::{HOST_VARIABLE, JOB_VARIABLE};
 use crate::spool::SPOOL_VARIABLE;
 use crate::wire::Hello;
 use node::NodeThread;
+use spooling::Spooling;
 
 /// Descriptors that a node takes: three pipes to its launcher, and two files of its agent in the trace. Programs on the
 /// node that record themselves take two more each.
 const DESCRIPTORS_EACH: u64 = 6;
+/// How long the file of orders may be without a sign of life before agents take the recorder for lost.
+const KEPT_SILENCE: Duration = Duration::from_mins(1);
 /// Descriptors that everything else takes.
 const OTHER_DESCRIPTORS: u64 = 64;
 /// How long launchers may take to be ended once they are given up.
@@ -48,6 +52,8 @@ pub struct ClusterProps {
     pub pushes: bool,
     /// Directory for spools on the nodes; empty for the usual one.
     pub spool: String,
+    /// What becomes of spools while the job runs.
+    pub delivery: DeliveryMode,
     /// Directory for files through which recorder and agents exchange messages, where the launcher forwards no streams.
     pub exchange: PathBuf,
     /// Fixed interval between sweeps in nanoseconds; 0 for an adaptive one.
@@ -70,6 +76,16 @@ pub struct ClusterProps {
     pub requires_all: bool,
     /// Called with what goes wrong, from other threads.
     pub on_event: fn(&NodeEvent),
+}
+
+/// What becomes of spools while a job runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeliveryMode {
+    /// Agents send them to the recorder.
+    #[default]
+    Sent,
+    /// They stay in [`ClusterProps::spool`], which all nodes share, until they are collected.
+    Kept,
 }
 
 /// Something that happened to a node while the job ran.
@@ -138,6 +154,8 @@ pub enum NodeEnd {
         /// The reason.
         reason: String,
     },
+    /// Everything that its agent sampled is in its spool, to be collected.
+    Spooled,
     /// Its agent was never ready.
     Failed {
         /// The reason.
@@ -171,6 +189,8 @@ struct Shared {
 pub struct Cluster {
     shared: Arc<Shared>,
     threads: Vec<(String, JoinHandle<NodeReport>)>,
+    /// Agents that send nothing, instead of threads that talk to them.
+    spooling: Option<Spooling>,
 }
 
 impl Cluster {
@@ -217,6 +237,11 @@ impl Cluster {
             give_up,
             is_unwritten: AtomicBool::new(false),
         });
+        if shared.props.delivery == DeliveryMode::Kept {
+            let spooling = Spooling::start(Arc::clone(&shared))?;
+            let (ready, all) = (spooling.ready(), shared.props.nodes.nodes.len());
+            return Self { shared, threads: Vec::new(), spooling: Some(spooling) }.checked(ready, all);
+        }
         let _descriptors = check_descriptors(nodes.len())?;
         let (progress, reports) = channel();
         let mut threads = Vec::new();
@@ -231,17 +256,22 @@ impl Cluster {
             threads.push((name, thread));
         }
         drop(progress);
-        let cluster = Self { shared, threads };
+        let cluster = Self { shared, threads, spooling: None };
         let ready = cluster.wait_until_ready(&reports);
-        let (all, requires_all) = (cluster.threads.len(), cluster.shared.props.requires_all);
-        if ready < all && requires_all {
-            cluster.stop();
+        let all = cluster.threads.len();
+        cluster.checked(ready, all)
+    }
+
+    /// Ends it again if all nodes are required and some are missing.
+    fn checked(self, ready: usize, all: usize) -> Result<Self> {
+        if ready < all && self.shared.props.requires_all {
+            self.stop();
             return Err(Error::refused(
                 format!("{} of {all} nodes cannot be recorded", all - ready),
                 "see above for the reasons, or go on without these nodes: leave out --require-nodes",
             ));
         }
-        Ok(cluster)
+        Ok(self)
     }
 
     /// Waits for the agents; returns how many are ready.
@@ -275,6 +305,9 @@ impl Cluster {
 
     /// Ends all agents and takes in what they still have; returns what became of each node.
     pub fn stop(self) -> Vec<NodeReport> {
+        if let Some(spooling) = self.spooling {
+            return spooling.stop();
+        }
         self.shared.stop.store(true, Ordering::Release);
         // The sampler raised it while the command ran.
         let _descriptors = MoreDescriptors::raise();
@@ -349,6 +382,9 @@ impl std::fmt::Display for NodeReport {
                 })
             }
             NodeEnd::Complete => write!(out, "node {node}: complete"),
+            NodeEnd::Spooled => {
+                write!(out, "node {node}: complete, in {}", self.spool.as_deref().unwrap_or("its spool"))
+            }
             NodeEnd::Lost { reason } => {
                 write!(out, "node {node} was lost: {reason}; what it had sent is in the trace")?;
                 match &self.spool {
@@ -385,6 +421,7 @@ pub fn new_job() -> Result<String> {
 }
 
 fn hello(props: &ClusterProps) -> Hello {
+    let is_kept = props.delivery == DeliveryMode::Kept;
     let own = own_host();
     let mut hosts: Vec<String> = props.nodes.nodes.iter().map(|node: &Node| node.name.clone()).collect();
     hosts.push(own.clone());
@@ -400,6 +437,9 @@ fn hello(props: &ClusterProps) -> Hello {
         recorder_host: own,
         recorder_boot: boot_id(),
         spool: props.spool.clone(),
+        // One that follows orders ends by what it reads there.
+        linger_ns: if is_kept { i64::MAX as u64 } else { 0 },
+        silence_ns: if is_kept { KEPT_SILENCE.as_nanos() as u64 } else { 0 },
         stacks: props.stacks.as_ref().map(crate::stack_order::encode).unwrap_or_default(),
         ..Hello::default()
     }

@@ -8,6 +8,7 @@
 //! | `attached` | touched while a recorder is connected |
 //! | `stop` | there once the agent was asked to end |
 //! | `complete` | there once nothing more comes |
+//! | `ready` | there once the agent samples, if it sends nothing |
 //! | `about` | command, job and node, one in each line |
 //! | `host` | name of the host, by which programs that record themselves find `node.flood` |
 //!
@@ -90,13 +91,31 @@ impl Spool {
                 format!("set {SPOOL_VARIABLE} to a directory of your own"),
             ));
         }
-        let directory = parent.join(format!("{}-{}", file_name(job), file_name(host)));
+        let Self { directory } = Self::named(&parent, job, host);
         match DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::Io { act: format!("creating {}", directory.display()), source: error })
             }
             _ => Ok(Self { directory }),
         }
+    }
+
+    /// Returns the spool of a job on a node below the directory of a user's spools; it need not be there.
+    pub fn named(parent: &Path, job: &str, node: &str) -> Self {
+        Self { directory: parent.join(format!("{}-{}", file_name(job), file_name(node))) }
+    }
+
+    /// Says that the agent samples.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn set_ready(&self) -> io::Result<()> {
+        self.touch("ready")
+    }
+
+    /// Whether the agent samples.
+    pub fn is_ready(&self) -> bool {
+        self.directory.join("ready").exists()
     }
 
     /// Returns the spool in a directory that is there.
@@ -210,7 +229,7 @@ impl Spool {
 
     /// Makes a spool that was complete ready for more.
     pub fn reopen(&self) {
-        for name in ["stop", "complete"] {
+        for name in ["stop", "complete", "ready"] {
             let _ = fs::remove_file(self.directory.join(name));
         }
     }

@@ -57,8 +57,8 @@ SLURMD_NODENAME=$host "$@" < /dev/null
 "#;
 
 /// A job on nodes of the test.
-struct Bed {
-    test: CliTest,
+pub(crate) struct Bed {
+    pub(crate) test: CliTest,
     sshd: Child,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Bed {
 }
 
 impl Bed {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let test = CliTest::new();
         fs::create_dir(test.path("bin")).unwrap();
         for (name, script) in [("ssh", SSH), ("pbs_tmrsh", TMRSH), ("pbsdsh", PBSDSH)] {
@@ -86,7 +86,7 @@ impl Bed {
     }
 
     /// Starts to record a command that waits for a file called `done`.
-    fn start(&self, options: &[&str]) -> Job<'_> {
+    pub(crate) fn start(&self, options: &[&str]) -> Job<'_> {
         self.start_as(self.test.command(&["run", "-o", "run.flood"]), options)
     }
 
@@ -118,7 +118,7 @@ impl Bed {
         wait_for(name, || fs::read_to_string(self.test.path(name)).ok()?.trim().parse().ok())
     }
 
-    fn trace(&self) -> std::path::PathBuf {
+    pub(crate) fn trace(&self) -> std::path::PathBuf {
         self.test.path("run.flood")
     }
 
@@ -130,18 +130,22 @@ impl Bed {
 }
 
 /// A job that is being recorded.
-struct Job<'a> {
+pub(crate) struct Job<'a> {
     bed: &'a Bed,
     child: Child,
     id: String,
-    members: Vec<Child>,
+    pub(crate) members: Vec<Child>,
 }
 
 impl Job<'_> {
     /// Starts a process of the job on a node; returns its PID.
-    fn member(&mut self, node: &str) -> u64 {
-        let mut command = Command::new("sleep");
-        command.arg("600").env("FLOODMARK_JOB", &self.id).env("SLURMD_NODENAME", node);
+    pub(crate) fn member(&mut self, node: &str) -> u64 {
+        self.member_of(node, Command::new("sleep").arg("600"))
+    }
+
+    /// The same with another command.
+    pub(crate) fn member_of(&mut self, node: &str, command: &mut Command) -> u64 {
+        command.env("FLOODMARK_JOB", &self.id).env("SLURMD_NODENAME", node);
         let child = command.spawn().unwrap();
         let pid = u64::from(child.id());
         self.members.push(child);
@@ -149,14 +153,14 @@ impl Job<'_> {
     }
 
     /// Waits until the growing trace has a process.
-    fn wait_for_member(&self, pid: u64) {
+    pub(crate) fn wait_for_member(&self, pid: u64) {
         wait_until("the process in the trace", || {
             memory(&self.bed.trace()).is_some_and(|memory| has(&memory, pid))
         });
     }
 
     /// Ends the command and returns what the recorder said, without line breaks.
-    fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         fs::write(self.bed.test.path("done"), "").unwrap();
         wait_for_exit(&mut self.child, "the recorder");
         let mut words = String::new();
@@ -176,12 +180,12 @@ impl Drop for Job<'_> {
     }
 }
 
-fn memory(trace: &Path) -> Option<RunMemory> {
+pub(crate) fn memory(trace: &Path) -> Option<RunMemory> {
     let input = Input::open(trace, &OpenProps::default()).ok()?;
     input.run_memory(None).ok().flatten().map(|(memory, _)| memory)
 }
 
-fn has(memory: &RunMemory, pid: u64) -> bool {
+pub(crate) fn has(memory: &RunMemory, pid: u64) -> bool {
     memory.process_list.iter().any(|process| process.pid == pid)
 }
 

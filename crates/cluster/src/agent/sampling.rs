@@ -95,6 +95,11 @@ impl Sampling {
         }
     }
 
+    /// Whether it has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits for its end.
     pub(super) fn join(self) -> Result<()> {
         let panicked = || Error::refused("the agent's sampler failed", "please report this");
@@ -155,7 +160,8 @@ fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
             interval_ns => Pace::Fixed { interval_ns },
         },
         peaks: if hello.exact_peaks { PeakMode::Exact } else { PeakMode::Kept },
-        // The recorder samples the devices of its own host.
+        // The recorder samples the devices and the cgroup of its own host.
+        cgroup_root: is_recorders_host.then(|| "/dev/null".into()),
         gpu_library: WatchProps::default().gpu_library.filter(|_| !is_recorders_host),
         ..WatchProps::default()
     };

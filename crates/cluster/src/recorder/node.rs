@@ -207,10 +207,11 @@ impl NodeThread {
             job: job_of(&shared.props.nodes),
             attaches: shared.attaches,
             exchange: Some(&exchange).filter(|_| !is_local && !launcher.has_stdio()).map(PathBuf::as_path),
+            orders: None,
         };
         if is_local {
             command.exchange = None;
-            return Link::start(&command.local());
+            return Link::start(&command.local(&self.node));
         }
         let argv = command.argv(launcher, &self.node);
         if launcher.has_stdio() { Link::start(&argv) } else { Link::start_exchange(&argv, &exchange) }
