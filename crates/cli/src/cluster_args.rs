@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use floodmark_cluster::{ClusterProps, Launcher, NodeEvent, NodeSource};
+use floodmark_cluster::{ClusterProps, DeliveryMode, Launcher, NodeEvent, NodeSource, new_job};
 use floodmark_event::units::parse_duration_ns;
-use floodmark_sampler::{Pace, PeakMode, WatchProps};
+use floodmark_sampler::{Pace, PeakMode, StackProps, WatchProps};
 use floodmark_view::plain;
 
 /// Nodes of a job that are recorded too.
@@ -43,6 +43,9 @@ pub(crate) struct ClusterArgs {
     /// Directory on the nodes for what is not delivered yet [default: /tmp]
     #[arg(long, value_name = "DIR", requires = "nodes")]
     spool: Option<String>,
+    /// Let agents write to DIR, which all nodes share, and send nothing; 'floodmark collect' adds it to the trace
+    #[arg(long, value_name = "DIR", requires = "nodes", conflicts_with_all = ["spool", "push"])]
+    spool_only: Option<PathBuf>,
     /// Do not start the command unless all nodes can be recorded
     #[arg(long, requires = "nodes")]
     require_nodes: bool,
@@ -93,7 +96,12 @@ impl ClusterArgs {
     }
 
     /// Returns how to record the nodes; none if there are none.
-    pub(crate) fn props(&self, command: &str, watch: &WatchProps) -> Result<Option<ClusterProps>> {
+    pub(crate) fn props(
+        &self,
+        command: &str,
+        watch: &WatchProps,
+        stacks: Option<&StackProps>,
+    ) -> Result<Option<ClusterProps>> {
         let Some(source) = self.source() else { return Ok(None) };
         let nodes = source.nodes(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
         let launcher = self.launcher.map(|launcher| match launcher {
@@ -107,7 +115,11 @@ impl ClusterArgs {
             launcher,
             program: self.node_program.clone(),
             pushes: self.push,
-            spool: self.spool.clone().unwrap_or_default(),
+            spool: match &self.spool_only {
+                Some(directory) => std::path::absolute(directory)?.display().to_string(),
+                None => self.spool.clone().unwrap_or_default(),
+            },
+            delivery: if self.spool_only.is_some() { DeliveryMode::Kept } else { DeliveryMode::Sent },
             // Known once the trace has its name.
             exchange: PathBuf::new(),
             interval_ns: match watch.pace {
@@ -115,6 +127,8 @@ impl ClusterArgs {
                 Pace::Adaptive { .. } => 0,
             },
             exact_peaks: watch.peaks == PeakMode::Exact,
+            stacks: stacks.cloned(),
+            job: new_job()?,
             command: command.to_owned(),
             version: env!("CARGO_PKG_VERSION"),
             start_patience: Duration::from_nanos(self.agent_timeout.unwrap_or(30_000_000_000)),
@@ -136,6 +150,10 @@ fn report(event: &NodeEvent) {
             format!("node {node} is lost: {reason}; recording of the other nodes goes on")
         }
         NodeEvent::Back { node } => format!("node {node} is back"),
+        NodeEvent::Unwritten { reason } => {
+            format!("what nodes send cannot be stored: {reason}; agents keep it, and it is tried again")
+        }
+        NodeEvent::Written => "what nodes send is stored again".to_owned(),
     };
     // A closed stderr is no reason to stop recording.
     let _ = writeln!(std::io::stderr(), "floodmark: {}", plain(&text));

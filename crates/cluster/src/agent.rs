@@ -11,7 +11,7 @@
 
 mod sampling;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,9 +20,10 @@ use floodmark_tail::clock::Anchor;
 use floodmark_tail::reader::boot_id;
 
 use crate::error::{Error, Result};
-use crate::spool::Spool;
+use crate::outbox::Outbox;
+use crate::spool::{Spool, SpoolReader};
 use crate::wire::{Hello, Message, MessageReader, Welcome};
-use sampling::Sampling;
+use sampling::{Sampling, State};
 
 /// Variable that shifts the clock of an agent by nanoseconds, for tests on hosts that share one clock.
 pub const SKEW_VARIABLE: &str = "FLOODMARK_TEST_CLOCK_SKEW";
@@ -31,6 +32,11 @@ pub const SKEW_VARIABLE: &str = "FLOODMARK_TEST_CLOCK_SKEW";
 const HELLO_PATIENCE: Duration = Duration::from_mins(1);
 /// How long the agent waits, after it has sent everything, for the recorder to confirm that.
 const BYE_PATIENCE: Duration = Duration::from_secs(8);
+/// How long the recorder, which asks for the time every second, may be silent before it is taken for lost, if it does
+/// not say.
+const USUAL_SILENCE: Duration = Duration::from_secs(15);
+/// How long the last messages may take to be written.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two checks of the spool.
 const POLL: Duration = Duration::from_millis(50);
 /// Bytes that may be on their way: the recorder confirms what it has stored.
@@ -56,7 +62,24 @@ pub fn own_host() -> String {
 ///
 /// # Errors
 /// If the recorder is not one of ours, or the node's processes cannot be sampled. The recorder gets the reason.
-pub fn serve(input: impl Read + Send + 'static, mut output: impl Write, version: &str) -> Result<()> {
+pub fn serve(
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+    version: &str,
+) -> Result<()> {
+    let messages = receive(input)?;
+    let mut output = Outbox::new(output).map_err(Error::io("starting a thread"))?;
+    let hello = wait_for_hello(&messages)?;
+    let served = serve_hello(&hello, &messages, &output, version);
+    if let Err(error) = &served {
+        let _ = output.try_send(Message::Failed { text: words(error) });
+    }
+    output.finish(LAST_PATIENCE);
+    served
+}
+
+/// Reads messages in a thread.
+fn receive(input: impl Read + Send + 'static) -> Result<Receiver<Message>> {
     let (sender, messages) = sync_channel(64);
     let read = move || {
         let mut reader = MessageReader::new(input);
@@ -66,37 +89,82 @@ pub fn serve(input: impl Read + Send + 'static, mut output: impl Write, version:
             }
         }
     };
-    thread::Builder::new()
-        .name("floodmark-orders".into())
-        .spawn(read)
-        .map_err(Error::io("starting a thread"))?;
-    let Ok(Message::Hello(hello)) = messages.recv_timeout(HELLO_PATIENCE) else {
-        return Err(Error::refused("no recorder speaks here", "agents are started by floodmark run"));
-    };
-    match serve_hello(&hello, &messages, &mut output, version) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let cause =
-                std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-            let _ = Message::Failed { text: format!("{error}{cause}{remedy}") }.write(&mut output);
-            Err(error)
-        }
+    let builder = thread::Builder::new().name("floodmark-orders".into());
+    builder.spawn(read).map_err(Error::io("starting a thread"))?;
+    Ok(messages)
+}
+
+fn wait_for_hello(messages: &Receiver<Message>) -> Result<Box<Hello>> {
+    match messages.recv_timeout(HELLO_PATIENCE) {
+        Ok(Message::Hello(hello)) => Ok(hello),
+        _ => Err(Error::refused("no recorder speaks here", "agents are started by floodmark run")),
     }
 }
 
-fn serve_hello(
-    hello: &Hello,
-    messages: &Receiver<Message>,
-    output: &mut impl Write,
+fn check_version(hello: &Hello, version: &str) -> Result<()> {
+    if hello.version == version {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("this is version {version}, the recorder is version {}", hello.version),
+        "install the same version on every node, or let --push copy it",
+    ))
+}
+
+/// Samples into a spool in a shared directory until the orders in `input` say to stop, or nothing comes there any more.
+/// `slow_down` is called with the number of nodes that follow the same orders. If another agent samples this node for the
+/// same job, there is nothing to do.
+///
+/// # Errors
+/// If the recorder is not one of ours, or the node's processes cannot be sampled.
+pub fn follow(
+    input: impl Read + Send + 'static,
+    slow_down: impl FnOnce(usize),
+    node: Option<&str>,
     version: &str,
 ) -> Result<()> {
-    if hello.version != version {
-        return Err(Error::refused(
-            format!("this is version {version}, the recorder is version {}", hello.version),
-            "install the same version on every node, or let --push copy it",
-        ));
+    let messages = receive(input)?;
+    let mut hello = wait_for_hello(&messages)?;
+    check_version(&hello, version)?;
+    slow_down(hello.hosts.len());
+    let of_slurm = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+    hello.node = node.map(str::to_owned).or(of_slurm).unwrap_or_else(own_host);
+    let spool = Spool::open(&hello.spool, &hello.job, &hello.node)?;
+    let Some(lock) = spool.lock()? else { return Ok(()) };
+    crate::frames::cut_torn_end(&spool).map_err(Error::io("reading the spool"))?;
+    let sampling = Sampling::start(spool.clone(), lock, &hello)?;
+    let silence = Duration::from_nanos(hello.silence_ns).max(USUAL_SILENCE);
+    let (mut heard, mut is_ready) = (Instant::now(), false);
+    while !sampling.is_finished() {
+        match messages.recv_timeout(POLL) {
+            Ok(Message::Stop) => spool.ask_to_stop().map_err(Error::io("writing to the spool"))?,
+            Ok(_) => heard = Instant::now(),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL),
+        }
+        if heard.elapsed() > silence {
+            spool.ask_to_stop().map_err(Error::io("writing to the spool"))?;
+        }
+        if !is_ready && sampling.state() == State::Samples {
+            is_ready = true;
+            spool.set_ready().map_err(Error::io("writing to the spool"))?;
+            let line = format!("{}{}\n", crate::recorder::spooling::READY_LINE, hello.node);
+            // Where it goes to the files of the job, nothing reads it.
+            let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
+        }
     }
+    sampling.join()
+}
+
+/// An error with its cause and its remedy in one line.
+fn words(error: &Error) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    format!("{error}{cause}{remedy}")
+}
+
+fn serve_hello(hello: &Hello, messages: &Receiver<Message>, output: &Outbox, version: &str) -> Result<()> {
+    check_version(hello, version)?;
     let spool = Spool::open(&hello.spool, &hello.job, &hello.node)?;
     let mut lock = spool.lock()?;
     if lock.is_none() && spool.is_stopping() {
@@ -106,10 +174,9 @@ fn serve_hello(
     if lock.is_some() {
         // Before the position is agreed on: what follows a frame that an agent before this one did not finish would not
         // be found.
-        crate::frames::cut_torn_end(&spool.frames()).map_err(Error::io("reading the spool"))?;
+        crate::frames::cut_torn_end(&spool).map_err(Error::io("reading the spool"))?;
     }
-    let length = spool.length();
-    let start = if hello.position <= length { hello.position } else { 0 };
+    let start = first_position(&spool, hello.position)?;
     let is_resumed = lock.is_none();
     let sampling = match lock {
         // One that was asked to end before is only to be delivered.
@@ -126,17 +193,47 @@ fn serve_hello(
         is_resumed,
         position: start,
     };
-    let mut connection =
-        Connection { spool, output, sent: start, acked: start, is_ready: false, ended: None };
+    let silence = if hello.silence_ns == 0 { USUAL_SILENCE } else { Duration::from_nanos(hello.silence_ns) };
+    let mut connection = Connection {
+        reader: SpoolReader::new(spool.clone()),
+        spool,
+        output,
+        unsent: None,
+        sent: start,
+        acked: start,
+        is_ready: false,
+        ended: None,
+        silence,
+    };
     let end = connection.welcome(welcome).and_then(|()| connection.serve(messages, sampling.as_ref()));
     // Without a recorder it ends by itself.
     if let Some(sampling) = sampling {
         sampling.join()?;
     }
-    if matches!(end, Ok(End::Delivered)) {
-        connection.spool.delete();
+    match end {
+        Ok(End::Delivered) => connection.spool.delete(),
+        // The recorder asked the wrong thing of a spool, or its files cannot be read.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(Error::io("reading the spool")(error));
+        }
+        _ => {}
     }
     Ok(())
+}
+
+/// Returns the position from which the spool is sent, for a recorder that has the first `position` bytes.
+fn first_position(spool: &Spool, position: u64) -> Result<u64> {
+    let (start, length) = (spool.start(), spool.length());
+    if (start..=length).contains(&position) {
+        return Ok(position);
+    }
+    if start > 0 {
+        return Err(Error::refused(
+            format!("the spool begins at byte {start}, and the recorder asks for byte {position}"),
+            "take what is there into a trace with 'floodmark collect'",
+        ));
+    }
+    Ok(0)
 }
 
 fn wait_for_lock(spool: &Spool) -> Result<Option<crate::spool::SpoolLock>> {
@@ -159,9 +256,12 @@ enum End {
 }
 
 /// The connection to a recorder.
-struct Connection<'a, W> {
+struct Connection<'a> {
     spool: Spool,
-    output: &'a mut W,
+    reader: SpoolReader,
+    output: &'a Outbox,
+    /// A message that found no room yet.
+    unsent: Option<Message>,
     /// Position up to which the spool was sent.
     sent: u64,
     /// Position up to which the recorder has stored it.
@@ -169,28 +269,38 @@ struct Connection<'a, W> {
     is_ready: bool,
     /// When everything had been sent.
     ended: Option<Instant>,
+    silence: Duration,
 }
 
-impl<W: Write> Connection<'_, W> {
-    fn welcome(&mut self, welcome: Welcome) -> std::io::Result<()> {
+impl Connection<'_> {
+    fn welcome(&mut self, welcome: Welcome) -> io::Result<()> {
         self.spool.touch_attached();
-        Message::Welcome(Box::new(welcome)).write(self.output)
+        self.send_message(Message::Welcome(Box::new(welcome)))
     }
 
-    fn serve(&mut self, messages: &Receiver<Message>, sampling: Option<&Sampling>) -> std::io::Result<End> {
-        let mut touched = Instant::now();
+    fn serve(&mut self, messages: &Receiver<Message>, sampling: Option<&Sampling>) -> io::Result<End> {
+        let (mut touched, mut heard) = (Instant::now(), Instant::now());
         loop {
             match messages.recv_timeout(POLL) {
                 Ok(Message::Bye) if self.ended.is_some() => return Ok(End::Delivered),
-                Ok(message) => self.handle(&message)?,
+                Ok(message) => {
+                    heard = Instant::now();
+                    self.handle(&message)?;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(End::Lost),
             }
-            if !self.is_ready && sampling.is_none_or(Sampling::is_ready) {
+            // Asked before the rest is sent, so that the recorder has what was sampled before it failed.
+            let state = sampling.map_or(State::Samples, Sampling::state);
+            if !self.is_ready && state == State::Samples {
                 self.is_ready = true;
-                Message::Ready.write(self.output)?;
+                self.send_message(Message::Ready)?;
             }
             self.send()?;
+            // The error goes to the recorder, and the spool stays.
+            if state == State::Failed || heard.elapsed() > self.silence {
+                return Ok(End::Lost);
+            }
             if touched.elapsed() >= TOUCH {
                 touched = Instant::now();
                 self.spool.touch_attached();
@@ -201,14 +311,16 @@ impl<W: Write> Connection<'_, W> {
         }
     }
 
-    fn handle(&mut self, message: &Message) -> std::io::Result<()> {
+    fn handle(&mut self, message: &Message) -> io::Result<()> {
         match message {
             Message::Ping { number } => {
                 let utc_ns = Anchor::now().utc_ns.wrapping_add(skew_ns());
-                Message::Pong { number: *number, utc_ns }.write(self.output)
+                // An answer that finds no room would be too late to be of use.
+                self.output.try_send(Message::Pong { number: *number, utc_ns }).map(drop)
             }
             Message::Ack { position } => {
                 self.acked = self.acked.max(*position).min(self.sent);
+                self.spool.cut(self.acked);
                 Ok(())
             }
             Message::Stop => self.spool.ask_to_stop(),
@@ -217,22 +329,31 @@ impl<W: Write> Connection<'_, W> {
         }
     }
 
+    /// Sends a message, or keeps it until there is room.
+    fn send_message(&mut self, message: Message) -> io::Result<()> {
+        self.unsent = self.output.try_send(message)?;
+        Ok(())
+    }
+
     /// Sends what is new in the spool, as far as the recorder can take it.
-    fn send(&mut self) -> std::io::Result<()> {
+    fn send(&mut self) -> io::Result<()> {
+        if let Some(message) = self.unsent.take() {
+            self.send_message(message)?;
+        }
         // Asked before the bytes are read, so that all of them are there if it is.
         let is_complete = self.spool.is_complete();
-        while self.sent - self.acked < WINDOW_BYTES {
-            let bytes = self.spool.read(self.sent, DATA_BYTES)?;
+        while self.unsent.is_none() && self.sent - self.acked < WINDOW_BYTES {
+            let bytes = self.reader.read(self.sent, DATA_BYTES)?;
             if bytes.is_empty() {
                 if is_complete && self.ended.is_none() {
                     self.ended = Some(Instant::now());
-                    Message::Ended { position: self.sent }.write(self.output)?;
+                    self.send_message(Message::Ended { position: self.sent })?;
                 }
                 return Ok(());
             }
             let position = self.sent;
             self.sent += bytes.len() as u64;
-            Message::Data { position, bytes }.write(self.output)?;
+            self.send_message(Message::Data { position, bytes })?;
         }
         Ok(())
     }

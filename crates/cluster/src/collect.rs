@@ -1,17 +1,21 @@
 //! Taking in spools that were left on nodes, or that lie in a shared directory.
 
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufReader};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use floodmark_store::{LocalTail, ReceivedTail, Run, Sealer, TailItem, TailSource};
+use floodmark_store::{LocalTail, Manifest, ReceivedTail, Run, Sealer, TailItem, TailSource};
 use floodmark_tail::record::Control;
 use floodmark_tail::stream::StreamItem;
 
 use crate::error::{Error, Result};
+use crate::frames::{Damage, sound_frames};
 use crate::spool::{Spool, spools};
+
+/// Spools after which the trace is sealed: until then, each has two open files there.
+const SEALED_TOGETHER: usize = 64;
 
 /// What was taken in of one spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub struct Collected {
     pub items: u64,
     /// Whether its agent had finished it.
     pub is_complete: bool,
+    /// Parts that are damaged, and are missing from the trace.
+    pub damages: Vec<Damage>,
 }
 
 /// Finds spools below directories: the directories themselves, or those in them. Without any, those of this user on this
@@ -34,21 +40,21 @@ pub struct Collected {
 pub fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let usual = [spools("")];
     let places = if directories.is_empty() { &usual[..] } else { directories };
-    let is_spool = |path: &Path| path.join("frames").is_file() || path.join("node.flood").is_dir();
+    let is_spool = |path: &Path| !Spool::at(path).frames().is_empty() || path.join("node.flood").is_dir();
     let mut found = Vec::new();
     for place in places {
         if is_spool(place) {
             found.push(place.clone());
             continue;
         }
-        let entries = std::fs::read_dir(place).map_err(Error::io(format!("reading {}", place.display())))?;
+        let entries = fs::read_dir(place).map_err(Error::io(format!("reading {}", place.display())))?;
         let mut inner: Vec<PathBuf> =
             entries.flatten().map(|entry| entry.path()).filter(|path| is_spool(path)).collect();
         inner.sort();
         if inner.is_empty() {
             return Err(Error::refused(
                 format!("{} has no spool", place.display()),
-                "a spool is a directory with a file 'frames'; the summary of a run names those of lost nodes",
+                "a spool is a directory with files 'frames-...'; the summary of a run names those of lost nodes",
             ));
         }
         found.extend(inner);
@@ -56,14 +62,57 @@ pub fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Takes spools into the trace at `trace`, which is made if it is not there.
+/// Returns the one job that the spools belong to, and its spools: that of the trace, or `wanted`, if they are of several.
+fn one_job(
+    trace: &Path,
+    directories: &[PathBuf],
+    wanted: Option<&str>,
+) -> Result<(Option<String>, Vec<PathBuf>)> {
+    let mut jobs: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for directory in directories {
+        jobs.entry(Spool::at(directory).job()).or_default().push(directory.clone());
+    }
+    let of_trace = Manifest::load(trace)?.map(|manifest| manifest.run.job);
+    let chosen = match (&of_trace, wanted) {
+        (Some(job), Some(wanted)) if job.as_deref() != Some(wanted) => {
+            return Err(Error::refused(
+                format!("{} is not the trace of job {wanted}", trace.display()),
+                "name that trace, or one that is not there yet, with -o",
+            ));
+        }
+        (Some(job), _) => job.clone().unwrap_or_default(),
+        (None, Some(wanted)) => wanted.to_owned(),
+        (None, None) if jobs.len() > 1 => {
+            let names: Vec<&str> = jobs.keys().map(String::as_str).collect();
+            return Err(Error::refused(
+                format!("these are spools of {} jobs: {}", jobs.len(), names.join(", ")),
+                "choose one with --job, each for a trace of its own",
+            ));
+        }
+        (None, None) => jobs.keys().next().cloned().unwrap_or_default(),
+    };
+    let Some(found) = jobs.remove(&chosen) else {
+        let names: Vec<&str> = jobs.keys().map(String::as_str).collect();
+        let job = if chosen.is_empty() { "a job without nodes" } else { &chosen };
+        return Err(Error::refused(
+            format!("no spool is of job {job}; there are spools of {}", names.join(", ")),
+            "name the trace of that job, or one that is not there yet, with -o",
+        ));
+    };
+    Ok((Some(chosen).filter(|job| !job.is_empty()), found))
+}
+
+/// Takes the spools of one job into the trace at `trace`, which is made if it is not there. Spools of other jobs are left
+/// alone.
 ///
 /// # Errors
-/// If an agent still writes to one of them, or the trace cannot be written. Spools before that one are in the trace.
-pub fn collect(trace: &Path, directories: &[PathBuf]) -> Result<Vec<Collected>> {
-    let mut sealer = Sealer::open(trace, Run::default())?;
+/// If the job is not clear, an agent still writes to one of its spools, or the trace cannot be written. Spools before
+/// that one are in the trace.
+pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Result<Vec<Collected>> {
+    let (job, directories) = one_job(trace, directories, job)?;
+    let mut sealer = Sealer::open(trace, Run { job, ..Run::default() })?;
     let mut collected = Vec::new();
-    for directory in directories {
+    for (number, directory) in directories.iter().enumerate() {
         let spool = Spool::at(directory);
         let Some(_lock) = spool.lock()? else {
             return Err(Error::refused(
@@ -71,43 +120,83 @@ pub fn collect(trace: &Path, directories: &[PathBuf]) -> Result<Vec<Collected>> 
                 "wait until the job has ended",
             ));
         };
-        let (mut items, mut stems) = (0, BTreeSet::new());
-        if spool.frames().is_file() {
-            let path = spool.frames();
-            let file = File::open(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-            let mut source =
-                UntilDamage { source: ReceivedTail::new(BufReader::new(file)), stems: &mut stems };
-            items += sealer.accept(&mut source)?;
-        }
+        let mut stems = BTreeSet::new();
+        let (mut items, damages) = take_frames(&mut sealer, &spool, &mut stems)?;
         // What an agent that was killed had not moved.
         if spool.trace().is_dir() {
             let mut tail = LocalTail::open(&spool.trace());
             tail.poll()?;
-            items += sealer.accept(&mut UntilDamage { source: tail, stems: &mut stems })?;
+            items += sealer.accept(&mut Noting { source: tail, stems: &mut stems })?;
         }
         // The lock is ours, so no agent records there any more, on whichever host it was.
-        sealer.accept(&mut Ends(stems.into_iter()))?;
+        sealer.accept(&mut Items(stems.into_iter().map(ended).collect()))?;
+        if !damages.is_empty() {
+            let name = directory.file_name().unwrap_or_default().to_string_lossy();
+            // Once, however often the spool is collected.
+            sealer.set_loss(damages.len() as u64, &format!("parts of the spool {name} are damaged"));
+        }
+        if number % SEALED_TOGETHER == SEALED_TOGETHER - 1 {
+            // Closes the files of the processes that have ended.
+            sealer.seal()?;
+        }
         collected.push(Collected {
             spool: directory.clone(),
             about: spool.about(),
             items,
             is_complete: spool.is_complete(),
+            damages,
         });
     }
     sealer.finish()?;
     Ok(collected)
 }
 
-/// Ends at the first damage: the last frame of an agent that was killed may be torn, and is in its tail then. Remembers
-/// the processes.
-struct UntilDamage<'a, S> {
+/// Takes in the frames of a spool that are sound; returns their number, and what is damaged.
+fn take_frames(
+    sealer: &mut Sealer,
+    spool: &Spool,
+    stems: &mut BTreeSet<Arc<str>>,
+) -> Result<(u64, Vec<Damage>)> {
+    let (mut items, mut damages) = (0, Vec::new());
+    let files = spool.frames();
+    for (number, (position, path)) in files.iter().enumerate() {
+        let bytes = fs::read(path).map_err(Error::io(format!("reading {}", path.display())))?;
+        // The last frame of an agent that was killed may be torn, and is in its tail then.
+        let may_be_torn = number + 1 == files.len() && !spool.is_complete();
+        let (pieces, found) = sound_frames(&bytes, may_be_torn);
+        damages.extend(
+            found.into_iter().map(|damage| Damage { position: position + damage.position, ..damage }),
+        );
+        let mut all = VecDeque::new();
+        for piece in pieces {
+            let mut source = ReceivedTail::new(&bytes[piece]);
+            // Behind damage, frames whose process is not known are of no use; they are counted with it.
+            loop {
+                match source.next() {
+                    Ok(Some(item)) => all.push_back(item),
+                    Ok(None) => break,
+                    Err(error) => return Err(Error::io(format!("reading {}", path.display()))(error)),
+                }
+            }
+        }
+        items += sealer.accept(&mut Noting { source: Items(all), stems })?;
+    }
+    Ok((items, damages))
+}
+
+fn ended(stem: Arc<str>) -> TailItem {
+    TailItem { stem, item: StreamItem::Control(Control::Ended { time_ns: 0 }) }
+}
+
+/// Remembers the processes whose items come.
+struct Noting<'a, S> {
     source: S,
     stems: &'a mut BTreeSet<Arc<str>>,
 }
 
-impl<S: TailSource> TailSource for UntilDamage<'_, S> {
+impl<S: TailSource> TailSource for Noting<'_, S> {
     fn next(&mut self) -> io::Result<Option<TailItem>> {
-        let item = self.source.next().unwrap_or(None);
+        let item = self.source.next()?;
         if let Some(TailItem { stem, .. }) = &item
             && !self.stems.contains(stem)
         {
@@ -117,12 +206,11 @@ impl<S: TailSource> TailSource for UntilDamage<'_, S> {
     }
 }
 
-/// Says of processes that they record no more.
-struct Ends(std::collections::btree_set::IntoIter<Arc<str>>);
+/// Items that are there already.
+struct Items(VecDeque<TailItem>);
 
-impl TailSource for Ends {
+impl TailSource for Items {
     fn next(&mut self) -> io::Result<Option<TailItem>> {
-        let item = StreamItem::Control(Control::Ended { time_ns: 0 });
-        Ok(self.0.next().map(|stem| TailItem { stem, item }))
+        Ok(self.0.pop_front())
     }
 }

@@ -1,35 +1,75 @@
 //! Frames of the tail in files and on their way.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::ops::Range;
 
-use floodmark_tail::segment::{FRAME_HEAD_BYTES, Frame};
+use floodmark_tail::record::Control;
+use floodmark_tail::segment::{self, CONTROL_LANE, FRAME_MAGIC, Frame};
+use floodmark_tail::stream;
 
-/// Returns the bytes of a file of frames up to the end of the last sound one.
-pub(crate) fn sound_length(path: &Path) -> io::Result<u64> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(error),
-    };
-    let length = file.metadata()?.len();
-    let mut at = 0;
-    let mut head = [0; FRAME_HEAD_BYTES];
-    let mut bytes = Vec::new();
-    while at + FRAME_HEAD_BYTES as u64 <= length {
-        file.read_exact_at(&mut head, at)?;
-        let Some(end) = Frame::end(&head).filter(|end| at + *end as u64 <= length) else { break };
-        bytes.resize(end, 0);
-        file.read_exact_at(&mut bytes, at)?;
-        if Frame::parse(&bytes).is_none() {
-            break;
+use crate::spool::Spool;
+
+/// A part of a spool that is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Its position in the spool.
+    pub position: u64,
+    /// Bytes that are of no use: those that are damaged, and the frames behind them whose process is not known.
+    pub bytes: u64,
+}
+
+/// Finds the sound frames in the bytes of a file, as pieces that each begin with the process of their frames, and the
+/// damage between them. What is left at the end of a file that `may_be_torn` is none.
+pub(crate) fn sound_frames(bytes: &[u8], may_be_torn: bool) -> (Vec<Range<usize>>, Vec<Damage>) {
+    let (mut pieces, mut damages) = (Vec::new(), Vec::new());
+    let (mut at, mut piece) = (0, None);
+    // Position where damage began, if the next frame is to be one with a process.
+    let mut damaged = Some(0);
+    while at < bytes.len() {
+        let Some(frame) = Frame::parse(&bytes[at..]) else {
+            if let Some(start) = piece.take() {
+                pieces.push(start..at);
+            }
+            damaged.get_or_insert(at);
+            at += 1 + next_magic(&bytes[at + 1..]);
+            continue;
+        };
+        if let Some(since) = damaged
+            && names_process(&frame)
+        {
+            if since < at {
+                damages.push(Damage { position: since as u64, bytes: (at - since) as u64 });
+            }
+            (piece, damaged) = (Some(at), None);
         }
-        at += end as u64;
+        at += frame.file_bytes();
     }
-    Ok(at)
+    if let Some(start) = piece {
+        pieces.push(start..bytes.len());
+    }
+    if let Some(since) = damaged.filter(|since| *since < bytes.len()) {
+        // A torn end is short: one frame at most.
+        let is_torn = may_be_torn && bytes.len() - since <= MAX_FRAME_BYTES;
+        if !is_torn {
+            damages.push(Damage { position: since as u64, bytes: (bytes.len() - since) as u64 });
+        }
+    }
+    (pieces, damages)
+}
+
+/// Longest frame.
+const MAX_FRAME_BYTES: usize = 64 << 10;
+
+/// Distance to the next bytes that may be the head of a frame, or to the end.
+fn next_magic(bytes: &[u8]) -> usize {
+    bytes.windows(FRAME_MAGIC.len()).position(|window| window == FRAME_MAGIC).unwrap_or(bytes.len())
+}
+
+fn names_process(frame: &Frame<'_>) -> bool {
+    frame.lane == CONTROL_LANE
+        && stream::controls(frame.payload).iter().any(|control| matches!(control, Control::Process(_)))
 }
 
 /// Bytes that are fed by hand and read by something that wants a stream.
@@ -51,13 +91,12 @@ impl Read for Feed {
     }
 }
 
-/// Cuts off a frame that is not complete at the end of a file, if there is the file.
-pub(crate) fn cut_torn_end(path: &Path) -> io::Result<()> {
-    let file = match File::options().write(true).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let sound = sound_length(path)?;
-    if sound < file.metadata()?.len() { file.set_len(sound) } else { Ok(()) }
+/// Cuts off a frame that is not complete at the end of a spool.
+pub(crate) fn cut_torn_end(spool: &Spool) -> io::Result<()> {
+    let Some((_, path)) = spool.frames().pop() else { return Ok(()) };
+    let file = File::options().write(true).open(&path)?;
+    let bytes = fs::read(&path)?;
+    let sound: usize = segment::frames(&bytes).map(|frame| frame.file_bytes()).sum();
+    // Damage in the middle is for 'collect' to find: what follows it must stay.
+    if bytes.len() - sound <= MAX_FRAME_BYTES { file.set_len(sound as u64) } else { Ok(()) }
 }

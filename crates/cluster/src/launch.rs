@@ -62,16 +62,38 @@ pub struct AgentCommand<'a> {
     pub attaches: bool,
     /// Path, without extension, of the files through which recorder and agent exchange messages; none for stdio.
     pub exchange: Option<&'a Path>,
+    /// File of orders that the agents of all nodes follow, if they send nothing.
+    pub orders: Option<&'a Path>,
 }
 
 impl AgentCommand<'_> {
-    fn words(&self) -> Vec<String> {
+    /// The agent's command line; `node` is told to one that follows orders, which are the same for all nodes.
+    fn words(&self, node: Option<&Node>) -> Vec<String> {
         let mut words = vec![self.program.to_owned(), "agent".to_owned()];
-        match self.exchange {
-            None => words.push("--stdio".to_owned()),
-            Some(path) => words.extend(["--exchange".to_owned(), path.display().to_string()]),
+        match (self.orders, self.exchange) {
+            (Some(path), _) => {
+                words.extend(["--follow".to_owned(), path.display().to_string()]);
+                words.extend(node.iter().flat_map(|node| ["--node".to_owned(), node.name.clone()]));
+            }
+            (None, None) => words.push("--stdio".to_owned()),
+            (None, Some(path)) => words.extend(["--exchange".to_owned(), path.display().to_string()]),
         }
         words
+    }
+
+    /// Returns the command line that starts the agents of all nodes at once; none if the launcher cannot do that.
+    pub fn all(&self, launcher: Launcher, nodes: usize) -> Option<Vec<String>> {
+        match launcher {
+            Launcher::Srun => {
+                let count = [format!("--nodes={nodes}"), format!("--ntasks={nodes}")];
+                Some(self.srun_with(count.into_iter().chain(["--ntasks-per-node=1".to_owned()]), None))
+            }
+            // One task for each line of the list: all but the first one of a node find its spool in use, and end.
+            Launcher::Pbsdsh => {
+                Some(["pbsdsh".to_owned(), "--".to_owned()].into_iter().chain(self.words(None)).collect())
+            }
+            Launcher::Ssh | Launcher::PbsTmrsh => None,
+        }
     }
 
     /// Returns the command line that starts the agent of `node`.
@@ -85,8 +107,8 @@ impl AgentCommand<'_> {
     }
 
     /// Starts it on this host.
-    pub fn local(&self) -> Vec<String> {
-        self.words()
+    pub fn local(&self, node: &Node) -> Vec<String> {
+        self.words(Some(node))
     }
 
     fn ssh(&self, node: &Node) -> Vec<String> {
@@ -94,15 +116,19 @@ impl AgentCommand<'_> {
         if let (true, Some(job)) = (self.attaches, self.job) {
             words.extend(["pbs_attach", "-j", job, "-s"].map(str::to_owned));
         }
-        words.extend(self.words());
+        words.extend(self.words(Some(node)));
         let line: Vec<String> = words.iter().map(|word| shell_word(word).into_owned()).collect();
         ssh(&node.name, &format!("exec {}", line.join(" ")))
     }
 
     fn srun(&self, node: &Node) -> Vec<String> {
-        let mut argv: Vec<String> =
-            ["srun", "--overlap", "--mem=0", "--nodes=1", "--ntasks=1"].map(str::to_owned).into();
-        argv.push(format!("--nodelist={}", node.name));
+        let one = ["--nodes=1".to_owned(), "--ntasks=1".to_owned(), format!("--nodelist={}", node.name)];
+        self.srun_with(one, Some(node))
+    }
+
+    fn srun_with(&self, nodes: impl IntoIterator<Item = String>, node: Option<&Node>) -> Vec<String> {
+        let mut argv: Vec<String> = ["srun", "--overlap", "--mem=0"].map(str::to_owned).into();
+        argv.extend(nodes);
         if let Some(job) = self.job {
             argv.push(format!("--jobid={job}"));
         }
@@ -111,17 +137,17 @@ impl AgentCommand<'_> {
             ["--gres=none", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--quiet"]
                 .map(str::to_owned),
         );
-        argv.extend(self.words());
+        argv.extend(self.words(node));
         argv
     }
 
     fn pbs_tmrsh(&self, node: &Node) -> Vec<String> {
-        ["pbs_tmrsh".to_owned(), node.name.clone()].into_iter().chain(self.words()).collect()
+        ["pbs_tmrsh".to_owned(), node.name.clone()].into_iter().chain(self.words(Some(node))).collect()
     }
 
     fn pbsdsh(&self, node: &Node) -> Vec<String> {
         let head = ["pbsdsh".to_owned(), "-n".to_owned(), node.first_slot.to_string(), "--".to_owned()];
-        head.into_iter().chain(self.words()).collect()
+        head.into_iter().chain(self.words(Some(node))).collect()
     }
 }
 
@@ -196,7 +222,13 @@ mod tests {
     }
 
     fn command(job: Option<&'static str>) -> AgentCommand<'static> {
-        AgentCommand { program: "/opt/my tools/floodmark", job, attaches: false, exchange: None }
+        AgentCommand {
+            program: "/opt/my tools/floodmark",
+            job,
+            attaches: false,
+            exchange: None,
+            orders: None,
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`launch`] | command lines that start agents |
 //! | [`wire`] | messages |
 //! | [`exchange`] | messages through files |
+//! | [`stack_order`] | how agents are to take stacks |
 //! | [`agent`] | the agent on a node |
 //! | [`select`] | which processes of a node belong to the job |
 //! | [`spool`] | what an agent has sampled, on the disk of its node |
@@ -25,15 +26,17 @@ pub mod clock;
 pub mod collect;
 pub mod error;
 pub mod exchange;
-mod frames;
+pub mod frames;
 pub mod hosts;
 pub mod launch;
+mod outbox;
 pub mod recorder;
 pub mod select;
 pub mod spool;
+pub mod stack_order;
 pub mod wire;
 
 pub use error::{Error, Result};
 pub use hosts::{Node, NodeList, NodeSource, Scheduler};
 pub use launch::Launcher;
-pub use recorder::{Cluster, ClusterProps, NodeEnd, NodeEvent, NodeReport};
+pub use recorder::{Cluster, ClusterProps, DeliveryMode, NodeEnd, NodeEvent, NodeReport, new_job};

@@ -1,8 +1,10 @@
 //! The recorder's end: one thread per node starts its agent, takes in what it sends, and goes on after a lost connection.
 
+mod intake;
 mod link;
 mod node;
 mod push;
+pub(crate) mod spooling;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use floodmark_sampler::{MoreDescriptors, StackProps};
 use floodmark_store::Inbox;
 use floodmark_tail::reader::boot_id;
 
@@ -24,6 +27,17 @@ use crate::select::{HOST_VARIABLE, JOB_VARIABLE};
 use crate::spool::SPOOL_VARIABLE;
 use crate::wire::Hello;
 use node::NodeThread;
+use spooling::Spooling;
+
+/// Descriptors that a node takes: three pipes to its launcher, and two files of its agent in the trace. Programs on the
+/// node that record themselves take two more each.
+const DESCRIPTORS_EACH: u64 = 6;
+/// How long the file of orders may be without a sign of life before agents take the recorder for lost.
+const KEPT_SILENCE: Duration = Duration::from_mins(1);
+/// Descriptors that everything else takes.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// How long launchers may take to be ended once they are given up.
+const GIVE_UP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to record the nodes of a job.
 #[derive(Clone, Debug)]
@@ -38,12 +52,18 @@ pub struct ClusterProps {
     pub pushes: bool,
     /// Directory for spools on the nodes; empty for the usual one.
     pub spool: String,
+    /// What becomes of spools while the job runs.
+    pub delivery: DeliveryMode,
     /// Directory for files through which recorder and agents exchange messages, where the launcher forwards no streams.
     pub exchange: PathBuf,
     /// Fixed interval between sweeps in nanoseconds; 0 for an adaptive one.
     pub interval_ns: u64,
     /// Whether peaks of every interval are wanted.
     pub exact_peaks: bool,
+    /// Which stacks agents take.
+    pub stacks: Option<StackProps>,
+    /// Id of the job, as [`new_job`] makes it.
+    pub job: String,
     /// The command that is recorded.
     pub command: String,
     /// Version of this program.
@@ -56,6 +76,16 @@ pub struct ClusterProps {
     pub requires_all: bool,
     /// Called with what goes wrong, from other threads.
     pub on_event: fn(&NodeEvent),
+}
+
+/// What becomes of spools while a job runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeliveryMode {
+    /// Agents send them to the recorder.
+    #[default]
+    Sent,
+    /// They stay in [`ClusterProps::spool`], which all nodes share, until they are collected.
+    Kept,
 }
 
 /// Something that happened to a node while the job ran.
@@ -82,6 +112,13 @@ pub enum NodeEvent {
         /// The node.
         node: String,
     },
+    /// What agents send cannot be written to the trace. They keep it, and it is tried again.
+    Unwritten {
+        /// The reason.
+        reason: String,
+    },
+    /// The trace can be written again.
+    Written,
 }
 
 /// What became of a node.
@@ -117,6 +154,8 @@ pub enum NodeEnd {
         /// The reason.
         reason: String,
     },
+    /// Everything that its agent sampled is in its spool, to be collected.
+    Spooled,
     /// Its agent was never ready.
     Failed {
         /// The reason.
@@ -142,12 +181,16 @@ struct Shared {
     stop: AtomicBool,
     /// Set once agents that have not ended are given up.
     give_up: AtomicBool,
+    /// Whether the trace could not be written when a node was stored last.
+    is_unwritten: AtomicBool,
 }
 
 /// The agents of a job.
 pub struct Cluster {
     shared: Arc<Shared>,
     threads: Vec<(String, JoinHandle<NodeReport>)>,
+    /// Agents that send nothing, instead of threads that talk to them.
+    spooling: Option<Spooling>,
 }
 
 impl Cluster {
@@ -180,7 +223,7 @@ impl Cluster {
         };
         let attaches =
             props.nodes.scheduler == crate::hosts::Scheduler::Pbs && find_program("pbs_attach").is_some();
-        let hello = hello(&props)?;
+        let hello = hello(&props);
         let give_up = AtomicBool::new(false);
         let nodes = props.nodes.nodes.clone();
         let shared = Arc::new(Shared {
@@ -192,7 +235,14 @@ impl Cluster {
             inbox,
             stop: AtomicBool::new(false),
             give_up,
+            is_unwritten: AtomicBool::new(false),
         });
+        if shared.props.delivery == DeliveryMode::Kept {
+            let spooling = Spooling::start(Arc::clone(&shared))?;
+            let (ready, all) = (spooling.ready(), shared.props.nodes.nodes.len());
+            return Self { shared, threads: Vec::new(), spooling: Some(spooling) }.checked(ready, all);
+        }
+        let _descriptors = check_descriptors(nodes.len())?;
         let (progress, reports) = channel();
         let mut threads = Vec::new();
         for node in nodes {
@@ -206,17 +256,22 @@ impl Cluster {
             threads.push((name, thread));
         }
         drop(progress);
-        let cluster = Self { shared, threads };
+        let cluster = Self { shared, threads, spooling: None };
         let ready = cluster.wait_until_ready(&reports);
-        let (all, requires_all) = (cluster.threads.len(), cluster.shared.props.requires_all);
-        if ready < all && requires_all {
-            cluster.stop();
+        let all = cluster.threads.len();
+        cluster.checked(ready, all)
+    }
+
+    /// Ends it again if all nodes are required and some are missing.
+    fn checked(self, ready: usize, all: usize) -> Result<Self> {
+        if ready < all && self.shared.props.requires_all {
+            self.stop();
             return Err(Error::refused(
                 format!("{} of {all} nodes cannot be recorded", all - ready),
                 "see above for the reasons, or go on without these nodes: leave out --require-nodes",
             ));
         }
-        Ok(cluster)
+        Ok(self)
     }
 
     /// Waits for the agents; returns how many are ready.
@@ -250,13 +305,26 @@ impl Cluster {
 
     /// Ends all agents and takes in what they still have; returns what became of each node.
     pub fn stop(self) -> Vec<NodeReport> {
+        if let Some(spooling) = self.spooling {
+            return spooling.stop();
+        }
         self.shared.stop.store(true, Ordering::Release);
+        // The sampler raised it while the command ran.
+        let _descriptors = MoreDescriptors::raise();
         let deadline = Instant::now() + self.shared.props.stop_patience;
         while Instant::now() < deadline && self.threads.iter().any(|(_, thread)| !thread.is_finished()) {
             thread::sleep(Duration::from_millis(2));
         }
         self.shared.give_up.store(true, Ordering::Release);
+        let deadline = Instant::now() + GIVE_UP_PATIENCE;
         let report = |(node, thread): (String, JoinHandle<NodeReport>)| {
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+            if !thread.is_finished() {
+                // It waits for a system that does not answer, and ends with this process.
+                return NodeReport::failed(&node, "its launcher hangs and cannot be ended");
+            }
             thread.join().unwrap_or_else(|_| NodeReport::failed(&node, "a thread of the recorder panicked"))
         };
         let reports = self.threads.into_iter().map(report).collect();
@@ -264,6 +332,22 @@ impl Cluster {
         let _ = std::fs::remove_dir(&self.shared.props.exchange);
         reports
     }
+}
+
+/// Raises the limit of open descriptors, and checks that it is enough for so many nodes.
+fn check_descriptors(nodes: usize) -> Result<MoreDescriptors> {
+    let descriptors = MoreDescriptors::raise();
+    let needed = OTHER_DESCRIPTORS + nodes as u64 * DESCRIPTORS_EACH;
+    if needed <= descriptors.count() {
+        return Ok(descriptors);
+    }
+    Err(Error::refused(
+        format!(
+            "{nodes} nodes need about {needed} open files on this host, and the limit is {}",
+            descriptors.count()
+        ),
+        "raise it (ulimit -Hn), or let agents write to a shared directory: add --spool-only DIR",
+    ))
 }
 
 impl NodeReport {
@@ -298,6 +382,9 @@ impl std::fmt::Display for NodeReport {
                 })
             }
             NodeEnd::Complete => write!(out, "node {node}: complete"),
+            NodeEnd::Spooled => {
+                write!(out, "node {node}: complete, in {}", self.spool.as_deref().unwrap_or("its spool"))
+            }
             NodeEnd::Lost { reason } => {
                 write!(out, "node {node} was lost: {reason}; what it had sent is in the trace")?;
                 match &self.spool {
@@ -321,17 +408,26 @@ pub(crate) fn is_local(name: &str) -> bool {
     name == own || name == "localhost" || (!is_address && !own.is_empty() && short(name) == short(&own))
 }
 
-fn hello(props: &ClusterProps) -> Result<Hello> {
+/// Returns an id for a job, which no other job has.
+///
+/// # Errors
+/// If the system has no random numbers.
+pub fn new_job() -> Result<String> {
     let mut random = [0; 16];
     let read = std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
     read.map_err(Error::io("reading /dev/urandom"))?;
+    Ok(format!("{:024x}", u128::from_be_bytes(random) >> 32))
+}
+
+fn hello(props: &ClusterProps) -> Hello {
+    let is_kept = props.delivery == DeliveryMode::Kept;
     let own = own_host();
     let mut hosts: Vec<String> = props.nodes.nodes.iter().map(|node: &Node| node.name.clone()).collect();
     hosts.push(own.clone());
-    Ok(Hello {
+    Hello {
         version: props.version.to_owned(),
-        job: format!("{:024x}", u128::from_be_bytes(random) >> 32),
+        job: props.job.clone(),
         command: props.command.clone(),
         interval_ns: props.interval_ns,
         exact_peaks: props.exact_peaks,
@@ -341,6 +437,10 @@ fn hello(props: &ClusterProps) -> Result<Hello> {
         recorder_host: own,
         recorder_boot: boot_id(),
         spool: props.spool.clone(),
+        // One that follows orders ends by what it reads there.
+        linger_ns: if is_kept { i64::MAX as u64 } else { 0 },
+        silence_ns: if is_kept { KEPT_SILENCE.as_nanos() as u64 } else { 0 },
+        stacks: props.stacks.as_ref().map(crate::stack_order::encode).unwrap_or_default(),
         ..Hello::default()
-    })
+    }
 }

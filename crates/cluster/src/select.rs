@@ -165,7 +165,9 @@ impl Select for JobProcesses {
             return false;
         }
         let command = candidate.command();
-        let is_agent = command.contains("agent --stdio") || command.contains("agent --exchange");
+        let is_agent = ["agent --stdio", "agent --exchange", "agent --follow"]
+            .iter()
+            .any(|words| command.contains(words));
         let is_recorders = || self.recorder.is_some_and(|recorder| ancestors(pid).contains(&recorder));
         !is_agent && !is_recorders()
     }

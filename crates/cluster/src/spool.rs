@@ -2,17 +2,19 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `frames` | the tail's own frames in a row, as they are sent (FORMAT.md, section 4.4); only ever appended to |
+//! | `frames-POSITION` | the tail's own frames in a row, as they are sent (FORMAT.md, section 4.4): one file for every 8 MiB, named by the number of bytes before it, and each beginning with the process that its frames belong to |
 //! | `node.flood/` | the tail of processes that record on the node: the agent, and programs that join |
 //! | `lock` | locked by the agent that samples |
 //! | `attached` | touched while a recorder is connected |
 //! | `stop` | there once the agent was asked to end |
 //! | `complete` | there once nothing more comes |
-//! | `about` | command, job and node, for people |
+//! | `ready` | there once the agent samples, if it sends nothing |
+//! | `about` | command, job and node, one in each line |
 //! | `host` | name of the host, by which programs that record themselves find `node.flood` |
 //!
 //! The agent that samples and those that talk to the recorder share nothing but this directory, so a new connection can
-//! go on with the spool of an agent that has lost its own.
+//! go on with the spool of an agent that has lost its own. Files that the recorder has stored are deleted while the job
+//! runs, all but the last 8 to 16 MiB, so a spool does not grow with its job.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
@@ -27,6 +29,13 @@ pub const SPOOL_VARIABLE: &str = "FLOODMARK_SPOOL";
 /// The usual directory. It must be the same for every process of a node, so it is not that of `TMPDIR`, which
 /// schedulers set anew for every job and delete at its end.
 const USUAL_BASE: &str = "/tmp";
+
+/// Bytes after which the next file of frames begins.
+pub const FILE_BYTES: u64 = 8 << 20;
+/// Bytes that are kept although the recorder has stored them: its host may fail before its disk has them.
+const KEPT_BYTES: u64 = FILE_BYTES;
+/// Beginning of the names of files of frames.
+const FRAMES: &str = "frames-";
 
 /// The directory of a spool.
 #[derive(Clone, Debug)]
@@ -82,13 +91,31 @@ impl Spool {
                 format!("set {SPOOL_VARIABLE} to a directory of your own"),
             ));
         }
-        let directory = parent.join(format!("{}-{}", file_name(job), file_name(host)));
+        let Self { directory } = Self::named(&parent, job, host);
         match DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::Io { act: format!("creating {}", directory.display()), source: error })
             }
             _ => Ok(Self { directory }),
         }
+    }
+
+    /// Returns the spool of a job on a node below the directory of a user's spools; it need not be there.
+    pub fn named(parent: &Path, job: &str, node: &str) -> Self {
+        Self { directory: parent.join(format!("{}-{}", file_name(job), file_name(node))) }
+    }
+
+    /// Says that the agent samples.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn set_ready(&self) -> io::Result<()> {
+        self.touch("ready")
+    }
+
+    /// Whether the agent samples.
+    pub fn is_ready(&self) -> bool {
+        self.directory.join("ready").exists()
     }
 
     /// Returns the spool in a directory that is there.
@@ -106,9 +133,35 @@ impl Spool {
         self.directory.join("node.flood")
     }
 
-    /// Returns the path of the frames.
-    pub fn frames(&self) -> PathBuf {
-        self.directory.join("frames")
+    /// Returns the path of the file of frames that begins at `position`.
+    pub fn frames_at(&self, position: u64) -> PathBuf {
+        self.directory.join(format!("{FRAMES}{position:020}"))
+    }
+
+    /// Returns the files of frames, each with the position at which it begins, in order.
+    pub fn frames(&self) -> Vec<(u64, PathBuf)> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let position = |name: &str| name.strip_prefix(FRAMES)?.parse().ok();
+        let mut files: Vec<(u64, PathBuf)> = entries
+            .filter_map(|entry| Some((position(entry.file_name().to_str()?)?, entry.path())))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// Returns the position of the first byte that is still there.
+    pub fn start(&self) -> u64 {
+        self.frames().first().map_or(0, |(position, _)| *position)
+    }
+
+    /// Deletes files of frames that the recorder has stored, but for the last ones.
+    pub fn cut(&self, stored: u64) {
+        let files = self.frames();
+        for pair in files.windows(2) {
+            if pair[1].0 + KEPT_BYTES <= stored {
+                let _ = fs::remove_file(&pair[0].1);
+            }
+        }
     }
 
     /// Takes the right to append; none if another process has it.
@@ -126,25 +179,10 @@ impl Spool {
         }
     }
 
-    /// Number of bytes in the frames.
+    /// Returns the position behind the last byte.
     pub fn length(&self) -> u64 {
-        fs::metadata(self.frames()).map_or(0, |found| found.len())
-    }
-
-    /// Reads at most `limit` bytes of the frames from `position` on; fewer at their end.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn read(&self, position: u64, limit: usize) -> io::Result<Vec<u8>> {
-        let file = match File::open(self.frames()) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut bytes = vec![0; limit];
-        let read = file.read_at(&mut bytes, position)?;
-        bytes.truncate(read);
-        Ok(bytes)
+        let last = self.frames().pop();
+        last.map_or(0, |(start, path)| start + fs::metadata(path).map_or(0, |found| found.len()))
     }
 
     fn touch(&self, name: &str) -> io::Result<()> {
@@ -191,7 +229,7 @@ impl Spool {
 
     /// Makes a spool that was complete ready for more.
     pub fn reopen(&self) {
-        for name in ["stop", "complete"] {
+        for name in ["stop", "complete", "ready"] {
             let _ = fs::remove_file(self.directory.join(name));
         }
     }
@@ -209,15 +247,112 @@ impl Spool {
         fs::read_to_string(self.directory.join("about")).unwrap_or_default()
     }
 
+    /// Returns the id of the job whose agent made the spool; empty if it is not known.
+    pub fn job(&self) -> String {
+        let about = self.about();
+        about.lines().find_map(|line| line.strip_prefix("job: ")).unwrap_or_default().to_owned()
+    }
+
     /// Deletes the spool.
     pub fn delete(&self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
+/// Reads the frames of a spool from any position on, while they are written.
+#[derive(Debug)]
+pub struct SpoolReader {
+    spool: Spool,
+    /// The file that was read last, and where it begins.
+    file: Option<(u64, File)>,
+}
+
+impl SpoolReader {
+    /// Reads the frames of `spool`.
+    pub fn new(spool: Spool) -> Self {
+        Self { spool, file: None }
+    }
+
+    /// Reads at most `limit` bytes from `position` on; fewer at the end of a file, none at the end of the spool.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are deleted already.
+    pub fn read(&mut self, position: u64, limit: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; limit];
+        if let Some((start, file)) = &self.file
+            && *start <= position
+        {
+            let read = file.read_at(&mut bytes, position - start)?;
+            if read > 0 {
+                bytes.truncate(read);
+                return Ok(bytes);
+            }
+        }
+        // At the end of a file, the next one has this position in its name.
+        let next = match &self.file {
+            Some((start, _)) if *start < position => open_frames(&self.spool.frames_at(position))?,
+            Some((start, _)) if *start == position => None,
+            _ => {
+                let files = self.spool.frames();
+                let Some((start, path)) = files.iter().rfind(|(start, _)| *start <= position).cloned() else {
+                    return if files.is_empty() {
+                        Ok(Vec::new())
+                    } else {
+                        Err(io::ErrorKind::NotFound.into())
+                    };
+                };
+                if let Some(file) = open_frames(&path)? {
+                    self.file = Some((start, file));
+                    return self.read(position, limit);
+                }
+                None
+            }
+        };
+        let Some(file) = next else { return Ok(Vec::new()) };
+        let read = file.read_at(&mut bytes, 0)?;
+        self.file = Some((position, file));
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+}
+
+fn open_frames(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_read_as_one_and_deleted_once_they_are_stored() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let spool = Spool::open(&folder.path().display().to_string(), "job", "n").expect("a spool");
+        let mut reader = SpoolReader::new(spool.clone());
+        assert!(reader.read(0, 10).expect("nothing").is_empty());
+        let write = |position: u64, bytes: &[u8]| {
+            fs::write(spool.frames_at(position), bytes).expect("written");
+        };
+        write(0, b"01234");
+        assert_eq!(reader.read(0, 3).expect("read"), b"012");
+        assert_eq!(reader.read(3, 9).expect("read"), b"34");
+        assert!(reader.read(5, 9).expect("read").is_empty());
+        write(5, b"56");
+        assert_eq!(reader.read(5, 9).expect("read"), b"56");
+        assert_eq!(SpoolReader::new(spool.clone()).read(4, 9).expect("read"), b"4");
+        assert_eq!(SpoolReader::new(spool.clone()).read(6, 9).expect("read"), b"6");
+        assert_eq!((spool.start(), spool.length()), (0, 7));
+        write(7, b"7");
+        spool.cut(KEPT_BYTES + 6);
+        assert_eq!(spool.start(), 5, "only what is stored, and not the last of it");
+        spool.cut(u64::MAX);
+        assert_eq!((spool.start(), spool.length()), (7, 8), "the last file stays");
+        assert!(SpoolReader::new(spool).read(6, 9).is_err());
+    }
 
     #[test]
     fn names_from_elsewhere_stay_below_the_directory() {
@@ -239,9 +374,6 @@ mod tests {
         assert!(again.lock().expect("a lock").is_none());
         drop(lock);
         assert!(again.lock().expect("a lock").is_some());
-        assert!(spool.read(0, 10).expect("nothing").is_empty());
-        fs::write(spool.frames(), b"0123456789").expect("written");
-        assert_eq!((spool.read(7, 10).expect("read"), spool.length()), (b"789".to_vec(), 10));
         spool.ask_to_stop().expect("written");
         spool.set_complete().expect("written");
         assert!(spool.is_stopping() && spool.is_complete());

@@ -113,6 +113,10 @@ pub struct Hello {
     pub spool: String,
     /// How long the agent goes on without a recorder, in nanoseconds.
     pub linger_ns: u64,
+    /// How long the recorder may be silent before the agent takes it for lost, in nanoseconds; 0 for the usual time.
+    pub silence_ns: u64,
+    /// Which stacks to take, as [`stack_order`](crate::stack_order) has them; empty for none.
+    pub stacks: Vec<u64>,
 }
 
 /// What an agent says of itself.
@@ -238,6 +242,9 @@ impl Encoder {
         self.0.extend_from_slice(&hello.recorder_boot);
         self.text(&hello.spool);
         self.number(hello.linger_ns);
+        self.number(hello.silence_ns);
+        self.number(hello.stacks.len() as u64);
+        hello.stacks.iter().for_each(|number| self.number(*number));
     }
 }
 
@@ -289,6 +296,8 @@ impl<'a> Fields<'a> {
             recorder_boot: self.id()?,
             spool: self.text()?,
             linger_ns: self.number()?,
+            silence_ns: self.number()?,
+            stacks: self.list(Self::number)?,
         })
     }
 
@@ -400,6 +409,26 @@ impl Decoder {
     pub fn greeting(&self) -> String {
         let rest = if self.has_begun { &[][..] } else { &self.buffer[self.start..] };
         String::from_utf8_lossy(&[&self.skipped, rest].concat()).trim().to_owned()
+    }
+}
+
+/// Returns how many of `bytes`, which begin with a message, are complete and sound messages.
+pub(crate) fn sound_length(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        while bytes.get(at) == Some(&b'\n') {
+            at += 1;
+        }
+        let rest = &bytes[at..];
+        let Some(head) = rest.first_chunk::<HEAD_BYTES>() else { return at };
+        let length = u32::from_le_bytes(*head[8..].first_chunk().expect("within the head")) as usize;
+        let sum = u64::from_le_bytes(*head[16..].first_chunk().expect("within the head"));
+        let is_head = head[..4] == MAGIC && length <= MAX_PAYLOAD_BYTES;
+        let payload = rest.get(HEAD_BYTES..HEAD_BYTES + length).filter(|_| is_head);
+        match payload {
+            Some(payload) if sum == checksum(checksum(0, &head[..16]), payload) => at += HEAD_BYTES + length,
+            _ => return at,
+        }
     }
 }
 

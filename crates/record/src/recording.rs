@@ -264,11 +264,12 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts to record `command` into a new trace. Rings of deleted traces are removed from shared memory first.
+    /// Starts to record `command` into a new trace; `job` is the id by which agents on other nodes know it. Rings of
+    /// deleted traces are removed from shared memory first.
     ///
     /// # Errors
     /// If the destination cannot be used or recording cannot be started; nothing is left behind then.
-    pub fn start(destination: &Destination, command: String) -> Result<Self> {
+    pub fn start(destination: &Destination, command: String, job: Option<String>) -> Result<Self> {
         let reserved = destination.take()?;
         let trace = &reserved.trace;
         remove_abandoned_rings(Path::new(SHARED_MEMORY), SystemTime::now());
@@ -277,6 +278,7 @@ impl Recording {
             host: host(),
             user: environment("USER").or_else(|| environment("LOGNAME")),
             start_ns: Some(Anchor::now().utc_ns),
+            job,
             ..Run::default()
         };
         let sealer = match &reserved.membership {
@@ -439,7 +441,8 @@ mod tests {
         let path = test.join("job.flood");
         let destination =
             |rank| JobDestination { job: "a".to_owned(), rank, name: JobTrace::New(path.clone()) };
-        let start = |rank| Recording::start(&Destination::Job(destination(rank)), "app".to_owned()).unwrap();
+        let start =
+            |rank| Recording::start(&Destination::Job(destination(rank)), "app".to_owned(), None).unwrap();
         let other = destination(2).join().unwrap();
         let first = start(0);
         floodmark_tail::mark(floodmark_tail::intern("here"));

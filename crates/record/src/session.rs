@@ -1,6 +1,6 @@
 //! One recording from begin to end: starts or attaches, samples, completes the trace, sums up.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use floodmark_analyze::{RunCost, RunMemory, RunSummary, signal_name};
 use floodmark_cluster::{Cluster, ClusterProps, NodeEnd, NodeReport};
@@ -69,7 +69,8 @@ impl Session {
         }
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
-        let recording = Recording::start(&destination, command.clone())?;
+        let job = cluster.as_ref().map(|cluster| cluster.job.clone());
+        let recording = Recording::start(&destination, command.clone(), job)?;
         if let Target::Command(launch) = &mut target {
             let trace =
                 std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
@@ -184,7 +185,7 @@ impl Recorded {
         if self.nodes.is_empty() {
             return Vec::new();
         }
-        let is_whole = |node: &&NodeReport| node.end == NodeEnd::Complete;
+        let is_whole = |node: &&NodeReport| matches!(node.end, NodeEnd::Complete | NodeEnd::Spooled);
         let whole = self.nodes.iter().filter(is_whole).count();
         let all = self.nodes.len();
         let slowest = self.nodes.iter().filter_map(|node| node.ready_after).max().unwrap_or_default();
@@ -193,6 +194,13 @@ impl Recorded {
             vec![format!("{whole} of {all} nodes were recorded completely; agents were ready after {ready}")];
         let others = self.nodes.iter().filter(|node| !is_whole(node) || node.reconnects > 0);
         notes.extend(others.map(ToString::to_string));
+        let spooled = self.nodes.iter().find(|node| node.end == NodeEnd::Spooled);
+        if let Some(spools) = spooled.and_then(|node| Path::new(node.spool.as_ref()?).parent()) {
+            let (trace, spools) = (self.trace.display(), spools.display());
+            notes.push(format!(
+                "what nodes recorded is in their spools; add it with 'floodmark collect -o {trace} {spools}'"
+            ));
+        }
         notes
     }
 

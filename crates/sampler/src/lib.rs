@@ -31,6 +31,7 @@
 //!
 //! Traces are in `floodmark-store`, and everything that interprets samples is in `floodmark-analyze`.
 
+mod descriptors;
 pub mod error;
 pub mod launch;
 pub mod marks;
@@ -49,6 +50,7 @@ mod tree;
 mod unwatched;
 pub mod watch;
 
+pub use descriptors::MoreDescriptors;
 pub use error::{Error, Result};
 pub use launch::{Capture, Launch};
 pub use marks::Marks;

@@ -34,7 +34,6 @@ use floodmark_tail::clock::monotonic_ns;
 
 use crate::error::{Error, Result};
 use crate::launch::{self, Channels, Group, Launch};
-use crate::metrics::cgroup::Cgroup;
 use crate::metrics::gpu::Gpus;
 use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::{self, Totals};
@@ -336,13 +335,9 @@ impl Watch<'_> {
             self.began = Began { at_ns: monotonic_ns(), ..self.began };
             let (root, origin) = start.root(group)?;
             self.observer.started(root);
-            let cgroup = match &self.props.cgroup_root {
-                _ if origin == Origin::Selected => None,
-                None => Cgroup::of_process(root),
-                Some(folder) => std::fs::read_to_string(format!("/proc/{root}/cgroup"))
-                    .ok()
-                    .and_then(|groups| Cgroup::below(folder, &groups)),
-            };
+            // Those of selected processes are known when they are found.
+            let is_known = origin != Origin::Selected;
+            let cgroup = is_known.then(|| sweep::cgroup_of(root, self.props)).flatten();
             // A system that cannot start a thread has worse problems than missing GPU samples.
             let gpus = self.props.gpu_library.as_ref().and_then(|library| Gpus::start(library).ok());
             let mut recorder = Recorder::new(RecorderProps {

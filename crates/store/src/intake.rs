@@ -5,9 +5,9 @@
 //! the receiver hands a [`ReceivedTail`] over its connection to [`Sealer::accept`](crate::Sealer::accept).
 //! Invariant: definitions go before what refers to them, so a receiver can seal after any item.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,8 +122,10 @@ struct Shipped {
     header: Option<ProcessHeader>,
     losses: Vec<(LossReason, u64)>,
     has_ended: bool,
-    /// What was yielded of each chunk, by lane and sequence number.
+    /// What was yielded of each chunk that is still there, by lane and sequence number.
     chunks: BTreeMap<(u32, u64), ShippedChunk>,
+    /// Bytes of each segment file that were read.
+    files: BTreeMap<String, u64>,
 }
 
 /// What was yielded of a chunk.
@@ -179,6 +181,17 @@ impl LocalTail {
         self.patience = patience;
     }
 
+    /// Makes the next item come after the header of its process, as if it were the first one: a new file of items
+    /// begins with it.
+    pub fn repeat_header(&mut self) {
+        self.current = None;
+    }
+
+    /// Returns the number of chunks that are remembered: those that were there at the last poll.
+    pub fn remembered_chunks(&self) -> usize {
+        self.processes.values().map(|process| process.chunks.len()).sum()
+    }
+
     /// Reads what is new. Returns whether there is anything to yield.
     ///
     /// # Errors
@@ -228,15 +241,16 @@ impl LocalTail {
             read_chunks(reader, offset_ns, None, &mut chunks);
         }
         // Files after rings, so that a chunk on its way is seen at least once.
+        let shipped = self.processes.entry(stem.to_owned()).or_default();
         for name in names.iter().filter(|name| parse_name(name).is_some_and(|file| file.stem() == stem)) {
-            read_frames(&self.trace.join(SEGMENTS).join(name), &mut chunks)?;
+            let read = shipped.files.entry(name.clone()).or_default();
+            read_frames(&self.trace.join(SEGMENTS).join(name), read, &mut chunks)?;
         }
         // Definitions last, and before the others in the stream.
         if let Some(reader) = &reader {
             read_chunks(reader, offset_ns, Some(0), &mut chunks);
         }
         chunks.sort_by_key(|(_, chunk)| (chunk.lane != 0, chunk.lane, chunk.sequence, chunk.payload.len()));
-        let shipped = self.processes.entry(stem.to_owned()).or_default();
         let mut items = Vec::new();
         if let Some(process) = &process {
             let header = ProcessHeader::from_ring(stem, process);
@@ -249,6 +263,10 @@ impl LocalTail {
                 shipped.losses.clone_from(&process.losses);
             }
         }
+        // A chunk that is gone does not come back: its thread got it back after it was released.
+        let present: BTreeSet<(u32, u64)> =
+            chunks.iter().map(|(_, chunk)| (chunk.lane, chunk.sequence)).collect();
+        shipped.chunks.retain(|key, _| present.contains(key));
         for (index, chunk) in chunks {
             let key = (chunk.lane, chunk.sequence);
             let now = Instant::now();
@@ -300,16 +318,21 @@ fn read_chunks(
     }
 }
 
-/// Reads the frames of a segment file; other files have none.
-fn read_frames(path: &Path, chunks: &mut Vec<(Option<usize>, ChunkFrame)>) -> Result<()> {
+/// Reads the frames of a segment file from byte `read` on, and moves that behind the last sound one; other files have
+/// none.
+fn read_frames(path: &Path, read: &mut u64, chunks: &mut Vec<(Option<usize>, ChunkFrame)>) -> Result<()> {
     if path.extension().is_none_or(|extension| extension != "seg") {
         return Ok(());
     }
     let Some(mut file) = tail::open_file(path)? else { return Ok(()) };
     let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(*read)).map_err(Error::io("reading", path))?;
     file.read_to_end(&mut bytes).map_err(Error::io("reading", path))?;
-    for frame in segment::frames(&bytes).filter(|frame| frame.lane != CONTROL_LANE) {
-        chunks.push((None, ChunkFrame::from_frame(&frame)));
+    for frame in segment::frames(&bytes) {
+        *read += frame.file_bytes() as u64;
+        if frame.lane != CONTROL_LANE {
+            chunks.push((None, ChunkFrame::from_frame(&frame)));
+        }
     }
     Ok(())
 }

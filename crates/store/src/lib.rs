@@ -67,7 +67,7 @@ pub use row_source::{IdMap, ResumableEvents, RowSource, TraceFollower, follow_ro
 pub use rows::TableRow;
 pub use scan::{Scan, ScanCursor, ScanProps};
 pub use scopes::ScopeSpan;
-pub use seal::{Inbox, Sealer, SealerThread};
+pub use seal::{Delivering, Inbox, Sealer, SealerThread};
 pub use source::{Gap, Losses, Progress, Source};
 pub use table::Table;
 pub use trace::{Overwrite, RepairReport, Trace, TraceWriter, is_trace, repair};

@@ -69,6 +69,9 @@ pub struct Run {
     pub imported_format: Option<String>,
     /// Files it was imported from.
     pub imported_files: Vec<String>,
+    /// Id of the job whose agents recorded other nodes, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
 }
 
 /// Where a host's monotonic clock stands in UTC.

@@ -40,7 +40,7 @@ use crate::table::Table;
 use crate::tail::{self, RemoteWriters, SEGMENTS, TailFile, TailSnapshot, parse_name};
 use crate::trace::{self, Trace};
 
-pub use self::thread::{Inbox, SealerThread};
+pub use self::thread::{Delivering, Inbox, SealerThread};
 
 /// Drained bytes that make a sealing worth its while: about three million events.
 const SEAL_BYTES: u64 = 32 << 20;
@@ -260,16 +260,30 @@ impl Sealer {
     /// files. Items before it are stored.
     pub fn accept(&mut self, source: &mut dyn TailSource) -> Result<u64> {
         let mut items = 0;
-        while let Some(TailItem { stem, item }) =
-            source.next().map_err(|error| Error::Received(error.to_string()))?
-        {
-            if !is_plain_stem(&stem) {
-                return Err(Error::Received("a process has a name that cannot be a file's".into()));
-            }
-            self.store(&stem, &item)?;
-            items += 1;
+        while let Some(item) = source.next().map_err(|error| Error::Received(error.to_string()))? {
+            items += self.accept_items(&[item])?;
         }
         Ok(items)
+    }
+
+    /// Stores items, which can be given again if that fails: what is stored already is known by its numbers.
+    pub(crate) fn accept_items(&mut self, items: &[TailItem]) -> Result<u64> {
+        for TailItem { stem, item } in items {
+            if !is_plain_stem(stem) {
+                return Err(Error::Received("a process has a name that cannot be a file's".into()));
+            }
+            self.store(stem, item)?;
+        }
+        Ok(items.len() as u64)
+    }
+
+    /// Notes something that is missing from the trace for another reason than its own tail. The same reason counts once.
+    pub fn set_loss(&mut self, count: u64, reason: &str) {
+        let losses = &mut self.manifest.losses;
+        match losses.gaps.iter_mut().find(|gap| !gap.is_remark && gap.reason == reason) {
+            Some(gap) => gap.count = count,
+            None => losses.add(count, reason),
+        }
     }
 
     /// Appends one received item to the files of its process.

@@ -2,7 +2,7 @@
 //!
 //! Everything here is a result of a fold or text that was recorded; nothing knows how it is drawn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use floodmark_analyze::{
     DeviceNow, GroupBy, Mark, Pass, ProcessNow, RunFold, SubjectSeries, SubjectSeriesFold, Usage, UsageFold,
@@ -53,6 +53,8 @@ pub(crate) struct Picture {
     pub(crate) origin_ns: Option<i64>,
     pub(crate) lines: Vec<Line>,
     pub(crate) processes: Vec<ProcessNow>,
+    /// Node of each process, by what sampled it; empty unless there are several.
+    pub(crate) nodes: BTreeMap<u32, String>,
     pub(crate) devices: Vec<DeviceNow>,
     /// Who holds blocks, at the peak and now.
     pub(crate) holders: Option<[Watermark; 2]>,
@@ -200,6 +202,7 @@ impl Gather {
         Picture {
             span: self.span,
             lines,
+            nodes: nodes_of(&now.processes, tables),
             processes: now.processes,
             devices: now.devices,
             holders,
@@ -208,6 +211,15 @@ impl Gather {
             ..Picture::default()
         }
     }
+}
+
+/// Returns the nodes on which processes were sampled, if there are several.
+fn nodes_of(processes: &[ProcessNow], tables: &Tables) -> BTreeMap<u32, String> {
+    let recorders: BTreeSet<u32> = processes.iter().map(|one| one.recorder).collect();
+    let of = tables.processes.iter().filter(|process| recorders.contains(&process.id.0));
+    let nodes: BTreeMap<u32, String> = of.map(|process| (process.id.0, process.host.clone())).collect();
+    let names: BTreeSet<&String> = nodes.values().collect();
+    if names.len() > 1 { nodes } else { BTreeMap::new() }
 }
 
 /// Name of the line of all processes.

@@ -24,6 +24,10 @@ pub struct RunNow {
 pub struct ProcessNow {
     /// The system's number of the process.
     pub pid: u64,
+    /// Process of the trace that sampled it, one on each node of a job.
+    pub recorder: u32,
+    /// Its rank in an MPI job, if it has one.
+    pub rank: Option<u64>,
     /// Name of its last program.
     pub name: String,
     /// Command line of that.
@@ -75,6 +79,8 @@ fn process((one, marks): (&Observed, &ProcessMarks)) -> ProcessNow {
     let now = |metric| one.gauge(metric).map(|gauge| if is_over { 0 } else { gauge.last });
     ProcessNow {
         pid: one.number,
+        recorder: (one.subject >> 32) as u32,
+        rank: one.gauge(Metric::Rank).map(|gauge| gauge.last),
         name: one.name.clone(),
         command: one.detail.clone(),
         rss_bytes: now(Metric::Rss).unwrap_or(0),

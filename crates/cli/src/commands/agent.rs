@@ -21,6 +21,12 @@ pub(crate) struct AgentArgs {
     /// Exchange messages through PATH.to-agent and PATH.from-agent in a shared directory
     #[arg(long, value_name = "PATH", group = "transport")]
     exchange: Option<PathBuf>,
+    /// Send nothing: follow the orders in FILE, which the agents of all nodes share, and keep everything in the spool
+    #[arg(long, value_name = "FILE", group = "transport")]
+    follow: Option<PathBuf>,
+    /// Name of this node, for an agent that sends nothing
+    #[arg(long, value_name = "NAME", requires = "follow")]
+    node: Option<String>,
 }
 
 const PROTOCOL: &str = "\
@@ -31,9 +37,10 @@ Protocol, version 1:
   and failed (21). Data are bytes of the spool, which has the frames of FORMAT.md, section 4.4.
 
   The agent samples into a spool on its own disk before it says that it is ready, and sends the spool
-  from the position that the recorder asks for. It ends when it is told to stop and the recorder has
-  everything; 8 s after it has lost its recorder; or by SIGTERM. Its spool is deleted only after bye:
-  'floodmark collect' takes in what is left.
+  from the position that the recorder asks for. It ends when it was asked to stop and the recorder has
+  everything; 8 s after its connection was closed; after 15 s without a message (30 s through files)
+  and 8 more; or by SIGTERM. Its spool is deleted only after bye: 'floodmark collect' takes in what is
+  left. With --follow it reads hello, ping and stop from one file, and sends nothing.
 
 Which processes it samples, of its own user:
   - FLOODMARK_JOB in their environment is the id of the recording
@@ -53,9 +60,12 @@ Environment:
 impl AgentArgs {
     pub(crate) fn run(&self) -> Result<ExitStatus> {
         let version = env!("CARGO_PKG_VERSION");
-        match &self.exchange {
-            Some(path) => floodmark_cluster::exchange::serve(path, version)?,
-            None => floodmark_cluster::agent::serve(stdin(), stdout(), version)?,
+        match (&self.follow, &self.exchange) {
+            (Some(orders), _) => {
+                floodmark_cluster::exchange::follow(orders, self.node.as_deref(), version)?;
+            }
+            (None, Some(path)) => floodmark_cluster::exchange::serve(path, version)?,
+            (None, None) => floodmark_cluster::agent::serve(stdin(), stdout(), version)?,
         }
         Ok(ExitStatus::Success)
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use floodmark_cluster::collect::{collect, find};
-use floodmark_event::units::format_count;
+use floodmark_event::units::{format_bytes, format_count};
 use floodmark_view::plain;
 
 use crate::exit::ExitStatus;
@@ -24,6 +24,9 @@ pub(crate) struct CollectArgs {
     /// The trace, which is made if it is not there
     #[arg(short, long, value_name = "NAME.flood", required = true)]
     output: PathBuf,
+    /// Take in the spools of this job, if there are some of several; its id is the first part of their names
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
     /// Delete spools that were taken in
     #[arg(long)]
     delete: bool,
@@ -37,10 +40,16 @@ Examples:
 impl CollectArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let spools = find(&self.spools)?;
-        for collected in collect(&self.output, &spools)? {
+        for collected in collect(&self.output, &spools, self.job.as_deref())? {
             let spool = plain(&collected.spool.display().to_string()).into_owned();
             let end = if collected.is_complete { "" } else { "; its agent did not finish it" };
             printer.say(&format!("{spool}: {} frames{end}", format_count(collected.items)));
+            for damage in &collected.damages {
+                let (at, bytes) = (format_count(damage.position), format_bytes(damage.bytes));
+                printer.say(&format!(
+                    "{spool}: {bytes} from byte {at} on are damaged and missing from the trace"
+                ));
+            }
             if self.delete {
                 std::fs::remove_dir_all(&collected.spool)?;
             }

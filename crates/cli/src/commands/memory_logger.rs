@@ -229,11 +229,12 @@ impl MemoryLoggerArgs {
         let props = sampling.props();
         let in_job = self.pbs && std::env::var_os("PBS_NODEFILE").is_some();
         let nodes = if in_job { ClusterArgs::of_pbs() } else { ClusterArgs::default() };
+        let stacks = self.stacks();
         let session = Session {
-            cluster: nodes.props(&command, &props)?,
+            cluster: nodes.props(&command, &props, stacks.as_ref())?,
             target: Target::Command(Launch { capture: Capture::Pipes, ..Launch::new(program, words) }),
             props,
-            stacks: self.stacks(),
+            stacks,
             destination,
             command,
         };

@@ -102,7 +102,7 @@ impl RunArgs {
         let target = Target::Command(launch);
         let json = self.trace.json();
         let stacks = self.stacks.props();
-        let cluster = self.nodes.props(&command, &props)?;
+        let cluster = self.nodes.props(&command, &props, stacks.as_ref())?;
         let session = Session { target, props, stacks, destination, command, cluster };
         Watch { session, json, next: Next::Views }.run(printer)
     }

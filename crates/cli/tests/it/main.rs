@@ -25,6 +25,7 @@ mod limits;
 mod logs;
 mod mpi;
 mod native;
+mod node_views;
 mod nodes;
 mod nsys;
 mod nsys_plot;

@@ -17,6 +17,7 @@ use crate::cli_test::{CliTest, floodmark};
 const SSH: &str = r#"#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 host=$2 line=$3
+if [ -e "$BED/$host.hangs" ]; then trap '' TERM HUP; exec sleep 600; fi
 if [ -e "$BED/$host.down" ]; then echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; fi
 dir=$(mktemp -d "$BED/link.XXXXXX")
 mkfifo "$dir/in" "$dir/out"
@@ -56,8 +57,8 @@ SLURMD_NODENAME=$host "$@" < /dev/null
 "#;
 
 /// A job on nodes of the test.
-struct Bed {
-    test: CliTest,
+pub(crate) struct Bed {
+    pub(crate) test: CliTest,
     sshd: Child,
 }
 
@@ -69,7 +70,7 @@ impl Drop for Bed {
 }
 
 impl Bed {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let test = CliTest::new();
         fs::create_dir(test.path("bin")).unwrap();
         for (name, script) in [("ssh", SSH), ("pbs_tmrsh", TMRSH), ("pbsdsh", PBSDSH)] {
@@ -85,9 +86,13 @@ impl Bed {
     }
 
     /// Starts to record a command that waits for a file called `done`.
-    fn start(&self, options: &[&str]) -> Job<'_> {
+    pub(crate) fn start(&self, options: &[&str]) -> Job<'_> {
+        self.start_as(self.test.command(&["run", "-o", "run.flood"]), options)
+    }
+
+    /// The same with another beginning of the command line.
+    fn start_as(&self, mut command: Command, options: &[&str]) -> Job<'_> {
         let script = "echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; while [ -e job ] && [ ! -e done ]; do sleep 0.02; done";
-        let mut command = self.test.command(&["run", "-o", "run.flood"]);
         command.args(options).args(["--", "sh", "-c", script]);
         let path = format!("{}:{}", self.test.path("bin").display(), std::env::var("PATH").unwrap());
         command
@@ -113,7 +118,7 @@ impl Bed {
         wait_for(name, || fs::read_to_string(self.test.path(name)).ok()?.trim().parse().ok())
     }
 
-    fn trace(&self) -> std::path::PathBuf {
+    pub(crate) fn trace(&self) -> std::path::PathBuf {
         self.test.path("run.flood")
     }
 
@@ -125,18 +130,22 @@ impl Bed {
 }
 
 /// A job that is being recorded.
-struct Job<'a> {
+pub(crate) struct Job<'a> {
     bed: &'a Bed,
     child: Child,
     id: String,
-    members: Vec<Child>,
+    pub(crate) members: Vec<Child>,
 }
 
 impl Job<'_> {
     /// Starts a process of the job on a node; returns its PID.
-    fn member(&mut self, node: &str) -> u64 {
-        let mut command = Command::new("sleep");
-        command.arg("600").env("FLOODMARK_JOB", &self.id).env("SLURMD_NODENAME", node);
+    pub(crate) fn member(&mut self, node: &str) -> u64 {
+        self.member_of(node, Command::new("sleep").arg("600"))
+    }
+
+    /// The same with another command.
+    pub(crate) fn member_of(&mut self, node: &str, command: &mut Command) -> u64 {
+        command.env("FLOODMARK_JOB", &self.id).env("SLURMD_NODENAME", node);
         let child = command.spawn().unwrap();
         let pid = u64::from(child.id());
         self.members.push(child);
@@ -144,14 +153,14 @@ impl Job<'_> {
     }
 
     /// Waits until the growing trace has a process.
-    fn wait_for_member(&self, pid: u64) {
+    pub(crate) fn wait_for_member(&self, pid: u64) {
         wait_until("the process in the trace", || {
             memory(&self.bed.trace()).is_some_and(|memory| has(&memory, pid))
         });
     }
 
     /// Ends the command and returns what the recorder said, without line breaks.
-    fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         fs::write(self.bed.test.path("done"), "").unwrap();
         wait_for_exit(&mut self.child, "the recorder");
         let mut words = String::new();
@@ -171,12 +180,12 @@ impl Drop for Job<'_> {
     }
 }
 
-fn memory(trace: &Path) -> Option<RunMemory> {
+pub(crate) fn memory(trace: &Path) -> Option<RunMemory> {
     let input = Input::open(trace, &OpenProps::default()).ok()?;
     input.run_memory(None).ok().flatten().map(|(memory, _)| memory)
 }
 
-fn has(memory: &RunMemory, pid: u64) -> bool {
+pub(crate) fn has(memory: &RunMemory, pid: u64) -> bool {
     memory.process_list.iter().any(|process| process.pid == pid)
 }
 
@@ -374,4 +383,91 @@ fn a_job_of_no_scheduler_is_an_error_before_the_command() {
     assert_eq!(output.status.code(), Some(2));
     assert!(words.contains("neither PBS_NODEFILE nor SLURM_JOB_ID is set"), "{words}");
     assert!(!test.path("started").exists());
+}
+
+/// A small file system of its own, which is gone with the test.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    fn mount(at: std::path::PathBuf, size: &str) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        let mut command = Command::new("mount");
+        let ran = command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "floodmark-test"]).arg(&at);
+        assert!(ran.status().unwrap().success(), "this test needs root");
+        Self(at)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_at_the_recorder_gives_no_node_up() {
+    let bed = Bed::new();
+    let disk = Disk::mount(bed.test.path("disk"), "24m");
+    let mut job = bed.start_as(
+        bed.test.command(&["run", "-o", "disk/run.flood"]),
+        &["--hosts", "n1,n2", "--interval", "2ms"],
+    );
+    let early = job.member("n1");
+    let trace = bed.test.path("disk/run.flood");
+    wait_until("the process in the trace", || memory(&trace).is_some_and(|found| has(&found, early)));
+    // Everything that is left is taken.
+    let filler = disk.0.join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    let during = ["n1", "n2"].map(|node| job.member(node));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    fs::remove_file(filler).unwrap();
+    drop(file);
+    for pid in during {
+        wait_until("the process in the trace", || memory(&trace).is_some_and(|found| has(&found, pid)));
+    }
+    let words = job.finish();
+    assert!(words.contains("what nodes send cannot be stored") && words.contains("No space left"), "{words}");
+    assert!(words.contains("2 of 2 nodes were recorded completely"), "{words}");
+    assert!(!words.contains("is lost"), "{words}");
+}
+
+#[test]
+fn a_launcher_that_hangs_delays_the_command_and_the_end_for_a_bounded_time() {
+    let bed = Bed::new();
+    bed.test.write("n2.hangs", "");
+    let began = std::time::Instant::now();
+    let job = bed.start(&["--hosts", "n2", "--push", "--agent-timeout", "2s"]);
+    let words = job.finish();
+    assert!(
+        words.contains("node n2 is not recorded: copying the program failed: ssh did not end in time"),
+        "{words}"
+    );
+    assert!(words.contains("0 of 1 nodes were recorded completely"), "{words}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_low_limit_of_open_files_is_raised_or_named_before_the_command() {
+    let bed = Bed::new();
+    let limited = |limits: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]).arg(floodmark());
+        command.arg("run").current_dir(bed.test.path("."));
+        command
+    };
+    let job = bed.start_as(limited("ulimit -Sn 48"), &["-o", "run.flood", "--hosts", "n[1-12]"]);
+    let words = job.finish();
+    assert!(words.contains("12 of 12 nodes were recorded completely"), "{words}");
+    let mut command = limited("ulimit -n 200");
+    command.args(["--hosts", "n[1-40]", "-o", "no.flood", "--", "touch", "started"]);
+    let path = format!("{}:{}", bed.test.path("bin").display(), std::env::var("PATH").unwrap());
+    let output = command.env("PATH", path).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(
+        words.contains("40 nodes need about 304 open files on this host, and the limit is 200"),
+        "{words}"
+    );
+    assert!(!bed.test.path("started").exists() && !bed.test.path("no.flood").exists());
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::cli_test::CliTest;
 
 /// A server that is ended with the test.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     _stdout: BufReader<ChildStdout>,
     host: String,
@@ -21,7 +21,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(test: &CliTest, args: &[&str]) -> Self {
+    pub(crate) fn start(test: &CliTest, args: &[&str]) -> Self {
         let mut command = test.command(&[&["serve"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -59,7 +59,7 @@ impl Server {
         Answer::of(&String::from_utf8(bytes).unwrap())
     }
 
-    fn get(&self, target: &str) -> Answer {
+    pub(crate) fn get(&self, target: &str) -> Answer {
         let bearer = format!("Bearer {}", self.token);
         self.raw("GET", target, &[("Authorization", &bearer)])
     }
@@ -78,7 +78,7 @@ impl Drop for Server {
     }
 }
 
-struct Answer {
+pub(crate) struct Answer {
     status: u16,
     head: String,
     body: String,
@@ -91,7 +91,7 @@ impl Answer {
         Self { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         serde_json::from_str(&self.body).unwrap()
     }

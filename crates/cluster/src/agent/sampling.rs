@@ -2,12 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use floodmark_sampler::{Observer, Pace, PeakMode, Sweep, TailSink, WatchProps, observe};
+use floodmark_sampler::{
+    Observer, Pace, PeakMode, RecordedStacks, StackTaker, Sweep, TailSink, WatchProps, observe,
+};
 use floodmark_store::{LocalTail, TailSource as _};
 use floodmark_tail::reader::boot_id;
 use floodmark_tail::record::Control;
@@ -17,11 +20,13 @@ use floodmark_tail::{RecordProps, Recorder, end_chunk};
 use super::{own_host, skew_ns};
 use crate::error::{Error, Result};
 use crate::select::{Addresses, JobProcesses};
-use crate::spool::{Spool, SpoolLock};
+use crate::spool::{FILE_BYTES, Spool, SpoolLock};
 use crate::wire::Hello;
 
 /// Time between two moves of samples into the spool: what a node loses at most when its power fails.
 const SPOOL_INTERVAL: Duration = Duration::from_millis(200);
+/// Bytes after which the header of a process is repeated: frames behind damage are of use from the next one on.
+const HEADER_BYTES: usize = 64 << 10;
 /// Time after which a chunk that still grows is put into the spool although it will come again.
 const CHUNK_PATIENCE: Duration = Duration::from_secs(1);
 /// How long names of hosts may take to look up before the agent is ready without them.
@@ -35,10 +40,23 @@ pub(super) struct Sampling {
     flags: Arc<Flags>,
 }
 
+/// What the sampling half does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It makes its first sweep.
+    Starts,
+    /// It samples, or has ended as it should.
+    Samples,
+    /// It has failed: nothing more is sampled.
+    Failed,
+}
+
 #[derive(Default)]
 struct Flags {
     /// Whether a sweep was made.
     is_ready: AtomicBool,
+    /// Whether sampling has failed.
+    has_failed: AtomicBool,
     /// Whether the sampler is to stop.
     stop: AtomicBool,
     /// Whether the sampler has stopped and the rest is to be moved into the spool.
@@ -54,8 +72,11 @@ impl Sampling {
         let thread = thread::Builder::new()
             .name("floodmark-node".into())
             .spawn(move || {
+                let failure = SetOnDrop(&of_thread.has_failed);
                 let sampled = sample(&spool, &hello, &of_thread);
-                of_thread.is_ready.store(true, Ordering::Release);
+                if sampled.is_ok() {
+                    std::mem::forget(failure);
+                }
                 drop(lock);
                 sampled
             })
@@ -63,9 +84,20 @@ impl Sampling {
         Ok(Self { thread, flags })
     }
 
-    /// Whether a sweep was made, or sampling has failed.
-    pub(super) fn is_ready(&self) -> bool {
-        self.flags.is_ready.load(Ordering::Acquire)
+    /// Returns what it does.
+    pub(super) fn state(&self) -> State {
+        if self.flags.has_failed.load(Ordering::Acquire) {
+            State::Failed
+        } else if self.flags.is_ready.load(Ordering::Acquire) {
+            State::Samples
+        } else {
+            State::Starts
+        }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Waits for its end.
@@ -75,14 +107,27 @@ impl Sampling {
     }
 }
 
+/// Notes a failure, even one by a panic, unless it is forgotten.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Marks the agent as ready after the first sweep, and ends chunks so that they can be shipped.
 struct Shipper<'a> {
     flags: &'a Flags,
     ended: Instant,
+    stacks: Option<StackTaker<RecordedStacks>>,
 }
 
 impl Observer for Shipper<'_> {
-    fn swept(&mut self, _sweep: &Sweep<'_>) {
+    fn swept(&mut self, sweep: &Sweep<'_>) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.swept(sweep);
+        }
         self.flags.is_ready.store(true, Ordering::Release);
         if self.ended.elapsed() >= SPOOL_INTERVAL {
             self.ended = Instant::now();
@@ -115,16 +160,26 @@ fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
             interval_ns => Pace::Fixed { interval_ns },
         },
         peaks: if hello.exact_peaks { PeakMode::Exact } else { PeakMode::Kept },
+        // The recorder samples the devices and the cgroup of its own host.
+        cgroup_root: is_recorders_host.then(|| "/dev/null".into()),
+        gpu_library: WatchProps::default().gpu_library.filter(|_| !is_recorders_host),
         ..WatchProps::default()
     };
-    let mut shipper = Shipper { flags, ended: Instant::now() };
+    let stacks = crate::stack_order::decode(&hello.stacks)
+        .map(|props| StackTaker::open(props, RecordedStacks::default()))
+        .transpose()?;
+    let mut shipper = Shipper { flags, ended: Instant::now(), stacks };
     let label = (hello.node.as_str(), hello.command.as_str());
     let observed = observe(Box::new(select), label, &props, &flags.stop, &mut TailSink, &mut shipper);
+    if let Some(stacks) = shipper.stacks {
+        // Names of functions are found last.
+        let _ = stacks.finish();
+    }
     recorder.stop();
     flags.finish.store(true, Ordering::Release);
     spooler.thread().unpark();
     let spooled = spooler.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-    spooled.map_err(Error::io(format!("writing {}", spool.frames().display())))?;
+    spooled.map_err(Error::io(format!("writing to {}", spool.directory().display())))?;
     observed?;
     Ok(())
 }
@@ -156,6 +211,10 @@ struct SpoolWriter {
     spool: Spool,
     tail: LocalTail,
     file: File,
+    /// Where the file begins.
+    start: u64,
+    /// Bytes since a header was repeated.
+    since_header: usize,
     /// Encoded items that could not be written yet.
     pending: Vec<u8>,
     /// Name of the node for traces, where that is not the host's: several nodes of Slurm can be one host.
@@ -165,12 +224,20 @@ struct SpoolWriter {
 
 impl SpoolWriter {
     fn open(spool: &Spool, tail: LocalTail) -> Result<Self> {
-        let path = spool.frames();
-        let file = File::options().create(true).append(true).open(&path);
-        let file = file.map_err(Error::io(format!("creating {}", path.display())))?;
+        let start = spool.frames().last().map_or(0, |(start, _)| *start);
+        let path = spool.frames_at(start);
+        let file = append_to(&path).map_err(Error::io(format!("creating {}", path.display())))?;
         let node_name = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
-        let mut writer =
-            Self { spool: spool.clone(), tail, file, pending: Vec::new(), node_name, skew_ns: skew_ns() };
+        let mut writer = Self {
+            spool: spool.clone(),
+            tail,
+            file,
+            start,
+            since_header: 0,
+            pending: Vec::new(),
+            node_name,
+            skew_ns: skew_ns(),
+        };
         // What an agent before this one had sampled and not moved.
         writer.move_items().map_err(Error::io(format!("writing {}", path.display())))?;
         writer.tail.set_patience(CHUNK_PATIENCE);
@@ -195,8 +262,26 @@ impl SpoolWriter {
         self.spool.set_complete()
     }
 
+    /// Begins the next file, if the present one is long enough.
+    fn turn_over(&mut self) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        if length < FILE_BYTES {
+            return Ok(());
+        }
+        self.file.sync_data()?;
+        self.start += length;
+        self.file = append_to(&self.spool.frames_at(self.start))?;
+        self.tail.repeat_header();
+        Ok(())
+    }
+
     fn move_items(&mut self) -> io::Result<()> {
         if self.pending.is_empty() {
+            self.turn_over()?;
+            if self.since_header > HEADER_BYTES {
+                self.since_header = 0;
+                self.tail.repeat_header();
+            }
             self.tail.poll().map_err(io::Error::other)?;
             while let Some(mut item) = self.tail.next()? {
                 self.adjust(&mut item.item);
@@ -209,6 +294,7 @@ impl SpoolWriter {
                 let _ = self.file.set_len(start);
                 return Err(error);
             }
+            self.since_header += self.pending.len();
             self.pending.clear();
         }
         self.tail.release().map_err(io::Error::other)
@@ -234,6 +320,10 @@ impl SpoolWriter {
             StreamItem::Control(_) => {}
         }
     }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
 }
 
 /// Whether no recorder was connected for `linger`; remembers when the time of the last connection changed, because the

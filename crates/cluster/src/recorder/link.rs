@@ -1,6 +1,6 @@
 //! A connection to an agent: its launcher, and the streams or files through which messages go.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -13,20 +13,19 @@ use std::time::{Duration, Instant};
 
 use floodmark_sampler::{Unwatched, spawn_unwatched};
 
-use crate::exchange::{FollowedFile, paths};
+use crate::exchange::{AppendedFile, FollowedFile, paths};
+use crate::outbox::Outbox;
 use crate::wire::{Message, MessageReader};
 
 /// Messages that wait for the recorder; an agent that is faster waits.
 const WAITING_MESSAGES: usize = 8;
 /// Bytes of a launcher's output that are kept for an error.
 const KEPT_BYTES: usize = 4096;
-/// Time without a message through files after which the agent is taken for gone.
-const EXCHANGE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A connection to an agent.
 pub(super) struct Link {
     launcher: Unwatched,
-    output: Option<Box<dyn Write + Send>>,
+    output: Outbox,
     pub(super) messages: Receiver<Message>,
     /// Why reading ended, and what came before the first message.
     end: Arc<Mutex<String>>,
@@ -40,7 +39,7 @@ impl Link {
     pub(super) fn start(argv: &[String]) -> io::Result<Self> {
         let mut launcher = spawn_unwatched(command(argv).stdin(Stdio::piped()))?;
         let child = launcher.child_mut();
-        let output = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
+        let output = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let input = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         Self::new(launcher, output, input, None)
     }
@@ -57,13 +56,15 @@ impl Link {
                 _ => {}
             }
         }
-        let output = File::options().create(true).append(true).open(&to_agent)?;
-        let input = FollowedFile::new(from_agent, EXCHANGE_PATIENCE);
+        // Both, before the agent or this side asks for them.
+        let output = AppendedFile::open(&to_agent)?;
+        drop(AppendedFile::open(&from_agent)?);
+        let input = FollowedFile::new(from_agent);
         let closer = input.closer();
         let mut launcher = spawn_unwatched(command(argv).stdin(Stdio::null()))?;
         // Nothing of use comes there, but a full pipe would block it.
         let stdout = launcher.child_mut().stdout.take();
-        let link = Self::new(launcher, Some(Box::new(output)), input, Some(closer))?;
+        let link = Self::new(launcher, output, input, Some(closer))?;
         if let Some(stdout) = stdout {
             keep_last(stdout, &link.complaints);
         }
@@ -72,7 +73,7 @@ impl Link {
 
     fn new(
         mut launcher: Unwatched,
-        output: Option<Box<dyn Write + Send>>,
+        output: impl Write + Send + 'static,
         input: impl Read + Send + 'static,
         closer: Option<Arc<AtomicBool>>,
     ) -> io::Result<Self> {
@@ -80,6 +81,7 @@ impl Link {
         if let Some(stderr) = launcher.child_mut().stderr.take() {
             keep_last(stderr, &complaints);
         }
+        let output = Outbox::new(output)?;
         let (sender, messages) = sync_channel(WAITING_MESSAGES);
         let end = Arc::new(Mutex::new(String::new()));
         let of_thread = Arc::clone(&end);
@@ -90,10 +92,12 @@ impl Link {
         Ok(Self { launcher, output, messages, end, complaints, closer })
     }
 
-    /// Sends a message.
-    pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
-        let output = self.output.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        message.write(output)
+    /// Sends a message. A launcher that takes none for so long that messages pile up counts as broken.
+    pub(super) fn send(&mut self, message: Message) -> io::Result<()> {
+        match self.output.try_send(message)? {
+            None => Ok(()),
+            Some(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 
     /// Says why the connection ended: the launcher's own words, if it had any.
@@ -125,7 +129,7 @@ impl Link {
 
     /// Waits until the launcher has ended.
     pub(super) fn finish(mut self, patience: Duration) {
-        self.output = None;
+        self.output.finish(patience);
         let deadline = Instant::now() + patience;
         while self.launcher.try_wait().is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
@@ -175,7 +179,7 @@ fn receive(input: impl Read, sender: &SyncSender<Message>, end: &Mutex<String>) 
 }
 
 /// Reads a stream to its end in a thread, and keeps its last bytes.
-fn keep_last(mut stream: impl Read + Send + 'static, kept: &Arc<Mutex<Vec<u8>>>) {
+pub(super) fn keep_last(mut stream: impl Read + Send + 'static, kept: &Arc<Mutex<Vec<u8>>>) {
     let kept = Arc::clone(kept);
     let read = move || {
         let mut buffer = [0; 1024];

@@ -14,6 +14,7 @@ use floodmark_tail::reader::boot_id;
 use floodmark_tail::record::Control;
 use floodmark_tail::stream::StreamItem;
 
+use super::intake::Intake;
 use super::link::Link;
 use super::{NodeEnd, NodeEvent, NodeReport, Progress, Shared, is_local, push};
 use crate::clock::ClockMeter;
@@ -28,6 +29,9 @@ const FIRST_PINGS: u32 = 8;
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest and longest time before a lost connection is made again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// How long an agent, which answers every second, may be silent before its connection is made again: through streams,
+/// and through files, which a network file system may show late.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(30));
 /// How long an agent that has delivered everything may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -38,8 +42,12 @@ pub(super) struct NodeThread {
     progress: Option<Sender<Progress>>,
     report: NodeReport,
     began: Instant,
-    /// How much of the spool is in the trace.
+    /// How much of the spool has arrived.
     position: u64,
+    /// What of it is not in the trace yet.
+    intake: Intake,
+    /// Position at which the agent ended the spool.
+    end: Option<u64>,
     tail: ReceivedTail<Feed>,
     clock: ClockMeter,
     /// Processes whose clock is in the trace.
@@ -49,6 +57,20 @@ pub(super) struct NodeThread {
     attempt: u32,
     /// Whether the connection of an agent that was ready is lost.
     is_lost: bool,
+}
+
+/// How long to wait for a message, if nothing is being stored and if something is.
+const IDLE_WAIT: Duration = Duration::from_millis(50);
+const BUSY_WAIT: Duration = Duration::from_millis(2);
+
+/// How far a conversation with an agent is.
+#[derive(Default)]
+struct Conversation {
+    is_welcome: bool,
+    is_ready: bool,
+    is_stopped: bool,
+    /// When the agent was asked for the time.
+    pinged: Option<Instant>,
 }
 
 /// How a connection ended.
@@ -71,6 +93,8 @@ impl NodeThread {
             report,
             began: Instant::now(),
             position: 0,
+            intake: Intake::default(),
+            end: None,
             tail: ReceivedTail::new(Feed::default()),
             clock: ClockMeter::default(),
             stems: HashSet::new(),
@@ -172,7 +196,7 @@ impl NodeThread {
         let launcher = shared.launcher;
         if shared.props.pushes && launcher == Launcher::Ssh && !is_local {
             let own = std::env::current_exe()?.display().to_string();
-            push::push(&own, &shared.program, &self.node.name)
+            push::push(&own, &shared.program, &self.node.name, shared.props.start_patience)
                 .map_err(|error| io::Error::other(format!("copying the program failed: {error}")))?;
         }
         let own =
@@ -183,10 +207,11 @@ impl NodeThread {
             job: job_of(&shared.props.nodes),
             attaches: shared.attaches,
             exchange: Some(&exchange).filter(|_| !is_local && !launcher.has_stdio()).map(PathBuf::as_path),
+            orders: None,
         };
         if is_local {
             command.exchange = None;
-            return Link::start(&command.local());
+            return Link::start(&command.local(&self.node));
         }
         let argv = command.argv(launcher, &self.node);
         if launcher.has_stdio() { Link::start(&argv) } else { Link::start_exchange(&argv, &exchange) }
@@ -194,7 +219,14 @@ impl NodeThread {
 
     /// Path of the files through which messages go, without extension.
     fn exchange(&self) -> PathBuf {
-        self.shared.props.exchange.join(format!("{}.{}", self.node.name, self.attempt))
+        // A name that was used before could be remembered by a network file system.
+        let Hello { job, .. } = &self.shared.hello;
+        self.shared.props.exchange.join(format!(
+            "{}.{}.{}",
+            self.node.name,
+            &job[..job.len().min(8)],
+            self.attempt
+        ))
     }
 
     fn connect(&mut self) -> LinkEnd {
@@ -202,12 +234,18 @@ impl NodeThread {
             Ok(link) => link,
             Err(error) => return LinkEnd::Lost(error.to_string()),
         };
-        let hello =
-            Hello { node: self.node.name.clone(), position: self.position, ..self.shared.hello.clone() };
-        if link.send(&Message::Hello(Box::new(hello))).is_err() {
+        let silence = if self.shared.launcher.has_stdio() { SILENCE.0 } else { SILENCE.1 };
+        let hello = Hello {
+            node: self.node.name.clone(),
+            position: self.position,
+            silence_ns: silence.as_nanos() as u64,
+            ..self.shared.hello.clone()
+        };
+        if link.send(Message::Hello(Box::new(hello))).is_err() {
             return LinkEnd::Lost(link.reason());
         }
-        let end = self.serve(&mut link);
+        self.end = None;
+        let end = self.serve(&mut link, silence);
         if matches!(end, LinkEnd::Complete) {
             link.finish(END_PATIENCE);
             let (to_agent, from_agent) = crate::exchange::paths(&self.exchange());
@@ -218,80 +256,108 @@ impl NodeThread {
         end
     }
 
-    fn serve(&mut self, link: &mut Link) -> LinkEnd {
-        let began = Instant::now();
-        let (mut is_ready, mut is_welcome, mut is_stopped) = (false, false, false);
-        let mut pinged: Option<Instant> = None;
+    fn serve(&mut self, link: &mut Link, silence: Duration) -> LinkEnd {
+        let (began, mut heard) = (Instant::now(), Instant::now());
+        let mut progress = Conversation::default();
         loop {
-            let shared = Arc::clone(&self.shared);
-            if shared.give_up.load(Ordering::Acquire) {
-                return LinkEnd::Lost("it did not deliver everything in time".to_owned());
+            if let Err(end) = self.look_after(link, &mut progress, began) {
+                return end;
             }
-            if shared.stop.load(Ordering::Acquire) && is_welcome && !is_stopped {
-                is_stopped = true;
-                if link.send(&Message::Stop).is_err() {
-                    return LinkEnd::Lost(link.reason());
-                }
+            if progress.is_welcome && heard.elapsed() > silence {
+                let seconds = silence.as_secs();
+                return LinkEnd::Lost(format!("nothing was heard of its agent for {seconds} s"));
             }
-            if !is_ready && began.elapsed() > shared.props.start_patience {
-                let seconds = shared.props.start_patience.as_secs();
-                return LinkEnd::Lost(format!("its agent was not ready within {seconds} s"));
-            }
-            let interval = if self.clock.answers() < FIRST_PINGS { PING_INTERVAL / 2 } else { PING_INTERVAL };
-            if is_welcome && pinged.is_none_or(|pinged| pinged.elapsed() >= interval) {
-                pinged = Some(Instant::now());
-                if self.ping(link).is_err() {
-                    return LinkEnd::Lost(link.reason());
-                }
-            }
-            let message = match link.messages.recv_timeout(Duration::from_millis(20)) {
+            let wait = if self.intake.is_empty() { IDLE_WAIT } else { BUSY_WAIT };
+            let message = match link.messages.recv_timeout(wait) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return LinkEnd::Lost(link.reason()),
             };
-            let done = match message {
-                Message::Welcome(welcome) if !is_welcome => {
-                    is_welcome = true;
-                    self.welcomed(&welcome)
-                }
-                Message::Ready => {
-                    is_ready = true;
-                    Ok(())
-                }
-                Message::Pong { number, utc_ns } => {
-                    self.clock.answered(number, utc_ns);
-                    // The next question at once, until there are enough.
-                    if self.clock.answers() < FIRST_PINGS {
-                        pinged = None;
-                    }
-                    self.deliver_clocks()
-                }
-                Message::Data { position, bytes } => self.take(link, position, &bytes),
-                Message::Ended { .. } if !shared.stop.load(Ordering::Acquire) => {
+            heard = Instant::now();
+            let handled = match message {
+                Message::Failed { text } => return LinkEnd::Refused(text),
+                Message::Ended { .. } if !self.shared.stop.load(Ordering::Acquire) => {
                     // It was ended by a signal, or believed that the recorder was gone: the job still runs, so another
                     // agent goes on.
                     return LinkEnd::Lost("its agent ended before the job".to_owned());
                 }
-                Message::Ended { position } if position == self.position => {
-                    // If it does not arrive, the spool is collected later and adds nothing.
-                    let _ = link.send(&Message::Bye);
-                    return LinkEnd::Complete;
-                }
-                Message::Failed { text } => return LinkEnd::Refused(text),
-                _ => Err("its agent sent a message that makes no sense here".to_owned()),
+                message => self.handle(message, &mut progress),
             };
-            if let Err(reason) = done {
+            if let Err(reason) = handled {
                 return LinkEnd::Refused(reason);
             }
-            if is_ready && self.clock.answers() >= FIRST_PINGS {
+            if progress.is_ready && self.clock.answers() >= FIRST_PINGS {
                 self.ready();
             }
         }
     }
 
-    fn ping(&mut self, link: &mut Link) -> io::Result<()> {
-        let number = self.clock.ask();
-        link.send(&Message::Ping { number })
+    /// Does what is due without a message: stores, asks for the time, passes on that agents are to end.
+    fn look_after(
+        &mut self,
+        link: &mut Link,
+        progress: &mut Conversation,
+        began: Instant,
+    ) -> Result<(), LinkEnd> {
+        let shared = Arc::clone(&self.shared);
+        if self.intake.pump(&shared).map_err(LinkEnd::Refused)? {
+            // A broken connection shows when the next message is read.
+            let _ = link.send(Message::Ack { position: self.intake.stored });
+        }
+        if self.end == Some(self.intake.stored) && self.intake.is_empty() {
+            // If it does not arrive, the spool is collected later and adds nothing.
+            let _ = link.send(Message::Bye);
+            return Err(LinkEnd::Complete);
+        }
+        if shared.give_up.load(Ordering::Acquire) {
+            return Err(LinkEnd::Lost(match shared.is_unwritten.load(Ordering::Acquire) {
+                true => "the trace could not be written".to_owned(),
+                false => "it did not deliver everything in time".to_owned(),
+            }));
+        }
+        if shared.stop.load(Ordering::Acquire) && progress.is_welcome && !progress.is_stopped {
+            progress.is_stopped = true;
+            link.send(Message::Stop).map_err(|_| LinkEnd::Lost(link.reason()))?;
+        }
+        if !progress.is_ready && began.elapsed() > shared.props.start_patience {
+            let seconds = shared.props.start_patience.as_secs();
+            return Err(LinkEnd::Lost(format!("its agent was not ready within {seconds} s")));
+        }
+        let interval = if self.clock.answers() < FIRST_PINGS { PING_INTERVAL / 2 } else { PING_INTERVAL };
+        if progress.is_welcome && progress.pinged.is_none_or(|pinged| pinged.elapsed() >= interval) {
+            progress.pinged = Some(Instant::now());
+            let number = self.clock.ask();
+            link.send(Message::Ping { number }).map_err(|_| LinkEnd::Lost(link.reason()))?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, message: Message, progress: &mut Conversation) -> Result<(), String> {
+        match message {
+            Message::Welcome(welcome) if !progress.is_welcome => {
+                progress.is_welcome = true;
+                self.welcomed(&welcome)
+            }
+            Message::Ready => {
+                progress.is_ready = true;
+                Ok(())
+            }
+            Message::Pong { number, utc_ns } => {
+                self.clock.answered(number, utc_ns);
+                // The next question at once, until there are enough.
+                if self.clock.answers() < FIRST_PINGS {
+                    progress.pinged = None;
+                }
+                self.deliver_clocks();
+                Ok(())
+            }
+            Message::Data { position, bytes } => self.take(position, &bytes),
+            Message::Ended { position } if position == self.position => {
+                self.end = Some(position);
+                Ok(())
+            }
+            _ => Err("its agent sent a message that makes no sense here".to_owned()),
+        }
     }
 
     /// Notes that the agent samples and its clock is known.
@@ -321,12 +387,13 @@ impl NodeThread {
         }
         // A new spool: the old one is gone.
         self.position = 0;
+        self.intake.restart();
         self.tail = ReceivedTail::new(Feed::default());
         Ok(())
     }
 
-    /// Stores bytes of the spool in the trace and confirms that.
-    fn take(&mut self, link: &mut Link, position: u64, bytes: &[u8]) -> Result<(), String> {
+    /// Takes bytes of the spool, which are confirmed once they are in the trace.
+    fn take(&mut self, position: u64, bytes: &[u8]) -> Result<(), String> {
         if position != self.position {
             return Err("its agent sent bytes of another position".to_owned());
         }
@@ -339,13 +406,9 @@ impl NodeThread {
             items.push(item);
             items.extend(clock);
         }
-        if !items.is_empty() {
-            self.shared.inbox.deliver(items).map_err(|error| error.to_string())?;
-        }
         self.position += bytes.len() as u64;
         self.report.bytes += bytes.len() as u64;
-        // A broken connection shows when the next message is read.
-        let _ = link.send(&Message::Ack { position: self.position });
+        self.intake.push(items, self.position);
         Ok(())
     }
 
@@ -368,15 +431,13 @@ impl NodeThread {
         Some(TailItem { stem: Arc::clone(stem), item: StreamItem::Control(control) })
     }
 
-    /// Delivers clocks of processes whose data came before the first answer about the clock.
-    fn deliver_clocks(&mut self) -> Result<(), String> {
-        if self.without_clock.is_empty() || self.clock.best().is_none() {
-            return Ok(());
+    /// Stores clocks of processes whose data came before the first answer about the clock.
+    fn deliver_clocks(&mut self) {
+        if !self.without_clock.is_empty() && self.clock.best().is_some() {
+            let stems = std::mem::take(&mut self.without_clock);
+            let items = stems.iter().filter_map(|stem| self.clock_item(stem)).collect();
+            self.intake.push(items, self.position);
         }
-        let stems = std::mem::take(&mut self.without_clock);
-        let items = stems.iter().filter_map(|stem| self.clock_item(stem)).collect();
-        self.shared.inbox.deliver(items).map_err(|error| error.to_string())?;
-        Ok(())
     }
 
     /// Says in the trace that the processes of a lost node record no more.

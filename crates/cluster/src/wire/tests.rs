@@ -11,6 +11,8 @@ fn messages() -> Vec<Message> {
         position: u64::MAX,
         exact_peaks: true,
         recorder_boot: [7; 16],
+        silence_ns: 5,
+        stacks: vec![1, u64::MAX],
         ..Hello::default()
     };
     let welcome = Welcome { host: "a".into(), pid: 9, position: 3, is_resumed: true, ..Welcome::default() };

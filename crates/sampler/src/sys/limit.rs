@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 /// A soft and a hard limit.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit(libc::rlimit);
 
 impl Limit {

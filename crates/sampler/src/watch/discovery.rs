@@ -242,6 +242,7 @@ impl Recorder<'_> {
         let is_copy = is_in_exec || self.table.get(parent).is_some_and(is_same);
         let image = if is_copy { Image::Inherited } else { Image::Own };
         self.born(pid, parent, now_ns, image);
+        self.added(pid, now_ns);
         if let Some(process) = self.table.get_mut(pid) {
             (process.start_ticks, process.name, process.command) = (start_ticks, name, command);
             process.short_name.clone_from(&found.name);

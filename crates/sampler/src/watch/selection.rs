@@ -1,7 +1,8 @@
 //! Selected processes in a watch: which candidates were refused, and when to ask about them again.
 //!
 //! The answer about a process holds until it calls exec. Where the kernel reports no events, that shows in
-//! `/proc/PID/stat`, which is read several times while a process is young: a launcher starts its program soon.
+//! `/proc/PID/stat`, which is read several times while a process is young: a launcher starts its program soon. The same
+//! goes for processes that were selected, whose name is that of the launcher until then.
 
 use std::collections::{HashMap, HashSet};
 
@@ -60,10 +61,17 @@ impl<'a> Selection<'a> {
             return true;
         }
         self.refused.insert(pid, (start_ticks, program(found)));
-        if is_new && self.young.len() < MOST_YOUNG {
-            self.young.push(Young { pid, check_ns: now_ns + FIRST_CHECK_NS, wait_ns: FIRST_CHECK_NS });
+        if is_new {
+            self.watch_young(pid, now_ns);
         }
         false
+    }
+
+    /// Has a new process read again soon.
+    fn watch_young(&mut self, pid: i32, now_ns: u64) {
+        if self.young.len() < MOST_YOUNG && !self.young.iter().any(|young| young.pid == pid) {
+            self.young.push(Young { pid, check_ns: now_ns + FIRST_CHECK_NS, wait_ns: FIRST_CHECK_NS });
+        }
     }
 
     /// Forgets processes that are gone.
@@ -92,7 +100,18 @@ impl<'a> Selection<'a> {
 impl Recorder<'_> {
     /// Whether a process whose parent is not watched is selected.
     pub(super) fn selects(&mut self, found: &Found, now_ns: u64) -> bool {
-        self.selection.as_mut().is_some_and(|selection| selection.selects(found, now_ns))
+        let is_selected = self.selection.as_mut().is_some_and(|selection| selection.selects(found, now_ns));
+        if is_selected {
+            self.add_cgroup_of(found.pid, now_ns);
+        }
+        is_selected
+    }
+
+    /// Has a process of the tree that is new read again soon, where no events report its exec.
+    pub(super) fn added(&mut self, pid: i32, now_ns: u64) {
+        if let Some(selection) = self.selection.as_mut().filter(|_| self.events.is_none()) {
+            selection.watch_young(pid, now_ns);
+        }
     }
 
     /// Asks about a process that called exec.

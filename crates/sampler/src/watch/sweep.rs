@@ -5,6 +5,7 @@ use std::sync::Arc;
 use floodmark_event::{Metric, Subject, SubjectEnd, SubjectId, SubjectKind};
 
 use super::job::Sum;
+use super::props::WatchProps;
 use super::recorder::{Origin, Recorder};
 use crate::metrics::cgroup::{Cgroup, Usage};
 use crate::metrics::gauges::Gauges;
@@ -12,7 +13,7 @@ use crate::metrics::gpu::{Gpus, Reading};
 use crate::metrics::total::{self, Read};
 use crate::observer::{Observer, Sweep};
 use crate::outcome::Note;
-use crate::output::with_sink;
+use crate::output::{SharedSink, with_sink};
 use crate::rank::own_rank;
 use crate::sys::clock::{process_cpu_ns, thread_cpu_ns};
 
@@ -21,18 +22,52 @@ const CGROUP_NS: u64 = 10_000_000;
 /// Time between two readings of CPU times, limits and our own cost.
 pub(super) const SLOW_NS: u64 = 1_000_000_000;
 
+/// Cgroups that are sampled at most: a node has one for each step of a job.
+const MOST_CGROUPS: usize = 16;
+
 /// A cgroup that is sampled.
 struct Group {
     cgroup: Cgroup,
+    /// Whether the limit of its processes is its own, and not that of another one that is sampled too.
+    has_limit: bool,
     subject: SubjectId,
     gauges: Gauges,
     usage: Usage,
 }
 
+impl Group {
+    /// Returns a cgroup, and the one that limits it, if that is another.
+    fn with_limiting(cgroup: Cgroup) -> impl Iterator<Item = Self> {
+        let limited = cgroup.limited();
+        let group = |cgroup, has_limit| Self {
+            cgroup,
+            has_limit,
+            subject: SubjectId(0),
+            gauges: Gauges::default(),
+            usage: Usage::default(),
+        };
+        let inner = group(cgroup, limited.is_none());
+        std::iter::once(inner).chain(limited.map(|cgroup| group(cgroup, true)))
+    }
+
+    /// Sends it to the sink.
+    fn report(&mut self, sink: &dyn SharedSink, at_ns: u64) {
+        let path = self.cgroup.path();
+        let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/");
+        self.subject = with_sink(sink, |sink| sink.subject(at_ns, &subject(SubjectKind::Cgroup, name, path)));
+    }
+}
+
+/// A subject without a number, a start and a parent.
+fn subject(kind: SubjectKind, name: &str, detail: &str) -> Subject {
+    let (name, detail) = (name.to_owned(), detail.to_owned());
+    Subject { kind, number: 0, start_ns: 0, parent: SubjectId(0), name, detail }
+}
+
 /// Sources other than processes.
 #[derive(Default)]
 pub(crate) struct Surroundings {
-    /// The cgroup of the command, and the one that limits it, if that is another.
+    /// The cgroup of the command, or those of selected processes, and the ones that limit them, if these are others.
     cgroups: Vec<Group>,
     gpus: Option<Arc<Gpus>>,
     /// GPUs that are known to the sink.
@@ -47,16 +82,30 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     pub(crate) fn new(cgroup: Option<Cgroup>, gpus: Option<Arc<Gpus>>, began_cpu_ns: u64) -> Self {
-        let limited = cgroup.as_ref().and_then(Cgroup::limited);
-        let group = |cgroup| Group {
-            cgroup,
-            subject: SubjectId(0),
-            gauges: Gauges::default(),
-            usage: Usage::default(),
-        };
-        let cgroups = cgroup.into_iter().chain(limited).map(group).collect();
+        let cgroups = cgroup.into_iter().flat_map(Group::with_limiting).collect();
         Self { cgroups, gpus, began_cpu_ns, ..Self::default() }
     }
+}
+
+/// Returns the cgroup of a process.
+pub(super) fn cgroup_of(pid: i32, props: &WatchProps) -> Option<Cgroup> {
+    match &props.cgroup_root {
+        None => Cgroup::of_process(pid),
+        Some(folder) => {
+            let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+            Cgroup::below(folder, &groups)
+        }
+    }
+}
+
+/// Returns the values of the cgroup that has least left of its limit; of the last one if none has a limit.
+fn nearest_to_limit(cgroups: &[Group]) -> Option<Usage> {
+    let left = |group: &&Group| {
+        let Usage { usage, limit, .. } = group.usage;
+        limit.map(|limit| limit.saturating_sub(usage.unwrap_or(0)))
+    };
+    let limiting = cgroups.iter().filter(|group| group.has_limit && left(group).is_some());
+    limiting.min_by_key(left).or(cgroups.last()).map(|group| group.usage)
 }
 
 impl Recorder<'_> {
@@ -65,22 +114,24 @@ impl Recorder<'_> {
         if self.origin == Origin::Launched {
             self.job.gauges.set_if_known(Metric::Rank, own_rank().map(u64::from));
         }
-        let subject = |kind, name: &str, detail: &str| Subject {
-            kind,
-            number: 0,
-            start_ns: 0,
-            parent: SubjectId(0),
-            name: name.to_owned(),
-            detail: detail.to_owned(),
-        };
-        with_sink(self.sink, |sink| {
-            self.job.subject = sink.subject(at_ns, &subject(SubjectKind::Job, name, detail));
-            for group in &mut self.surroundings.cgroups {
-                let path = group.cgroup.path();
-                let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/");
-                group.subject = sink.subject(at_ns, &subject(SubjectKind::Cgroup, name, path));
+        let job = subject(SubjectKind::Job, name, detail);
+        self.job.subject = with_sink(self.sink, |sink| sink.subject(at_ns, &job));
+        for group in &mut self.surroundings.cgroups {
+            group.report(self.sink, at_ns);
+        }
+    }
+
+    /// Samples the cgroup of a selected process from now on, and the one that limits it.
+    pub(super) fn add_cgroup_of(&mut self, pid: i32, now_ns: u64) {
+        let Some(cgroup) = cgroup_of(pid, self.props) else { return };
+        for mut group in Group::with_limiting(cgroup) {
+            let groups = &mut self.surroundings.cgroups;
+            let is_known = groups.iter().any(|known| known.cgroup.path() == group.cgroup.path());
+            if !is_known && groups.len() < MOST_CGROUPS {
+                group.report(self.sink, now_ns);
+                groups.push(group);
             }
-        });
+        }
     }
 
     /// Makes a sweep.
@@ -137,21 +188,19 @@ impl Recorder<'_> {
         }
     }
 
-    /// Samples cgroups; returns the values of the one that limits the command.
+    /// Samples cgroups; returns the values of the one that limits the command, or of the nearest to its limit.
     fn sweep_cgroup(&mut self, now_ns: u64) -> Option<Usage> {
         let Surroundings { cgroups, cgroup_ns, limit_ns, .. } = &mut self.surroundings;
         if now_ns.saturating_sub(*cgroup_ns) < CGROUP_NS {
-            return cgroups.last().map(|group| group.usage);
+            return nearest_to_limit(cgroups);
         }
         *cgroup_ns = now_ns;
         let reads_limits = now_ns.saturating_sub(*limit_ns) >= SLOW_NS;
         if reads_limits {
             *limit_ns = now_ns;
         }
-        // The limit belongs to the cgroup that has it, which is the last.
-        let last = cgroups.len().saturating_sub(1);
-        for (at, group) in cgroups.iter_mut().enumerate() {
-            if reads_limits && at == last {
+        for group in cgroups.iter_mut() {
+            if reads_limits && group.has_limit {
                 group.usage.limit = group.cgroup.limit();
             }
             group.usage = Usage { limit: group.usage.limit, ..group.cgroup.read() };
@@ -162,7 +211,7 @@ impl Recorder<'_> {
                 with_sink(self.sink, |sink| sink.samples(now_ns, group.subject, batch.as_slice()));
             }
         }
-        cgroups.last().map(|group| group.usage)
+        nearest_to_limit(cgroups)
     }
 
     /// Sends new readings of GPUs, which a thread of their own makes, to the sink.

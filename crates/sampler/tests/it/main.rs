@@ -7,6 +7,7 @@ mod names;
 mod output;
 mod peaks;
 mod programs;
+mod selected;
 mod shared;
 mod signals;
 mod stacks;

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use super::{POLL, POLL_IDLE, Sealer, lock};
 use crate::error::{Error, Result};
-use crate::intake::{TailItem, TailSource};
+use crate::intake::TailItem;
 use crate::manifest::{Manifest, Run};
 use crate::signals;
 use crate::tail::RemoteWriters;
@@ -46,7 +46,32 @@ struct Turns {
 #[derive(Debug)]
 struct Delivery {
     items: Vec<TailItem>,
-    answer: SyncSender<Result<u64>>,
+    answer: SyncSender<Answer>,
+}
+
+/// The items of a delivery, and whether they are stored.
+type Answer = (Vec<TailItem>, Result<u64>);
+
+/// A delivery that is on its way into the trace.
+#[derive(Debug)]
+pub struct Delivering {
+    answered: Receiver<Answer>,
+}
+
+impl Delivering {
+    /// Returns the items and the number of those that were stored, or why not all were; none if that is not known yet.
+    /// Items that were not stored can be delivered again, all of them.
+    pub fn poll(&self) -> Option<(Vec<TailItem>, Result<u64>)> {
+        match self.answered.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some((Vec::new(), Err(has_ended()))),
+        }
+    }
+}
+
+fn has_ended() -> Error {
+    Error::Received("the recording has ended".into())
 }
 
 /// Hands tails that were received from other hosts to a sealing thread. Clones share the thread.
@@ -57,37 +82,38 @@ pub struct Inbox {
 }
 
 impl Inbox {
+    /// Hands items over without waiting; returns them if too many deliveries wait already. They are in the files of
+    /// the trace once [`Delivering::poll`] says so.
+    ///
+    /// # Errors
+    /// The items, if they have to be handed over later.
+    pub fn begin(&self, items: Vec<TailItem>) -> std::result::Result<Delivering, Vec<TailItem>> {
+        let (answer, answered) = sync_channel(1);
+        match self.sender.try_send(Delivery { items, answer }) {
+            Err(TrySendError::Full(Delivery { items, .. })) => {
+                self.thread.unpark();
+                Err(items)
+            }
+            // Without the thread, the dropped sender of the answer tells.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {
+                self.thread.unpark();
+                Ok(Delivering { answered })
+            }
+        }
+    }
+
     /// Stores items in the trace; returns when they are in its files.
     ///
     /// # Errors
     /// As [`Sealer::accept`], or [`Error::Received`] if the sealing thread has ended.
-    pub fn deliver(&self, items: Vec<TailItem>) -> Result<u64> {
-        let ended = || Error::Received("the recording has ended".into());
-        let (answer, answered) = sync_channel(1);
-        let mut delivery = Delivery { items, answer };
-        // Woken before every wait: the thread sleeps between two polls.
+    pub fn deliver(&self, mut items: Vec<TailItem>) -> Result<u64> {
         loop {
-            match self.sender.try_send(delivery) {
-                Ok(()) => break,
-                Err(TrySendError::Full(back)) => {
-                    delivery = back;
-                    self.thread.unpark();
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(TrySendError::Disconnected(_)) => return Err(ended()),
+            match self.begin(items) {
+                Ok(delivering) => return delivering.answered.recv().map_err(|_| has_ended())?.1,
+                Err(back) => items = back,
             }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        self.thread.unpark();
-        answered.recv().map_err(|_| ended())?
-    }
-}
-
-/// Yields the items of one delivery.
-struct Delivered(std::vec::IntoIter<TailItem>);
-
-impl TailSource for Delivered {
-    fn next(&mut self) -> std::io::Result<Option<TailItem>> {
-        Ok(self.0.next())
     }
 }
 
@@ -206,7 +232,8 @@ fn take_in(sealer: &mut Sealer, deliveries: &Receiver<Delivery>) -> bool {
     while let Ok(Delivery { items, answer }) = deliveries.try_recv() {
         any = true;
         // A sender that has gone needs no answer.
-        let _ = answer.send(sealer.accept(&mut Delivered(items.into_iter())));
+        let stored = sealer.accept_items(&items);
+        let _ = answer.send((items, stored));
     }
     any
 }

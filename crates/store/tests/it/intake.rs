@@ -193,6 +193,8 @@ fn an_agent_that_ships_makes_room_in_the_rings() {
     let spilled = std::fs::read_dir(here.join("segments")).expect("reads").flatten();
     let spilled = spilled.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg")).count();
     assert_eq!(spilled, 0, "the thread had to write to disk although its chunks were shipped");
+    // 400,000 events are more than 60 chunks; what is remembered must not grow with the job.
+    assert!(local.remembered_chunks() <= 20, "{} chunks", local.remembered_chunks());
     recorder.stop();
     local.poll().expect("polls");
     sealer.accept(&mut local).expect("accepts");

@@ -105,6 +105,9 @@ impl View<'_> {
             Sort::Peak => processes.sort_by_key(|one| Reverse(one.peak_rss_bytes)),
             Sort::Name => processes.sort_by_key(|one| one.pid),
         }
+        let (nodes, has_nodes) = (self.picture.nodes.clone(), !self.picture.nodes.is_empty());
+        let widest = nodes.values().map(|name| name.chars().count()).max().unwrap_or(0).clamp(4, 12) as u16;
+        let has_ranks = has_nodes && processes.iter().any(|one| one.rank.is_some());
         let has_pss = processes.iter().any(|one| one.pss_bytes.is_some());
         let has_gpu = processes.iter().any(|one| one.gpu_bytes.is_some());
         let total = processes.iter().map(|one| one.rss_bytes).fold(0, u64::saturating_add);
@@ -115,7 +118,11 @@ impl View<'_> {
                 Some(bytes) if !is_over => right(&format_bytes(bytes)),
                 _ => right("-"),
             };
-            let mut cells = vec![right(&one.pid.to_string()), amount(one.rss_bytes)];
+            let mut cells = vec![right(&one.pid.to_string())];
+            cells
+                .extend(has_nodes.then(|| Cell::new(text(nodes.get(&one.recorder).map_or("", |name| name)))));
+            cells.extend(has_ranks.then(|| right(&one.rank.map_or("-".to_owned(), |rank| rank.to_string()))));
+            cells.push(amount(one.rss_bytes));
             cells.extend(has_pss.then(|| optional(one.pss_bytes)));
             cells.extend(has_gpu.then(|| optional(one.gpu_bytes)));
             cells.push(right(&format_bytes(one.peak_rss_bytes)));
@@ -127,7 +134,15 @@ impl View<'_> {
             }));
             cells
         });
-        let (mut header, mut widths) = (vec!["pid", "RSS"], vec![Constraint::Length(7), BYTES]);
+        let (mut header, mut widths) = (vec!["pid"], vec![Constraint::Length(7)]);
+        for (name, has, width) in [("node", has_nodes, widest), ("rank", has_ranks, 5)] {
+            if has {
+                header.push(name);
+                widths.push(Constraint::Length(width));
+            }
+        }
+        header.push("RSS");
+        widths.push(BYTES);
         for (name, has) in [("PSS", has_pss), ("GPU", has_gpu)] {
             if has {
                 header.push(name);
@@ -226,8 +241,9 @@ impl View<'_> {
 }
 
 /// Headings above numbers.
-const NUMBERS: [&str; 12] =
-    ["pid", "RSS", "PSS", "GPU", "peak", "share", "device", "in use", "of", "bytes", "blocks", "from"];
+const NUMBERS: [&str; 13] = [
+    "pid", "rank", "RSS", "PSS", "GPU", "peak", "share", "device", "in use", "of", "bytes", "blocks", "from",
+];
 
 /// A command without the folder of its program, which tells little and is long.
 fn command(recorded: &str) -> String {

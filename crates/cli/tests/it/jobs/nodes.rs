@@ -94,9 +94,27 @@ fn a_job_of_pbs_is_one_trace_of_its_nodes_and_ranks() {
     let (found, on) = ranks(&test, "job.flood");
     assert_ranks(&found, 2, "two of three hosts");
     assert_eq!(on, sorted(names[..2].to_vec()), "the third host is not of the job");
-    // Ranks were seen before they had their memory, so from their beginning on.
-    for (host, samples) in samples(&test, "job.flood", "ranks-openmpi") {
+    // Agents sampled before the command began.
+    let manifest: Value = serde_json::from_str(&test.read("job.flood/manifest.json")).unwrap();
+    let began_ns = manifest["run"]["start_ns"].as_i64().unwrap();
+    let agents = manifest["processes"].as_array().unwrap().iter();
+    let agents: Vec<&Value> = agents.filter(|one| one["command"].to_string().contains("agent")).collect();
+    assert!(agents.len() >= 2, "{manifest}");
+    // Ranks were seen before they had their memory, and within 100 ms of their start.
+    let found = samples(&test, "job.flood", "ranks-openmpi");
+    assert_eq!(found.keys().cloned().collect::<Vec<_>>(), sorted(names[..2].to_vec()));
+    let info = test.run(&["info", "job.flood", "--json"]).json();
+    for (host, samples) in found {
         assert!(samples[0].1 < 16 << 20, "{host}: {samples:?}");
+        assert!(samples[0].0 > began_ns, "{host}: {samples:?}");
+        let list = info["memory"]["process_list"].as_array().unwrap();
+        let starts = list.iter().filter(|one| one["name"] == "ranks-openmpi");
+        let starts: Vec<i64> = starts.filter_map(|one| one["start_time_ns"].as_i64()).collect();
+        assert_eq!(starts.len(), 2, "{info}");
+        let late_ns =
+            starts.iter().map(|start| samples[0].0 - start).filter(|late| *late >= -10_000_000).min();
+        println!("{host}: first sample {late_ns:?} ns after the start of a rank");
+        assert!(late_ns.is_some_and(|late| late < 100_000_000), "{host}: {late_ns:?}");
     }
 }
 
@@ -137,10 +155,25 @@ fn twenty_four_hosts_are_one_trace() {
         "job.flood",
         "--",
     ]);
-    let output = run(command.arg("true"));
+    // What listens on a host of the job while agents run.
+    let output = run(command.args(["cat", "/proc/net/tcp", "/proc/net/tcp6"]));
     assert!(output.status.success(), "{}", said(&output));
     println!("24 hosts: {:?}\n{}", began.elapsed(), said(&output));
     assert_eq!(hosts_of(&test, "job.flood"), sorted(hosts.names()));
+    let words = said(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("24 of 24 nodes were recorded completely"), "{words}");
+    let ready = words.split("agents were ready after ").nth(1).unwrap().split_once(' ').unwrap();
+    let seconds: f64 = ready.0.parse().unwrap();
+    assert!(ready.1.starts_with("ms") || seconds <= 10.0, "{ready:?}");
+    // Nothing but sshd listens: neither the recorder nor an agent opens a port.
+    let listening = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ports: Vec<&str> = listening
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(3) == Some(&"0A"))
+        .filter_map(|fields| fields[1].rsplit(':').next())
+        .collect();
+    assert!(ports.iter().all(|port| *port == "0016"), "{listening}");
 }
 
 /// A process of a job on a host.
@@ -214,6 +247,9 @@ fn a_host_that_dies_and_a_link_that_breaks_lose_nothing() {
     wait_until("agents on both hosts", || (1..3).all(|number| has_agent(&hosts, number, &test.path("."))));
     let ranks = [1, 2].map(|number| start_on(&hosts, number, &test.path(".")));
     wait_until("samples of both hosts", || recorders(&test) == 2);
+    // The host that dies samples for a second that it cannot deliver.
+    hosts.set_link(2, Link::Down);
+    std::thread::sleep(Duration::from_millis(1200));
     hosts.kill(2);
     hosts.set_link(1, Link::Down);
     std::thread::sleep(Duration::from_secs(5));
@@ -230,15 +266,18 @@ fn a_host_that_dies_and_a_link_that_breaks_lose_nothing() {
     let alive = times(&test, &names[1]);
     let longest_ns = alive.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest_ns < 2_000_000_000, "nothing is missing of the 5 s: {longest_ns} ns\n{said}");
-    let delivered = times(&test, &names[2]).len();
-    assert!(delivered > 0);
+    let delivered = times(&test, &names[2]);
+    assert!(!delivered.is_empty());
     // Its disk is there again when it is.
     hosts.boot(2);
     let mut collect = hosts.host(2).command(&test.path("."), floodmark());
     let output = run(collect.args(["collect", "-o", "job.flood", &spools(&test)]));
     assert!(output.status.success(), "{}", floodmark_testkit::beds::said(&output));
-    let collected = times(&test, &names[2]).len();
-    assert!(collected >= delivered, "{collected} of {delivered}");
+    let collected = times(&test, &names[2]);
+    let added_ns = collected.last().unwrap() - delivered.last().unwrap();
+    println!("{} samples delivered, {} with the spool, {added_ns} ns more", delivered.len(), collected.len());
+    assert!(added_ns > 500_000_000, "what the dead host could not deliver is there: {added_ns} ns");
+    assert!(delivered.iter().all(|time_ns| collected.contains(time_ns)), "and what it had delivered");
 }
 
 #[test]
@@ -290,9 +329,18 @@ fn jobs_of_slurm_are_one_trace_of_their_nodes_and_ranks() {
     let output = run(command.args(["-W", "-N2", "-n4", "-o", "out", "job.sh"]));
     assert!(output.status.success(), "{}{}", said(&output), test.read("out"));
     assert_ranks(&ranks(&test, "sbatch.flood").0, 4, "sbatch");
-    for trace in ["salloc.flood", "sbatch.flood"] {
-        let nodes = hosts_of(&test, trace).len();
-        println!("{trace}: {nodes} hosts\n{}", said(&output));
-        assert!(nodes >= 1, "{trace}");
+    // The same without sending: one srun starts the agents of both nodes, and collect adds their spools.
+    let line = line("kept.flood").replace("--spool", "--spool-only");
+    let mut command = slurm.command(&test.path("."), "salloc");
+    let output = run(command.args(["-Q", "-N2", "-n4", "sh", "-c", &line]));
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("floodmark collect"), "{}", said(&output));
+    let collected = test.run(&["collect", "-o", "kept.flood", &spools(&test)]);
+    assert_eq!(collected.code, 0, "{}", collected.stderr);
+    assert_ranks(&ranks(&test, "kept.flood").0, 4, "kept");
+    for trace in ["salloc.flood", "sbatch.flood", "kept.flood"] {
+        // Both nodes of Slurm are on one host, and each is a node of its own in the trace.
+        let nodes: Vec<String> = samples(&test, trace, "ranks-mpich").into_keys().collect();
+        assert_eq!(nodes, ["n1", "n2"], "{trace}: {:?}", hosts_of(&test, trace));
     }
 }
