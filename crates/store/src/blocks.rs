@@ -5,15 +5,10 @@
 //! blocks, of which a free ends the newest. Memory is bounded: beyond [`MAX_BLOCKS`] live blocks, further
 //! ones are not remembered, and their frees have no block.
 
-use std::sync::Arc;
-
-use arrow_array::PrimitiveArray;
-use arrow_array::types::{TimestampMicrosecondType, UInt64Type};
-use arrow_buffer::{NullBufferBuilder, ScalarBuffer};
 use floodmark_event::{Action, EventBatch, ProcessId, StringId, UNKNOWN_BYTES};
 use rustc_hash::FxHashMap;
 
-use crate::columns::BlockColumns;
+use crate::columns::EndedBlocks;
 
 /// Live blocks that are remembered. An entry has 33 bytes, and the table has room for twice as many: 280 MB.
 const MAX_BLOCKS: usize = 1 << 22;
@@ -79,39 +74,34 @@ impl LiveBlocks {
     }
 
     /// Takes in the next events and returns which blocks their frees end.
-    pub(crate) fn resolve(&mut self, batch: &EventBatch) -> BlockColumns {
+    pub(crate) fn resolve(&mut self, batch: &EventBatch) -> EndedBlocks {
         let rows = batch.len();
-        let (mut bytes, mut times) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-        let (mut has_bytes, mut has_time) = (NullBufferBuilder::new(rows), NullBufferBuilder::new(rows));
+        let mut ended =
+            EndedBlocks { times_us: vec![EndedBlocks::NO_TIME; rows], bytes: vec![UNKNOWN_BYTES; rows] };
         for row in 0..rows {
             let space = |blocks: &mut Self| {
                 blocks.space((batch.process.at(row), batch.device.at(row), batch.resource.at(row)))
             };
-            let ended = match batch.action.at(row) {
+            match batch.action.at(row) {
                 Action::Alloc => {
                     let space = space(self);
                     let block = Block { bytes: batch.bytes.at(row), time_ns: batch.time_ns.at(row) };
                     self.begin(space, batch.address.at(row), block);
-                    None
                 }
                 Action::Free => {
                     let space = space(self);
-                    self.end(space, batch.address.at(row))
+                    if let Some(block) = self.end(space, batch.address.at(row)) {
+                        ended.times_us[row] = block.time_ns.div_euclid(1000);
+                        // Most callers give the size of the block; saying it twice would take half a byte per event.
+                        if block.bytes != batch.bytes.at(row) {
+                            ended.bytes[row] = block.bytes;
+                        }
+                    }
                 }
-                Action::Failure => None,
-            };
-            // Most callers give the size of the block; saying it twice would take half a byte per event.
-            let differs = |bytes: &u64| *bytes != UNKNOWN_BYTES && *bytes != batch.bytes.at(row);
-            let size = ended.map(|block| block.bytes).filter(differs);
-            bytes.push(size.unwrap_or(0));
-            has_bytes.append(size.is_some());
-            times.push(ended.map_or(0, |block| block.time_ns.div_euclid(1000)));
-            has_time.append(ended.is_some());
+                Action::Failure => {}
+            }
         }
-        let bytes = PrimitiveArray::<UInt64Type>::new(ScalarBuffer::from(bytes), has_bytes.finish());
-        let time =
-            PrimitiveArray::<TimestampMicrosecondType>::new(ScalarBuffer::from(times), has_time.finish());
-        BlockColumns { bytes: Arc::new(bytes), time: Arc::new(time.with_timezone("UTC")) }
+        ended
     }
 
     /// Returns the same blocks with other ids for the names of their resources.

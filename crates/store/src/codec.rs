@@ -125,6 +125,8 @@ pub(crate) trait NumberCodec {
     fn from_native(native: <Self::Arrow as ArrowPrimitiveType>::Native) -> Self::Value;
     /// Returns the value of a number as statistics have it: the bits of the stored number, sign-extended.
     fn from_statistics(number: i64) -> Self::Value;
+    /// Returns the bits of the number to store, sign-extended.
+    fn to_bits(value: Self::Value) -> u64;
 
     /// Returns the values of a column without nulls, in its own memory where that is possible.
     fn take_all(natives: ScalarBuffer<<Self::Arrow as ArrowPrimitiveType>::Native>) -> Vec<Self::Value> {
@@ -198,6 +200,10 @@ macro_rules! number_codecs {
 
             fn from_statistics(number: i64) -> $value {
                 Self::from_native(number as <$arrow as ArrowPrimitiveType>::Native)
+            }
+
+            fn to_bits(value: $value) -> u64 {
+                Self::to_native(value) as u64
             }
 
             $(fn take_all(natives: ScalarBuffer<<$arrow as ArrowPrimitiveType>::Native>) -> Vec<$value> {

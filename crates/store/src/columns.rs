@@ -9,13 +9,14 @@ use arrow_array::{
     new_null_array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use floodmark_event::{Action, Column, EventBatch, Kind, StackId, StringId};
+use floodmark_event::{Action, Column, EventBatch, Kind, ProcessId, StackId, StringId, UNKNOWN_BYTES};
 
 use crate::codec::{
     AtRest, Codec, ColumnEncoding, DefaultWord, Device, EventBytes, Name, NonZero, Number, NumberCodec,
     ProcessNumber, Stack, Time, WordOr, WordReader, listed_words, microseconds_type, name_words,
     number_array,
 };
+use crate::pages::ColumnWriter;
 use crate::registry::Registry;
 use crate::rows::field;
 
@@ -34,6 +35,13 @@ trait ColumnCodec: Codec<Value: Copy + PartialEq> {
     /// Value of rows whose column is null or was not read.
     const NO_VALUE: Self::Value;
 
+    /// Appends the column to the one that is being stored.
+    fn push_column(
+        column: &Column<Self::Value>,
+        batch: &EventBatch,
+        at_rest: &AtRest<'_>,
+        out: &mut ColumnWriter,
+    );
     /// Builds the stored column.
     fn encode_column(column: &Column<Self::Value>, batch: &EventBatch, at_rest: &AtRest<'_>) -> ArrayRef;
     /// Fills `column` from a stored one, as one value where all agree; `None` if it has another type than
@@ -54,8 +62,24 @@ fn values<'a, T: Copy + PartialEq>(
     (0..batch.len()).map(|row| column.at(row))
 }
 
+/// The word of a column that has numbers.
+fn no_word(_: u64) -> &'static str {
+    ""
+}
+
 impl<N: NumberCodec> ColumnCodec for N {
     const NO_VALUE: N::Value = N::NONE;
+
+    fn push_column(column: &Column<N::Value>, batch: &EventBatch, _: &AtRest<'_>, out: &mut ColumnWriter) {
+        let is_none = |value: &N::Value| N::HAS_NULLS && *value == N::NONE;
+        match column {
+            Column::Same(value) => {
+                let bits = (!is_none(value)).then(|| N::to_bits(*value));
+                out.push_same(bits, batch.len(), no_word);
+            }
+            Column::Each(values) => out.push(values, |value| N::to_bits(*value), is_none, no_word),
+        }
+    }
 
     fn encode_column(column: &Column<N::Value>, batch: &EventBatch, _: &AtRest<'_>) -> ArrayRef {
         number_array::<N>(values(column, batch))
@@ -108,6 +132,15 @@ fn fill_words<T: Copy + PartialEq>(column: &mut Column<T>, words: WordReader<'_,
 impl<E: DefaultWord> ColumnCodec for WordOr<E> {
     const NO_VALUE: E = E::UNKNOWN;
 
+    fn push_column(column: &Column<E>, batch: &EventBatch, _: &AtRest<'_>, out: &mut ColumnWriter) {
+        let bits = |value: &E| value.index() as u64;
+        let word = |index: u64| E::VALUES[index as usize].word();
+        match column {
+            Column::Same(value) => out.push_same(Some(bits(value)), batch.len(), word),
+            Column::Each(values) => out.push(values, bits, |_| false, word),
+        }
+    }
+
     fn encode_column(column: &Column<E>, batch: &EventBatch, _: &AtRest<'_>) -> ArrayRef {
         listed_words(values(column, batch))
     }
@@ -127,6 +160,20 @@ impl<E: DefaultWord> ColumnCodec for WordOr<E> {
 
 impl ColumnCodec for Name {
     const NO_VALUE: StringId = StringId(0);
+
+    fn push_column(
+        column: &Column<StringId>,
+        batch: &EventBatch,
+        at_rest: &AtRest<'_>,
+        out: &mut ColumnWriter,
+    ) {
+        let word = |id: u64| at_rest.tables.string(StringId(id as u32));
+        let is_none = |id: &StringId| id.0 == 0 || at_rest.tables.string(*id).is_empty();
+        match column {
+            Column::Same(id) => out.push_same((!is_none(id)).then_some(id.0.into()), batch.len(), word),
+            Column::Each(ids) => out.push(ids, |id| id.0.into(), is_none, word),
+        }
+    }
 
     fn encode_column(column: &Column<StringId>, batch: &EventBatch, at_rest: &AtRest<'_>) -> ArrayRef {
         if column.same() == Some(StringId(0)) {
@@ -152,6 +199,30 @@ impl ColumnCodec for Name {
 
 impl ColumnCodec for Stack {
     const NO_VALUE: StackId = StackId(0);
+
+    fn push_column(
+        column: &Column<StackId>,
+        batch: &EventBatch,
+        at_rest: &AtRest<'_>,
+        out: &mut ColumnWriter,
+    ) {
+        let is_none = |stack: &StackId| stack.0 == 0;
+        match (column, &batch.process) {
+            (Column::Same(stack), _) if is_none(stack) => out.push_same(None, batch.len(), no_word),
+            (Column::Same(stack), Column::Same(process)) => {
+                out.push_same(Some(at_rest.stack(*process, *stack)), batch.len(), no_word);
+            }
+            (Column::Each(stacks), Column::Same(process)) => {
+                out.push(stacks, |stack| at_rest.stack(*process, *stack), is_none, no_word);
+            }
+            (_, Column::Each(processes)) => {
+                let rows: Vec<_> =
+                    (0..).zip(processes).map(|(row, process)| (*process, column.at(row))).collect();
+                let key = |(process, stack): &(ProcessId, StackId)| at_rest.stack(*process, *stack);
+                out.push(&rows, key, |(_, stack)| is_none(stack), no_word);
+            }
+        }
+    }
 
     fn encode_column(column: &Column<StackId>, batch: &EventBatch, at_rest: &AtRest<'_>) -> ArrayRef {
         if column.same() == Some(StackId(0)) {
@@ -184,6 +255,20 @@ impl ColumnCodec for Stack {
 
 const BLOCK_TIME: (&str, ColumnEncoding) = ("block_time", ColumnEncoding::Ascending);
 const BLOCK_BYTES: (&str, ColumnEncoding) = ("block_bytes", ColumnEncoding::DictionaryOrDelta);
+
+/// The blocks that the frees of a batch end, row by row.
+#[derive(Debug, Default)]
+pub(crate) struct EndedBlocks {
+    /// When each was allocated, in microseconds; [`Self::NO_TIME`] for rows that end no known block.
+    pub(crate) times_us: Vec<i64>,
+    /// Size of each where that is another than the free's own, else [`UNKNOWN_BYTES`].
+    pub(crate) bytes: Vec<u64>,
+}
+
+impl EndedBlocks {
+    /// Stands for no time.
+    pub(crate) const NO_TIME: i64 = i64::MIN;
+}
 
 /// Columns about the block that a free ended: when it was allocated, and its size where that is another
 /// than the free's own.
@@ -223,6 +308,24 @@ macro_rules! event_columns {
         pub(crate) fn event_schema() -> SchemaRef {
             let fields = vec![$(field::<$codec>($name),)*];
             Arc::new(Schema::new(fields.into_iter().chain(BlockColumns::fields()).collect::<Vec<_>>()))
+        }
+
+        /// Appends a batch, and the blocks that its frees end, to the columns of the event table.
+        pub(crate) fn push_columns(
+            batch: &EventBatch,
+            at_rest: &AtRest<'_>,
+            ended: &EndedBlocks,
+            columns: &mut [ColumnWriter],
+        ) {
+            let mut columns = columns.iter_mut();
+            $(
+                let column = columns.next().expect("as many as the schema has");
+                <$codec as ColumnCodec>::push_column(&batch.$column, batch, at_rest, column);
+            )*
+            let (times, bytes) = columns.next().zip(columns.next()).expect("as many as the schema has");
+            let is_none = |time: &i64| *time == EndedBlocks::NO_TIME;
+            times.push(&ended.times_us, |time| *time as u64, is_none, no_word);
+            bytes.push(&ended.bytes, |bytes| *bytes, |bytes| *bytes == UNKNOWN_BYTES, no_word);
         }
 
         /// Turns a batch, and the blocks that its frees end, into the columns of the event table.

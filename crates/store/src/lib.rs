@@ -19,6 +19,7 @@
 //! | [`columns`], `rows`, `small_tables`, `codec` | columns of events, of other rows and of what ids point to; how each kind of column is stored |
 //! | `registry`, [`frame_names`] | small tables in memory, and their ids; names for frames that have none |
 //! | `part`, `parts` | opening and writing parts |
+//! | `event_part`, `pages` | writing events: encodings and pages |
 //! | [`manifest`], `dir` | the list of all files, replaced atomically |
 //! | [`source`], [`error`] | what all readers of events have in common |
 
@@ -27,6 +28,7 @@ mod codec;
 pub mod columns;
 mod dir;
 pub mod error;
+mod event_part;
 pub mod follow;
 pub mod frame_names;
 pub mod identity;
@@ -34,6 +36,7 @@ pub mod intake;
 mod ipc;
 pub mod manifest;
 mod merge;
+mod pages;
 mod part;
 mod parts;
 pub mod poller;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
-use floodmark_event::ProcessId;
+use floodmark_event::{EventBatch, ProcessId};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
@@ -20,10 +20,13 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-use crate::codec::ColumnEncoding;
+use crate::codec::{AtRest, ColumnEncoding};
+use crate::columns::EndedBlocks;
 use crate::dir;
 use crate::error::{Error, Result};
+use crate::event_part::EventWriter;
 use crate::manifest::Part;
+use crate::pages::ZSTD_LEVEL;
 use crate::process_ranges::ProcessRanges;
 use crate::steps;
 use crate::table::Table;
@@ -60,7 +63,7 @@ fn parquet_error(act: &'static str, path: &Path) -> impl FnOnce(parquet::errors:
 
 fn properties(table: Table) -> WriterProperties {
     let builder = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("level 1 exists")))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("the level exists")))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // Addresses and sizes repeat; a dictionary beats differences as long as it stays small.
@@ -83,13 +86,45 @@ fn properties(table: Table) -> WriterProperties {
     table.definition().encodings.iter().fold(builder, encode).build()
 }
 
+/// Encodes the rows of a part.
+enum TableWriter {
+    /// Of events.
+    Events(Box<EventWriter>),
+    /// Of any other table.
+    Records(Box<ArrowWriter<File>>),
+}
+
+impl TableWriter {
+    fn create(out: File, table: Table) -> parquet::errors::Result<Self> {
+        Ok(match table {
+            Table::Event => Self::Events(Box::new(EventWriter::new(out, properties(table), GROUP_ROWS)?)),
+            _ => Self::Records(Box::new(ArrowWriter::try_new(out, table.schema(), Some(properties(table)))?)),
+        })
+    }
+
+    fn end_long_group(&mut self) -> parquet::errors::Result<()> {
+        match self {
+            Self::Events(writer) if writer.bytes() > GROUP_BYTES => writer.end_group(),
+            Self::Records(writer) if writer.in_progress_size() > GROUP_BYTES => writer.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(self) -> parquet::errors::Result<File> {
+        match self {
+            Self::Events(writer) => writer.into_inner(),
+            Self::Records(writer) => writer.into_inner(),
+        }
+    }
+}
+
 /// A part that is being written.
 pub(crate) struct PartWriter {
     table: Table,
     file: String,
     path: PathBuf,
     temporary: PathBuf,
-    writer: Option<ArrowWriter<File>>,
+    writer: Option<TableWriter>,
     pub(crate) rows: u64,
     times: Option<(i64, i64)>,
     processes: BTreeSet<u32>,
@@ -107,8 +142,7 @@ impl PartWriter {
         let path = folder.join(&file);
         let temporary = folder.join(format!("{file}.tmp"));
         let out = dir::create_anew(&temporary).map_err(Error::io("creating", &temporary))?;
-        let writer = ArrowWriter::try_new(out, table.schema(), Some(properties(table)))
-            .map_err(parquet_error("writing", &temporary))?;
+        let writer = TableWriter::create(out, table).map_err(parquet_error("writing", &temporary))?;
         Ok(Self {
             table,
             file,
@@ -121,17 +155,44 @@ impl PartWriter {
         })
     }
 
-    /// Appends rows, whose times lie between `times`.
+    /// Appends rows of another table than events, whose times lie between `times`.
     ///
     /// # Errors
     /// [`Error::Io`] if the disk refuses.
     pub(crate) fn write(&mut self, records: &RecordBatch, times: Option<(i64, i64)>) -> Result<()> {
+        self.encode(records.num_rows(), times, |writer| match writer {
+            TableWriter::Records(writer) => writer.write(records),
+            TableWriter::Events(_) => unreachable!("events come by batches"),
+        })
+    }
+
+    /// Appends events, whose times lie between `times`, and the blocks that their frees end.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the disk refuses.
+    pub(crate) fn write_events(
+        &mut self,
+        batch: &EventBatch,
+        at_rest: &AtRest<'_>,
+        ended: &EndedBlocks,
+        times: (i64, i64),
+    ) -> Result<()> {
+        self.encode(batch.len(), Some(times), |writer| match writer {
+            TableWriter::Events(writer) => writer.write(batch, at_rest, ended),
+            TableWriter::Records(_) => unreachable!("other tables come by rows"),
+        })
+    }
+
+    fn encode(
+        &mut self,
+        rows: usize,
+        times: Option<(i64, i64)>,
+        write: impl FnOnce(&mut TableWriter) -> parquet::errors::Result<()>,
+    ) -> Result<()> {
         let writer = self.writer.as_mut().expect("present until finished");
-        writer.write(records).map_err(parquet_error("writing", &self.temporary))?;
-        if writer.in_progress_size() > GROUP_BYTES {
-            writer.flush().map_err(parquet_error("writing", &self.temporary))?;
-        }
-        self.rows += records.num_rows() as u64;
+        let written = write(writer).and_then(|()| writer.end_long_group());
+        written.map_err(parquet_error("writing", &self.temporary))?;
+        self.rows += rows as u64;
         self.times = match (self.times, times) {
             (Some((from, to)), Some((more_from, more_to))) => Some((from.min(more_from), to.max(more_to))),
             (some, other) => some.or(other),
@@ -153,7 +214,7 @@ impl PartWriter {
     /// [`Error::Io`] if the disk refuses.
     pub(crate) fn finish(mut self, order: u32) -> Result<Part> {
         let writer = self.writer.take().expect("present until finished");
-        let file = writer.into_inner().map_err(parquet_error("writing", &self.temporary))?;
+        let file = writer.finish().map_err(parquet_error("writing", &self.temporary))?;
         file.sync_all().map_err(Error::io("writing", &self.temporary))?;
         steps::reach()?;
         let bytes = file.metadata().map_err(Error::io("reading", &self.temporary))?.len();

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use arrow_array::RecordBatch;
 use floodmark_event::{Column, EventBatch, ProcessId, RowPick, Tables};
 use rustc_hash::FxHashMap;
 
 use crate::blocks::LiveBlocks;
 use crate::codec::AtRest;
-use crate::columns::to_record_batch;
 use crate::error::Result;
 use crate::manifest::{Manifest, Part};
 use crate::merge::TailRows;
@@ -74,6 +72,11 @@ impl PartGroups {
     }
 }
 
+/// Earliest and latest of some times.
+fn span(times: impl Iterator<Item = i64>) -> (i64, i64) {
+    times.fold((i64::MAX, i64::MIN), |(from, to), time| (from.min(time), to.max(time)))
+}
+
 /// Writes parts that are not listed in a manifest yet.
 pub(crate) struct PartsWriter {
     trace: PathBuf,
@@ -121,15 +124,13 @@ impl PartsWriter {
         Ok(writer)
     }
 
-    /// Appends rows with the given times and processes, of which there is at least one.
-    fn append(
+    /// Returns the part of a table that rows of a group go to, and notes whose rows they are.
+    fn part(
         &mut self,
         group: u32,
         table: Table,
-        records: &RecordBatch,
-        times: impl Iterator<Item = i64>,
         processes: impl Iterator<Item = ProcessId>,
-    ) -> Result<()> {
+    ) -> Result<&mut PartWriter> {
         let slot = (group, table);
         if self.open.get(&slot).is_some_and(|writer| writer.rows >= PART_ROWS)
             && let Some(writer) = self.open.remove(&slot)
@@ -141,10 +142,8 @@ impl PartsWriter {
             self.open.insert(slot, writer);
         }
         let writer = self.open.get_mut(&slot).expect("made above");
-        let span = times.fold((i64::MAX, i64::MIN), |(from, to), time| (from.min(time), to.max(time)));
-        writer.write(records, Some(span))?;
         processes.for_each(|process| writer.add_process(process));
-        Ok(())
+        Ok(writer)
     }
 
     fn group_events(
@@ -154,16 +153,17 @@ impl PartsWriter {
         at_rest: &AtRest<'_>,
         blocks: &mut LiveBlocks,
     ) -> Result<()> {
-        let times = (0..batch.len()).map(|row| batch.time_ns.at(row));
         let rows = if let Column::Same(_) = batch.process { 1 } else { batch.len() };
         let processes = (0..rows).map(|row| batch.process.at(row));
-        let records = to_record_batch(batch, at_rest, blocks.resolve(batch));
-        self.append(group, Table::Event, &records, times, processes)
+        let ended = blocks.resolve(batch);
+        let times = span((0..batch.len()).map(|row| batch.time_ns.at(row)));
+        self.part(group, Table::Event, processes)?.write_events(batch, at_rest, &ended, times)
     }
 
     fn group_rows<T: TableRow>(&mut self, group: u32, rows: &[T], at_rest: &AtRest<'_>) -> Result<()> {
-        let (times, processes) = (rows.iter().map(T::time_ns), rows.iter().map(T::process));
-        self.append(group, T::TABLE, &to_records(rows, at_rest), times, processes)
+        let times = span(rows.iter().map(T::time_ns));
+        let writer = self.part(group, T::TABLE, rows.iter().map(T::process))?;
+        writer.write(&to_records(rows, at_rest), Some(times))
     }
 
     /// Appends events, whose frees end blocks of `blocks`.
