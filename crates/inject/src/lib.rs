@@ -1,0 +1,27 @@
+//! The library that is preloaded into a command to record its heap: `malloc` and its like, and mappings.
+//!
+//! It runs inside other people's programs, in their allocator. Hence: it calls the hooked functions for nothing of its own
+//! (`own_memory`); it keeps no descriptor; a panic in it never reaches the program (`fence`); it records into a ring of
+//! the running trace as every other recorder does, and a kill of the program loses nothing that was recorded.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `config` | reading the environment; the protocol itself is [`floodmark_tail::heap`] |
+//! | `hooks` | the functions that replace those of the C library |
+//! | `next` | the functions that they replace |
+//! | `capture` | from a hook to a record: guard, start, thread's lane, stack |
+//! | `thread` | what each thread keeps, found without a call |
+//! | `fence` | panics and the off-switch |
+//! | `own_memory` | the allocator of the library itself |
+#![expect(unsafe_code, reason = "replaces functions of the C library")]
+
+mod capture;
+mod config;
+mod fence;
+mod hooks;
+mod next;
+mod own_memory;
+mod thread;
+
+#[global_allocator]
+static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();
