@@ -1,6 +1,6 @@
 //! From a hook to a record.
 //!
-//! A hook calls [`allocated`], [`freed`] or [`failed`]; each returns at once unless the process is recorded. The first call
+//! A hook calls [`allocated`], [`freed`] or [`failed`], or those of [`Entered`]; each returns at once unless the process is recorded. The first call
 //! of the process starts the recording. Invariants: while a thread is in here, calls of hooked functions on it are not
 //! recorded; what a thread records goes through the lane that it keeps; the error number of the C library stays as it is.
 
@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use floodmark_event::event::Action;
 use floodmark_event::tables::Frame;
 use floodmark_event::{Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
+use floodmark_stacks::{Replay, ReplayProps};
 use floodmark_tail::heap::{HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE};
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{AllocDomain, RecordProps, Recorder, When, event_on, global, intern, intern_frame};
 
+use crate::bounds::stack_bounds;
+use crate::cold::{ThreadMemory, run_cold};
 use crate::config::{self, Config, Environment};
 use crate::fence::{fence, silence_panics};
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
@@ -29,8 +32,19 @@ const OFF: u8 = 3;
 struct Started {
     heap: AllocDomain,
     mappings: AllocDomain,
+    stacks: Stacks,
     /// Key whose destructor gives a thread's lane back.
     key: libc::pthread_key_t,
+}
+
+/// Whether stacks are recorded.
+enum Stacks {
+    Off,
+    On {
+        depth: usize,
+        /// Whether each is found in another way too, for tests.
+        check: bool,
+    },
 }
 
 static STARTED: OnceLock<Started> = OnceLock::new();
@@ -57,72 +71,190 @@ pub(crate) enum Domain {
 /// Records that the program got a block.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn allocated(domain: Domain, block: usize, bytes: usize, caller: Caller) {
-    recorded(|thread, started| {
-        let stack = stack(thread, caller);
-        event(thread, started, domain, (Action::Alloc, block as u64, bytes as u64), stack, When::Now);
-    });
+pub(crate) fn allocated(block: usize, bytes: usize, caller: Caller) {
+    if let Some(entered) = enter() {
+        fence(|| entered.allocated(Domain::Heap, block, bytes, entered.stack(caller)));
+    }
 }
 
 /// Records that the program gives a block back, at `when`.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn freed(domain: Domain, block: usize, when: When) {
-    recorded(|thread, started| {
-        event(thread, started, domain, (Action::Free, block as u64, UNKNOWN_BYTES), StackId(0), when);
-    });
+pub(crate) fn freed(block: usize, when: When) {
+    if let Some(entered) = enter() {
+        fence(|| entered.freed(Domain::Heap, block, when));
+    }
 }
 
 /// Records that the program asked for memory in vain.
 #[cold]
-pub(crate) fn failed(domain: Domain, bytes: usize, caller: Caller) {
+pub(crate) fn failed(bytes: usize, caller: Caller) {
     let _errno = SavedErrno::save();
-    recorded(|thread, started| {
-        let stack = stack(thread, caller);
-        event(thread, started, domain, (Action::Failure, 0, bytes as u64), stack, When::Now);
-    });
+    if let Some(entered) = enter() {
+        fence(|| entered.failed(Domain::Heap, bytes, caller));
+    }
 }
 
-/// Calls `record` if the process is recorded and the thread is not in here already.
+/// Marks the calling thread as recording; none if the process is not recorded or the thread is in here already.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-fn recorded(record: impl FnOnce(&'static Thread, &'static Started)) {
+pub(crate) fn enter() -> Option<Entered> {
     if STATE.load(Ordering::Acquire) != ON && !start() {
-        return;
+        return None;
     }
-    let Some(started) = STARTED.get() else { return };
+    let started = STARTED.get()?;
     let thread = current();
     match thread.inside.get() {
         Inside::No => {
             thread.inside.set(Inside::Recording);
-            fence(|| record(thread, started));
-            thread.inside.set(Inside::No);
+            Some(Entered { thread, started })
         }
-        Inside::Recording => global().lose(LossReason::Nested, 1),
-        Inside::Preparing => {}
+        Inside::Recording => {
+            global().lose(LossReason::Nested, 1);
+            None
+        }
+        Inside::Preparing => None,
     }
 }
 
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
-fn event(
+/// A thread that is recording, until this is dropped.
+pub(crate) struct Entered {
     thread: &'static Thread,
     started: &'static Started,
-    domain: Domain,
-    what: (Action, u64, u64),
-    stack: StackId,
-    when: When,
-) {
-    let domain = match domain {
-        Domain::Heap => &started.heap,
-        Domain::Mapping => &started.mappings,
-    };
-    let lane = thread.lane.get();
-    // SAFETY: the thread took the lane and has not given it back.
-    let is_recorded = lane.is_some_and(|lane| unsafe { event_on(lane, what, domain, stack, when) });
-    if !is_recorded {
-        event_without_lane(thread, started, domain, what, stack, when);
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.thread.inside.set(Inside::No);
     }
+}
+
+impl Entered {
+    /// Records that the program got a block.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(crate) fn allocated(&self, domain: Domain, block: usize, bytes: usize, stack: StackId) {
+        self.event(domain, (Action::Alloc, block as u64, bytes as u64), stack, When::Now);
+    }
+
+    /// Records that the program gives a block back, at `when`.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(crate) fn freed(&self, domain: Domain, block: usize, when: When) {
+        self.event(domain, (Action::Free, block as u64, UNKNOWN_BYTES), StackId(0), when);
+    }
+
+    /// Records that the program asked for memory in vain.
+    pub(crate) fn failed(&self, domain: Domain, bytes: usize, caller: Caller) {
+        let stack = self.stack(caller);
+        self.event(domain, (Action::Failure, 0, bytes as u64), stack, When::Now);
+    }
+
+    /// The stack of the caller in the recording.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(crate) fn stack(&self, caller: Caller) -> StackId {
+        let replay = self.thread.replay.get();
+        if replay.is_null() || self.thread.unloads.get() != UNLOADS.load(Ordering::Relaxed) {
+            return self.unusual_stack(caller);
+        }
+        // SAFETY: the replay is this thread's; the caller's registers are those at a call that has not returned.
+        unsafe { (*replay).stack(caller.stack, caller.base) }
+    }
+
+    /// The first stack of a thread, one after a module was unloaded, one that is checked, or none.
+    #[cold]
+    #[inline(never)]
+    fn unusual_stack(&self, caller: Caller) -> StackId {
+        let thread = self.thread;
+        let Stacks::On { depth, check } = self.started.stacks else { return StackId(0) };
+        let unloads = UNLOADS.load(Ordering::Relaxed);
+        if thread.replay.get().is_null() {
+            run_cold(&mut || begin_stacks(thread, caller, depth));
+            if thread.replay.get().is_null() {
+                return StackId(0);
+            }
+        } else if thread.unloads.get() != unloads {
+            // SAFETY: the replay is this thread's.
+            unsafe { (*thread.replay.get()).forget_unloaded() };
+        }
+        // SAFETY: the replay is this thread's.
+        let replay = unsafe { &mut *thread.replay.get() };
+        if check {
+            // Every stack comes here.
+            thread.unloads.set(unloads.wrapping_sub(1));
+            return checked_stack(replay, caller);
+        }
+        thread.unloads.set(unloads);
+        // SAFETY: the caller's registers are those at a call that has not returned.
+        unsafe { replay.stack(caller.stack, caller.base) }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn event(&self, domain: Domain, what: (Action, u64, u64), stack: StackId, when: When) {
+        let domain = match domain {
+            Domain::Heap => &self.started.heap,
+            Domain::Mapping => &self.started.mappings,
+        };
+        let lane = self.thread.lane.get();
+        // SAFETY: the thread took the lane and has not given it back.
+        let is_recorded = lane.is_some_and(|lane| unsafe { event_on(lane, what, domain, stack, when) });
+        if !is_recorded {
+            event_without_lane(self.thread, self.started, domain, what, stack, when);
+        }
+    }
+}
+
+/// Prepares the thread for finding its stacks.
+fn begin_stacks(thread: &'static Thread, caller: Caller, depth: usize) {
+    let memory = thread.memory.get();
+    if !memory.is_some() || thread.has_ended.get() {
+        return;
+    }
+    // SAFETY: as much memory, of zeros or of a thread that ended, and this thread's from now on.
+    let replay = unsafe { Replay::begin_in(memory.replay(), ReplayProps { depth, run_cold }) };
+    let (low, high) = stack_bounds(caller.stack).unwrap_or((0, 0));
+    // SAFETY: made just now.
+    unsafe { (*replay).set_stack(low, high) };
+    thread.replay.set(replay);
+}
+
+/// Finds a stack in both ways; for tests.
+fn checked_stack(replay: &mut Replay, caller: Caller) -> StackId {
+    let before = replay.check();
+    // SAFETY: the caller's registers are those at a call that has not returned.
+    let stack = unsafe { replay.checked_stack(caller.stack, caller.base) };
+    let after = replay.check();
+    CHECKED.fetch_add((after.walked - before.walked) as u32, Ordering::Relaxed);
+    let wrong = after.wrong - before.wrong + after.different - before.different;
+    MISMATCHES.fetch_add(wrong as u32, Ordering::Relaxed);
+    stack
+}
+
+/// Stacks that were checked, and those that were found to be wrong.
+static CHECKED: AtomicU32 = AtomicU32::new(0);
+static MISMATCHES: AtomicU32 = AtomicU32::new(0);
+
+/// Leaves notes about the checks.
+extern "C" fn report_checks() {
+    fence(|| {
+        let _guard = Guard::preparing(current());
+        note(HeapNote::Checked, CHECKED.load(Ordering::Relaxed));
+        match MISMATCHES.load(Ordering::Relaxed) {
+            0 => {}
+            wrong => note(HeapNote::Mismatch, wrong),
+        }
+    });
+}
+
+/// How many modules were unloaded.
+static UNLOADS: AtomicU32 = AtomicU32::new(1);
+
+/// Makes threads look whether code that they remember is still there.
+pub(crate) fn module_unloaded() {
+    UNLOADS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Takes a lane for the thread and records its event: the first one of a thread, or of a forked child.
@@ -136,20 +268,20 @@ fn event_without_lane(
     stack: StackId,
     when: When,
 ) {
-    let _errno = SavedErrno::save();
-    let _guard = Guard::preparing(thread);
-    // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
-    thread.lane.set(None);
-    let Some(lane) = global().take_lane() else { return };
-    // SAFETY: taken by this thread just now.
-    unsafe { event_on(lane, what, domain, stack, when) };
-    if register_end(thread, started) {
-        thread.lane.set(Some(lane));
-    } else {
-        // While a thread ends nothing would give the lane back later.
-        // SAFETY: taken by this thread just now, and not kept.
-        unsafe { global().give_back_lane(lane) };
-    }
+    run_cold(&mut || {
+        // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
+        thread.lane.set(None);
+        let Some(lane) = global().take_lane() else { return };
+        // SAFETY: taken by this thread just now.
+        unsafe { event_on(lane, what, domain, stack, when) };
+        if register_end(thread, started) {
+            thread.lane.set(Some(lane));
+        } else {
+            // While a thread ends nothing would give the lane back later.
+            // SAFETY: taken by this thread just now, and not kept.
+            unsafe { global().give_back_lane(lane) };
+        }
+    });
 }
 
 /// Arranges that the thread's lane is given back when the thread ends; `false` if it is ending.
@@ -176,14 +308,9 @@ unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
             // SAFETY: this thread took it and does not use it any more.
             unsafe { global().give_back_lane(lane) };
         }
+        thread.replay.set(std::ptr::null_mut());
+        thread.memory.replace(ThreadMemory::NONE).give_back();
     });
-}
-
-/// The stack of the caller in the recording.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
-fn stack(_thread: &'static Thread, _caller: Caller) -> StackId {
-    StackId(0)
 }
 
 /// Starts the recording if that was not tried yet; returns whether the process is recorded now.
@@ -202,25 +329,22 @@ pub(crate) fn start() -> bool {
         }
         return STATE.load(Ordering::Acquire) == ON;
     }
-    let _errno = SavedErrno::save();
-    let _guard = Guard::preparing(thread);
-    let state = fence(|| match config::read() {
-        Environment::NotReady => NEW,
-        Environment::Off => OFF,
-        Environment::On(config) => {
-            if begin(&config) {
-                ON
-            } else {
-                OFF
-            }
-        }
-    });
-    let state = state.unwrap_or(OFF);
+    let mut state = OFF;
+    fence(|| run_cold(&mut || state = read_environment()));
     if state == NEW {
         EARLY.fetch_add(1, Ordering::Relaxed);
     }
     STATE.store(state, Ordering::Release);
     state == ON
+}
+
+/// Reads the environment and does what it says; returns the state.
+fn read_environment() -> u8 {
+    match config::read() {
+        Environment::NotReady => NEW,
+        Environment::On(config) if begin(&config) => ON,
+        Environment::On(_) | Environment::Off => OFF,
+    }
 }
 
 fn begin(config: &Config) -> bool {
@@ -237,8 +361,17 @@ fn begin(config: &Config) -> bool {
     let started = Started {
         heap: domain(Kind::Pageable, MALLOC_RESOURCE),
         mappings: domain(Kind::Mapped, MMAP_RESOURCE),
+        stacks: if config.options.stacks {
+            Stacks::On { depth: config.options.depth as usize, check: config.options.check }
+        } else {
+            Stacks::Off
+        },
         key,
     };
+    if config.options.check {
+        // SAFETY: the function stays loaded. It runs before the recording ends, since it is registered later.
+        unsafe { libc::atexit(report_checks) };
+    }
     match config.options.mode {
         HeapMode::All | HeapMode::Python => note(HeapNote::All, config.options.min_bytes as u32),
         HeapMode::Sample(bytes) => note(HeapNote::Sampled, bytes as u32),

@@ -5,3 +5,5 @@
 //! therefore recorded afterwards, with the time from before the call.
 
 mod heap;
+mod mapping;
+mod module;

@@ -10,17 +10,24 @@
 //! | `hooks` | the functions that replace those of the C library |
 //! | `next` | the functions that they replace |
 //! | `capture` | from a hook to a record: guard, start, thread's lane, stack |
+//! | `mappings` | the mappings that the program made |
 //! | `thread` | what each thread keeps, found without a call |
+//! | `cold` | the memory of a thread, and a stack for what needs more of it |
+//! | `bounds` | where the thread's own stack is |
 //! | `fence` | panics and the off-switch |
-//! | `own_memory` | the allocator of the library itself |
+//! | `own_memory`, `pid_lock` | the allocator of the library itself; its locks |
 #![expect(unsafe_code, reason = "replaces functions of the C library")]
 
+mod bounds;
 mod capture;
+mod cold;
 mod config;
 mod fence;
 mod hooks;
+mod mappings;
 mod next;
 mod own_memory;
+mod pid_lock;
 mod thread;
 
 #[global_allocator]

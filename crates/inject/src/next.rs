@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use libc::{c_int, c_void, off_t, size_t};
+use libc::{c_int, c_void, intptr_t, off_t, size_t};
 
 use crate::thread::{Guard, Inside, SavedErrno, current};
 
@@ -20,6 +20,10 @@ pub(crate) type PosixMemalign = unsafe extern "C" fn(*mut *mut c_void, size_t, s
 pub(crate) type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 pub(crate) type Munmap = unsafe extern "C" fn(*mut c_void, size_t) -> c_int;
 pub(crate) type Mremap = unsafe extern "C" fn(*mut c_void, size_t, size_t, c_int, *mut c_void) -> *mut c_void;
+
+pub(crate) type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub(crate) type Sbrk = unsafe extern "C" fn(intptr_t) -> *mut c_void;
 
 /// Declares a function that returns the next one of a name, none if there is none or it is being looked up.
 macro_rules! next {
@@ -52,6 +56,9 @@ next! {
     mmap: Mmap = c"mmap";
     munmap: Munmap = c"munmap";
     mremap: Mremap = c"mremap";
+    brk: Brk = c"brk";
+    sbrk: Sbrk = c"sbrk";
+    dlclose: Dlclose = c"dlclose";
 }
 
 #[cold]

@@ -5,9 +5,9 @@
 //! forked child can take the lock over that a thread of its parent held; nothing here calls the C library's allocator.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::pid_lock::PidLock;
 
 /// Bytes that are mapped at once for small blocks.
 const REGION_BYTES: usize = 1 << 18;
@@ -27,42 +27,17 @@ struct FreeBlock {
     next: *mut FreeBlock,
 }
 
+// SAFETY: the blocks are not tied to a thread.
+unsafe impl Send for Lists {}
+
 /// The allocator.
 pub(crate) struct OwnMemory {
-    /// Pid of the process whose thread holds the lock; 0 for none.
-    holder: AtomicU32,
-    lists: UnsafeCell<Lists>,
+    lists: PidLock<Lists>,
 }
-
-// SAFETY: the lists are touched only by the holder of the lock.
-unsafe impl Sync for OwnMemory {}
 
 impl OwnMemory {
     pub(crate) const fn new() -> Self {
-        Self {
-            holder: AtomicU32::new(0),
-            lists: UnsafeCell::new(Lists { free: [null_mut(); CLASSES], next: 0, end: 0 }),
-        }
-    }
-
-    fn locked<R>(&self, with: impl FnOnce(&mut Lists) -> R) -> R {
-        // SAFETY: no arguments, cannot fail.
-        let pid = unsafe { libc::getpid() } as u32;
-        loop {
-            let holder = self.holder.load(Ordering::Relaxed);
-            // A thread of the parent process held it when this process was forked, and is not here.
-            let is_free = holder == 0 || holder != pid;
-            if is_free
-                && self.holder.compare_exchange(holder, pid, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        // SAFETY: only the holder of the lock gets here.
-        let result = with(unsafe { &mut *self.lists.get() });
-        self.holder.store(0, Ordering::Release);
-        result
+        Self { lists: PidLock::new(Lists { free: [null_mut(); CLASSES], next: 0, end: 0 }) }
     }
 }
 
@@ -122,7 +97,7 @@ impl Lists {
 unsafe impl GlobalAlloc for OwnMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
-            Some(class) => self.locked(|lists| lists.take(class)),
+            Some(class) => self.lists.locked(|lists, _| lists.take(class)),
             // Nothing asks for more than the alignment of a page.
             None if layout.align() <= 4096 => map(layout.size()),
             None => null_mut(),
@@ -141,7 +116,7 @@ unsafe impl GlobalAlloc for OwnMemory {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
-            Some(class) => self.locked(|lists| {
+            Some(class) => self.lists.locked(|lists, _| {
                 let block = block.cast::<FreeBlock>();
                 // SAFETY: the block is free now, at least 16 bytes large and aligned to that.
                 unsafe { block.write(FreeBlock { next: lists.free[class] }) };

@@ -6,7 +6,10 @@
 
 use std::cell::Cell;
 
+use floodmark_stacks::Replay;
 use floodmark_tail::ThreadLane;
+
+use crate::cold::ThreadMemory;
 
 /// What a thread is doing in this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +31,16 @@ pub(crate) struct Thread {
     pub(crate) has_ended: Cell<bool>,
     /// Whether that destructor is registered.
     pub(crate) is_registered: Cell<bool>,
+    /// Whether it runs on the stack in its memory.
+    pub(crate) is_cold: Cell<bool>,
+    /// How many modules had been unloaded when its stacks were last found to be sound.
+    pub(crate) unloads: Cell<u32>,
     /// The thread's lane; none before the first event.
     pub(crate) lane: Cell<Option<ThreadLane>>,
+    /// The thread's memory.
+    pub(crate) memory: Cell<ThreadMemory>,
+    /// What finds its stacks; null before the first.
+    pub(crate) replay: Cell<*mut Replay>,
 }
 
 const _: () = assert!(size_of::<Thread>() == 64);
@@ -73,7 +84,11 @@ pub(crate) fn current() -> &'static Thread {
                 inside: Cell::new(Inside::No),
                 has_ended: Cell::new(false),
                 is_registered: Cell::new(false),
+                is_cold: Cell::new(false),
+                unloads: Cell::new(0),
                 lane: Cell::new(None),
+                memory: Cell::new(ThreadMemory::NONE),
+                replay: Cell::new(std::ptr::null_mut()),
             }
         };
     }

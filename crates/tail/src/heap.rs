@@ -16,6 +16,7 @@
 //! | `python` | every allocation, with the small objects of CPython that pymalloc divides |
 //! | `stacks=on`, `stacks=off` | whether allocations have stacks; the default is `on` |
 //! | `depth=N` | most frames of a stack, counted from the innermost one |
+//! | `check=on`, `check=off` | whether each stack is found in a second way and compared, for tests; the default is `off` |
 //! | `min=BYTES` | records only allocations of at least that many bytes, and their frees |
 //! | `only=NAME` | records only programs whose file has this name; may be given several times |
 //! | `not=NAME` | does not record programs whose file has this name; may be given several times |
@@ -63,7 +64,7 @@ pub const HEAP_NOTE: &str = "(heap capture)";
 /// Bytes between two samples where the option names none.
 pub const DEFAULT_SAMPLE_BYTES: u64 = 512 << 10;
 /// Most frames of a stack where the options name no number, and the most that they can name.
-pub const MAX_DEPTH: u32 = 256;
+pub const MAX_DEPTH: u32 = 512;
 
 /// Which allocations are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub struct HeapOptions {
     pub stacks: bool,
     /// Most frames of a stack, counted from the innermost one.
     pub depth: u32,
+    /// Whether each stack is found in a second way and compared, for tests.
+    pub check: bool,
     /// Least bytes of an allocation that is recorded.
     pub min_bytes: u64,
     /// Names of programs that are recorded; all if there are none.
@@ -100,6 +103,7 @@ impl Default for HeapOptions {
             mode: HeapMode::All,
             stacks: true,
             depth: MAX_DEPTH,
+            check: false,
             min_bytes: 0,
             only: Vec::new(),
             not: Vec::new(),
@@ -136,6 +140,7 @@ impl HeapOptions {
         if let Some((name, value)) = word.split_once('=') {
             match name {
                 "stacks" => self.stacks = on_or_off(value)?,
+                "check" => self.check = on_or_off(value)?,
                 "depth" => self.depth = value.parse::<u32>().ok()?.clamp(1, MAX_DEPTH),
                 "min" => self.min_bytes = value.parse().ok()?,
                 "only" => self.only.push(value.to_owned()),
@@ -183,6 +188,9 @@ impl fmt::Display for HeapOptions {
         if self.depth != MAX_DEPTH {
             write!(out, ",depth={}", self.depth)?;
         }
+        if self.check {
+            out.write_str(",check=on")?;
+        }
         if self.min_bytes > 0 {
             write!(out, ",min={}", self.min_bytes)?;
         }
@@ -217,11 +225,15 @@ pub enum HeapNote {
     UnknownOption,
     /// The recorder failed repeatedly and switched itself off.
     SwitchedOff,
+    /// Stacks were checked; the line is their number.
+    Checked,
+    /// Checked stacks were wrong; the line is their number.
+    Mismatch,
 }
 
 impl HeapNote {
     /// All notes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::All,
         Self::Sampled,
         Self::Python,
@@ -231,6 +243,8 @@ impl HeapNote {
         Self::Sanitizer,
         Self::UnknownOption,
         Self::SwitchedOff,
+        Self::Checked,
+        Self::Mismatch,
     ];
 
     /// The text in the trace.
@@ -245,6 +259,8 @@ impl HeapNote {
             Self::Sanitizer => "the program was built with a sanitizer and is not recorded",
             Self::UnknownOption => "an option of FLOODMARK_HEAP is not known and was left out",
             Self::SwitchedOff => "the recorder of the heap failed repeatedly and switched itself off",
+            Self::Checked => "stacks were found in two ways and compared",
+            Self::Mismatch => "stacks that were found in two ways differ",
         }
     }
 
@@ -283,6 +299,7 @@ mod tests {
             mode: HeapMode::Sample(4096),
             stacks: false,
             depth: 20,
+            check: true,
             min_bytes: 64,
             only: vec!["python3".into(), "cc1plus".into()],
             not: vec!["sh".into()],

@@ -7,7 +7,7 @@ use floodmark_tail::When;
 use floodmark_tail::clock::monotonic_ns;
 use libc::{c_int, c_void, size_t};
 
-use crate::capture::{Caller, Domain, allocated, failed, freed};
+use crate::capture::{Caller, allocated, failed, freed};
 use crate::next::{self, early_memory, is_early};
 
 /// Defines an exported function that calls another with the caller's stack pointer and base pointer as the last two
@@ -52,9 +52,9 @@ hook!(pvalloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", pvalloc_from);
 fn returned(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *mut c_void {
     let caller = Caller { stack, base };
     if block.is_null() {
-        failed(Domain::Heap, bytes, caller);
+        failed(bytes, caller);
     } else {
-        allocated(Domain::Heap, block.addr(), bytes, caller);
+        allocated(block.addr(), bytes, caller);
     }
     block
 }
@@ -117,7 +117,7 @@ unsafe extern "C" fn posix_memalign_from(
             // SAFETY: the function succeeded and stored the block there.
             returned(unsafe { *place }, bytes, stack, base);
         }
-        libc::ENOMEM => failed(Domain::Heap, bytes, Caller { stack, base }),
+        libc::ENOMEM => failed(bytes, Caller { stack, base }),
         // A wrong alignment: nothing was asked for.
         _ => {}
     }
@@ -139,12 +139,12 @@ unsafe extern "C" fn realloc_from(block: *mut c_void, bytes: size_t, stack: u64,
     // SAFETY: as the caller guarantees.
     let new = unsafe { realloc(block, bytes) };
     if !new.is_null() {
-        freed(Domain::Heap, address, before);
-        allocated(Domain::Heap, new.addr(), bytes, caller);
+        freed(address, before);
+        allocated(new.addr(), bytes, caller);
     } else if bytes == 0 {
-        freed(Domain::Heap, address, before);
+        freed(address, before);
     } else {
-        failed(Domain::Heap, bytes, caller);
+        failed(bytes, caller);
     }
     new
 }
@@ -158,7 +158,7 @@ unsafe extern "C" fn reallocarray_from(
     base: u64,
 ) -> *mut c_void {
     let Some(whole) = count.checked_mul(bytes) else {
-        failed(Domain::Heap, usize::MAX, Caller { stack, base });
+        failed(usize::MAX, Caller { stack, base });
         // SAFETY: the location is the thread's own.
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return std::ptr::null_mut();
@@ -189,7 +189,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     if block.is_null() || is_early(block) {
         return;
     }
-    freed(Domain::Heap, block.addr(), When::Now);
+    freed(block.addr(), When::Now);
     if let Some(free) = next::free() {
         // SAFETY: as the caller guarantees.
         unsafe { free(block) };
