@@ -99,7 +99,10 @@ impl Tool {
         }
         words.append(&mut program_words);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).envs(program.environment.iter().copied()).stderr(std::process::Stdio::null());
+        command
+            .args(&words[1..])
+            .envs(program.environment.iter().copied())
+            .stderr(std::process::Stdio::null());
         command
     }
 
@@ -164,7 +167,9 @@ pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
         if !props.programs.is_empty() && !props.programs.iter().any(|name| name == program.name) {
             continue;
         }
-        let is_wanted = |name: &str| name == "none" || props.tools.is_empty() || props.tools.iter().any(|tool| tool == name);
+        let is_wanted = |name: &str| {
+            name == "none" || props.tools.is_empty() || props.tools.iter().any(|tool| tool == name)
+        };
         let tools: Vec<(&str, Tool)> =
             TOOLS.into_iter().filter(|(name, tool)| is_wanted(name) && tool.fits(&program)).collect();
         let mut measured: Vec<Measured> = tools.iter().map(|_| Measured::default()).collect();
@@ -236,7 +241,9 @@ fn print(name: &str, tools: &[(&str, Tool)], measured: &[Measured]) {
     let none = &measured[0];
     let events = measured.iter().map(|one| one.events).max().unwrap_or(0);
     println!("\n{name}: {events} events, median (least–most) CPU seconds\n");
-    println!("| tool | program | multiple | ns per event | with the tool's own | multiple | wall | extra RSS, MB | bytes per event | first answer, s |");
+    println!(
+        "| tool | program | multiple | ns per event | with the tool's own | multiple | wall | extra RSS, MB | bytes per event | first answer, s |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for ((tool, _), one) in tools.iter().zip(measured) {
         let (own, all) = (one.own.median(), one.all.median());
@@ -276,13 +283,28 @@ fn programs(folder: &Path, props: &Props) -> Result<Vec<Program>> {
         program("pairs", vec![built("cc", &["-O2", "-g"], "pairs.c")?, "5000000".into()]),
         program("cross_free", vec![built("c++", &cpp, "cross_free.cpp")?, "1000000".into()]),
         program("json_tree", vec![built("c++", &cpp, "json_tree.cpp")?, "5".into()]),
-        program("rust_words", vec![built("rustc", &["--edition", "2024", "-O", "-g"], "rust_words.rs")?, "6".into()]),
-        program("sqlite", ["sqlite3", ":memory:", "-init", &source("table.sql"), ".quit"].map(str::to_owned).to_vec()),
+        program(
+            "rust_words",
+            vec![built("rustc", &["--edition", "2024", "-O", "-g"], "rust_words.rs")?, "6".into()],
+        ),
+        program(
+            "sqlite",
+            ["sqlite3", ":memory:", "-init", &source("table.sql"), ".quit"].map(str::to_owned).to_vec(),
+        ),
         program(
             "cc1plus",
-            [&compiler, "-quiet", "-O1", "-std=c++17", "-D_GNU_SOURCE", &source("templates.cpp"), "-o", "/dev/null"]
-                .map(str::to_owned)
-                .to_vec(),
+            [
+                &compiler,
+                "-quiet",
+                "-O1",
+                "-std=c++17",
+                "-D_GNU_SOURCE",
+                &source("templates.cpp"),
+                "-o",
+                "/dev/null",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         ),
     ];
     if let Some(python) = &props.python {

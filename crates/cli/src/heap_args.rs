@@ -82,6 +82,7 @@ impl HeapArgs {
             min_bytes: self.heap_min.unwrap_or(0),
             only: self.heap_include.clone(),
             not: self.heap_exclude.clone(),
+            ..HeapOptions::default()
         };
         let library = self.heap_library.clone().or_else(|| value(EnvVars::HEAP_LIBRARY).map(PathBuf::from));
         Some(HeapProps { options, library })

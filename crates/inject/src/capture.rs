@@ -19,6 +19,7 @@ use crate::bounds::stack_bounds;
 use crate::cold::{ThreadMemory, run_cold};
 use crate::config::{self, Config, Environment};
 use crate::fence::{fence, silence_panics};
+use crate::next::prepare_for_children;
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
 
 /// Whether the process is recorded.
@@ -349,6 +350,7 @@ fn read_environment() -> u8 {
 
 fn begin(config: &Config) -> bool {
     silence_panics();
+    prepare_for_children();
     let mut key = 0;
     // SAFETY: the place is valid, and the function stays loaded: a library that is preloaded is never unloaded.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {

@@ -7,3 +7,4 @@
 mod heap;
 mod mapping;
 mod module;
+mod program;

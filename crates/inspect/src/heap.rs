@@ -4,7 +4,7 @@ use std::path::Path;
 
 use floodmark_analyze::{HeapSummary, StatsFold};
 use floodmark_event::{Filter, Kind, Tables};
-use floodmark_store::Trace;
+use floodmark_store::{ScanProps, Source as _, Trace};
 use floodmark_tail::heap::{HEAP_NOTE, HeapNote};
 
 use crate::error::Result;
@@ -22,7 +22,10 @@ pub fn heap_summary(path: &Path) -> Result<Option<HeapSummary>> {
     let source = trace.scan(&Columns::Figures.scan(&filter))?;
     let name = path.display().to_string();
     let folded = fold_over(Box::new(source), &name, &Query::new(filter, &()), StatsFold::default())?;
-    let (stats, tables) = (folded.answer.result, folded.source.tables());
+    let stats = folded.answer.result;
+    // A scan of all columns has the frames from its beginning.
+    let scan = trace.scan(&ScanProps::default())?;
+    let tables = scan.tables();
     let notes = notes(tables);
     if notes.is_empty() {
         return Ok(None);

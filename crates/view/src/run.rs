@@ -1,10 +1,10 @@
 //! Runs: how a command ended, how high its memory rose, when, in which process and phase.
 
+mod heap;
+
 use std::collections::BTreeMap;
 
-use floodmark_analyze::{
-    HeapSummary, PeakStack, PhaseMemory, ProcessMemory, RunMemory, RunSummary, signal_name,
-};
+use floodmark_analyze::{PeakStack, PhaseMemory, ProcessMemory, RunMemory, RunSummary, signal_name};
 use floodmark_event::units::{
     format_bytes, format_count, format_duration_ns, format_elapsed_ns, format_signed_bytes,
 };
@@ -14,6 +14,7 @@ use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, shorten, wrap, wrap_after};
+use heap::{heap_events, heap_notes, heap_peak};
 
 /// Columns for the names of facts.
 const NAME_WIDTH: usize = 11;
@@ -138,45 +139,6 @@ impl SummaryText<'_> {
         }
         Some(parts.join("; "))
     }
-}
-
-/// How high the heaps of a run rose.
-fn heap_peak(heap: &HeapSummary, start_ns: Option<i64>) -> String {
-    if heap.allocations == 0 {
-        return "nothing was recorded".to_owned();
-    }
-    let about = if heap.sample_period_bytes.is_some() { "about " } else { "" };
-    format!(
-        "{about}{} at most{}, {about}{} in {} at the end",
-        format_bytes(heap.peak_bytes),
-        after(heap.peak_time_ns, start_ns),
-        format_bytes(heap.live_bytes),
-        counted(heap.live_blocks, "block")
-    )
-}
-
-/// What was recorded of the heaps of a run.
-fn heap_events(heap: &HeapSummary) -> String {
-    let allocations = counted(heap.allocations, "allocation");
-    let frees = counted(heap.frees, "free");
-    let processes = match heap.pids.len() {
-        1 => "1 process".to_owned(),
-        count => format!("{} processes", format_count(count as u64)),
-    };
-    let sample = heap.sample_period_bytes.map(|bytes| format!(", one in about {}", format_bytes(bytes)));
-    format!("{allocations} and {frees} of {processes}{}", sample.unwrap_or_default())
-}
-
-/// What was not recorded of the heaps of a run, a sentence each.
-fn heap_notes(heap: &HeapSummary) -> impl Iterator<Item = String> {
-    let programs = heap.not_recorded.iter().map(|one| {
-        let count = match one.processes {
-            1 => String::new(),
-            count => format!(" ({} processes)", format_count(count)),
-        };
-        format!("the heap of {}{count} was not recorded: {}", one.program, one.reason)
-    });
-    heap.remarks.iter().cloned().chain(programs)
 }
 
 /// How many ranks there were, and how far their peaks lie apart.
