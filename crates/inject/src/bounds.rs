@@ -59,7 +59,7 @@ fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: the first word that the register leads to is its own address, as the ABI says.
     unsafe {
-        std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags))
+        std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags));
     };
     pointer
 }

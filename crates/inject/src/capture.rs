@@ -11,16 +11,17 @@ use floodmark_event::event::Action;
 use floodmark_event::tables::Frame;
 use floodmark_event::{Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
 use floodmark_stacks::{Replay, ReplayProps};
-use floodmark_tail::heap::{HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE};
+use floodmark_tail::heap::{HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE, scaled_bytes};
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{AllocDomain, RecordProps, Recorder, When, event_on, global, intern, intern_frame};
 
 use crate::bounds::stack_bounds;
 use crate::cold::{ThreadMemory, run_cold};
-use crate::config::{self, Config, Environment};
+use crate::config::{self, Config};
 use crate::fence::{fence, silence_panics};
 use crate::next::prepare_for_children;
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
+use crate::{hooks, sample, tracked};
 
 /// Whether the process is recorded.
 static STATE: AtomicU8 = AtomicU8::new(NEW);
@@ -29,8 +30,24 @@ const STARTING: u8 = 1;
 const ON: u8 = 2;
 const OFF: u8 = 3;
 
+/// Which allocations are recorded, for the recording path; before the start as if all were.
+static SELECTION: AtomicU8 = AtomicU8::new(EVERY);
+const EVERY: u8 = 0;
+const SAMPLE: u8 = 1;
+const AT_LEAST: u8 = 2;
+
+/// Which allocations are recorded.
+enum Selection {
+    Every,
+    /// About one in that many bytes of each thread.
+    Sample(u64),
+    /// Those of at least that many bytes.
+    AtLeast(u64),
+}
+
 /// What is known once the recording has started.
 struct Started {
+    selection: Selection,
     heap: AllocDomain,
     mappings: AllocDomain,
     stacks: Stacks,
@@ -50,7 +67,7 @@ enum Stacks {
 
 static STARTED: OnceLock<Started> = OnceLock::new();
 
-/// Allocations that were not recorded because the recording had not started.
+/// Calls of other threads while the recording was being started.
 static EARLY: AtomicU32 = AtomicU32::new(0);
 
 /// The registers of the program at its call of a hooked function.
@@ -73,18 +90,56 @@ pub(crate) enum Domain {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn allocated(block: usize, bytes: usize, caller: Caller) {
-    if let Some(entered) = enter() {
-        fence(|| entered.allocated(Domain::Heap, block, bytes, entered.stack(caller)));
+    match SELECTION.load(Ordering::Relaxed) {
+        EVERY => {
+            if let Some(entered) = enter() {
+                fence(|| entered.allocated(Domain::Heap, block, bytes, entered.stack(caller)));
+            }
+        }
+        SAMPLE if !sample::is_due(current(), bytes) => {}
+        _ => allocated_selected(block, bytes, caller),
     }
+}
+
+/// Records an allocation of a process of which not all are recorded.
+#[cold]
+#[inline(never)]
+fn allocated_selected(block: usize, bytes: usize, caller: Caller) {
+    let _errno = SavedErrno::save();
+    let Some(entered) = enter() else { return };
+    fence(|| {
+        let counted = match entered.started.selection {
+            Selection::AtLeast(least) if (bytes as u64) < least => return,
+            Selection::Every | Selection::AtLeast(_) => bytes as u64,
+            Selection::Sample(period) => match sample::take(entered.thread, bytes, period) {
+                sample::Taken::No => return,
+                sample::Taken::Yes => scaled_bytes(bytes as u64, period),
+            },
+        };
+        tracked::track(block);
+        entered.allocated(Domain::Heap, block, counted as usize, entered.stack(caller));
+    });
 }
 
 /// Records that the program gives a block back, at `when`.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn freed(block: usize, when: When) {
+    if SELECTION.load(Ordering::Relaxed) != EVERY && !(tracked::may_be_tracked(block) && untracked(block)) {
+        return;
+    }
     if let Some(entered) = enter() {
         fence(|| entered.freed(Domain::Heap, block, when));
     }
+}
+
+/// Takes a block out of those that were recorded; returns whether it was among them.
+#[cold]
+#[inline(never)]
+fn untracked(block: usize) -> bool {
+    let Some(_entered) = enter() else { return false };
+    let _errno = SavedErrno::save();
+    fence(|| tracked::untrack(block)).unwrap_or(false)
 }
 
 /// Records that the program asked for memory in vain.
@@ -125,7 +180,7 @@ pub(crate) struct Entered {
 }
 
 impl Drop for Entered {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         self.thread.inside.set(Inside::No);
     }
@@ -199,12 +254,13 @@ impl Entered {
             Domain::Heap => &self.started.heap,
             Domain::Mapping => &self.started.mappings,
         };
-        let lane = self.thread.lane.get();
-        // SAFETY: the thread took the lane and has not given it back.
-        let is_recorded = lane.is_some_and(|lane| unsafe { event_on(lane, what, domain, stack, when) });
-        if !is_recorded {
-            event_without_lane(self.thread, self.started, domain, what, stack, when);
+        if let Some(lane) = self.thread.lane.get() {
+            // SAFETY: the thread took the lane and has not given it back.
+            if unsafe { event_on(lane, what, domain, stack, when) } {
+                return;
+            }
         }
+        event_without_lane(self.thread, self.started, domain, what, stack, when);
     }
 }
 
@@ -214,8 +270,9 @@ fn begin_stacks(thread: &'static Thread, caller: Caller, depth: usize) {
     if !memory.is_some() || thread.has_ended.get() {
         return;
     }
+    let replay = memory.replay();
     // SAFETY: as much memory, of zeros or of a thread that ended, and this thread's from now on.
-    let replay = unsafe { Replay::begin_in(memory.replay(), ReplayProps { depth, run_cold }) };
+    unsafe { Replay::begin_in(replay, ReplayProps { depth, run_cold }) };
     let (low, high) = stack_bounds(caller.stack).unwrap_or((0, 0));
     // SAFETY: made just now.
     unsafe { (*replay).set_stack(low, high) };
@@ -331,21 +388,18 @@ pub(crate) fn start() -> bool {
         return STATE.load(Ordering::Acquire) == ON;
     }
     let mut state = OFF;
-    fence(|| run_cold(&mut || state = read_environment()));
-    if state == NEW {
-        EARLY.fetch_add(1, Ordering::Relaxed);
-    }
+    fence(|| {
+        run_cold(&mut || {
+            if config::read().is_some_and(|config| begin(&config)) {
+                state = ON;
+            }
+        });
+    });
     STATE.store(state, Ordering::Release);
-    state == ON
-}
-
-/// Reads the environment and does what it says; returns the state.
-fn read_environment() -> u8 {
-    match config::read() {
-        Environment::NotReady => NEW,
-        Environment::On(config) if begin(&config) => ON,
-        Environment::On(_) | Environment::Off => OFF,
+    if state == ON {
+        global().lose(LossReason::Nested, u64::from(EARLY.swap(0, Ordering::Relaxed)));
     }
+    state == ON
 }
 
 fn begin(config: &Config) -> bool {
@@ -360,7 +414,20 @@ fn begin(config: &Config) -> bool {
     recorder.detach();
     let domain =
         |kind, resource| AllocDomain { device: NO_DEVICE, kind, stream: 0, resource: intern(resource) };
+    let selection = match config.options.mode {
+        HeapMode::Sample(period) => Selection::Sample(period),
+        HeapMode::All | HeapMode::Python if config.options.min_bytes > 0 => {
+            Selection::AtLeast(config.options.min_bytes)
+        }
+        HeapMode::All | HeapMode::Python => Selection::Every,
+    };
+    let path = match selection {
+        Selection::Every => EVERY,
+        Selection::Sample(_) => SAMPLE,
+        Selection::AtLeast(_) => AT_LEAST,
+    };
     let started = Started {
+        selection,
         heap: domain(Kind::Pageable, MALLOC_RESOURCE),
         mappings: domain(Kind::Mapped, MMAP_RESOURCE),
         stacks: if config.options.stacks {
@@ -381,7 +448,23 @@ fn begin(config: &Config) -> bool {
     if !config.unknown.is_empty() {
         note(HeapNote::UnknownOption, 0);
     }
-    STARTED.set(started).is_ok()
+    let is_first = STARTED.set(started).is_ok();
+    SELECTION.store(path, Ordering::Relaxed);
+    is_first
+}
+
+/// Starts the recording when the library is loaded, if no allocation did before.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = loaded;
+
+extern "C" fn loaded() {
+    if STATE.load(Ordering::Acquire) == NEW {
+        start();
+    }
+    if STATE.load(Ordering::Acquire) == ON && !hooks::are_called() {
+        fence(|| run_cold(&mut || note(HeapNote::OwnAllocator, 0)));
+    }
 }
 
 /// Leaves a note in the trace about how the process is recorded.

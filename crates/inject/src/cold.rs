@@ -54,8 +54,8 @@ impl ThreadMemory {
     }
 
     /// Where the thread's [`Replay`] is; zeros if it has not begun.
-    pub(crate) fn replay(self) -> *mut u8 {
-        self.stack_end()
+    pub(crate) fn replay(self) -> *mut Replay {
+        self.stack_end().cast::<c_void>().cast()
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `hooks` | the functions that replace those of the C library |
 //! | `next` | the functions that they replace |
 //! | `capture` | from a hook to a record: guard, start, thread's lane, stack |
+//! | `sample`, `tracked` | which allocations a sample takes; the blocks of which frees are recorded |
 //! | `mappings` | the mappings that the program made |
 //! | `thread` | what each thread keeps, found without a call |
 //! | `cold` | the memory of a thread, and a stack for what needs more of it |
@@ -30,7 +31,9 @@ mod mappings;
 mod next;
 mod own_memory;
 mod pid_lock;
+mod sample;
 mod thread;
+mod tracked;
 
 #[global_allocator]
 static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();

@@ -38,8 +38,7 @@ pub(crate) type Sbrk = unsafe extern "C" fn(intptr_t) -> *mut c_void;
 /// Declares a function that returns the next one of a name, none if there is none or it is being looked up.
 macro_rules! next {
     ($($function:ident: $type:ty = $name:literal;)*) => {$(
-        #[inline(always)]
-        #[expect(clippy::inline_always, reason = "part of the recording path")]
+        #[inline]
         pub(crate) fn $function() -> Option<$type> {
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
             let mut found = NEXT.load(Ordering::Relaxed);

@@ -5,6 +5,7 @@
 //! forked child can take the lock over that a thread of its parent held; nothing here calls the C library's allocator.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::pid_lock::PidLock;
@@ -117,7 +118,7 @@ unsafe impl GlobalAlloc for OwnMemory {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
             Some(class) => self.lists.locked(|lists, _| {
-                let block = block.cast::<FreeBlock>();
+                let block = block.cast::<c_void>().cast::<FreeBlock>();
                 // SAFETY: the block is free now, at least 16 bytes large and aligned to that.
                 unsafe { block.write(FreeBlock { next: lists.free[class] }) };
                 lists.free[class] = block;

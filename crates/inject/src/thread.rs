@@ -35,6 +35,10 @@ pub(crate) struct Thread {
     pub(crate) is_cold: Cell<bool>,
     /// How many modules had been unloaded when its stacks were last found to be sound.
     pub(crate) unloads: Cell<u32>,
+    /// Bytes to the next sample.
+    pub(crate) countdown: Cell<i64>,
+    /// State of the random numbers of samples; 0 before the first.
+    pub(crate) random: Cell<u64>,
     /// The thread's lane; none before the first event.
     pub(crate) lane: Cell<Option<ThreadLane>>,
     /// The thread's memory.
@@ -86,6 +90,8 @@ pub(crate) fn current() -> &'static Thread {
                 is_registered: Cell::new(false),
                 is_cold: Cell::new(false),
                 unloads: Cell::new(0),
+                countdown: Cell::new(0),
+                random: Cell::new(0),
                 lane: Cell::new(None),
                 memory: Cell::new(ThreadMemory::NONE),
                 replay: Cell::new(std::ptr::null_mut()),

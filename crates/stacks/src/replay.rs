@@ -33,6 +33,9 @@ const FRAMES: usize = 1 << 12;
 /// Lines of rules that a thread remembers.
 const LINES: usize = 1 << 10;
 
+/// Bytes of stack that there must be for the unwinder of the language runtime.
+const SYSTEM_STACK_BYTES: u64 = 32 << 10;
+
 /// How a replay works.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayProps {
@@ -157,6 +160,8 @@ pub struct Replay {
     depth: usize,
     /// Number of levels.
     count: usize,
+    /// Whether the outermost level has callers that were cut.
+    is_cut: bool,
     walks: u32,
     /// The recording whose numbers the nodes are.
     recording: u32,
@@ -174,19 +179,16 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Makes one in memory that holds zeros; touches only what is needed.
+    /// Begins one in memory that holds zeros, or again in one that another thread has left; touches only what is needed.
     ///
     /// # Safety
-    /// `memory` is valid for `size_of::<Replay>()` bytes, holds zeros, is aligned to 64 and stays as long as the result
-    /// is used. The result is used by one thread at a time.
-    pub unsafe fn begin_in(memory: *mut u8, props: ReplayProps) -> *mut Self {
-        let replay = memory.cast::<Self>();
+    /// The memory is valid and holds zeros or what this function has made. It is used by one thread at a time.
+    pub unsafe fn begin_in(replay: *mut Self, props: ReplayProps) {
         // SAFETY: zeros are valid for all fields, and the memory is the caller's to give.
         unsafe {
             (*replay).run_cold = Some(props.run_cold);
             (*replay).depth = props.depth.clamp(1, MAX_REPLAY_FRAMES);
         }
-        replay
     }
 
     /// Says where the stack of the calling thread is. On other stacks (of signal handlers and coroutines) only the
@@ -238,7 +240,13 @@ impl Replay {
         let Walked { new, kept, end } = self.steps(at);
         match end {
             Found::NoRule => self.without_rule(at, new),
-            _ => self.extend(new, kept),
+            Found::Caller(_) | Found::End => {
+                // Where nothing is kept and there is a caller, it was cut.
+                if kept == 0 {
+                    self.is_cut = matches!(end, Found::Caller(_));
+                }
+                self.extend(new, kept)
+            }
         }
     }
 
@@ -252,7 +260,7 @@ impl Replay {
             while kept > 0 && self.levels[kept - 1].at.sp < at.sp {
                 kept -= 1;
             }
-            if kept > 0 && kept + new <= self.depth && self.levels[kept - 1].is_at(at) {
+            if kept > 0 && self.can_join(kept + new) && self.levels[kept - 1].is_at(at) {
                 if verified < kept {
                     kept = self.unchanged_levels(verified, kept);
                     verified = kept;
@@ -262,7 +270,7 @@ impl Replay {
                 }
             }
             if new == self.depth {
-                return Walked { new, kept: 0, end: Found::End };
+                return Walked { new, kept: 0, end: Found::Caller(at) };
             }
             let (step, found) = self.step(at);
             self.steps[new] = step;
@@ -274,6 +282,12 @@ impl Replay {
                 end => return Walked { new, kept: 0, end },
             }
         }
+    }
+
+    /// Whether a stack of `frames` frames that is joined to the levels is whole, or cut where it should be.
+    #[inline]
+    fn can_join(&self, frames: usize) -> bool {
+        if self.is_cut { frames == self.depth } else { frames <= self.depth }
     }
 
     /// Returns how many of the first `levels` are still there, of which the first `verified` are known to be.
@@ -395,9 +409,7 @@ impl Replay {
     fn without_rule(&mut self, at: Position, new: usize) -> u32 {
         self.count = 0;
         let mut found = [0; MAX_FRAMES];
-        // That unwinder needs some kilobytes of stack itself.
-        const ITS_STACK_BYTES: u64 = 32 << 10;
-        if at.sp - self.low < ITS_STACK_BYTES {
+        if at.sp - self.low < SYSTEM_STACK_BYTES {
             return self.extend(new, 0);
         }
         // The slot of the return address is below the stack pointer after the return.

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `all` | every allocation; the default, also of an empty text |
 //! | `sample:BYTES` | a sample: an allocation about every BYTES bytes of each thread |
-//! | `python` | every allocation, with the small objects of CPython that pymalloc divides |
+//! | `python` | every allocation, with the small objects of `CPython` that pymalloc divides |
 //! | `stacks=on`, `stacks=off` | whether allocations have stacks; the default is `on` |
 //! | `depth=N` | most frames of a stack, counted from the innermost one |
 //! | `check=on`, `check=off` | whether each stack is found in a second way and compared, for tests; the default is `off` |
@@ -53,7 +53,7 @@ pub const HEAP_VARIABLE: &str = "FLOODMARK_HEAP";
 
 /// Resource of blocks that `malloc`, `calloc`, `realloc` and aligned variants returned.
 pub const MALLOC_RESOURCE: &str = "malloc";
-/// Resource of objects that CPython's own allocator returned.
+/// Resource of objects that `CPython`'s own allocator returned.
 pub const PYMALLOC_RESOURCE: &str = "pymalloc";
 /// Resource of mappings.
 pub const MMAP_RESOURCE: &str = "mmap";
@@ -211,9 +211,9 @@ pub enum HeapNote {
     All,
     /// A sample; the line is the number of bytes between two samples.
     Sampled,
-    /// Objects of pymalloc are recorded too; the line is the version of CPython, as in 311 for 3.11.
+    /// Objects of pymalloc are recorded too; the line is the version of `CPython`, as in 311 for 3.11.
     Python,
-    /// The objects of this version of CPython cannot be recorded.
+    /// The objects of this version of `CPython` cannot be recorded.
     PythonUnknown,
     /// The program was recorded from its middle on: blocks from before are not known.
     Attached,

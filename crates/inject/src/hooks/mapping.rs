@@ -20,14 +20,19 @@ macro_rules! hook {
         #[unsafe(naked)]
         unsafe extern "C" fn $name($(_: $type),*) -> $result {
             std::arch::naked_asm!(
+                // Says to debuggers and unwinders where the caller is.
+                ".cfi_startproc",
                 "mov rax, rsp",
                 // A call expects a stack pointer that is a multiple of 16.
                 "sub rsp, 8",
                 "push rbp",
                 "push rax",
+                ".cfi_adjust_cfa_offset 24",
                 "call {}",
                 "add rsp, 24",
+                ".cfi_adjust_cfa_offset -24",
                 "ret",
+                ".cfi_endproc",
                 sym $body
             )
         }
@@ -57,7 +62,6 @@ struct Effect {
     failed_bytes: Option<usize>,
 }
 
-#[expect(clippy::too_many_arguments, reason = "six are those of the C library")]
 unsafe extern "C" fn mmap_from(
     at: *mut c_void,
     bytes: size_t,
@@ -104,7 +108,6 @@ unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "six are those of the C library")]
 unsafe extern "C" fn mremap_from(
     at: *mut c_void,
     bytes: size_t,
@@ -134,7 +137,6 @@ unsafe extern "C" fn mremap_from(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "as many as take all registers")]
 unsafe extern "C" fn sbrk_from(
     increment: intptr_t,
     _: size_t,
@@ -154,7 +156,6 @@ unsafe extern "C" fn sbrk_from(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "as many as take all registers")]
 unsafe extern "C" fn brk_from(
     end: *mut c_void,
     _: size_t,

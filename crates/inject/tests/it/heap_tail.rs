@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
 
+use floodmark_event::tables::Frame;
 use floodmark_event::{Action, Event, Kind};
 use floodmark_tail::heap::{HEAP_NOTE, HeapNote};
 use floodmark_tail::reader::RingReader;
@@ -18,7 +19,7 @@ pub(crate) struct HeapTail {
     /// All events in the order of time; at the same time frees go first.
     pub(crate) events: Vec<Event>,
     pub(crate) strings: HashMap<u32, String>,
-    pub(crate) frames: HashMap<u32, floodmark_event::tables::Frame>,
+    pub(crate) frames: HashMap<u32, Frame>,
     /// Parent and frame of each stack.
     pub(crate) stacks: HashMap<u32, (u32, u32)>,
     pub(crate) losses: u64,
@@ -136,5 +137,21 @@ impl HeapTail {
         let text = |id: u32| self.strings.get(&id).map_or("", String::as_str);
         let notes = self.frames.values().filter(|frame| text(frame.function.0) == HEAP_NOTE);
         notes.map(|note| (HeapNote::from_text(text(note.file.0)).expect("a note"), note.line)).collect()
+    }
+
+    /// The frames of a stack, innermost first.
+    pub(crate) fn frames_of(&self, mut stack: u32) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while let Some((parent, frame)) = self.stacks.get(&stack) {
+            frames.push(self.frames[frame]);
+            stack = *parent;
+        }
+        frames
+    }
+
+    /// The module of the innermost frame of a stack.
+    pub(crate) fn module_of(&self, stack: u32) -> &str {
+        let frame = self.frames_of(stack).into_iter().next().unwrap_or_default();
+        self.strings.get(&frame.module.0).map_or("", String::as_str)
     }
 }

@@ -2,3 +2,4 @@
 mod build;
 mod heap_tail;
 mod recorded;
+mod traps;
