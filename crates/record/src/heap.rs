@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use floodmark_analyze::HeapSummary;
 use floodmark_sampler::Launch;
-use floodmark_tail::heap::{HEAP_VARIABLE, HeapOptions};
+use floodmark_tail::heap::{HEAP_VARIABLE, HeapNote, HeapOptions};
 
 use crate::error::Result;
 use library::LibraryFile;
@@ -82,6 +82,11 @@ impl HeapReport {
     /// Adds the programs that were not recorded to what the trace shows.
     pub(crate) fn complete(&self, mut heap: HeapSummary) -> HeapSummary {
         heap.not_recorded = self.seen.not_recorded(&self.options, &heap.pids);
+        if !heap.not_recorded.is_empty() {
+            // The library says the same without the name of the program.
+            let is_said = [HeapNote::OwnAllocator, HeapNote::Sanitizer].map(HeapNote::text);
+            heap.remarks.retain(|remark| !is_said.contains(&remark.as_str()));
+        }
         heap
     }
 }
