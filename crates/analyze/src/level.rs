@@ -131,7 +131,7 @@ impl Tallies {
     }
 
     /// The tally that figures cover: that of the kinds the user chose, else device memory if there is
-    /// any, else the kind with most bytes.
+    /// any, else the kind with most bytes. Address space that is mapped counts only where there is nothing else.
     pub fn main(&self) -> u8 {
         if self.chosen.is_some() {
             return 0;
@@ -144,7 +144,11 @@ impl Tallies {
             let bytes = level.total_bytes.saturating_add(level.carried_bytes);
             (bytes, level.allocations + level.carried_blocks, level.failures)
         };
-        let heaviest = Kind::ALL.into_iter().rev().max_by_key(|kind| weight(&self.levels[*kind as usize]));
+        let rank = |kind: &Kind| {
+            let level = &self.levels[*kind as usize];
+            (level.is_used() && *kind != Kind::Mapped, weight(level))
+        };
+        let heaviest = Kind::ALL.into_iter().rev().max_by_key(rank);
         heaviest.filter(|kind| self.levels[*kind as usize].is_used()).unwrap_or(Kind::Device) as u8
     }
 

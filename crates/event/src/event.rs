@@ -82,11 +82,14 @@ pub enum Kind {
     /// Memory that an allocator holds in order to divide it: what it hands out of it is blocks of
     /// their own, so the two are never added up.
     Reserved = 7,
+    /// Address space that the program mapped itself (`mmap`): files, thread stacks, arenas of allocators. Other
+    /// blocks may lie in it and pages of it may never be touched, so it is never added to other kinds.
+    Mapped = 8,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Unknown,
         Self::Device,
         Self::Managed,
@@ -95,6 +98,7 @@ impl Kind {
         Self::Static,
         Self::Array,
         Self::Reserved,
+        Self::Mapped,
     ];
 
     /// The word for it in traces, JSON and tables.
@@ -108,6 +112,7 @@ impl Kind {
             Self::Static => "static",
             Self::Array => "array",
             Self::Reserved => "reserved",
+            Self::Mapped => "mapped",
         }
     }
 

@@ -9,12 +9,14 @@
 //! | `table` | every stack once, under a small number |
 //! | `names` | what frames are called |
 //! | `symbols` | functions in the files of modules, of this or another process |
+//! | `replay` | stacks for recorders that ask millions of times a second, by comparing with the last one |
 //! | `recorded` | stacks for the events of a recording |
 #![expect(unsafe_code, reason = "reads the registers a walk starts from")]
 
 mod loader;
 mod names;
 mod recorded;
+mod replay;
 mod rules;
 #[cfg(feature = "symbols")]
 mod symbols;
@@ -27,6 +29,7 @@ use std::num::NonZeroU32;
 pub use names::FrameName;
 pub use names::{Detail, Names};
 pub use recorded::recorded_stack;
+pub use replay::{MAX_REPLAY_FRAMES, Replay, ReplayCheck, ReplayProps};
 #[cfg(feature = "symbols")]
 pub use symbols::{Function, Symbols, build_id};
 pub use table::StackTable;

@@ -40,10 +40,7 @@ pub(super) struct Recorded {
     recording: u32,
     /// Stack and id, at the place that the stack's number leads to; empty before the first.
     ids: Vec<Option<(Stack, StackId)>>,
-    loads: Loads,
-    modules: Vec<NamedModule>,
-    /// Ids of the modules in the recording; none before they were needed.
-    module_names: Vec<Option<StringId>>,
+    frames: FrameIds,
 }
 
 impl Recorded {
@@ -53,7 +50,6 @@ impl Recorded {
         if recording != self.recording {
             // Ids of one recording mean something else in the next.
             self.ids.fill(None);
-            self.module_names.fill(None);
             self.recording = recording;
         }
         if recording == 0 {
@@ -67,15 +63,9 @@ impl Recorded {
 
     #[cold]
     fn meet(&mut self, stack: Option<Stack>, frames: &[u64]) -> StackId {
-        let loads = Loads::now();
-        if self.modules.is_empty() || loads != self.loads {
-            self.modules = named_modules();
-            self.module_names = vec![None; self.modules.len()];
-            self.loads = loads;
-        }
         let mut id = StackId(0);
         for frame in frames.iter().rev() {
-            let frame = match self.frame(*frame) {
+            let frame = match self.frames.frame(*frame) {
                 0 => return StackId(0),
                 frame => frame,
             };
@@ -92,8 +82,33 @@ impl Recorded {
         }
         id
     }
+}
 
-    fn frame(&mut self, return_address: u64) -> u32 {
+/// Gives return addresses their frames in the recording.
+#[derive(Default)]
+pub(super) struct FrameIds {
+    /// Number of the recording whose ids these are.
+    recording: u32,
+    loads: Loads,
+    modules: Vec<NamedModule>,
+    /// Ids of the modules in the recording; none before they were needed.
+    module_names: Vec<Option<StringId>>,
+}
+
+impl FrameIds {
+    /// Returns the id of the frame that `return_address` is in; 0 while nothing is recorded.
+    pub(super) fn frame(&mut self, return_address: u64) -> u32 {
+        let (loads, recording) = (Loads::now(), recording());
+        if self.modules.is_empty() || loads != self.loads {
+            self.modules = named_modules();
+            self.loads = loads;
+            self.module_names.clear();
+        }
+        if recording != self.recording {
+            self.module_names.clear();
+            self.recording = recording;
+        }
+        self.module_names.resize(self.modules.len(), None);
         // A return address is after the call and may belong to the next function.
         let address = return_address.wrapping_sub(1);
         let Some(at) = find_named(&self.modules, address) else {

@@ -63,11 +63,11 @@ macro_rules! registers {
 /// Lines of rules: 64 KiB, of which a thread touches what it needs.
 const LINES: usize = 1024;
 /// After how many walks a thread asks whether something was unloaded.
-const TRUST: u32 = 1024;
+pub(super) const TRUST: u32 = 1024;
 
 /// Rules that share a line of the processor's cache.
 #[repr(C, align(64))]
-struct Line([Entry; 4]);
+pub(super) struct Line([Entry; 4]);
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -77,7 +77,27 @@ struct Entry {
     rule: Rule,
 }
 
-const NOTHING: Entry = Entry { address: 0, rule: Rule::OTHER };
+impl Line {
+    pub(super) const EMPTY: Self = Self([Entry { address: 0, rule: Rule::OTHER }; 4]);
+
+    /// The rule at an address, if it is remembered.
+    #[inline]
+    pub(super) fn rule(&self, address: u64) -> Option<Rule> {
+        self.0.iter().find(|entry| entry.address == address).map(|entry| entry.rule)
+    }
+
+    /// Remembers a rule instead of the one that was remembered first.
+    pub(super) fn remember(&mut self, address: u64, rule: Rule) {
+        let Self(entries) = self;
+        match entries.iter_mut().find(|entry| entry.address == address) {
+            Some(entry) => entry.rule = rule,
+            None => {
+                entries.rotate_right(1);
+                entries[0] = Entry { address, rule };
+            }
+        }
+    }
+}
 
 /// What a thread needs to walk its stack.
 pub(super) struct Walker {
@@ -120,7 +140,7 @@ impl Walker {
         Some(Box::new(Self {
             low,
             high,
-            lines: (0..LINES).map(|_| Line([NOTHING; 4])).collect(),
+            lines: (0..LINES).map(|_| Line::EMPTY).collect(),
             walks: 0,
             loads: Loads::now(),
             modules: Modules::default(),
@@ -253,13 +273,10 @@ impl Walker {
 
     #[inline]
     fn rule(&mut self, address: u64) -> Rule {
-        let line = &self.lines[line_of(address)];
-        for entry in &line.0 {
-            if entry.address == address {
-                return entry.rule;
-            }
+        match self.lines[line_of(address, LINES)].rule(address) {
+            Some(rule) => rule,
+            None => self.find_rule(address),
         }
-        self.find_rule(address)
     }
 
     #[cold]
@@ -281,14 +298,7 @@ impl Walker {
     }
 
     fn remember(&mut self, address: u64, rule: Rule) {
-        let Line(entries) = &mut self.lines[line_of(address)];
-        match entries.iter_mut().find(|entry| entry.address == address) {
-            Some(entry) => entry.rule = rule,
-            None => {
-                entries.rotate_right(1);
-                entries[0] = Entry { address, rule };
-            }
-        }
+        self.lines[line_of(address, LINES)].remember(address, rule);
     }
 
     /// Forgets everything if something was unloaded; returns whether.
@@ -303,9 +313,7 @@ impl Walker {
     }
 
     fn forget(&mut self) {
-        for line in &mut self.lines {
-            line.0 = [NOTHING; 4];
-        }
+        self.lines.fill_with(|| Line::EMPTY);
     }
 }
 
@@ -315,9 +323,10 @@ enum Room {
     None,
 }
 
+/// The line of an address among `lines`, a power of two.
 #[inline]
-const fn line_of(address: u64) -> usize {
-    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LINES.trailing_zeros())) as usize
+pub(super) const fn line_of(address: u64, lines: usize) -> usize {
+    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - lines.trailing_zeros())) as usize
 }
 
 /// Makes one number of what came before and what comes next.

@@ -214,6 +214,24 @@ impl Lane {
         stack: StackId,
         around: &impl Surroundings,
     ) {
+        self.event_read(action, address, bytes, domain, stack, clock::monotonic_ns, around);
+    }
+
+    /// Records one event at the time that `time_ns` returns, which is not earlier than that of the lane's previous
+    /// record unless the lane is to be disordered.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is around it is a constant on the global recording path")]
+    #[expect(clippy::too_many_arguments, reason = "each is a register on the recording path")]
+    pub(crate) fn event_read(
+        &self,
+        action: Action,
+        address: u64,
+        bytes: u64,
+        domain: &AllocDomain,
+        stack: StackId,
+        time_ns: impl FnOnce() -> u64,
+        around: &impl Surroundings,
+    ) {
         match self.gate.enter(|| around.generation()) {
             Entry::Entered => {}
             Entry::Nested => return around.ring().lose(LossReason::Nested, 1),
@@ -228,7 +246,7 @@ impl Lane {
                 self.resume_own_thread(around);
                 self.slot_of(domain, around)
             };
-            let body = Body { action, time_ns: clock::monotonic_ns(), address, bytes, stack };
+            let body = Body { action, time_ns: time_ns(), address, bytes, stack };
             self.write_event(slot, &body, around);
         } else {
             around.ring().lose(LossReason::NoSpace, 1);

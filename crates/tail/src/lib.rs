@@ -28,6 +28,7 @@
 //! | `observe` | what samplers record |
 //! | [`perf`] | performance events of the kernel, which captures use |
 //! | `global` | the global writer as free functions |
+//! | [`heap`] | how the recorder of the heap is told what to record, and what it leaves in the trace |
 //! | `ticks` | the processor's tick counter as a clock, for tracers of calls |
 //! | `values` | how samples are made small: differences to earlier values |
 //! | `session` | a process's part in a recording: its ring, its lanes, its files |
@@ -41,6 +42,7 @@ mod abandoned;
 mod atomic;
 pub mod clock;
 mod global;
+pub mod heap;
 mod intern;
 mod lane;
 mod observe;
@@ -67,4 +69,4 @@ pub use record::{AllocDomain, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
 pub use ticks::{calibrate, ticks, ticks_in};
-pub use writer::{MAX_RECORDERS, ThreadLane, Writer, global, traced_call_on};
+pub use writer::{MAX_RECORDERS, ThreadLane, Writer, event_on, global, traced_call_on};

@@ -10,8 +10,10 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use crate::clock::When;
 use crate::intern::Interner;
 use crate::lane::{Lane, Surroundings};
 use crate::protocol::{Current, OFF};
@@ -121,13 +123,28 @@ pub(crate) fn global_traced_call(call: &TracedCall) {
 }
 
 /// The lane of a thread, for tracers that know which thread they run on.
+///
+/// None of them is zeros in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct ThreadLane(*const Lane);
+#[repr(transparent)]
+pub struct ThreadLane(NonNull<Lane>);
 
 impl ThreadLane {
     /// Returns a lane that belongs to no recording.
     pub const fn nowhere() -> Self {
-        Self(&raw const NOWHERE)
+        Self::of(&raw const NOWHERE)
+    }
+
+    const fn of(lane: *const Lane) -> Self {
+        // SAFETY: lanes are statics or mapped.
+        Self(unsafe { NonNull::new_unchecked(lane.cast_mut()) })
+    }
+
+    /// Returns the lane, which is a static or never freed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    const fn get(self) -> *const Lane {
+        self.0.as_ptr()
     }
 }
 
@@ -139,12 +156,36 @@ impl ThreadLane {
 #[inline]
 pub unsafe fn traced_call_on(lane: ThreadLane, call: &TracedCall) {
     // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed. The thread that calls holds the lane.
-    let lane = unsafe { &*lane.0 };
+    let lane = unsafe { &*lane.get() };
     if lane.gate.generation.load(Ordering::Relaxed) == GLOBAL.current.generation() {
         lane.traced_call(call, &GLOBAL);
     } else {
         GLOBAL.traced_call_without_lane(call);
     }
+}
+
+/// Records one event with the global writer, without looking the thread's lane up; returns whether `lane` is of the
+/// recording that goes on, without which nothing is recorded.
+///
+/// # Safety
+/// `lane` is one that [`Writer::take_lane`] or [`Writer::thread_lane`] of the global writer returned on the calling
+/// thread and that was not given back.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path of injected code")]
+pub unsafe fn event_on(
+    lane: ThreadLane,
+    (action, address, bytes): (Action, u64, u64),
+    domain: &AllocDomain,
+    stack: StackId,
+    when: When,
+) -> bool {
+    // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed. The thread that calls holds the lane.
+    let lane = unsafe { &*lane.get() };
+    let is_current = lane.gate.generation.load(Ordering::Relaxed) == GLOBAL.current.generation();
+    if is_current {
+        lane.event_read(action, address, bytes, domain, stack, || when.monotonic_ns(), &GLOBAL);
+    }
+    is_current
 }
 
 /// Writes records into the tail of one recording, from any thread.
@@ -340,10 +381,40 @@ impl Writer {
         self.with_lane(|lane| lane.reserve(self));
     }
 
+    /// Takes a lane for the calling thread that is not given back when the thread ends, see
+    /// [`give_back_lane`](Self::give_back_lane): for injected code, which cannot use the destructors of thread-local
+    /// variables, because the system allocates for them.
+    pub fn take_lane(&self) -> Option<ThreadLane> {
+        if self.current.first_generation() == OFF || INSIDE.replace(true) {
+            return None;
+        }
+        let lane = self.current_session().and_then(Session::lane);
+        INSIDE.set(false);
+        lane.map(|lane| ThreadLane::of(lane))
+    }
+
+    /// Leaves a lane to the next thread.
+    ///
+    /// # Safety
+    /// [`take_lane`](Self::take_lane) returned it on the calling thread, which does not use it any more.
+    pub unsafe fn give_back_lane(&self, lane: ThreadLane) {
+        if !std::ptr::eq(lane.get(), &raw const NOWHERE) {
+            // SAFETY: lanes are never freed; see `vacate` for those of a parent process.
+            unsafe { (*lane.get()).gate.vacate() };
+        }
+    }
+
+    /// Counts events that could not be recorded.
+    pub fn lose(&self, reason: LossReason, events: u64) {
+        if self.has_session() {
+            self.session().ring.lose(reason, events);
+        }
+    }
+
     /// Returns the lane of the calling thread, see [`traced_call_on`].
     pub fn thread_lane(&self) -> ThreadLane {
         self.with_lane(|_| ());
-        ThreadLane(lane_of(self.index()))
+        ThreadLane::of(lane_of(self.index()))
     }
 
     /// Backs the memory of the tables that names are kept in, about 12 MB for some 60,000 functions, so that naming

@@ -237,6 +237,7 @@ impl MemoryLoggerArgs {
             stacks,
             destination,
             command,
+            heap: None,
         };
         Watch { session, json: None, next: Next::ScriptLayout }.run(printer)
     }

@@ -47,11 +47,12 @@ fn what_is_linked_into_other_processes_needs_libc_alone() {
 
 #[test]
 fn crates_know_only_what_the_tour_says_they_may() {
-    let allowed: [(&str, &[&str]); 17] = [
+    let allowed: [(&str, &[&str]); 18] = [
         ("event", &[]),
         ("tail", &["floodmark-event"]),
         ("capi", &["floodmark-event", "floodmark-tail"]),
         ("stacks", &["floodmark-event", "floodmark-tail"]),
+        ("inject", &["floodmark-event", "floodmark-stacks", "floodmark-tail"]),
         ("sampler", &["floodmark-event", "floodmark-tail"]),
         ("store", &["floodmark-event", "floodmark-tail"]),
         ("convert", &["floodmark-event", "floodmark-store"]),
@@ -68,6 +69,7 @@ fn crates_know_only_what_the_tour_says_they_may() {
                 "floodmark-event",
                 "floodmark-stacks",
                 "floodmark-store",
+                "floodmark-tail",
             ],
         ),
         ("cluster", &["floodmark-event", "floodmark-sampler", "floodmark-store", "floodmark-tail"]),

@@ -1,0 +1,57 @@
+//! A lock that a forked child can take over from a thread that is not there any more.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A value that one thread at a time can use.
+pub(crate) struct PidLock<T> {
+    /// Pid of the process whose thread holds the lock; 0 for none.
+    holder: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is touched only by the holder of the lock.
+unsafe impl<T: Send> Sync for PidLock<T> {}
+
+/// How a thread got the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    /// It was free.
+    Free,
+    /// A thread of the parent process held it at the fork; the value may be in the middle of a change.
+    TakenOver,
+}
+
+struct Unlock<'a>(&'a AtomicU32);
+
+impl Drop for Unlock<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl<T> PidLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { holder: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Calls `with` while no other thread uses the value.
+    ///
+    /// The holder must not be interrupted by a signal handler that calls this: threads that are in this library do not
+    /// enter it again.
+    pub(crate) fn locked<R>(&self, with: impl FnOnce(&mut T, Got) -> R) -> R {
+        // SAFETY: no arguments, cannot fail.
+        let pid = unsafe { libc::getpid() } as u32;
+        let got = loop {
+            let holder = self.holder.load(Ordering::Relaxed);
+            let take = || self.holder.compare_exchange(holder, pid, Ordering::Acquire, Ordering::Relaxed);
+            if holder != pid && take().is_ok() {
+                break if holder == 0 { Got::Free } else { Got::TakenOver };
+            }
+            std::thread::yield_now();
+        };
+        let _unlock = Unlock(&self.holder);
+        // SAFETY: this thread holds the lock.
+        with(unsafe { &mut *self.value.get() }, got)
+    }
+}

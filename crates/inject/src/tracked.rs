@@ -1,0 +1,144 @@
+//! Addresses of the blocks that were recorded, where not all are: only their frees are recorded.
+//!
+//! Most frees are of blocks that were not. A table of small counters says so without a lock and nearly always at once; it
+//! fits the processor's second cache. The addresses themselves are behind a lock.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::pid_lock::{Got, PidLock};
+
+const COUNTERS: usize = 1 << 17;
+
+/// How many recorded blocks there are whose address leads to a counter. One that reached the largest number stays there.
+static COUNTS: [AtomicU8; COUNTERS] = [const { AtomicU8::new(0) }; COUNTERS];
+static ADDRESSES: PidLock<AddressSet> = PidLock::new(AddressSet { slots: Vec::new(), used: 0 });
+
+fn hash(address: usize) -> usize {
+    // Blocks are multiples of 16 apart.
+    ((address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize
+}
+
+fn counter(address: usize) -> &'static AtomicU8 {
+    &COUNTS[hash(address) % COUNTERS]
+}
+
+/// Whether a block may have been recorded.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+pub(crate) fn may_be_tracked(address: usize) -> bool {
+    counter(address).load(Ordering::Relaxed) != 0
+}
+
+/// Remembers that a block is recorded.
+pub(crate) fn track(address: usize) {
+    ADDRESSES.locked(|addresses, got| addresses.sound(got).insert(address));
+    let more = |count: u8| count.checked_add(1);
+    let _ = counter(address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+}
+
+/// Forgets a block; returns whether it was recorded.
+pub(crate) fn untrack(address: usize) -> bool {
+    let was_tracked = ADDRESSES.locked(|addresses, got| addresses.sound(got).remove(address));
+    if was_tracked {
+        let less = |count: u8| (count != u8::MAX).then(|| count.saturating_sub(1));
+        let _ = counter(address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+    was_tracked
+}
+
+/// A hash table of addresses with linear probing; 0 is an empty slot.
+#[derive(Debug, Default)]
+struct AddressSet {
+    slots: Vec<usize>,
+    used: usize,
+}
+
+impl AddressSet {
+    /// The set, empty if a forked child took it over in the middle of a change.
+    fn sound(&mut self, got: Got) -> &mut Self {
+        if got == Got::TakenOver {
+            std::mem::forget(std::mem::take(self));
+        }
+        self
+    }
+
+    /// The slot of an address, or the empty one where it would be.
+    fn slot(&self, address: usize) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = hash(address) & mask;
+        while self.slots[at] != 0 && self.slots[at] != address {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn insert(&mut self, address: usize) {
+        if self.used * 2 >= self.slots.len() {
+            let larger = (self.slots.len() * 2).max(1024);
+            let before = std::mem::replace(&mut self.slots, vec![0; larger]);
+            for address in before.into_iter().filter(|address| *address != 0) {
+                let at = self.slot(address);
+                self.slots[at] = address;
+            }
+        }
+        let at = self.slot(address);
+        self.used += usize::from(self.slots[at] == 0);
+        self.slots[at] = address;
+    }
+
+    fn remove(&mut self, address: usize) -> bool {
+        if self.slots.is_empty() {
+            return false;
+        }
+        let mask = self.slots.len() - 1;
+        let mut hole = self.slot(address);
+        if self.slots[hole] == 0 {
+            return false;
+        }
+        self.slots[hole] = 0;
+        self.used -= 1;
+        // Those behind the hole that would be looked for from before it move into it.
+        let mut at = (hole + 1) & mask;
+        while self.slots[at] != 0 {
+            let home = hash(self.slots[at]) & mask;
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+                self.slots[hole] = std::mem::take(&mut self.slots[at]);
+                hole = at;
+            }
+            at = (at + 1) & mask;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_until_they_are_removed() {
+        let (mut ours, mut theirs) = (AddressSet::default(), HashSet::new());
+        let mut random = 1_u64;
+        for _ in 0..100_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Few enough to collide often.
+            let address = 16 * (1 + (random >> 33) as usize % 3000);
+            if random >> 63 == 0 {
+                ours.insert(address);
+                theirs.insert(address);
+            } else {
+                assert_eq!(ours.remove(address), theirs.remove(&address));
+            }
+        }
+        assert_eq!(ours.used, theirs.len());
+    }
+
+    #[test]
+    fn only_blocks_that_are_tracked_may_be() {
+        track(0x7000);
+        assert!(may_be_tracked(0x7000) && !may_be_tracked(0x8000));
+        assert!(untrack(0x7000) && !untrack(0x7000) && !may_be_tracked(0x7000));
+    }
+}

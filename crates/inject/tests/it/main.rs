@@ -1,0 +1,5 @@
+//! The library from outside: it is preloaded into real programs, and the trace says what they did.
+mod build;
+mod heap_tail;
+mod recorded;
+mod traps;
