@@ -3,7 +3,7 @@
 use floodmark_event::{EventBatch, Row, Tables};
 use floodmark_store::{Losses, Progress, Result, RowSource, Source};
 
-use crate::gunzip::CutOff;
+use crate::decompress::CutOff;
 
 /// Why events after the cut are missing. How many there were cannot be known.
 const REASON: &str = "the compressed file is cut off";

@@ -13,7 +13,7 @@ use floodmark_event::units::Date;
 use floodmark_store::{Error, Result, RowSource, Source};
 
 use crate::cut_off::{CutEvents, CutRows};
-use crate::gunzip::CutOff;
+use crate::decompress::CutOff;
 use crate::recognize::{Candidate, Format, Known};
 use crate::{Mode, memory_logger, mprof, psrecord, pymemtrace, rmm, smi};
 

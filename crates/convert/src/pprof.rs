@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 
 use floodmark_event::tables::Frame;
-use floodmark_event::{BEFORE_CAPTURE, Event, Kind, NO_DEVICE, ScopeAction, ScopeRow, StackId, StringId};
+use floodmark_event::{Event, Kind, NO_DEVICE, StackId, StringId};
 use floodmark_store::{Error, Result};
 use rustc_hash::FxHashMap;
 
@@ -21,7 +21,6 @@ use crate::quote::quoted;
 use crate::ready::Ready;
 use crate::recognize::Candidate;
 use crate::{Mode, OpenProps};
-use floodmark_event::Row;
 
 use wire::{Fields, Wire};
 pub use writer::{ProfileProps, write};
@@ -65,8 +64,9 @@ fn parse_input(input: impl Read, path: &Path, props: &OpenProps) -> Result<Box<d
     let profile = Profile::parse(&bytes).map_err(malformed)?;
     let values = profile.values().map_err(|reason| malformed((0, reason)))?;
     let room = FRAMES_ALWAYS + bytes.len();
-    let ready = Ready::new(path, props);
-    let mut making = Making { profile, ready, props, frames: FxHashMap::default(), room };
+    let mut ready = Ready::new(path, props);
+    let scope = ready.before_capture(props.process, profile.time_ns);
+    let mut making = Making { profile, ready, props, scope, frames: FxHashMap::default(), room };
     for number in 0..making.profile.samples.len() {
         if let Err(wrong) = making.sample(number, values) {
             match props.mode {
@@ -75,7 +75,6 @@ fn parse_input(input: impl Read, path: &Path, props: &OpenProps) -> Result<Box<d
             }
         }
     }
-    making.scope();
     Ok(making.ready.parsed())
 }
 
@@ -202,6 +201,8 @@ struct Making<'a> {
     profile: Profile<'a>,
     ready: Ready,
     props: &'a OpenProps,
+    /// Scope of all blocks.
+    scope: u64,
     /// Frames of locations, innermost first.
     frames: FxHashMap<u64, Vec<u32>>,
     /// Frames that further stacks may have together.
@@ -246,7 +247,7 @@ impl Making<'_> {
             device,
             kind,
             resource: self.ready.tables.intern(RESOURCE),
-            scope: self.scope_number(),
+            scope: self.scope,
             stack: self.stack(&locations),
             ..Event::default()
         };
@@ -291,19 +292,6 @@ impl Making<'_> {
             return vec![frame(0, 0)];
         }
         lines.iter().map(|(function, line)| frame(*function, *line)).collect()
-    }
-
-    fn scope_number(&self) -> u64 {
-        u64::from(self.props.process.0) << 32 | 1
-    }
-
-    fn scope(&mut self) {
-        let (process, scope, time_ns) = (self.props.process, self.scope_number(), self.profile.time_ns);
-        let name = self.ready.row_tables.intern(BEFORE_CAPTURE);
-        for (action, name) in [(ScopeAction::Enter, name), (ScopeAction::Exit, StringId(0))] {
-            let row = ScopeRow { time_ns, process, thread: 0, action, scope, parent: 0, name };
-            self.ready.rows.push(Row::Scope(row));
-        }
     }
 }
 

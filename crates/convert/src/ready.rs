@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::Process;
-use floodmark_event::{Event, EventBatch, SubjectKind, SubjectRow, Tables};
+use floodmark_event::{
+    BEFORE_CAPTURE, Event, EventBatch, ProcessId, ScopeAction, ScopeRow, StringId, SubjectKind, SubjectRow,
+    Tables,
+};
 use floodmark_store::{Losses, Progress, Result, Source};
 
 use crate::OpenProps;
@@ -40,6 +43,17 @@ impl Ready {
     pub(crate) fn subject(&mut self, subject: u64, kind: SubjectKind, number: u64, name: &str) {
         let row = SubjectRow::new(subject, kind, number, name);
         self.row_tables.subjects.insert(subject, row);
+    }
+
+    /// Adds the scope of blocks that were live before recording began, and returns its number.
+    pub(crate) fn before_capture(&mut self, process: ProcessId, time_ns: i64) -> u64 {
+        let scope = u64::from(process.0) << 32 | 1;
+        let name = self.row_tables.intern(BEFORE_CAPTURE);
+        for (action, name) in [(ScopeAction::Enter, name), (ScopeAction::Exit, StringId(0))] {
+            let row = ScopeRow { time_ns, process, thread: 0, action, scope, parent: 0, name };
+            self.rows.push(Row::Scope(row));
+        }
+        scope
     }
 
     /// Sorts by time; what was read can then be yielded any number of times.

@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 use floodmark_event::text::shell_word;
 use floodmark_store::{Error, Result};
 
+use crate::decompress::{Compression, CutOff, Decompress};
 use crate::foreign::{
     Opener, open_memory_logger, open_mprof, open_psrecord, open_pymemtrace, open_rmm_csv, open_smi,
 };
-use crate::gunzip::{CutOff, Gunzip};
 use crate::quote::quoted;
-use crate::{kineto, memory_logger, mprof, nsys, pprof, psrecord, pymemtrace, rmm, smi, torch};
+use crate::{
+    dhat, heap_profile, heaptrack, kineto, massif, memory_logger, memray, mprof, nsys, pprof, psrecord,
+    pymemtrace, rmm, smi, torch,
+};
 
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +46,16 @@ pub enum Format {
     Pprof,
     /// An export of Nsight Systems: a database or a folder.
     Nsys,
+    /// What heaptrack recorded, interpreted or raw.
+    Heaptrack,
+    /// What memray recorded: a `.bin` file.
+    Memray,
+    /// A file of valgrind's massif.
+    Massif,
+    /// A file of valgrind's DHAT: JSON.
+    Dhat,
+    /// A heap profile of jemalloc or of gperftools (tcmalloc).
+    HeapProfile,
 }
 
 /// What is known of one format.
@@ -53,7 +66,7 @@ pub(crate) struct Known {
     pub(crate) opener: Opener,
 }
 
-const FORMATS: [Known; 11] = [
+const FORMATS: [Known; 16] = [
     Known { format: Format::Trace, name: "trace directory", recognizes: is_trace, opener: Opener::Trace },
     // Before RMM's, because its text may hold a word that RMM has for what it did.
     Known {
@@ -115,6 +128,36 @@ const FORMATS: [Known; 11] = [
         name: "Nsight Systems export",
         recognizes: |candidate| nsys::is_export(&candidate.path, &candidate.head),
         opener: Opener::Whole(|candidate, props| nsys::parse(&candidate, props)),
+    },
+    Known {
+        format: Format::Heaptrack,
+        name: "heaptrack file",
+        recognizes: |candidate| heaptrack::begins_log(&candidate.head),
+        opener: Opener::Whole(|candidate, props| heaptrack::STREAMS.parse(candidate, props)),
+    },
+    Known {
+        format: Format::Memray,
+        name: "memray file",
+        recognizes: |candidate| memray::begins_file(&candidate.head),
+        opener: Opener::Whole(|candidate, props| memray::STREAMS.parse(candidate, props)),
+    },
+    Known {
+        format: Format::Massif,
+        name: "massif file",
+        recognizes: |candidate| massif::begins_file(&candidate.head),
+        opener: Opener::Whole(massif::parse),
+    },
+    Known {
+        format: Format::Dhat,
+        name: "DHAT file",
+        recognizes: |candidate| dhat::begins_file(&candidate.head),
+        opener: Opener::Whole(dhat::parse),
+    },
+    Known {
+        format: Format::HeapProfile,
+        name: "heap profile (jemalloc, tcmalloc)",
+        recognizes: |candidate| heap_profile::begins_file(&candidate.head),
+        opener: Opener::Whole(heap_profile::parse),
     },
 ];
 
@@ -189,10 +232,11 @@ impl Candidate {
     pub(crate) fn of(mut input: Box<dyn Read + Send>, path: &Path) -> Result<Self> {
         let mut head = read_head(&mut input).map_err(Error::io("reading", path))?;
         let mut cut_off = None;
-        if head.starts_with(GZIP) {
-            let gunzip = Gunzip::new(Cursor::new(head).chain(input));
-            cut_off = Some(gunzip.cut_off());
-            input = Box::new(gunzip);
+        if let Some(compression) = Compression::of(&head) {
+            let decompress = Decompress::new(compression, Cursor::new(head).chain(input));
+            let decompress = decompress.map_err(Error::io("decompressing", path))?;
+            cut_off = Some(decompress.cut_off());
+            input = Box::new(decompress);
             head = read_head(&mut input).map_err(Error::io("decompressing", path))?;
         }
         let path = path.to_owned();
@@ -235,15 +279,9 @@ fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// How compressed files begin that are decompressed on the way.
-const GZIP: &[u8] = b"\x1f\x8b";
-
 /// Other compressed files by their first bytes, and what undoes it.
-const COMPRESSIONS: [(&[u8], &str, &str); 3] = [
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"\xfd7zXZ\0", "xz", "xz -dc"),
-    (b"BZh", "bzip2", "bzip2 -dc"),
-];
+const COMPRESSIONS: [(&[u8], &str, &str); 2] =
+    [(b"\xfd7zXZ\0", "xz", "xz -dc"), (b"BZh", "bzip2", "bzip2 -dc")];
 
 /// Says what a file looks like that no format fits.
 fn look_of(head: &[u8], path: &Path) -> String {
@@ -329,7 +367,8 @@ mod tests {
     #[test]
     fn what_is_not_recognized_is_described() {
         let known = "known formats: trace directory, memory_logger log, RMM log (CSV), nvidia-smi output, \
-                     mprof file, psrecord log, pymemtrace log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile, Nsight Systems export";
+                     mprof file, psrecord log, pymemtrace log, PyTorch memory snapshot, PyTorch profiler trace, pprof memory profile, Nsight Systems export, \
+                     heaptrack file, memray file, massif file, DHAT file, heap profile (jemalloc, tcmalloc)";
         for (head, look) in [
             (&b""[..], "it is empty"),
             (b"\n \r\n", "it holds nothing but blank lines"),

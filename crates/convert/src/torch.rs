@@ -21,7 +21,6 @@
 
 mod blocks;
 mod events;
-mod pieces;
 mod rows;
 mod scopes;
 mod shape;

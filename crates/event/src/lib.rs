@@ -18,8 +18,8 @@ pub use batch::{Column, EventBatch, RowPick};
 pub use event::{Action, Event, Kind, NO_DEVICE, ProcessId, StackId, StringId, UNKNOWN_BYTES};
 pub use filter::Filter;
 pub use rows::{
-    BEFORE_CAPTURE, CONTEXT_TEARDOWN, CallRow, LIVE_SNAPSHOT, LogRow, OutputRow, Row, SampleRow, ScopeAction,
-    ScopeRow, StackSampleRow, SubjectRow,
+    BEFORE_CAPTURE, CONTEXT_TEARDOWN, CallRow, LIVE_SNAPSHOT, LogRow, OutputRow, REALLOC, Row, SampleRow,
+    ScopeAction, ScopeRow, StackSampleRow, SubjectRow,
 };
 pub use sample::{
     CallAction, LogLevel, Metric, OutputStream, StackReason, StackSeen, Subject, SubjectEnd, SubjectId,

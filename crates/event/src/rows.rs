@@ -18,6 +18,10 @@ pub const CONTEXT_TEARDOWN: &str = "context teardown";
 /// is in use, and no leak.
 pub const LIVE_SNAPSHOT: &str = "live snapshot";
 
+/// Name of a block that `realloc` returned: the free that the same thread recorded just before it is that of the
+/// block it grew out of.
+pub const REALLOC: &str = "realloc";
+
 /// Something that was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectRow {

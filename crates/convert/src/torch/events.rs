@@ -8,10 +8,10 @@ use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::{Action, Event, EventBatch, Kind, StackId, Tables};
 use floodmark_store::{Losses, Progress, Result, Source};
 
-use super::pieces::Pieces;
 use super::shape::{Did, Entry};
 use super::snapshot::{Place, Snapshot};
 use super::start::{Before, start_of};
+use crate::pieces::Pieces;
 
 /// Hands out the events of a snapshot.
 pub(super) struct SnapshotEvents {

@@ -7,9 +7,9 @@ use floodmark_event::StackId;
 use floodmark_store::Losses;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::pieces::Pieces;
 use super::shape::{Did, Entry};
 use super::snapshot::{Place, State};
+use crate::pieces::Pieces;
 
 /// Memory that was there before the trace begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

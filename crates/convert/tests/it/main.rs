@@ -3,6 +3,7 @@
 mod dialects;
 mod exports;
 mod following;
+mod heap;
 mod hostile;
 mod logs;
 mod nsys;

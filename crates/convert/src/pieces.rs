@@ -4,36 +4,36 @@ use std::collections::BTreeMap;
 
 /// A piece: from `start` to below `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece<T> {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) value: T,
+pub(crate) struct Piece<T> {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) value: T,
 }
 
 impl<T> Piece<T> {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.end - self.start
     }
 }
 
 /// Pieces by address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pieces<T> {
+pub(crate) struct Pieces<T> {
     pieces: BTreeMap<u64, (u64, T)>,
 }
 
 /// What became of a piece that something was cut out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut<T> {
+pub(crate) struct Cut<T> {
     /// As it was.
-    pub(super) whole: Piece<T>,
+    pub(crate) whole: Piece<T>,
     /// What is left of it before and behind.
-    pub(super) rest: [Option<Piece<T>>; 2],
+    pub(crate) rest: [Option<Piece<T>>; 2],
 }
 
 impl<T: Copy> Pieces<T> {
     /// Adds a piece where there is none.
-    pub(super) fn insert(&mut self, start: u64, bytes: u64, value: T) {
+    pub(crate) fn insert(&mut self, start: u64, bytes: u64, value: T) {
         let end = start.saturating_add(bytes);
         if start < end {
             self.pieces.insert(start, (end, value));
@@ -41,7 +41,7 @@ impl<T: Copy> Pieces<T> {
     }
 
     /// Cuts out what lies from `start` on.
-    pub(super) fn cut(&mut self, start: u64, bytes: u64) -> Vec<Cut<T>> {
+    pub(crate) fn cut(&mut self, start: u64, bytes: u64) -> Vec<Cut<T>> {
         let end = start.saturating_add(bytes);
         let mut cuts = Vec::new();
         while let Some((&at, &(to, value))) = self.pieces.range(..end).next_back() {
@@ -61,7 +61,7 @@ impl<T: Copy> Pieces<T> {
     }
 
     /// What of `start` and on is not covered.
-    pub(super) fn gaps(&self, start: u64, bytes: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn gaps(&self, start: u64, bytes: u64) -> Vec<(u64, u64)> {
         let end = start.saturating_add(bytes);
         let mut gaps = Vec::new();
         let mut at = start;
@@ -78,7 +78,7 @@ impl<T: Copy> Pieces<T> {
         gaps
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Piece<T>> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Piece<T>> + '_ {
         self.pieces.iter().map(|(&start, &(end, value))| Piece { start, end, value })
     }
 }

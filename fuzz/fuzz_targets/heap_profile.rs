@@ -1,0 +1,13 @@
+//! Reads any bytes as a heap profile of jemalloc or gperftools; see `halves` for what must hold.
+
+#![no_main]
+
+#[path = "samples/halves.rs"]
+mod halves;
+
+use floodmark_convert::heap_profile::open;
+use libfuzzer_sys::fuzz_target;
+
+use crate::halves::check;
+
+fuzz_target!(|bytes: &[u8]| check(|path, props| open(bytes, path, props)));
