@@ -19,6 +19,7 @@ mod page;
 mod range;
 mod samples;
 mod snapshots;
+mod story;
 
 pub use floodmark_inspect::page::Page;
 use floodmark_inspect::page::{EventsPart, SamplesPart};
