@@ -87,6 +87,9 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     const update: ChartView["update"] = async ({ chart }) => chart.series.every(({ times }) => times.length === 0);
     return { element, update, end: () => undefined };
   }
+  const { parts } = chart;
+  const names = chart.series.map(({ name }) => name);
+  if (breakdown && parts) await breakdown.updateLines(parts.by, () => layersOfLines(names, times, aligned.values, parts.from));
   const last = Math.max(data.span / NS, times[times.length - 1] as number);
   const first = Math.min(props.begin / NS, times[0] as number);
   const all: Scope = { min: first, max: last > first ? last : first + 1e-6 };
@@ -187,9 +190,6 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
       if (at === 1) marker.style.background = style("--fill");
     });
   });
-  const { parts } = chart;
-  const names = chart.series.map(({ name }) => name);
-  if (breakdown && parts) await breakdown.updateLines(parts.by, () => layersOfLines(names, times, aligned.values, parts.from));
   const update: ChartView["update"] = async (next) => {
     const key = ({ title, series }: Chart) => [title, ...series.map(({ name }) => name)].join("\n");
     if (key(next.chart) !== key(props.chart)) return false;

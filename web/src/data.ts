@@ -26,6 +26,7 @@ export interface Document {
   tables: Table[];
   dots: Dot[];
   ranges: RangeColumns | null;
+  ranks: RankMap | null;
   output: Output | null;
   /** Frames of each stack, innermost first, as indices into `strings`. */
   stacks: number[][];
@@ -183,6 +184,18 @@ export interface RangeColumns {
   levels: Column;
   /** Names as indices into `strings`. */
   names: Column;
+}
+
+/** Memory of ranks over time. */
+export interface RankMap {
+  /** The highest value, which a cell of 255 stands for. */
+  highest: number;
+  /** First and last rank of each row. */
+  rows: [number, number][];
+  /** Starts of the intervals. */
+  times: Column;
+  /** Highest value of each row, interval by interval; 0 where no rank ran. */
+  cells: Column;
 }
 
 /** Stacks that were taken at one moment. */

@@ -109,7 +109,7 @@ function drawSelected(field: Field, { cursor }: ChartProps): void {
   }
 }
 
-function drawPeak(field: Field, { chart }: ChartProps): void {
+function drawPeak(field: Field, { chart, data }: ChartProps): void {
   const { ctx, ratio, right, plot } = field;
   const x = chart.peak && position(field, chart.peak.time);
   // Without this check the name of an invisible peak could be visible.
@@ -121,7 +121,9 @@ function drawPeak(field: Field, { chart }: ChartProps): void {
   ctx.fill();
   const text = `peak ${bytes(chart.peak.bytes)}`;
   const room = ctx.measureText(text).width + 8 * ratio;
-  write(ctx, text, x + room > right ? x - room : x + 8 * ratio, y - 6 * ratio);
+  // Names of marks are along the upper edge.
+  const lowest = data.marks.length > 0 ? field.top + 27 * ratio : 0;
+  write(ctx, text, x + room > right ? x - room : x + 8 * ratio, Math.max(lowest, y - 6 * ratio));
 }
 
 /** Writes text with an outline that separates it from lines. */

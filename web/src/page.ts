@@ -7,7 +7,7 @@ import { type ChartView, LIVE_BYTES, chartSection, replaceChart } from "./chart"
 import { Cursor, type Span } from "./cursor";
 import { make } from "./dom";
 import { elapsed } from "./format";
-import { mapSections } from "./addresses";
+import { mapSections, rankSection } from "./addresses";
 import { RangeLane } from "./lane";
 import { DEFAULT_VIEW, Link, type View } from "./link";
 import { Live } from "./live";
@@ -23,7 +23,7 @@ import { themeButton } from "./theme";
 import { TimeTravel, failure } from "./travel";
 
 /** Tables with a tab of their own, in the order of the tabs; all others share the last one. */
-const OWN_TABS: Record<string, string> = { leaks: "", functions: "Functions", stacks: "Stacks", output: "Output", processes: "Processes", phases: "Phases" };
+const OWN_TABS: Record<string, string> = { leaks: "", calls: "Calls", functions: "Functions", ranks: "Ranks", stacks: "Stacks", output: "Output", processes: "Processes", phases: "Phases" };
 
 export class Page {
   private cursor = new Cursor();
@@ -47,6 +47,7 @@ export class Page {
   private isDivided = false;
   private output: OutputView | null = null;
   private lane: RangeLane | null = null;
+  private rankMap: HTMLElement | null = null;
   private travel: TimeTravel | null = null;
   private maps: HTMLElement[] = [];
   /** State of the first request for a snapshot, while the document has none. */
@@ -91,13 +92,12 @@ export class Page {
     const { cursor, home, latest, tabs, chartTabs } = this;
     const isHome = home && cursor.zoomed && Math.abs(cursor.zoomed.from - home.from) < 2 && Math.abs(cursor.zoomed.to - home.to) < 2;
     const everything = home && latest ? { from: 0, to: latest.data.span } : null;
-    const named = ({ current, first }: Tabs) => (current === first ? "" : current);
     return {
       ...DEFAULT_VIEW,
       ...this.travel?.view,
       span: isHome ? null : (cursor.zoomed ?? everything),
-      tab: named(tabs),
-      chart: named(chartTabs),
+      tab: tabs.chosen,
+      chart: chartTabs.chosen,
       stack: this.breakdown?.by ?? "",
     };
   }
@@ -109,8 +109,8 @@ export class Page {
     if (!this.travel && typeof at === "number" && at <= (this.latest?.data.span ?? 0)) await this.requestFirst(at);
     await this.travel?.restore(view);
     await this.breakdown?.restore(view.stack);
-    this.tabs.select(view.tab || this.tabs.first);
-    this.chartTabs.select(view.chart || this.chartTabs.first);
+    this.tabs.restore(view.tab);
+    this.chartTabs.restore(view.chart);
   }
 
   /** Selects the tab of an element and scrolls to it. */
@@ -124,7 +124,7 @@ export class Page {
 
   private search(name: string): void {
     this.travel?.search(name);
-    this.tabs.select("flame");
+    this.tabs.show("flame");
   }
 
   /** Shows a document, after earlier ones are drawn; existing elements stay in place. */
@@ -178,7 +178,7 @@ export class Page {
       if (!view || isNew || !(await view.update({ host, data, chart, dots }))) {
         const choose = (dot: Dot) => this.showStack(data, dot);
         this.isDivided ||= isDivided;
-        const show = (by: string, name: string) => (by === "site" ? this.search(name) : this.tabs.select(by === "process" ? "processes" : this.tabs.current));
+        const show = (by: string, name: string) => (by === "site" ? this.search(name) : this.tabs.show(by === "process" ? "processes" : this.tabs.current));
         const breakdown = isDivided || chart.parts ? new BreakdownView(chart.title, this.cursor, show) : null;
         if (at === 0) this.breakdown = breakdown;
         const next = await chartSection({ host, data, chart, id, begin, cursor: this.cursor, dots, choose, breakdown });
@@ -187,6 +187,10 @@ export class Page {
       }
       this.charts.set(id, view);
       tabs.push({ id, title: chart.title, content: [view.element] });
+    }
+    if (data.ranks) {
+      this.rankMap ??= await rankSection(host, data, data.ranks, this.cursor);
+      tabs.push({ id: "rank-map-tab", title: "Ranks", content: [this.rankMap] });
     }
     this.chartTabs.set(tabs);
     if (!data.ranges) return;
@@ -202,7 +206,7 @@ export class Page {
     const title = make("h3", {}, `Stacks at ${elapsed(dot.time)} (${dot.reason})`);
     this.stackPane.replaceChildren(title, close, ...threadStacks(data, dot));
     this.stackPane.hidden = false;
-    this.tabs.select("stacks");
+    this.tabs.show("stacks");
   }
 
   private async updateOutput(host: Host, { output }: Document): Promise<void> {
@@ -241,7 +245,7 @@ export class Page {
       if (request === this.requests) this.requestStatus.textContent = failure(error);
     }
     this.arrange();
-    this.tabs.select(this.tabs.first);
+    this.tabs.restore("");
   }
 
   private updateTables(data: Document): void {

@@ -15,6 +15,7 @@ export class Tabs {
   private tabs = new Map<string, { button: HTMLButtonElement; panel: HTMLElement }>();
   private order: string[] = [];
   private selected = "";
+  private isChosen = false;
 
   constructor(
     label: string,
@@ -33,6 +34,11 @@ export class Tabs {
   /** The tab that is selected unless the reader selects another one. */
   get first(): string {
     return this.order[0] ?? "";
+  }
+
+  /** The tab that the reader has selected; empty for the first. */
+  get chosen(): string {
+    return this.isChosen && this.selected !== this.first ? this.selected : "";
   }
 
   /** Shows these tabs; those that exist keep their panels. */
@@ -59,8 +65,19 @@ export class Tabs {
     this.select(ids.includes(this.selected) ? this.selected : this.first);
   }
 
-  /** Selects a tab; an unknown one is ignored. */
-  select(id: string): void {
+  /** Selects the tab of an address; empty or unknown for the first. */
+  restore(id: string): void {
+    this.isChosen = this.tabs.has(id);
+    this.select(this.isChosen ? id : this.first);
+  }
+
+  /** Selects a tab that the reader asks for; an unknown one is ignored. */
+  show(id: string): void {
+    this.isChosen ||= this.tabs.has(id);
+    this.select(id);
+  }
+
+  private select(id: string): void {
     if (!this.tabs.has(id)) return;
     this.selected = id;
     for (const [name, { button, panel }] of this.tabs) {
@@ -73,7 +90,7 @@ export class Tabs {
 
   /** Selects the tab that contains an element. */
   reveal(element: Element): void {
-    for (const [id, { panel }] of this.tabs) if (panel.contains(element) && panel !== element) this.select(id);
+    for (const [id, { panel }] of this.tabs) if (panel.contains(element) && panel !== element) this.show(id);
   }
 
   private add(id: string, title: string): { button: HTMLButtonElement; panel: HTMLElement } {
@@ -86,6 +103,7 @@ export class Tabs {
   }
 
   private choose(id: string): void {
+    this.isChosen = true;
     this.select(id);
     this.onSelect();
   }

@@ -12,11 +12,13 @@
 mod build;
 #[cfg(test)]
 mod bundle;
+mod calls;
 mod data;
 pub(crate) mod encode;
 mod events;
 mod page;
 mod range;
+mod ranks;
 mod samples;
 mod snapshots;
 mod story;

@@ -9,7 +9,7 @@ use super::data::{
     Cell, CellKind, Column, Document, Finding, Head, Phrase, RangeColumns, SCHEMA, Sentence, Series,
     Severity, Table, Target,
 };
-use super::{Page, encode, events, samples};
+use super::{Page, calls, encode, events, ranks, samples};
 use crate::figures::counted;
 use crate::plain;
 use crate::report::loss_sentence;
@@ -48,6 +48,12 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     }
     if let Some(part) = &page.samples {
         samples::add(&mut builder, part);
+    }
+    if let Some(part) = &page.ranks {
+        ranks::add(&mut builder, part);
+    }
+    if let Some(found) = &page.calls {
+        calls::add(&mut builder, found);
     }
     ranges(&mut builder, &page.ranges);
     if page.samples.is_none() && page.events.is_none() {

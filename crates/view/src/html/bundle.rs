@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::data::{
     Breakdown, Ceiling, CellKind, Chart, CumulativeAllocations, Detail, Document, Dot, DotThread, Finding,
-    Forest, Head, Map, MarkAt, Output, Part, Parts, PeakAt, Phrase, RangeColumns, SCHEMA, Sentence, Series,
-    Severity, Snapshots, Table, Target, TargetTime,
+    Forest, Head, Map, MarkAt, Output, Part, Parts, PeakAt, Phrase, RangeColumns, RankMap, SCHEMA, Sentence,
+    Series, Severity, Snapshots, Table, Target, TargetTime,
 };
 
 /// Largest page without data.
@@ -87,6 +87,7 @@ fn both_languages_name_the_same_fields() {
             omitted: 0,
         }],
         ranges: Some(RangeColumns::default()),
+        ranks: Some(RankMap::default()),
         output: Some(Output::default()),
         ..Document::default()
     };

@@ -35,6 +35,7 @@ pub(super) struct Document {
     pub(super) tables: Vec<Table>,
     pub(super) dots: Vec<Dot>,
     pub(super) ranges: Option<RangeColumns>,
+    pub(super) ranks: Option<RankMap>,
     pub(super) output: Option<Output>,
     /// Frames of stacks, innermost first, as indices into `strings`.
     pub(super) stacks: Vec<Vec<u32>>,
@@ -185,6 +186,19 @@ pub(super) struct PeakAt {
 pub(super) struct MarkAt {
     pub(super) time: i64,
     pub(super) name: String,
+}
+
+/// Memory of ranks over time.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RankMap {
+    /// The highest value, which a cell of 255 stands for.
+    pub(super) highest: u64,
+    /// First and last rank of each row.
+    pub(super) rows: Vec<(u64, u64)>,
+    /// Starts of the intervals.
+    pub(super) times: Column,
+    /// Highest value of each row, interval by interval; 0 where no rank ran.
+    pub(super) cells: Column,
 }
 
 /// What was live at some instants.
