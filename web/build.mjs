@@ -27,10 +27,15 @@ if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style)) throw new Error("
 const fills = { "%SCRIPT_HASH%": hash(script), "%STYLE_HASH%": hash(style), "%STYLE%": style, "%SCRIPT%": script };
 const page = readFileSync(join(web, "src/page.html"), "utf8").replace(/%(SCRIPT_HASH|STYLE_HASH|STYLE|SCRIPT)%/g, (place) => fills[place]);
 
+// The script of flame graphs stands alone: pages and SVG files contain it.
+const flame = await bundle({ entryPoints: ["src/flame.ts"], format: "iife", charset: "ascii" });
+if (/<\/script|<!--|]]>/i.test(flame)) throw new Error("the script of flame graphs contains an end tag");
+
 const names = ["build.mjs", "package.json", "package-lock.json", "tsconfig.json", ...readdirSync(join(web, "src")).map((name) => `src/${name}`)];
 const sources = Object.fromEntries(names.sort().map((name) => [`web/${name}`, digest(readFileSync(join(web, name)))]));
-const outputs = { "report.html": digest(page) };
+const files = { "report.html": page, "flame.js": flame, "flame.csp": hash(flame) };
+const outputs = Object.fromEntries(Object.entries(files).map(([name, text]) => [name, digest(text)]));
 mkdirSync(assets, { recursive: true });
-writeFileSync(join(assets, "report.html"), page);
+for (const [name, text] of Object.entries(files)) writeFileSync(join(assets, name), text);
 writeFileSync(join(assets, "BUNDLE.json"), `${JSON.stringify({ sources, outputs }, null, 2)}\n`);
 console.log(`report.html: ${page.length} bytes`);

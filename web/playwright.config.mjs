@@ -25,7 +25,8 @@ export default defineConfig({
   // Tolerates small differences of glyph edges between Chromium versions; a line in another color changes 5 pixels in 1,000.
   expect: { timeout: 30_000, toHaveScreenshot: { maxDiffPixelRatio: 0.002, threshold: 0.15, animations: "disabled", caret: "hide", scale: "css" } },
   use: {
-    viewport: { width: 1280, height: 900 },
+    viewport: { width: 1280, height: 800 },
+    permissions: ["clipboard-read", "clipboard-write"],
     deviceScaleFactor: 1,
     colorScheme: "light",
     locale: "en-US",

@@ -7,13 +7,18 @@ import { type Steps, align } from "./align";
 import { Cursor, lastUpTo } from "./cursor";
 import { Detail } from "./detail";
 import { make, section, style } from "./dom";
+import { axisTime, byteTicks } from "./axis";
+import type { BreakdownView } from "./breakdown";
+import { DotLayer } from "./dots";
 import { bytes, elapsed, seconds, shortBytes } from "./format";
+import { overlay } from "./overlay";
+import { layersOfLines } from "./stacked";
 import { onColors } from "./theme";
 
 const NS = 1e9;
 const COLORS = 10;
-/** Minimum distance between names of marks, in pixels. */
-const MARK_GAP = 60;
+/** A ceiling is near if it is at most this many times the highest value. */
+const NEAR = 1.6;
 /** Title of the timeline in which instants can be selected; `crates/view/src/html` writes it. */
 export const LIVE_BYTES = "Live bytes";
 
@@ -29,6 +34,8 @@ export interface ChartProps {
   dots: Dot[];
   /** Called when the reader clicks a dot. */
   choose: (dot: Dot) => void;
+  /** Divides the area below the first line; null if it cannot be divided. */
+  breakdown: BreakdownView | null;
 }
 
 /** A timeline that can be updated while it grows. */
@@ -56,7 +63,7 @@ function load({ host, chart }: ChartProps): Promise<Steps[]> {
 }
 
 export async function chartSection(props: ChartProps): Promise<ChartView> {
-  const { chart, data, id } = props;
+  const { chart, data, id, breakdown } = props;
   const lines = await load(props);
   // Saved here, because drawing resets the zoom of the page.
   const { zoomed } = props.cursor;
@@ -64,28 +71,32 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   // Shared with the plot and refilled in place, so that all users see the current data.
   const times = aligned.times.map((time) => time / NS);
   const box = make("div", { class: "chart" });
+  const field = make("div", { class: "field" }, box, breakdown?.legend);
   // The first timeline is that of events if there are any.
   const travel = data.snapshots || (props.host.snapshots && data.charts[0]?.title === LIVE_BYTES)
     ? " Click to select an instant, Shift+click to compare; keyboard: Enter, Shift+Enter."
     : "";
   const help = `Drag to zoom, double-click to show all; keyboard: arrows move, + and - zoom, 0 shows all.${travel}`;
-  const tools = make("div", { class: "tools" });
+  const tools = make("div", { class: "tools" }, breakdown?.choice ?? make("span", { class: "choice" }, chart.title));
   // Only the first timeline explains the controls.
   const withHelp = (text: string) => (chart === data.charts[0] ? `${text} ${help}` : text);
   const note = make("p", { class: "note" }, withHelp(chart.note));
-  const element = section(id, chart.title, "", box, tools, note);
+  const element = section(id, chart.title, "", tools, field, note);
   if (times.length === 0) {
     box.append(make("p", {}, "No data."));
     const update: ChartView["update"] = async ({ chart }) => chart.series.every(({ times }) => times.length === 0);
     return { element, update, end: () => undefined };
   }
+  const { parts } = chart;
+  const names = chart.series.map(({ name }) => name);
+  if (breakdown && parts) await breakdown.updateLines(parts.by, () => layersOfLines(names, times, aligned.values, parts.from));
   const last = Math.max(data.span / NS, times[times.length - 1] as number);
   const first = Math.min(props.begin / NS, times[0] as number);
   const all: Scope = { min: first, max: last > first ? last : first + 1e-6 };
   const maximum = maximumBetween(props, times, aligned.values);
   const dotLayer = new DotLayer(props, times, aligned.values[0] ?? []);
   const plot = new uPlot(
-    options(props, all, maximum, times, [overlay(props), dotLayer.plugin()]),
+    options(props, all, maximum, times, [...(breakdown ? [breakdown.plugin()] : []), overlay(props), dotLayer.plugin()]),
     [times, ...aligned.values] as uPlot.AlignedData,
     box,
   );
@@ -166,7 +177,8 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
   const peakText = peak ? `Peak ${bytes(peak.bytes)} at ${elapsed(peak.time)}.` : "";
   plot.over.setAttribute("aria-label", `${chart.title} over time. ${peakText} ${help}`);
   const resize = () => {
-    if (box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: height() });
+    if (box.clientWidth === 0) return;
+    plot.setSize({ width: box.clientWidth, height: height() });
   };
   const sizes = new ResizeObserver(resize);
   sizes.observe(box);
@@ -179,8 +191,8 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     });
   });
   const update: ChartView["update"] = async (next) => {
-    const names = ({ title, series }: Chart) => [title, ...series.map(({ name }) => name)].join("\n");
-    if (names(next.chart) !== names(props.chart)) return false;
+    const key = ({ title, series }: Chart) => [title, ...series.map(({ name }) => name)].join("\n");
+    if (key(next.chart) !== key(props.chart)) return false;
     Object.assign(props, next);
     const base = await load(props);
     const isWhole = updateView();
@@ -189,6 +201,7 @@ export async function chartSection(props: ChartProps): Promise<ChartView> {
     if (isWhole) plot.setScale("x", { ...all });
     dotLayer.refill(plot);
     updateView();
+    if (parts) await breakdown?.reload();
     return true;
   };
   const end = () => {
@@ -227,8 +240,10 @@ function listenForPicks(plot: uPlot, cursor: Cursor): void {
   });
 }
 
+/** Returns the height of a timeline: in a large window the rest of the page has room below it. */
 function height(): number {
-  return Math.max(220, Math.min(380, Math.round(window.innerHeight * 0.42)));
+  const isLarge = window.innerWidth >= 1000 && window.innerHeight >= 600;
+  return isLarge ? Math.max(160, Math.min(440, Math.round(window.innerHeight * 0.27))) : 230;
 }
 
 function keys(event: KeyboardEvent, plot: uPlot, times: number[], scale: (factor: number) => void, all: () => void): void {
@@ -296,7 +311,7 @@ function options(props: ChartProps, all: Scope, maximum: Maximum, times: number[
       y: { range: () => [0, maximum(...visible) * 1.14] },
     },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: (plot) => (plot.width < 500 ? 56 : 80) },
+      { ...axis, size: 34, values: (_, ticks) => ticks.map((tick) => axisTime(tick, ticks)), space: (plot) => (plot.width < 500 ? 56 : 80) },
       { ...axis, values: (_, ticks) => ticks.map(shortBytes), size: 76, splits: (_, __, low, high) => byteTicks(low, high) },
     ],
     series: [
@@ -304,8 +319,9 @@ function options(props: ChartProps, all: Scope, maximum: Maximum, times: number[
       ...props.chart.series.map((series, at) => ({
         label: series.name,
         paths: stepped,
-        stroke: () => color(at),
-        fill: at === 0 ? () => style("--fill") : undefined,
+        // Lines that are drawn as areas are not drawn again.
+        stroke: () => (props.breakdown?.isDrawn && at >= (props.chart.parts?.from ?? Infinity) ? "transparent" : color(at)),
+        fill: at === 0 ? () => (props.breakdown?.isDrawn ? "transparent" : style("--fill")) : undefined,
         width: at === 0 ? 1.5 : 1,
         points: { show: false },
         value,
@@ -320,6 +336,7 @@ function options(props: ChartProps, all: Scope, maximum: Maximum, times: number[
           }
         },
       ],
+      setSize: [() => props.cursor.resize()],
       setCursor: [
         (plot) => {
           const time = cursorTime(plot);
@@ -352,6 +369,8 @@ function maximumBetween(props: ChartProps, times: number[], values: (number | nu
     for (const list of values) {
       for (let at = first; at <= last; at++) maximum = Math.max(maximum, list[at] ?? 0);
     }
+    // A ceiling that is near is shown; one that is far would leave no room for the lines.
+    for (const { bytes: size } of props.chart.ceilings) if (size <= maximum * NEAR) maximum = Math.max(maximum, size);
     return maximum;
   };
 }
@@ -367,166 +386,4 @@ function timeOfMaximum(times: number[], values: (number | null)[], from: number,
 
 function color(at: number): string {
   return style(`--series-${at % COLORS}`);
-}
-
-/** Returns ticks at multiples of a power of two. */
-function byteTicks(low: number, high: number): number[] {
-  const rough = (high - low) / 5;
-  const power = 2 ** Math.floor(Math.log2(Math.max(rough, 1)));
-  const step = rough > power * 1.5 ? power * 2 : power;
-  const ticks: number[] = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) ticks.push(tick);
-  return ticks;
-}
-
-function axisTime(tick: number, ticks: number[]): string {
-  const step = ticks.length > 1 ? Math.abs((ticks[1] as number) - (ticks[0] as number)) : 1;
-  const [unit, name] = step >= 0.1 ? [1, "s"] : step >= 1e-4 ? [1e-3, "ms"] : [1e-6, "µs"];
-  // As many digits as the step needs.
-  let digits = 0;
-  while (digits < 6 && Math.abs((step / unit) * 10 ** digits - Math.round((step / unit) * 10 ** digits)) > 1e-3) digits++;
-  return `${(tick / unit).toFixed(digits)} ${name}`;
-}
-
-/** Draws marks, selected instants and the peak. */
-function overlay(props: ChartProps): uPlot.Plugin {
-  const draw = (plot: uPlot) => {
-    const { chart, data, cursor } = props;
-    const { ctx } = plot;
-    const ratio = uPlot.pxRatio;
-    const { left, top, width, height } = plot.bbox;
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(left, top, width, height);
-    ctx.clip();
-    ctx.font = `${11 * ratio}px ${style("--sans") || "sans-serif"}`;
-    // Drawing the axes changes these.
-    ctx.textAlign = "left";
-    ctx.textBaseline = "alphabetic";
-    ctx.lineWidth = ratio;
-    ctx.setLineDash([4 * ratio, 3 * ratio]);
-    ctx.strokeStyle = ctx.fillStyle = style("--mark");
-    const line = (x: number) => {
-      ctx.beginPath();
-      ctx.moveTo(x, top);
-      ctx.lineTo(x, top + height);
-      ctx.stroke();
-    };
-    const isVisible = (x: number) => x >= left && x <= left + width;
-    const marks = data.marks.map(({ time, name }) => ({ name, x: plot.valToPos(time / NS, "x", true) })).filter(({ x }) => isVisible(x));
-    for (const { x } of marks) line(x);
-    let free = -Infinity;
-    for (const { name, x } of marks) {
-      if (x <= free) continue;
-      const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
-      const wide = ctx.measureText(text).width + 6 * ratio;
-      const isLast = x + wide > left + width;
-      // At the right edge the name is to the left of its line, if there is room.
-      if (!isLast) write(ctx, text, x + 3 * ratio, top + 12 * ratio);
-      else if (x - wide > free) write(ctx, text, x - wide + 3 * ratio, top + 12 * ratio);
-      free = x + Math.max(MARK_GAP * ratio, wide);
-    }
-    ctx.setLineDash([]);
-    ctx.strokeStyle = ctx.fillStyle = style("--link");
-    for (const { time, letter } of cursor.selected) {
-      const x = plot.valToPos(time / NS, "x", true);
-      if (!isVisible(x)) continue;
-      line(x);
-      const room = ctx.measureText(letter).width + 6 * ratio;
-      write(ctx, letter, x + room > left + width ? x - room : x + 3 * ratio, top + height - 4 * ratio);
-    }
-    const x = chart.peak ? plot.valToPos(chart.peak.time / NS, "x", true) : NaN;
-    // Without this check the name of an invisible peak could be visible.
-    if (chart.peak && isVisible(x)) {
-      const y = plot.valToPos(chart.peak.bytes, "y", true);
-      ctx.fillStyle = ctx.strokeStyle = style("--bad");
-      ctx.beginPath();
-      ctx.arc(x, y, 4 * ratio, 0, 2 * Math.PI);
-      ctx.fill();
-      const text = `peak ${bytes(chart.peak.bytes)}`;
-      const room = ctx.measureText(text).width + 8 * ratio;
-      write(ctx, text, x + room > left + width ? x - room : x + 8 * ratio, y - 6 * ratio);
-    }
-    ctx.restore();
-  };
-  return { hooks: { draw } };
-}
-
-/** Writes text with an outline that separates it from lines. */
-function write(ctx: CanvasRenderingContext2D, text: string, x: number, y: number): void {
-  ctx.save();
-  ctx.setLineDash([]);
-  ctx.lineJoin = "round";
-  ctx.lineWidth = 3 * uPlot.pxRatio;
-  ctx.strokeStyle = style("--page");
-  ctx.strokeText(text, x, y);
-  ctx.restore();
-  ctx.fillText(text, x, y);
-}
-
-/** Describes the stacks of a moment in a line. */
-function dotLabel({ threads, omitted, reason }: Dot): string {
-  const more = threads.length + omitted - 1;
-  return `Stack of ${threads[0]?.who ?? "a thread"}${more > 0 ? ` and of ${more} more` : ""}, ${reason}`;
-}
-
-/** Stacks as buttons over the line, one for each moment, so that they are accessible by keyboard. */
-class DotLayer {
-  private buttons: { dot: Dot; value: number; button: HTMLButtonElement }[];
-
-  constructor(
-    private props: ChartProps,
-    private times: number[],
-    private values: (number | null)[],
-  ) {
-    this.buttons = this.createButtons();
-  }
-
-  /** Replaces the dots by those of a newer document. */
-  refill(plot: uPlot): void {
-    const same = (a: Dot, b: Dot) => a.time === b.time;
-    const chosen = this.buttons.find(({ button }) => button.classList.contains("chosen"))?.dot;
-    this.buttons.forEach(({ button }) => button.remove());
-    this.buttons = this.createButtons();
-    for (const { dot, button } of this.buttons) {
-      button.classList.toggle("chosen", chosen !== undefined && same(dot, chosen));
-      plot.over.append(button);
-    }
-    this.place(plot);
-  }
-
-  private createButtons(): { dot: Dot; value: number; button: HTMLButtonElement }[] {
-    const { props, times, values } = this;
-    return props.dots.map((dot) => {
-      const value = values[lastUpTo(times, dot.time / NS)] ?? 0;
-      const label = dotLabel(dot);
-      const button = make("button", { type: "button", class: "dot", title: label, "aria-label": label });
-      const choose = () => {
-        for (const other of this.buttons) other.button.classList.toggle("chosen", other.button === button);
-        props.choose(dot);
-      };
-      button.addEventListener("click", choose);
-      // Pressing a dot must not start a zoom.
-      button.addEventListener("mousedown", (event) => event.stopPropagation());
-      return { dot, value, button };
-    });
-  }
-
-  plugin(): uPlot.Plugin {
-    return {
-      hooks: {
-        init: (plot) => this.buttons.forEach(({ button }) => plot.over.append(button)),
-        draw: (plot) => this.place(plot),
-      },
-    };
-  }
-
-  private place(plot: uPlot): void {
-    for (const { dot, value, button } of this.buttons) {
-      const x = plot.valToPos(dot.time / NS, "x");
-      button.hidden = x < 0 || x > plot.over.clientWidth;
-      button.style.left = `${x}px`;
-      button.style.top = `${plot.valToPos(value, "y")}px`;
-    }
-  }
 }

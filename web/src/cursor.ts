@@ -74,6 +74,11 @@ export class Cursor {
     this.notifyChange();
   }
 
+  /** Redraws what is aligned with the timelines after their width has changed. */
+  resize(): void {
+    for (const draw of this.viewListeners) draw();
+  }
+
   /** Calls `zoom` when timelines should show a range, or everything for null. Returns a function that removes it. */
   onZoom(timeline: object, zoom: (span: Span | null) => void): () => void {
     this.zoomListeners.set(timeline, zoom);

@@ -4,7 +4,7 @@
 // are untrusted: they become text nodes, never markup.
 
 export interface Document {
-  schema: "floodmark.report/4";
+  schema: "floodmark.report/5";
   program: string;
   source: string;
   /** Filter options of the command line; empty if there are none. */
@@ -15,14 +15,18 @@ export interface Document {
   origin: string;
   /** Nanoseconds from the origin to the end. */
   span: number;
-  summary: string[];
+  /** What happened, in sentences. */
+  story: Sentence[];
   findings: { level: "bad" | "doubtful" | "note"; text: string }[];
   charts: Chart[];
+  /** The part of the time in which something happens, if the rest is long and quiet. */
+  active: { from: number; to: number } | null;
   marks: Mark[];
   snapshots: SnapshotColumns | null;
   tables: Table[];
   dots: Dot[];
   ranges: RangeColumns | null;
+  ranks: RankMap | null;
   output: Output | null;
   /** Frames of each stack, innermost first, as indices into `strings`. */
   stacks: number[][];
@@ -35,12 +39,33 @@ export interface Column {
   length: number;
 }
 
+/** A sentence of the story; its parts are joined without spaces. */
+export interface Sentence {
+  parts: { text: string; to: Target | null }[];
+}
+
+/** The view that shows the evidence for a part of a sentence. */
+export interface Target {
+  /** Nanoseconds since the origin, or the peak. */
+  at: number | "peak" | null;
+  /** The visible range; null for the one that the page opens with. */
+  span: { from: number; to: number } | null;
+  /** The lower tab; empty for the first. */
+  tab: string;
+  /** Text to search in the flame graph; empty for none. */
+  find: string;
+}
+
 export interface Chart {
   title: string;
   note: string;
   series: { name: string; times: Column; values: Column }[];
   /** The exact peak, which may be above all drawn points. */
   peak: { time: number; bytes: number } | null;
+  /** Lines that add up to the first one: what they are, and the index of the first of them; null if none do. */
+  parts: { by: string; from: number } | null;
+  /** Levels that bound it, such as the size of a device. */
+  ceilings: { name: string; bytes: number }[];
   /** Whether stack samples are drawn as dots. */
   dots: boolean;
 }
@@ -65,6 +90,8 @@ export interface SnapshotColumns {
   steps: { groups: Column; snapshots: Column; bytes: Column; blocks: Column };
   /** Cumulative allocations of each group, in the same form; null if unknown. */
   cumulative: { groups: Column; snapshots: Column; bytes: Column; blocks: Column } | null;
+  /** The held bytes divided in several ways. */
+  breakdowns: Breakdown[];
   listed: BlockColumns;
   /** Maximum number of blocks listed per snapshot; null for all. */
   limit: number | null;
@@ -79,6 +106,19 @@ export interface Forest {
   texts: Column;
   /** Index of the node of each group plus one. */
   leaves: Column;
+}
+
+/** The held bytes as layers that add up: by site, process, stream ... */
+export interface Breakdown {
+  by: string;
+  /** Names of the layers, as indices into `strings`; those that held most come first. */
+  names: number[];
+  /** Index of the layer that sums up all others; null if there is none. */
+  others: number | null;
+  /** Bytes of each layer from a snapshot on; sorted by layer, then by snapshot. */
+  bands: Column;
+  snapshots: Column;
+  bytes: Column;
 }
 
 /** Blocks in order of allocation. */
@@ -144,6 +184,18 @@ export interface RangeColumns {
   levels: Column;
   /** Names as indices into `strings`. */
   names: Column;
+}
+
+/** Memory of ranks over time. */
+export interface RankMap {
+  /** The highest value, which a cell of 255 stands for. */
+  highest: number;
+  /** First and last rank of each row. */
+  rows: [number, number][];
+  /** Starts of the intervals. */
+  times: Column;
+  /** Highest value of each row, interval by interval; 0 where no rank ran. */
+  cells: Column;
 }
 
 /** Stacks that were taken at one moment. */

@@ -25,6 +25,17 @@ export function section(id: string, title: string, note: string, ...children: Ch
   return make("section", { id, "aria-labelledby": `${id}-title` }, heading, remark, ...children);
 }
 
+/** Copies text to the clipboard; returns whether the browser allowed it. */
+export async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // A page in a frame may not use the clipboard.
+    return false;
+  }
+}
+
 /** Returns the value of a CSS variable. */
 export function style(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -25,7 +25,7 @@ export interface SnapshotData {
 export const embedded: Host = {
   async document() {
     const document = JSON.parse(content("floodmark-data")) as Document;
-    if (document.schema !== "floodmark.report/4") {
+    if (document.schema !== "floodmark.report/5") {
       throw new Error(`unsupported schema ${document.schema}`);
     }
     return document;

@@ -4,7 +4,7 @@
 
 import { type Node, type Top, isFolded } from "./snapshots";
 import type { Table } from "./data";
-import { make, style } from "./dom";
+import { copy, make, style } from "./dom";
 import { bytes, change, count, share } from "./format";
 import { type Matches, matches } from "./search";
 import { onColors } from "./theme";
@@ -77,6 +77,8 @@ export class Icicle {
   private crumbs = make("nav", { class: "crumbs" });
   private box = make("input", { type: "search", placeholder: "Search calls", "aria-label": "Search calls", "aria-describedby": "found" });
   private found = make("p", { id: "found", role: "status", hidden: true });
+  private resetButton = make("button", { type: "button", title: "Show all calls and end the search" }, "Reset");
+  private copyButton = make("button", { type: "button", title: "Copy the call under the pointer with its callers" }, "Copy path");
   private matches: Matches | null = null;
   /** Index of the match that was entered last. */
   private matchIndex = -1;
@@ -95,7 +97,9 @@ export class Icicle {
     this.focus = this.chosen = root;
     const help = "Click a call to zoom in, click a call above it to zoom out. Keyboard: arrows move, Enter zooms in, Escape zooms out.";
     this.canvas.setAttribute("aria-label", `Memory held by call. ${help}`);
-    const bar = make("div", { class: "tools" }, ...tools, this.box);
+    const bar = make("div", { class: "tools" }, ...tools, this.box, this.resetButton, this.copyButton);
+    this.resetButton.addEventListener("click", () => this.reset());
+    this.copyButton.addEventListener("click", () => void this.copyPath());
     this.element = make("div", { class: "icicle" }, bar, this.found, this.crumbs, this.canvas, this.description, make("p", { class: "note" }, help));
     this.canvas.addEventListener("mousemove", (event) => this.point(this.at(event)));
     this.canvas.addEventListener("click", (event) => {
@@ -176,9 +180,16 @@ export class Icicle {
     if (node) this.enter(node);
   }
 
+  /** Enters the largest match of the search, if there is one. */
+  enterFirst(): void {
+    this.matchIndex = -1;
+    this.next(1);
+  }
+
   private enter(node: Node): void {
     this.focus = this.chosen = node;
     this.crumbs.replaceChildren();
+    this.crumbs.classList.toggle("root", node.parent === null);
     const path: Node[] = [];
     for (let at: Node | null = node; at; at = at.parent) path.unshift(at);
     for (const one of path) {
@@ -188,6 +199,21 @@ export class Icicle {
     }
     this.describe();
     this.draw();
+  }
+
+  /** Shows all calls and ends the search. */
+  private reset(): void {
+    this.query = "";
+    this.enter(this.root);
+    this.onSearch();
+  }
+
+  /** Copies the chosen call with its callers, one per line with the outermost first. */
+  private async copyPath(): Promise<void> {
+    const path: string[] = [];
+    for (let at: Node | null = this.chosen; at?.parent; at = at.parent) path.unshift(at.text);
+    const isCopied = await copy(path.join("\n"));
+    this.description.textContent = isCopied ? `Copied ${count(path.length)} ${path.length === 1 ? "call" : "calls"}.` : "The browser did not allow copying.";
   }
 
   private point(node: Node | null): void {

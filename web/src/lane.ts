@@ -31,7 +31,8 @@ export class RangeLane {
   constructor(private cursor: Cursor) {
     const help = "Point at a range to read it, click to zoom to it. Keyboard: arrows move, Enter zooms.";
     this.canvas.setAttribute("aria-label", `Ranges over time. ${help}`);
-    this.element = section("ranges", "Ranges", "", make("div", { class: "lane" }, this.canvas, this.description), this.note, make("p", { class: "note" }, help));
+    this.canvas.title = help;
+    this.element = section("ranges", "Ranges", "", make("div", { class: "lane" }, make("div", { class: "rows" }, this.canvas), this.description), this.note);
     this.canvas.addEventListener("mousemove", (event) => this.point(this.at(event)));
     this.canvas.addEventListener("mouseleave", () => this.point(-1));
     this.canvas.addEventListener("click", (event) => this.zoom(this.at(event)));
@@ -64,7 +65,7 @@ export class RangeLane {
 
   /** Left edge and width in pixels, which are those of the first timeline. */
   private get field(): { left: number; width: number } {
-    const over = document.querySelector("#chart-0 .u-over")?.getBoundingClientRect();
+    const over = document.querySelector("#timeline .panel:not(.inactive) .u-over")?.getBoundingClientRect();
     const own = this.canvas.getBoundingClientRect();
     if (!over || over.width === 0) return { left: 0, width: own.width };
     return { left: over.left - own.left, width: over.width };

@@ -10,7 +10,7 @@ import type { Top } from "./snapshots";
 const NS = 1e9;
 /** Milliseconds without a change before the address is written: browsers limit how often it may change. */
 const SETTLE_MS = 200;
-const KEYS = ["at", "with", "from", "to", "by", "top", "find"];
+const KEYS = ["at", "with", "from", "to", "by", "top", "find", "tab", "chart", "stack"];
 
 /** Nanoseconds since the origin, or the peak, which may be between two events of the same time. */
 export type Instant = number | "peak";
@@ -24,9 +24,13 @@ export interface View {
   by: string;
   top: Top;
   find: string;
+  /** The lower tab, the timeline and what it is divided by; empty for the first of each. */
+  tab: string;
+  chart: string;
+  stack: string;
 }
 
-export const DEFAULT_VIEW: View = { at: null, with: null, span: null, by: "", top: "outermost", find: "" };
+export const DEFAULT_VIEW: View = { at: null, with: null, span: null, by: "", top: "outermost", find: "", tab: "", chart: "", stack: "" };
 
 /** Parses a fragment into a view and the id of a section to scroll to. */
 export function parse(fragment: string): { view: View | null; section: string | null } {
@@ -44,13 +48,16 @@ export function parse(fragment: string): { view: View | null; section: string | 
     by: values.get("by") ?? "",
     top: values.get("top") === "innermost" ? "innermost" : "outermost",
     find: values.get("find") ?? "",
+    tab: values.get("tab") ?? "",
+    chart: values.get("chart") ?? "",
+    stack: values.get("stack") ?? "",
   };
   const section = [...values].find(([key, value]) => value === "" && !KEYS.includes(key))?.[0] ?? null;
   return { view: KEYS.some((key) => values.has(key)) ? view : null, section };
 }
 
 /** Formats a view as a fragment; empty for the default view. */
-export function fragment({ at, with: other, span, by, top, find }: View): string {
+export function fragment({ at, with: other, span, by, top, find, tab, chart, stack }: View): string {
   const values = new URLSearchParams();
   const seconds = (time: number) => exactSeconds(Math.max(0, time)).replace("s", "");
   const instant = (time: Instant) => (time === "peak" ? time : seconds(time));
@@ -62,7 +69,7 @@ export function fragment({ at, with: other, span, by, top, find }: View): string
   }
   if (by) values.set("by", by);
   if (top !== "outermost") values.set("top", top);
-  if (find) values.set("find", find);
+  for (const [key, value] of Object.entries({ find, tab, chart, stack })) if (value) values.set(key, value);
   return values.toString();
 }
 
@@ -73,6 +80,8 @@ export class Link {
     private page: {
       view(): View;
       restore(view: View): Promise<void>;
+      /** Shows the section with an id, if it exists. */
+      reveal(id: string): void;
     },
     private cursor: Cursor,
   ) {}
@@ -88,7 +97,10 @@ export class Link {
       const { view, section } = parse(location.hash);
       // A link within the page leads to a section and keeps the view.
       if (view) void this.open();
-      else this.write(section);
+      else {
+        if (section !== null) this.page.reveal(section);
+        this.write(section);
+      }
     });
   }
 
@@ -96,7 +108,7 @@ export class Link {
     const { view, section } = parse(location.hash);
     if (view) await this.page.restore(view);
     // The section did not exist yet when the browser tried to scroll to it.
-    if (section !== null) document.getElementById(section)?.scrollIntoView();
+    if (section !== null) this.page.reveal(section);
   }
 
   private write(section: string | null): void {

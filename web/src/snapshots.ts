@@ -259,6 +259,21 @@ export class Snapshots {
     return limit === null ? rows : rows.slice(0, limit);
   }
 
+  /** Returns the rows of blocks live at any snapshot of a range, in order of allocation. */
+  liveBetween(from: number, to: number): number[] {
+    const rows: number[] = [];
+    for (let row = 0; row < this.blockColumns.first.length; row++) {
+      const { first, after } = this.lifetime(row);
+      if (first <= to && after > from) rows.push(row);
+    }
+    return rows;
+  }
+
+  /** Returns the first snapshot at which a block is live, and the one after the last. */
+  lifetime(row: number): { first: number; after: number } {
+    return { first: this.blockColumns.first[row] ?? 0, after: this.blockColumns.after[row] ?? 0 };
+  }
+
   /** Returns the block in a row. */
   block(row: number): { bytes: number; address: string; time: number; thread: string; stream: string; site: string; group: number } {
     const read = (name: BlockColumn) => this.blockColumns[name][row] ?? 0;

@@ -2,8 +2,8 @@
 
 import type { Cell, Document, Table } from "./data";
 import type { Host, SnapshotData } from "./host";
-import type { Cursor, Pick } from "./cursor";
-import { make, section } from "./dom";
+import type { Cursor, Pick as PickKind } from "./cursor";
+import { make } from "./dom";
 import { bytes, change, count, elapsed } from "./format";
 import { Icicle, type Mode, asTable } from "./icicle";
 import { Interval } from "./interval";
@@ -23,10 +23,15 @@ interface At {
 export type Source = "document" | "server";
 
 export class TimeTravel {
+  /** The selected instant and how to move from it. */
   readonly element: HTMLElement;
+  /** What was live then: as a graph, by site, and block by block. */
+  readonly flame: HTMLElement;
+  readonly sites: HTMLElement;
+  readonly blocksPanel: HTMLElement;
   /** Snapshots of the document; null while the recording continues. */
   stored: Snapshots | null;
-  private introduction = make("p", { class: "note" });
+  private introduction = make("p", { class: "note", id: "snapshots-note" });
   private tools = make("div", { class: "tools" });
   private groupingSelect = make("select", { id: "grouping", "aria-label": "Group by" });
   private summary = make("p", { class: "lead-in", id: "instant", "aria-live": "polite" });
@@ -65,24 +70,11 @@ export class TimeTravel {
     this.gone = new TableView(data, this.blockTable("gone"));
     this.goneBox.append(this.gone.element);
     this.interval = new Interval(data);
-    this.element = section(
-      "travel",
-      "Time travel",
-      "",
-      this.introduction,
-      this.tools,
-      this.summary,
-      this.interval.summary,
-      this.commandLine,
-      this.icicle.element,
-      this.calls,
-      make("h3", {}, "Held by"),
-      this.holders.element,
-      this.interval.element,
-      this.blockTitle,
-      this.blocks.element,
-      this.goneBox,
-    );
+    const texts = make("div", { class: "texts" }, this.summary, this.interval.summary, this.commandLine);
+    this.element = make("div", { id: "travel" }, texts, this.tools);
+    this.flame = make("div", {}, this.icicle.element, this.calls, this.introduction);
+    this.sites = make("div", {}, this.holders.element, this.interval.element);
+    this.blocksPanel = make("div", {}, this.blockTitle, this.blocks.element, this.goneBox);
     this.holders.element.id = "held";
     this.blocks.element.id = "live";
     // Up to twenty thousand rows are created only when they are opened.
@@ -114,14 +106,22 @@ export class TimeTravel {
     this.introduce();
   }
 
+  /** Searches the graph of stacks. */
+  search(text: string): void {
+    this.grouping = "";
+    this.icicle.query = text;
+    this.show();
+    this.icicle.enterFirst();
+  }
+
   /** Selects an instant, or compares it with the selected one. */
-  pick(time: number, pick: Pick): void {
+  pick(time: number, pick: PickKind): void {
     if (pick === "compare" && !this.before) this.before = this.now;
     void this.selectTime(time);
   }
 
   /** What the reader has chosen. */
-  get view(): Omit<View, "span"> {
+  get view(): Pick<View, "at" | "with" | "by" | "top" | "find"> {
     const { stored, now, before, top } = this;
     const instant = (at: At): Instant => (at.snapshots === stored && at.index === stored.data.columns.peak ? "peak" : this.time(at));
     const at = instant(now);
@@ -156,7 +156,7 @@ export class TimeTravel {
   }
 
   private fillTools(): void {
-    const button = (label: string, act: () => void) => make("button", { type: "button", click: act }, label);
+    const button = (label: string, act: () => void, name = label) => make("button", { type: "button", "aria-label": name, title: name, click: act }, label);
     const { stored } = this;
     const move = (stored: Snapshots, by: number) => {
       const index = stored.index(this.time(this.now)) + by;
@@ -164,12 +164,12 @@ export class TimeTravel {
     };
     const peak = stored?.data.columns.peak ?? null;
     const tools = [
-      stored && peak !== null ? button("Go to peak", () => this.selectStored(stored, peak)) : null,
+      stored && peak !== null ? button("Peak", () => this.selectStored(stored, peak), "Go to peak") : null,
       button("Highest in view", () => this.selectHighest()),
       stored ? button("Earlier", () => move(stored, -1)) : null,
       stored ? button("Later", () => move(stored, 1)) : null,
       this.compareButton,
-      make("button", { type: "button", title: COMPARE_VIEW, click: () => this.compareView() }, "Compare ends of view"),
+      make("button", { type: "button", title: COMPARE_VIEW, "aria-label": "Compare ends of view", click: () => this.compareView() }, "Compare ends"),
     ];
     this.tools.replaceChildren(...tools.filter((tool) => tool !== null));
   }
@@ -274,7 +274,9 @@ export class TimeTravel {
       letter: letters[place] ?? "",
     }));
     this.cursor.select(selected);
-    this.compareButton.textContent = this.before ? "Stop comparing" : "Compare from here";
+    const label = this.before ? "Stop comparing" : "Compare from here";
+    this.compareButton.textContent = this.before ? label : "Compare";
+    this.compareButton.setAttribute("aria-label", label);
     this.compareButton.setAttribute("aria-pressed", String(this.before !== null));
   }
 

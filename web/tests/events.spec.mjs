@@ -1,7 +1,7 @@
 // Reports of allocations: tables, icicle graph and timeline.
 
 import { pathToFileURL } from "node:url";
-import { documentOf, expect, fixture, open, pointAt, test, waves } from "./fixtures.mjs";
+import { documentOf, expect, fixture, open, pointAt, reveal, test, waves } from "./fixtures.mjs";
 
 const TORCH = fixture("torch/snapshot_torch2.11.pickle.gz");
 const inputs = { "an RMM log": (workdir) => workdir.write("rmm_log.dev0.csv", waves()), "a PyTorch snapshot": () => TORCH };
@@ -18,6 +18,7 @@ for (const [what, input] of Object.entries(inputs)) {
 
     test("numbers sort descending first, then ascending", async ({ page }) => {
       const table = page.locator("#sizes");
+      await reveal(table);
       const allocations = table.locator("th button", { hasText: "allocations" });
       const column = async () => {
         const cells = await table.locator("tbody tr td:nth-child(3)").allTextContents();
@@ -34,6 +35,7 @@ for (const [what, input] of Object.entries(inputs)) {
 
     test("a search filters a table", async ({ page }) => {
       const rows = page.locator("#live tbody tr");
+      await reveal(page.locator("#live"));
       const before = await rows.count();
       const wanted = await rows.nth(1).locator("td").nth(1).textContent();
       await page.locator("#live input").fill(wanted);
@@ -55,8 +57,8 @@ for (const [what, input] of Object.entries(inputs)) {
       await expect(crumbs).toHaveCount(1);
       await canvas.click({ position: { x: 30, y: 30 } });
       await expect(crumbs).toHaveCount(2);
-      await page.locator("#travel summary").click();
-      await expect(page.locator("#travel details tbody tr").first()).toBeVisible();
+      await page.locator("#panel-flame summary").click();
+      await expect(page.locator("#panel-flame details tbody tr").first()).toBeVisible();
     });
 
     test("the legend follows the pointer, and zooming is reversible", async ({ page }) => {
@@ -66,6 +68,7 @@ for (const [what, input] of Object.entries(inputs)) {
         return Number(/\+([\d.]+) s/.exec(await pointAt(page, "#chart-0", 0))[1]);
       };
       expect(await pointAt(page, "#chart-0", 0.3)).toMatch(/\+\d.* s/);
+      await page.getByRole("button", { name: "Show all" }).first().click();
       const begin = await left();
       await page.getByRole("button", { name: "Zoom to peak" }).first().click();
       expect(await left()).toBeGreaterThan(begin);
@@ -124,6 +127,7 @@ test("the label of a peak is drawn only while the peak is visible", async ({ pag
 test("a block expands to its stack and collapses again", async ({ page, workdir }) => {
   await open(page, workdir.report(TORCH));
   const block = page.locator("#live .open").first();
+  await reveal(page.locator("#live"));
   await block.click();
   expect(await page.locator("#live .detail .stack li").count()).toBeGreaterThan(1);
   await block.click();

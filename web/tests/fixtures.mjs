@@ -18,7 +18,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const program = resolve(process.env.FLOODMARK ?? join(root, "target/debug/floodmark"));
 /** The window sizes of golden images. */
 const SIZES = [
-  { width: 1280, height: 900 },
+  { width: 1280, height: 800 },
   { width: 400, height: 800 },
 ];
 
@@ -129,16 +129,39 @@ export function documentOf(page) {
   return page.evaluate(() => JSON.parse(document.getElementById("floodmark-data").textContent));
 }
 
+/** Selects the tabs that contain an element; returns a function that selects the previous ones. */
+export async function reveal(locator) {
+  const changed = await locator.first().evaluateHandle((element) => {
+    const before = [];
+    for (let at = element; at; at = at.parentElement) {
+      if (!at.matches("[role=tabpanel].inactive")) continue;
+      const tab = document.getElementById(at.getAttribute("aria-labelledby"));
+      before.push(tab.parentElement.querySelector("[aria-selected=true]"));
+      tab.click();
+    }
+    return before;
+  });
+  return () => changed.evaluate((before) => before.forEach((tab) => tab.click()));
+}
+
 /** Compares an element with its golden images in all window sizes; none may make the page scroll sideways. */
 export async function matchesGolden(page, name, locator, options = {}) {
+  await reveal(locator);
   // Everything else is hidden, because elements above shift lines by fractions of a pixel.
   const hidden = await locator.evaluateHandle((element) => {
     const others = [];
     for (let at = element; at.parentElement && at !== document.body; at = at.parentElement) {
       others.push(...[...at.parentElement.children].filter((other) => other !== at && other.style));
     }
-    const shown = others.map((other) => [other, other.style.display]);
+    const shown = others.map((other) => [other, "display", other.style.display]);
     for (const [other] of shown) other.style.display = "none";
+    // Parts of the page scroll; here all of the element is compared.
+    for (let at = element.parentElement; at && at !== document.documentElement; at = at.parentElement) {
+      for (const [key, value] of [["overflow", "visible"], ["height", "auto"], ["display", "block"], ["maxHeight", "none"]]) {
+        shown.push([at, key, at.style[key]]);
+        at.style[key] = value;
+      }
+    }
     return shown;
   });
   for (const size of SIZES) {
@@ -150,12 +173,13 @@ export async function matchesGolden(page, name, locator, options = {}) {
     expect(wide, `${name} scrolls sideways at ${size.width}`).toBeLessThanOrEqual(size.width);
   }
   await page.setViewportSize(SIZES[0]);
-  await hidden.evaluate((shown) => shown.forEach(([other, display]) => (other.style.display = display)));
+  await hidden.evaluate((shown) => shown.forEach(([other, key, value]) => (other.style[key] = value)));
 }
 
 /** Points at a timeline at a share of its width and returns its legend. */
 export async function pointAt(page, chart, share) {
   const over = page.locator(`${chart} .u-over`);
+  await reveal(over);
   await over.scrollIntoViewIfNeeded();
   const { width } = await over.boundingBox();
   await over.hover({ position: { x: Math.min(width - 1, Math.max(1, width * share)), y: 40 } });
@@ -180,11 +204,14 @@ export async function pick(page, share, modifiers = []) {
 export async function rowsOf(table) {
   // Some tables are created when they are opened.
   await table.locator("tbody").waitFor({ state: "attached" });
+  const goBack = await reveal(table);
   const more = table.getByRole("button", { name: "Show more" });
   while ((await more.count()) > 0) await more.click();
-  return table.locator("tbody").evaluate((body) =>
+  const rows = await table.locator("tbody").evaluate((body) =>
     Array.from(body.rows, (row) => Array.from(row.cells, (cell) => (cell.classList.contains("bytes") ? cell.title : cell.innerText))),
   );
+  await goBack();
+  return rows;
 }
 
 /** Returns a reproducible RMM log of three threads whose live blocks rise and fall. */

@@ -1,7 +1,7 @@
 // Compares every view with golden images, in a wide and a narrow window.
 
 import { pathToFileURL } from "node:url";
-import { expect, fixture, matchesGolden, open, pointAt, test, waves } from "./fixtures.mjs";
+import { expect, fixture, matchesGolden, open, pointAt, reveal, test, waves } from "./fixtures.mjs";
 
 const SOLVER = fixture("run/solver.flood");
 const TORCH = fixture("torch/snapshot_torch2.11.pickle.gz");
@@ -14,13 +14,9 @@ const STRICT = { maxDiffPixelRatio: 0.0005 };
 
 /** Views that need no interaction: name, input, selector, options. */
 const views = [
-  ["header-torch", () => TORCH, "header"],
-  ["header-rmm", rmm, "header"],
-  ["header-run", () => SOLVER, "header"],
-  ["header-lost", () => STACKS, "header"],
-  ["timeline-rmm", rmm, "#chart-0"],
+  ["story-lost", () => STACKS, "aside"],
   ["timeline-free", () => TORCH, "#chart-1 .chart"],
-  ["timeline-run", () => SOLVER, "#chart-0"],
+  ["timeline-run", () => SOLVER, "#timeline"],
   ["timeline-devices", () => fixture("smi/two_gpus.csv"), "#chart-0"],
   ["output", () => SOLVER, "#output"],
   ["icicle-nsys", () => NSYS, ".icicle"],
@@ -28,18 +24,37 @@ const views = [
   ["table-held", () => TORCH, "#held", STRICT],
   ["table-live", () => NSYS, "#live"],
   ["table-functions", () => NSYS, "#functions"],
-  ["table-threads", rmm, "#threads"],
-  ["table-churn", () => NSYS, "#churn"],
   ["table-leaks", () => NSYS, "#leaks"],
   ["table-sizes", () => NSYS, "#sizes"],
-  ["table-block-sizes", () => NSYS, "#block-sizes"],
-  ["table-ledgers", () => TORCH, "#ledgers"],
-  ["table-facts", () => TORCH, "#facts"],
   ["table-processes", () => SOLVER, "#processes"],
   ["table-phases", () => SOLVER, "#phases"],
-  ["table-about", () => SOLVER, "#about"],
-  ["table-devices", () => fixture("smi/two_gpus.csv"), "#device-memory"],
 ];
+
+/** First screens: name, input. */
+const screens = [
+  ["torch", () => TORCH],
+  ["nsys", () => NSYS],
+  ["rmm", rmm],
+  ["run", () => SOLVER],
+  ["ranks", () => fixture("run/ranks.flood")],
+];
+
+/** Compares what a reader sees first, without scrolling, and the part of the page that a narrow window shows first. */
+async function screen(page, name, file) {
+  for (const [width, height] of [[1280, 800], [400, 800]]) {
+    await page.setViewportSize({ width, height });
+    await open(page, file);
+    await page.mouse.move(0, 0);
+    await expect(page).toHaveScreenshot(`${name}-${width}.png`);
+    const [wide, tall] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]);
+    expect(wide, "scrolls sideways").toBeLessThanOrEqual(width);
+    if (width > 1000) expect(tall, "scrolls down").toBeLessThanOrEqual(height);
+  }
+}
+
+for (const [name, input] of screens) {
+  test(`first screen of ${name}`, async ({ page, workdir }) => screen(page, `screen-${name}`, workdir.report(input(workdir))));
+}
 
 for (const [name, input, place, options] of views) {
   test(name, async ({ page, workdir }) => {
@@ -56,6 +71,7 @@ test("the stack of a dot", async ({ page, workdir }) => {
 
 test("a block with its stack", async ({ page, workdir }) => {
   await open(page, workdir.report(NSYS));
+  await reveal(page.locator("#live"));
   await page.locator("#live .open").first().click();
   await matchesGolden(page, "block-stack", page.locator("#live .detail"));
 });
@@ -69,15 +85,14 @@ test("the icicle graph, zoomed in", async ({ page, workdir }) => {
 
 test("the icicle graph as a table", async ({ page, workdir }) => {
   await open(page, workdir.report(NSYS));
-  await page.locator("#travel summary").click();
-  await matchesGolden(page, "table-holders", page.locator("#travel details"));
+  await page.locator("#panel-flame summary").click();
+  await matchesGolden(page, "table-holders", page.locator("#panel-flame details"));
 });
 
 test("the legend of a timeline under the pointer", async ({ page, workdir }) => {
   await open(page, workdir.report(SOLVER));
   await pointAt(page, "#chart-0", 0.6);
   await expect(page.locator("#chart-0 .chart")).toHaveScreenshot("timeline-pointed.png");
-  await expect(page.locator("#output")).toHaveScreenshot("output-pointed.png");
 });
 
 test("a timeline near its peak", async ({ page, workdir }) => {
@@ -98,13 +113,14 @@ test("the scales of a zoomed timeline", async ({ page, workdir }) => {
 test.describe("dark", () => {
   test.use({ colorScheme: "dark" });
   const dark = [
-    ["dark-header", STACKS, "header"],
-    ["dark-timeline", SOLVER, "#chart-0 .chart"],
     ["dark-output", SOLVER, "#output .output"],
     ["dark-icicle", NSYS, ".icicle"],
     ["dark-held", NSYS, "#held"],
     ["dark-addresses", NSYS, "#addresses-0 .addresses"],
   ];
+  for (const [name, input] of [screens[0], screens[3]]) {
+    test(`first screen of ${name}`, async ({ page, workdir }) => screen(page, `dark-screen-${name}`, workdir.report(input(workdir))));
+  }
   for (const [name, input, place] of dark) {
     test(name, async ({ page, workdir }) => {
       await open(page, workdir.report(input));
@@ -127,7 +143,7 @@ test.describe("without scripts", () => {
   test("summary and tables are shown", async ({ page, workdir }) => {
     await page.goto(pathToFileURL(workdir.report(NSYS)).href);
     await expect(page.locator(".static")).toContainText(/Memory rose to .*Sizes of allocations/s);
-    for (const [width, height] of [[1280, 900], [400, 800]]) {
+    for (const [width, height] of [[1280, 800], [400, 800]]) {
       await page.setViewportSize({ width, height });
       await expect(page).toHaveScreenshot(`no-script-${width}.png`);
     }

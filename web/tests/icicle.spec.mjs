@@ -28,7 +28,7 @@ async function blocksOf(page, workdir, input) {
 
 /** Returns the rows of the graph's table: depth, text and bytes. */
 async function calls(page) {
-  const table = page.locator("#travel details");
+  const table = page.locator("#panel-flame details");
   if (!(await table.evaluate(({ open }) => open))) await table.locator("summary").click();
   return (await rowsOf(table)).map(([depth, text, bytes]) => ({ depth: Number(depth), text, bytes: Number(bytes.replace(/\D/g, "")) }));
 }

@@ -1,7 +1,7 @@
 // Links to a view: opening the address of a page shows the same view.
 
 import { pathToFileURL } from "node:url";
-import { expect, fixture, legendAt, open, pick, pointAt, rowsOf, serving, test as base, waves } from "./fixtures.mjs";
+import { expect, fixture, legendAt, open, pick, pointAt, reveal, rowsOf, serving, test as base, waves } from "./fixtures.mjs";
 
 const test = serving(base);
 const NSYS = fixture("nsys/small_2025.3.sqlite");
@@ -15,9 +15,10 @@ async function viewOf(page) {
     found: await page.locator("#found:visible").allTextContents(),
     live: await rowsOf(page.locator("#live")),
     held: await rowsOf(page.locator("#held")),
-    gone: await page.locator("#gone:visible").count(),
+    gone: await page.locator("#gone").evaluate(({ hidden }) => !hidden),
     grouping: await page.locator("#grouping").inputValue(),
     pressed: await text('[aria-pressed="true"]'),
+    tabs: await text('[role=tab][aria-selected="true"]'),
     left: await legendAt(page, "#chart-0", 0),
     right: await legendAt(page, "#chart-0", 1),
   };
@@ -111,24 +112,30 @@ test("a search in a link is not interpreted as markup", async ({ page, workdir }
   expect(await page.locator("img").count()).toBe(0);
 });
 
-test("a link scrolls to a section, alone and with a view", async ({ page, workdir }) => {
+test("a link shows a section, alone and with a view", async ({ page, workdir }) => {
   const url = pathToFileURL(workdir.report(NSYS)).href;
-  const top = () => page.locator("#functions").evaluate((section) => section.getBoundingClientRect().top);
+  const functions = page.locator("#functions");
   await openAt(page, `${url}#functions`);
-  await expect.poll(async () => Math.abs(await top())).toBeLessThan(40);
+  await expect(functions).toBeInViewport();
   await openAt(page, url);
+  await expect(functions).toBeHidden();
   await pick(page, 0.4);
   await addressOf(page, /^#at=/);
   const picked = await page.locator("#instant").textContent();
-  await page.locator(".contents a", { hasText: "Functions" }).click();
-  await expect.poll(async () => Math.abs(await top())).toBeLessThan(40);
-  await openAt(page, await addressOf(page, /^#functions&at=/));
-  await expect.poll(async () => Math.abs(await top())).toBeLessThan(40);
+  await page.getByRole("tab", { name: "Functions" }).click();
+  await expect(functions).toBeInViewport();
+  await openAt(page, await addressOf(page, /^#at=[\d.]+&tab=functions$/));
+  await expect(functions).toBeInViewport();
   await expect(page.locator("#instant")).toHaveText(picked);
+  // Links within the page lead to tables of the last tab.
+  await page.getByRole("tab", { name: "Details" }).click();
+  await page.locator(".contents a", { hasText: "Figures" }).click();
+  await expect(page.locator("#facts")).toBeInViewport();
 });
 
 test("all timelines zoom together", async ({ page, workdir }) => {
   await open(page, workdir.report(fixture("torch/snapshot_torch2.11.pickle.gz")));
+  await reveal(page.locator("#chart-1 .u-over"));
   await page.locator("#chart-1").getByRole("button", { name: "Zoom in" }).click();
   for (const share of [0, 1]) {
     const time = async (chart) => /\+[\d.]+ s/.exec(await legendAt(page, chart, share))[0];

@@ -1,7 +1,7 @@
 // Served pages: they follow a recording, show single events, and need a token.
 
 import { once } from "node:events";
-import { expect, rowsOf, serving, test as base } from "./fixtures.mjs";
+import { expect, reveal, rowsOf, serving, test as base } from "./fixtures.mjs";
 
 const test = serving(base).extend({
   /** Records a script until it or the test ends. */
@@ -83,6 +83,7 @@ function many(count) {
 /** Returns the visible range of a timeline, in seconds since the origin. */
 async function visibleRange(page, chart) {
   const over = page.locator(`${chart} .u-over`);
+  await reveal(over);
   const at = async (x) => {
     await over.hover({ position: { x, y: 60 }, timeout: 2000 });
     return Number(/\+([\d.]+) s/.exec(await page.locator(`${chart} .u-legend`).textContent())[1]);
@@ -107,6 +108,7 @@ test("a page follows a recording and keeps the settings of the reader", async ({
   await page.click("#theme");
   await page.click("#theme");
   const head = page.locator("#processes th", { hasText: "pid" });
+  await page.getByRole("tab", { name: "Processes" }).click();
   await head.locator("button").click();
   await expect(head).toHaveAttribute("aria-sort", "descending");
   await page.locator("#chart-0").getByRole("button", { name: "Zoom in" }).click();
@@ -165,11 +167,12 @@ test("a timeline that is added later shows the visible range, without values bef
   const [status] = await once(workdir.startOther("floodmark-writer", trace, "2", "2000"), "exit");
   expect(status).toBe(0);
   await expect(title).toHaveText("Live bytes");
-  const resident = page.locator("section", { has: page.getByRole("heading", { name: "Resident memory" }) });
+  const resident = page.locator("section", { has: page.locator("h2", { hasText: "Resident memory" }) }).last();
   for (const chart of ["#chart-0", `#${await resident.getAttribute("id")}`]) {
     const now = await visibleRange(page, chart);
     for (const end of [0, 1]) expect(Math.abs(now[end] - before[end]), chart).toBeLessThan(0.05);
   }
+  await reveal(page.locator("#chart-0 .u-over"));
   await page.locator("#chart-0 .u-over").hover({ position: { x: 200, y: 60 } });
   await expect(page.locator("#chart-0 .u-legend .u-series", { hasText: "device" })).toHaveText(/^device-$/);
   expect(new URL(page.url()).hash).toMatch(/^#from=[\d.]+&to=[\d.]+$/);
@@ -278,10 +281,10 @@ testWithWriter("any instant of a growing trace equals the output of the command"
   await pick(0.6);
   await expect(instant).toHaveText(/^At /);
   const latest = () => Number(new URL(requests.at(-1).url()).searchParams.get("at").split(",").at(-1));
-  const lead = page.locator("#travel > .note").first();
+  const lead = page.locator("#snapshots-note");
   await expect(lead).toContainText("Exactly this instant;");
   await expect(lead).not.toContainText("kept");
-  await expect(page.getByRole("link", { name: "Time travel" })).toHaveCount(1);
+  await expect(page.getByRole("tab", { name: "Flame graph" })).toHaveCount(1);
   await agrees(page, workdir.json("watermark", trace, "--at", `+${latest()}ns`));
   await agrees(page, await commandOutput(page, workdir, trace));
   // Both buttons work without stored snapshots.

@@ -1,6 +1,6 @@
 // Time travel: the blocks of an instant are those of `floodmark watermark --at`.
 
-import { expect, documentOf, fixture, matchesGolden, open, pick, rowsOf, test, waves } from "./fixtures.mjs";
+import { expect, documentOf, fixture, matchesGolden, open, pick, reveal, rowsOf, test, waves } from "./fixtures.mjs";
 
 const inputs = {
   "an RMM log": (workdir) => workdir.write("rmm_log.dev0.csv", waves()),
@@ -83,6 +83,7 @@ test("a click on the address map selects its instant", async ({ page, workdir })
   const input = inputs["an RMM log"](workdir);
   await open(page, workdir.report(input));
   const map = page.locator("#addresses-0 canvas");
+  await reveal(map);
   await map.scrollIntoViewIfNeeded();
   await map.click({ position: { x: 500, y: 100 } });
   await expect(page.locator("#addresses-0 .description")).toHaveText(/^\+.* s: .* of .* at 0x[0-9a-f]+ in use$/);
@@ -96,10 +97,11 @@ test("a click on the address map selects its instant", async ({ page, workdir })
 test("appearance of snapshots", async ({ page, workdir }) => {
   await open(page, workdir.report(inputs["a Nsight Systems export"]()));
   await pick(page, 0.4);
-  await matchesGolden(page, "snapshot", page.locator("#travel"));
+  await matchesGolden(page, "snapshot", page.locator("#work"));
   await matchesGolden(page, "addresses", page.locator("#addresses-0 .addresses"));
+  await page.getByRole("tab", { name: "Flame graph" }).click();
   await page.getByRole("button", { name: "Compare from here" }).click();
   await page.getByRole("button", { name: "Go to peak" }).click();
-  await matchesGolden(page, "comparison", page.locator("#travel"));
+  await matchesGolden(page, "comparison", page.locator("#work"));
   await matchesGolden(page, "timeline-compared", page.locator("#chart-0 .chart"));
 });

@@ -109,13 +109,13 @@ pub use series::{
 };
 pub use site::SiteRules;
 pub use snapshots::{
-    AddressBand, AddressSeries, CumulativeAllocations, Cuts, FunctionProfile, Held, HolderGroup, SeenBlock,
-    Snapshot, SnapshotOptions, SnapshotPass, Snapshots,
+    AddressBand, AddressSeries, Band, Breakdown, BreakdownBy, CumulativeAllocations, Cuts, FunctionProfile,
+    Held, HolderGroup, SeenBlock, Snapshot, SnapshotOptions, SnapshotPass, Snapshots,
 };
 pub use stats::{HistogramBar, Ledger, SizeSummary, Stats, StatsFold};
 pub use traced::{
     CallNode, CallOrder, CallPeriod, CallSite, Calls, CallsFold, CallsOptions, FunctionGain, LargestStep,
     Recorded, RssPoint, TracedFunction, TracedLine,
 };
-pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream};
+pub use usage::{Usage, UsageFold, UsageMode, UsagePoint, UsageSeries, UsageStream, active_part};
 pub use watermark::{Grouping, Watermark, WatermarkFold, WatermarkOptions};

@@ -9,6 +9,7 @@
 //! Memory depends on the limits of [`SnapshotOptions`], not on events: where instants differ too much, every
 //! other one is given up, but never the peak, and the result says that it is not exact.
 
+mod breakdown;
 mod cumulative;
 mod cuts;
 mod groups;
@@ -30,6 +31,8 @@ use crate::scopes::ScopePaths;
 use crate::site::SiteRules;
 use floodmark_event::filter::Filter;
 
+use self::breakdown::Divided;
+pub use self::breakdown::{Band, Breakdown, BreakdownBy};
 use self::cumulative::Arrivals;
 pub use self::cumulative::CumulativeAllocations;
 pub use self::cuts::Cuts;
@@ -85,6 +88,8 @@ pub struct Snapshots {
     pub groups: Vec<HolderGroup>,
     /// Whether groups say what was allocated between instants; there may have been too much of it.
     pub counts_cumulative: bool,
+    /// Live bytes as bands that add up, divided in several ways.
+    pub breakdowns: Vec<Breakdown>,
     /// Bytes that functions held and allocated, the one that held most first; empty without stacks.
     pub functions: Vec<FunctionProfile>,
     /// Blocks that are listed, in order of age.
@@ -157,6 +162,7 @@ pub struct SnapshotPass {
     snapshots: Vec<Snapshot>,
     allocated: Allocated,
     groups: Groups,
+    divided: Divided,
     arrivals: Arrivals,
     listed: FxHashMap<u64, Listed>,
     map: MapRows,
@@ -208,6 +214,7 @@ impl SnapshotPass {
             snapshots: Vec::new(),
             allocated,
             groups: Groups::default(),
+            divided: Divided::default(),
             arrivals: Arrivals::default(),
             listed: FxHashMap::default(),
             map,
@@ -256,6 +263,7 @@ impl SnapshotPass {
             live,
             chosen,
             groups,
+            divided,
             arrivals,
             allocated,
             listed,
@@ -286,6 +294,10 @@ impl SnapshotPass {
         for group in &mut groups {
             allocated.describe(group, &rules, &options.scopes, &mut describe, &end);
         }
+        let breakdowns = match chosen {
+            Chosen::FromTrace => divided.finish(&groups),
+            Chosen::ByCaller => Vec::new(),
+        };
         let blocks = seen
             .iter()
             .map(|listed| {
@@ -305,6 +317,7 @@ impl SnapshotPass {
             snapshots,
             groups,
             counts_cumulative,
+            breakdowns,
             functions,
             blocks,
             blocks_limit: options.blocks,
@@ -364,16 +377,21 @@ impl SnapshotPass {
         for block in live {
             let group = self.allocated.group(block);
             self.groups.add(group, block.bytes);
+            if self.chosen == Chosen::FromTrace {
+                self.divided.add(block);
+            }
             snapshot.bytes = snapshot.bytes.saturating_add(block.bytes);
             snapshot.blocks += 1;
             blocks.push((block, group));
         }
         if self.snapshots.last().is_some_and(|last| last.is_same_peak(&snapshot)) {
             self.groups.drop_now();
+            self.divided.drop_now();
             return;
         }
         let at = self.snapshots.len();
         self.groups.keep(at);
+        self.divided.keep(at);
         self.arrivals.keep(at, &mut self.allocated, self.options.changes);
         if self.chosen == Chosen::ByCaller {
             self.allocated.count((!self.is_done()).then_some(self.tally));
@@ -422,6 +440,7 @@ impl SnapshotPass {
         below.push(kept.len());
         self.snapshots = kept;
         self.groups.thin(&below);
+        self.divided.thin(&below);
         self.arrivals.thin(&below);
         self.map.thin(&below);
         self.listed.retain(|_, listed| {

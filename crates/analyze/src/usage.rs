@@ -3,6 +3,7 @@
 //! A timeline has a point per change of live bytes. Changes of one instant that go the same way are
 //! one point, so that of each instant every extreme and the final value remain.
 
+mod active;
 pub(crate) mod reduce;
 
 use floodmark_event::Kind;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::Block;
 use crate::fold::{End, Fold};
 use crate::level::Level;
+pub use crate::usage::active::active_part;
 use crate::usage::reduce::{Collapse, Reducer};
 use floodmark_event::filter::Filter;
 

@@ -132,7 +132,9 @@ fn bytes(chart: &FlameChart, style: &Style<'_>) -> Result<Sized> {
     let bytes = match style.format {
         FlameFormat::Pdf => pdf::pdf(&scene),
         FlameFormat::Png => png(&scene)?,
-        FlameFormat::Svg | FlameFormat::Html | FlameFormat::Folded => svg::svg(&scene).into_bytes(),
+        FlameFormat::Svg | FlameFormat::Html | FlameFormat::Folded => {
+            drawing::interactive_svg(&scene).into_bytes()
+        }
     };
     Ok((bytes, Some(scene.size)))
 }

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use floodmark_analyze::{
-    Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark, Overlay, Pass, Ranges,
-    RangesFold, RunMemory, SnapshotOptions, SnapshotPass, Snapshots, Stats, SubjectSeries, Usage, UsagePoint,
-    Watermark,
+    Calls, CallsOptions, Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark,
+    Overlay, Pass, Ranges, RangesFold, RankMap, Ranks, RunMemory, SnapshotOptions, SnapshotPass, Snapshots,
+    Stats, SubjectSeries, Usage, UsagePoint, Watermark,
 };
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{EventBatch, Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
@@ -44,6 +44,11 @@ pub const MOST_STACKS: usize = 300;
 /// Largest number of threads of one moment.
 pub const MOST_THREADS: usize = 32;
 
+/// Largest number of ranks that are listed at either end.
+const MOST_RANKS: usize = 500;
+/// Largest number of functions that are listed.
+const MOST_FUNCTIONS: usize = 500;
+
 /// Everything a page shows.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
@@ -63,6 +68,19 @@ pub struct Page {
     pub events: Option<EventsPart>,
     /// Results of samples, output and stacks, if there are any.
     pub samples: Option<SamplesPart>,
+    /// The ranks of a job, if there are several.
+    pub ranks: Option<RanksPart>,
+    /// What functions gained, if calls were recorded.
+    pub calls: Option<Calls>,
+}
+
+/// The ranks of a job.
+#[derive(Clone, Debug)]
+pub struct RanksPart {
+    /// The ranks side by side.
+    pub ranks: Ranks,
+    /// Their memory over time.
+    pub map: RankMap,
 }
 
 /// Results of allocations and frees.
@@ -170,6 +188,12 @@ impl Input {
         }
         if let Some(log) = smi {
             beside::add(&mut page, self, log, query)?;
+        }
+        page.ranks = self.several_ranks(MOST_RANKS)?.map(|(ranks, map)| RanksPart { ranks, map });
+        if self.has_calls() {
+            let options = CallsOptions { limit: Some(MOST_FUNCTIONS), ..CallsOptions::default() };
+            // A trace that is being recorded may have none after all.
+            page.calls = self.calls(query, &options).ok().map(|answer| answer.result);
         }
         page.about = about(&self.run());
         if page.events.is_none() && page.samples.is_none() {

@@ -72,6 +72,21 @@ impl Input {
         Ok(RankPlot { title: label(&command), map, highest, origin_ns, losses: losses.gaps })
     }
 
+    /// Returns the ranks of a job and their memory over time; none if there are fewer than two.
+    pub(crate) fn several_ranks(&self, limit: usize) -> Result<Option<(Ranks, RankMap)>> {
+        let Some(trace) = self.trace() else { return Ok(None) };
+        if RanksFold::new(&trace.subjects()?, &BTreeMap::new()).is_empty() {
+            return Ok(None);
+        }
+        let (fold, _) = match self.rank_fold(trace) {
+            Ok(fold) => fold,
+            Err(Error::NoContent { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let ranks = fold.finish(Some(limit));
+        Ok(fold.map().filter(|map| map.ranks.len() > 1).map(|map| (ranks, map)))
+    }
+
     fn rank_fold(&self, trace: &Trace) -> Result<(RanksFold, Losses)> {
         let processes = trace.manifest().processes.iter();
         let hosts: BTreeMap<u32, String> =

@@ -12,13 +12,16 @@
 mod build;
 #[cfg(test)]
 mod bundle;
+mod calls;
 mod data;
 pub(crate) mod encode;
 mod events;
 mod page;
 mod range;
+mod ranks;
 mod samples;
 mod snapshots;
+mod story;
 
 pub use floodmark_inspect::page::Page;
 use floodmark_inspect::page::{EventsPart, SamplesPart};

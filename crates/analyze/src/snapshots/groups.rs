@@ -229,6 +229,11 @@ impl Groups {
         }
     }
 
+    /// Returns what each group held.
+    pub(super) fn into_held(self) -> Vec<Vec<Held>> {
+        self.held
+    }
+
     pub(super) fn changes(&self) -> usize {
         self.changes
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{
-    BlockInfo, Cuts, GroupBy, HolderGroup, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots,
-    UsageFold, UsageMode, Watermark, WatermarkFold, WatermarkOptions,
+    BlockInfo, Breakdown, Cuts, GroupBy, Held, HolderGroup, Pass, ScopePaths, SnapshotOptions, SnapshotPass,
+    Snapshots, UsageFold, UsageMode, Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_event::Filter;
 use floodmark_event::units::Instant;
@@ -77,6 +77,30 @@ fn agree(snapshots: &Snapshots, events: &[Event], filter: &Filter) {
             .map(|group| (group.key.clone(), (group.bytes, group.blocks)))
             .collect();
         assert_eq!(sites(snapshots, at), groups, "{at}");
+        for breakdown in &snapshots.breakdowns {
+            let held = breakdown.bands.iter().map(|band| held_at(&band.held, at));
+            let sums = held.fold((0, 0), |sum, held| (sum.0 + held.bytes, sum.1 + held.blocks));
+            assert_eq!(sums, (snapshot.bytes, snapshot.blocks), "{at} by {}", breakdown.by.name());
+        }
+    }
+    for breakdown in &snapshots.breakdowns {
+        without_each(snapshots, breakdown);
+    }
+}
+
+fn held_at(held: &[Held], at: usize) -> Held {
+    held.iter().rfind(|held| held.snapshot <= at).copied().unwrap_or_default()
+}
+
+/// Asserts that the peak without a band is the highest of what the others held.
+fn without_each(snapshots: &Snapshots, breakdown: &Breakdown) {
+    let totals: Vec<u64> = snapshots.snapshots.iter().map(|snapshot| snapshot.bytes).collect();
+    for band in &breakdown.bands {
+        let others = (0..totals.len()).map(|at| {
+            let rest = breakdown.bands.iter().filter(|other| !std::ptr::eq(*other, band));
+            rest.map(|other| held_at(&other.held, at).bytes).sum::<u64>()
+        });
+        assert_eq!(breakdown.peak_without(band, &totals), others.max().unwrap_or(0), "{}", band.name);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::flame::{FlameChart, Placed, Tone, place, without_directories};
 use crate::plot::Shade;
 use crate::plot::font::{fit, width};
 use crate::plot::scene::{Anchor, Color, Fill, Item, Pen, Scene, Text};
+use crate::plot::svg::svg;
 use crate::plot::theme::Theme;
 
 const MARGIN: f64 = 8.0;
@@ -23,6 +24,16 @@ const INSET: f64 = 3.0;
 const NARROWEST: f64 = 2.0;
 /// How much of a color is left of it in a box, on either paper.
 const STRENGTH: f64 = 0.42;
+
+/// Makes boxes of a picture interactive where it is opened on its own.
+const SCRIPT: &str = include_str!("../../assets/flame.js");
+
+/// Writes a chart as an SVG document in which boxes can be zoomed and searched.
+pub fn interactive_svg(scene: &Scene) -> String {
+    let picture = svg(scene);
+    let end = picture.rfind("</svg>").unwrap_or(picture.len());
+    format!("{}<script><![CDATA[{SCRIPT}]]></script>\n{}", &picture[..end], &picture[end..])
+}
 
 /// Lays a chart out for a width in pixels.
 pub fn scene(chart: &FlameChart, pixels: u32, shade: Shade) -> Scene {

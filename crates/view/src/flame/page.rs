@@ -1,5 +1,5 @@
 //! A flame graph as boxes of an HTML page: they follow the width of the window and the theme of the
-//! reader, without a script.
+//! reader. A script zooms, searches and copies; without it the boxes are a picture.
 
 use std::fmt::Write as _;
 
@@ -16,6 +16,10 @@ const NARROWEST: f64 = 1.0 / 1500.0;
 const ROW: f64 = 19.0;
 /// Height of a run of folded frames.
 const SEAM: f64 = 5.0;
+/// Makes boxes interactive; `web/src/flame.ts` is its source.
+const SCRIPT: &str = include_str!("../../assets/flame.js");
+/// Hash of the script, which is the only one that the policy of a page allows.
+const SCRIPT_HASH: &str = include_str!("../../assets/flame.csp");
 /// Steps of color from no change to all.
 const STEPS: usize = 4;
 
@@ -35,13 +39,14 @@ pub fn html(chart: &FlameChart, theme: PageTheme) -> String {
     page(&chart.title, &body, theme)
 }
 
-/// A page that loads nothing and runs nothing.
+/// A page that loads nothing and runs nothing but its own script.
 pub(crate) fn page(title: &str, body: &str, theme: PageTheme) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src '{SCRIPT_HASH}'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+         <style>\n{}</style>\n</head>\n<body>\n{body}<script>{SCRIPT}</script>\n</body>\n</html>\n",
         escape(&inert(title)),
         style(theme)
     )
@@ -116,7 +121,11 @@ fn style(theme: PageTheme) -> String {
          .flame div {{ position: absolute; height: {height}px; line-height: {height}px; box-sizing: border-box; \
          overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: 12px; padding-left: 3px; \
          color: var(--ink); border-right: 1px solid var(--paper); }}\n\
-         .flame div:hover {{ outline: 2px solid var(--ink); outline-offset: -2px; }}\n\
+         .flame div {{ cursor: pointer; }}\n.tools {{ min-height: 26px; }}\n\
+         .tools button, .tools input {{ font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--faint); \
+         border-radius: 5px; padding: 1px 8px; }}\n\
+         .flame .found {{ outline: 2px solid var(--ink); outline-offset: -2px; font-weight: bold; }}\n\
+         .flame div:hover, .flame .chosen {{ outline: 2px solid var(--ink); outline-offset: -2px; }}\n\
          .flame .f {{ background: var(--fold); }}\n.flame .seam {{ height: {seam}px; }}\n\
          .flame .up {{ border: 1px solid var(--grew); }}\n.flame .down {{ border: 1px dashed var(--shrank); }}\n",
         height = ROW - 1.0,

@@ -6,9 +6,10 @@ use floodmark_analyze::{Ranges, UsagePoint};
 use floodmark_event::units::format_time_ns;
 
 use super::data::{
-    Cell, CellKind, Column, Document, Finding, Head, RangeColumns, SCHEMA, Series, Severity, Table,
+    Cell, CellKind, Column, Document, Finding, Head, Phrase, RangeColumns, SCHEMA, Sentence, Series,
+    Severity, Table, Target,
 };
-use super::{Page, encode, events, samples};
+use super::{Page, calls, encode, events, ranks, samples};
 use crate::figures::counted;
 use crate::plain;
 use crate::report::loss_sentence;
@@ -48,10 +49,17 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     if let Some(part) = &page.samples {
         samples::add(&mut builder, part);
     }
+    if let Some(part) = &page.ranks {
+        ranks::add(&mut builder, part);
+    }
+    if let Some(found) = &page.calls {
+        calls::add(&mut builder, found);
+    }
     ranges(&mut builder, &page.ranges);
     if page.samples.is_none() && page.events.is_none() {
-        builder.document.summary.push("Nothing was recorded.".into());
+        builder.tell("Nothing was recorded");
     }
+
     if !page.filters.is_empty() {
         builder.find(Severity::Doubtful, format!("Allocations are filtered: {}.", page.filters));
     }
@@ -126,11 +134,6 @@ impl Builder {
     /// The columns so far.
     pub(super) fn into_columns(self) -> (Document, Vec<String>) {
         (self.document, self.columns)
-    }
-
-    /// Instant that times count from.
-    pub(super) fn origin_ns(&self) -> i64 {
-        self.origin_ns
     }
 
     /// A time as the page knows it.
@@ -208,11 +211,17 @@ impl Builder {
 
     /// Says something in the first lines.
     pub(super) fn tell(&mut self, sentence: &str) {
-        let mut sentence = cut(sentence);
-        if !sentence.ends_with(['.', '…']) {
-            sentence.push('.');
+        self.tell_parts([(sentence, None)]);
+    }
+
+    /// Says something in the first lines; parts may lead to their evidence.
+    pub(super) fn tell_parts<'a>(&mut self, parts: impl IntoIterator<Item = (&'a str, Option<Target>)>) {
+        let phrase = |(text, to): (&str, Option<Target>)| Phrase { text: cut(text), to };
+        let mut parts: Vec<Phrase> = parts.into_iter().map(phrase).collect();
+        if parts.last().is_some_and(|last| !last.text.ends_with(['.', '…'])) {
+            parts.push(Phrase { text: ".".into(), to: None });
         }
-        self.document.summary.push(sentence);
+        self.document.story.push(Sentence { parts });
     }
 
     /// Adds a table, unless it is empty.

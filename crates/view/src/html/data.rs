@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 /// Name and version of the form.
-pub(super) const SCHEMA: &str = "floodmark.report/4";
+pub(super) const SCHEMA: &str = "floodmark.report/5";
 
 /// The document.
 #[derive(Debug, Default, Serialize)]
@@ -24,15 +24,18 @@ pub(super) struct Document {
     /// The instant all times count from, and the time up to the end.
     pub(super) origin: String,
     pub(super) span: i64,
-    /// What is to be known first, in sentences.
-    pub(super) summary: Vec<String>,
+    /// What happened, in sentences.
+    pub(super) story: Vec<Sentence>,
     pub(super) findings: Vec<Finding>,
     pub(super) charts: Vec<Chart>,
+    /// The part of the time in which something happens, if the rest is long and quiet.
+    pub(super) active: Option<Part>,
     pub(super) marks: Vec<MarkAt>,
     pub(super) snapshots: Option<Snapshots>,
     pub(super) tables: Vec<Table>,
     pub(super) dots: Vec<Dot>,
     pub(super) ranges: Option<RangeColumns>,
+    pub(super) ranks: Option<RankMap>,
     pub(super) output: Option<Output>,
     /// Frames of stacks, innermost first, as indices into `strings`.
     pub(super) stacks: Vec<Vec<u32>>,
@@ -69,6 +72,50 @@ pub(super) struct Column {
     pub(super) length: usize,
 }
 
+/// A sentence of the story; its parts are joined without spaces.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Sentence {
+    pub(super) parts: Vec<Phrase>,
+}
+
+/// A part of a sentence.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Phrase {
+    pub(super) text: String,
+    /// The view that shows the evidence.
+    pub(super) to: Option<Target>,
+}
+
+/// A view of the page.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Target {
+    /// The instant; the selected one if none.
+    pub(super) at: Option<TargetTime>,
+    /// The visible range; the one the page opens with if none.
+    pub(super) span: Option<Part>,
+    /// The lower tab; empty for the first.
+    pub(super) tab: &'static str,
+    /// Text to search in the flame graph; empty for none.
+    pub(super) find: String,
+}
+
+/// An instant of a view.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum TargetTime {
+    /// Nanoseconds since the origin.
+    Time(i64),
+    /// A name, which is "peak".
+    Name(&'static str),
+}
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Part {
+    pub(super) from: i64,
+    pub(super) to: i64,
+}
+
 /// Something to look at.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
@@ -97,6 +144,10 @@ pub(super) struct Chart {
     pub(super) series: Vec<Series>,
     /// The highest point, as results state it: it may lie above all points.
     pub(super) peak: Option<PeakAt>,
+    /// Lines that add up to the first one.
+    pub(super) parts: Option<Parts>,
+    /// Levels that bound it.
+    pub(super) ceilings: Vec<Ceiling>,
     /// Whether stacks are dots in it.
     pub(super) dots: bool,
 }
@@ -109,6 +160,22 @@ pub(super) struct Series {
     pub(super) values: Column,
 }
 
+/// Lines that add up to the first line of a chart.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Parts {
+    /// What they are.
+    pub(super) by: &'static str,
+    /// Index of the first of them; the following ones are too.
+    pub(super) from: usize,
+}
+
+/// A level that bounds a line, such as the size of a device.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Ceiling {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct PeakAt {
     pub(super) time: i64,
@@ -119,6 +186,19 @@ pub(super) struct PeakAt {
 pub(super) struct MarkAt {
     pub(super) time: i64,
     pub(super) name: String,
+}
+
+/// Memory of ranks over time.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RankMap {
+    /// The highest value, which a cell of 255 stands for.
+    pub(super) highest: u64,
+    /// First and last rank of each row.
+    pub(super) rows: Vec<(u64, u64)>,
+    /// Starts of the intervals.
+    pub(super) times: Column,
+    /// Highest value of each row, interval by interval; 0 where no rank ran.
+    pub(super) cells: Column,
 }
 
 /// What was live at some instants.
@@ -136,6 +216,8 @@ pub(super) struct Snapshots {
     pub(super) steps: Steps,
     /// What each group had allocated up to which instant; none if that is not known.
     pub(super) cumulative: Option<CumulativeAllocations>,
+    /// The held bytes divided in several ways.
+    pub(super) breakdowns: Vec<Breakdown>,
     pub(super) listed: Listed,
     /// Most blocks that are listed of an instant; all if none.
     pub(super) limit: Option<usize>,
@@ -169,6 +251,20 @@ pub(super) struct CumulativeAllocations {
     pub(super) snapshots: Column,
     pub(super) bytes: Column,
     pub(super) blocks: Column,
+}
+
+/// The held bytes as bands that add up.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Breakdown {
+    pub(super) by: &'static str,
+    /// Names of the bands, as indices into `strings`.
+    pub(super) names: Vec<u32>,
+    /// Index of the band that sums up all others.
+    pub(super) others: Option<usize>,
+    /// Bytes of each band from which instant on: by band, then by instant.
+    pub(super) bands: Column,
+    pub(super) snapshots: Column,
+    pub(super) bytes: Column,
 }
 
 /// Blocks, in order of age.

@@ -1,15 +1,17 @@
 //! What allocations and frees tell, as the page shows it.
 
 use floodmark_analyze::fragmentation::{AddressSpaceReport, Basis, Occupancy};
-use floodmark_analyze::{BlockInfo, ExcludeReason, GroupBy, PoolUse, Usage, UsagePoint, Verdict};
+use floodmark_analyze::{
+    BlockInfo, ExcludeReason, GroupBy, PoolUse, Usage, UsagePoint, Verdict, active_part,
+};
 use floodmark_event::Kind;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 
 use super::build::{Builder, cut, heads, reduction_note};
-use super::data::{Cell, CellKind, Chart, Detail, PeakAt, Severity, Table};
-use super::{EventsPart, snapshots};
+use super::data::{Cell, CellKind, Chart, Detail, Part, PeakAt, Severity, Table};
+use super::{EventsPart, snapshots, story};
 use crate::blocks::NO_SITE;
-use crate::figures::{bytes_exactly, counted, instant_exactly, mean_bytes, percent};
+use crate::figures::{bytes_exactly, counted, mean_bytes};
 use crate::report::caveat_sentences;
 
 /// Lines of places that are drawn.
@@ -25,7 +27,7 @@ pub(super) fn span(part: &EventsPart) -> Option<(i64, i64)> {
 
 /// Adds all of it.
 pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
-    summary(builder, part);
+    story::of_events(builder, part);
     findings(builder, part);
     chart(builder, &part.usage);
     places(builder, part);
@@ -42,57 +44,6 @@ pub(super) fn add(builder: &mut Builder, part: &EventsPart) {
     sizes(builder, part);
     ledgers(builder, part);
     facts(builder, part);
-}
-
-fn summary(builder: &mut Builder, part: &EventsPart) {
-    let stats = &part.stats;
-    let (Some(first), Some(last)) = (stats.first_time_ns, stats.last_time_ns) else {
-        let read = part.caveats.events_read;
-        builder.tell(if read == 0 { "No events were recorded" } else { "No event is selected" });
-        return;
-    };
-    if let Some(peak_ns) = stats.peak_time_ns {
-        let bound = if stats.peak_exact { "" } else { "at most " };
-        builder.tell(&format!(
-            "Memory rose to {bound}{} in {} at {}",
-            bytes_exactly(stats.peak_bytes),
-            counted(stats.peak_blocks, "block"),
-            instant_exactly(peak_ns, Some(builder.origin_ns())),
-        ));
-    } else {
-        builder.tell("No memory was allocated");
-    }
-    if let Some(site) = part.holders.first().filter(|site| site.site != NO_SITE) {
-        builder.tell(&format!(
-            "At that instant {} of it ({}) was held by {}",
-            percent(site.share),
-            format_bytes(site.bytes),
-            site.site
-        ));
-    }
-    builder.tell(&format!(
-        "{} in {}: {}, {}, {}",
-        counted(stats.events, "event"),
-        format_duration_ns(last.saturating_sub(first).max(0) as u64),
-        counted(stats.allocations, "allocation"),
-        counted(stats.frees, "free"),
-        counted(stats.failures, "failure"),
-    ));
-    let Some(leaks) = &part.leaks else {
-        let (live, blocks) = (format_bytes(stats.live_bytes), counted(stats.live_blocks, "block"));
-        builder.tell(&format!("{live} in {blocks} is live now"));
-        return;
-    };
-    if leaks.leaked_blocks > 0 {
-        builder.tell(&format!(
-            "{} in {} {}",
-            format_bytes(leaks.leaked_bytes),
-            counted(leaks.leaked_blocks, "block"),
-            if leaks.is_live_snapshot { "is still live at the snapshot" } else { "was never freed" }
-        ));
-    } else if stats.allocations > 0 {
-        builder.tell("Nothing leaked");
-    }
 }
 
 fn findings(builder: &mut Builder, part: &EventsPart) {
@@ -157,7 +108,20 @@ pub(super) fn chart(builder: &mut Builder, usage: &Usage) {
         bytes: usage.peak_bytes,
     });
     let note = reduction_note(usage.interval_ns);
-    builder.document.charts.push(Chart { title: "Live bytes".into(), note, series, peak, dots: false });
+    builder.document.active = active(builder, usage);
+    builder.document.charts.push(Chart {
+        title: "Live bytes".into(),
+        note,
+        series,
+        peak,
+        ..Chart::default()
+    });
+}
+
+/// The part in which something happens.
+fn active(builder: &Builder, usage: &Usage) -> Option<Part> {
+    let (from, to) = active_part(&usage.points, usage.end_time_ns?)?;
+    Some(Part { from: builder.time(from), to: builder.time(to) })
 }
 
 fn sites(builder: &mut Builder, part: &EventsPart) {
@@ -409,7 +373,7 @@ fn places(builder: &mut Builder, part: &EventsPart) {
         more => format!("{} with less are left out.", counted(more, "place")),
     };
     let title = "Live bytes by process, device and kind".into();
-    builder.document.charts.push(Chart { title, note, series, peak: None, dots: false });
+    builder.document.charts.push(Chart { title, note, series, ..Chart::default() });
 }
 
 fn churn(builder: &mut Builder, part: &EventsPart) {
@@ -479,8 +443,7 @@ fn fragmentation(builder: &mut Builder, part: &EventsPart) {
              interval the instant with most free bytes outside the largest gap is drawn."
         ),
         series,
-        peak: None,
-        dots: false,
+        ..Chart::default()
     });
 }
 

@@ -72,8 +72,9 @@ pub(super) fn fill(document: &Document, columns: &[String], hosting: Hosting) ->
 fn without_script(document: &Document) -> String {
     let mut html = String::new();
     let _ = write!(html, "<h1>{}</h1>", encode::text(&document.source));
-    for sentence in &document.summary {
-        let _ = write!(html, "<p>{}</p>", encode::text(sentence));
+    for sentence in &document.story {
+        let text: String = sentence.parts.iter().map(|part| part.text.as_str()).collect();
+        let _ = write!(html, "<p>{}</p>", encode::text(&text));
     }
     if !document.findings.is_empty() {
         html.push_str("<ul>");

@@ -3,16 +3,18 @@
 use std::cmp::Reverse;
 
 use floodmark_analyze::{ProcessMemory, SubjectSeries};
-use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
+use floodmark_event::units::{format_bytes, format_count};
 use floodmark_event::{Metric, SubjectKind};
 
 use floodmark_inspect::page::ThreadStack;
 
-use super::SamplesPart;
 use super::build::{Builder, cut, heads, reduction_note};
-use super::data::{Cell, CellKind, Chart, Detail, Dot, DotThread, MarkAt, Output, PeakAt, Severity, Table};
+use super::data::{
+    Ceiling, Cell, CellKind, Chart, Detail, Dot, DotThread, MarkAt, Output, Parts, PeakAt, Severity, Table,
+};
+use super::{SamplesPart, story};
 use crate::figures::{counted, percent};
-use crate::run::{ending, headline, phase_name};
+use crate::run::{ending, phase_name};
 
 /// Lines of single processes in a chart.
 const LINES: usize = 8;
@@ -33,7 +35,7 @@ pub(super) fn span(part: &SamplesPart) -> Option<(i64, i64)> {
 
 /// Adds all of it.
 pub(super) fn add(builder: &mut Builder, part: &SamplesPart) {
-    summary(builder, part);
+    story::of_samples(builder, part);
     findings(builder, part);
     charts(builder, part);
     marks(builder, part);
@@ -49,47 +51,6 @@ pub(super) fn charts(builder: &mut Builder, part: &SamplesPart) {
     resident(builder, part);
     device_chart(builder, part);
     other_charts(builder, part);
-}
-
-fn summary(builder: &mut Builder, part: &SamplesPart) {
-    let memory = &part.memory;
-    if memory.peak_rss_bytes > 0 {
-        builder.tell(&headline(memory, memory.origin_time_ns.or(memory.first_time_ns)));
-    }
-    if let Some(pss) = memory.peak_pss_bytes {
-        let pss = format_bytes(pss);
-        builder.tell(&format!("At most {pss} where memory that processes share counts once"));
-    }
-    if let (Some(first), Some(last)) = (memory.first_time_ns, memory.last_time_ns) {
-        let span = format_duration_ns(last.saturating_sub(first).max(0) as u64);
-        let most = memory.most_processes.map(|most| format!(", at most {} at once", format_count(most)));
-        let processes = match memory.processes {
-            1 => "1 process".to_owned(),
-            count => format!("{} processes", format_count(count)),
-        };
-        if memory.processes > 0 {
-            builder.tell(&format!("{processes}{} in {span}", most.unwrap_or_default()));
-        }
-    }
-    if let Some(process) = memory.process_list.first().filter(|_| memory.processes > 1) {
-        builder.tell(&format!(
-            "The largest was {} ({}) with {}",
-            process.name,
-            process.pid,
-            format_bytes(process.peak_rss_bytes)
-        ));
-    }
-    for device in &memory.devices {
-        let of = device.total_bytes.map(|bytes| format!(" of {}", format_bytes(bytes))).unwrap_or_default();
-        let name = if device.name.is_empty() { String::new() } else { format!(" ({})", device.name) };
-        let peak = format_bytes(device.peak_bytes);
-        builder.tell(&format!("Device {}{name} had {peak}{of} in use at most", device.device));
-    }
-    let on_devices = memory.process_list.iter().filter_map(|one| Some((one, one.peak_gpu_bytes?)));
-    if let Some((process, bytes)) = on_devices.max_by_key(|(_, bytes)| *bytes) {
-        let (name, pid, bytes) = (&process.name, process.pid, format_bytes(bytes));
-        builder.tell(&format!("{name} ({pid}) had {bytes} of a device's memory at most"));
-    }
 }
 
 fn findings(builder: &mut Builder, part: &SamplesPart) {
@@ -119,10 +80,6 @@ fn findings(builder: &mut Builder, part: &SamplesPart) {
         let missed =
             if missed == 1 { "1 process".into() } else { format!("{} processes", format_count(missed)) };
         builder.find(Severity::Doubtful, format!("{missed} ended before anybody could look."));
-    }
-    if let Some(stack) = &memory.peak_stack {
-        let frame = stack.frames.first().map_or("an unknown place", String::as_str);
-        builder.find(Severity::Note, format!("Near the peak {} ({}) was in {frame}.", stack.name, stack.pid));
     }
 }
 
@@ -154,7 +111,7 @@ fn draw(builder: &mut Builder, chart: &str, drawn: &[(String, &SubjectSeries)]) 
     }
     let series = drawn.iter().map(|(name, series)| builder.series(name, &series.points, None)).collect();
     let note = reduction_note(drawn.iter().filter_map(|(_, series)| series.interval_ns).max());
-    builder.document.charts.push(Chart { title: chart.into(), note, series, peak: None, dots: false });
+    builder.document.charts.push(Chart { title: chart.into(), note, series, ..Chart::default() });
     Some(builder.document.charts.len() - 1)
 }
 
@@ -164,15 +121,21 @@ fn resident(builder: &mut Builder, part: &SamplesPart) {
     drawn.extend(sum(Metric::Rss).map(|series| ("total (RSS)".to_owned(), series)));
     drawn.extend(sum(Metric::Pss).map(|series| ("shared memory counted once (PSS)".to_owned(), series)));
     let parts = [SubjectKind::Process, SubjectKind::Host].map(|kind| lines(part, Metric::Rss, kind));
-    for lines in parts.iter().filter(|lines| lines.len() > 1) {
+    let mut divided = None;
+    for (lines, by) in parts.iter().zip(["process", "host"]).filter(|(lines, _)| lines.len() > 1) {
+        divided.get_or_insert(Parts { by, from: drawn.len() });
         drawn.extend(lines.iter().take(LINES).map(|series| (name(part, series), *series)));
     }
+    // Lines of processes and of hosts would count everything twice.
+    let divided = divided.filter(|_| parts.iter().filter(|lines| lines.len() > 1).count() == 1);
     if let Some(at) = draw(builder, "Resident memory", &drawn) {
         let memory = &part.memory;
         let peak = memory.peak_time_ns;
         builder.document.charts[at].peak =
             peak.map(|peak_ns| PeakAt { time: builder.time(peak_ns), bytes: memory.peak_rss_bytes });
         builder.document.charts[at].dots = true;
+        builder.document.charts[at].parts = divided;
+        builder.document.charts[at].ceilings = limits(part);
     }
 }
 
@@ -182,7 +145,12 @@ fn device_chart(builder: &mut Builder, part: &SamplesPart) {
         of_devices.into_iter().take(LINES).map(|series| (name(part, series), series)).collect();
     let of_processes = lines(part, Metric::GpuUsed, SubjectKind::Process);
     drawn.extend(of_processes.into_iter().take(LINES).map(|series| (name(part, series), series)));
-    draw(builder, "Device memory in use", &drawn);
+    let sizes = part.memory.devices.iter().filter_map(|device| {
+        Some(Ceiling { name: format!("device {}", device.device), bytes: device.total_bytes? })
+    });
+    if let Some(at) = draw(builder, "Device memory in use", &drawn) {
+        builder.document.charts[at].ceilings = sizes.collect();
+    }
 }
 
 /// Levels that an allocator states itself, and those of control groups.
@@ -202,7 +170,15 @@ fn other_charts(builder: &mut Builder, part: &SamplesPart) {
         levels.retain(|(_, series)| kind(series) == Some(SubjectKind::Pool));
         draw(builder, "Pools: reserved and in use", &levels);
     }
-    draw(builder, "Memory of the cgroup", &of(&[Metric::CgroupUsage]));
+    if let Some(at) = draw(builder, "Memory of the cgroup", &of(&[Metric::CgroupUsage])) {
+        builder.document.charts[at].ceilings = limits(part);
+    }
+}
+
+/// Limits of control groups.
+fn limits(part: &SamplesPart) -> Vec<Ceiling> {
+    let groups = part.memory.cgroups.iter();
+    groups.filter_map(|group| Some(Ceiling { name: "limit".into(), bytes: group.limit_bytes? })).collect()
 }
 
 fn marks(builder: &mut Builder, part: &SamplesPart) {

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 
 use floodmark_analyze::paths::NO_SCOPE;
 use floodmark_analyze::{
-    CumulativeAllocations, FunctionProfile, Held, HolderGroup, SeenBlock, Snapshots, Step, folded_text,
+    Breakdown, CumulativeAllocations, FunctionProfile, Held, HolderGroup, SeenBlock, Snapshots, Step,
+    folded_text,
 };
 use floodmark_event::units::format_count;
 
@@ -49,6 +50,7 @@ pub(super) fn document(builder: &mut Builder, snapshots: &Snapshots) -> data::Sn
         forests: forests(builder, snapshots),
         steps: steps(builder, snapshots),
         cumulative: snapshots.counts_cumulative.then(|| cumulative(builder, snapshots)),
+        breakdowns: snapshots.breakdowns.iter().map(|breakdown| divided(builder, breakdown)).collect(),
         listed: listed(builder, snapshots),
         limit: snapshots.blocks_limit,
         maps: maps(builder, snapshots),
@@ -205,6 +207,23 @@ fn cumulative(builder: &mut Builder, snapshots: &Snapshots) -> data::CumulativeA
         snapshots: builder.column(all.iter().map(|(_, cumulative)| cumulative.snapshot as i64)),
         bytes: builder.whole(all.iter().map(|(_, cumulative)| cumulative.bytes)),
         blocks: builder.whole(all.iter().map(|(_, cumulative)| cumulative.blocks)),
+    }
+}
+
+fn divided(builder: &mut Builder, breakdown: &Breakdown) -> data::Breakdown {
+    let steps: Vec<(usize, &Held)> = breakdown
+        .bands
+        .iter()
+        .enumerate()
+        .flat_map(|(at, band)| band.held.iter().map(move |held| (at, held)))
+        .collect();
+    data::Breakdown {
+        by: breakdown.by.name(),
+        names: breakdown.bands.iter().map(|band| builder.string(&band.name)).collect(),
+        others: breakdown.has_others.then(|| breakdown.bands.len() - 1),
+        bands: builder.column(steps.iter().map(|(band, _)| *band as i64)),
+        snapshots: builder.column(steps.iter().map(|(_, held)| held.snapshot as i64)),
+        bytes: builder.whole(steps.iter().map(|(_, held)| held.bytes)),
     }
 }
 

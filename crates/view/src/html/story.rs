@@ -1,0 +1,272 @@
+//! The story of a recording: what the peak was, what held it, what was not freed and what to try, each with a link to
+//! its evidence.
+
+use floodmark_analyze::{Band, Breakdown, BreakdownBy};
+use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
+
+use super::build::Builder;
+use super::data::{Part, Target, TargetTime};
+use super::{EventsPart, SamplesPart};
+use crate::blocks::NO_SITE;
+use crate::figures::{counted, percent};
+use crate::flame::without_directories;
+use crate::run::phase_name;
+
+/// A site that would lower the peak by less than this share is not worth a try.
+const WORTH_TRYING: f64 = 0.05;
+/// A second holder of less than this share is left out.
+const SECOND: f64 = 0.1;
+
+/// Tells what allocations and frees say.
+pub(super) fn of_events(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    let (Some(first), Some(last)) = (stats.first_time_ns, stats.last_time_ns) else {
+        let read = part.caveats.events_read;
+        builder.tell(if read == 0 { "No events were recorded" } else { "No event is selected" });
+        return;
+    };
+    peak(builder, part);
+    holders(builder, part);
+    not_freed(builder, part);
+    what_to_try(builder, part);
+    builder.tell(&format!(
+        "{} in {}: {}, {}, {}",
+        counted(stats.events, "event"),
+        format_duration_ns(last.saturating_sub(first).max(0) as u64),
+        counted(stats.allocations, "allocation"),
+        counted(stats.frees, "free"),
+        counted(stats.failures, "failure"),
+    ));
+}
+
+/// A time since the origin that is easy to read.
+fn after(time_ns: i64) -> String {
+    format!("{}{}", if time_ns < 0 { '-' } else { '+' }, format_duration_ns(time_ns.unsigned_abs()))
+}
+
+fn at_peak(find: &str) -> Option<Target> {
+    Some(Target { at: Some(TargetTime::Name("peak")), find: find.to_owned(), ..Target::default() })
+}
+
+fn tab(tab: &'static str) -> Option<Target> {
+    Some(Target { tab, ..Target::default() })
+}
+
+fn peak(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    let Some(peak_ns) = stats.peak_time_ns else {
+        builder.tell("No memory was allocated");
+        return;
+    };
+    let bound = if stats.peak_exact { "" } else { "at most " };
+    let (bytes, blocks) = (format_bytes(stats.peak_bytes), counted(stats.peak_blocks, "block"));
+    let when = after(builder.time(peak_ns));
+    builder.tell_parts([
+        (format!("Memory rose to {bound}").as_str(), None),
+        (format!("{bytes} in {blocks} at {when}").as_str(), at_peak("")),
+    ]);
+}
+
+fn holders(builder: &mut Builder, part: &EventsPart) {
+    let named: Vec<_> = part.holders.iter().filter(|site| site.site != NO_SITE).take(2).collect();
+    let Some(first) = named.first() else {
+        by_band(builder, part);
+        return;
+    };
+    let held = format!("{} of it ({}) was allocated by ", percent(first.share), format_bytes(first.bytes));
+    let name = without_directories(&first.site);
+    let mut parts = vec![(held, None), (name, at_peak(&first.site))];
+    if let Some(second) = named.get(1).filter(|site| site.share >= SECOND) {
+        parts.push((format!(", {} by ", percent(second.share)), None));
+        parts.push((without_directories(&second.site), at_peak(&second.site)));
+    }
+    builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
+}
+
+/// Tells what held most where no stacks were recorded.
+fn by_band(builder: &mut Builder, part: &EventsPart) {
+    let snapshots = &part.snapshots;
+    let Some(peak) = snapshots.peak.and_then(|at| Some((at, snapshots.snapshots.get(at)?.bytes))) else {
+        return;
+    };
+    let wanted = [BreakdownBy::Size, BreakdownBy::Stream, BreakdownBy::Thread];
+    let largest = |breakdown: &Breakdown| {
+        let bands = breakdown.bands.iter().map(|band| (at(band, peak.0), band.name.clone()));
+        bands.max_by_key(|(bytes, _)| *bytes)
+    };
+    let found = wanted.iter().filter_map(|by| {
+        let (bytes, name) = largest(snapshots.breakdowns.iter().find(|one| one.by == *by)?)?;
+        Some((*by, bytes as f64 / peak.1.max(1) as f64, name))
+    });
+    let found: Vec<_> = found.collect();
+    let Some((by, share, name)) = found.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
+    let what = if *by == BreakdownBy::Size { "blocks of " } else { "" };
+    builder.tell_parts([
+        (format!("No stacks were recorded; {} of it was in ", percent(*share)).as_str(), None),
+        (format!("{what}{name}").as_str(), Some(Target { tab: "blocks", ..at_peak("").unwrap_or_default() })),
+    ]);
+}
+
+/// Bytes of a band at an instant.
+fn at(band: &Band, snapshot: usize) -> u64 {
+    band.held.iter().take_while(|held| held.snapshot <= snapshot).last().map_or(0, |held| held.bytes)
+}
+
+fn not_freed(builder: &mut Builder, part: &EventsPart) {
+    let stats = &part.stats;
+    let Some(leaks) = &part.leaks else {
+        let (live, blocks) = (format_bytes(stats.live_bytes), counted(stats.live_blocks, "block"));
+        builder.tell(&format!("{live} in {blocks} is live now"));
+        return;
+    };
+    if leaks.leaked_blocks == 0 {
+        if stats.allocations > 0 {
+            builder.tell("Nothing leaked");
+        }
+        return;
+    }
+    let amount = format!("{} in {}", format_bytes(leaks.leaked_bytes), counted(leaks.leaked_blocks, "block"));
+    let what = if leaks.is_live_snapshot { " is still live at the snapshot" } else { " was never freed" };
+    let mut parts = vec![(amount, tab("leaks")), (what.to_owned(), None)];
+    if let Some(group) = leaks.groups.first().filter(|group| group.site != NO_SITE) {
+        let most =
+            if leaks.groups.len() > 1 { format!(", {} of it", percent(group.share)) } else { ",".into() };
+        parts.push((format!("{most} from "), None));
+        let target = Target {
+            at: leaks.end_time_ns.map(|end| TargetTime::Time(builder.time(end))),
+            find: group.site.clone(),
+            ..Target::default()
+        };
+        parts.push((without_directories(&group.site), Some(target)));
+    }
+    builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
+}
+
+/// Names the site that would lower the peak most if it held nothing: the peak may then be at another instant.
+fn what_to_try(builder: &mut Builder, part: &EventsPart) {
+    let snapshots = &part.snapshots;
+    let totals: Vec<u64> = snapshots.snapshots.iter().map(|snapshot| snapshot.bytes).collect();
+    let peak = part.stats.peak_bytes;
+    let Some(sites) = snapshots.breakdowns.iter().find(|one| one.by == BreakdownBy::Site) else { return };
+    let own = sites.bands.iter().take(sites.bands.len() - usize::from(sites.has_others));
+    let saved = own
+        .filter(|band| band.name != NO_SITE)
+        .map(|band| (peak.saturating_sub(sites.peak_without(band, &totals)), band));
+    let Some((saved, band)) = saved.max_by_key(|(saved, _)| *saved) else { return };
+    let share = saved as f64 / peak.max(1) as f64;
+    if share < WORTH_TRYING {
+        return;
+    }
+    let bound = if snapshots.exact { "" } else { "up to " };
+    builder.tell_parts([
+        ("To try: free or shrink what ", None),
+        (without_directories(&band.name).as_str(), at_peak(&band.name)),
+        (
+            format!(
+                " holds. Without it the peak would be {bound}{} lower ({})",
+                format_bytes(saved),
+                percent(share)
+            )
+            .as_str(),
+            None,
+        ),
+    ]);
+}
+
+/// Tells what was seen from outside.
+pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
+    let memory = &part.memory;
+    let (first, last) = (memory.first_time_ns, memory.last_time_ns);
+    let span_ns = first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).max(0));
+    if memory.peak_rss_bytes > 0 {
+        let bound = match (memory.peak_is_bound, memory.peak_is_lower_bound) {
+            (true, _) => "at most ",
+            (false, true) => "at least ",
+            (false, false) => "",
+        };
+        let around = |peak_ns: i64| {
+            let (at, margin) = (builder.time(peak_ns), (span_ns / 40).max(1));
+            Target {
+                span: Some(Part { from: at.saturating_sub(margin).max(0), to: at + margin }),
+                ..Target::default()
+            }
+        };
+        let when =
+            memory.peak_time_ns.map_or_else(String::new, |ns| format!(" at {}", after(builder.time(ns))));
+        let target = memory.peak_time_ns.map(around);
+        let phase =
+            memory.peak_phase.and_then(|at| memory.phases.get(at)).map(|phase| phase_name(phase).to_owned());
+        let mut parts = vec![
+            (format!("Resident memory rose to {bound}"), None),
+            (format!("{}{when}", format_bytes(memory.peak_rss_bytes)), target),
+        ];
+        if let Some(phase) = phase {
+            parts.push((", in phase ".into(), None));
+            parts.push((phase, tab("phases")));
+        }
+        builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
+    }
+    if let Some(stack) = &memory.peak_stack {
+        let frame = stack
+            .frames
+            .first()
+            .map_or_else(|| "an unknown place".to_owned(), |frame| without_directories(frame));
+        builder.tell_parts([
+            (format!("Near the peak {} ({}) was in ", stack.name, stack.pid).as_str(), None),
+            (frame.as_str(), tab("stacks")),
+        ]);
+    }
+    if let Some(process) = memory.process_list.first().filter(|_| memory.processes > 1) {
+        builder.tell_parts([
+            ("The largest process was ", None),
+            (format!("{} ({})", process.name, process.pid).as_str(), tab("processes")),
+            (format!(" with {}", format_bytes(process.peak_rss_bytes)).as_str(), None),
+        ]);
+    }
+    if let Some(growth) = memory
+        .phases
+        .iter()
+        .filter(|phase| phase.end_time_ns.is_some())
+        .max_by_key(|phase| phase.growth_bytes())
+        .filter(|phase| phase.growth_bytes() > 0)
+    {
+        builder.tell_parts([
+            ("Phase ", None),
+            (phase_name(growth), tab("phases")),
+            (
+                format!(
+                    " kept most: {} more at its end than at its start",
+                    format_bytes(growth.growth_bytes().unsigned_abs())
+                )
+                .as_str(),
+                None,
+            ),
+        ]);
+    }
+    devices(builder, part);
+    if let Some(pss) = memory.peak_pss_bytes {
+        let pss = format_bytes(pss);
+        builder.tell(&format!("At most {pss} where memory that processes share counts once"));
+    }
+    if memory.processes > 0 && span_ns > 0 {
+        let most = memory.most_processes.map(|most| format!(", at most {} at once", format_count(most)));
+        let noun = if memory.processes == 1 { "process" } else { "processes" };
+        let (count, span) = (format_count(memory.processes), format_duration_ns(span_ns.unsigned_abs()));
+        builder.tell(&format!("{count} {noun}{} in {span}", most.unwrap_or_default()));
+    }
+}
+
+fn devices(builder: &mut Builder, part: &SamplesPart) {
+    let memory = &part.memory;
+    for device in &memory.devices {
+        let of = device.total_bytes.map(|bytes| format!(" of {}", format_bytes(bytes))).unwrap_or_default();
+        let name = if device.name.is_empty() { String::new() } else { format!(" ({})", device.name) };
+        let peak = format_bytes(device.peak_bytes);
+        builder.tell(&format!("Device {}{name} had {peak}{of} in use at most", device.device));
+    }
+    let on_devices = memory.process_list.iter().filter_map(|one| Some((one, one.peak_gpu_bytes?)));
+    if let Some((process, bytes)) = on_devices.max_by_key(|(_, bytes)| *bytes) {
+        let (name, pid, bytes) = (&process.name, process.pid, format_bytes(bytes));
+        builder.tell(&format!("{name} ({pid}) had {bytes} of a device's memory at most"));
+    }
+}
