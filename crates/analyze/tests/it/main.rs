@@ -11,6 +11,7 @@ mod holders;
 mod learning;
 mod origins;
 mod overlay;
+mod partial;
 mod parts;
 mod random;
 mod ranks;
