@@ -374,11 +374,14 @@ impl Partial {
         }) as u32
     }
 
-    /// Names of the inputs that processes are of, in order.
-    pub fn sources(&self) -> Vec<&str> {
-        let mut sources: Vec<&str> = self.sources.iter().map(String::as_str).collect();
-        sources.sort_unstable();
-        sources
+    /// The processes: the input that each is of, and its number there.
+    pub fn processes(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.names.values().map(|(source, number)| (self.sources[*source as usize].as_str(), *number))
+    }
+
+    /// Allocators that divide what they hold.
+    pub fn layers_mut(&mut self) -> &mut [Layer] {
+        &mut self.layers
     }
 
     /// Options of the command that selected the events; empty if all count.

@@ -245,7 +245,7 @@ pub(crate) enum Needed {
 }
 
 /// Searches the highest sums of all tallies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeakSearch {
     shift: u32,
     wanted: Vec<Wanted>,
@@ -253,7 +253,7 @@ pub struct PeakSearch {
 }
 
 /// A highest sum that is searched for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Wanted {
     tally: u8,
     what: What,
@@ -264,7 +264,7 @@ struct Wanted {
     found: Option<JobPeak>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum What {
     Bytes,
     Blocks,

@@ -30,6 +30,7 @@ mod nsys;
 mod nsys_plot;
 mod opens;
 mod origin;
+mod parts;
 mod passing_on;
 mod peak_stack;
 mod plotting;
