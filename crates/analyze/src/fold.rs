@@ -101,6 +101,12 @@ impl<F: Fold> Pass<F> {
         self.fold.finish(&End { live: &self.live, tables })
     }
 
+    /// Opens the window if no event has done so, and returns the fold: nothing more comes.
+    pub fn finished(mut self, tables: &Tables) -> F {
+        self.finish(tables);
+        self.fold
+    }
+
     /// The live blocks so far.
     pub fn live(&self) -> &LiveSet {
         &self.live

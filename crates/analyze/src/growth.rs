@@ -14,6 +14,7 @@
 //! Blocks of a process are counted at the ends of its own iterations.
 
 mod fit;
+pub(crate) mod partial;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -135,7 +136,7 @@ struct Iterations {
 }
 
 /// Live bytes of something, and what they were at the ends of iterations.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Series {
     live: u64,
     counted: usize,
@@ -263,14 +264,20 @@ impl Fold for GrowthFold {
             site: site.to_owned(),
             ..SiteGrowth::default()
         };
-        for ((process, origin), series) in &self.series {
-            let series = self.ended(*series, *process);
+        let mut series: Vec<(usize, Origin, Series)> = Vec::new();
+        for ((process, origin), one) in self.series.iter().filter(|((_, origin), _)| origin.tally == main) {
+            let one = self.ended(*one, *process);
             // What holds nothing whenever an iteration ends is of no interest here.
-            if origin.tally == main && !series.sums.is_zero() {
-                let id = describe.site_id(origin.stack, origin.name);
-                let site = sites.entry((*process, id)).or_insert_with(|| begin(*process, describe.site(id)));
-                join(site, &series);
+            if !one.sums.is_zero() {
+                series.push((*process, *origin, one));
             }
+        }
+        // Sums of fractions depend on the order in which they are added up, which must not depend on ids.
+        series.sort_by_cached_key(|(_, _, one)| one.sums.key());
+        for (process, origin, one) in &series {
+            let id = describe.site_id(origin.stack, origin.name);
+            let site = sites.entry((*process, id)).or_insert_with(|| begin(*process, describe.site(id)));
+            join(site, one);
         }
         let mut sites: Vec<SiteGrowth> = sites.into_values().collect();
         sites.iter_mut().for_each(judge);
@@ -284,7 +291,7 @@ impl Fold for GrowthFold {
         let listed = sites.len().min(self.options.limit.unwrap_or(usize::MAX));
         let sites_omitted = (sites.len() - listed) as u64;
         sites.truncate(listed);
-        let mut totals = Vec::new();
+        let mut totals: Vec<SiteGrowth> = Vec::new();
         let mut iterations = 0;
         for (at, (_, known)) in
             self.processes.iter().enumerate().filter(|(_, (_, known))| !known.ends_ns.is_empty())
@@ -296,6 +303,7 @@ impl Fold for GrowthFold {
             totals.push(total);
             iterations += known.ends_ns.len().saturating_sub(self.warm_up) as u64;
         }
+        totals.sort_by_key(|total| total.process);
         Growth {
             kinds: tallies.main_kinds(),
             per: self.options.per.clone(),

@@ -20,6 +20,9 @@ use crate::describe::{Describe, Origin, share, sort_largest_first};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::merge::{Merge, SpaceMap};
+use crate::partial::PartialError;
+use crate::partial::blocks::{BlockData, BlockIds};
+use crate::partial::ids::{Compact, OriginData};
 use crate::scopes::ScopeRoles;
 use crate::site::{NO_SITE, SiteRules};
 
@@ -326,10 +329,63 @@ fn reason(group: &LeakGroup) -> String {
     }
 }
 
+/// What partial results have of a [`LeaksFold`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LeaksData {
+    ended: Vec<(OriginData, u64)>,
+    torn_down: Vec<(BlockData, i64)>,
+    /// Scopes of blocks that were there before recording began.
+    before_capture: Vec<u64>,
+    is_live_snapshot: bool,
+}
+
+impl LeaksFold {
+    pub(crate) fn data(&self, ids: &mut Compact<'_>) -> LeaksData {
+        let ended = self.ended.iter().chain([(&self.recent.0, &self.recent.1)]);
+        LeaksData {
+            ended: ended
+                .filter(|(_, count)| **count > 0)
+                .map(|(origin, count)| (ids.origin(*origin), *count))
+                .collect(),
+            torn_down: self.torn_down.iter().map(|(block, end)| (BlockData::new(block, ids), *end)).collect(),
+            before_capture: self.options.scopes.before_capture().collect(),
+            is_live_snapshot: self.options.scopes.is_live_snapshot(),
+        }
+    }
+
+    /// Returns the fold that `data` is of.
+    pub(crate) fn of(data: LeaksData, ids: &BlockIds<'_>) -> Result<Self, PartialError> {
+        let mut fold = Self::default();
+        for (origin, count) in data.ended {
+            *fold.ended.entry(ids.ids.origin(origin)?).or_insert(0) += count;
+        }
+        for (block, end_ns) in data.torn_down {
+            fold.torn_down.push((block.block(ids)?, end_ns));
+        }
+        for scope in data.before_capture {
+            fold.options.scopes.add(ids.ids.scope(scope), floodmark_event::BEFORE_CAPTURE);
+        }
+        if data.is_live_snapshot {
+            fold.options.scopes.add(0, floodmark_event::LIVE_SNAPSHOT);
+        }
+        Ok(fold)
+    }
+
+    /// Reports with other options; what scopes mean stays.
+    pub(crate) fn set_report(&mut self, limit: Option<usize>, sites: SiteRules) {
+        (self.options.limit, self.options.sites) = (limit, sites);
+    }
+
+    /// Blocks that are kept though they have ended.
+    pub(crate) fn torn_down_mut(&mut self) -> impl Iterator<Item = &mut Block> {
+        self.torn_down.iter_mut().map(|(block, _)| block)
+    }
+}
+
 impl Merge for LeaksFold {
     fn merge(&mut self, other: Self, spaces: &SpaceMap) {
-        let moved =
-            |(block, end_ns): (Block, i64)| (Block { space: spaces.at(block.space), ..block }, end_ns);
+        self.options.scopes.merge(&other.options.scopes);
+        let moved = |(block, end_ns): (Block, i64)| (spaces.moved(&block), end_ns);
         self.torn_down.extend(other.torn_down.into_iter().map(moved));
         for (origin, count) in other.ended.into_iter().chain([other.recent]) {
             *self.ended.entry(origin).or_insert(0) += count;

@@ -8,11 +8,13 @@
 
 use floodmark_event::Kind;
 
+use serde::{Deserialize, Serialize};
+
 use crate::block::KindSummary;
 use crate::change::Block;
 
 /// Sums of one tally.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
     /// Bytes of blocks that are live.
     pub live_bytes: u64,
@@ -192,6 +194,21 @@ impl Tallies {
         let is_full =
             |level: &Level| level.total_bytes.max(level.carried_bytes).max(level.peak_bytes) == u64::MAX;
         self.levels.iter().any(is_full)
+    }
+
+    /// Sums as a partial result has them.
+    pub(crate) fn levels(&self) -> &[Level; Kind::ALL.len()] {
+        &self.levels
+    }
+
+    /// Returns sums that a partial result had.
+    pub(crate) fn with_levels(chosen: Option<Vec<Kind>>, levels: [Level; Kind::ALL.len()]) -> Self {
+        Self { levels, chosen }
+    }
+
+    /// Replaces the bound of a peak by the peak.
+    pub(crate) fn settle(&mut self, tally: u8, settle: impl FnOnce(&mut Level)) {
+        settle(&mut self.levels[usize::from(tally)]);
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {

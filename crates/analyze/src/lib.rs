@@ -28,6 +28,7 @@ pub mod budget;
 pub mod caveats;
 pub mod change;
 pub mod diff;
+pub mod envelope;
 pub mod failures;
 pub mod flame;
 pub mod fold;
@@ -43,7 +44,9 @@ pub mod merge;
 pub mod oom;
 pub mod origins;
 pub mod overlay;
+pub mod partial;
 pub mod paths;
+pub mod peaks;
 pub mod pools;
 pub mod ranges;
 pub mod ranks;
@@ -89,7 +92,12 @@ pub use origins::{BlockOrigin, FallbackOrigin, OriginRow, OriginTotals, OriginTo
 pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
 };
+pub use partial::{
+    HeldBlocks, Partial, PartialData, PartialError, PartialFold, PartialOptions, PartialSource, SearchFor,
+    partial_fold,
+};
 pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
+pub use peaks::{Cut, HeldFold, JobPeak, JobPeaks, Look, LookFold, LookRanges, PeakSearch};
 pub use pools::{PoolUse, PoolsFold};
 pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use ranks::{

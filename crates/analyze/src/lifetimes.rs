@@ -14,8 +14,10 @@ use crate::change::{Block, Ending};
 use crate::describe::{Describe, Origin, share};
 use crate::fold::{End, Fold};
 use crate::level::Level;
-use crate::loglinear::{CLASSES, bucket, class, class_range, middle};
+use crate::loglinear::{CLASSES, bucket, bucket_count, class, class_range, middle};
 use crate::merge::{Merge, SpaceMap};
+use crate::partial::PartialError;
+use crate::partial::ids::{Compact, Expand, OriginData};
 use crate::site::SiteRules;
 
 /// How to report lifetimes.
@@ -130,7 +132,7 @@ fn place_text((origin, size_class): Place, describe: &mut Describe<'_>) -> Strin
 }
 
 /// Lifetimes of the blocks of one place.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Lives {
     blocks: u64,
     bytes: u64,
@@ -142,7 +144,7 @@ struct Lives {
 }
 
 /// Counts by bucket, for the range of buckets that occur.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Spread {
     first: usize,
     counts: Vec<u64>,
@@ -171,6 +173,11 @@ impl Spread {
         for (at, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.add(other.first + at, *count);
         }
+    }
+
+    /// Whether the buckets are there, as those that were read from a file may not be.
+    fn is_sound(&self) -> bool {
+        self.first.saturating_add(self.counts.len()) <= bucket_count::<BITS>()
     }
 
     /// The bucket with the lower one of the two middle values; its middle.
@@ -257,6 +264,57 @@ impl LifetimesFold {
             LifetimeBar { from_ns, to_ns, count: *count, bytes: *bytes }
         })
         .collect()
+    }
+}
+
+/// What partial results have of a [`LifetimesFold`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LifetimesData {
+    pub(crate) threshold_ns: u64,
+    places: Vec<(OriginData, u8, Lives)>,
+    /// Ended blocks and their bytes, by tally and class of lifetime.
+    classes: Vec<Vec<(u64, u64)>>,
+}
+
+impl LifetimesFold {
+    pub(crate) fn data(&self, ids: &mut Compact<'_>) -> LifetimesData {
+        let place = |((origin, class), id): (&Place, &u32)| {
+            (ids.origin(*origin), *class, self.lives[*id as usize].clone())
+        };
+        LifetimesData {
+            threshold_ns: self.options.threshold_ns,
+            places: self.places.iter().map(place).collect(),
+            classes: self.classes.iter().map(|classes| classes.to_vec()).collect(),
+        }
+    }
+
+    /// Returns the fold that `data` is of.
+    pub(crate) fn of(data: LifetimesData, ids: &Expand) -> Result<Self, PartialError> {
+        let mut fold = Self::default();
+        fold.options.threshold_ns = data.threshold_ns;
+        for (origin, class, lives) in data.places {
+            let is_sound = usize::from(class) <= CLASSES && lives.spread.is_sound();
+            if !is_sound || lives.ended_blocks > lives.blocks {
+                return Err(PartialError::Damaged("a lifetime"));
+            }
+            let at = fold.id((ids.origin(origin)?, class));
+            fold.lives[at] = lives;
+        }
+        for classes in data.classes {
+            let classes = classes.try_into().map_err(|_| PartialError::Damaged("a class of lifetimes"))?;
+            fold.classes.push(classes);
+        }
+        Ok(fold)
+    }
+
+    /// Below which lifetime blocks count as churn.
+    pub(crate) fn threshold_ns(&self) -> u64 {
+        self.options.threshold_ns
+    }
+
+    /// Reports with other options; the threshold stays.
+    pub(crate) fn set_report(&mut self, limit: Option<usize>, sites: SiteRules) {
+        (self.options.limit, self.options.sites) = (limit, sites);
     }
 }
 

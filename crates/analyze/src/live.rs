@@ -11,6 +11,7 @@
 //!   row after its end. Before it blocks are tracked and nothing is counted.
 
 mod kept;
+pub(crate) mod partial;
 mod rows;
 mod select;
 mod slab;
@@ -20,6 +21,7 @@ use std::ops::Range;
 
 use floodmark_event::{Action, EventBatch, Kind};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::change::{Block, Ending, Failure, Space, UnmatchedFree};
 use crate::fold::Fold;
@@ -34,7 +36,7 @@ use floodmark_event::filter::Filter;
 pub use self::kept::{KeptLive, Tracker};
 
 /// What was counted of all selected events, whatever their kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Time of the first selected event in the window.
     pub first_time_ns: Option<i64>,
@@ -272,18 +274,19 @@ impl LiveSet {
         self.window.first_ns = earlier(self.window.first_ns, other.window.first_ns);
         self.window.origin_ns = earlier(self.window.origin_ns, other.window.origin_ns);
         self.window.last_ns = self.window.last_ns.max(other.window.last_ns);
-        let spaces = SpaceMap(other.spaces.iter().map(|state| self.space_id(state.space)).collect());
-        for (state, into) in other.spaces.iter().zip(&spaces.0) {
+        let spaces = other.spaces.iter().map(|state| self.space_id(state.space)).collect();
+        // Blocks are numbered by the rows that allocated them.
+        let spaces = SpaceMap { spaces, orders: self.rows.max(self.order) };
+        for (state, into) in other.spaces.iter().zip(&spaces.spaces) {
             if !state.table.remembers_all() {
                 self.spaces[*into as usize].table.forget();
             }
         }
         for block in other.blocks() {
             let slot = self.slab.reserve();
-            let (order, space) = (self.order + block.order, spaces.at(block.space));
-            self.slab.put(slot, Block { order, space, ..*block });
+            self.slab.put(slot, spaces.moved(block));
         }
-        self.order += other.order;
+        self.order = spaces.orders + other.order;
         self.rows += other.rows;
         self.tallies.merge(&other.tallies);
         let (ours, theirs) = (&mut self.counters, other.counters);

@@ -13,16 +13,27 @@
 //! Both passes must have read ids of the same tables, and windows given as a time after the start must
 //! have been turned into instants, because each part has a start of its own.
 
+use crate::change::Block;
 use crate::fold::{Fold, Pass};
 
-/// Where the spaces of one live set are in another: the new index of each old one.
+/// Where the blocks of one live set are in another.
 #[derive(Clone, Debug)]
-pub struct SpaceMap(pub(crate) Vec<u32>);
+pub struct SpaceMap {
+    /// The new index of each space.
+    pub(crate) spaces: Vec<u32>,
+    /// By how much order numbers are higher, so that no two blocks have the same.
+    pub(crate) orders: u64,
+}
 
 impl SpaceMap {
     /// The new index of a space.
     pub fn at(&self, space: u32) -> u32 {
-        self.0[space as usize]
+        self.spaces[space as usize]
+    }
+
+    /// A block as the other set has it.
+    pub(crate) fn moved(&self, block: &Block) -> Block {
+        Block { space: self.at(block.space), order: block.order + self.orders, ..*block }
     }
 }
 

@@ -25,6 +25,18 @@ impl ScopeRoles {
         };
     }
 
+    /// Takes in the scopes of another part.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.before_capture.extend(&other.before_capture);
+        self.teardown.extend(&other.teardown);
+        self.is_live_snapshot |= other.is_live_snapshot;
+    }
+
+    /// The scopes of blocks that were live before recording began.
+    pub(crate) fn before_capture(&self) -> impl Iterator<Item = u64> {
+        self.before_capture.iter().copied()
+    }
+
     /// Whether blocks allocated in this scope were live before recording began.
     pub fn is_before_capture(&self, scope: u64) -> bool {
         self.before_capture.contains(&scope)

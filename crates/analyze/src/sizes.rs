@@ -11,6 +11,7 @@
 //! Invariant: an allocation is counted in exactly one of cache, queue, table, map and buckets.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::loglinear::{CLASSES, bucket, bucket_count, class, class_range, middle};
 use crate::stats::{HistogramBar, SizeSummary};
@@ -119,6 +120,64 @@ impl SizeCounts {
         }
     }
 
+    /// What partial results have of the counts.
+    pub(crate) fn data(&self) -> SizesData {
+        let in_front = self.cache.iter().chain(&self.queue).copied().filter(|(_, count)| *count > 0);
+        let mut sizes: Vec<(u64, u64)> = small_counts(&self.small).chain(in_front).collect();
+        let mut buckets = None;
+        match &self.large {
+            Counts::Exact(counts) => sizes.extend(counts.iter().map(|(size, count)| (*size, *count))),
+            Counts::Bucketed(own) => {
+                let used = own.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+                buckets = Some(BucketsData {
+                    counts: used.map(|(at, count)| (at as u32, *count)).collect(),
+                    classes: own.classes.to_vec(),
+                    min: own.min,
+                    max: own.max,
+                    distinct: own.distinct,
+                });
+            }
+        }
+        join_equal(&mut sizes);
+        // Differences are small numbers, and those take few bytes.
+        let mut before = 0;
+        for (size, _) in &mut sizes {
+            let step = *size - before;
+            before = std::mem::replace(size, step);
+        }
+        SizesData { steps: sizes, buckets }
+    }
+
+    /// Returns the counts that `data` is of.
+    pub(crate) fn of(data: SizesData) -> Self {
+        let mut counts = Self::default();
+        let mut size = 0u64;
+        for (step, count) in data.steps {
+            size = size.saturating_add(step);
+            counts.queue.push((size, count));
+        }
+        counts.work_off_queue();
+        if let Some(data) = data.buckets {
+            let mut buckets = Buckets::from_exact(&FxHashMap::default());
+            for (at, count) in data.counts {
+                if let Some(bucket) = buckets.counts.get_mut(at as usize) {
+                    *bucket = count;
+                }
+            }
+            for (own, class) in buckets.classes.iter_mut().zip(data.classes) {
+                *own = class;
+            }
+            (buckets.min, buckets.max, buckets.distinct) = (data.min, data.max, data.distinct);
+            let buckets = Counts::Bucketed(Box::new(buckets));
+            if let Counts::Exact(exact) = std::mem::replace(&mut counts.large, buckets) {
+                for (size, count) in exact {
+                    counts.settle_large(size, count);
+                }
+            }
+        }
+        counts
+    }
+
     /// Adds all that `other` counted.
     pub(crate) fn merge(&mut self, other: Self) {
         self.queue.extend(other.cache.iter().filter(|(_, count)| *count > 0));
@@ -149,12 +208,7 @@ impl SizeCounts {
         let in_front = self.cache.iter().chain(&self.queue).copied().filter(|(_, count)| *count > 0);
         let mut sizes: Vec<(u64, u64)> = small_counts(&self.small).chain(in_front).collect();
         sizes.extend(exact.into_iter().flatten().map(|(size, count)| (*size, *count)));
-        sizes.sort_unstable();
-        sizes.dedup_by(|later, earlier| {
-            let same = later.0 == earlier.0;
-            earlier.1 += if same { later.1 } else { 0 };
-            same
-        });
+        join_equal(&mut sizes);
         let mut classes = buckets.map_or([(0, 0); CLASSES], |buckets| buckets.classes);
         for (size, count) in &sizes {
             add_class(&mut classes, *size, *count);
@@ -175,6 +229,33 @@ impl SizeCounts {
         };
         (summary, bars(&classes))
     }
+}
+
+/// What partial results have of counts of sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SizesData {
+    /// Sizes that were counted one by one, each as the difference from the one before, and how often.
+    steps: Vec<(u64, u64)>,
+    buckets: Option<BucketsData>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct BucketsData {
+    counts: Vec<(u32, u64)>,
+    classes: Vec<(u64, u128)>,
+    min: u64,
+    max: u64,
+    distinct: u64,
+}
+
+/// Sorts sizes and adds up the counts of equal ones.
+fn join_equal(sizes: &mut Vec<(u64, u64)>) {
+    sizes.sort_unstable();
+    sizes.dedup_by(|later, earlier| {
+        let same = later.0 == earlier.0;
+        earlier.1 += if same { later.1 } else { 0 };
+        same
+    });
 }
 
 /// The sizes that occur in a table of small ones, with how often.

@@ -8,7 +8,8 @@ use crate::change::{Block, Ending, Failure};
 use crate::fold::{End, Fold};
 use crate::level::Level;
 use crate::merge::{Merge, SpaceMap};
-use crate::sizes::SizeCounts;
+use crate::partial::PartialError;
+use crate::sizes::{SizeCounts, SizesData};
 
 /// What was allocated and freed, how much, and how it stands at the end.
 ///
@@ -181,7 +182,7 @@ struct TallyStats {
 }
 
 /// The counters of a [`Ledger`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct LedgerState {
     live_bytes: u64,
     live_blocks: u64,
@@ -227,6 +228,66 @@ impl LedgerState {
         self.allocations += other.allocations;
         self.frees += other.frees;
         self.failures += other.failures;
+    }
+}
+
+/// What partial results have of a [`StatsFold`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StatsData {
+    tallies: Vec<(u8, TallyData)>,
+    /// By space and kind.
+    ledgers: Vec<(u32, u8, LedgerState)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct TallyData {
+    sizes: SizesData,
+    zero_size: u64,
+    size_mismatches: u64,
+    cross_thread_frees: u64,
+    failed_bytes: u64,
+    largest_failure_bytes: u64,
+}
+
+impl StatsFold {
+    pub(crate) fn data(&self) -> StatsData {
+        let tally = |(tally, own): (u8, &TallyStats)| {
+            let data = TallyData {
+                sizes: own.sizes.data(),
+                zero_size: own.zero_size,
+                size_mismatches: own.size_mismatches,
+                cross_thread_frees: own.cross_thread_frees,
+                failed_bytes: own.failed_bytes,
+                largest_failure_bytes: own.largest_failure_bytes,
+            };
+            (tally, data)
+        };
+        let used = self.ledgers.iter().enumerate().filter(|(_, state)| state.used);
+        StatsData {
+            tallies: (0u8..).zip(&self.tallies).map(tally).collect(),
+            ledgers: used.map(|(at, state)| ((at / KINDS) as u32, (at % KINDS) as u8, *state)).collect(),
+        }
+    }
+
+    /// Returns the fold that `data` is of, in which there are `spaces`.
+    pub(crate) fn of(data: StatsData, spaces: usize) -> Result<Self, PartialError> {
+        let mut fold = Self::default();
+        for (tally, own) in data.tallies {
+            let tally = fold.tallies.get_mut(usize::from(tally)).ok_or(PartialError::Damaged("a kind"))?;
+            *tally = TallyStats {
+                sizes: SizeCounts::of(own.sizes),
+                zero_size: own.zero_size,
+                size_mismatches: own.size_mismatches,
+                cross_thread_frees: own.cross_thread_frees,
+                failed_bytes: own.failed_bytes,
+                largest_failure_bytes: own.largest_failure_bytes,
+            };
+        }
+        for (space, kind, state) in data.ledgers {
+            let kind = Kind::from_number(kind).filter(|_| (space as usize) < spaces);
+            *fold.ledger(space, kind.ok_or(PartialError::Damaged("a ledger"))?) = state;
+        }
+        Ok(fold)
     }
 }
 

@@ -237,11 +237,18 @@ impl Fold for WatermarkFold {
     }
 
     fn finish(&self, end: &End<'_>) -> Watermark {
+        self.options.report(self.asked_ns(), &self.marked(end.live.tallies().main(), end), end)
+    }
+}
+
+impl WatermarkOptions {
+    /// Reports blocks that are sorted, largest first, and the peak of all; `at_ns` is the instant they are of if that is
+    /// not the peak.
+    pub(crate) fn report(&self, at_ns: Option<i64>, blocks: &[&Block], end: &End<'_>) -> Watermark {
         let tallies = end.live.tallies();
         let level = tallies.main_level();
-        let blocks = self.marked(tallies.main(), end);
-        let listed = &blocks[..blocks.len().min(self.options.limit.unwrap_or(usize::MAX))];
-        let mut describe = Describe::new(end, &self.options.sites).with_scopes(&self.options.scopes);
+        let listed = &blocks[..blocks.len().min(self.limit.unwrap_or(usize::MAX))];
+        let mut describe = Describe::new(end, &self.sites).with_scopes(&self.scopes);
         Watermark {
             kinds: tallies.main_kinds(),
             origin_time_ns: end.live.origin_ns(),
@@ -249,16 +256,15 @@ impl Fold for WatermarkFold {
             peak_time_ns: level.peak_time_ns,
             peak_blocks: level.peak_blocks,
             failures: level.failures,
-            at_ns: self.asked_ns(),
+            at_ns,
             reported_bytes: blocks.iter().fold(0, |sum, block| block.bytes.saturating_add(sum)),
             reported_blocks: blocks.len() as u64,
             blocks: listed.iter().map(|block| describe.info(block)).collect(),
             blocks_omitted: (blocks.len() - listed.len()) as u64,
             groups: self
-                .options
                 .group_by
                 .iter()
-                .map(|by| Grouping { by: *by, groups: describe.group(&blocks, *by) })
+                .map(|by| Grouping { by: *by, groups: describe.group(blocks, *by) })
                 .collect(),
             others: tallies.other_summaries(),
             pools: Vec::new(),

@@ -41,7 +41,7 @@ Examples:
 Inputs are traces or logs of other tools, recognized by their content; '-' reads standard input.";
 
 /// Commands by what they are for, as the help lists them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Record", &["run", "trace", "attach", "top", "collect", "agent"]),
     ("Look", &["info", "read", "plot", "report", "serve"]),
     (
@@ -60,6 +60,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "replay",
         ],
     ),
+    ("Large jobs", &["partial", "merge"]),
     ("Compare and check", &["diff", "check"]),
     ("Convert", &["import", "export", "repair"]),
     ("Compatibility", &["memory_logger", "nsys", "completions"]),
@@ -138,6 +139,8 @@ pub(crate) enum Command {
     Check(commands::check::CheckArgs),
     Calls(commands::calls::CallsArgs),
     Ranks(commands::ranks::RanksArgs),
+    Partial(commands::partial::PartialArgs),
+    Merge(commands::merge::MergeArgs),
     Replay(commands::replay::ReplayArgs),
     Flame(commands::flame::FlameArgs),
     Diff(commands::diff::DiffArgs),

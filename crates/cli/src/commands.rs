@@ -15,8 +15,10 @@ pub(crate) mod info;
 pub(crate) mod leaks;
 pub(crate) mod lifetimes;
 pub(crate) mod memory_logger;
+pub(crate) mod merge;
 pub(crate) mod nsys;
 pub(crate) mod oom;
+pub(crate) mod partial;
 pub(crate) mod plot;
 pub(crate) mod ranks;
 pub(crate) mod read;
@@ -57,6 +59,8 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Calls(args) => args.run(printer),
         Command::Ranks(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
+        Command::Partial(args) => args.run(printer),
+        Command::Merge(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),
         Command::Flame(args) => args.run(printer),
         Command::Diff(args) => args.run(printer),

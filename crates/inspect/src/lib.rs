@@ -28,6 +28,7 @@
 //! | [`calls`] | functions by the memory that they gained, from traced calls |
 //! | [`compare`], [`plot`], [`page`], [`flame`], [`info`], [`overlay`] | answers made of several folds |
 //! | [`import`], [`export`] | traces from foreign files, foreign files from inputs |
+//! | [`job`] | jobs that are read in parts, on several machines |
 //! | [`launchers`] | totals of MPI jobs without what starts the ranks |
 //! | [`nsys`] | the analyses of the nsys scripts, in their format |
 //! | [`zoom`], [`checkpoints`] | windows and instants in full detail; live blocks kept along a trace, so that a zoom need not read from the start |
@@ -45,6 +46,7 @@ pub mod heap;
 pub mod import;
 pub mod info;
 pub mod input;
+pub mod job;
 pub mod launchers;
 pub mod nsys;
 pub mod oom;

@@ -40,6 +40,18 @@ impl Input {
         Ok(anchored)
     }
 
+    /// Returns the time of the first event.
+    pub(crate) fn first_event_ns(&self) -> Result<Option<i64>> {
+        let mut source = self.events(&ScanProps { columns: Some(Vec::new()), ..ScanProps::default() })?;
+        let mut batch = EventBatch::new();
+        while source.next(&mut batch)? {
+            if !batch.is_empty() {
+                return Ok(Some(batch.time_ns.at(0)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the time of the first event or row, whichever is earlier. Messages of a recorder do not count.
     fn first_ns(&self) -> Result<Option<i64>> {
         let contents = self.contents();
@@ -48,11 +60,7 @@ impl Input {
         }
         let mut first_ns = None;
         if contents.has_events {
-            let mut source = self.events(&ScanProps { columns: Some(Vec::new()), ..ScanProps::default() })?;
-            let mut batch = EventBatch::new();
-            while first_ns.is_none() && source.next(&mut batch)? {
-                first_ns = (!batch.is_empty()).then(|| batch.time_ns.at(0));
-            }
+            first_ns = self.first_event_ns()?;
         }
         let (mut source, mut rows) = (self.rows(&ScanProps::default())?, Vec::new());
         let mut first_row_ns = None;

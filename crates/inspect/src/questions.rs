@@ -29,7 +29,7 @@ pub struct LayeredStats {
 }
 
 /// What blocks are grouped by unless asked: the view shows those that say something.
-const USUAL_WAYS: [GroupBy; 4] = [GroupBy::Site, GroupBy::Thread, GroupBy::Stream, GroupBy::Size];
+pub(crate) const USUAL_WAYS: [GroupBy; 4] = [GroupBy::Site, GroupBy::Thread, GroupBy::Stream, GroupBy::Size];
 
 /// What held memory at the peak.
 #[derive(Clone, Debug, Serialize)]
@@ -73,7 +73,7 @@ impl Input {
     }
 
     /// Adds what was sampled of allocators to their layers.
-    fn add_whole_blocks(&self, layers: &mut [Layer]) -> Result<()> {
+    pub(crate) fn add_whole_blocks(&self, layers: &mut [Layer]) -> Result<()> {
         let contents = self.contents();
         if layers.is_empty() || !contents.has_rows || !contents.can_rewind {
             return Ok(());

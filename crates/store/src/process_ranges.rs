@@ -32,6 +32,11 @@ impl ProcessRanges {
         Self(ranges)
     }
 
+    /// The ids, in order.
+    pub fn ids(&self) -> impl Iterator<Item = ProcessId> {
+        self.0.iter().flat_map(|[first, last]| (*first..=*last).map(ProcessId))
+    }
+
     /// Whether rows of `process` may be in the part.
     pub fn contains(&self, process: ProcessId) -> bool {
         self.0.iter().any(|[first, last]| (*first..=*last).contains(&process.0))

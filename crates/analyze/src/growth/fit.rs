@@ -3,8 +3,10 @@
 //! Values are taken relative to the first, as whole numbers in 128 bits, so sums are exact whatever the
 //! level around which values move. Absurd values saturate.
 
+use serde::{Deserialize, Serialize};
+
 /// Running sums over values at 0, 1, 2 …
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sums {
     count: u64,
     first: u64,
@@ -44,6 +46,12 @@ impl Sums {
         self.squares = self.squares.saturating_add(square.saturating_mul(times_wide));
         self.last = value;
         self.count += times;
+    }
+
+    /// Orders sums by what they are of.
+    pub(super) fn key(&self) -> [i128; 6] {
+        let Self { count, first, last, sum, moment, squares, products: _ } = *self;
+        [i128::from(count), i128::from(first), last, sum, moment, squares]
     }
 
     /// Whether there is no value but 0.

@@ -63,6 +63,11 @@ impl Slab {
         self.blocks.get(slot as usize).map_or(0, |block| block.address ^ u64::from(block.tally))
     }
 
+    /// All blocks, to change them.
+    pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Block> {
+        self.blocks.iter_mut().filter(|block| block.order != 0)
+    }
+
     /// All blocks, in no particular order.
     pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.order != 0)

@@ -12,6 +12,7 @@ mod learning;
 mod oom;
 mod origins;
 mod overlay;
+mod partial;
 mod parts;
 mod random;
 mod ranks;

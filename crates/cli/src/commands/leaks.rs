@@ -3,9 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::{GrowthOptions, LeaksOptions};
+use floodmark_inspect::job::JobProps;
 
 use crate::args::{InputArgs, OutputArgs};
-use crate::ask::ask_each;
+use crate::ask::{CoresArgs, JobQuestion, ask_each_or_job};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -28,6 +29,8 @@ pub(crate) struct LeaksArgs {
     output: OutputArgs,
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    cores: CoresArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -44,7 +47,12 @@ impl LeaksArgs {
             return self.growth(per, printer);
         }
         let options = || LeaksOptions { limit: self.output.limit(), ..LeaksOptions::default() };
-        let reports = ask_each(&self.input, printer, |input, query| input.leaks(query, options()))?;
+        let question = JobQuestion {
+            input: &|input, query| input.leaks(query, options()),
+            job: &|job| job.leaks(options()),
+            props: JobProps::default(),
+        };
+        let reports = ask_each_or_job(&self.input, self.cores, printer, &question)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }
@@ -56,7 +64,12 @@ impl LeaksArgs {
             limit: self.output.limit(),
             ..GrowthOptions::default()
         };
-        let reports = ask_each(&self.input, printer, |input, query| input.growth(query, options()))?;
+        let question = JobQuestion {
+            input: &|input, query| input.growth(query, options()),
+            job: &|job| job.growth(options()),
+            props: JobProps { growth: Some((per.to_owned(), self.warm_up)), ..JobProps::default() },
+        };
+        let reports = ask_each_or_job(&self.input, self.cores, printer, &question)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

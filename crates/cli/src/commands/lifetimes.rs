@@ -4,9 +4,10 @@ use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::LifetimesOptions;
 use floodmark_event::units::parse_duration_ns;
+use floodmark_inspect::job::JobProps;
 
 use crate::args::{InputArgs, OutputArgs};
-use crate::ask::ask_each;
+use crate::ask::{CoresArgs, JobQuestion, ask_each_or_job};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -21,6 +22,8 @@ pub(crate) struct LifetimesArgs {
     output: OutputArgs,
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    cores: CoresArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -35,7 +38,12 @@ impl LifetimesArgs {
             limit: self.output.limit(),
             ..LifetimesOptions::default()
         };
-        let reports = ask_each(&self.input, printer, |input, query| input.lifetimes(query, options()))?;
+        let question = JobQuestion {
+            input: &|input, query| input.lifetimes(query, options()),
+            job: &|job| job.lifetimes(options()),
+            props: JobProps { churn_ns: self.churn, ..JobProps::default() },
+        };
+        let reports = ask_each_or_job(&self.input, self.cores, printer, &question)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

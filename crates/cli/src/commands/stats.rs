@@ -3,9 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use floodmark_inspect::Input;
+use floodmark_inspect::job::{Job, JobProps};
 
 use crate::args::{InputArgs, OutputArgs};
-use crate::ask::ask_each;
+use crate::ask::{CoresArgs, JobQuestion, ask_each_or_job};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -17,6 +18,8 @@ pub(crate) struct StatsArgs {
     output: OutputArgs,
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    cores: CoresArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -28,7 +31,9 @@ Examples:
 
 impl StatsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let reports = ask_each(&self.input, printer, Input::stats)?;
+        let question =
+            JobQuestion { input: &Input::stats, job: &Job::stats, props: JobProps::default() };
+        let reports = ask_each_or_job(&self.input, self.cores, printer, &question)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)
     }

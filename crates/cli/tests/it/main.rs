@@ -34,6 +34,7 @@ mod nsys_plot;
 mod oom;
 mod opens;
 mod origin;
+mod parts;
 mod passing_on;
 mod peak_stack;
 mod plotting;
