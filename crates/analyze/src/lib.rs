@@ -91,8 +91,8 @@ pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use pools::{PoolUse, PoolsFold};
 pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use ranks::{
-    Imbalance, LineLabels, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold, Ranks,
-    RanksFold,
+    Imbalance, LineLabels, LineRanks, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold,
+    Ranks, RanksFold,
 };
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessAtPeak,
