@@ -101,8 +101,8 @@ pub use peaks::{Cut, HeldFold, JobPeak, JobPeaks, Look, LookFold, LookRanges, Pe
 pub use pools::{PoolUse, PoolsFold};
 pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use ranks::{
-    Imbalance, LineLabels, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold, Ranks,
-    RanksFold,
+    Imbalance, LineLabels, LineRanks, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold,
+    Ranks, RanksFold,
 };
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, HeapSummary, Mark, NotRecorded, PeakStack, PeakStackFold,

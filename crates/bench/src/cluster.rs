@@ -14,6 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use floodmark_cluster::spool::Spool;
 use floodmark_cluster::wire::{Message, MessageReader, Welcome};
 use floodmark_store::{ReceivedTail, TailItem, TailSource as _};
 use floodmark_tail::clock::Anchor;
@@ -169,11 +170,11 @@ impl Bench {
         }
         std::thread::sleep(Duration::from_secs(1));
         let agent = child_named(recorder.0[0].id(), "agent --stdio")?;
-        let spool = first(&first(&self.folder.join("spool"))?)?.join("frames");
-        let (cpu, bytes, began) = (cpu_seconds(agent)?, fs::metadata(&spool)?.len(), Instant::now());
+        let spool = Spool::at(&first(&first(&self.folder.join("spool"))?)?);
+        let (cpu, bytes, began) = (cpu_seconds(agent)?, spool.length(), Instant::now());
         std::thread::sleep(self.time);
         let elapsed = began.elapsed().as_secs_f64();
-        let (cpu, bytes) = (cpu_seconds(agent)? - cpu, fs::metadata(&spool)?.len() - bytes);
+        let (cpu, bytes) = (cpu_seconds(agent)? - cpu, spool.length() - bytes);
         drop(members);
         // A killed recorder leaves the spool.
         recorder.0[0].kill()?;
@@ -183,7 +184,9 @@ impl Bench {
             ensure!(Instant::now() < deadline, "the agent does not end");
             std::thread::sleep(Duration::from_millis(50));
         }
-        fs::copy(&spool, self.folder.join("frames"))?;
+        let files: Vec<Vec<u8>> =
+            spool.frames().iter().map(|(_, path)| fs::read(path)).collect::<io::Result<_>>()?;
+        fs::write(self.folder.join("frames"), files.concat())?;
         Ok(NodeCost { core_percent: 100.0 * cpu / elapsed, bytes_per_second: bytes as f64 / elapsed })
     }
 
@@ -251,15 +254,13 @@ fn sent_bytes(folder: &Path, node: usize) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Allocates and frees a mebibyte a hundred times a second.
+/// Holds one to four mebibytes, another number of them a hundred times a second.
 fn load() -> ! {
     let mut number = 0u8;
     loop {
-        let block = vec![number; 1 << 20];
+        // More than what the kernel counts for each core before it adds it to the sum that is read.
+        let block = vec![number; (1 + usize::from(number % 4)) << 20];
         std::hint::black_box(&block);
-        if number.is_multiple_of(2) {
-            std::mem::forget(vec![number; 4096]);
-        }
         number = number.wrapping_add(1);
         std::thread::sleep(Duration::from_millis(10));
     }

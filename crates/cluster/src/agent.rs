@@ -21,7 +21,7 @@ use floodmark_tail::reader::boot_id;
 
 use crate::error::{Error, Result};
 use crate::outbox::Outbox;
-use crate::spool::{Spool, SpoolReader};
+use crate::spool::{FILE_BYTES, Spool, SpoolReader};
 use crate::wire::{Hello, Message, MessageReader, Welcome};
 use sampling::{Sampling, State};
 
@@ -319,8 +319,12 @@ impl Connection<'_> {
                 self.output.try_send(Message::Pong { number: *number, utc_ns }).map(drop)
             }
             Message::Ack { position } => {
-                self.acked = self.acked.max(*position).min(self.sent);
-                self.spool.cut(self.acked);
+                let before = self.acked;
+                self.acked = before.max(*position).min(self.sent);
+                // A file has at least so many bytes.
+                if self.acked / FILE_BYTES > before / FILE_BYTES {
+                    self.spool.cut(self.acked);
+                }
                 Ok(())
             }
             Message::Stop => self.spool.ask_to_stop(),

@@ -126,7 +126,8 @@ pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Resu
         if spool.trace().is_dir() {
             let mut tail = LocalTail::open(&spool.trace());
             tail.poll()?;
-            items += sealer.accept(&mut Noting { source: tail, stems: &mut stems })?;
+            let source = Renamed { source: tail, node: spool.node_name() };
+            items += sealer.accept(&mut Noting { source, stems: &mut stems })?;
         }
         // The lock is ours, so no agent records there any more, on whichever host it was.
         sealer.accept(&mut Items(stems.into_iter().map(ended).collect()))?;
@@ -186,6 +187,24 @@ fn take_frames(
 
 fn ended(stem: Arc<str>) -> TailItem {
     TailItem { stem, item: StreamItem::Control(Control::Ended { time_ns: 0 }) }
+}
+
+/// Gives processes the name of their node, as the agent does when it moves them into the spool.
+struct Renamed<S> {
+    source: S,
+    node: Option<String>,
+}
+
+impl<S: TailSource> TailSource for Renamed<S> {
+    fn next(&mut self) -> io::Result<Option<TailItem>> {
+        let mut item = self.source.next()?;
+        if let Some(TailItem { item: StreamItem::Control(Control::Process(header)), .. }) = &mut item
+            && let Some(node) = &self.node
+        {
+            header.host.clone_from(node);
+        }
+        Ok(item)
+    }
 }
 
 /// Remembers the processes whose items come.

@@ -162,7 +162,7 @@ mod tests {
     use crate::wire::{Message, MessageReader};
 
     fn message(number: u64) -> Message {
-        Message::Data { position: number, bytes: vec![number as u8; 9_000] }
+        Message::Data { position: number, bytes: vec![number as u8 + 1; 9_000] }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | `stop` | there once the agent was asked to end |
 //! | `complete` | there once nothing more comes |
 //! | `ready` | there once the agent samples, if it sends nothing |
-//! | `about` | command, job and node, one in each line |
+//! | `about` | job, node, its name in traces if that is not the host's, and command, one in each line |
 //! | `host` | name of the host, by which programs that record themselves find `node.flood` |
 //!
 //! The agent that samples and those that talk to the recorder share nothing but this directory, so a new connection can
@@ -249,8 +249,16 @@ impl Spool {
 
     /// Returns the id of the job whose agent made the spool; empty if it is not known.
     pub fn job(&self) -> String {
-        let about = self.about();
-        about.lines().find_map(|line| line.strip_prefix("job: ")).unwrap_or_default().to_owned()
+        self.said("job: ").unwrap_or_default()
+    }
+
+    /// Returns the name that traces have for the node, where that is not the host's.
+    pub fn node_name(&self) -> Option<String> {
+        self.said("name: ")
+    }
+
+    fn said(&self, what: &str) -> Option<String> {
+        self.about().lines().find_map(|line| line.strip_prefix(what).map(str::to_owned))
     }
 
     /// Deletes the spool.

@@ -56,14 +56,40 @@ impl LineLabels {
     }
 }
 
+/// Tells which rank wrote a line of output.
+#[derive(Clone, Debug, Default)]
+pub struct LineRanks {
+    /// Rank whose output a recorder reads, by the recorder's process.
+    recorders: BTreeMap<u32, u64>,
+    labels: Option<LineLabels>,
+}
+
+impl LineRanks {
+    /// Starts with the recorders that read one rank each, and the labels of others.
+    pub fn new(recorders: BTreeMap<u32, u64>, labels: Option<LineLabels>) -> Self {
+        Self { recorders, labels }
+    }
+
+    /// Learns that a recorder reads the output of one rank.
+    pub fn learn(&mut self, recorder: u32, rank: u64) {
+        self.recorders.insert(recorder, rank);
+    }
+
+    /// Returns the rank that wrote a line, and the line without a launcher's label; none if that is not known.
+    pub fn split<'l>(&self, recorder: u32, line: &'l str) -> Option<(u64, &'l str)> {
+        match self.recorders.get(&recorder) {
+            Some(rank) => Some((*rank, line)),
+            None => self.labels?.split(line),
+        }
+    }
+}
+
 /// Finds the last line that each rank wrote before its peak.
 #[derive(Clone, Debug)]
 pub struct RankOutputFold {
     /// Time of each rank's peak, and the line.
     ranks: BTreeMap<u64, (i64, Option<String>)>,
-    /// Rank whose output a recorder reads, by the recorder's process.
-    recorders: BTreeMap<u32, u64>,
-    labels: Option<LineLabels>,
+    writers: LineRanks,
     /// Lines without an end so far.
     open: BTreeMap<(u32, OutputStream), Vec<u8>>,
 }
@@ -72,7 +98,7 @@ impl RankOutputFold {
     /// Starts with the instants of the ranks' peaks, the recorders that read one rank each, and the labels of others.
     pub fn new(peaks: &[(u64, i64)], recorders: BTreeMap<u32, u64>, labels: Option<LineLabels>) -> Self {
         let ranks = peaks.iter().map(|(rank, time_ns)| (*rank, (*time_ns, None))).collect();
-        Self { ranks, recorders, labels, open: BTreeMap::new() }
+        Self { ranks, writers: LineRanks::new(recorders, labels), open: BTreeMap::new() }
     }
 
     /// Takes in more output.
@@ -92,15 +118,7 @@ impl RankOutputFold {
     }
 
     fn line(&mut self, recorder: u32, time_ns: i64, line: &str) {
-        let line = line.trim();
-        let (rank, text) = match (self.recorders.get(&recorder), self.labels) {
-            (Some(rank), _) => (*rank, line),
-            (None, Some(labels)) => match labels.split(line) {
-                Some(split) => split,
-                None => return,
-            },
-            (None, None) => return,
-        };
+        let Some((rank, text)) = self.writers.split(recorder, line.trim()) else { return };
         if let Some((peak_ns, last)) = self.ranks.get_mut(&rank)
             && time_ns <= *peak_ns
             && !text.is_empty()

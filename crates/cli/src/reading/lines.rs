@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use floodmark_analyze::{SeriesKey, SweepFold, SweepTotal};
+use floodmark_analyze::{LineLabels, LineRanks, SeriesKey, SweepFold, SweepTotal};
 use floodmark_convert::Format;
 use floodmark_event::filter::Window;
 use floodmark_event::{Filter, Metric, Row, SampleRow, StackSampleRow, SubjectKind, Tables};
@@ -54,10 +54,12 @@ fn is_original(input: &Input) -> bool {
     input.run().imported_format.as_deref() == Some(name) || input.format_name() == name
 }
 
-fn compact(extent: Option<Extent>, props: &SampleProps) -> Box<CompactLayout> {
+fn compact(input: &Input, extent: Option<Extent>, props: &SampleProps) -> Box<CompactLayout> {
+    let labels = input.run().command.as_deref().and_then(LineLabels::of_command);
+    let line_ranks = LineRanks::new([].into(), labels);
     let title = extent.map_or_else(String::new, |extent| series_title(extent.key));
     let (highest_bytes, separate) = (extent.map(|extent| extent.highest), props.separate);
-    Box::new(CompactLayout::new(CompactProps { title, highest_bytes, separate }))
+    Box::new(CompactLayout::new(CompactProps { title, highest_bytes, separate, line_ranks }))
 }
 
 fn original(extent: Extent, props: &SampleProps, layout: &Layout) -> Written {
@@ -84,7 +86,7 @@ impl<'a> Lines<'a> {
                 ));
             }
             (SampleForm::Text(Some(LayoutName::Compact)), _) | (SampleForm::Text(None), None) => {
-                Written::Compact(compact(extent, props))
+                Written::Compact(compact(input, extent, props))
             }
             (SampleForm::Text(Some(LayoutName::Original)), Some(extent)) => original(extent, props, &layout),
             (SampleForm::Text(None), Some(extent))
@@ -92,7 +94,7 @@ impl<'a> Lines<'a> {
             {
                 original(extent, props, &layout)
             }
-            (SampleForm::Text(None), Some(_)) => Written::Compact(compact(extent, props)),
+            (SampleForm::Text(None), Some(_)) => Written::Compact(compact(input, extent, props)),
         };
         let window = Filter { from_ns: props.from, to_ns: props.to, ..Filter::default() };
         Ok(Self {
@@ -188,6 +190,10 @@ impl<'a> Lines<'a> {
     fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<SweepTotal> {
         if row.metric == Metric::Rank {
             self.ranks.insert(row.subject, row.value);
+            let is_job = tables.subjects.get(&row.subject).is_some_and(|one| one.kind == SubjectKind::Job);
+            if let (true, Written::Compact(compact)) = (is_job, &mut self.form) {
+                compact.learn_rank((row.subject >> 32) as u32, row.value);
+            }
         }
         let (props, form) = (self.props, &mut self.form);
         let sweeps = self.sweeps.get_or_insert_with(|| {

@@ -171,6 +171,13 @@ fn one_trace_of_all_ranks(mpi: &Mpi) {
         let least = (rank + 1) * 16 * MIB;
         assert!((least..least + 60 * MIB).contains(&peak), "{rank}: {info}");
     }
+    let read = test.run(&["read", "job.flood", "--stdout"]).ok().stdout;
+    for rank in 0..RANKS {
+        assert!(
+            read.contains(&format!("rank {rank}: rank {rank} of {RANKS}")),
+            "each line names its rank: {read}"
+        );
+    }
     let summary: Value = serde_json::from_str(&test.read("job.json")).unwrap();
     assert_eq!((&summary["processes"], &summary["exit_status"]), (&json!(RANKS), &json!(0)), "{summary}");
     // Another job is another trace.
@@ -275,6 +282,30 @@ fn the_layout_of_memory_logger_leaves_launchers_of_open_mpi_out() {
 #[test]
 fn the_layout_of_memory_logger_leaves_launchers_of_mpich_out() {
     totals_of_the_script(&MPICH);
+}
+
+/// Lines that the launcher labels belong to the rank in the label.
+fn labelled_lines(mpi: &Mpi, option: &str) {
+    let test = CliTest::new();
+    mpi.compile(&test);
+    let words = mpi.words();
+    let mut command = test.command(&["run", "-q", "-o", "job.flood", "--", &words[0], option]);
+    let output = mpi.output(command.args(&words[1..]).args(["./ranks", "0"]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = test.run(&["read", "job.flood", "--stdout"]).ok().stdout;
+    for rank in 0..RANKS {
+        assert!(read.contains(&format!("rank {rank}: rank {rank} of {RANKS}")), "{read}");
+    }
+}
+
+#[test]
+fn lines_that_open_mpi_labels_are_those_of_their_rank() {
+    labelled_lines(&OPEN_MPI, "--tag-output");
+}
+
+#[test]
+fn lines_that_mpich_labels_are_those_of_their_rank() {
+    labelled_lines(&MPICH, "-l");
 }
 
 fn failure(mpi: &Mpi) {

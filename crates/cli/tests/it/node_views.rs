@@ -25,6 +25,11 @@ fn top_and_serve_show_all_nodes_while_the_job_runs() {
     let members = ["n1", "n2"].map(|node| job.member_of(node, &mut growing(&node[1..])));
     members.iter().for_each(|pid| job.wait_for_member(*pid));
     let mut pty = Pty::start(bed.test.command(&["top", "run.flood"]));
+    // Only what changes is drawn, unless the size of the terminal changes.
+    for width in 100..106 {
+        pty.resize(width, 30);
+        std::thread::sleep(std::time::Duration::from_millis(250));
+    }
     // A column for the node and one for the rank, and both processes.
     pty.wait_for("both nodes", |text| {
         let shows = |pid: u64, node: &str| {

@@ -419,8 +419,10 @@ fn a_full_disk_at_the_recorder_gives_no_node_up() {
     let filler = disk.0.join("filler");
     let mut file = fs::File::create(&filler).unwrap();
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-    let during = ["n1", "n2"].map(|node| job.member(node));
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // They change all the time, so that more is sent than fits into the last pages of files.
+    let program = "while (1) { $x = 'x' x (1e5 * (1 + $i++ % 20)); select(undef, undef, undef, 0.004) }";
+    let during = ["n1", "n2"].map(|node| job.member_of(node, Command::new("perl").args(["-e", program])));
+    std::thread::sleep(std::time::Duration::from_secs(2));
     fs::remove_file(filler).unwrap();
     drop(file);
     for pid in during {

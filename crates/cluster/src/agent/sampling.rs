@@ -138,7 +138,8 @@ impl Observer for Shipper<'_> {
 
 fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
     spool.reopen();
-    let about = format!("command: {}\njob: {}\nnode: {}\n", hello.command, hello.job, hello.node);
+    let name = node_name().map(|name| format!("name: {name}\n")).unwrap_or_default();
+    let about = format!("job: {}\nnode: {}\n{name}command: {}\n", hello.job, hello.node, hello.command);
     spool.describe(&about, &own_host());
     let trace = spool.trace();
     fs::create_dir_all(&trace).map_err(Error::io(format!("creating {}", trace.display())))?;
@@ -217,7 +218,7 @@ struct SpoolWriter {
     since_header: usize,
     /// Encoded items that could not be written yet.
     pending: Vec<u8>,
-    /// Name of the node for traces, where that is not the host's: several nodes of Slurm can be one host.
+    /// Name of the node for traces, where that is not the host's.
     node_name: Option<String>,
     skew_ns: i64,
 }
@@ -227,7 +228,7 @@ impl SpoolWriter {
         let start = spool.frames().last().map_or(0, |(start, _)| *start);
         let path = spool.frames_at(start);
         let file = append_to(&path).map_err(Error::io(format!("creating {}", path.display())))?;
-        let node_name = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+        let node_name = node_name();
         let mut writer = Self {
             spool: spool.clone(),
             tail,
@@ -320,6 +321,11 @@ impl SpoolWriter {
             StreamItem::Control(_) => {}
         }
     }
+}
+
+/// Name of the node for traces, where that is not the host's: several nodes of Slurm can be one host.
+fn node_name() -> Option<String> {
+    std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty())
 }
 
 fn append_to(path: &Path) -> io::Result<File> {

@@ -88,6 +88,23 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn only_complete_messages_are_sound(garbage in prop::collection::vec(any::<u8>(), 0..300), cut in 0usize..2000) {
+        let sound: Vec<u8> = messages().iter().flat_map(Message::encode).collect();
+        prop_assert!(sound_length(&garbage) <= garbage.len());
+        // What comes behind the messages, or misses of the last one, does not count.
+        let both = [sound.clone(), b"x".to_vec(), garbage].concat();
+        prop_assert_eq!(sound_length(&both), sound.len());
+        let cut = cut.min(sound.len());
+        let length = sound_length(&sound[..cut]);
+        let mut decoder = Decoder::default();
+        decoder.push(&sound[..length]);
+        while decoder.next_message().expect("sound messages").is_some() {}
+        prop_assert!(length <= cut);
+    }
+}
+
 /// Payloads with a sound head and checksum, so that every one gets to the decoding of its fields.
 fn sound_garbage(count: u64) {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;

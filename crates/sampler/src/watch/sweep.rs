@@ -129,6 +129,8 @@ impl Recorder<'_> {
             let is_known = groups.iter().any(|known| known.cgroup.path() == group.cgroup.path());
             if !is_known && groups.len() < MOST_CGROUPS {
                 group.report(self.sink, now_ns);
+                // Until limits are read again.
+                group.usage.limit = group.has_limit.then(|| group.cgroup.limit()).flatten();
                 groups.push(group);
             }
         }

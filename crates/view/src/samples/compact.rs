@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use floodmark_analyze::LineRanks;
 use floodmark_event::units::{NS_PER_S, format_bytes};
 use floodmark_event::{LogLevel, LogRow, OutputRow, OutputStream, ProcessId, ScopeAction, ScopeRow, Tables};
 
@@ -29,6 +30,8 @@ pub struct CompactProps {
     pub highest_bytes: Option<u64>,
     /// Whether to name who reported.
     pub separate: Separate,
+    /// Which rank of an MPI job wrote a line of output.
+    pub line_ranks: LineRanks,
 }
 
 /// Writes lines.
@@ -142,6 +145,11 @@ impl CompactLayout {
         text.text()
     }
 
+    /// Learns that a recorder reads the output of one rank.
+    pub fn learn_rank(&mut self, recorder: u32, rank: u64) {
+        self.props.line_ranks.learn(recorder, rank);
+    }
+
     /// Writes the lines of output that are complete now.
     pub fn output(&mut self, row: &OutputRow, layout: &Layout) -> String {
         let key = (row.process, row.stream);
@@ -154,14 +162,24 @@ impl CompactLayout {
             let time_ns = if bytes.is_empty() { start_ns } else { row.time_ns };
             self.begun.insert(key, (time_ns, rest));
         }
-        self.output_lines(start_ns, row.stream, &bytes, layout)
+        self.output_lines(start_ns, key, &bytes, layout)
     }
 
-    fn output_lines(&self, time_ns: i64, stream: OutputStream, bytes: &[u8], layout: &Layout) -> String {
+    fn output_lines(
+        &self,
+        time_ns: i64,
+        (process, stream): (ProcessId, OutputStream),
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> String {
         let style =
             if stream == OutputStream::Stderr { layout.palette.doubtful } else { layout.palette.faint };
         let mut text = Lines::default();
         for line in shown_lines(bytes) {
+            let line = match self.props.line_ranks.split(process.0, &line) {
+                Some((rank, line)) => format!("rank {rank}: {line}"),
+                None => line,
+            };
             let line = format!("{} {:>TOTAL$}  {line}", self.time(time_ns), stream.name());
             text.styled(style, cut(&line, layout.width));
         }
@@ -199,9 +217,8 @@ impl CompactLayout {
     pub fn finish(&mut self, layout: &Layout) -> String {
         let mut begun: Vec<_> = self.begun.drain().collect();
         begun.sort_by_key(|(key, (time_ns, _))| (*time_ns, *key));
-        let lines = begun
-            .into_iter()
-            .map(|((_, stream), (time_ns, bytes))| self.output_lines(time_ns, stream, &bytes, layout));
+        let lines =
+            begun.into_iter().map(|(key, (time_ns, bytes))| self.output_lines(time_ns, key, &bytes, layout));
         lines.collect()
     }
 }
@@ -212,7 +229,8 @@ mod tests {
     use crate::samples::Reported;
 
     fn compact(highest_bytes: Option<u64>, separate: Separate) -> CompactLayout {
-        CompactLayout::new(CompactProps { title: "rss of the job".into(), highest_bytes, separate })
+        let (title, line_ranks) = ("rss of the job".into(), LineRanks::default());
+        CompactLayout::new(CompactProps { title, highest_bytes, separate, line_ranks })
     }
 
     fn memory(ms: i64, mib: u64) -> MemoryAt {
@@ -272,6 +290,28 @@ mod tests {
         );
         assert_eq!(lines.finish(&layout), "   +0.003 s      stdout  st\n");
         assert_eq!(lines.finish(&layout), "");
+    }
+
+    #[test]
+    fn output_of_ranks_names_the_rank_that_wrote_each_line() {
+        use floodmark_analyze::LineLabels;
+        let layout = Layout { width: 60, ..Layout::default() };
+        let mut lines = compact(None, Separate::No);
+        lines.props.line_ranks = LineRanks::new([].into(), LineLabels::of_command("srun -l ./app"));
+        lines.begin(0);
+        let row = |process, bytes: &[u8]| OutputRow {
+            time_ns: 1_000_000,
+            process: ProcessId(process),
+            stream: OutputStream::Stdout,
+            bytes: bytes.to_vec(),
+        };
+        assert_eq!(
+            lines.output(&row(1, b"0: a\n12: b\nnote\n"), &layout),
+            "   +0.001 s      stdout  rank 0: a\n   +0.001 s      stdout  rank 12: b\n   +0.001 s      stdout  note\n"
+        );
+        // A recorder that wraps one rank reads that one's output.
+        lines.learn_rank(7, 3);
+        assert_eq!(lines.output(&row(7, b"x\n"), &layout), "   +0.001 s      stdout  rank 3: x\n");
     }
 
     #[test]
