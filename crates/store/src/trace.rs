@@ -207,6 +207,7 @@ impl Trace {
             from_ns: props.from_ns,
             only: Some(B::table(&layout)),
             event_chunks: props.event_chunks.clone(),
+            has_own_stacks: false,
         };
         let snapshot = self.snapshot(B::needs(&layout), &wanted)?;
         let scan = Scan::new(snapshot.input(&self.files), layout, props.clone(), None);
