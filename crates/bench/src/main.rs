@@ -21,6 +21,7 @@ mod random;
 mod recorder;
 mod resources;
 mod scans;
+mod sealing;
 mod stacks;
 
 use std::path::PathBuf;
@@ -73,6 +74,11 @@ enum What {
     Scans {
         #[command(flatten)]
         props: scans::Props,
+    },
+    /// Measure what sealing the events of a heap capture costs, by stage
+    Sealing {
+        #[command(flatten)]
+        props: sealing::Props,
     },
     /// Measure reading and recording beside an earlier build, in alternation
     Compare {
@@ -151,6 +157,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
         What::Scans { props } => scans::run(&props, &folder, repeat)?,
+        What::Sealing { props } => sealing::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
         What::Latency { props } => latency::run(&props, repeat)?,

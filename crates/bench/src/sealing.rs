@@ -14,7 +14,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use floodmark_event::tables::Frame;
 use floodmark_event::{EventBatch, Kind, NO_DEVICE, StackId, StringId, UNKNOWN_BYTES};
-use floodmark_store::{Manifest, Run, ScanProps, Sealer, Source as _, Trace};
+use floodmark_store::{
+    Manifest, Run, ScanProps, SealCosts, SealStage, Sealer, Source as _, Trace, begin_costs, end_costs,
+};
 use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 
 use crate::measure::{Samples, thread_cpu_ns};
@@ -27,6 +29,9 @@ pub(crate) struct Props {
     /// Only the pattern with this name
     #[arg(long)]
     only: Option<String>,
+    /// Keep the last trace, in the folder
+    #[arg(long)]
+    keep: bool,
 }
 
 const DOMAIN: AllocDomain =
@@ -234,21 +239,22 @@ fn allocate(pattern: Pattern, threads: usize, events: u64) -> u64 {
 struct Outcome {
     manifest: Manifest,
     recording_ns: u64,
-    /// CPU time of the sealing thread in all, and its wall time from the end of the recording on.
-    sealing_ns: u64,
+    /// CPU time of the sealing thread, by stage.
+    costs: SealCosts,
+    /// Wall time from the end of the recording until all was sealed.
     rest: Duration,
 }
 
-/// Seals until told to end; returns the CPU time as well.
-fn seal(mut sealer: Sealer, has_ended: &AtomicBool) -> Result<(Manifest, u64)> {
-    let begin = thread_cpu_ns();
+/// Seals until told to end.
+fn seal(mut sealer: Sealer, has_ended: &AtomicBool) -> Result<(Manifest, SealCosts)> {
+    begin_costs();
     while !has_ended.load(Ordering::Acquire) {
         if !sealer.tick()? {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
     let manifest = sealer.finish()?;
-    Ok((manifest, thread_cpu_ns() - begin))
+    Ok((manifest, end_costs()))
 }
 
 fn once(pattern: Pattern, threads: usize, events: u64, trace: &Path) -> Result<Outcome> {
@@ -262,8 +268,8 @@ fn once(pattern: Pattern, threads: usize, events: u64, trace: &Path) -> Result<O
         recorder.stop();
         let end = Instant::now();
         has_ended.store(true, Ordering::Release);
-        let (manifest, sealing_ns) = sealing.join().expect("sealing does not panic")?;
-        Ok(Outcome { manifest, recording_ns, sealing_ns, rest: end.elapsed() })
+        let (manifest, costs) = sealing.join().expect("sealing does not panic")?;
+        Ok(Outcome { manifest, recording_ns, costs, rest: end.elapsed() })
     })
 }
 
@@ -279,44 +285,49 @@ fn read(trace: &Path) -> Result<(u64, f64)> {
     Ok((events, (thread_cpu_ns() - begin) as f64 / events as f64))
 }
 
+/// Figures of a pattern, in the order of the columns.
+fn figures(pattern: Pattern, threads: usize, events: u64, trace: &Path) -> Result<Vec<f64>> {
+    let outcome = once(pattern, threads, events, trace)?;
+    let parts = outcome.manifest.parts_of("event");
+    let (rows, bytes) = parts.fold((0, 0), |(rows, bytes), part| (rows + part.rows, bytes + part.bytes));
+    let (events, read_ns) = read(trace)?;
+    ensure!(events == rows, "{rows} events were sealed and {events} read");
+    let per_event = |total: u64| total as f64 / rows as f64;
+    let mut figures = vec![per_event(outcome.recording_ns), per_event(outcome.costs.iter().sum())];
+    figures.extend(outcome.costs.map(per_event));
+    figures.extend([per_event(bytes), read_ns, outcome.rest.as_secs_f64()]);
+    Ok(figures)
+}
+
 pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
     let trace = folder.join("sealing.flood");
     println!("CPU ns per event: median (least–most) of {repeat} runs of {} events\n", props.events);
-    println!("| events | recorded | sealed | bytes at rest | read | s from the end to all sealed |");
-    println!("|---|---|---|---|---|---|");
+    let stages = SealStage::ALL.map(|stage| format!("{stage:?}").to_lowercase()).join(" | ");
+    println!("| pattern | record | seal | {stages} | bytes at rest | read | s until all is sealed |");
+    println!("|---|---|---|{}---|---|---|", "---|".repeat(SealStage::ALL.len()));
     for (name, pattern, threads) in PATTERNS {
         if props.only.as_deref().is_some_and(|only| only != name) {
             continue;
         }
-        let mut samples: [Samples; 5] = Default::default();
+        let mut samples: Vec<Samples> = Vec::new();
         for _ in 0..repeat {
-            let outcome = once(pattern, threads, props.events, &trace)?;
-            let parts = outcome.manifest.parts_of("event");
-            let (rows, bytes) =
-                parts.fold((0, 0), |(rows, bytes), part| (rows + part.rows, bytes + part.bytes));
-            let (events, read_ns) = read(&trace)?;
-            ensure!(events == rows, "{rows} events were sealed and {events} read");
-            let values = [
-                outcome.recording_ns as f64 / rows as f64,
-                outcome.sealing_ns as f64 / rows as f64,
-                bytes as f64 / rows as f64,
-                read_ns,
-                outcome.rest.as_secs_f64(),
-            ];
-            for (samples, value) in samples.iter_mut().zip(values) {
-                samples.push(value);
+            let figures = figures(pattern, threads, props.events, &trace)?;
+            samples.resize_with(figures.len(), Samples::default);
+            for (samples, figure) in samples.iter_mut().zip(figures) {
+                samples.push(figure);
             }
         }
-        let [recorded, sealed, bytes, read, rest] = &samples;
-        println!(
-            "| {name} | {} | {} | {} | {} | {} |",
-            recorded.text(1),
-            sealed.text(1),
-            bytes.text(2),
-            read.text(1),
-            rest.text(2)
-        );
+        // Medians alone of the stages, or the table would be too wide.
+        let cell = |(at, samples): (usize, &Samples)| match at {
+            0 | 1 => samples.text(0),
+            at if at < 2 + SealStage::ALL.len() => format!("{:.1}", samples.median()),
+            _ => samples.text(2),
+        };
+        let cells: Vec<String> = samples.iter().enumerate().map(cell).collect();
+        println!("| {name} | {} |", cells.join(" | "));
     }
-    let _ = fs::remove_dir_all(&trace);
+    if !props.keep {
+        let _ = fs::remove_dir_all(&trace);
+    }
     Ok(())
 }

@@ -47,6 +47,41 @@ impl<T: Copy + PartialEq> Column<T> {
         }
     }
 
+    /// Appends `count` times the same value to a column that has `rows` rows so far.
+    pub fn append_same(&mut self, value: T, count: usize, rows: usize) {
+        match self {
+            Self::Same(same) if *same == value || count == 0 => {}
+            Self::Same(same) if rows == 0 => *same = value,
+            _ => self.make_each(rows).resize(rows + count, value),
+        }
+    }
+
+    /// Appends values to a column that has `rows` rows so far.
+    ///
+    /// A `Same` column stays one while the values agree.
+    pub fn append(&mut self, values: &[T], rows: usize) {
+        match (self.same(), values.first()) {
+            (_, None) => {}
+            (Some(same), Some(first))
+                if (rows == 0 || same == *first) && values.iter().all(|value| value == first) =>
+            {
+                *self = Self::Same(*first);
+            }
+            _ => self.make_each(rows).extend_from_slice(values),
+        }
+    }
+
+    /// Makes it an `Each` column of `rows` rows; returns the vector.
+    fn make_each(&mut self, rows: usize) -> &mut Vec<T> {
+        if let Self::Same(value) = *self {
+            let mut values = Vec::with_capacity(BATCH_ROWS.max(rows));
+            values.resize(rows, value);
+            *self = Self::Each(values);
+        }
+        let Self::Each(values) = self else { unreachable!("made an Each column above") };
+        values
+    }
+
     /// Empties the column and makes it an `Each` one, keeping its memory; returns the vector.
     pub fn each_cleared(&mut self) -> &mut Vec<T> {
         if let Self::Same(_) = self {
@@ -91,12 +126,7 @@ impl<T: Copy + PartialEq> Column<T> {
             *self = Self::Same(value);
             return;
         }
-        if let Self::Same(value) = *self {
-            let mut values = Vec::with_capacity(BATCH_ROWS.max(rows));
-            values.resize(rows, value);
-            *self = Self::Each(values);
-        }
-        let Self::Each(values) = self else { unreachable!("made an Each column above") };
+        let values = self.make_each(rows);
         // All sources mostly have the same form, and a loop without branches is several times as fast.
         let each: Vec<&[T]> = sources.iter().filter_map(|source| source.each()).collect();
         let same: Vec<T> = sources.iter().filter_map(|source| source.same()).collect();

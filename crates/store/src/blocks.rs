@@ -5,29 +5,31 @@
 //! blocks, of which a free ends the newest. Memory is bounded: beyond [`MAX_BLOCKS`] live blocks, further
 //! ones are not remembered, and their frees have no block.
 
-use floodmark_event::{Action, EventBatch, ProcessId, StringId, UNKNOWN_BYTES};
+mod table;
+
+use floodmark_event::{Action, Column, EventBatch, ProcessId, StringId, UNKNOWN_BYTES};
 use rustc_hash::FxHashMap;
 
+use self::table::{Block, BlockTable};
 use crate::columns::EndedBlocks;
 
-/// Live blocks that are remembered. An entry has 33 bytes, and the table has room for twice as many: 280 MB.
+/// Live blocks that are remembered. An entry has 32 bytes, and the table has room for twice as many: 270 MB.
 const MAX_BLOCKS: usize = 1 << 22;
+/// Rows whose blocks are loaded before they are looked up.
+const ROWS_AHEAD: usize = 64;
 
 /// What a block's alloc and free share, beside the address.
 type Space = (ProcessId, i32, StringId);
 
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    bytes: u64,
-    time_ns: i64,
+fn space_of(batch: &EventBatch, row: usize) -> Space {
+    (batch.process.at(row), batch.device.at(row), batch.resource.at(row))
 }
 
 /// The live blocks of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct LiveBlocks {
     spaces: FxHashMap<Space, u32>,
-    /// By space and address.
-    live: FxHashMap<(u32, u64), Block>,
+    live: BlockTable,
     /// Blocks at the null address, by space.
     nulls: FxHashMap<u32, Vec<Block>>,
     /// Number of blocks in `nulls`.
@@ -57,10 +59,10 @@ impl LiveBlocks {
                 self.null_count += 1;
             }
         } else if has_room {
-            self.live.insert((space, address), block);
+            self.live.insert(space, address, block);
         } else {
             // The block that was there, if it is known, has ended.
-            self.live.remove(&(space, address));
+            self.live.remove(space, address);
         }
     }
 
@@ -70,7 +72,7 @@ impl LiveBlocks {
             self.null_count -= 1;
             return Some(block);
         }
-        self.live.remove(&(space, address))
+        self.live.remove(space, address)
     }
 
     /// Takes in the next events and returns which blocks their frees end.
@@ -78,30 +80,36 @@ impl LiveBlocks {
         let rows = batch.len();
         let mut ended =
             EndedBlocks { times_us: vec![EndedBlocks::NO_TIME; rows], bytes: vec![UNKNOWN_BYTES; rows] };
-        for row in 0..rows {
-            let space = |blocks: &mut Self| {
-                blocks.space((batch.process.at(row), batch.device.at(row), batch.resource.at(row)))
-            };
-            match batch.action.at(row) {
-                Action::Alloc => {
-                    let space = space(self);
-                    let block = Block { bytes: batch.bytes.at(row), time_ns: batch.time_ns.at(row) };
-                    self.begin(space, batch.address.at(row), block);
-                }
-                Action::Free => {
-                    let space = space(self);
-                    if let Some(block) = self.end(space, batch.address.at(row)) {
-                        ended.times_us[row] = block.time_ns.div_euclid(1000);
-                        // Most callers give the size of the block; saying it twice would take half a byte per event.
-                        if block.bytes != batch.bytes.at(row) {
-                            ended.bytes[row] = block.bytes;
-                        }
-                    }
-                }
-                Action::Failure => {}
+        for start in (0..rows).step_by(ROWS_AHEAD) {
+            let some = start..rows.min(start + ROWS_AHEAD);
+            if let Column::Each(addresses) = &batch.address {
+                let space = self.space(space_of(batch, start));
+                self.live.touch(space, &addresses[some.clone()]);
+            }
+            for row in some {
+                self.resolve_row(batch, row, &mut ended);
             }
         }
         ended
+    }
+
+    #[inline]
+    fn resolve_row(&mut self, batch: &EventBatch, row: usize, ended: &mut EndedBlocks) {
+        let action = batch.action.at(row);
+        if action == Action::Failure {
+            return;
+        }
+        let space = self.space(space_of(batch, row));
+        let (address, bytes) = (batch.address.at(row), batch.bytes.at(row));
+        if action == Action::Alloc {
+            self.begin(space, address, Block { bytes, time_ns: batch.time_ns.at(row) });
+        } else if let Some(block) = self.end(space, address) {
+            ended.times_us[row] = block.time_ns.div_euclid(1000);
+            // Most callers give the size of the block; saying it twice would take half a byte per event.
+            if block.bytes != bytes {
+                ended.bytes[row] = block.bytes;
+            }
+        }
     }
 
     /// Returns the same blocks with other ids for the names of their resources.
@@ -120,7 +128,7 @@ impl LiveBlocks {
             return;
         }
         // Spaces keep their numbers; only their blocks go.
-        self.live.retain(|(space, _), _| !gone.contains(space));
+        self.live.retain(|space| !gone.contains(&space));
         for space in gone {
             self.null_count -= self.nulls.remove(&space).map_or(0, |blocks| blocks.len());
         }

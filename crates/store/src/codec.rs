@@ -22,7 +22,7 @@ use floodmark_event::{
     StackReason, StringId, SubjectKind, Tables, UNKNOWN_BYTES,
 };
 
-use crate::registry::Registry;
+use crate::registry::{Registry, key};
 use crate::row_source::IdMap;
 use crate::rows::Columns;
 
@@ -46,17 +46,20 @@ pub struct AtRest<'a> {
     pub(crate) tables: &'a Tables,
     /// Where ids of stacks come from; without a registry they are the same at rest.
     pub(crate) registry: Option<&'a Registry>,
+    /// Whether stacks have the numbers of the process that recorded them.
+    pub(crate) has_own_stacks: bool,
 }
 
 impl<'a> AtRest<'a> {
     /// Writes rows whose ids are those of `tables`, at rest as well.
     pub(crate) fn of_tables(tables: &'a Tables) -> Self {
-        Self { tables, registry: None }
+        Self { tables, registry: None, has_own_stacks: false }
     }
 
     /// Returns the id at rest of a stack that `process` recorded.
     pub(crate) fn stack(&self, process: ProcessId, stack: StackId) -> u64 {
         match self.registry {
+            Some(_) if stack.0 != 0 && self.has_own_stacks => key(process, stack.0),
             Some(registry) if stack.0 != 0 => registry.stack_key(process, stack),
             _ => stack.0.into(),
         }

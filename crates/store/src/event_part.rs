@@ -12,6 +12,7 @@ use parquet::file::writer::SerializedFileWriter;
 use crate::codec::{AtRest, ColumnEncoding};
 use crate::columns::{EVENT_ENCODINGS, EndedBlocks, event_schema, push_columns};
 use crate::pages::{ColumnWriter, PageCompressor};
+use crate::stages::{SealStage, stage};
 
 /// A part of the event table that is being written.
 pub(crate) struct EventWriter {
@@ -67,7 +68,7 @@ impl EventWriter {
         let mut group = self.file.next_row_group()?;
         for column in &mut self.columns {
             let (bytes, close) = column.finish(&mut self.compressor)?;
-            group.append_column(&bytes, close)?;
+            stage(SealStage::Write, || group.append_column(&bytes, close))?;
         }
         group.close()?;
         self.rows = 0;

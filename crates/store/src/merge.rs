@@ -1,7 +1,9 @@
 //! Merges the lanes of a tail into one sequence in the order of time.
 //!
-//! Memory: one chunk and one pending record per lane, whatever the tail's length; of a lane whose times
-//! go back, the chunks that overlap in time. At equal times a free goes before an allocation of another
+//! Memory: one chunk and some thousand rows per lane, fewer if there are many lanes, whatever the tail's length; of a
+//! lane whose times go back, the chunks that overlap in time. Rows are decoded and put in order by the thousand, and
+//! events are gathered column by column: taking one row at a time from a heap of lanes costs several times as much.
+//! Each table is in an order of its own. At equal times a free goes before an allocation of another
 //! lane, because a re-used address is freed first. Rows that a sampler recorded stay in the order in
 //! which it recorded them, even where their times do not grow; all others are in the order of their
 //! times, and at equal times in the order in which their lane recorded them.
@@ -9,8 +11,7 @@
 mod lane;
 mod sorted;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use floodmark_event::batch::BATCH_ROWS;
@@ -18,16 +19,21 @@ use floodmark_event::{
     Action, CallRow, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeRow, StackSampleRow,
 };
 
-use self::lane::{Lane, TimeOffsets};
+use self::lane::{Lane, RowChoice, TimeOffsets};
 use crate::manifest::{Manifest, Position};
+use crate::planned::Planned;
 use crate::registry::Registry;
 use crate::small_tables::Definitions;
 use crate::source::Losses;
+use crate::stages::{SealStage, stage};
 use crate::table::Table;
 use crate::tail::{DAMAGED, TailSnapshot};
 
-/// Bytes of output after which a batch of rows ends.
+/// Bytes of output that a lane decodes at once.
 const OUTPUT_BYTES: usize = 1 << 20;
+/// Rows that all lanes together decode at once, and the fewest that one does.
+const PLANNED_ROWS: usize = 4 * BATCH_ROWS;
+const LEAST_ROWS: usize = 256;
 
 /// Rows that come next, by table.
 #[derive(Debug, Default)]
@@ -41,7 +47,6 @@ pub struct TailRows {
     /// Always empty: messages come from importers alone.
     pub(crate) logs: Vec<LogRow>,
     rows: usize,
-    output_bytes: usize,
 }
 
 impl TailRows {
@@ -52,11 +57,7 @@ impl TailRows {
         self.output.clear();
         self.stack_samples.clear();
         self.calls.clear();
-        (self.rows, self.output_bytes) = (0, 0);
-    }
-
-    fn is_full(&self) -> bool {
-        self.rows >= BATCH_ROWS || self.output_bytes >= OUTPUT_BYTES
+        self.rows = 0;
     }
 
     #[inline]
@@ -66,10 +67,7 @@ impl TailRows {
             Item::Event(event) => self.events.push(&event),
             Item::Scope(row) => self.scopes.push(row),
             Item::Sample(row) => self.samples.push(row),
-            Item::Output(row) => {
-                self.output_bytes += row.bytes.len();
-                self.output.push(row);
-            }
+            Item::Output(row) => self.output.push(row),
             Item::StackSample(row) => self.stack_samples.push(row),
             Item::Call(_, row) => self.calls.push(row),
         }
@@ -101,11 +99,16 @@ enum Item {
     Call(i64, CallRow),
 }
 
+/// Rank of an event among those of the same time.
+fn event_rank(action: Action) -> u8 {
+    u8::from(action != Action::Free)
+}
+
 impl Item {
     /// Time, and rank among equal times.
     fn turn(&self) -> (i64, u8) {
         match self {
-            Self::Event(event) => (event.time_ns, u8::from(event.action != Action::Free)),
+            Self::Event(event) => (event.time_ns, event_rank(event.action)),
             Self::Scope(row) => (row.time_ns, 0),
             Self::Sample(row) => (row.time_ns, 0),
             Self::Output(row) => (row.time_ns, 0),
@@ -129,9 +132,16 @@ pub(crate) struct TailWanted {
     pub(crate) only: Option<Table>,
     /// Not these chunks, unless it is events that are wanted.
     pub(crate) event_chunks: Option<Arc<EventChunks>>,
+    /// Whether stacks keep the numbers of their process, as they are at rest.
+    pub(crate) has_own_stacks: bool,
 }
 
 impl TailWanted {
+    /// Everything, to be written to parts.
+    pub(crate) fn everything() -> Self {
+        Self { has_own_stacks: true, ..Self::default() }
+    }
+
     /// Only definitions.
     pub(crate) fn definitions() -> Self {
         Self { only: Some(Table::Subject), ..Self::default() }
@@ -141,10 +151,9 @@ impl TailWanted {
 /// Merges what [`TailSnapshot`] found.
 pub(crate) struct TailMerge {
     lanes: Vec<Lane>,
-    /// Time, rank among equal times, index of the lane.
-    heap: BinaryHeap<Reverse<(i64, u8, usize)>>,
-    /// Only rows of this table are wanted.
-    only: Option<Table>,
+    /// Events that come next, as rows of lanes.
+    planned: Planned,
+    choice: RowChoice,
     pub(crate) losses: Losses,
     /// Definitions met, for the sealer.
     pub(crate) definitions: Definitions,
@@ -159,12 +168,12 @@ impl TailMerge {
         registry: &mut Registry,
         wanted: &TailWanted,
     ) -> Self {
-        let TailWanted { from_ns, only, ref event_chunks } = *wanted;
+        let TailWanted { from_ns, only, ref event_chunks, has_own_stacks } = *wanted;
         let event_chunks = event_chunks.as_deref().filter(|_| only.is_some_and(|only| only != Table::Event));
         let mut merge = Self {
             lanes: Vec::new(),
-            heap: BinaryHeap::new(),
-            only,
+            planned: Planned::default(),
+            choice: RowChoice { only, has_own_stacks },
             losses: Losses::default(),
             definitions: Definitions::default(),
         };
@@ -204,33 +213,71 @@ impl TailMerge {
                 merge.lanes[index].define(registry, &mut merge.definitions, &mut merge.losses);
             }
         }
-        for index in 0..merge.lanes.len() {
-            merge.lanes[index].prepare(only, &mut merge.losses);
-            merge.advance(index, registry);
+        for lane in &mut merge.lanes {
+            lane.prepare(merge.choice, &mut merge.losses);
         }
         merge
-    }
-
-    /// Makes the next row of a lane wait for its turn.
-    fn advance(&mut self, index: usize, registry: &Registry) {
-        let lane = &mut self.lanes[index];
-        lane.advance(registry, self.only, &mut self.losses);
-        if let Some((time_ns, rank)) = lane.turn() {
-            self.heap.push(Reverse((time_ns, rank, index)));
-        }
     }
 
     /// Replaces `rows` by the next ones; `false` if there are no more.
     pub(crate) fn next(&mut self, rows: &mut TailRows, registry: &Registry) -> bool {
         rows.clear();
-        while !rows.is_full() {
-            let Some(Reverse((.., index))) = self.heap.pop() else { break };
-            if let Some(item) = self.lanes[index].pending.take() {
-                rows.push(item);
-            }
-            self.advance(index, registry);
+        let open = self.lanes.iter().filter(|lane| !lane.is_done()).count().max(1);
+        let most = (PLANNED_ROWS / open).clamp(LEAST_ROWS, BATCH_ROWS);
+        for lane in &mut self.lanes {
+            stage(SealStage::Decode, || lane.fill(most, self.choice, registry, &mut self.losses));
         }
+        stage(SealStage::Merge, || self.pass(rows));
         rows.rows > 0
+    }
+
+    /// Hands out the rows that come before all that is not decoded yet. Every lane has rows or is at its end.
+    fn pass(&mut self, rows: &mut TailRows) {
+        self.lanes.iter_mut().for_each(Lane::close_if_done);
+        let mut open = self.lanes.iter_mut().filter(|lane| !lane.is_done());
+        if let (Some(lane), None) = (open.next(), open.next()) {
+            lane.pass_all(rows);
+            return;
+        }
+        let mut turns = self.lanes.iter().filter_map(Lane::next_event_turn);
+        let Some(first) = turns.next().map(|first| turns.fold(first, i64::min)) else {
+            let bound = self.bound();
+            return self.pass_items(rows, bound);
+        };
+        let longest = self.lanes.iter().map(Lane::events_left).max().unwrap_or(0);
+        let last = self.planned.begin(self.lanes.len(), longest, first);
+        let bound = self.bound().min((last, usize::MAX));
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let (start, turns) = lane.pass_events(|turn| (turn, index) <= bound);
+            self.planned.add(index, start, turns);
+        }
+        self.planned.sort();
+        if let Some((picks, _)) = self.planned.take(usize::MAX) {
+            let batches: Vec<&EventBatch> =
+                self.planned.runs().iter().map(|index| &self.lanes[*index].events).collect();
+            rows.events.gather(&batches, &picks);
+            rows.rows += picks.len();
+            self.planned.reuse(picks);
+        }
+        self.pass_items(rows, bound);
+    }
+
+    /// Turn and lane up to which all rows are known.
+    fn bound(&self) -> (i64, usize) {
+        let lanes = self.lanes.iter().enumerate();
+        let bounds = lanes.filter_map(|(index, lane)| Some((lane.reached()?, index)));
+        bounds.min().unwrap_or((i64::MAX, usize::MAX))
+    }
+
+    /// Hands out rows of tables other than events.
+    fn pass_items(&mut self, rows: &mut TailRows, bound: (i64, usize)) {
+        let mut items: Vec<(i64, usize, Item)> = Vec::new();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            lane.pass_items(|turn| (turn, index) <= bound, |turn, item| items.push((turn, index, item)));
+        }
+        // Stable: rows of a lane keep their order.
+        items.sort_by_key(|(turn, index, _)| (*turn, *index));
+        items.into_iter().for_each(|(.., item)| rows.push(item));
     }
 
     /// Chunks that had nothing but events, as far as they have been read to their end.

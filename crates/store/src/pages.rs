@@ -26,6 +26,7 @@ use zstd::bulk::Compressor;
 use self::dictionary::Dictionary;
 use self::levels::Levels;
 use self::packing::{Deltas, bit_width, pack, put_packed_head, put_run};
+use crate::stages::{SealStage, stage};
 
 /// Rows after which a page ends.
 const PAGE_ROWS: usize = 1 << 16;
@@ -51,8 +52,8 @@ impl PageCompressor {
     }
 
     fn compress(&mut self, page: &[u8]) -> Result<Bytes> {
-        let compressed = self.zstd.compress(page).map_err(|error| ParquetError::External(Box::new(error)))?;
-        Ok(compressed.into())
+        let compressed = stage(SealStage::Compress, || self.zstd.compress(page));
+        Ok(compressed.map_err(|error| ParquetError::External(Box::new(error)))?.into())
     }
 }
 

@@ -28,6 +28,7 @@ use crate::event_part::EventWriter;
 use crate::manifest::Part;
 use crate::pages::ZSTD_LEVEL;
 use crate::process_ranges::ProcessRanges;
+use crate::stages::{SealStage, stage};
 use crate::steps;
 use crate::table::Table;
 
@@ -215,7 +216,7 @@ impl PartWriter {
     pub(crate) fn finish(mut self, order: u32) -> Result<Part> {
         let writer = self.writer.take().expect("present until finished");
         let file = writer.finish().map_err(parquet_error("writing", &self.temporary))?;
-        file.sync_all().map_err(Error::io("writing", &self.temporary))?;
+        stage(SealStage::Write, || file.sync_all()).map_err(Error::io("writing", &self.temporary))?;
         steps::reach()?;
         let bytes = file.metadata().map_err(Error::io("reading", &self.temporary))?.len();
         fs::rename(&self.temporary, &self.path).map_err(Error::io("renaming", &self.temporary))?;

@@ -15,6 +15,7 @@ use crate::part::{PART_ROWS, PartWriter, next_number};
 use crate::registry::Registry;
 use crate::rows::{Columns, TableRow, to_records};
 use crate::small_tables::{Definitions, devices, processes};
+use crate::stages::{SealStage, stage};
 use crate::table::{ROW_TABLES, Table};
 
 /// Bytes of its tail from which a process gets parts of its own: about 100,000 events. Parts of fewer
@@ -155,9 +156,10 @@ impl PartsWriter {
     ) -> Result<()> {
         let rows = if let Column::Same(_) = batch.process { 1 } else { batch.len() };
         let processes = (0..rows).map(|row| batch.process.at(row));
-        let ended = blocks.resolve(batch);
+        let ended = stage(SealStage::Match, || blocks.resolve(batch));
         let times = span((0..batch.len()).map(|row| batch.time_ns.at(row)));
-        self.part(group, Table::Event, processes)?.write_events(batch, at_rest, &ended, times)
+        let part = self.part(group, Table::Event, processes)?;
+        stage(SealStage::Encode, || part.write_events(batch, at_rest, &ended, times))
     }
 
     fn group_rows<T: TableRow>(&mut self, group: u32, rows: &[T], at_rest: &AtRest<'_>) -> Result<()> {
@@ -181,7 +183,8 @@ impl PartsWriter {
         if rows.is_empty() { Ok(()) } else { self.group_rows(0, rows, at_rest) }
     }
 
-    /// Appends rows of all tables from the tail, each to the parts of its process.
+    /// Appends rows of all tables from the tail, each to the parts of its process. Stacks have the numbers of their
+    /// process.
     pub(crate) fn tail(
         &mut self,
         rows: &mut TailRows,
@@ -198,7 +201,7 @@ impl PartsWriter {
         registry: &Registry,
         blocks: &mut LiveBlocks,
     ) -> Result<()> {
-        let at_rest = registry.at_rest();
+        let at_rest = registry.at_rest_with_own_stacks();
         if self.groups.len() == 1 {
             return self.events(batch, &at_rest, blocks);
         }
@@ -221,7 +224,9 @@ impl PartsWriter {
         for row in rows.drain(..) {
             groups.entry(self.groups.of(row.process())).or_default().push(row);
         }
-        groups.into_iter().try_for_each(|(group, rows)| self.group_rows(group, &rows, &registry.at_rest()))
+        groups
+            .into_iter()
+            .try_for_each(|(group, rows)| self.group_rows(group, &rows, &registry.at_rest_with_own_stacks()))
     }
 
     /// Writes definitions, each table as a part of its own.

@@ -281,7 +281,12 @@ impl Registry {
 
     /// Turns ids in memory back into ids at rest.
     pub(crate) fn at_rest(&self) -> AtRest<'_> {
-        AtRest { tables: &self.tables, registry: Some(self) }
+        AtRest { tables: &self.tables, registry: Some(self), has_own_stacks: false }
+    }
+
+    /// Does the same for rows whose stacks have the numbers of their process.
+    pub(crate) fn at_rest_with_own_stacks(&self) -> AtRest<'_> {
+        AtRest { has_own_stacks: true, ..self.at_rest() }
     }
 
     /// Returns the id at rest of a stack in memory: the one that `process` defined, if it did.

@@ -15,7 +15,7 @@
 pub(crate) mod batch;
 mod cursor;
 mod part_run;
-mod planned;
+
 mod props;
 mod run;
 
@@ -29,13 +29,14 @@ use self::batch::Batch;
 pub use self::cursor::ScanCursor;
 use self::cursor::ScanPlan;
 use self::part_run::{PartRow, PartRun, ReadContext, Tally};
-use self::planned::Planned;
+
 pub use self::props::ScanProps;
 use self::run::{Rows, Run};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Part};
 use crate::merge::{EventChunks, TailMerge, TailRows};
 use crate::part::PartFiles;
+use crate::planned::Planned;
 use crate::registry::Registry;
 use crate::rows::TableRow;
 use crate::source::{Losses, Progress, Source};

@@ -35,6 +35,7 @@ use crate::parts::{PartGroups, PartsWriter};
 use crate::registry::{Needs, Registry};
 use crate::scan::ScanProps;
 use crate::source::Source as _;
+use crate::stages::{SealStage, stage};
 use crate::steps;
 use crate::table::Table;
 use crate::tail::{self, RemoteWriters, SEGMENTS, TailFile, TailSnapshot, parse_name};
@@ -44,6 +45,8 @@ pub use self::thread::{Delivering, Inbox, SealerThread};
 
 /// Drained bytes that make a sealing worth its while: about three million events.
 const SEAL_BYTES: u64 = 32 << 20;
+/// Batches of rows after which a sealing makes room in the rings: some hundred thousand events, or 20 ms.
+const DRAIN_BATCHES: u32 = 32;
 /// How often a sealing thread polls the rings: a lane's chunks last longer than this even at full speed,
 /// except in bursts, which go to disk.
 const POLL: Duration = Duration::from_millis(5);
@@ -175,7 +178,7 @@ impl Sealer {
     /// What went wrong with the trace's files; nothing is lost, and the next call tries again.
     pub fn tick(&mut self) -> Result<bool> {
         self.find_rings()?;
-        let drained = self.drain()?;
+        let drained = stage(SealStage::Drain, || self.drain())?;
         let due = self.segment_bytes()?.saturating_sub(self.left_bytes) >= SEAL_BYTES;
         if due && self.retry_at.is_none_or(|at| Instant::now() >= at) {
             self.retry_at = Some(Instant::now() + RETRY);
@@ -408,13 +411,20 @@ impl Sealer {
         blocks: &mut LiveBlocks,
     ) -> Result<Vec<Part>> {
         let groups = PartGroups::by_size(&snapshot.sizes(manifest));
-        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, &TailWanted::default());
+        let mut merge = TailMerge::new(snapshot, manifest, &mut self.registry, &TailWanted::everything());
         self.registry.set_processes(manifest);
         let mut writer = PartsWriter::new(&self.trace, manifest, groups);
         let mut rows = TailRows::default();
-        while merge.next(&mut rows, &self.registry) {
+        for batch in 1u32.. {
+            if !merge.next(&mut rows, &self.registry) {
+                break;
+            }
             writer.tail(&mut rows, &self.registry, blocks)?;
             steps::reach()?;
+            // Threads that find no free chunk write files themselves, which holds them up.
+            if batch.is_multiple_of(DRAIN_BATCHES) {
+                stage(SealStage::Drain, || self.drain())?;
+            }
         }
         writer.definitions(&merge.definitions, &self.registry.tables)?;
         for (process, lane, position) in merge.positions() {

@@ -207,6 +207,7 @@ impl Trace {
             from_ns: props.from_ns,
             only: Some(B::table(&layout)),
             event_chunks: props.event_chunks.clone(),
+            has_own_stacks: false,
         };
         // Naming the frames of all stacks takes longer than a scan that does not read them. Chunks of a tail name
         // what they need themselves.

@@ -31,7 +31,7 @@ mod observed;
 
 pub(crate) use self::calls::{CallRecord, MAX_CALL_BYTES, plain_call};
 pub use self::control::{Control, ProcessHeader};
-pub use self::decode::{Damage, Decoder};
+pub use self::decode::{Damage, Decoder, EventRun};
 use crate::values::zigzag;
 use floodmark_event::event::{Action, Event, Kind, NO_DEVICE, StackId, StringId, UNKNOWN_BYTES};
 use floodmark_event::sample::{

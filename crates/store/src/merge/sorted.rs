@@ -10,7 +10,7 @@ use floodmark_event::ProcessId;
 use floodmark_tail::record::{Decoder, Record};
 
 use super::Item;
-use super::lane::{row, table_of};
+use super::lane::{RowChoice, row, table_of};
 use crate::registry::Registry;
 use crate::table::Table;
 use crate::tail::ChunkRef;
@@ -33,7 +33,7 @@ type OpenChunk = std::vec::IntoIter<(i64, Item)>;
 pub(super) struct SortedChunks {
     process: ProcessId,
     utc_offset_ns: i64,
-    only: Option<Table>,
+    choice: RowChoice,
     /// By time, the next one last.
     waiting: Vec<Waiting>,
     is_sorted: bool,
@@ -67,11 +67,11 @@ fn time_ns(record: &Record<'_>) -> u64 {
 }
 
 impl SortedChunks {
-    pub(super) fn new(process: ProcessId, utc_offset_ns: i64, only: Option<Table>) -> Self {
+    pub(super) fn new(process: ProcessId, utc_offset_ns: i64, choice: RowChoice) -> Self {
         Self {
             process,
             utc_offset_ns,
-            only,
+            choice,
             waiting: Vec::new(),
             is_sorted: false,
             open: Vec::new(),
@@ -85,7 +85,7 @@ impl SortedChunks {
 
     /// Takes note of a record of the chunk that is being surveyed.
     pub(super) fn survey(&mut self, record: &Record<'_>) {
-        let Some(table) = table_of(record).filter(|table| self.only.is_none_or(|only| only == *table)) else {
+        let Some(table) = table_of(record).filter(|table| self.choice.wants(*table)) else {
             return;
         };
         let mut sorts_ns = (time_ns(record) as i64).wrapping_add(self.utc_offset_ns);
@@ -145,7 +145,7 @@ impl SortedChunks {
             if records <= skip {
                 continue;
             }
-            let Some(item) = row(&record, self.process, self.utc_offset_ns, registry, self.only) else {
+            let Some(item) = row(&record, self.process, self.utc_offset_ns, registry, self.choice) else {
                 continue;
             };
             let (mut sorts_ns, _) = item.turn();

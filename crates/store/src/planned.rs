@@ -39,7 +39,7 @@ fn merge(one: &[u64], other: &[u64], out: &mut [u64]) {
 
 /// Rows that come next, in order.
 #[derive(Default)]
-pub(super) struct Planned {
+pub(crate) struct Planned {
     rows: Vec<u64>,
     /// How many of them were handed out.
     done: usize,
@@ -62,7 +62,7 @@ pub(super) struct Planned {
 impl Planned {
     /// Starts to plan at most `rows` rows of each of `runs` runs, all of which sort at `from_ns` or later.
     /// Returns the latest time at which a row may sort to be planned.
-    pub(super) fn begin(&mut self, runs: usize, rows: usize, from_ns: i64) -> i64 {
+    pub(crate) fn begin(&mut self, runs: usize, rows: usize, from_ns: i64) -> i64 {
         self.rows.clear();
         self.runs.clear();
         self.starts.clear();
@@ -76,7 +76,7 @@ impl Planned {
     }
 
     /// Adds rows of a run from `start` on, which sort at these times. Runs come in their order.
-    pub(super) fn add(&mut self, run: usize, start: usize, sorts_ns: &[i64]) {
+    pub(crate) fn add(&mut self, run: usize, start: usize, sorts_ns: &[i64]) {
         if sorts_ns.is_empty() {
             return;
         }
@@ -92,7 +92,7 @@ impl Planned {
     }
 
     /// Puts the rows in order: merges those of two runs, then those of two such pairs, and so on.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         while self.ends.len() > 1 {
             self.merged.resize(self.rows.len(), 0);
             let (mut start, mut ends) = (0, Vec::with_capacity(self.ends.len().div_ceil(2)));
@@ -108,7 +108,7 @@ impl Planned {
     }
 
     /// Runs that sources of rows count.
-    pub(super) fn runs(&self) -> &[usize] {
+    pub(crate) fn runs(&self) -> &[usize] {
         &self.runs
     }
 
@@ -124,7 +124,7 @@ impl Planned {
 
     /// Takes at most `most` rows; returns them and the time at which the last one sorts. None if there are
     /// no more.
-    pub(super) fn take(&mut self, most: usize) -> Option<(Vec<RowPick>, i64)> {
+    pub(crate) fn take(&mut self, most: usize) -> Option<(Vec<RowPick>, i64)> {
         let end = self.rows.len().min(self.done.saturating_add(most));
         let last = *self.rows[self.done..end].last()?;
         let mut picks = std::mem::take(&mut self.picks);
@@ -135,12 +135,12 @@ impl Planned {
     }
 
     /// Gives memory back for the next rows.
-    pub(super) fn reuse(&mut self, picks: Vec<RowPick>) {
+    pub(crate) fn reuse(&mut self, picks: Vec<RowPick>) {
         self.picks = picks;
     }
 
     /// The first row of each run that was not taken.
-    pub(super) fn pending(&self) -> impl Iterator<Item = RowPick> + '_ {
+    pub(crate) fn pending(&self) -> impl Iterator<Item = RowPick> + '_ {
         let mut is_found = vec![false; self.runs.len()];
         let rows = self.rows[self.done..].iter().map(|row| self.pick(*row));
         rows.filter(move |pick| !std::mem::replace(&mut is_found[pick.source as usize], true))
