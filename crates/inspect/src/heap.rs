@@ -1,5 +1,6 @@
 //! The heaps of a run, as a library that was loaded into its processes recorded them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use floodmark_analyze::{HeapSummary, StatsFold};
@@ -35,9 +36,11 @@ pub fn heap_summary(path: &Path) -> Result<Option<HeapSummary>> {
     let mut remarks: Vec<String> =
         notes.iter().filter(|(note, _)| is_remark(note)).map(|(note, _)| note.text().to_owned()).collect();
     remarks.dedup();
-    let pids = tables.processes.iter().map(|process| process.pid);
+    // A process that replaces its program begins anew.
+    let pids = tables.processes.iter().map(|process| process.pid).filter(|pid| *pid != std::process::id());
+    let pids: BTreeSet<u32> = pids.collect();
     Ok(Some(HeapSummary {
-        pids: pids.filter(|pid| *pid != std::process::id()).collect(),
+        pids: pids.into_iter().collect(),
         allocations: stats.allocations,
         frees: stats.frees,
         sample_period_bytes: sampled.map(|(_, bytes)| u64::from(*bytes)),

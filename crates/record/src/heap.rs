@@ -62,6 +62,11 @@ impl HeapCapture {
         }
     }
 
+    /// Returns a list for the programs of the command.
+    pub(crate) fn seen_programs(&self) -> SeenPrograms {
+        SeenPrograms::new(self.library.path())
+    }
+
     /// Ends the recording, in which these programs were seen; processes that are still running keep the library.
     pub(crate) fn finish(self, seen: SeenPrograms, are_processes_left: bool) -> HeapReport {
         if are_processes_left {

@@ -13,7 +13,7 @@ use floodmark_store::{Manifest, Run};
 use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
-use crate::heap::{HeapCapture, HeapProps, HeapReport, HeapSink, SeenPrograms};
+use crate::heap::{HeapCapture, HeapProps, HeapReport, HeapSink};
 use crate::memory;
 use crate::recording::{Destination, Recording, anchor};
 
@@ -104,8 +104,7 @@ impl Session {
         if !recording.claim(&format!("group{:016x}", hash(&groups)), &mut claims) {
             props.cgroup_root = Some("/dev/null".into());
         }
-        let mut sink =
-            HeapSink { inner: &mut TailSink, seen: heap.as_ref().map(|_| SeenPrograms::default()) };
+        let mut sink = HeapSink { inner: &mut TailSink, seen: heap.as_ref().map(HeapCapture::seen_programs) };
         let mut no_observer = ();
         let observer: &mut dyn Observer = match &mut stacks {
             Some(taker) => taker,

@@ -427,6 +427,7 @@ mod tests {
             ..PhaseMemory::default()
         };
         RunSummary {
+            heap: None,
             command: Some("./solver -i \x1b[31minput.i".into()),
             exit_status: Some(137),
             signal: Some(signal_name(9)),

@@ -121,11 +121,5 @@ fn stacks_of_cpp_are_those_of_gdb() {
 
 #[test]
 fn stacks_of_rust_are_those_of_gdb() {
-    compare(
-        "heap_stacks.rs",
-        "rustc",
-        &["-g", "--edition", "2024", "-C", "opt-level=1"],
-        3,
-        "heap_stacks::main",
-    );
+    compare("heap_stacks.rs", "rustc", &["-g", "--edition", "2024", "-C", "opt-level=1"], 3);
 }

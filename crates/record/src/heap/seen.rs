@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use floodmark_analyze::NotRecorded;
@@ -58,16 +59,25 @@ pub(crate) struct SeenPrograms {
     programs: BTreeMap<PathBuf, Program>,
     /// Limitations by file.
     examined: HashMap<PathBuf, Option<Limitation>>,
+    /// Path of the library that is preloaded.
+    library: Vec<u8>,
 }
 
 /// A program that processes ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Program {
     pids: Vec<u32>,
+    /// Those of them whose environment does not name the library.
+    without_library: Vec<u32>,
     limitation: Option<Limitation>,
 }
 
 impl SeenPrograms {
+    /// Creates an empty list for a recording that preloads this library.
+    pub(super) fn new(library: &Path) -> Self {
+        Self { library: library.as_os_str().as_bytes().to_vec(), ..Self::default() }
+    }
+
     /// Adds a process with its command line, which has begun or has a new program.
     fn add(&mut self, pid: u32, command: &str) {
         let link = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -83,11 +93,21 @@ impl SeenPrograms {
             }
         };
         let limitation = self.examine(&path, &file);
+        let is_without_library = self.is_without_library(pid);
         let program = self.programs.entry(path).or_default();
         program.limitation = limitation;
         if !program.pids.contains(&pid) {
             program.pids.push(pid);
         }
+        program.without_library.retain(|other| *other != pid);
+        program.without_library.extend(is_without_library.then_some(pid));
+    }
+
+    /// Whether the environment that a process was started with is known and does not name the library.
+    fn is_without_library(&self, pid: u32) -> bool {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let is_named = || environment.windows(self.library.len().max(1)).any(|part| part == self.library);
+        !environment.is_empty() && !is_named()
     }
 
     fn examine(&mut self, path: &Path, file: &Path) -> Option<Limitation> {
@@ -108,13 +128,15 @@ impl SeenPrograms {
             if !options.selects_program(&name) {
                 return None;
             }
-            let reason = match &program.limitation {
-                Some(limitation) => limitation.to_string(),
+            let all = program.pids.len();
+            let (reason, processes) = match (&program.limitation, program.without_library.len()) {
+                (Some(limitation), _) => (limitation.to_string(), all),
                 // A child that only forked may never allocate, so one process speaks for all of its program.
-                None if program.pids.iter().any(|pid| pids.contains(pid)) => return None,
-                None => NOT_LOADED.to_owned(),
+                (None, 0) if program.pids.iter().any(|pid| pids.contains(pid)) => return None,
+                (None, 0) => (NOT_LOADED.to_owned(), all),
+                (None, without) => (NOT_LOADED.to_owned(), without),
             };
-            Some(NotRecorded { program: name, reason, processes: program.pids.len() as u64 })
+            Some(NotRecorded { program: name, reason, processes: processes as u64 })
         });
         entries.collect()
     }
@@ -126,9 +148,11 @@ mod tests {
 
     fn seen(programs: &[(&str, &[u32], Option<Limitation>)]) -> SeenPrograms {
         let programs = programs.iter().map(|(path, pids, limitation)| {
-            (PathBuf::from(path), Program { pids: pids.to_vec(), limitation: limitation.clone() })
+            let program =
+                Program { pids: pids.to_vec(), limitation: limitation.clone(), ..Program::default() };
+            (PathBuf::from(path), program)
         });
-        SeenPrograms { programs: programs.collect(), examined: HashMap::new() }
+        SeenPrograms { programs: programs.collect(), ..SeenPrograms::default() }
     }
 
     #[test]
@@ -148,10 +172,13 @@ mod tests {
 
     #[test]
     fn the_program_of_a_process_is_found_while_it_runs_and_after_its_end() {
-        let mut seen = SeenPrograms::default();
+        let mut seen = SeenPrograms::new(Path::new("/no/such/library.so"));
         seen.add(std::process::id(), "");
         let own = std::env::current_exe().unwrap();
         assert_eq!(seen.programs.keys().collect::<Vec<_>>(), [&own]);
+        // Its environment does not name the library.
+        let found = seen.not_recorded(&HeapOptions::default(), &[std::process::id()]);
+        assert_eq!((found.len(), found[0].reason.as_str()), (1, NOT_LOADED));
         // Above the highest number that the kernel gives to a process.
         seen.add(u32::MAX - 1, "sh -c true");
         let shell = program_file(OsStr::new("sh")).unwrap().canonicalize().unwrap();
