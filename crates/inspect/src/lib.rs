@@ -45,6 +45,7 @@ pub mod import;
 pub mod info;
 pub mod input;
 pub mod launchers;
+mod ledger;
 pub mod nsys;
 pub mod origin;
 pub mod overlay;

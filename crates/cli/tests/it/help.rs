@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 27] = [
+pub(crate) const COMMANDS: [&str; 29] = [
     "run",
     "trace",
     "attach",
@@ -15,6 +15,8 @@ pub(crate) const COMMANDS: [&str; 27] = [
     "usage",
     "leaks",
     "lifetimes",
+    "churn",
+    "ledger",
     "fragmentation",
     "calls",
     "ranks",

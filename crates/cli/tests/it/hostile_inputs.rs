@@ -87,7 +87,7 @@ fn pile(text: &str) -> usize {
 }
 
 /// What is asked of every file: a command, and what follows the file.
-const ASKED: [(&[&str], &[&str]); 20] = [
+const ASKED: [(&[&str], &[&str]); 22] = [
     (&["info"], &[]),
     (&["stats"], &[]),
     (&["watermark"], &[]),
@@ -95,6 +95,8 @@ const ASKED: [(&[&str], &[&str]); 20] = [
     (&["usage"], &[]),
     (&["leaks"], &[]),
     (&["lifetimes"], &[]),
+    (&["churn"], &[]),
+    (&["ledger"], &[]),
     (&["fragmentation"], &[]),
     (&["check"], &["--max-peak", "1", "--max-leak", "0", "--no-losses"]),
     (&["read"], &[]),

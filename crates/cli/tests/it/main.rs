@@ -14,6 +14,7 @@ mod flames;
 mod fragmentation;
 mod golden;
 mod growth;
+mod heap;
 mod help;
 mod hostile;
 mod hostile_inputs;
