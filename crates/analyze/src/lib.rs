@@ -27,6 +27,7 @@ pub mod block;
 pub mod budget;
 pub mod caveats;
 pub mod change;
+pub mod churn;
 pub mod diff;
 pub mod envelope;
 pub mod failures;
@@ -37,6 +38,7 @@ pub mod growth;
 pub mod holders;
 pub mod layers;
 pub mod leaks;
+pub mod ledger;
 pub mod level;
 pub mod lifetimes;
 pub mod live;
@@ -72,6 +74,9 @@ pub use budget::{Budget, BudgetFigure, BudgetOutcome, Limit};
 pub use calls::folded_text;
 pub use caveats::{Caveats, CaveatsFold};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
+pub use churn::{
+    Allocated, Churn, ChurnFold, ChurnInterval, ChurnOptions, ChurnSite, ReallocChain, WasteAtPeak,
+};
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,
 };
@@ -83,6 +88,9 @@ pub use growth::{Growth, GrowthFold, GrowthOptions, SiteGrowth, Trend};
 pub use holders::{HolderSite, HolderStack, HoldersFold};
 pub use layers::{Layer, LayersFold, WholeBlocks, WholeBlocksFold};
 pub use leaks::{ExcludeReason, Excluded, LeakGroup, LeakedBlock, Leaks, LeaksFold, LeaksOptions, Verdict};
+pub use ledger::{
+    LedgerClass, LedgerFold, LedgerItem, LiveHeap, LiveHeapFold, ProcessLedger, SampledProcess, SlackPoint,
+};
 pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, KeptLive, LiveSet, Tracker};

@@ -112,14 +112,14 @@ pub struct LifetimesFold {
 }
 
 /// A site while stacks are still numbers; without stack and name, with the class of the size plus 1.
-type Place = (Origin, u8);
+pub(crate) type Place = (Origin, u8);
 
-fn place(block: &Block) -> Place {
+pub(crate) fn place(block: &Block) -> Place {
     let origin = Origin::of(block);
     (origin, if origin.is_known() { 0 } else { class(block.bytes) as u8 + 1 })
 }
 
-fn place_text((origin, size_class): Place, describe: &mut Describe<'_>) -> String {
+pub(crate) fn place_text((origin, size_class): Place, describe: &mut Describe<'_>) -> String {
     if size_class == 0 {
         let site = describe.site_id(origin.stack, origin.name);
         return describe.site(site).to_owned();

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod calls;
 pub(crate) mod check;
+pub(crate) mod churn;
 pub(crate) mod collect;
 pub(crate) mod completions;
 pub(crate) mod diff;
@@ -13,6 +14,7 @@ pub(crate) mod fragmentation;
 pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
+pub(crate) mod ledger;
 pub(crate) mod lifetimes;
 pub(crate) mod memory_logger;
 pub(crate) mod merge;
@@ -54,6 +56,8 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Usage(args) => args.run(printer),
         Command::Leaks(args) => args.run(printer),
         Command::Lifetimes(args) => args.run(printer),
+        Command::Churn(args) => args.run(printer),
+        Command::Ledger(args) => args.run(printer),
         Command::Fragmentation(args) => args.run(printer),
         Command::Oom(args) => args.run(printer),
         Command::Calls(args) => args.run(printer),

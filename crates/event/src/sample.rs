@@ -45,7 +45,7 @@ macro_rules! numbered {
 
 numbered! {
     /// What sort of thing is observed.
-    SubjectKind: 6 {
+    SubjectKind: 7 {
         /// A process.
         Process = 1 "process",
         /// A device, such as a GPU.
@@ -58,12 +58,14 @@ numbered! {
         Host = 5 "host",
         /// A pool from which a driver or an allocator serves.
         Pool = 6 "pool",
+        /// A file that a process, its parent, has mapped; named by its path.
+        Mapping = 7 "mapping",
     }
 }
 
 numbered! {
     /// What was read.
-    Metric: 25 {
+    Metric: 29 {
         /// Resident bytes.
         Rss = 1 "rss",
         /// Resident bytes that belong to no file.
@@ -114,6 +116,14 @@ numbered! {
         Interval = 24 "interval",
         /// Number of a process in its MPI job; of a job, the one that all of it is.
         Rank = 25 "rank",
+        /// Resident bytes of the heap that grows at its end (`[heap]`).
+        RssHeap = 26 "rss_heap",
+        /// Resident bytes of the stack of the first thread.
+        RssStack = 27 "rss_stack",
+        /// Resident bytes of mapped files, pages that were written to included.
+        RssMapped = 28 "rss_mapped",
+        /// Resident bytes of other memory: it belongs to no file and is neither heap nor stack.
+        RssOther = 29 "rss_other",
     }
 }
 

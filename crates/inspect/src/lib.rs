@@ -48,6 +48,7 @@ pub mod info;
 pub mod input;
 pub mod job;
 pub mod launchers;
+mod ledger;
 pub mod nsys;
 pub mod oom;
 pub mod origin;

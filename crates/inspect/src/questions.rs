@@ -2,10 +2,10 @@
 
 use floodmark_analyze::budget::{self, Measured};
 use floodmark_analyze::{
-    Budget, BudgetFigure, Fragmentation, FragmentationFold, FragmentationOptions, GroupBy, Growth,
-    GrowthFold, GrowthOptions, Layer, LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold,
-    LifetimesOptions, RunWatermark, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions,
-    WholeBlocksFold,
+    Budget, BudgetFigure, Churn, ChurnFold, ChurnOptions, Fragmentation, FragmentationFold,
+    FragmentationOptions, GroupBy, Growth, GrowthFold, GrowthOptions, Layer, LayersFold, Leaks, LeaksFold,
+    LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, RunWatermark, Stats, StatsFold, Watermark,
+    WatermarkFold, WatermarkOptions, WholeBlocksFold,
 };
 use floodmark_event::{Filter, Row};
 use floodmark_store::ScanProps;
@@ -191,6 +191,14 @@ impl Input {
     /// If there are no events or they cannot be read.
     pub fn lifetimes(&self, query: &Query<'_>, options: LifetimesOptions) -> Result<Answer<Lifetimes>> {
         self.ask(query, Columns::All, LifetimesFold::new(options))
+    }
+
+    /// Returns what each site allocated over time, and how much of it for nothing.
+    ///
+    /// # Errors
+    /// If there are no events or they cannot be read.
+    pub fn churn(&self, query: &Query<'_>, options: ChurnOptions) -> Result<Answer<Churn>> {
+        self.ask(query, Columns::All, ChurnFold::new(options))
     }
 
     /// Returns how fragmented free memory is.

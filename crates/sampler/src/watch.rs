@@ -35,6 +35,7 @@ use floodmark_tail::clock::monotonic_ns;
 use crate::error::{Error, Result};
 use crate::launch::{self, Channels, Group, Launch};
 use crate::metrics::gpu::Gpus;
+use crate::metrics::mappings::{self, MappingReadings};
 use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::{self, Totals};
 use crate::observer::Observer;
@@ -309,6 +310,7 @@ impl Watch<'_> {
         };
         let raw = terminal.as_ref().and_then(|_| enter_raw_mode());
         let (totals, (requests, answers)) = Totals::new(self.props.totals_share, self.began.at_ns);
+        let (mappings, mapping_server) = MappingReadings::new();
         let keeper = self.keeper.take();
         let passing =
             Forwarding { sink, marks: &self.props.marks, control: self.control, keeper: keeper.as_ref() };
@@ -319,6 +321,9 @@ impl Watch<'_> {
             let failed = || Error::system("starting a thread");
             spawn("floodmark-total")
                 .spawn_scoped(scope, move || total::serve(&requests, &answers))
+                .map_err(failed())?;
+            spawn("floodmark-maps")
+                .spawn_scoped(scope, move || mappings::serve(mapping_server))
                 .map_err(failed())?;
             let mut pumps = Vec::new();
             for stream in streams {
@@ -350,6 +355,7 @@ impl Watch<'_> {
                 exit_stats,
                 walker,
                 totals,
+                mappings,
                 descriptors: DescriptorBudget::new(Limit::descriptors().count().saturating_sub(64)),
                 began_ns: self.began.at_ns,
                 surroundings: Surroundings::new(cgroup, gpus.clone(), self.began.cpu_ns),
@@ -361,6 +367,7 @@ impl Watch<'_> {
             // Counts processes that came and went since the last sweep.
             recorder.discover(finished_ns);
             recorder.totals.finish();
+            recorder.mappings.finish();
             self.finish_output();
             drop(control);
             let notes: Vec<Note> = pumps.into_iter().filter_map(|pump| pump.join().ok().flatten()).collect();

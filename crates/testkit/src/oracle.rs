@@ -423,6 +423,43 @@ impl Oracle {
         origins
     }
 
+    /// Allocations of the main kinds in the window whose block was freed by the next thing that their thread did: how
+    /// many, and their bytes. What a thread does are allocations and frees of blocks that count.
+    pub fn temporary(&self) -> (u64, u64) {
+        let deeds = |life: &Life| {
+            let alloc =
+                (!self.is_carried(life)).then_some((life.begin, life.alloc.process, life.alloc.thread));
+            let free = life.free.and_then(|free| Some((life.end?, free.process, free.thread)));
+            alloc.into_iter().chain(free)
+        };
+        let deeds: Vec<_> = self.present().flat_map(deeds).collect();
+        let is_temporary = |life: &&Life| {
+            let (Some(end), Some(free)) = (life.end, life.free) else { return false };
+            let between = deeds.iter().any(|(row, process, thread)| {
+                (life.begin + 1..end).contains(row) && (*process, *thread) == (free.process, free.thread)
+            });
+            !self.is_carried(life) && free.thread == life.alloc.thread && !between
+        };
+        let lives = self.of_kinds(&self.main_kinds());
+        let temporary: Vec<u64> = lives.iter().filter(is_temporary).map(|life| life.alloc.bytes).collect();
+        (temporary.len() as u64, temporary.iter().sum())
+    }
+
+    /// Bytes of all blocks that count and are live at an instant: before the first row of the window that is later.
+    pub fn live_bytes_at(&self, time_ns: i64) -> u64 {
+        let rows = self.rows.clone();
+        let row = rows.clone().find(|row| self.events[*row].time_ns > time_ns).unwrap_or(rows.end);
+        let is_live = |life: &&Life| life.begin < row && life.end.is_none_or(|end| end >= row);
+        self.present().filter(is_live).map(|life| life.alloc.bytes).sum()
+    }
+
+    /// Allocations of the main kinds in the window: origin, time and bytes.
+    pub fn allocated(&self) -> Vec<((StackId, StringId), i64, u64)> {
+        let lives = self.of_kinds(&self.main_kinds());
+        let inside = lives.iter().filter(|life| !self.is_carried(life));
+        inside.map(|life| (origin(&life.alloc), life.alloc.time_ns, life.alloc.bytes)).collect()
+    }
+
     /// Blocks of the main kinds that were freed in the window: stack, or name without one; lifetime;
     /// bytes.
     pub fn lifetimes(&self) -> Vec<((StackId, StringId), u64, u64)> {

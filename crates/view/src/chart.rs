@@ -19,6 +19,19 @@ pub fn bar(part: u64, whole: u64, width: usize) -> String {
     bar
 }
 
+/// Draws values as a curve of at most `width` characters; neighbors are added up, and a value above 0 is never blank.
+pub fn sparkline(values: &[u64], width: usize) -> String {
+    let joined = values.len().div_ceil(width.max(1)).max(1);
+    let sums: Vec<u64> =
+        values.chunks(joined).map(|chunk| chunk.iter().fold(0u64, |a, b| a.saturating_add(*b))).collect();
+    let most = sums.iter().copied().max().unwrap_or(0);
+    let level = |sum: &u64| match sum {
+        0 => ' ',
+        sum => EIGHTHS_UP[((*sum as f64 / most as f64 * 8.0).ceil() as usize).clamp(1, 8) - 1],
+    };
+    sums.iter().map(level).collect()
+}
+
 /// The lowest and highest value of a step function within one column of a chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -159,6 +172,13 @@ pub fn area(spans: &[Option<Span>], top: u64, height: usize, glyphs: Glyphs) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn curves_join_neighbors_and_keep_what_is_small() {
+        assert_eq!(sparkline(&[0, 1, 100, 50], 4), " ▁█▄");
+        assert_eq!(sparkline(&[0, 0, 1, 1, 4, 4], 3), " ▂█");
+        assert_eq!((sparkline(&[], 5), sparkline(&[0, 0], 5)), (String::new(), "  ".to_owned()));
+    }
 
     #[test]
     fn bars_show_eighths_and_never_hide_a_part() {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use floodmark_analyze::churn::INTERVALS_MAX;
 use floodmark_analyze::{
-    GroupBy, LeaksFold, LeaksOptions, LifetimesFold, LifetimesOptions, StatsFold, UsageFold, UsageMode,
-    Verdict, Watermark, WatermarkFold, WatermarkOptions,
+    ChurnFold, ChurnOptions, GroupBy, LeaksFold, LeaksOptions, LifetimesFold, LifetimesOptions, LiveHeapFold,
+    StatsFold, UsageFold, UsageMode, Verdict, Watermark, WatermarkFold, WatermarkOptions,
 };
 use floodmark_event::NO_DEVICE;
 use floodmark_event::units::Instant;
@@ -236,6 +237,68 @@ proptest! {
         for (origin, ended) in count_by_site(&all.iter().map(|life| life.0).collect::<Vec<_>>()) {
             let site = lifetimes.sites.iter().find(|site| site.site == origin).unwrap();
             prop_assert_eq!(site.ended_blocks, ended);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_live_heap_agrees_with_looking_at_every_block(
+        events in events(),
+        filter in filter(),
+        mut instants in proptest::collection::vec(900..2000i64, 0..8),
+    ) {
+        instants.sort_unstable();
+        instants.dedup();
+        let filter = floodmark_event::Filter { from_ns: None, to_ns: None, ..filter };
+        let live = fold(&events, &filter, 7, LiveHeapFold::new(instants.clone()));
+        let oracle = oracle(&events, &filter);
+        prop_assert_eq!(live.len(), instants.len());
+        for (instant, heap) in live {
+            prop_assert_eq!(heap.brk_bytes + heap.mapped_bytes, oracle.live_bytes_at(instant));
+        }
+    }
+
+    #[test]
+    fn churn_agrees_with_looking_at_every_allocation(
+        mut events in events(),
+        filter in filter(),
+        scale in proptest::sample::select(vec![1i64, 100, 1_000_000, 60_000_000_000]),
+    ) {
+        // Long traces have coarse intervals.
+        for event in &mut events {
+            event.time_ns = event.time_ns.saturating_mul(scale);
+        }
+        let filter = if scale == 1 { filter } else { floodmark_event::Filter { from_ns: None, to_ns: None, ..filter } };
+        let churn = fold(&events, &filter, 7, ChurnFold::new(ChurnOptions::default()));
+        let oracle = oracle(&events, &filter);
+        let all = oracle.allocated();
+        prop_assert_eq!(churn.total.allocations, all.len() as u64);
+        prop_assert_eq!(churn.total.bytes, all.iter().map(|(.., bytes)| bytes).sum::<u64>());
+        prop_assert_eq!((churn.total.temporary, churn.total.temporary_bytes), oracle.temporary());
+        // The first interval begins with the first allocation of any kind.
+        let first_ns = churn.intervals.first().map_or(0, |interval| interval.from_ns);
+        prop_assert!(churn.intervals.len() <= INTERVALS_MAX);
+        for (at, interval) in churn.intervals.iter().enumerate() {
+            let is_inside = |time_ns: i64| {
+                (time_ns - first_ns).max(0) as u64 / churn.interval_ns == at as u64
+            };
+            let inside: Vec<_> = all.iter().filter(|(_, time_ns, _)| is_inside(*time_ns)).collect();
+            prop_assert_eq!(interval.allocations, inside.len() as u64);
+            prop_assert_eq!(interval.bytes, inside.iter().map(|(.., bytes)| bytes).sum::<u64>());
+        }
+        if let Some(last) = churn.intervals.last() {
+            prop_assert_eq!(last.cumulative_allocations, churn.total.allocations);
+            prop_assert_eq!(last.cumulative_bytes, churn.total.bytes);
+        }
+        for site in &churn.sites {
+            prop_assert_eq!(site.allocations_over_time.iter().sum::<u64>(), site.total.allocations);
+            prop_assert_eq!(site.bytes_over_time.iter().sum::<u64>(), site.total.bytes);
+            prop_assert_eq!(site.bytes_over_time.len(), churn.intervals.len());
+        }
+        for (origin, allocations) in count_by_site(&all.iter().map(|alloc| alloc.0).collect::<Vec<_>>()) {
+            let site = churn.sites.iter().find(|site| site.site == origin).unwrap();
+            prop_assert_eq!(site.total.allocations, allocations);
         }
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod agreement;
+mod churn;
 mod excluded;
 mod forms;
 mod fragmentation;

@@ -54,7 +54,11 @@ Formats, recognized by content:
   PyTorch snapshot   pickle of torch.cuda.memory._dump_snapshot: tensors, segments and stacks
   PyTorch profile    JSON of torch.profiler with profile_memory=True
   pprof profile      of jax.profiler.save_device_memory_profile
-All of them may be compressed with gzip.
+  heaptrack file     interpreted or raw: every allocation with its stack
+  memray file        .bin of memray 1.18 to 1.20, not of --aggregate
+  massif, DHAT file  of valgrind: the heap at its peak by stack
+  heap profile       of jemalloc or gperftools (tcmalloc): the live heap by stack
+All of them may be compressed with gzip, zstd or LZ4.
 
 Examples:
   floodmark import memory_log.dev0.csv memory_log.dev1.csv

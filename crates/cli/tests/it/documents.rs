@@ -67,6 +67,11 @@ fn the_guide_for_memory_logger_users_shows_real_output() {
 }
 
 #[test]
+fn the_guide_to_questions_to_a_heap_shows_real_output() {
+    check_guide("heap_answers.md", &["heap/heaptrack.zst", "heap/memray_1.20.bin"]);
+}
+
+#[test]
 fn the_guide_for_pytorch_users_shows_real_output() {
     check_guide("torch.md", &["torch/snapshot_torch2.11.pickle.gz"]);
 }

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 28] = [
+pub(crate) const COMMANDS: [&str; 30] = [
     "run",
     "trace",
     "attach",
@@ -15,6 +15,8 @@ pub(crate) const COMMANDS: [&str; 28] = [
     "usage",
     "leaks",
     "lifetimes",
+    "churn",
+    "ledger",
     "fragmentation",
     "oom",
     "calls",

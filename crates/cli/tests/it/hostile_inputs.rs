@@ -87,7 +87,7 @@ fn pile(text: &str) -> usize {
 }
 
 /// What is asked of every file: a command, and what follows the file.
-const ASKED: [(&[&str], &[&str]); 21] = [
+const ASKED: [(&[&str], &[&str]); 23] = [
     (&["info"], &[]),
     (&["stats"], &[]),
     (&["watermark"], &[]),
@@ -95,6 +95,8 @@ const ASKED: [(&[&str], &[&str]); 21] = [
     (&["usage"], &[]),
     (&["leaks"], &[]),
     (&["lifetimes"], &[]),
+    (&["churn"], &[]),
+    (&["ledger"], &[]),
     (&["fragmentation"], &[]),
     (&["oom"], &[]),
     (&["check"], &["--max-peak", "1", "--max-leak", "0", "--no-losses"]),

@@ -25,7 +25,7 @@ const OTHERS: [(&str, &str); 5] = [
 ];
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 34] = [
     "calls @pymemtrace/all.log --tree --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
@@ -38,6 +38,9 @@ const COMMANDS: [&str; 31] = [
     "leaks @nsys/small_2025.3.sqlite --json",
     "lifetimes @rmm/golden.csv --json",
     "lifetimes @nsys/small_2025.3.sqlite --json",
+    "churn @rmm/golden.csv --json",
+    "churn @heap/memray_1.20.bin --json",
+    "ledger @heap/heaptrack.zst --json",
     "fragmentation @rmm/golden.csv --json",
     "fragmentation @rmm/rmm_26.10_h200_head.csv --json",
     "oom @rmm/golden.csv --json",

@@ -15,6 +15,7 @@ mod fragmentation;
 mod golden;
 mod growth;
 mod heap;
+mod heap_answers;
 mod heap_stacks;
 mod help;
 mod hostile;

@@ -107,6 +107,8 @@ pub(crate) struct ProcessMemory {
     /// Thread whose files are read after the first thread has ended.
     through: Option<i32>,
     pub(crate) rss: u64,
+    /// Resident memory when its mappings were last read.
+    pub(crate) mappings_rss: u64,
     /// Resident memory of files and shared memory.
     pub(crate) shared: u64,
     /// Resident memory at the first reading of this program.

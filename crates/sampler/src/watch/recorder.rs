@@ -1,6 +1,6 @@
 //! The state of a watch.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use floodmark_event::{Metric, Subject, SubjectId, SubjectKind};
 use floodmark_tail::clock::monotonic_ns;
@@ -10,6 +10,7 @@ use super::job::Job;
 use super::processes::Held;
 use super::selection::Selection;
 use super::{Discovery, WatchProps};
+use crate::metrics::mappings::MappingReadings;
 use crate::metrics::memory::DescriptorBudget;
 use crate::metrics::total::{self, Totals};
 use crate::outcome::{NoExitStats, Note, ProcessCounts};
@@ -60,6 +61,9 @@ pub(crate) struct Recorder<'a> {
     pub(super) walked_ns: u64,
     pub(crate) job: Job,
     pub(crate) totals: Totals,
+    pub(crate) mappings: MappingReadings,
+    /// Files that are known to the sink, by process and path.
+    pub(super) files: HashMap<(SubjectId, String), SubjectId>,
     pub(crate) pacer: Pacer,
     pub(crate) descriptors: DescriptorBudget,
     pub(crate) page_bytes: u64,
@@ -85,6 +89,7 @@ pub(crate) struct RecorderProps<'a> {
     pub(crate) exit_stats: Result<ExitStats, NoExitStats>,
     pub(crate) walker: Walker,
     pub(crate) totals: Totals,
+    pub(crate) mappings: MappingReadings,
     pub(crate) descriptors: DescriptorBudget,
     pub(crate) began_ns: u64,
     pub(crate) surroundings: super::sweep::Surroundings,
@@ -95,7 +100,7 @@ impl<'a> Recorder<'a> {
     pub(crate) fn new(parts: RecorderProps<'a>) -> Self {
         let RecorderProps { props, sink, origin, root, foreign_children, .. } = parts;
         let RecorderProps { events, exit_stats, walker, totals, descriptors, began_ns, .. } = parts;
-        let RecorderProps { surroundings, selection, .. } = parts;
+        let RecorderProps { mappings, surroundings, selection, .. } = parts;
         let mut notes = Vec::new();
         let events = match events {
             Ok(events) => Some(events),
@@ -128,6 +133,8 @@ impl<'a> Recorder<'a> {
             walked_ns: began_ns,
             job: Job::default(),
             totals,
+            mappings,
+            files: HashMap::new(),
             pacer: Pacer::new(props.pace, began_ns),
             descriptors,
             page_bytes: crate::sys::clock::page_bytes(),

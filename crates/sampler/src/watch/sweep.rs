@@ -9,7 +9,8 @@ use super::props::WatchProps;
 use super::recorder::{Origin, Recorder};
 use crate::metrics::cgroup::{Cgroup, Usage};
 use crate::metrics::gauges::Gauges;
-use crate::metrics::gpu::{Gpus, Reading};
+use crate::metrics::gpu::{Gpus, Reading as GpuReading};
+use crate::metrics::mappings::Reading;
 use crate::metrics::total::{self, Read};
 use crate::observer::{Observer, Sweep};
 use crate::outcome::Note;
@@ -143,6 +144,7 @@ impl Recorder<'_> {
         self.discover(now_ns);
         self.apply_exit_stats();
         self.collect_totals(now_ns);
+        self.collect_mappings(now_ns);
         let sum_before = self.job.sum.rss;
         let sum = self.sweep_processes(now_ns);
         for index in 0..self.gone.len() {
@@ -159,6 +161,7 @@ impl Recorder<'_> {
         let Sum { rss, total, .. } = sum;
         let level_of_totals = total::Level { rss, highest_rss, total, uncertain: sum.uncertain() };
         self.totals.ask(self.table.processes(), level_of_totals, self.held.passes, now_ns);
+        self.mappings.ask(self.table.processes_mut(), now_ns);
         observer.swept(&Sweep {
             at_ns: now_ns,
             rss_bytes: sum.rss,
@@ -188,6 +191,36 @@ impl Recorder<'_> {
                 Read::Denied { pid, why } => self.note(Note::TotalsDenied { pid, why: why.to_string() }),
             }
         }
+    }
+
+    /// Sends what the memory of a process consists of. All of a reading has one time, by which it is known to belong together.
+    fn collect_mappings(&mut self, now_ns: u64) {
+        let Some(Reading { pid, born_ns, mappings: Some(mappings) }) = self.mappings.collect(now_ns) else {
+            return;
+        };
+        let process = self.table.get_mut(pid).filter(|process| process.born_ns == born_ns);
+        let Some(subject) = process.map(|process| process.subject).filter(|subject| *subject != SubjectId(0))
+        else {
+            return;
+        };
+        let files = &mut self.files;
+        with_sink(self.sink, |sink| {
+            let samples = [
+                (Metric::RssHeap, mappings.heap),
+                (Metric::RssStack, mappings.stack),
+                (Metric::RssMapped, mappings.file),
+                (Metric::RssOther, mappings.anon),
+            ];
+            sink.samples(now_ns, subject, &samples);
+            for (path, bytes) in mappings.files {
+                let file = *files.entry((subject, path)).or_insert_with_key(|(parent, path)| {
+                    let (kind, name) = (SubjectKind::Mapping, path.clone());
+                    let (number, start_ns, detail) = (0, 0, String::new());
+                    sink.subject(now_ns, &Subject { kind, number, start_ns, parent: *parent, name, detail })
+                });
+                sink.samples(now_ns, file, &[(Metric::Rss, bytes)]);
+            }
+        });
     }
 
     /// Samples cgroups; returns the values of the one that limits the command, or of the nearest to its limit.
@@ -238,7 +271,7 @@ impl Recorder<'_> {
         }
     }
 
-    fn report_devices(&mut self, reading: &Reading) {
+    fn report_devices(&mut self, reading: &GpuReading) {
         let at_ns = reading.at_ns;
         let devices = &mut self.surroundings.devices;
         for (index, (name, uuid)) in reading.names.iter().enumerate().skip(devices.len()) {
