@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use floodmark_analyze::{
-    CallOrder, Calls, CallsOptions, Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark,
-    Overlay, Pass, Ranges, RangesFold, RankMap, Ranks, RunMemory, SnapshotOptions, SnapshotPass, Snapshots,
-    Stats, SubjectSeries, Usage, UsagePoint, Watermark,
+    CallOrder, Calls, CallsOptions, Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes,
+    Mark, Overlay, Pass, Ranges, RangesFold, RankMap, Ranks, RunMemory, SnapshotOptions, SnapshotPass,
+    Snapshots, Stats, SubjectSeries, Usage, UsagePoint, Watermark,
 };
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{EventBatch, Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
