@@ -30,6 +30,8 @@ export interface ChartProps {
   cursor: Cursor;
   /** Start of all timelines of the page, in nanoseconds since the origin. */
   begin: number;
+  /** Width in pixels before it is laid out. */
+  width: number;
   /** Dots to draw. */
   dots: Dot[];
   /** Called when the reader clicks a dot. */
@@ -283,7 +285,7 @@ function options(props: ChartProps, all: Scope, maximum: Maximum, times: number[
   const value = (_: uPlot, raw: number | null) => (raw === null ? "-" : bytes(raw));
   let visible: [number, number] = [all.min, all.max];
   return {
-    width: 600,
+    width: props.width,
     height: height(),
     plugins,
     cursor: {

@@ -181,7 +181,7 @@ export class Page {
         const show = (by: string, name: string) => (by === "site" ? this.search(name) : this.tabs.show(by === "process" ? "processes" : this.tabs.current));
         const breakdown = isDivided || chart.parts ? new BreakdownView(chart.title, this.cursor, show) : null;
         if (at === 0) this.breakdown = breakdown;
-        const next = await chartSection({ host, data, chart, id, begin, cursor: this.cursor, dots, choose, breakdown });
+        const next = await chartSection({ host, data, chart, id, begin, cursor: this.cursor, width: this.timeline.clientWidth || 600, dots, choose, breakdown });
         if (view) replaceChart(view, next);
         view = next;
       }

@@ -54,7 +54,7 @@ export class TableView {
   ) {
     this.order = table.rows.map((_, at) => at);
     const caption = make("caption", { class: "hidden" }, table.title);
-    const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title });
+    const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table: ${table.title}` });
     scroll.append(make("table", {}, caption, make("thead", {}, this.head), this.body));
     this.element = make("div", { class: "table" }, this.filter(), scroll, this.foot);
     this.fillHead();

@@ -13,7 +13,7 @@ function randomLog(seed, events) {
   const [live, exact] = [[], []];
   let [us, sum] = [0, 0];
   for (let at = 0; at < events; at++) {
-    us += 1000 + random(400_000);
+    us += 1000 + random(1_800_000);
     const time = `10:00:${String(Math.floor(us / 1e6) % 60).padStart(2, "0")}.${String(us % 1e6).padStart(6, "0")}`;
     if (us >= 59e6) break;
     if (live.length > 0 && random(2) === 0) {
@@ -46,7 +46,7 @@ function text(count) {
 
 for (const seed of [1, 2, 3]) {
   test(`random log ${seed}`, async ({ page, workdir }) => {
-    const { log, exact } = randomLog(seed * 7919, 250);
+    const { log, exact } = randomLog(seed * 7919, 60);
     await open(page, workdir.report(workdir.write(`random${seed}.csv`, log)));
     const { charts } = await documentOf(page);
     expect(charts[0].peak.bytes).toBe(Math.max(...exact.map(([, bytes]) => bytes)));
@@ -88,7 +88,7 @@ async function pixels(page, exact) {
     probe.remove();
     const over = document.querySelector("#chart-0 .u-over").getBoundingClientRect();
     const box = canvas.getBoundingClientRect();
-    const isLine = (x, y) => wanted.every((part, by) => Math.abs(part - data[(y * width + x) * 4 + by]) < 40);
+    const isLine = (x, y) => wanted.every((part, by) => Math.abs(part - data[(y * width + x) * 4 + by]) < 14);
     // The uppermost pixel of the line in each column.
     const tops = [];
     for (let x = 0; x < over.width; x++) {

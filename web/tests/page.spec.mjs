@@ -53,7 +53,7 @@ test("what to try is the peak without the site, at all instants", async ({ page,
   const { story, snapshots } = await documentOf(page);
   expect(snapshots.exact).toBe(true);
   const sentence = story.map(({ parts }) => parts.map(({ text }) => text).join("")).find((text) => text.startsWith("To try: "));
-  expect(sentence).toBe("To try: free or shrink what peak() [t] holds. Without it the peak would be 64.0 MiB lower (81 %).");
+  expect(sentence).toBe("To try: free or shrink what peak() [t] holds. Without it the peak would be 59.0 MiB lower (75 %).");
 });
 
 test("tabs are selected by mouse and by keyboard, and are part of the address", async ({ page, workdir }) => {
@@ -167,7 +167,7 @@ test("a division is chosen, pointed at and followed into the flame graph", async
   await page.locator("#stacked").selectOption("size");
   await expect(legend.getByRole("button").first()).toContainText("64.0 MiB to 128.0 MiB");
   await page.locator("#stacked").selectOption("block");
-  await page.locator("#chart-0 .u-over").hover({ position: { x: 400, y: 165 } });
+  await page.locator("#chart-0 .u-over").hover({ position: { x: 400, y: 120 } });
   await expect.poll(() => new URL(page.url()).hash).toContain("stack=block");
   await page.locator("#stacked").selectOption("nothing");
   await expect(legend).toBeHidden();
@@ -176,7 +176,7 @@ test("a division is chosen, pointed at and followed into the flame graph", async
 test("the memory of a run is divided by process", async ({ page, workdir }) => {
   await open(page, workdir.report(RANKS));
   await page.locator("#stacked").selectOption("process");
-  await expect(page.locator("#chart-0 .layers button")).toHaveCount(4);
+  await expect(page.locator("#chart-0 .layers button", { hasText: "solver" })).toHaveCount(4);
   await page.locator("#chart-0 .layers button").first().click();
   await expect(tab(page, "Processes")).toHaveAttribute("aria-selected", "true");
 });
@@ -217,7 +217,8 @@ for (const [name, args] of [
     expect(await width("leak()")).toBeGreaterThan(before * 3);
     await expect(box("peak()")).toBeHidden();
     await page.getByRole("button", { name: "Reset" }).click();
-    expect(await width("leak()")).toBeCloseTo(before, 0);
+    // An outline adds up to two pixels.
+    expect(Math.abs((await width("leak()")) - before)).toBeLessThan(3);
     // By keyboard.
     await page.locator(isPicture ? "svg" : ".flame").focus();
     for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "Enter"]) await page.keyboard.press(key);

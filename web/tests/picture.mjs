@@ -12,7 +12,7 @@ import config from "../playwright.config.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const program = resolve(process.env.FLOODMARK ?? join(root, "target/debug/floodmark"));
-const WIDTH = 1100;
+const [WIDTH, HEIGHT] = [1280, 800];
 /** The part of the timeline with training steps, in seconds. */
 const STEPS = "from=3.744&to=3.852";
 
@@ -22,13 +22,10 @@ const browser = await chromium.launch(config.use.launchOptions);
 try {
   const input = "snapshot_torch2.11.pickle.gz";
   execFileSync(program, ["report", input, "-o", report, "--quiet"], { cwd: join(root, "fixtures/torch") });
-  const page = await browser.newPage({ viewport: { width: WIDTH, height: 900 }, colorScheme: "light" });
+  const page = await browser.newPage({ viewport: { width: WIDTH, height: HEIGHT }, colorScheme: "light" });
   await page.goto(`${pathToFileURL(report).href}#${STEPS}&find=forward`);
   await page.waitForSelector("html[data-ready=true]");
-  await page.evaluate(() => document.querySelectorAll(".contents, #chart-1").forEach((element) => (element.style.display = "none")));
-  const graph = await page.locator(".icicle canvas").boundingBox();
-  const path = join(root, "docs/report.png");
-  await page.screenshot({ path, fullPage: true, clip: { x: 0, y: 0, width: WIDTH, height: Math.ceil(graph.y + graph.height) + 12 } });
+  await page.screenshot({ path: join(root, "docs/report.png") });
 } finally {
   await browser.close();
   rmSync(directory, { recursive: true });

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use floodmark_analyze::{
-    Calls, CallsOptions, Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes, Mark,
-    Overlay, Pass, Ranges, RangesFold, RankMap, Ranks, RunMemory, SnapshotOptions, SnapshotPass, Snapshots,
-    Stats, SubjectSeries, Usage, UsagePoint, Watermark,
+    CallOrder, Calls, CallsOptions, Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes,
+    Mark, Overlay, Pass, Ranges, RangesFold, RankMap, Ranks, RunMemory, SnapshotOptions, SnapshotPass,
+    Snapshots, Stats, SubjectSeries, Usage, UsagePoint, Watermark,
 };
 use floodmark_event::units::{Instant, format_duration_ns, format_time_ns};
 use floodmark_event::{EventBatch, Filter, Kind, NO_DEVICE, ProcessId, Row, SubjectRow, Tables};
@@ -191,7 +191,12 @@ impl Input {
         }
         page.ranks = self.several_ranks(MOST_RANKS)?.map(|(ranks, map)| RanksPart { ranks, map });
         if self.has_calls() {
-            let options = CallsOptions { limit: Some(MOST_FUNCTIONS), ..CallsOptions::default() };
+            let options = CallsOptions {
+                order: CallOrder::default(),
+                limit: Some(MOST_FUNCTIONS),
+                tree_depth: 0,
+                tree_rows: None,
+            };
             // A trace that is being recorded may have none after all.
             page.calls = self.calls(query, &options).ok().map(|answer| answer.result);
         }

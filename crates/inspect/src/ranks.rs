@@ -75,9 +75,6 @@ impl Input {
     /// Returns the ranks of a job and their memory over time; none if there are fewer than two.
     pub(crate) fn several_ranks(&self, limit: usize) -> Result<Option<(Ranks, RankMap)>> {
         let Some(trace) = self.trace() else { return Ok(None) };
-        if RanksFold::new(&trace.subjects()?, &BTreeMap::new()).is_empty() {
-            return Ok(None);
-        }
         let (fold, _) = match self.rank_fold(trace) {
             Ok(fold) => fold,
             Err(Error::NoContent { .. }) => return Ok(None),

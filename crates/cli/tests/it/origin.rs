@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use floodmark_event::units::{Instant, format_elapsed_ns, parse_instant};
+use floodmark_event::units::{Instant, format_duration_ns, format_elapsed_ns, parse_instant};
 use serde_json::Value;
 
 use crate::cli_test::CliTest;
@@ -30,8 +30,11 @@ fn document(test: &CliTest, input: &str) -> Value {
 /// Asserts that a report states the peak at `at`, in its first sentence and in its timeline.
 fn assert_report(test: &CliTest, input: &str, at: &str) {
     let document = document(test, input);
-    assert_eq!(elapsed_after(document["summary"][0].as_str().unwrap(), " at "), at, "{input}");
     let peak_ns = document["charts"][0]["peak"]["time"].as_i64().unwrap();
+    let parts = document["story"][0]["parts"].as_array().unwrap();
+    let sentence: String = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
+    let rounded = format!(" at +{}", format_duration_ns(peak_ns.unsigned_abs()));
+    assert!(sentence.contains(&rounded), "{input}: {sentence} instead of {rounded}");
     assert_eq!(format_elapsed_ns(peak_ns), at, "{input}");
 }
 

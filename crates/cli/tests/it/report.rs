@@ -25,7 +25,7 @@ fn document(html: &str) -> Value {
 /// Asserts that a page has its own elements, as many as it should, and all columns it speaks of.
 fn assert_whole(html: &str) {
     let document = document(html);
-    assert_eq!(document["schema"], "floodmark.report/4");
+    assert_eq!(document["schema"], "floodmark.report/5");
     let columns = html.matches("<script type=\"application/octet-stream\"").count();
     for at in 0..columns {
         assert_eq!(html.matches(&format!("id=\"floodmark-column-{at}\"")).count(), 1);
@@ -83,7 +83,7 @@ fn logs_of_samples_have_lines_processes_and_devices() {
         let document = document(&html);
         assert_eq!(document["charts"][0]["title"], title, "{name}");
         assert!(document["charts"][0]["series"][0]["times"]["length"].as_u64() > Some(1), "{name}");
-        assert!(!document["summary"].as_array().unwrap().is_empty(), "{name}");
+        assert!(!document["story"].as_array().unwrap().is_empty(), "{name}");
         assert!(html.len() < SMALL, "{name}: {} bytes", html.len());
     }
 }

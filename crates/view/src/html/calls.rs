@@ -49,6 +49,7 @@ pub(super) fn add(builder: &mut Builder, calls: &Calls) {
 fn place(function: &TracedFunction) -> String {
     match function.file.rsplit('/').next() {
         None | Some("") => function.function.clone(),
+        Some(file) if function.line == 0 => format!("{} ({file})", function.function),
         Some(file) => format!("{} ({file}:{})", function.function, function.line),
     }
 }
