@@ -9,7 +9,7 @@ use floodmark_convert::folded;
 use floodmark_event::units::format_bytes;
 use floodmark_inspect::Answer;
 use floodmark_view::flame::{FlameChart, draw as drawing, page};
-use floodmark_view::plot::{Shade, label, pdf, svg};
+use floodmark_view::plot::{Shade, label, pdf};
 use floodmark_view::{caveat_sentences, plain};
 
 use crate::drawing::png;
