@@ -26,6 +26,7 @@
 //! | [`writer`] | what threads call to record, and how they get their lanes |
 //! | `stamped` | scopes, ranges, marks and calls; events with a time or thread of their own |
 //! | `observe` | what samplers record |
+//! | [`perf`] | performance events of the kernel, which captures use |
 //! | `global` | the global writer as free functions |
 //! | `ticks` | the processor's tick counter as a clock, for tracers of calls |
 //! | `values` | how samples are made small: differences to earlier values |
@@ -43,6 +44,7 @@ mod global;
 mod intern;
 mod lane;
 mod observe;
+pub mod perf;
 mod protocol;
 pub mod reader;
 pub mod record;

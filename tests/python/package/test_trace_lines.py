@@ -77,6 +77,38 @@ def test_growth_and_release_are_charged_to_the_line(tmp_path):
     assert sum(others) < MB
 
 
+def tracepoints():
+    """Return the command that lets a program read the kernel's tracepoints; none if that cannot be had."""
+    if os.access("/sys/kernel/tracing/events/syscalls/sys_exit_munmap/id", os.R_OK):
+        return []
+    mounted = ["unshare", "--mount", "sh", "-c", 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"', "sh"]
+    try:
+        return mounted if subprocess.run([*mounted, "true"], capture_output=True).returncode == 0 else None
+    except FileNotFoundError:
+        return None
+
+
+def test_faults_charge_releases_to_the_line_where_the_kernel_reports_them(tmp_path):
+    command = tracepoints()
+    if command is None:
+        pytest.skip("neither is tracefs mounted nor may this user mount it")
+    program = (
+        "import floodmark.trace, test_trace_lines\n"
+        "with floodmark.trace.Profile(filepath='faults.flood', mode='faults', quiet=True) as profile:\n"
+        "    test_trace_lines.work()\n"
+        "assert not profile.remedy and 'releases' in profile.exactness, profile.exactness\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    result = subprocess.run(
+        [*command, sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    found = line_changes(tmp_path / "faults.flood")
+    assert near(found["work", first(work) + 3][0], 8 * MB)
+    assert near(found["work", first(work) + 6][1], 12 * MB)
+    assert sum(released for place, (_, released) in found.items() if place != ("work", first(work) + 6)) < MB
+
+
 def test_generators_exceptions_and_threads(tmp_path):
     kept = []
 

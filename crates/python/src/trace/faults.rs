@@ -8,21 +8,22 @@
 #![expect(unsafe_code, reason = "handles a signal and walks the frames of the interrupted thread")]
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::os::fd::IntoRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use floodmark_event::StackId;
 use floodmark_event::sample::{Metric, StackReason, StackSeen, SubjectId};
 use floodmark_event::tables::Frame;
+use floodmark_tail::perf::{self, Attributes};
 use floodmark_tail::{self as tail, When};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::functions::line_of;
-use super::gate::{self, EXCLUDE_HYPERVISOR, EXCLUDE_KERNEL, PAGE_FAULTS, PERF_SOFTWARE, PerfAttributes};
 use super::statm::{self, StatmUse};
-use super::{layout, lines};
+use super::{gate, layout, lines, thread_pointer};
 
 /// Frames of a stack beyond these are left out, the outermost first.
 const MAX_FRAMES: usize = 64;
@@ -31,18 +32,12 @@ const SIGNAL_DATA: u64 = 0xf100_d3a2;
 /// `TRAP_PERF`: why the kernel sends the signal.
 const TRAP_PERF: c_int = 6;
 
-const INHERIT: u64 = 1 << 1;
-const INHERIT_THREADS_ONLY: u64 = 1 << 35;
-const REMOVE_ON_EXEC: u64 = 1 << 36;
-const SIGNAL: u64 = 1 << 37;
-const SAMPLE_ADDRESS: u64 = 1 << 3;
-
 /// The process as something that is observed; 0 while nothing is recorded.
 static SUBJECT: AtomicU32 = AtomicU32::new(0);
 static TRIGGER_PAGES: AtomicU32 = AtomicU32::new(1);
 static REPORTED_PAGES: AtomicU32 = AtomicU32::new(0);
 static SAMPLES: AtomicU32 = AtomicU32::new(0);
-/// Descriptors of the events of threads.
+/// Descriptors of the events of threads. Numbers, because the program may have closed them.
 static EVENTS: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
 /// What handled the signal before.
 static EARLIER: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
@@ -59,25 +54,39 @@ struct Named {
 }
 
 const NAMED: usize = 4096;
-struct Names(std::cell::UnsafeCell<[Named; NAMED]>);
+
+/// What is remembered of earlier stacks.
+struct Names {
+    frames: [Named; NAMED],
+    /// The latest stack, the outermost frame first: each frame, and the stack up to it.
+    latest: [(u32, StackId); MAX_FRAMES],
+    latest_recording: u32,
+}
+
+struct NamesCell(std::cell::UnsafeCell<Names>);
 // SAFETY: used by the handler that has set `NAMES_TAKEN`.
-unsafe impl Sync for Names {}
-static NAMES: Names = Names(std::cell::UnsafeCell::new(
-    [Named { code: 0, line_table: 0, function: 0, offset: 0, frame: 0, recording: 0 }; NAMED],
-));
+unsafe impl Sync for NamesCell {}
+static NAMES: NamesCell = NamesCell(std::cell::UnsafeCell::new(Names {
+    frames: [Named { code: 0, line_table: 0, function: 0, offset: 0, frame: 0, recording: 0 }; NAMED],
+    latest: [(0, StackId(0)); MAX_FRAMES],
+    latest_recording: 0,
+}));
 static NAMES_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Threads that may record.
 struct Prepared {
-    /// Number of the thread; 0 for a free entry.
+    /// What [`thread_pointer`] returns for the thread; 0 for a free entry.
+    pointer: AtomicUsize,
+    /// Number of the thread: a system call returns it, which takes as long as much of the handler.
     thread: AtomicU32,
     /// Set while its handler runs, which may touch new memory itself.
     is_busy: AtomicBool,
 }
 
 const THREADS: usize = 1024;
-static PREPARED: [Prepared; THREADS] =
-    [const { Prepared { thread: AtomicU32::new(0), is_busy: AtomicBool::new(false) } }; THREADS];
+static PREPARED: [Prepared; THREADS] = [const {
+    Prepared { pointer: AtomicUsize::new(0), thread: AtomicU32::new(0), is_busy: AtomicBool::new(false) }
+}; THREADS];
 /// Interruptions of threads that were not prepared.
 static UNPREPARED: AtomicU32 = AtomicU32::new(0);
 
@@ -86,8 +95,8 @@ struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(entry) = find_thread(current_thread()) {
-            entry.thread.store(0, Ordering::Relaxed);
+        if let Some(entry) = find_thread(thread_pointer()) {
+            entry.pointer.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -101,28 +110,29 @@ pub(super) fn current_thread() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Finds the entry of a thread, or a free one for the number 0. Entries are few and next to each other, so that this
-/// takes no hash.
-fn find_thread(thread: u32) -> Option<&'static Prepared> {
-    let first = current_thread() as usize;
+/// Finds the entry of the calling thread, or a free one for it if `pointer` is 0. Entries of threads are near each other.
+fn find_thread(pointer: usize) -> Option<&'static Prepared> {
+    // Blocks of threads are at least a page apart.
+    let first = thread_pointer() >> 12;
     (0..THREADS)
         .map(|probe| &PREPARED[(first + probe) % THREADS])
         .take(64)
-        .find(|entry| entry.thread.load(Ordering::Relaxed) == thread)
+        .find(|entry| entry.pointer.load(Ordering::Relaxed) == pointer)
 }
 
 /// Prepare the calling thread to record stacks.
 #[pyfunction]
 pub(crate) fn prepare_thread() {
-    let thread = current_thread();
+    let pointer = thread_pointer();
     // Both use thread-local variables for the first time, here and not in the handler.
     tail::global().reserve_lane();
-    if GUARD.try_with(|_| ()).is_err() || find_thread(thread).is_some() {
+    if GUARD.try_with(|_| ()).is_err() || find_thread(pointer).is_some() {
         return;
     }
     while let Some(entry) = find_thread(0) {
-        entry.is_busy.store(false, Ordering::Relaxed);
-        if entry.thread.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if entry.pointer.compare_exchange(0, pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            entry.thread.store(current_thread(), Ordering::Relaxed);
+            entry.is_busy.store(false, Ordering::Relaxed);
             return;
         }
     }
@@ -131,7 +141,7 @@ pub(crate) fn prepare_thread() {
 /// Has the calling thread record nothing until it ends.
 pub(super) fn ignore_thread() {
     prepare_thread();
-    if let Some(entry) = find_thread(current_thread()) {
+    if let Some(entry) = find_thread(thread_pointer()) {
         // As if its handler were running.
         entry.is_busy.store(true, Ordering::Relaxed);
     }
@@ -151,10 +161,9 @@ unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context:
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let thread = current_thread();
-    match find_thread(thread) {
+    match find_thread(thread_pointer()) {
         Some(entry) if !entry.is_busy.swap(true, Ordering::Relaxed) => {
-            record(thread);
+            record(entry.thread.load(Ordering::Relaxed));
             entry.is_busy.store(false, Ordering::Relaxed);
         }
         Some(_) => {}
@@ -239,7 +248,8 @@ pub(super) unsafe fn stack_from(frame: Option<*const u8>, mut place: Option<i32>
                 && let Some((code, offset)) = layout::code_of(frame)
             {
                 let offset = place.take().unwrap_or(offset);
-                let id = if has_names { cached(code, offset) } else { name(code, offset) };
+                let names = has_names.then(|| &mut *NAMES.0.get());
+                let id = names.map_or_else(|| name(code, offset), |names| names.frame(code, offset));
                 if id != 0 {
                     frames[count] = id;
                     count += 1;
@@ -248,22 +258,46 @@ pub(super) unsafe fn stack_from(frame: Option<*const u8>, mut place: Option<i32>
             next = layout::previous(frame);
         }
     }
-    if has_names {
-        NAMES_TAKEN.store(false, Ordering::Release);
+    if !has_names {
+        return frames[..count]
+            .iter()
+            .rev()
+            .fold(StackId(0), |parent, frame| tail::intern_stack(parent, *frame));
     }
-    frames[..count].iter().rev().fold(StackId(0), |parent, frame| tail::intern_stack(parent, *frame))
+    // SAFETY: this handler has set `NAMES_TAKEN`.
+    let stack = unsafe { (*NAMES.0.get()).stack(frames[..count].iter().rev().copied()) };
+    NAMES_TAKEN.store(false, Ordering::Release);
+    stack
 }
 
-/// Names a frame, remembering it.
-///
-/// # Safety
-/// `code` is a code object, and this handler has set `NAMES_TAKEN`.
-unsafe fn cached(code: *const u8, offset: i32) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe {
+impl Names {
+    /// Returns the stack of frames, the outermost first. What it shares with the latest one is not looked up again.
+    fn stack(&mut self, frames: impl Iterator<Item = u32>) -> StackId {
+        let recording = tail::recording();
+        let mut is_shared = self.latest_recording == recording;
+        self.latest_recording = recording;
+        let mut stack = StackId(0);
+        for (frame, latest) in frames.zip(&mut self.latest) {
+            is_shared &= latest.0 == frame;
+            if !is_shared {
+                let found = tail::intern_stack(stack, frame);
+                // A signal that interrupts the interning of another stack finds none, and remembers none.
+                *latest = (if found == StackId(0) { 0 } else { frame }, found);
+            }
+            stack = latest.1;
+        }
+        stack
+    }
+
+    /// Names a frame, remembering it.
+    ///
+    /// # Safety
+    /// `code` is a code object.
+    unsafe fn frame(&mut self, code: *const u8, offset: i32) -> u32 {
         let key = (code.addr() >> 4) ^ (offset as usize).wrapping_mul(0x9e37_79b9);
-        let slot = &mut (*NAMES.0.get())[key % NAMED];
-        let (line_table, function) = layout::identity(code);
+        let slot = &mut self.frames[key % NAMED];
+        // SAFETY: the caller's promise.
+        let (line_table, function) = unsafe { layout::identity(code) };
         let wanted = Named {
             code: code.addr(),
             line_table,
@@ -278,7 +312,8 @@ unsafe fn cached(code: *const u8, offset: i32) -> u32 {
             && slot.offset == offset
             && slot.recording == wanted.recording;
         if !is_known {
-            let frame = name(code, offset);
+            // SAFETY: the caller's promise.
+            let frame = unsafe { name(code, offset) };
             // A signal that interrupts the naming of another function finds no name.
             if frame == 0 {
                 return 0;
@@ -307,30 +342,52 @@ unsafe fn name(code: *const u8, offset: i32) -> u32 {
     }
 }
 
-fn open_events(period: u64) -> std::io::Result<Vec<c_int>> {
-    let attributes = PerfAttributes {
-        kind: PERF_SOFTWARE,
-        size: size_of::<PerfAttributes>() as u32,
-        config: PAGE_FAULTS,
-        sample_period: period,
-        sample_type: SAMPLE_ADDRESS,
-        flags: EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | INHERIT | INHERIT_THREADS_ONLY | REMOVE_ON_EXEC | SIGNAL,
-        sig_data: SIGNAL_DATA,
-        ..PerfAttributes::default()
+/// Ends of the system calls by which a process gives memory back.
+const RELEASES: [&str; 4] = ["sys_exit_munmap", "sys_exit_brk", "sys_exit_madvise", "sys_exit_mremap"];
+
+/// What is opened for each thread.
+struct Opened {
+    descriptors: Vec<c_int>,
+    /// Whether the kernel signals releases of memory, too.
+    has_releases: bool,
+}
+
+fn open_events(period: u64) -> std::io::Result<Opened> {
+    let excluded = perf::EXCLUDE_KERNEL | perf::EXCLUDE_HYPERVISOR;
+    let signal = |period, kind, config| Attributes {
+        sample_type: perf::SAMPLE_ADDRESS,
+        flags: excluded | perf::INHERIT | perf::INHERIT_THREAD | perf::REMOVE_ON_EXEC | perf::SIGTRAP,
+        signal_data: SIGNAL_DATA,
+        ..Attributes::every(period, kind, config)
     };
-    let mut opened = Vec::new();
+    let faults = signal(period, perf::SOFTWARE, perf::PAGE_FAULTS);
+    let releases: Vec<Attributes> = RELEASES
+        .iter()
+        .filter_map(|name| gate::tracepoint_id(&format!("syscalls/{name}")))
+        .map(|id| signal(1, perf::TRACEPOINT, id))
+        .collect();
+    let mut opened = Opened { descriptors: Vec::new(), has_releases: !releases.is_empty() };
     let mut error = None;
     // Threads that begin later inherit the event of the one that starts them.
     for entry in std::fs::read_dir("/proc/self/task")? {
         let thread = entry?.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(thread) = thread else { continue };
-        match gate::open_event_of(&attributes, thread) {
-            descriptor if descriptor >= 0 => opened.push(descriptor),
-            _ => error = Some(std::io::Error::last_os_error()),
+        match faults.open(thread, -1) {
+            Ok(event) => opened.descriptors.push(event.into_raw_fd()),
+            Err(refused) => {
+                error = Some(refused);
+                continue;
+            }
+        }
+        for release in &releases {
+            match release.open(thread, -1) {
+                Ok(event) => opened.descriptors.push(event.into_raw_fd()),
+                Err(_) => opened.has_releases = false,
+            }
         }
     }
     match error {
-        Some(error) if opened.is_empty() => Err(error),
+        Some(error) if opened.descriptors.is_empty() => Err(error),
         _ => Ok(opened),
     }
 }
@@ -344,9 +401,10 @@ fn kernel_version() -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Record the Python stack whenever the process touches new memory; return how exact that is.
+/// Record the Python stack whenever the process touches new memory; return how exact that is, and what would make it more
+/// exact.
 #[pyfunction]
-pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
+pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<(&'static str, &'static str)> {
     if !tail::is_recording() {
         return Err(PyRuntimeError::new_err(
             "stacks are recorded into a recording, and there is none: use floodmark.trace.start",
@@ -390,13 +448,21 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<&'static str> {
                     kernel.perf_event_paranoid of 2 or less, and a container must allow perf_event_open";
         PyOSError::new_err((number, text))
     })?;
-    *EVENTS.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+    *EVENTS.lock().unwrap_or_else(PoisonError::into_inner) = opened.descriptors;
     // Until the trace ends, or a forked child does without it.
     std::mem::forget(statm);
     SUBJECT.store(subject.0, Ordering::Relaxed);
-    Ok(
-        "the line that touches a page is exact; growth in system calls and releases appear at the next touched page",
-    )
+    Ok(if opened.has_releases {
+        (
+            "the line that touches or releases a page is exact; growth in system calls appears at the next touched page",
+            "",
+        )
+    } else {
+        (
+            "the line that touches a page is exact; growth in system calls and releases appear at the next touched page",
+            "let the user read /sys/kernel/tracing to have releases charged to their line",
+        )
+    })
 }
 
 /// End recording stacks; return how many were recorded, and how many were not because their thread was not prepared.
@@ -421,6 +487,6 @@ pub(super) fn after_fork() {
     }
     NAMES_TAKEN.store(false, Ordering::Relaxed);
     for entry in &PREPARED {
-        entry.thread.store(0, Ordering::Relaxed);
+        entry.pointer.store(0, Ordering::Relaxed);
     }
 }

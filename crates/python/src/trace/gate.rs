@@ -7,7 +7,10 @@
 #![expect(unsafe_code, reason = "maps the rings of the kernel and counts page faults")]
 
 use std::cell::UnsafeCell;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use floodmark_tail::perf::{self, Attributes};
 
 use super::statm::{UNIT_BYTES, resident_pages};
 
@@ -30,7 +33,8 @@ pub(crate) enum Gate {
 impl Gate {
     /// Returns the best gate that the system allows, or the one with the given name if it allows that.
     pub(crate) fn probe(name: Option<&str>) -> Self {
-        let all = [rss_stat_id().map(Self::RssStat), Some(Self::Faults), Some(Self::UserFaults)];
+        let all =
+            [tracepoint_id("kmem/rss_stat").map(Self::RssStat), Some(Self::Faults), Some(Self::UserFaults)];
         let wanted = |gate: &Self| name.is_none_or(|name| name == gate.name());
         let found = all.into_iter().flatten().filter(wanted).find(|gate| Ring::open(*gate).is_some());
         found.unwrap_or(Self::Rusage)
@@ -79,57 +83,6 @@ impl Gate {
     }
 }
 
-/// The start of Linux's `struct perf_event_attr`.
-#[repr(C)]
-#[derive(Default)]
-pub(super) struct PerfAttributes {
-    pub(super) kind: u32,
-    pub(super) size: u32,
-    pub(super) config: u64,
-    pub(super) sample_period: u64,
-    pub(super) sample_type: u64,
-    pub(super) read_format: u64,
-    pub(super) flags: u64,
-    pub(super) wakeup_watermark: u32,
-    pub(super) breakpoint_type: u32,
-    pub(super) config1: u64,
-    pub(super) config2: u64,
-    pub(super) branch_sample_type: u64,
-    pub(super) sample_regs_user: u64,
-    pub(super) sample_stack_user: u32,
-    pub(super) clock: i32,
-    pub(super) sample_regs_intr: u64,
-    pub(super) aux_watermark: u32,
-    pub(super) sample_max_stack: u16,
-    pub(super) reserved: u16,
-    pub(super) aux_sample_size: u32,
-    pub(super) reserved_too: u32,
-    pub(super) sig_data: u64,
-}
-
-pub(super) const PERF_SOFTWARE: u32 = 1;
-const PERF_TRACEPOINT: u32 = 2;
-pub(super) const PAGE_FAULTS: u64 = 2;
-pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
-pub(super) const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
-const WATERMARK: u64 = 1 << 14;
-
-/// Opens an event of a thread of this process, 0 for the calling one; the result is a descriptor or negative.
-pub(super) fn open_event_of(attributes: &PerfAttributes, thread: libc::pid_t) -> libc::c_int {
-    const CLOSE_ON_EXEC: libc::c_ulong = 8;
-    // SAFETY: the attributes are as the kernel expects them, with their size; no pointer is kept.
-    unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            std::ptr::from_ref(attributes),
-            thread,
-            -1,
-            -1,
-            CLOSE_ON_EXEC,
-        ) as libc::c_int
-    }
-}
-
 /// A ring of the kernel for the calling thread. Only its head is used; what it says is overwritten.
 pub(super) struct Ring {
     base: *mut libc::c_void,
@@ -139,34 +92,27 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn open(gate: Gate) -> Option<Self> {
         let (kind, config, flags) = match gate {
-            Gate::RssStat(id) => (PERF_TRACEPOINT, id, 0),
-            Gate::Faults => (PERF_SOFTWARE, PAGE_FAULTS, 0),
-            Gate::UserFaults => (PERF_SOFTWARE, PAGE_FAULTS, EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR),
+            Gate::RssStat(id) => (perf::TRACEPOINT, id, 0),
+            Gate::Faults => (perf::SOFTWARE, perf::PAGE_FAULTS, 0),
+            Gate::UserFaults => {
+                (perf::SOFTWARE, perf::PAGE_FAULTS, perf::EXCLUDE_KERNEL | perf::EXCLUDE_HYPERVISOR)
+            }
             Gate::Rusage => return None,
         };
-        let attributes = PerfAttributes {
-            kind,
-            size: size_of::<PerfAttributes>() as u32,
-            config,
-            sample_period: 1,
-            flags: flags | WATERMARK,
-            wakeup_watermark: 1 << 30,
-            ..PerfAttributes::default()
+        let attributes = Attributes {
+            flags: flags | perf::WATERMARK,
+            wakeup: 1 << 30,
+            ..Attributes::every(1, kind, config)
         };
-        let descriptor = open_event_of(&attributes, 0);
-        if descriptor < 0 {
-            return None;
-        }
+        let event = attributes.open(0, -1).ok()?;
         // SAFETY: no arguments but a name that exists.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let bytes = 2 * page;
         // SAFETY: a new mapping touches nothing of ours. It keeps the event alive without the descriptor, which a program
         // that closes descriptors it does not know cannot harm then. Read-only, so that the kernel overwrites.
         let base = unsafe {
-            let base =
-                libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0);
-            libc::close(descriptor);
-            base
+            let (anywhere, descriptor) = (std::ptr::null_mut(), event.as_raw_fd());
+            libc::mmap(anywhere, bytes, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0)
         };
         (base != libc::MAP_FAILED).then_some(Self { base, bytes })
     }
@@ -249,10 +195,10 @@ pub(super) fn no_head() -> *const AtomicU64 {
     &raw const NO_HEAD
 }
 
-/// Returns the number of the kernel's tracepoint for changes of the resident size.
-fn rss_stat_id() -> Option<u64> {
+/// Returns the number of a tracepoint of the kernel, such as `kmem/rss_stat`; none if the process may not read it.
+pub(super) fn tracepoint_id(name: &str) -> Option<u64> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].iter().find_map(|folder| {
-        std::fs::read_to_string(format!("{folder}/events/kmem/rss_stat/id")).ok()?.trim().parse().ok()
+        std::fs::read_to_string(format!("{folder}/events/{name}/id")).ok()?.trim().parse().ok()
     })
 }
 

@@ -3,12 +3,14 @@
 //! Each sample has the registers and a copy of the innermost part of the thread's stack, so that it can be unwound
 //! like the stack of a stopped thread. A chain of frame pointers, which the kernel could follow itself, ends at the
 //! first function without one, and most system libraries have none.
-#![expect(unsafe_code, reason = "perf_event_open, mmap and ioctl are C functions")]
+#![expect(unsafe_code, reason = "mmap and ioctl are C functions")]
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use floodmark_tail::perf::{self, Attributes};
 
 use super::checked;
 use super::trace::Registers;
@@ -18,18 +20,6 @@ const STACK_BYTES: u32 = 16 << 10;
 /// Pages of samples in a ring: what every user may lock for each CPU, besides the first page.
 const RING_PAGES: usize = 128;
 
-const TYPE_SOFTWARE: u32 = 1;
-const PAGE_FAULTS: u64 = 2;
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_REGS_USER: u64 = 1 << 12;
-const SAMPLE_STACK_USER: u64 = 1 << 13;
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const COMM: u64 = 1 << 9;
-const TASK: u64 = 1 << 13;
-const COMM_EXEC: u64 = 1 << 24;
-const FLAG_CLOEXEC: libc::c_ulong = 1 << 3;
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 const RECORD_LOST: u32 = 2;
 const RECORD_COMM: u32 = 3;
@@ -45,31 +35,6 @@ const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 #[cfg(target_arch = "aarch64")]
 const REGISTERS: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
 
-/// `struct perf_event_attr` of Linux 4.1 (version 5).
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    breakpoint: u32,
-    config1: u64,
-    config2: u64,
-    branches: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clock: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved: u16,
-}
-
 /// Which page faults are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FaultScope {
@@ -83,26 +48,21 @@ pub(crate) enum FaultScope {
 /// Starts to sample one of `period` page faults of a thread on one CPU, with those of threads and processes that it
 /// starts later.
 pub(crate) fn open_page_faults(thread: i32, cpu: i32, scope: FaultScope, period: u64) -> io::Result<OwnedFd> {
-    let excluded = if scope == FaultScope::User { EXCLUDE_KERNEL } else { 0 };
+    let excluded = if scope == FaultScope::User { perf::EXCLUDE_KERNEL } else { 0 };
     let attributes = Attributes {
-        kind: TYPE_SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: PAGE_FAULTS,
-        sample_period: period,
         // The period must not be among them: with it, the kernel samples every event of software.
-        sample_type: SAMPLE_TID | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
-        flags: INHERIT | EXCLUDE_HV | COMM | COMM_EXEC | TASK | excluded,
+        sample_type: perf::SAMPLE_TID | perf::SAMPLE_REGS_USER | perf::SAMPLE_STACK_USER,
+        flags: perf::INHERIT
+            | perf::EXCLUDE_HYPERVISOR
+            | perf::COMM
+            | perf::COMM_EXEC
+            | perf::TASK
+            | excluded,
         sample_regs_user: REGISTERS,
         sample_stack_user: STACK_BYTES,
-        ..Attributes::default()
+        ..Attributes::every(period, perf::SOFTWARE, perf::PAGE_FAULTS)
     };
-    let (no_group, attributes) = (-1, &raw const attributes);
-    // SAFETY: the attributes are valid, and have the size that they name.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, attributes, thread, cpu, no_group, FLAG_CLOEXEC) };
-    let fd = checked(fd as libc::c_int)?;
-    // SAFETY: the kernel returned a new descriptor, which has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    attributes.open(thread, cpu)
 }
 
 /// The ring into which the kernel writes the samples of one CPU.
@@ -284,11 +244,6 @@ mod tests {
         bytes.extend((HEADER_BYTES as u16 + 8 * words.len() as u16).to_le_bytes());
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         bytes
-    }
-
-    #[test]
-    fn attributes_have_the_size_of_their_version() {
-        assert_eq!(size_of::<Attributes>(), 112);
     }
 
     #[cfg(target_arch = "x86_64")]

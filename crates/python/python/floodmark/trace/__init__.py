@@ -135,7 +135,8 @@ class Profile:
         self.path = self._recording.path
         try:
             if self.mode == "faults":
-                self.gate, self.exactness = "sigtrap", _native.begin_fault_trace(self.d_rss_trigger)
+                self.gate = "sigtrap"
+                self.exactness, self.remedy = _native.begin_fault_trace(self.d_rss_trigger)
                 _hooks.prepare_threads(self.d_rss_trigger)
             else:
                 self.gate, self.exactness, self.remedy = _native.begin_trace(
