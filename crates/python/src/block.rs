@@ -16,6 +16,7 @@ use pyo3::types::PyString;
 use crate::current;
 use crate::resource::Resource;
 use crate::vectorcall::{Arguments, FastCall, required};
+use crate::with_block::WithBlock;
 
 /// Has `floodmark._decorate` wrap a function in a context manager.
 pub(crate) fn decorate<'py>(
@@ -114,18 +115,28 @@ impl NamedScope {
         self.name.clone_ref(py)
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        decorate(slf.into_any(), func)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("floodmark.scope({})", self.name.bind(py).repr()?))
+    }
+}
+
+impl WithBlock for NamedScope {
+    fn enter<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let recording = tail::recording();
         if recording != 0 {
             let (key, name) = (slf.get().key(), slf.get().name.bind(slf.py()));
             SCOPES.with_borrow_mut(|scopes| scopes.enter(recording, key, name))?;
         }
-        Ok(slf)
+        Ok(slf.as_any().clone())
     }
 
-    fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
+    fn exit(slf: &Bound<'_, Self>) -> PyResult<()> {
         SCOPES.with_borrow_mut(|scopes| {
-            let is_own = |scope: &EnteredScope| scope.key == self.key() && !scope.is_left;
+            let is_own = |scope: &EnteredScope| scope.key == slf.get().key() && !scope.is_left;
             if let Some(at) = scopes.entered.iter().rposition(is_own) {
                 scopes.entered[at].is_left = true;
             }
@@ -135,14 +146,7 @@ impl NamedScope {
                 }
             }
         });
-    }
-
-    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        decorate(slf.into_any(), func)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("floodmark.scope({})", self.name.bind(py).repr()?))
+        Ok(())
     }
 }
 
@@ -178,7 +182,32 @@ impl FastCall for NamedScope {
 #[pyclass(frozen, weakref, name = "statistics", module = "floodmark.statistics")]
 #[derive(Default)]
 pub(crate) struct StatisticsBlock {
-    entered: Mutex<Vec<EnteredBlock>>,
+    entered: Mutex<EnteredBlocks>,
+}
+
+/// Where a block was entered and not left, in order; nearly always one, which takes no memory of its own.
+#[derive(Default)]
+struct EnteredBlocks {
+    first: Option<EnteredBlock>,
+    others: Vec<EnteredBlock>,
+}
+
+impl EnteredBlocks {
+    fn push(&mut self, block: EnteredBlock) {
+        if self.first.is_none() && self.others.is_empty() {
+            self.first = Some(block);
+        } else {
+            self.others.push(block);
+        }
+    }
+
+    /// Takes out the one that a thread entered last.
+    fn take(&mut self, thread: ThreadId) -> Option<EnteredBlock> {
+        match self.others.iter().rposition(|block| block.thread == thread) {
+            Some(at) => Some(self.others.remove(at)),
+            None => self.first.take_if(|block| block.thread == thread),
+        }
+    }
 }
 
 struct EnteredBlock {
@@ -196,53 +225,56 @@ impl StatisticsBlock {
         Self::default()
     }
 
-    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
-        let (current, thread) = (current::current(py)?, std::thread::current().id());
+    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        decorate(slf.into_any(), func)
+    }
+}
+
+impl WithBlock for StatisticsBlock {
+    fn enter<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let (current, thread) = (current::current(py)?.into_bound(py), std::thread::current().id());
         let block = if let Some(statistics) = current.get().statistics() {
             statistics.open();
-            EnteredBlock { thread, resource: current, before: None }
+            EnteredBlock { thread, resource: current.unbind(), before: None }
         } else {
             let class =
                 py.import(intern!(py, "floodmark.mr"))?.getattr(intern!(py, "StatisticsResourceAdaptor"))?;
-            let counting = class.call1((current.clone_ref(py),))?.cast_into::<Resource>()?.unbind();
-            current::set_resource(py, current::current_device(), counting.clone_ref(py));
-            EnteredBlock { thread, resource: counting, before: Some(current) }
+            let counting = class.call1((&current,))?.cast_into::<Resource>()?.unbind();
+            // Replaces a resource, which is dropped: that needs PyO3 to know of the attachment.
+            Python::attach(|py| {
+                current::set_resource(py, current::current_device(), counting.clone_ref(py));
+            });
+            EnteredBlock { thread, resource: counting, before: Some(current.unbind()) }
         };
-        self.entered.lock().unwrap_or_else(PoisonError::into_inner).push(block);
-        Ok(())
+        slf.get().entered.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        Ok(py.None().into_bound(py))
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
-        _value: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    fn exit(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
         let this = std::thread::current().id();
-        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = entered.iter().rposition(|block| block.thread == this);
-        let block = own.map(|at| entered.remove(at));
-        drop(entered);
+        let block = slf.get().entered.lock().unwrap_or_else(PoisonError::into_inner).take(this);
         let EnteredBlock { resource, before, .. } =
             block.ok_or_else(|| PyRuntimeError::new_err("the statistics block was not entered"))?;
-        if !current::current(py)?.is(&resource) {
+        let resource = resource.into_bound(py);
+        let before = before.map(|before| before.into_bound(py));
+        if !current::current(py)?.into_bound(py).is(&resource) {
             return Err(PyValueError::new_err(
                 "RMM memory source stack was changed while in the statistics context",
             ));
         }
         match (before, resource.get().statistics()) {
-            (Some(before), _) => current::set_resource(py, current::current_device(), before),
+            // As above.
+            (Some(before), _) => Python::attach(|py| {
+                current::set_resource(py, current::current_device(), before.unbind());
+            }),
             (None, Some(statistics)) => {
                 statistics.pop().map_err(|error| PyIndexError::new_err(error.to_string()))?;
             }
             (None, None) => {}
         }
         Ok(())
-    }
-
-    fn __call__<'py>(slf: Bound<'py, Self>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        decorate(slf.into_any(), func)
     }
 }
 

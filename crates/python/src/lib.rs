@@ -18,6 +18,8 @@
 //! | `task_scope` | blocks of asynchronous tasks |
 //! | `block` | scopes of a recording and of statistics as context managers |
 //! | `vectorcall` | fast calls of classes |
+//! | `with_block` | fast context managers |
+//! | `native_class` | classes whose objects Python calls fast |
 //! | `record` | recording into a trace, with Python stacks |
 //! | `trace` | the tracer of calls |
 //! | `monitor` | the thread that samples the process |
@@ -42,6 +44,7 @@ mod interpreter;
 mod layers;
 mod make;
 mod monitor;
+mod native_class;
 mod numpy;
 mod pluggable;
 mod profiler;
@@ -50,6 +53,7 @@ mod resource;
 mod task_scope;
 mod trace;
 mod vectorcall;
+mod with_block;
 
 /// The extension module.
 #[pyo3::pymodule(gil_used = true)]
@@ -89,6 +93,7 @@ mod _native {
         ignore_thread, install_profile, monitoring_callbacks, prepare_thread, profile_thread, remove_profile,
     };
     use crate::vectorcall;
+    use crate::with_block;
     use pyo3::prelude::*;
 
     #[pymodule_init]
@@ -99,6 +104,10 @@ mod _native {
         vectorcall::enable::<NamedScope>(py);
         vectorcall::enable::<ProfilerContext>(py);
         vectorcall::enable::<StatisticsBlock>(py);
+        with_block::enable::<NamedScope>(py)?;
+        with_block::enable::<ProfilerContext>(py)?;
+        with_block::enable::<StatisticsBlock>(py)?;
+        with_block::enable_bracket::<ProfilerContext>(py)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

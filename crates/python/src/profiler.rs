@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::vectorcall::{Arguments, FastCall, required};
+use crate::with_block::{Bracket, WithBlock};
 use crate::{current, task_scope};
 
 /// Calls, peak and total bytes of functions and code blocks, by name.
@@ -108,6 +109,15 @@ impl ProfilerContext {
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
+
+    /// Begins a block of the running task.
+    fn enter_task(&self, py: Python<'_>) -> PyResult<()> {
+        let current = current::current(py)?;
+        if let Some(statistics) = current.get().statistics() {
+            task_scope::enter(py, self.key(), self.records.task(statistics, Arc::clone(&self.name)))?;
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -135,49 +145,50 @@ impl ProfilerContext {
         let py = slf.py();
         py.import(intern!(py, "floodmark._decorate"))?.call_method1(intern!(py, "profile"), (slf, func))
     }
+}
 
-    /// Begin a block on the calling thread.
-    fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        let current = current::current(py)?;
-        let block = current.get().statistics().map(|statistics| self.records.open(statistics, &self.name));
-        open(self.key(), Open::Block(block));
+impl Bracket for ProfilerContext {
+    /// Begins a block on the calling thread.
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let current = current::current(py)?.into_bound(py);
+        let block = current.get().statistics().map(|statistics| this.records.open(statistics, &this.name));
+        open(this.key(), Open::Block(block));
         Ok(())
     }
 
-    /// End the block that began last on the calling thread.
-    fn leave(&self) {
-        if let Some(Open::Block(Some(block))) = take(self.key()) {
-            self.records.finish(&self.name, block);
+    /// Ends the block that began last on the calling thread.
+    fn end(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        if let Some(Open::Block(Some(block))) = take(this.key()) {
+            this.records.finish(&this.name, block);
         }
+        Ok(())
     }
+}
 
-    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+impl WithBlock for ProfilerContext {
+    fn enter<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if slf.get().name.is_empty() {
             return Err(PyValueError::new_err(
                 "When profiler is used as a context manager, a name must be provided",
             ));
         }
         let (py, this) = (slf.py(), slf.get());
-        if !task_scope::is_in_event_loop(py)? {
-            this.enter(py)?;
-            return Ok(slf);
+        if task_scope::is_in_event_loop(py)? {
+            // Keeps and drops objects: PyO3 has to know of the attachment.
+            Python::attach(|py| this.enter_task(py))?;
+        } else {
+            Self::begin(slf)?;
         }
-        let current = current::current(py)?;
-        if let Some(statistics) = current.get().statistics() {
-            task_scope::enter(py, this.key(), this.records.task(statistics, Arc::clone(&this.name)))?;
-        }
-        Ok(slf)
+        Ok(slf.as_any().clone())
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
-        _value: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        if !task_scope::leave(py, self.key())? {
-            self.leave();
+    fn exit(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        // As above.
+        if !task_scope::is_open() || !Python::attach(|py| task_scope::leave(py, this.key()))? {
+            Self::end(slf)?;
         }
         Ok(())
     }

@@ -72,11 +72,13 @@ pub(crate) fn enter(py: Python<'_>, key: usize, task: ProfiledTask) -> PyResult<
     Ok(())
 }
 
+/// Whether any task is in a block.
+pub(crate) fn is_open() -> bool {
+    OPEN.load(Ordering::Relaxed) != 0
+}
+
 /// Leaves the innermost block of the running task that `key` entered; returns whether there is one.
 pub(crate) fn leave(py: Python<'_>, key: usize) -> PyResult<bool> {
-    if OPEN.load(Ordering::Relaxed) == 0 {
-        return Ok(false);
-    }
     let mut next = innermost(py)?;
     let is_innermost = next.as_ref().is_some_and(|scope| scope.get().key == key);
     while let Some(scope) = next {

@@ -233,6 +233,19 @@ def test_functions_made_in_a_loop_have_their_own_names(tmp_path):
     assert called == [f"made_{number % 7}" for number in range(2000)]
 
 
+@pytest.mark.skipif(not IS_MONITORING, reason="calls of types are events from Python 3.12 on")
+def test_types_made_in_a_loop_have_their_own_names(tmp_path):
+    def work():
+        for number in range(700):
+            made = type(f"Made{number % 7}", (), {"__call__": lambda self: None})
+            made.attribute = number
+            made()
+
+    _, rows = traced(tmp_path, work)
+    called = [name for name in names(rows, "c_call") if name.startswith("Made")]
+    assert called == [f"Made{number % 7}" for number in range(700)]
+
+
 def test_coroutines_and_generators_closed_early_are_balanced(tmp_path):
     import asyncio
 
@@ -260,6 +273,9 @@ def test_coroutines_and_generators_closed_early_are_balanced(tmp_path):
                 depth += 1 if row["action"] in ("call", "resume") else -1
                 assert 0 <= depth <= 1
         assert depth == 0
+    first = numbers.__code__.co_firstlineno
+    lines = [row["line"] for row in rows if row["function"] == "numbers"]
+    assert lines and set(lines) <= {first, first + 1}, lines
     leaves = [row for row in rows if row["function"].endswith("leaf")]
     assert [row["action"] for row in leaves].count("yield") == 1000
 

@@ -4,7 +4,6 @@
 //! borrowed arguments; `None` and `DISABLE` are immortal or kept.
 #![expect(unsafe_code, reason = "the interpreter calls these functions")]
 
-use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -15,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::native_class;
 use crate::trace::state;
 
 type Arguments = *const *mut ffi::PyObject;
@@ -72,13 +72,13 @@ fn disable() -> *mut ffi::PyObject {
     disable
 }
 
-/// Takes an event of the function that runs `code`.
+/// Takes an event of the function that runs `code`; `line_otherwise` returns the line of an instruction that has none.
 ///
 /// # Safety
 /// The interpreter calls it with a code object and an offset.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-unsafe fn own_event(action: CallAction, arguments: Arguments) -> bool {
+unsafe fn own_event(action: CallAction, arguments: Arguments, line_otherwise: impl FnOnce() -> u32) -> bool {
     // SAFETY: the caller's promise; the interpreter is attached.
     unsafe {
         let code = *arguments;
@@ -90,7 +90,10 @@ unsafe fn own_event(action: CallAction, arguments: Arguments) -> bool {
         if known.is_hidden {
             return false;
         }
-        let (frame, line) = (known.frame, known.line(code, offset_of(*arguments.add(1))));
+        let (frame, mut line) = (known.frame, known.line(code, offset_of(*arguments.add(1))));
+        if line == 0 {
+            line = line_otherwise();
+        }
         tracer.event(action, frame, |_| (frame, line));
         true
     }
@@ -126,7 +129,7 @@ macro_rules! own_callbacks {
             _: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
             // SAFETY: the interpreter's promise.
-            if unsafe { own_event(CallAction::$action, arguments) } { none() } else { $hidden() }
+            if unsafe { own_event(CallAction::$action, arguments, || 0) } { none() } else { $hidden() }
         }
     )*};
 }
@@ -136,9 +139,49 @@ own_callbacks! {
     on_resume = Resume, disable;
     on_return = Return, disable;
     on_yield = Yield, disable;
-    // These two cannot be disabled at a location.
-    on_unwind = Exception, none;
+    // Cannot be disabled at a location, like the next one.
     on_throw = Resume, none;
+}
+
+unsafe extern "C" fn on_unwind(
+    _: *mut ffi::PyObject,
+    arguments: Arguments,
+    _: usize,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter passes a code object, an offset and the exception.
+    unsafe {
+        own_event(CallAction::Exception, arguments, || raised_line(*arguments, *arguments.add(2)));
+    }
+    none()
+}
+
+/// Returns the line of `code` that an exception came through: where the interpreter raises it again itself, as at the end
+/// of generators, the instruction has none. 0 if that is not known.
+///
+/// # Safety
+/// These are a code object and an exception that leaves it, and the interpreter is attached.
+#[cold]
+unsafe fn raised_line(code: *mut ffi::PyObject, exception: *mut ffi::PyObject) -> u32 {
+    // SAFETY: the caller's promise; a traceback has a frame as long as it lives, and a frame its code. Attributes are not
+    // asked for, because that runs hooks of audits.
+    unsafe {
+        if ffi::PyExceptionInstance_Check(exception) == 0 {
+            return 0;
+        }
+        let traceback = ffi::PyException_GetTraceback(exception);
+        if traceback.is_null() {
+            return 0;
+        }
+        let entry = &*traceback.cast::<ffi::PyTracebackObject>();
+        let own = ffi::PyFrame_GetCode(entry.tb_frame);
+        // The latest entry is that of the function which the exception leaves.
+        let is_own = std::ptr::eq(own.cast(), code);
+        let line = if is_own { ffi::PyCode_Addr2Line(own, entry.tb_lasti) } else { 0 };
+        ffi::Py_DECREF(own.cast());
+        ffi::Py_DECREF(traceback);
+        u32::try_from(line).unwrap_or(0)
+    }
 }
 
 /// Returns what is called, without the object that it is bound to; none for a Python function, which has events of its
@@ -278,7 +321,7 @@ pub(crate) fn monitoring_callbacks(
     ];
     let all = if lines { &of_lines[..] } else { &of_calls[..] };
     let class = callback_class(py)?;
-    all.iter().map(|(event, function)| Ok((*event, Callback::new(class, *function)?))).collect()
+    all.iter().map(|(event, function)| Ok((*event, Callback::make(class, *function)?))).collect()
 }
 
 /// An object that the interpreter calls at events.
@@ -289,7 +332,7 @@ struct Callback {
 }
 
 impl Callback {
-    fn new(class: &Bound<'_, PyType>, function: ffi::vectorcallfunc) -> PyResult<Py<PyAny>> {
+    fn make(class: &Bound<'_, PyType>, function: ffi::vectorcallfunc) -> PyResult<Py<PyAny>> {
         // SAFETY: the class is that of `callback_class`, whose objects are as large as `Self`.
         unsafe {
             let made = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
@@ -304,35 +347,8 @@ impl Callback {
 fn callback_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || {
-        // The interpreter copies neither: they live as long as the process.
-        let members = Box::leak(Box::new([
-            ffi::PyMemberDef {
-                name: c"__vectorcalloffset__".as_ptr(),
-                type_code: ffi::Py_T_PYSSIZET,
-                offset: std::mem::offset_of!(Callback, function) as ffi::Py_ssize_t,
-                flags: ffi::Py_READONLY,
-                doc: std::ptr::null(),
-            },
-            ffi::PyMemberDef::default(),
-        ]));
-        let mut slots = [
-            ffi::PyType_Slot { slot: ffi::Py_tp_call, pfunc: ffi::PyVectorcall_Call as *mut c_void },
-            ffi::PyType_Slot { slot: ffi::Py_tp_members, pfunc: members.as_mut_ptr().cast() },
-            ffi::PyType_Slot::default(),
-        ];
-        let flags = ffi::Py_TPFLAGS_DEFAULT
-            | ffi::Py_TPFLAGS_HAVE_VECTORCALL
-            | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
-        let mut spec = ffi::PyType_Spec {
-            name: c"floodmark._native.Callback".as_ptr(),
-            basicsize: size_of::<Callback>() as c_int,
-            itemsize: 0,
-            flags: flags as c_uint,
-            slots: slots.as_mut_ptr(),
-        };
-        // SAFETY: the specification is complete; the result is a new class or null.
-        let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec)) }?;
-        Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
+        let offset = std::mem::offset_of!(Callback, function);
+        native_class::make::<Callback>(py, c"floodmark._native.Callback", offset, Vec::new())
     })?;
     Ok(class.bind(py))
 }
