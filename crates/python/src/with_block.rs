@@ -49,28 +49,26 @@ pub(crate) fn enable_bracket<T: Bracket>(py: Python<'_>) -> PyResult<()> {
     class.setattr("leave", Method::make(&class, call_end::<T>)?)
 }
 
-unsafe extern "C" fn call_begin<T: Bracket>(
-    method: *mut ffi::PyObject,
-    _: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls a bound method of the class, attached.
-    unsafe {
-        call(method, 0, count_and_flags, names, || "enter() takes no arguments", |slf| nothing(slf, T::begin))
-    }
+/// Defines what Python calls for each method: how many arguments it takes, and what it does.
+macro_rules! methods {
+    ($($name:ident<$class:ident: $bound:ident>($count:literal, $takes:literal) = $act:expr;)*) => {$(
+        unsafe extern "C" fn $name<$class: $bound>(
+            method: *mut ffi::PyObject,
+            _: *const *mut ffi::PyObject,
+            count_and_flags: usize,
+            names: *mut ffi::PyObject,
+        ) -> *mut ffi::PyObject {
+            // SAFETY: the interpreter calls a bound method of the class, attached.
+            unsafe { call::<$class>(method, $count, count_and_flags, names, $takes, $act) }
+        }
+    )*};
 }
 
-unsafe extern "C" fn call_end<T: Bracket>(
-    method: *mut ffi::PyObject,
-    _: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: as above.
-    unsafe {
-        call(method, 0, count_and_flags, names, || "leave() takes no arguments", |slf| nothing(slf, T::end))
-    }
+methods! {
+    call_enter<T: WithBlock>(0, "__enter__() takes no arguments") = |slf| T::enter(slf).map(Bound::into_ptr);
+    call_exit<T: WithBlock>(3, "__exit__() takes three positional arguments") = |slf| nothing(slf, T::exit);
+    call_begin<T: Bracket>(0, "enter() takes no arguments") = |slf| nothing(slf, T::begin);
+    call_end<T: Bracket>(0, "leave() takes no arguments") = |slf| nothing(slf, T::end);
 }
 
 /// Returns `None` if `act` succeeds.
@@ -82,32 +80,6 @@ fn nothing<T>(
     Ok(slf.py().None().into_ptr())
 }
 
-unsafe extern "C" fn call_enter<T: WithBlock>(
-    method: *mut ffi::PyObject,
-    _: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls a bound method of the class, attached.
-    unsafe {
-        let takes = || "__enter__() takes no arguments";
-        call(method, 0, count_and_flags, names, takes, |slf| T::enter(slf).map(Bound::into_ptr))
-    }
-}
-
-unsafe extern "C" fn call_exit<T: WithBlock>(
-    method: *mut ffi::PyObject,
-    _: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: as above; the result is a reference of the caller's.
-    unsafe {
-        let takes = || "__exit__() takes three positional arguments";
-        call(method, 3, count_and_flags, names, takes, |slf| nothing(slf, T::exit))
-    }
-}
-
 /// # Safety
 /// `method` is a [`BoundMethod`] of an object of class `T`, and the interpreter is attached.
 #[inline]
@@ -116,14 +88,14 @@ unsafe fn call<T: PyTypeInfo>(
     expected: ffi::Py_ssize_t,
     count_and_flags: usize,
     names: *mut ffi::PyObject,
-    takes: impl FnOnce() -> &'static str,
+    takes: &'static str,
     act: impl FnOnce(&Bound<'_, T>) -> PyResult<*mut ffi::PyObject>,
 ) -> *mut ffi::PyObject {
     // SAFETY: the caller's promise; the bound method keeps its object alive.
     let result = unsafe {
         let py = Python::assume_attached();
         if ffi::PyVectorcall_NARGS(count_and_flags) != expected || !names.is_null() {
-            Err(PyTypeError::new_err(takes()))
+            Err(PyTypeError::new_err(takes))
         } else {
             act(Bound::ref_from_ptr(py, &(*method.cast::<BoundMethod>()).object).cast_unchecked::<T>())
         }
