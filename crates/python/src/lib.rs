@@ -107,6 +107,7 @@ mod _native {
         with_block::enable::<NamedScope>(py)?;
         with_block::enable::<ProfilerContext>(py)?;
         with_block::enable::<StatisticsBlock>(py)?;
+        with_block::enable_bracket::<ProfilerContext>(py)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::vectorcall::{Arguments, FastCall, required};
-use crate::with_block::WithBlock;
+use crate::with_block::{Bracket, WithBlock};
 use crate::{current, task_scope};
 
 /// Calls, peak and total bytes of functions and code blocks, by name.
@@ -145,20 +145,25 @@ impl ProfilerContext {
         let py = slf.py();
         py.import(intern!(py, "floodmark._decorate"))?.call_method1(intern!(py, "profile"), (slf, func))
     }
+}
 
-    /// Begin a block on the calling thread.
-    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+impl Bracket for ProfilerContext {
+    /// Begins a block on the calling thread.
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
         let current = current::current(py)?.into_bound(py);
-        let block = current.get().statistics().map(|statistics| self.records.open(statistics, &self.name));
-        open(self.key(), Open::Block(block));
+        let block = current.get().statistics().map(|statistics| this.records.open(statistics, &this.name));
+        open(this.key(), Open::Block(block));
         Ok(())
     }
 
-    /// End the block that began last on the calling thread.
-    fn leave(&self) {
-        if let Some(Open::Block(Some(block))) = take(self.key()) {
-            self.records.finish(&self.name, block);
+    /// Ends the block that began last on the calling thread.
+    fn end(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        if let Some(Open::Block(Some(block))) = take(this.key()) {
+            this.records.finish(&this.name, block);
         }
+        Ok(())
     }
 }
 
@@ -174,7 +179,7 @@ impl WithBlock for ProfilerContext {
             // Keeps and drops objects: PyO3 has to know of the attachment.
             Python::attach(|py| this.enter_task(py))?;
         } else {
-            this.enter(py)?;
+            Self::begin(slf)?;
         }
         Ok(slf.as_any().clone())
     }
@@ -183,7 +188,7 @@ impl WithBlock for ProfilerContext {
         let this = slf.get();
         // As above.
         if !task_scope::is_open() || !Python::attach(|py| task_scope::leave(py, this.key()))? {
-            this.leave();
+            Self::end(slf)?;
         }
         Ok(())
     }

@@ -32,55 +32,70 @@ pub(crate) trait WithBlock: PyTypeInfo {
 /// Gives a class `__enter__` and `__exit__`.
 pub(crate) fn enable<T: WithBlock>(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<T>();
-    class.setattr("__enter__", Method::new(&class, call_enter::<T>)?)?;
-    class.setattr("__exit__", Method::new(&class, call_exit::<T>)?)
+    class.setattr("__enter__", Method::make(&class, call_enter::<T>)?)?;
+    class.setattr("__exit__", Method::make(&class, call_exit::<T>)?)
 }
 
-unsafe extern "C" fn call_enter<T: WithBlock>(
-    method: *mut ffi::PyObject,
-    _: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls a bound method of the class, attached.
-    unsafe {
-        let takes = || "__enter__() takes no arguments";
-        call(method, 0, count_and_flags, names, takes, |slf| T::enter(slf).map(Bound::into_ptr))
-    }
+/// What wrappers of functions call before and after each call.
+pub(crate) trait Bracket: PyTypeInfo {
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<()>;
+    fn end(slf: &Bound<'_, Self>) -> PyResult<()>;
 }
 
-unsafe extern "C" fn call_exit<T: WithBlock>(
-    method: *mut ffi::PyObject,
-    _: *const *mut ffi::PyObject,
-    count_and_flags: usize,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: as above; the result is a reference of the caller's.
-    unsafe {
-        let takes = || "__exit__() takes three positional arguments";
-        call(method, 3, count_and_flags, names, takes, |slf: &Bound<'_, T>| {
-            T::exit(slf)?;
-            Ok(slf.py().None().into_ptr())
-        })
-    }
+/// Gives a class the methods `enter` and `leave`, without arguments.
+pub(crate) fn enable_bracket<T: Bracket>(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<T>();
+    class.setattr("enter", Method::make(&class, call_begin::<T>)?)?;
+    class.setattr("leave", Method::make(&class, call_end::<T>)?)
+}
+
+/// Defines what Python calls for each method: how many arguments it takes, and what it does.
+macro_rules! methods {
+    ($($name:ident<$class:ident: $bound:ident>($count:literal, $takes:literal) = $act:expr;)*) => {$(
+        unsafe extern "C" fn $name<$class: $bound>(
+            method: *mut ffi::PyObject,
+            _: *const *mut ffi::PyObject,
+            count_and_flags: usize,
+            names: *mut ffi::PyObject,
+        ) -> *mut ffi::PyObject {
+            // SAFETY: the interpreter calls a bound method of the class, attached.
+            unsafe { call::<$class>(method, $count, count_and_flags, names, $takes, $act) }
+        }
+    )*};
+}
+
+methods! {
+    call_enter<T: WithBlock>(0, "__enter__() takes no arguments") = |slf| T::enter(slf).map(Bound::into_ptr);
+    call_exit<T: WithBlock>(3, "__exit__() takes three positional arguments") = |slf| nothing(slf, T::exit);
+    call_begin<T: Bracket>(0, "enter() takes no arguments") = |slf| nothing(slf, T::begin);
+    call_end<T: Bracket>(0, "leave() takes no arguments") = |slf| nothing(slf, T::end);
+}
+
+/// Returns `None` if `act` succeeds.
+fn nothing<T>(
+    slf: &Bound<'_, T>,
+    act: impl FnOnce(&Bound<'_, T>) -> PyResult<()>,
+) -> PyResult<*mut ffi::PyObject> {
+    act(slf)?;
+    Ok(slf.py().None().into_ptr())
 }
 
 /// # Safety
 /// `method` is a [`BoundMethod`] of an object of class `T`, and the interpreter is attached.
 #[inline]
-unsafe fn call<T: WithBlock>(
+unsafe fn call<T: PyTypeInfo>(
     method: *mut ffi::PyObject,
     expected: ffi::Py_ssize_t,
     count_and_flags: usize,
     names: *mut ffi::PyObject,
-    takes: impl FnOnce() -> &'static str,
+    takes: &'static str,
     act: impl FnOnce(&Bound<'_, T>) -> PyResult<*mut ffi::PyObject>,
 ) -> *mut ffi::PyObject {
     // SAFETY: the caller's promise; the bound method keeps its object alive.
     let result = unsafe {
         let py = Python::assume_attached();
         if ffi::PyVectorcall_NARGS(count_and_flags) != expected || !names.is_null() {
-            Err(PyTypeError::new_err(takes()))
+            Err(PyTypeError::new_err(takes))
         } else {
             act(Bound::ref_from_ptr(py, &(*method.cast::<BoundMethod>()).object).cast_unchecked::<T>())
         }
@@ -101,7 +116,7 @@ struct Method {
 }
 
 impl Method {
-    fn new<'py>(class: &Bound<'py, PyType>, call_bound: ffi::vectorcallfunc) -> PyResult<Bound<'py, PyAny>> {
+    fn make<'py>(class: &Bound<'py, PyType>, call_bound: ffi::vectorcallfunc) -> PyResult<Bound<'py, PyAny>> {
         static METHOD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         static BOUND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let py = class.py();

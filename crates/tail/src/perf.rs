@@ -102,6 +102,9 @@ impl Attributes {
 
     /// Opens the event for a thread, 0 for the calling one, on one CPU or on all, which is -1. Programs that the process
     /// starts do not get the descriptor.
+    ///
+    /// # Errors
+    /// The kernel does not know the event, or does not permit it to this user.
     pub fn open(&self, thread: libc::pid_t, cpu: libc::c_int) -> io::Result<OwnedFd> {
         const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
         let (attributes, no_group) = (std::ptr::from_ref(self), -1);

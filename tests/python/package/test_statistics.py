@@ -1,11 +1,15 @@
 """Statistics: RMM's cases, and those in which RMM counts wrongly."""
 
+import contextlib
+import sys
 import threading
 
 import pytest
 
 import floodmark as rmm
 from floodmark.statistics import (
+    ProfilerContext,
+    ProfilerRecords,
     Statistics,
     enable_statistics,
     get_statistics,
@@ -55,6 +59,52 @@ def test_the_context_decorates_functions():
         statistics().__exit__(None, None, None)
     with pytest.raises(TypeError):
         statistics(1)
+
+
+@pytest.mark.parametrize("make", [statistics, lambda: rmm.scope("block"), lambda: rmm.statistics.profiler(name="block")])
+def test_blocks_are_ordinary_context_managers(make):
+    block = make()
+    before = sys.getrefcount(block)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(block)
+    for _ in range(1000):
+        with block:
+            pass
+    enter, leave = block.__enter__, block.__exit__
+    enter()
+    assert leave(None, None, None) is None
+    type(block).__enter__(block)
+    type(block).__exit__(block, None, None, None)
+    del enter, leave
+    assert sys.getrefcount(block) == before
+    for wrong in (
+        lambda: block.__enter__(1),
+        lambda: block.__exit__(),
+        lambda: block.__exit__(kind=None, value=None, traceback=None),
+        lambda: type(block).__enter__(),
+        lambda: type(block).__enter__(5),
+        lambda: type(block).__enter__.__get__(5),
+        lambda: type(type(block).__enter__)(),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_a_class_of_ones_own_can_extend_a_block():
+    class Own(ProfilerContext):
+        def __enter__(self):
+            entered.append(self)
+            return super().__enter__()
+
+    entered = []
+    enable_statistics()
+    records = ProfilerRecords()
+    block = Own(records, "own")
+    with block as given:
+        rmm.DeviceBuffer(size=100)
+    assert entered == [block] and given is block
+    assert records.records["own"].memory_total == 100
 
 
 def test_multiple_mr():

@@ -115,10 +115,9 @@ pub(super) unsafe fn code_of(frame: *const u8) -> Option<(*const u8, i32)> {
 ///
 /// # Safety
 /// `code` is a code object.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
+#[inline]
 pub(super) unsafe fn extra_of(code: *const u8, index: isize) -> *mut c_void {
-    /// What code objects have more of than their structure: a number, and as many pointers.
+    // Before the instructions there is a pointer to a number and as many pointers.
     const EXTRA: usize = offsets::INSTRUCTIONS - size_of::<usize>();
     // SAFETY: the layout of this version.
     unsafe {

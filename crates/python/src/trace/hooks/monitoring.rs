@@ -321,7 +321,7 @@ pub(crate) fn monitoring_callbacks(
     ];
     let all = if lines { &of_lines[..] } else { &of_calls[..] };
     let class = callback_class(py)?;
-    all.iter().map(|(event, function)| Ok((*event, Callback::new(class, *function)?))).collect()
+    all.iter().map(|(event, function)| Ok((*event, Callback::make(class, *function)?))).collect()
 }
 
 /// An object that the interpreter calls at events.
@@ -332,7 +332,7 @@ struct Callback {
 }
 
 impl Callback {
-    fn new(class: &Bound<'_, PyType>, function: ffi::vectorcallfunc) -> PyResult<Py<PyAny>> {
+    fn make(class: &Bound<'_, PyType>, function: ffi::vectorcallfunc) -> PyResult<Py<PyAny>> {
         // SAFETY: the class is that of `callback_class`, whose objects are as large as `Self`.
         unsafe {
             let made = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
