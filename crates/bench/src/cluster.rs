@@ -254,13 +254,15 @@ fn sent_bytes(folder: &Path, node: usize) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Holds one to four mebibytes, another number of them a hundred times a second.
+/// Allocates and frees a mebibyte a hundred times a second.
 fn load() -> ! {
     let mut number = 0u8;
     loop {
-        // More than what the kernel counts for each core before it adds it to the sum that is read.
-        let block = vec![number; (1 + usize::from(number % 4)) << 20];
+        let block = vec![number; 1 << 20];
         std::hint::black_box(&block);
+        if number.is_multiple_of(2) {
+            std::mem::forget(vec![number; 4096]);
+        }
         number = number.wrapping_add(1);
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -86,8 +86,9 @@ const STOP_NS: u64 = 20_000_000;
 /// Descriptors that must be left when the command starts: for reading processes, and for the sealer, which
 /// has a part and a segment open for every table.
 const DESCRIPTORS_LEFT: usize = 12;
-/// Bytes of address space that must be left when the command starts.
-const ADDRESS_SPACE_LEFT: usize = 64 << 20;
+/// Bytes of address space that must be left when the command starts: for threads that start later, and for the sealer, whose
+/// compression cannot report that there is too little.
+const ADDRESS_SPACE_LEFT: usize = 128 << 20;
 
 /// Runs a command and watches its tree of processes; returns when all of them have ended.
 ///

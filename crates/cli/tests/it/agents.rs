@@ -292,7 +292,11 @@ fn a_recorder_that_hangs_is_noticed_although_its_streams_are_open() {
     // More than the pipe holds, so that the agent cannot write on.
     std::fs::write(earlier_spool(&test).frames_at(0), vec![0; 1 << 20]).unwrap();
     let mut agent = Agent::start(&test);
-    agent.send(&Message::Hello(Box::new(Hello { silence_ns: 700_000_000, ..hello() })));
+    agent.send(&Message::Hello(Box::new(Hello {
+        silence_ns: 1_000_000_000,
+        linger_ns: 2_000_000_000,
+        ..hello()
+    })));
     let status = floodmark_testkit::wait_for_exit(&mut agent.child, "the agent");
     assert_eq!(status.code(), Some(0));
     assert!(Spool::at(&spool(&test)).is_complete());

@@ -23,7 +23,9 @@ fn top_and_serve_show_all_nodes_while_the_job_runs() {
     let bed = Bed::new();
     let mut job = bed.start(&["--hosts", "n1,n2"]);
     let members = ["n1", "n2"].map(|node| job.member_of(node, &mut growing(&node[1..])));
-    members.iter().for_each(|pid| job.wait_for_member(*pid));
+    for pid in members {
+        job.wait_for_member(pid);
+    }
     let mut pty = Pty::start(bed.test.command(&["top", "run.flood"]));
     // Only what changes is drawn, unless the size of the terminal changes.
     for width in 100..106 {

@@ -264,8 +264,9 @@ fn a_lost_node_is_named_and_its_spool_is_collected() {
     let (on_lost, on_other) = (job.member("n1"), job.member("n2"));
     job.wait_for_member(on_lost);
     fs::write(bed.test.path("n1.down"), "").unwrap();
-    kill(bed.number("n1.agent"));
+    // In this order: the connection ends by itself soon after its agent.
     kill(-bed.number("n1.ssh"));
+    kill(bed.number("n1.agent"));
     let later = job.member("n2");
     job.wait_for_member(later);
     let words = job.finish();

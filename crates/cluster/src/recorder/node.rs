@@ -310,10 +310,13 @@ impl NodeThread {
             return Err(LinkEnd::Complete);
         }
         if shared.give_up.load(Ordering::Acquire) {
-            return Err(LinkEnd::Lost(match shared.is_unwritten.load(Ordering::Acquire) {
-                true => "the trace could not be written".to_owned(),
-                false => "it did not deliver everything in time".to_owned(),
-            }));
+            let is_unwritten = shared.is_unwritten.load(Ordering::Acquire);
+            let reason = if is_unwritten {
+                "the trace could not be written"
+            } else {
+                "it did not deliver everything in time"
+            };
+            return Err(LinkEnd::Lost(reason.to_owned()));
         }
         if shared.stop.load(Ordering::Acquire) && progress.is_welcome && !progress.is_stopped {
             progress.is_stopped = true;

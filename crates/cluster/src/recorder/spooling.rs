@@ -205,9 +205,12 @@ fn commands(shared: &Shared, orders: &std::path::Path) -> Result<Vec<Vec<String>
         return Ok(vec![argv]);
     }
     let own = std::env::current_exe().map_err(Error::io("finding this program"))?.display().to_string();
-    let of_node = |node: &Node| match is_local(&node.name) {
-        true => AgentCommand { program: &own, ..command.clone() }.local(node),
-        false => command.argv(shared.launcher, node),
+    let of_node = |node: &Node| {
+        if is_local(&node.name) {
+            AgentCommand { program: &own, ..command.clone() }.local(node)
+        } else {
+            command.argv(shared.launcher, node)
+        }
     };
     Ok(nodes.iter().map(of_node).collect())
 }
