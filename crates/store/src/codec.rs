@@ -205,6 +205,11 @@ macro_rules! number_codecs {
                 Self::from_native(number as <$arrow as ArrowPrimitiveType>::Native)
             }
 
+            #[allow(
+                clippy::cast_lossless,
+                clippy::allow_attributes,
+                reason = "one definition for numbers of all widths, signed or not"
+            )]
             fn to_bits(value: $value) -> u64 {
                 Self::to_native(value) as u64
             }

@@ -277,7 +277,9 @@ impl TailMerge {
         }
         // Stable: rows of a lane keep their order.
         items.sort_by_key(|(turn, index, _)| (*turn, *index));
-        items.into_iter().for_each(|(.., item)| rows.push(item));
+        for (.., item) in items {
+            rows.push(item);
+        }
     }
 
     /// Chunks that had nothing but events, as far as they have been read to their end.

@@ -242,11 +242,15 @@ impl ColumnWriter {
             Mode::Plain => match self.descr.physical_type() {
                 Type::BYTE_ARRAY => values.iter().for_each(|value| self.push_plain_word(word(*value))),
                 Type::INT32 => {
-                    values.iter().for_each(|value| self.plain.extend((*value as u32).to_le_bytes()));
+                    for value in &values {
+                        self.plain.extend((*value as u32).to_le_bytes());
+                    }
                     self.cover(&values);
                 }
                 _ => {
-                    values.iter().for_each(|value| self.plain.extend(value.to_le_bytes()));
+                    for value in &values {
+                        self.plain.extend(value.to_le_bytes());
+                    }
                     self.cover(&values);
                 }
             },

@@ -105,7 +105,9 @@ impl Deltas {
         let used = &mut self.block[..self.len];
         let least = used.iter().copied().fold(i64::MAX, i64::min);
         put_zigzag(&mut self.blocks, least);
-        used.iter_mut().for_each(|difference| *difference = difference.wrapping_sub(least));
+        for difference in used {
+            *difference = difference.wrapping_sub(least);
+        }
         // A part is always whole, filled with zeros.
         self.block[self.len..].fill(0);
         let widths = self.blocks.len();

@@ -116,7 +116,7 @@ fn check_statistics(group: &RowGroupMetaData, column: usize, cells: &[Option<Str
     let span = (numbers.iter().min().map(bits), numbers.iter().max().map(bits));
     match statistics {
         Statistics::Int64(found) => {
-            assert_eq!((found.min_opt().copied(), found.max_opt().copied()), span, "{name}")
+            assert_eq!((found.min_opt().copied(), found.max_opt().copied()), span, "{name}");
         }
         Statistics::Int32(found) => {
             let found = (found.min_opt().copied().map(i64::from), found.max_opt().copied().map(i64::from));
