@@ -11,7 +11,9 @@ use floodmark_event::event::Action;
 use floodmark_event::tables::Frame;
 use floodmark_event::{Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
 use floodmark_stacks::{Replay, ReplayProps};
-use floodmark_tail::heap::{HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE, scaled_bytes};
+use floodmark_tail::heap::{
+    HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE, PYMALLOC_RESOURCE, scaled_bytes,
+};
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{AllocDomain, RecordProps, Recorder, When, event_on, global, intern, intern_frame};
 
@@ -20,6 +22,7 @@ use crate::cold::{ThreadMemory, run_cold};
 use crate::config::{self, Config};
 use crate::fence::{fence, silence_panics};
 use crate::next::prepare_for_children;
+use crate::python::{self, Python, merged_stack};
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
 use crate::{hooks, sample, tracked};
 
@@ -50,6 +53,9 @@ struct Started {
     selection: Selection,
     heap: AllocDomain,
     mappings: AllocDomain,
+    objects: AllocDomain,
+    /// The interpreter, if this is a Python program whose frames are recorded.
+    python: Option<Python>,
     stacks: Stacks,
     /// Key whose destructor gives a thread's lane back.
     key: libc::pthread_key_t,
@@ -84,27 +90,29 @@ pub(crate) struct Caller {
 pub(crate) enum Domain {
     Heap,
     Mapping,
+    /// An object of Python.
+    Object,
 }
 
 /// Records that the program got a block.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn allocated(block: usize, bytes: usize, caller: Caller) {
+pub(crate) fn allocated(domain: Domain, block: usize, bytes: usize, caller: Caller) {
     match SELECTION.load(Ordering::Relaxed) {
         EVERY => {
             if let Some(entered) = enter() {
-                fence(|| entered.allocated(Domain::Heap, block, bytes, entered.stack(caller)));
+                fence(|| entered.allocated(domain, block, bytes, entered.stack(caller)));
             }
         }
         SAMPLE if !sample::is_due(current(), bytes) => {}
-        _ => allocated_selected(block, bytes, caller),
+        _ => allocated_selected(domain, block, bytes, caller),
     }
 }
 
 /// Records an allocation of a process of which not all are recorded.
 #[cold]
 #[inline(never)]
-fn allocated_selected(block: usize, bytes: usize, caller: Caller) {
+fn allocated_selected(domain: Domain, block: usize, bytes: usize, caller: Caller) {
     let _errno = SavedErrno::save();
     let Some(entered) = enter() else { return };
     fence(|| {
@@ -117,19 +125,19 @@ fn allocated_selected(block: usize, bytes: usize, caller: Caller) {
             },
         };
         tracked::track(block);
-        entered.allocated(Domain::Heap, block, counted as usize, entered.stack(caller));
+        entered.allocated(domain, block, counted as usize, entered.stack(caller));
     });
 }
 
 /// Records that the program gives a block back, at `when`.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn freed(block: usize, when: When) {
+pub(crate) fn freed(domain: Domain, block: usize, when: When) {
     if SELECTION.load(Ordering::Relaxed) != EVERY && !(tracked::may_be_tracked(block) && untracked(block)) {
         return;
     }
     if let Some(entered) = enter() {
-        fence(|| entered.freed(Domain::Heap, block, when));
+        fence(|| entered.freed(domain, block, when));
     }
 }
 
@@ -144,10 +152,10 @@ fn untracked(block: usize) -> bool {
 
 /// Records that the program asked for memory in vain.
 #[cold]
-pub(crate) fn failed(bytes: usize, caller: Caller) {
+pub(crate) fn failed(domain: Domain, bytes: usize, caller: Caller) {
     let _errno = SavedErrno::save();
     if let Some(entered) = enter() {
-        fence(|| entered.failed(Domain::Heap, bytes, caller));
+        fence(|| entered.failed(domain, bytes, caller));
     }
 }
 
@@ -169,7 +177,7 @@ pub(crate) fn enter() -> Option<Entered> {
             global().lose(LossReason::Nested, 1);
             None
         }
-        Inside::Preparing => None,
+        Inside::Preparing | Inside::Passing => None,
     }
 }
 
@@ -215,8 +223,20 @@ impl Entered {
         if replay.is_null() || self.thread.unloads.get() != UNLOADS.load(Ordering::Relaxed) {
             return self.unusual_stack(caller);
         }
-        // SAFETY: the replay is this thread's; the caller's registers are those at a call that has not returned.
-        unsafe { (*replay).stack(caller.stack, caller.base) }
+        // SAFETY: the replay is this thread's.
+        let replay = unsafe { &mut *replay };
+        // SAFETY: the caller's registers are those at a call that has not returned.
+        let stack = unsafe { replay.stack(caller.stack, caller.base) };
+        self.with_python(replay, stack)
+    }
+
+    /// The stack that a native one and the Python frames of the thread make together.
+    #[inline]
+    fn with_python(&self, replay: &mut Replay, stack: StackId) -> StackId {
+        match &self.started.python {
+            Some(python) => merged_stack(python, self.thread, replay, stack),
+            None => stack,
+        }
     }
 
     /// The first stack of a thread, one after a module was unloaded, one that is checked, or none.
@@ -240,11 +260,13 @@ impl Entered {
         if check {
             // Every stack comes here.
             thread.unloads.set(unloads.wrapping_sub(1));
-            return checked_stack(replay, caller);
+            let stack = checked_stack(replay, caller);
+            return self.with_python(replay, stack);
         }
         thread.unloads.set(unloads);
         // SAFETY: the caller's registers are those at a call that has not returned.
-        unsafe { replay.stack(caller.stack, caller.base) }
+        let stack = unsafe { replay.stack(caller.stack, caller.base) };
+        self.with_python(replay, stack)
     }
 
     #[inline(always)]
@@ -253,6 +275,7 @@ impl Entered {
         let domain = match domain {
             Domain::Heap => &self.started.heap,
             Domain::Mapping => &self.started.mappings,
+            Domain::Object => &self.started.objects,
         };
         if let Some(lane) = self.thread.lane.get() {
             // SAFETY: the thread took the lane and has not given it back.
@@ -367,6 +390,11 @@ unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
             unsafe { global().give_back_lane(lane) };
         }
         thread.replay.set(std::ptr::null_mut());
+        let python = thread.python.replace(std::ptr::null_mut());
+        if !python.is_null() {
+            // SAFETY: made by this thread, from a box, and not used any more.
+            drop(unsafe { Box::from_raw(python) });
+        }
         thread.memory.replace(ThreadMemory::NONE).give_back();
     });
 }
@@ -426,10 +454,13 @@ fn begin(config: &Config) -> bool {
         Selection::Sample(_) => SAMPLE,
         Selection::AtLeast(_) => AT_LEAST,
     };
+    let python = find_python();
     let started = Started {
         selection,
         heap: domain(Kind::Pageable, MALLOC_RESOURCE),
         mappings: domain(Kind::Mapped, MMAP_RESOURCE),
+        objects: domain(Kind::Pageable, PYMALLOC_RESOURCE),
+        python: if config.options.stacks { python } else { None },
         stacks: if config.options.stacks {
             Stacks::On { depth: config.options.depth as usize, check: config.options.check }
         } else {
@@ -448,8 +479,15 @@ fn begin(config: &Config) -> bool {
     if !config.unknown.is_empty() {
         note(HeapNote::UnknownOption, 0);
     }
+    let version = python.map(|python| python.version);
     let is_first = STARTED.set(started).is_ok();
     SELECTION.store(path, Ordering::Relaxed);
+    if let Some(version) = version
+        && config.options.mode == HeapMode::Python
+        && Python::record_objects()
+    {
+        note(HeapNote::Python, version);
+    }
     is_first
 }
 
@@ -464,6 +502,18 @@ extern "C" fn loaded() {
     }
     if STATE.load(Ordering::Acquire) == ON && !hooks::are_called() {
         fence(|| run_cold(&mut || note(HeapNote::OwnAllocator, 0)));
+    }
+}
+
+/// Looks for the interpreter of Python, and says in the trace if it is not a known one.
+fn find_python() -> Option<Python> {
+    match python::find() {
+        python::Found::Known(python) => Some(python),
+        python::Found::Unknown => {
+            note(HeapNote::PythonUnknown, 0);
+            None
+        }
+        python::Found::None => None,
     }
 }
 

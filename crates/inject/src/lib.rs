@@ -9,10 +9,12 @@
 //! | `config` | reading the environment; the protocol itself is [`floodmark_tail::heap`] |
 //! | `exec` | programs that the library must not be preloaded into |
 //! | `hooks` | the functions that replace those of the C library |
+//! | `entry` | their first instructions |
 //! | `next` | the functions that they replace |
 //! | `capture` | from a hook to a record: guard, start, thread's lane, stack |
 //! | `sample`, `tracked` | which allocations a sample takes; the blocks of which frees are recorded |
 //! | `mappings` | the mappings that the program made |
+//! | `python` | objects and frames of `CPython` |
 //! | `thread` | what each thread keeps, found without a call |
 //! | `cold` | the memory of a thread, and a stack for what needs more of it |
 //! | `bounds` | where the thread's own stack is |
@@ -24,6 +26,7 @@ mod bounds;
 mod capture;
 mod cold;
 mod config;
+mod entry;
 mod exec;
 mod fence;
 mod hooks;
@@ -31,6 +34,7 @@ mod mappings;
 mod next;
 mod own_memory;
 mod pid_lock;
+mod python;
 mod sample;
 mod thread;
 mod tracked;

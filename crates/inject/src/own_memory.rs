@@ -1,27 +1,36 @@
 //! The allocator of the library itself, over mappings of its own: the hooked functions are for the program alone.
 //!
-//! Small blocks come from lists of freed ones by size, or are cut from a region; large ones are mappings. It serves cold
-//! paths (starting, new threads, new modules), so one lock will do. Invariants: every change is one store, so that a
-//! forked child can take the lock over that a thread of its parent held; nothing here calls the C library's allocator.
+//! Small blocks come from lists of freed ones by size, or are cut from one region of addresses; large ones are mappings. It
+//! serves cold paths (starting, new threads, new modules), so one lock will do. Invariants: every change is one store, so
+//! that a forked child can take the lock over that a thread of its parent held; nothing here calls the C library's
+//! allocator.
+//!
+//! The C library allocates for what we call in it (paths, error messages). The program's allocator may not be asked then: it
+//! may be what called us, with its lock held, as jemalloc does when it maps its first memory. Such calls are served from here
+//! too ([`malloc`], [`free`]), and blocks that the C library keeps are recognized by their address when they are freed.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::OWN_MEMORY;
 use crate::pid_lock::PidLock;
 
-/// Bytes that are mapped at once for small blocks.
-const REGION_BYTES: usize = 1 << 18;
+/// Bytes of the region of small blocks, which takes memory as it is used.
+const REGION_BYTES: usize = 1 << 28;
 /// Blocks from this size on are mappings of their own.
 const LARGE_BYTES: usize = 1 << 16;
 /// Sizes of small blocks are powers of two from 16 on.
 const CLASSES: usize = LARGE_BYTES.trailing_zeros() as usize - 3;
 
-/// Lists of free blocks and the region that is being cut.
+/// Where the region begins; before the first block, addresses that no program has.
+static REGION: AtomicUsize = AtomicUsize::new(usize::MAX - REGION_BYTES);
+
+/// Lists of free blocks and where the rest of the region begins.
 struct Lists {
     free: [*mut FreeBlock; CLASSES],
     next: usize,
-    end: usize,
 }
 
 struct FreeBlock {
@@ -38,7 +47,7 @@ pub(crate) struct OwnMemory {
 
 impl OwnMemory {
     pub(crate) const fn new() -> Self {
-        Self { lists: PidLock::new(Lists { free: [null_mut(); CLASSES], next: 0, end: 0 }) }
+        Self { lists: PidLock::new(Lists { free: [null_mut(); CLASSES], next: 0 }) }
     }
 }
 
@@ -49,12 +58,13 @@ pub(crate) fn map(bytes: usize) -> *mut u8 {
     let base = unsafe {
         libc::syscall(
             libc::SYS_mmap,
-            0,
+            // Arguments of a system call are whole words.
+            0_usize,
             bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
+            (libc::PROT_READ | libc::PROT_WRITE) as usize,
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize,
+            -1_isize,
+            0_usize,
         )
     };
     if base == -1 { null_mut() } else { std::ptr::with_exposed_provenance_mut(base as usize) }
@@ -77,16 +87,16 @@ impl Lists {
         let bytes = 16_usize << class;
         // A region begins at a page and blocks are powers of two: aligning to the size serves every alignment.
         let mut at = self.next.next_multiple_of(bytes);
-        if self.next == 0 || at + bytes > self.end {
+        if self.next == 0 {
             let region = map(REGION_BYTES);
             if region.is_null() {
                 return region;
             }
             at = region.expose_provenance().next_multiple_of(bytes);
-            // While the end is 0 a forked child would map a region of its own.
-            self.end = 0;
-            self.next = at;
-            self.end = region.addr() + REGION_BYTES;
+            REGION.store(region.addr(), Ordering::Relaxed);
+        }
+        if at + bytes > REGION.load(Ordering::Relaxed) + REGION_BYTES {
+            return null_mut();
         }
         self.next = at + bytes;
         std::ptr::with_exposed_provenance_mut(at)
@@ -128,5 +138,85 @@ unsafe impl GlobalAlloc for OwnMemory {
                 libc::syscall(libc::SYS_munmap, block, layout.size());
             },
         }
+    }
+}
+
+/// Bytes before a block of the C library's, where its size is kept.
+const SIZE_BYTES: usize = 16;
+
+fn layout_of(bytes: usize) -> Option<Layout> {
+    let whole = bytes.checked_add(SIZE_BYTES).filter(|whole| *whole <= LARGE_BYTES / 2)?;
+    Layout::from_size_align(whole, SIZE_BYTES).ok()
+}
+
+/// Returns zeroed memory for a call that the C library makes for us; null if it is too large.
+#[cold]
+pub(crate) fn malloc(bytes: usize) -> *mut c_void {
+    let Some(layout) = layout_of(bytes) else { return null_mut() };
+    // SAFETY: the layout is not empty.
+    let block = unsafe { OWN_MEMORY.alloc_zeroed(layout) };
+    if block.is_null() {
+        return null_mut();
+    }
+    // SAFETY: the block is larger than that and aligned.
+    unsafe {
+        block.cast::<c_void>().cast::<usize>().write(bytes);
+        block.add(SIZE_BYTES).cast()
+    }
+}
+
+/// Whether [`malloc`] returned `block`, or it is another one of the library's own.
+#[inline]
+pub(crate) fn is_own(block: *mut c_void) -> bool {
+    block.addr().wrapping_sub(REGION.load(Ordering::Relaxed)) < REGION_BYTES
+}
+
+/// Returns the size of a block that [`malloc`] returned.
+///
+/// # Safety
+/// [`malloc`] returned it, and it was not freed.
+pub(crate) unsafe fn size_of_block(block: *mut c_void) -> usize {
+    // SAFETY: `malloc` left the size there.
+    unsafe { block.cast::<u8>().sub(SIZE_BYTES).cast::<c_void>().cast::<usize>().read() }
+}
+
+/// Frees a block.
+///
+/// # Safety
+/// As for [`size_of_block`].
+#[cold]
+pub(crate) unsafe fn free(block: *mut c_void) {
+    // SAFETY: as the caller guarantees; the block begins where its size is.
+    unsafe {
+        if let Some(layout) = layout_of(size_of_block(block)) {
+            OWN_MEMORY.dealloc(block.cast::<u8>().sub(SIZE_BYTES), layout);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_the_c_library_are_recognized_and_used_again() {
+        let block = malloc(100);
+        assert!(is_own(block));
+        // SAFETY: a block of at least 100 bytes.
+        unsafe {
+            assert_eq!(size_of_block(block), 100);
+            block.cast::<u8>().write_bytes(7, 100);
+            free(block);
+        }
+        let again = malloc(90);
+        assert_eq!(again, block);
+        // SAFETY: a block of at least 90 bytes.
+        unsafe {
+            assert_eq!(*again.cast::<u8>(), 0);
+            free(again);
+        }
+        assert!(malloc(1 << 20).is_null());
+        let other = 0_u8;
+        assert!(!is_own((&raw const other).cast_mut().cast()));
     }
 }

@@ -10,6 +10,7 @@ use floodmark_stacks::Replay;
 use floodmark_tail::ThreadLane;
 
 use crate::cold::ThreadMemory;
+use crate::python::PythonThread;
 
 /// What a thread is doing in this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +20,11 @@ pub(crate) enum Inside {
     No = 0,
     /// It is recording: a call of a hooked function comes from a signal handler, and is lost.
     Recording = 1,
-    /// It prepares something (starting, a lane, the modules) and may call functions that allocate: such calls are ours.
+    /// It prepares something (starting, a lane, the modules) and may call functions that allocate: such calls are ours, and
+    /// get memory of our own.
     Preparing = 2,
+    /// It is in an allocator of the program whose blocks are recorded already: what that calls is passed on.
+    Passing = 3,
 }
 
 /// What a thread keeps. All zeros is the state of a thread that was not here yet.
@@ -45,6 +49,8 @@ pub(crate) struct Thread {
     pub(crate) memory: Cell<ThreadMemory>,
     /// What finds its stacks; null before the first.
     pub(crate) replay: Cell<*mut Replay>,
+    /// What it keeps for stacks with Python frames; null before the first.
+    pub(crate) python: Cell<*mut PythonThread>,
 }
 
 const _: () = assert!(size_of::<Thread>() == 64);
@@ -95,6 +101,7 @@ pub(crate) fn current() -> &'static Thread {
                 lane: Cell::new(None),
                 memory: Cell::new(ThreadMemory::NONE),
                 replay: Cell::new(std::ptr::null_mut()),
+                python: Cell::new(std::ptr::null_mut()),
             }
         };
     }

@@ -10,9 +10,11 @@
 //! | `names` | what frames are called |
 //! | `symbols` | functions in the files of modules, of this or another process |
 //! | `replay` | stacks for recorders that ask millions of times a second, by comparing with the last one |
+//! | `allocator` | a global allocator for Rust programs that records what they allocate |
 //! | `recorded` | stacks for the events of a recording |
 #![expect(unsafe_code, reason = "reads the registers a walk starts from")]
 
+mod allocator;
 mod loader;
 mod names;
 mod recorded;
@@ -26,6 +28,7 @@ mod walk;
 
 use std::num::NonZeroU32;
 
+pub use allocator::{RUST_RESOURCE, RecordedAllocator};
 pub use names::FrameName;
 pub use names::{Detail, Names};
 pub use recorded::recorded_stack;
@@ -35,6 +38,11 @@ pub use symbols::{Function, Symbols, build_id};
 pub use table::StackTable;
 pub use walk::Registers;
 use walk::with_walker;
+
+/// Returns the files of the program and its libraries, in order of address.
+pub fn module_files() -> Vec<std::path::PathBuf> {
+    loader::named_modules().into_iter().map(|module| module.path).collect()
+}
 
 /// The most frames of a stack that are found; what is further out is cut.
 pub const MAX_FRAMES: usize = 64;

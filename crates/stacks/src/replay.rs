@@ -222,6 +222,22 @@ impl Replay {
         StackId(self.walk(at))
     }
 
+    /// The return addresses of the stack that was found last, outermost first; none if it was not found by rules.
+    pub fn return_addresses(&self) -> impl Iterator<Item = u64> {
+        self.levels[..self.count].iter().map(|level| level.at.ra)
+    }
+
+    /// Returns the id in the recording of the frame that a return address is in; 0 if there is none.
+    pub fn frame_id(&mut self, ra: u64) -> u32 {
+        let place = (ra.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - FRAMES.trailing_zeros())) as usize;
+        if self.frames[place].ra != ra {
+            let mut id = 0;
+            self.on_cold(&mut |cold| id = cold.frames.frame(ra));
+            self.frames[place] = FrameEntry { ra, id };
+        }
+        self.frames[place].id
+    }
+
     /// Finds the stack at `at`, joining it to the last one.
     #[inline(never)]
     fn walk(&mut self, at: Position) -> u32 {
@@ -439,14 +455,8 @@ impl Replay {
 
     #[inline(never)]
     fn meet(&mut self, place: usize, parent: u32, ra: u64) -> u32 {
-        let frame = (ra.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - FRAMES.trailing_zeros())) as usize;
-        if self.frames[frame].ra != ra {
-            let mut id = 0;
-            self.on_cold(&mut |cold| id = cold.frames.frame(ra));
-            self.frames[frame] = FrameEntry { ra, id };
-        }
         // 0 is none: the recording has ended or is full.
-        let id = match self.frames[frame].id {
+        let id = match self.frame_id(ra) {
             0 => 0,
             frame => intern_stack(StackId(parent), frame).0,
         };

@@ -7,44 +7,20 @@ use floodmark_tail::When;
 use floodmark_tail::clock::monotonic_ns;
 use libc::{c_int, c_void, size_t};
 
-use crate::capture::{Caller, allocated, failed, freed};
-use crate::next::{self, early_memory, is_early};
+use crate::capture::{Caller, Domain, allocated, failed, freed};
+use crate::entry::with_caller;
+use crate::thread::{Inside, current};
+use crate::{next, own_memory};
 
-/// Defines an exported function that calls another with the caller's stack pointer and base pointer as the last two
-/// arguments, in the registers that are named.
-macro_rules! hook {
-    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $stack:literal, $base:literal, $body:ident) => {
-        #[cfg(target_arch = "x86_64")]
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name($(_: $type),*) -> $result {
-            std::arch::naked_asm!(
-                concat!("mov ", $stack, ", rsp"),
-                concat!("mov ", $base, ", rbp"),
-                "jmp {}",
-                sym $body
-            )
-        }
-
-        #[cfg(not(target_arch = "x86_64"))]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            let here = 0_u8;
-            // SAFETY: as the caller guarantees.
-            unsafe { $body($($argument,)* (&raw const here).addr() as u64, 0) }
-        }
-    };
-}
-
-hook!(malloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", malloc_from);
-hook!(calloc(count: size_t, bytes: size_t) -> *mut c_void, "rdx", "rcx", calloc_from);
-hook!(realloc(block: *mut c_void, bytes: size_t) -> *mut c_void, "rdx", "rcx", realloc_from);
-hook!(reallocarray(block: *mut c_void, count: size_t, bytes: size_t) -> *mut c_void, "rcx", "r8", reallocarray_from);
-hook!(memalign(alignment: size_t, bytes: size_t) -> *mut c_void, "rdx", "rcx", memalign_from);
-hook!(aligned_alloc(alignment: size_t, bytes: size_t) -> *mut c_void, "rdx", "rcx", aligned_alloc_from);
-hook!(posix_memalign(place: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int, "rcx", "r8", posix_memalign_from);
-hook!(valloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", valloc_from);
-hook!(pvalloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", pvalloc_from);
+with_caller!(#[unsafe(no_mangle)] malloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", malloc_from);
+with_caller!(#[unsafe(no_mangle)] calloc(count: size_t, bytes: size_t) -> *mut c_void, "rdx", "rcx", calloc_from);
+with_caller!(#[unsafe(no_mangle)] realloc(block: *mut c_void, bytes: size_t) -> *mut c_void, "rdx", "rcx", realloc_from);
+with_caller!(#[unsafe(no_mangle)] reallocarray(block: *mut c_void, count: size_t, bytes: size_t) -> *mut c_void, "rcx", "r8", reallocarray_from);
+with_caller!(#[unsafe(no_mangle)] memalign(alignment: size_t, bytes: size_t) -> *mut c_void, "rdx", "rcx", memalign_from);
+with_caller!(#[unsafe(no_mangle)] aligned_alloc(alignment: size_t, bytes: size_t) -> *mut c_void, "rdx", "rcx", aligned_alloc_from);
+with_caller!(#[unsafe(no_mangle)] posix_memalign(place: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int, "rcx", "r8", posix_memalign_from);
+with_caller!(#[unsafe(no_mangle)] valloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", valloc_from);
+with_caller!(#[unsafe(no_mangle)] pvalloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", pvalloc_from);
 
 /// Records what an allocating function returned.
 #[inline(always)]
@@ -52,23 +28,34 @@ hook!(pvalloc(bytes: size_t) -> *mut c_void, "rsi", "rdx", pvalloc_from);
 fn returned(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *mut c_void {
     let caller = Caller { stack, base };
     if block.is_null() {
-        failed(bytes, caller);
+        failed(Domain::Heap, bytes, caller);
     } else {
-        allocated(block.addr(), bytes, caller);
+        allocated(Domain::Heap, block.addr(), bytes, caller);
     }
     block
 }
 
+/// Whether the C library calls for us.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+fn is_ours() -> bool {
+    current().inside.get() == Inside::Preparing
+}
+
 unsafe extern "C" fn malloc_from(bytes: size_t, stack: u64, base: u64) -> *mut c_void {
-    let Some(malloc) = next::malloc() else { return early_memory(bytes) };
+    if is_ours() {
+        return own_memory::malloc(bytes);
+    }
+    let Some(malloc) = next::malloc() else { return std::ptr::null_mut() };
     // SAFETY: as the caller guarantees.
     returned(unsafe { malloc(bytes) }, bytes, stack, base)
 }
 
 unsafe extern "C" fn calloc_from(count: size_t, bytes: size_t, stack: u64, base: u64) -> *mut c_void {
-    let Some(calloc) = next::calloc() else {
-        return count.checked_mul(bytes).map_or(std::ptr::null_mut(), early_memory);
-    };
+    if is_ours() {
+        return count.checked_mul(bytes).map_or(std::ptr::null_mut(), own_memory::malloc);
+    }
+    let Some(calloc) = next::calloc() else { return std::ptr::null_mut() };
     // SAFETY: as the caller guarantees.
     returned(unsafe { calloc(count, bytes) }, count.saturating_mul(bytes), stack, base)
 }
@@ -117,7 +104,7 @@ unsafe extern "C" fn posix_memalign_from(
             // SAFETY: the function succeeded and stored the block there.
             returned(unsafe { *place }, bytes, stack, base);
         }
-        libc::ENOMEM => failed(bytes, Caller { stack, base }),
+        libc::ENOMEM => failed(Domain::Heap, bytes, Caller { stack, base }),
         // A wrong alignment: nothing was asked for.
         _ => {}
     }
@@ -129,9 +116,9 @@ unsafe extern "C" fn realloc_from(block: *mut c_void, bytes: size_t, stack: u64,
         // SAFETY: as the caller guarantees.
         return unsafe { malloc_from(bytes, stack, base) };
     }
-    if is_early(block) {
+    if own_memory::is_own(block) {
         // SAFETY: as the caller guarantees.
-        return unsafe { from_early(block, bytes, stack, base) };
+        return unsafe { from_own(block, bytes, stack, base) };
     }
     let Some(realloc) = next::realloc() else { return std::ptr::null_mut() };
     let caller = Caller { stack, base };
@@ -139,12 +126,12 @@ unsafe extern "C" fn realloc_from(block: *mut c_void, bytes: size_t, stack: u64,
     // SAFETY: as the caller guarantees.
     let new = unsafe { realloc(block, bytes) };
     if !new.is_null() {
-        freed(address, before);
-        allocated(new.addr(), bytes, caller);
+        freed(Domain::Heap, address, before);
+        allocated(Domain::Heap, new.addr(), bytes, caller);
     } else if bytes == 0 {
-        freed(address, before);
+        freed(Domain::Heap, address, before);
     } else {
-        failed(bytes, caller);
+        failed(Domain::Heap, bytes, caller);
     }
     new
 }
@@ -158,7 +145,7 @@ unsafe extern "C" fn reallocarray_from(
     base: u64,
 ) -> *mut c_void {
     let Some(whole) = count.checked_mul(bytes) else {
-        failed(usize::MAX, Caller { stack, base });
+        failed(Domain::Heap, usize::MAX, Caller { stack, base });
         // SAFETY: the location is the thread's own.
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return std::ptr::null_mut();
@@ -167,15 +154,18 @@ unsafe extern "C" fn reallocarray_from(
     unsafe { realloc_from(block, whole, stack, base) }
 }
 
-/// Moves a block that was handed out before there was an allocator.
+/// Moves a block that was allocated for us, to where the caller's blocks are.
 #[cold]
-unsafe fn from_early(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *mut c_void {
+unsafe fn from_own(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *mut c_void {
     // SAFETY: as the caller guarantees.
     let new = unsafe { malloc_from(bytes, stack, base) };
     if !new.is_null() {
-        let room = next::early_bytes_from(block);
-        // SAFETY: the new block has room for `bytes`, and what follows the old one is readable up to its end.
-        unsafe { new.cast::<u8>().copy_from_nonoverlapping(block.cast::<u8>(), bytes.min(room)) };
+        // SAFETY: both blocks have room for that, and the old one is not used any more.
+        unsafe {
+            let kept = own_memory::size_of_block(block).min(bytes);
+            new.cast::<u8>().copy_from_nonoverlapping(block.cast::<u8>(), kept);
+            own_memory::free(block);
+        }
     }
     new
 }
@@ -186,10 +176,15 @@ unsafe fn from_early(block: *mut c_void, bytes: usize, stack: u64, base: u64) ->
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(block: *mut c_void) {
-    if block.is_null() || is_early(block) {
+    if block.is_null() {
         return;
     }
-    freed(block.addr(), When::Now);
+    if own_memory::is_own(block) {
+        // SAFETY: the C library allocated it for us.
+        unsafe { own_memory::free(block) };
+        return;
+    }
+    freed(Domain::Heap, block.addr(), When::Now);
     if let Some(free) = next::free() {
         // SAFETY: as the caller guarantees.
         unsafe { free(block) };

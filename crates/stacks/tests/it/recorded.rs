@@ -1,13 +1,14 @@
 //! Stacks of a recording lead back to the frames they were made of, in each recording anew.
 
+use std::alloc::{GlobalAlloc as _, Layout, System};
 use std::collections::HashMap;
 use std::fs::File;
 use std::hint::black_box;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use floodmark_event::StackId;
 use floodmark_event::tables::Frame;
-use floodmark_stacks::{FrameName, Stack, recorded_stack};
+use floodmark_event::{Action, Event, StackId};
+use floodmark_stacks::{FrameName, RUST_RESOURCE, RecordedAllocator, Stack, recorded_stack};
 use floodmark_tail::reader::RingReader;
 use floodmark_tail::record::{Decoder, Record};
 use floodmark_tail::{RecordProps, Recorder, intern, intern_frame, intern_stack};
@@ -51,6 +52,7 @@ struct Definitions {
     strings: HashMap<u32, String>,
     frames: HashMap<u32, Frame>,
     stacks: HashMap<u32, (u32, u32)>,
+    events: Vec<Event>,
 }
 
 impl Definitions {
@@ -67,6 +69,7 @@ impl Definitions {
                 Record::Stack { id, parent, frame } => {
                     self.stacks.insert(id.0, (parent.0, frame));
                 }
+                Record::Event(event) => self.events.push(event),
                 _ => {}
             }
         }
@@ -153,5 +156,43 @@ fn ids_of_one_recording_are_not_used_in_the_next() {
         for both in found {
             assert_same(&definitions, both);
         }
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "calls an allocator")]
+fn an_allocator_of_rust_records_what_it_does() {
+    let _turn = turn();
+    let allocator = RecordedAllocator::new(System);
+    let layout = |bytes| Layout::from_size_align(bytes, 16).expect("a layout");
+    for _ in 0..2 {
+        let trace = Trace::new("allocator");
+        let recorder = trace.record();
+        // SAFETY: each block is given back once, with the layout that it has.
+        let addresses = unsafe {
+            let first = allocator.alloc(layout(100));
+            let second = allocator.alloc_zeroed(layout(200));
+            let third = allocator.realloc(first, layout(100), 100_000);
+            allocator.dealloc(third, layout(100_000));
+            [first.addr(), second.addr(), third.addr()]
+        };
+        recorder.stop();
+        let definitions = trace.definitions();
+        let expected = [
+            (Action::Alloc, addresses[0], 100),
+            (Action::Alloc, addresses[1], 200),
+            (Action::Free, addresses[0], 100),
+            (Action::Alloc, addresses[2], 100_000),
+            (Action::Free, addresses[2], 100_000),
+        ];
+        let found =
+            definitions.events.iter().map(|event| (event.action, event.address as usize, event.bytes));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        for event in &definitions.events {
+            assert_eq!(definitions.strings[&event.resource.0], RUST_RESOURCE);
+            assert_eq!(event.stack != StackId(0), event.action == Action::Alloc);
+        }
+        // SAFETY: as above; nothing is recorded any more.
+        unsafe { allocator.dealloc(std::ptr::with_exposed_provenance_mut(addresses[1]), layout(200)) };
     }
 }
