@@ -79,6 +79,8 @@ pub enum ExcludeReason {
     BeforeCapture,
     /// Blocks that ended with their context.
     Teardown,
+    /// Blocks of the heap that language runtimes keep for themselves.
+    Runtime,
 }
 
 impl ExcludeReason {
@@ -89,6 +91,7 @@ impl ExcludeReason {
             Self::Reserved => "reserved",
             Self::BeforeCapture => "before_capture",
             Self::Teardown => "teardown",
+            Self::Runtime => "runtime",
         }
     }
 
@@ -102,6 +105,9 @@ impl ExcludeReason {
             }
             Self::Teardown => {
                 "blocks that ended with their context: the program did not free them, and until then they leaked"
+            }
+            Self::Runtime => {
+                "blocks that the C, C++ or language runtime keeps until its process ends: no leak"
             }
         }
     }
@@ -369,13 +375,19 @@ impl Fold for LeaksFold {
         others.retain(|block| block.tally == main && block.address != 0);
         let (before, others): (Vec<&Block>, Vec<&Block>) =
             others.into_iter().partition(|block| self.options.scopes.is_before_capture(block.scope));
-        let mut describe = Describe::new(end, &self.options.sites);
+        let sites = &self.options.sites;
+        let is_kept = |block: &&Block| {
+            block.kind == Kind::Pageable && sites.is_kept_by_runtime(block.stack, end.tables)
+        };
+        let (kept, others): (Vec<&Block>, Vec<&Block>) = others.into_iter().partition(is_kept);
+        let mut describe = Describe::new(end, sites);
         let blocks = self.list(&others, end_ns, &mut describe);
         let excluded = [
             self.excluded(ExcludeReason::Static, &statics, end_ns, &mut describe),
             self.excluded(ExcludeReason::Reserved, &reserved, end_ns, &mut describe),
             self.excluded(ExcludeReason::BeforeCapture, &before, end_ns, &mut describe),
             self.torn_down(main, &mut describe),
+            self.excluded(ExcludeReason::Runtime, &kept, end_ns, &mut describe),
         ];
         Leaks {
             kinds: tallies.main_kinds(),

@@ -14,9 +14,10 @@ mod name;
 use floodmark_event::tables::Frame;
 use floodmark_event::{StackId, StringId, Tables};
 use lists::{
-    GENERATED_FILES, LIBRARY_FAMILIES, LIBRARY_MODULES, LIBRARY_NAMESPACES, LIBRARY_PATHS, NO_NAMES,
-    PACKAGE_FILES, PLUMBING_PREFIXES, PYTHON_CALLERS, PYTHON_LIBRARY, RUNTIME_FILES, RUNTIME_FUNCTIONS,
-    RUNTIME_MODULES, RUNTIME_PATHS, RUNTIME_PREFIXES,
+    ALLOCATION_WRAPPERS, GENERATED_FILES, LIBRARY_FAMILIES, LIBRARY_MODULES, LIBRARY_NAMESPACES,
+    LIBRARY_PATHS, NO_NAMES, PACKAGE_FILES, PLUMBING_PREFIXES, PYTHON_CALLERS, PYTHON_LIBRARY,
+    RUNTIME_BUFFERS, RUNTIME_FILES, RUNTIME_FUNCTIONS, RUNTIME_MODULES, RUNTIME_PATHS, RUNTIME_PREFIXES,
+    WRAPPER_VARIANTS,
 };
 use name::qualified_name;
 
@@ -62,8 +63,13 @@ impl SiteRules {
     /// Returns the frame of `stack` that is its site; none without a stack.
     pub fn frame_of(&self, stack: StackId, tables: &Tables) -> Option<Frame> {
         let mut best: Option<(FrameClass, Frame)> = None;
+        let mut inner = None;
         for frame in tables.frames_of(stack) {
-            let class = self.class(&frame, tables);
+            let class = if is_rust_entry(&frame, inner.replace(frame).as_ref(), tables) {
+                FrameClass::Runtime
+            } else {
+                self.class(&frame, tables)
+            };
             if best.as_ref().is_none_or(|(known, _)| class < *known) {
                 best = Some((class, frame));
             }
@@ -77,6 +83,24 @@ impl SiteRules {
     /// Returns whether a stack has a frame of the user's own code.
     pub fn has_user_code(&self, stack: StackId, tables: &Tables) -> bool {
         tables.frames_of(stack).any(|frame| self.class(&frame, tables) == FrameClass::User)
+    }
+
+    /// Returns whether a runtime allocated a block for itself: no code of the program is on its stack, or the C library
+    /// made a buffer that it keeps for what the program asked of it, such as that of a stream.
+    pub fn is_kept_by_runtime(&self, stack: StackId, tables: &Tables) -> bool {
+        let mut frames = tables.frames_of(stack).peekable();
+        let has_frames = frames.peek().is_some();
+        let mut is_buffer = false;
+        let mut inner = None;
+        let is_runtime = frames.all(|frame| {
+            let function = tables.string(frame.function);
+            is_buffer |=
+                RUNTIME_BUFFERS.contains(&function) && is_runtime_module(tables.string(frame.module));
+            let is_entry = is_rust_entry(&frame, inner.replace(frame).as_ref(), tables);
+            let is_library = is_rust_library(&frame, tables);
+            !is_buffer && (is_entry || is_library || self.class(&frame, tables) >= FrameClass::Runtime)
+        });
+        has_frames && (is_runtime || is_buffer)
     }
 
     /// Returns the site of blocks with this stack and name as text.
@@ -132,6 +156,20 @@ impl SiteRules {
     }
 }
 
+/// Whether a frame is of Rust's standard library.
+fn is_rust_library(frame: &Frame, tables: &Tables) -> bool {
+    let file = tables.string(frame.file);
+    file.contains("/rustc/") && file.contains("/library/")
+}
+
+/// Whether a frame is the function `main` that the compiler of Rust adds to a program, before its own begins: it has no
+/// source, and what it calls is of the standard library.
+fn is_rust_entry(frame: &Frame, inner: Option<&Frame>, tables: &Tables) -> bool {
+    tables.string(frame.function) == "main"
+        && frame.file.0 == 0
+        && inner.is_some_and(|inner| is_rust_library(inner, tables))
+}
+
 /// Interpreters run the code of others and ask for memory of their own too.
 const INTERPRETERS: [&str; 3] = ["libpython", "python2", "python3"];
 
@@ -173,7 +211,7 @@ fn native_class(signature: &str, file: &str, module: &str) -> FrameClass {
     {
         return FrameClass::Runtime;
     }
-    if starts(&PLUMBING_PREFIXES) {
+    if starts(&PLUMBING_PREFIXES) || is_allocation_wrapper(name) {
         return FrameClass::Plumbing;
     }
     let by_source = source_class(file);
@@ -214,6 +252,18 @@ fn is_python_source(file: &str) -> bool {
 fn is_unnamed(function: &str) -> bool {
     let is_address = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     function.is_empty() || NO_NAMES.contains(&function) || function.strip_prefix("0x").is_some_and(is_address)
+}
+
+/// Functions that are named after the allocator that they call for others: `xmalloc`, `sqlite3Malloc`, `g_malloc0`.
+fn is_allocation_wrapper(function: &str) -> bool {
+    let function = function.split('(').next().unwrap_or(function);
+    let name = function.rsplit("::").next().unwrap_or(function).to_ascii_lowercase();
+    let is_variant = |c: char| c.is_ascii_digit() || c == '_';
+    let mut name = name.trim_end_matches(is_variant);
+    for variant in WRAPPER_VARIANTS {
+        name = name.strip_suffix(variant).unwrap_or(name).trim_end_matches(is_variant);
+    }
+    ALLOCATION_WRAPPERS.iter().any(|end| name.ends_with(end))
 }
 
 /// Functions of the interpreter: `PyObject_Call`, `PyCMethod_New`.
@@ -259,6 +309,57 @@ mod tests {
             let frame = tables.intern_frame(frame);
             tables.intern_stack(parent, frame)
         })
+    }
+
+    #[test]
+    fn a_wrapper_of_malloc_is_not_the_site_unless_there_is_nothing_else() {
+        let (mut tables, rules) = (Tables::default(), SiteRules::default());
+        for wrapper in [
+            "xmalloc",
+            "sqlite3Malloc",
+            "g_malloc0",
+            "my::Pool::Realloc",
+            "zcalloc_",
+            "xstrdup",
+            "sqlite3DbMallocRawNN",
+            "mallocator",
+        ] {
+            let is_wrapper = wrapper != "mallocator";
+            let stack =
+                stack(&mut tables, &[(wrapper, "", "/app"), ("parse", "", "/app"), ("main", "", "/app")]);
+            let site = rules.site(stack, StringId(0), &tables);
+            assert_eq!(site.starts_with("parse"), is_wrapper, "{wrapper}: {site}");
+        }
+        let alone = stack(&mut tables, &[("malloc", "", "/lib/libc.so.6"), ("xmalloc", "", "/app")]);
+        assert!(rules.site(alone, StringId(0), &tables).starts_with("xmalloc"));
+    }
+
+    #[test]
+    fn what_a_runtime_keeps_is_told_from_what_the_program_asked_for() {
+        let (mut tables, rules) = (Tables::default(), SiteRules::default());
+        let (libc, cpp, loader) =
+            ("/lib/libc.so.6", "/usr/lib/libstdc++.so.6", "/lib64/ld-linux-x86-64.so.2");
+        let mut kept = |frames: &[(&str, &str, &str)]| {
+            let stack = stack(&mut tables, frames);
+            rules.is_kept_by_runtime(stack, &tables)
+        };
+        assert!(kept(&[("", "", cpp), ("call_init", "", loader), ("_dl_start_user", "", loader)]));
+        assert!(kept(&[("_IO_file_doallocate", "", libc), ("puts", "", libc), ("main", "", "/app")]));
+        let rust = "/rustc/59807616/library/alloc/src/boxed.rs";
+        assert!(kept(&[
+            ("alloc::boxed::Box<T>::new", rust, "/app"),
+            ("main", "", "/app"),
+            ("_start", "", "/app")
+        ]));
+        assert!(!kept(&[
+            ("alloc::boxed::Box<T>::new", rust, "/app"),
+            ("app::main", "/src/main.rs", "/app"),
+            ("main", "", "/app")
+        ]));
+        assert!(!kept(&[("strdup", "", libc), ("main", "", "/app")]));
+        assert!(!kept(&[("", "", "/app"), ("__libc_start_main", "", libc)]));
+        assert!(!kept(&[("_IO_file_doallocate", "", "/app"), ("main", "", "/app")]));
+        assert!(!kept(&[]));
     }
 
     #[test]

@@ -204,6 +204,24 @@ pub(super) const RUNTIME_PREFIXES: [&str; 33] = [
     "torch::unwind::",
 ];
 
+/// Functions of the C library that make a buffer which it keeps, on behalf of a program that asked for something else.
+pub(super) const RUNTIME_BUFFERS: [&str; 7] = [
+    "_IO_file_doallocate",
+    "_IO_wfile_doallocate",
+    "__cxa_thread_atexit_impl",
+    "_nl_load_locale",
+    "__tls_get_addr",
+    "__tzfile_read",
+    "_dl_allocate_tls",
+];
+
+/// Ends of the names of functions that allocate for others, in small letters.
+pub(super) const ALLOCATION_WRAPPERS: [&str; 7] =
+    ["malloc", "calloc", "realloc", "memalign", "memdup", "strdup", "strndup"];
+
+/// What such a name may end with beside, in the order in which it is taken off.
+pub(super) const WRAPPER_VARIANTS: [&str; 6] = ["nn", "orfree", "raw", "zero", "array", "atomic"];
+
 /// Functions that serve whatever the code around them does: containers, templates that are compiled into
 /// the program, and the dispatch of calls inside PyTorch.
 pub(super) const PLUMBING_PREFIXES: [&str; 37] = [
