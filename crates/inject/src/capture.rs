@@ -19,6 +19,7 @@ use crate::bounds::stack_bounds;
 use crate::cold::{ThreadMemory, run_cold};
 use crate::config::{self, Config};
 use crate::fence::{fence, silence_panics};
+use crate::next::prepare_for_children;
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
 use crate::{hooks, sample, tracked};
 
@@ -403,6 +404,7 @@ pub(crate) fn start() -> bool {
 
 fn begin(config: &Config) -> bool {
     silence_panics();
+    prepare_for_children();
     let mut key = 0;
     // SAFETY: the place is valid, and the function stays loaded: a library that is preloaded is never unloaded.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {

@@ -7,6 +7,7 @@
 mod heap;
 mod mapping;
 mod module;
+mod program;
 
 /// Whether the program's calls of `malloc` come here. They do not if it brings an allocator of its own.
 pub(crate) fn are_called() -> bool {

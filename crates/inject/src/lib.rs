@@ -7,6 +7,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `config` | reading the environment; the protocol itself is [`floodmark_tail::heap`] |
+//! | `exec` | programs that the library must not be preloaded into |
 //! | `hooks` | the functions that replace those of the C library |
 //! | `next` | the functions that they replace |
 //! | `capture` | from a hook to a record: guard, start, thread's lane, stack |
@@ -23,6 +24,7 @@ mod bounds;
 mod capture;
 mod cold;
 mod config;
+mod exec;
 mod fence;
 mod hooks;
 mod mappings;

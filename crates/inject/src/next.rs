@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use libc::{c_int, c_void, intptr_t, off_t, size_t};
+use libc::{c_char, c_int, c_void, intptr_t, off_t, pid_t, size_t};
 
 use crate::thread::{Guard, Inside, SavedErrno, current};
 
@@ -23,6 +23,16 @@ pub(crate) type Mremap = unsafe extern "C" fn(*mut c_void, size_t, size_t, c_int
 
 pub(crate) type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
 pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub(crate) type Exec =
+    unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+pub(crate) type Spawn = unsafe extern "C" fn(
+    *mut pid_t,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
 pub(crate) type Sbrk = unsafe extern "C" fn(intptr_t) -> *mut c_void;
 
 /// Declares a function that returns the next one of a name, none if there is none or it is being looked up.
@@ -58,6 +68,16 @@ next! {
     brk: Brk = c"brk";
     sbrk: Sbrk = c"sbrk";
     dlclose: Dlclose = c"dlclose";
+    execve: Exec = c"execve";
+    execvpe: Exec = c"execvpe";
+    posix_spawn: Spawn = c"posix_spawn";
+    posix_spawnp: Spawn = c"posix_spawnp";
+}
+
+/// Looks up the functions that start programs: a child of `fork` must not, whose loader may have been busy in another
+/// thread.
+pub(crate) fn prepare_for_children() {
+    let _ = (execve(), execvpe(), posix_spawn(), posix_spawnp());
 }
 
 #[cold]
