@@ -95,9 +95,9 @@ pub use ranks::{
     RanksFold,
 };
 pub use run::{
-    CgroupMemory, DeviceMemory, DeviceNow, Mark, PeakStack, PeakStackFold, PhaseMemory, ProcessAtPeak,
-    ProcessMemory, ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary, RunWatermark, signal_name,
-    waits,
+    CgroupMemory, DeviceMemory, DeviceNow, HeapSummary, Mark, NotRecorded, PeakStack, PeakStackFold,
+    PhaseMemory, ProcessAtPeak, ProcessMemory, ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary,
+    RunWatermark, signal_name, waits,
 };
 pub use samples::{SampleState, SampleVisitor, SeriesKey, SweepFold, SweepTotal};
 pub use scopes::{ScopePaths, ScopeRoles};

@@ -7,6 +7,8 @@ pub(crate) struct EnvVars;
 impl EnvVars {
     /// Columns to lay text out for, whatever the terminal says.
     pub(crate) const COLUMNS: &'static str = "COLUMNS";
+    /// File of the library that records heaps, in place of the embedded one.
+    pub(crate) const HEAP_LIBRARY: &'static str = "FLOODMARK_HEAP_LIBRARY";
     /// Locale, in the order of precedence.
     pub(crate) const LOCALE: [&'static str; 3] = ["LC_ALL", "LC_CTYPE", "LANG"];
     /// Turns colors off when it is set to anything but the empty text (<https://no-color.org>).

@@ -10,6 +10,7 @@ use clap::Args;
 use floodmark_analyze::RunSummary;
 use floodmark_event::text::shell_word;
 use floodmark_event::units::{format_duration_ns, parse_duration_ns};
+use floodmark_inspect::heap::heap_summary;
 use floodmark_inspect::run::PROCESSES;
 use floodmark_inspect::{Answer, Input, OpenProps};
 use floodmark_record::{Destination, Recorded, Session, Target, TraceShare, filled_in, is_named_by_rank};
@@ -162,8 +163,14 @@ pub(crate) enum Next {
 
 impl Next {
     /// Returns the commands, each with what it shows.
-    fn commands(self, trace: &str, has_stacks: bool) -> Vec<(String, &'static str)> {
+    fn commands(self, trace: &str, has_stacks: bool, has_heap: bool) -> Vec<(String, &'static str)> {
         match self {
+            Self::Views if has_heap => vec![
+                (format!("floodmark watermark {trace}"), "what held memory at the peak"),
+                (format!("floodmark leaks {trace}"), "what was never freed"),
+                (format!("floodmark flame {trace} -o flame.html"), "the peak as a flame graph"),
+                (format!("floodmark report {trace}"), "an HTML page"),
+            ],
             Self::ScriptLayout => vec![(format!("floodmark memory_logger --read {trace}"), "")],
             Self::Views => vec![
                 (format!("floodmark report {trace}"), "an HTML page"),
@@ -204,7 +211,8 @@ impl Watch {
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
             let trace = recorded.trace.display().to_string();
             let has_stacks = recorded.stacks.iter().any(|report| report.stacks > 0);
-            let next = next.commands(&plain(&shell_word(&trace)), has_stacks);
+            let has_heap = report.result.heap.as_ref().is_some_and(|heap| heap.allocations > 0);
+            let next = next.commands(&plain(&shell_word(&trace)), has_stacks, has_heap);
             printer.say(&format!("\n{}", suggestions(&next, &printer.remark_layout(PROCESS_ROWS))));
         }
         let of_rank = is_of_rank.then(|| {
@@ -236,7 +244,12 @@ fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
     let (memory, lost) =
         found.map_or_else(|| (None, Losses::default()), |(memory, losses)| (Some(memory), losses));
     let lost = recorded.manifest.as_ref().map_or(lost, Manifest::all_losses);
-    let summary = recorded.summary(memory);
+    let heap = recorded.heap.as_ref().map(|_| heap_summary(&recorded.trace)).transpose();
+    let heap = heap.unwrap_or_else(|error| {
+        printer.error(&error);
+        None
+    });
+    let summary = recorded.summary(memory, heap.flatten());
     Answer::new(recorded.trace.display().to_string(), &lost, summary)
 }
 

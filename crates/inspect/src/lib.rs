@@ -41,6 +41,7 @@ pub mod compare;
 pub mod error;
 pub mod export;
 pub mod flame;
+pub mod heap;
 pub mod import;
 pub mod info;
 pub mod input;

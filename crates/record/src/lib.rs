@@ -15,6 +15,7 @@
 //! options and printing (the command).
 
 mod error;
+mod heap;
 mod job;
 mod lock;
 mod memory;
@@ -24,6 +25,8 @@ mod session;
 mod words;
 
 pub use error::{Error, Result};
+pub use floodmark_tail::heap::{DEFAULT_SAMPLE_BYTES, HeapMode, HeapOptions, MAX_DEPTH};
+pub use heap::{HeapProps, HeapReport, Limitation, limitation};
 pub use job::{JobDestination, JobTrace};
 pub use python::PythonCommand;
 pub use recording::{Destination, Recording, anchor, filled_in, host, is_named_by_rank, name_of};

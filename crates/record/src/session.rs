@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use floodmark_analyze::{RunCost, RunMemory, RunSummary, signal_name};
+use floodmark_analyze::{HeapSummary, RunCost, RunMemory, RunSummary, signal_name};
 use floodmark_cluster::{Cluster, ClusterProps, NodeEnd, NodeReport};
 use floodmark_event::units::format_duration_ns;
 use floodmark_sampler::{
@@ -13,6 +13,7 @@ use floodmark_store::{Manifest, Run};
 use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
+use crate::heap::{HeapCapture, HeapProps, HeapReport, HeapSink};
 use crate::memory;
 use crate::recording::{Destination, Recording, anchor};
 
@@ -48,13 +49,15 @@ pub struct Session {
     pub command: String,
     /// Other nodes of the job, if it has any.
     pub cluster: Option<ClusterProps>,
+    /// How to record the heap of a command from inside, if at all.
+    pub heap: Option<HeapProps>,
 }
 
 impl Session {
     /// Returns a session with the usual sampling and without stacks.
     pub fn new(target: Target, destination: Destination, command: impl Into<String>) -> Self {
         let props = WatchProps::default();
-        Self { target, props, stacks: None, destination, command: command.into(), cluster: None }
+        Self { target, props, stacks: None, destination, command: command.into(), cluster: None, heap: None }
     }
 
     /// Watches the target until it ends, and completes the trace.
@@ -62,19 +65,23 @@ impl Session {
     /// # Errors
     /// If the trace cannot be started or the target cannot be watched; nothing is left behind then.
     pub fn run(self) -> Result<Recorded> {
-        let Self { mut target, mut props, stacks, mut destination, command, cluster } = self;
+        let Self { mut target, mut props, stacks, mut destination, command, cluster, heap } = self;
         if cluster.is_some() {
             // One recorder is there for all nodes, even in the shell of a step, which has a rank.
             destination = destination.unshared();
         }
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
+        let heap = heap.map(HeapCapture::prepare).transpose()?;
         let recording = Recording::start(&destination, command.clone())?;
         if let Target::Command(launch) = &mut target {
             let trace =
                 std::path::absolute(recording.trace()).unwrap_or_else(|_| recording.trace().to_owned());
             launch.environment.push((SAMPLED_VARIABLE.into(), trace.clone().into()));
             launch.environment.push((TRACE_VARIABLE.into(), trace.into()));
+            if let Some(heap) = &heap {
+                heap.add_to(launch);
+            }
         }
         // Agents sample before the command starts.
         let cluster = match cluster.map(|cluster| start_agents(cluster, &recording)).transpose() {
@@ -96,16 +103,17 @@ impl Session {
         if !recording.claim(&format!("group{:016x}", hash(&groups)), &mut claims) {
             props.cgroup_root = Some("/dev/null".into());
         }
-        let sink = &mut TailSink;
+        let mut sink = HeapSink { inner: &mut TailSink, seen: heap.as_ref().map(HeapCapture::seen_programs) };
         let mut no_observer = ();
         let observer: &mut dyn Observer = match &mut stacks {
             Some(taker) => taker,
             None => &mut no_observer,
         };
         let outcome = match &target {
-            Target::Command(launch) => run(launch, &props, sink, observer),
-            Target::Process(pid) => attach(*pid, &props, sink, observer),
+            Target::Command(launch) => run(launch, &props, &mut sink, observer),
+            Target::Process(pid) => attach(*pid, &props, &mut sink, observer),
         };
+        let seen = sink.seen.unwrap_or_default();
         // While the recording still goes on: names of functions are found last.
         let stacks = stacks.map(|taker| taker.finish().0);
         let nodes = cluster.map(Cluster::stop).unwrap_or_default();
@@ -118,6 +126,7 @@ impl Session {
         };
         let trace = recording.trace().to_owned();
         drop(claims);
+        let heap = heap.map(|heap| heap.finish(seen, outcome.processes.left > 0));
         let is_job = recording.is_of_job();
         let finished = recording.finish(&outcome);
         let share = match finished {
@@ -126,7 +135,7 @@ impl Session {
             _ => TraceShare::Whole,
         };
         let manifest = finished.map(|manifest| manifest.unwrap_or_else(|| Manifest::new(Run::default())));
-        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes, share })
+        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes, share, heap })
     }
 }
 
@@ -171,6 +180,8 @@ pub struct Recorded {
     pub nodes: Vec<NodeReport>,
     /// Whether the trace is complete.
     pub share: TraceShare,
+    /// What became of the recording of heaps, if they were recorded.
+    pub heap: Option<HeapReport>,
 }
 
 impl Recorded {
@@ -200,7 +211,7 @@ impl Recorded {
     /// ranks too.
     pub fn rank_summary(&self) -> RunSummary {
         let rank = own_rank().map(u64::from);
-        let mut summary = self.summary(None);
+        let mut summary = self.summary(None, None);
         summary.memory.rank = rank;
         summary.memory.process_list.iter_mut().for_each(|process| process.rank = rank);
         summary
@@ -218,14 +229,17 @@ impl Recorded {
             duration_ns: span_ns.and_then(|ns| u64::try_from(ns).ok()),
             cost: RunCost::default(),
             memory,
+            heap: None,
             notes: Vec::new(),
         }
     }
 
-    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read.
-    pub fn summary(&self, memory: Option<RunMemory>) -> RunSummary {
+    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read, and `heap` what was
+    /// recorded from inside.
+    pub fn summary(&self, memory: Option<RunMemory>, heap: Option<HeapSummary>) -> RunSummary {
+        let heap = self.heap.as_ref().zip(heap).map(|(report, heap)| report.complete(heap));
         if let (TraceShare::LastRank, Some(memory)) = (self.share, &memory) {
-            return self.job_summary(memory.clone());
+            return RunSummary { heap, ..self.job_summary(memory.clone()) };
         }
         let (outcome, anchor) = (&self.outcome, self.anchor());
         let memory = memory.unwrap_or_else(|| memory::of_outcome(outcome, &anchor));
@@ -252,6 +266,7 @@ impl Recorded {
                     .map(|total| total.error_bytes),
             },
             memory: memory::with_outcome(memory, outcome, &anchor, !self.nodes.is_empty()),
+            heap,
             notes: self.node_notes().into_iter().chain(notes).chain(stack_notes).collect(),
         }
     }

@@ -208,7 +208,11 @@ impl Trace {
             only: Some(B::table(&layout)),
             event_chunks: props.event_chunks.clone(),
         };
-        let snapshot = self.snapshot(B::needs(&layout), &wanted)?;
+        // Naming the frames of all stacks takes longer than a scan that does not read them. Chunks of a tail name
+        // what they need themselves.
+        let reads_stacks = B::table(&layout) != Table::Event || props.wants("stack") || self.has_tail();
+        let needs = if reads_stacks { B::needs(&layout) } else { B::needs(&layout).min(Needs::Names) };
+        let snapshot = self.snapshot(needs, &wanted)?;
         let scan = Scan::new(snapshot.input(&self.files), layout, props.clone(), None);
         Ok(scan.expect("the beginning always fits"))
     }

@@ -1,5 +1,7 @@
 //! Runs: how a command ended, how high its memory rose, when, in which process and phase.
 
+mod heap;
+
 use std::collections::BTreeMap;
 
 use floodmark_analyze::{PeakStack, PhaseMemory, ProcessMemory, RunMemory, RunSummary, signal_name};
@@ -12,6 +14,7 @@ use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, shorten, wrap, wrap_after};
+use heap::{heap_events, heap_notes, heap_peak};
 
 /// Columns for the names of facts.
 const NAME_WIDTH: usize = 11;
@@ -30,11 +33,12 @@ impl View for RunSummary {
         text.blank();
         text.block(SummaryText(self).facts(start_ns, layout));
         text.block(memory_tables(&self.memory, start_ns, layout));
-        if !self.notes.is_empty() {
+        let notes: Vec<String> = self.heap.iter().flat_map(heap_notes).chain(self.notes.clone()).collect();
+        if !notes.is_empty() {
             text.blank();
         }
         let lead = format!("{} ", styled(layout.palette.doubtful, "note:"));
-        for note in &self.notes {
+        for note in &notes {
             text.line(wrap_after(&lead, 6, &plain(note), layout.width));
         }
         text.text()
@@ -61,6 +65,8 @@ impl SummaryText<'_> {
         facts.add("processes", Some(self.processes()));
         facts.add("PSS", self.proportional(start_ns));
         memory_facts(memory, start_ns, &mut facts);
+        facts.add("heap", self.heap.as_ref().map(|heap| heap_peak(heap, start_ns)));
+        facts.add("recorded", self.heap.as_ref().map(heap_events));
         facts.add("own cost", self.own_cost());
         facts.text.text()
     }
@@ -421,6 +427,7 @@ mod tests {
             ..PhaseMemory::default()
         };
         RunSummary {
+            heap: None,
             command: Some("./solver -i \x1b[31minput.i".into()),
             exit_status: Some(137),
             signal: Some(signal_name(9)),

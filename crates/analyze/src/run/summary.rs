@@ -23,8 +23,47 @@ pub struct RunSummary {
     /// Its memory.
     #[serde(flatten)]
     pub memory: RunMemory,
+    /// Its heap, where it was recorded from inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heap: Option<HeapSummary>,
     /// What could not be done as it should be.
     pub notes: Vec<String>,
+}
+
+/// What was recorded of the heaps of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeapSummary {
+    /// PIDs of the processes whose heap was recorded.
+    pub pids: Vec<u32>,
+    /// Allocations that were recorded.
+    pub allocations: u64,
+    /// Frees of those.
+    pub frees: u64,
+    /// Average bytes between two samples of a thread; none if every allocation was recorded.
+    pub sample_period_bytes: Option<u64>,
+    /// Highest live bytes of all processes together; an estimate if allocations were sampled.
+    pub peak_bytes: u64,
+    /// When they were reached.
+    pub peak_time_ns: Option<i64>,
+    /// Live bytes at the end.
+    pub live_bytes: u64,
+    /// Live blocks at the end.
+    pub live_blocks: u64,
+    /// Remarks of the recorder in the processes, each once.
+    pub remarks: Vec<String>,
+    /// Programs of the run that were not recorded, or not completely.
+    pub not_recorded: Vec<NotRecorded>,
+}
+
+/// A program whose heap was not recorded, or not completely.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRecorded {
+    /// Name of its file.
+    pub program: String,
+    /// Why not.
+    pub reason: String,
+    /// Number of its processes.
+    pub processes: u64,
 }
 
 /// What watching a run cost and missed, beside what its samples tell.

@@ -7,6 +7,7 @@ use floodmark_event::units::parse_duration_ns;
 use floodmark_record::{Session, Target};
 use floodmark_sampler::WatchProps;
 
+use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
@@ -29,6 +30,9 @@ pub(crate) struct AttachArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     stacks: StackArgs,
+    /// Refused, with the reason: a library is loaded only when a program starts
+    #[arg(long, hide = true)]
+    heap: bool,
     #[command(flatten)]
     trace: TraceArgs,
 }
@@ -43,13 +47,23 @@ Exit codes: 0 it was watched, 2 it could not be";
 
 impl AttachArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
+        if self.heap {
+            let hint = format!(
+                "start the program under Floodmark: floodmark run --heap -- {}",
+                command_of(self.pid)
+            );
+            return Err(hinted(
+                "the heap of a running process cannot be recorded: the recording library is loaded when a program starts",
+                hint,
+            ));
+        }
         let props = WatchProps { at_most_ns: self.time, ..self.sampling.props() };
         let destination = self.trace.destination(&format!("pid-{}", self.pid));
         let target = Target::Process(self.pid);
         let command = command_of(self.pid);
         let json = self.trace.json();
         let stacks = self.stacks.props();
-        let session = Session { target, props, stacks, destination, command, cluster: None };
+        let session = Session { target, props, stacks, destination, command, cluster: None, heap: None };
         Watch { session, json, next: Next::Views }.run(printer)
     }
 }

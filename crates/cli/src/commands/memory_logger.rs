@@ -236,6 +236,7 @@ impl MemoryLoggerArgs {
             stacks: self.stacks(),
             destination,
             command,
+            heap: None,
         };
         Watch { session, json: None, next: Next::ScriptLayout }.run(printer)
     }

@@ -10,6 +10,7 @@ use floodmark_sampler::{Capture, Launch, WatchProps};
 use crate::cluster_args::ClusterArgs;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
+use crate::heap_args::HeapArgs;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
 use crate::watching::{Next, SamplingArgs, TraceArgs, Watch, marks};
@@ -51,6 +52,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     nodes: ClusterArgs,
     #[command(flatten)]
+    heap: HeapArgs,
+    #[command(flatten)]
     stacks: StackArgs,
     #[command(flatten)]
     trace: TraceArgs,
@@ -62,6 +65,8 @@ Examples:
   floodmark run -o run.flood --mark 'Time Step [0-9]+' -- ./solver -i input.i
   floodmark run --interval 2ms --json run.json -- ./solver
   floodmark run --stacks python -- python train.py
+  floodmark run --heap -- ./solver -i input.i            (every malloc and free, with stacks)
+  floodmark run --heap=sample -- ./server                (a sample of them, for production)
   floodmark run -- mpiexec -n 4 ./solver
   mpiexec -n 4 floodmark run -o job.flood -- ./solver
   floodmark run --cluster auto -- mpiexec ./solver       (all nodes of a job of PBS or Slurm)
@@ -103,7 +108,12 @@ impl RunArgs {
         let json = self.trace.json();
         let stacks = self.stacks.props();
         let cluster = self.nodes.props(&command, &props)?;
-        let session = Session { target, props, stacks, destination, command, cluster };
+        let heap = self.heap.props();
+        if heap.is_some() && cluster.is_some() {
+            let hint = "start it on every node, as in: mpiexec floodmark run --heap -o job.flood -- ./solver";
+            return Err(hinted("--heap records the processes of this host only", hint));
+        }
+        let session = Session { target, props, stacks, destination, command, cluster, heap };
         Watch { session, json, next: Next::Views }.run(printer)
     }
 }

@@ -55,7 +55,7 @@ const COMMANDS: [&str; 30] = [
     "info @rmm/golden.csv --json",
     "import @rmm/golden.csv -o log.flood --json",
     "repair log.flood --json",
-    "run -q -o run.flood --json run.json -- true",
+    "run -q --heap -o run.flood --json run.json -- env -i true",
 ];
 
 /// Keys of a schema, with their meanings.

@@ -14,6 +14,8 @@ mod flames;
 mod fragmentation;
 mod golden;
 mod growth;
+mod heap;
+mod heap_stacks;
 mod help;
 mod hostile;
 mod hostile_inputs;

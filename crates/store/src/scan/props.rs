@@ -34,7 +34,7 @@ pub struct ScanProps {
 
 impl ScanProps {
     /// Whether a column has to be read.
-    pub(super) fn wants(&self, column: &str) -> bool {
+    pub(crate) fn wants(&self, column: &str) -> bool {
         // Times are needed to merge, and what is filtered by must be read.
         let filtered = self.processes.is_some() && column == "process";
         column == "time" || filtered || self.columns.as_ref().is_none_or(|columns| columns.contains(&column))

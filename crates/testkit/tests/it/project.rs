@@ -69,6 +69,7 @@ fn crates_know_only_what_the_tour_says_they_may() {
                 "floodmark-event",
                 "floodmark-stacks",
                 "floodmark-store",
+                "floodmark-tail",
             ],
         ),
         ("cluster", &["floodmark-event", "floodmark-sampler", "floodmark-store", "floodmark-tail"]),
