@@ -9,6 +9,7 @@ mod cluster;
 mod compare;
 mod driver_costs;
 mod gpu_check;
+mod heap;
 mod latency;
 mod logs;
 mod measure;
@@ -108,6 +109,11 @@ enum What {
         #[command(flatten)]
         props: cluster::Props,
     },
+    /// Measure what recording the heap of real programs costs, beside heaptrack, memray and massif
+    Heap {
+        #[command(flatten)]
+        props: heap::Props,
+    },
     /// Measure the analysis of an export of Nsight Systems, beside SQL and Python
     Nsys {
         #[command(flatten)]
@@ -149,6 +155,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::MultiStream { props } => multi_stream::run(&props, repeat)?,
         What::Latency { props } => latency::run(&props, repeat)?,
         What::Stacks { props } => stacks::run(&props, &folder)?,
+        What::Heap { props } => heap::run(&props, &folder, repeat)?,
         What::Nsys { props } => nsys::run(&props, &folder, repeat)?,
         What::GpuCheck { props } => return gpu_check::run(props),
         What::DriverCosts { device } => driver_costs::run(device, repeat)?,
