@@ -73,7 +73,7 @@ fn programs_that_cannot_be_recorded_run_as_ever_and_are_named() {
     compile(&test, "heap_holds.c", "static", &["-static"]);
     compile(&test, "heap_holds.c", "sanitized", &["-fsanitize=address"]);
     compile(&test, "own_allocator.c", "own", &[]);
-    let script = "./holds && ./static && ./own && env -i ./holds2 && ASAN_OPTIONS=detect_leaks=0 ./sanitized && echo all";
+    let script = "./holds && ./static stay && ./own && env -i ./holds2 stay && ASAN_OPTIONS=detect_leaks=0 ./sanitized stay && echo all";
     fs::copy(test.path("holds"), test.path("holds2")).unwrap();
     let (ran, heap) = record(&test, &["--heap"], &["sh", "-c", script]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "all\n"), "{}", ran.stderr);
@@ -94,7 +94,7 @@ fn programs_that_cannot_be_recorded_run_as_ever_and_are_named() {
 
     // The first command too.
     let (ran, heap) =
-        record(&test, &["--heap"], &["sh", "-c", "ASAN_OPTIONS=detect_leaks=0 exec ./sanitized"]);
+        record(&test, &["--heap"], &["sh", "-c", "ASAN_OPTIONS=detect_leaks=0 exec ./sanitized stay"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(heap["not_recorded"][0]["program"], "sanitized", "{heap}");
 }

@@ -105,9 +105,13 @@ impl SeenPrograms {
 
     /// Whether the environment that a process was started with is known and does not name the library.
     fn is_without_library(&self, pid: u32) -> bool {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let is_named = || environment.windows(self.library.len().max(1)).any(|part| part == self.library);
-        !environment.is_empty() && !is_named()
+        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
+        // A process that has ended or is in the middle of an exec has neither arguments nor an environment.
+        let is_running = read("cmdline").is_some_and(|arguments| !arguments.is_empty());
+        let is_named = |environment: &[u8]| {
+            environment.windows(self.library.len().max(1)).any(|part| part == self.library)
+        };
+        is_running && read("environ").is_some_and(|environment| !is_named(&environment))
     }
 
     fn examine(&mut self, path: &Path, file: &Path) -> Option<Limitation> {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SMALL 300
 #define LARGE 20
@@ -26,11 +27,14 @@ __attribute__((noinline)) static void lose(void) {
     for (int i = 0; i < 7; i++) large[i] = wrapped_malloc(77);
 }
 
-int main(void) {
+int main(int count, char **words) {
+    (void)words;
     hold_small();
     hold_large();
     for (int i = 0; i < SMALL; i++) free(small[i]);
     for (int i = 0; i < LARGE; i++) free(large[i]);
     lose();
+    // With an argument it stays for a while.
+    if (count > 1) usleep(200000);
     return 0;
 }

@@ -1,6 +1,7 @@
 // Brings its own malloc, as programs do that are linked with jemalloc or mimalloc.
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 static char memory[1 << 20];
 static size_t used;
@@ -22,5 +23,7 @@ void *realloc(void *old, size_t bytes) {
 
 int main(void) {
     char *volatile block = malloc(100);
+    // Long enough to be seen.
+    usleep(200000);
     return block == NULL;
 }
