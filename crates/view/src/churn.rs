@@ -6,6 +6,7 @@ use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use crate::chart::{bar, sparkline};
 use crate::figures::{counted, percent};
 use crate::layout::{Layout, Lines};
+use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, omitted, wrap};
 
@@ -81,7 +82,7 @@ fn headline(churn: &Churn) -> Vec<String> {
     if let Some(waste) = &churn.waste_at_peak {
         sentences.push(format!(
             "{} added {} to the {} live at the peak ({}), as computed from the size classes of {}",
-            waste.allocators.join(" and "),
+            plain(&waste.allocators.join(" and ")),
             format_bytes(waste.waste_bytes),
             format_bytes(waste.live_bytes),
             percent(waste.waste_bytes as f64 / waste.live_bytes.max(1) as f64),
@@ -157,7 +158,7 @@ fn sites(churn: &Churn, layout: &Layout) -> String {
             Cell::from(format_bytes(total.bytes)),
             Cell::from(percent(site.temporary_share)),
             Cell::from(rate),
-            Cell::from(sparkline(&site.bytes_over_time, CURVE_WIDTH)).styled(layout.palette.bar),
+            Cell::from(sparkline(&site.bytes_over_time, CURVE_WIDTH).trim_end()).styled(layout.palette.bar),
         ];
         if churn.has_reallocs {
             cells.push(Cell::from(format_bytes(total.copied_bytes)));

@@ -6,6 +6,7 @@ use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 use crate::chart::bar;
 use crate::figures::{instant_exactly, percent};
 use crate::layout::{Layout, Lines};
+use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, omitted, wrap};
 
@@ -40,7 +41,7 @@ fn headline(ledger: &ProcessLedger) -> Vec<String> {
     };
     let mut sentences = vec![format!(
         "{}{pid} held {} at {}{others}",
-        ledger.name,
+        plain(&ledger.name),
         format_bytes(ledger.peak_rss_bytes),
         instant_exactly(ledger.peak_time_ns, Some(ledger.start_time_ns))
     )];

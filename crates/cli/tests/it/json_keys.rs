@@ -16,9 +16,10 @@ const CRATES: [&str; 7] = ["view", "inspect", "analyze", "replay", "store", "eve
 const MOST_MEANINGS: usize = 3;
 
 /// Meanings of keys whose fields have no comment.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
     ("action", "What the row is: an event, a sample, output or a stack"),
     ("pause_ns", "How long the thread was stopped for its stack"),
+    ("remarks", "Remarks on the input; nothing is missing because of them"),
     ("schema", "Name and version of these keys"),
     ("subject", "Number of the process, device, cgroup, host or job in the trace"),
     ("value", "Value of the metric"),

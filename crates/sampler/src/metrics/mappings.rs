@@ -16,8 +16,8 @@ use crate::tree::Process;
 const CHOICE_NS: u64 = 20_000_000;
 /// Readings take one part in so many of a core.
 const CORE_SHARE: u64 = 200;
-/// Processes with less resident memory are not read.
-const LEAST_RSS: u64 = 1 << 20;
+/// Processes with less resident memory are not read: a build starts thousands of shells and compilers.
+const LEAST_RSS: u64 = 8 << 20;
 /// Files that are told apart, those with most resident memory; the others are added up.
 const FILES_MOST: usize = 12;
 /// Name of the files that are added up.
