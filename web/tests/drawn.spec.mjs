@@ -118,7 +118,8 @@ async function pixels(page, exact) {
     const expected = drawn.height * (1 - around[0] / (highest * 1.14));
     if (isPicked || drawn.tops[x] <= 2) continue;
     compared++;
-    expect(Math.abs(drawn.tops[x] - expected), `column ${x}: ${drawn.tops[x]} instead of ${expected}`).toBeLessThan(2.5);
+    // The outline of the peak's label may cover the upper pixels of the line.
+    expect(Math.abs(drawn.tops[x] - expected), `column ${x}: ${drawn.tops[x]} instead of ${expected}`).toBeLessThan(3.5);
   }
   expect(compared).toBeGreaterThan(100);
 }
