@@ -52,7 +52,7 @@ class Flame {
       else if (!isInside || (box && one.top <= box.top && one !== box)) one.place(0, 0);
       else one.place((one.left - from) / width, one.width / width);
     }
-    if (box) this.choose(box);
+    this.choose(box);
   }
 
   /** Marks the boxes that contain a text, and tells how much of the whole they are; a path counts once. */
@@ -79,10 +79,10 @@ class Flame {
     }
   }
 
-  private choose(box: Box): void {
+  private choose(box: Box | null): void {
     this.chosen?.element.classList.remove("chosen");
     this.chosen = box;
-    box.element.classList.add("chosen");
+    box?.element.classList.add("chosen");
   }
 
   private key(event: KeyboardEvent): void {

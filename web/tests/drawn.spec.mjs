@@ -107,7 +107,7 @@ async function pixels(page, exact) {
   const [from, to] = [await timeAt(1), await timeAt(drawn.width - 2)];
   const perPixel = (to - from) / (drawn.width - 3);
   const timeOf = (x) => from + (x - 1) * perPixel;
-  const visible = exact.filter(([time]) => time >= timeOf(0) && time <= to).map(([, bytes]) => bytes);
+  const visible = exact.filter(([time]) => time >= timeOf(0) && time <= timeOf(drawn.width)).map(([, bytes]) => bytes);
   const highest = Math.max(...visible, bytesAt(exact, timeOf(0)));
   let compared = 0;
   for (let x = 8; x < drawn.width - 8; x++) {
@@ -118,7 +118,8 @@ async function pixels(page, exact) {
     const expected = drawn.height * (1 - around[0] / (highest * 1.14));
     if (isPicked || drawn.tops[x] <= 2) continue;
     compared++;
-    expect(Math.abs(drawn.tops[x] - expected), `column ${x}: ${drawn.tops[x]} instead of ${expected}`).toBeLessThan(2.5);
+    // The outline of the peak's label may cover the upper pixels of the line.
+    expect(Math.abs(drawn.tops[x] - expected), `column ${x}: ${drawn.tops[x]} instead of ${expected}`).toBeLessThan(3.5);
   }
   expect(compared).toBeGreaterThan(100);
 }

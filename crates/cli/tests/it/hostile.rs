@@ -101,11 +101,12 @@ fn pictures_pages_and_exports_of_a_hostile_trace_are_inert() {
         let text =
             test.run(&["flame", "h.flood", "-o", "-", "--format", format, "--all-frames", "-q"]).ok().stdout;
         assert!(is_inert(&text) && text.contains("evil"), "{format}");
-        assert!(format == "folded" || !text.contains("<script") && !text.contains("\" onload"), "{format}");
+        let scripts = text.matches("<script").count();
+        assert!(format == "folded" || scripts == 1 && !text.contains("\" onload"), "{format}");
     }
     test.run(&["diff", "h.flood", "empty.csv", "--html", "d.html", "-q"]).ok();
     let page = test.read("d.html");
-    assert!(is_inert(&page) && !page.contains("<script") && !page.contains("\" onload"));
+    assert!(is_inert(&page) && page.matches("<script").count() == 1 && !page.contains("\" onload"));
     for format in ["chrome", "speedscope", "folded", "csv-events", "csv-timeline", "csv-blocks"] {
         let text = test.run(&["export", "h.flood", "-o", "-", "--format", format, "-q"]).ok().stdout;
         assert!(is_inert(&text), "{format}");

@@ -178,34 +178,7 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
     let memory = &part.memory;
     let (first, last) = (memory.first_time_ns, memory.last_time_ns);
     let span_ns = first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).max(0));
-    if memory.peak_rss_bytes > 0 {
-        let bound = match (memory.peak_is_bound, memory.peak_is_lower_bound) {
-            (true, _) => "at most ",
-            (false, true) => "at least ",
-            (false, false) => "",
-        };
-        let around = |peak_ns: i64| {
-            let (at, margin) = (builder.time(peak_ns), (span_ns / 40).max(1));
-            Target {
-                span: Some(Part { from: at.saturating_sub(margin).max(0), to: at + margin }),
-                ..Target::default()
-            }
-        };
-        let when =
-            memory.peak_time_ns.map_or_else(String::new, |ns| format!(" at {}", after(builder.time(ns))));
-        let target = memory.peak_time_ns.map(around);
-        let phase =
-            memory.peak_phase.and_then(|at| memory.phases.get(at)).map(|phase| phase_name(phase).to_owned());
-        let mut parts = vec![
-            (format!("Resident memory rose to {bound}"), None),
-            (format!("{}{when}", format_bytes(memory.peak_rss_bytes)), target),
-        ];
-        if let Some(phase) = phase {
-            parts.push((", in phase ".into(), None));
-            parts.push((phase, tab("phases")));
-        }
-        builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
-    }
+    peak_of_run(builder, part, span_ns);
     if let Some(stack) = &memory.peak_stack {
         let frame = stack
             .frames
@@ -223,26 +196,7 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
             (format!(" with {}", format_bytes(process.peak_rss_bytes)).as_str(), None),
         ]);
     }
-    if let Some(growth) = memory
-        .phases
-        .iter()
-        .filter(|phase| phase.end_time_ns.is_some())
-        .max_by_key(|phase| phase.growth_bytes())
-        .filter(|phase| phase.growth_bytes() > 0)
-    {
-        builder.tell_parts([
-            ("Phase ", None),
-            (phase_name(growth), tab("phases")),
-            (
-                format!(
-                    " kept most: {} more at its end than at its start",
-                    format_bytes(growth.growth_bytes().unsigned_abs())
-                )
-                .as_str(),
-                None,
-            ),
-        ]);
-    }
+    largest_growth(builder, part);
     devices(builder, part);
     if let Some(pss) = memory.peak_pss_bytes {
         let pss = format_bytes(pss);
@@ -254,6 +208,52 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
         let (count, span) = (format_count(memory.processes), format_duration_ns(span_ns.unsigned_abs()));
         builder.tell(&format!("{count} {noun}{} in {span}", most.unwrap_or_default()));
     }
+}
+
+/// Tells the highest resident memory and its phase.
+fn peak_of_run(builder: &mut Builder, part: &SamplesPart, span_ns: i64) {
+    let memory = &part.memory;
+    if memory.peak_rss_bytes == 0 {
+        return;
+    }
+    let bound = match (memory.peak_is_bound, memory.peak_is_lower_bound) {
+        (true, _) => "at most ",
+        (false, true) => "at least ",
+        (false, false) => "",
+    };
+    let around = |peak_ns: i64| {
+        let (at, margin) = (builder.time(peak_ns), (span_ns / 40).max(1));
+        Target {
+            span: Some(Part { from: at.saturating_sub(margin).max(0), to: at + margin }),
+            ..Target::default()
+        }
+    };
+    let when = memory.peak_time_ns.map_or_else(String::new, |ns| format!(" at {}", after(builder.time(ns))));
+    let target = memory.peak_time_ns.map(around);
+    let phase =
+        memory.peak_phase.and_then(|at| memory.phases.get(at)).map(|phase| phase_name(phase).to_owned());
+    let mut parts = vec![
+        (format!("Resident memory rose to {bound}"), None),
+        (format!("{}{when}", format_bytes(memory.peak_rss_bytes)), target),
+    ];
+    if let Some(phase) = phase {
+        parts.push((", in phase ".into(), None));
+        parts.push((phase, tab("phases")));
+    }
+    builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
+}
+
+/// Tells which phase kept most.
+fn largest_growth(builder: &mut Builder, part: &SamplesPart) {
+    let phases = part.memory.phases.iter().filter(|phase| phase.end_time_ns.is_some());
+    let most = phases.max_by_key(|phase| phase.growth_bytes());
+    let Some(phase) = most.filter(|phase| phase.growth_bytes() > 0) else { return };
+    let bytes = format_bytes(phase.growth_bytes().unsigned_abs());
+    builder.tell_parts([
+        ("Phase ", None),
+        (phase_name(phase), tab("phases")),
+        (format!(" kept most: {bytes} more at its end than at its start").as_str(), None),
+    ]);
 }
 
 fn devices(builder: &mut Builder, part: &SamplesPart) {
