@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 27] = [
+pub(crate) const COMMANDS: [&str; 30] = [
     "run",
     "trace",
     "attach",
@@ -18,6 +18,9 @@ pub(crate) const COMMANDS: [&str; 27] = [
     "fragmentation",
     "calls",
     "ranks",
+    "sql",
+    "partial",
+    "merge",
     "check",
     "replay",
     "flame",
