@@ -387,8 +387,8 @@ impl Partial {
     }
 
     /// First instant of the window, if it has one.
-    pub fn from_ns(&self) -> Option<i64> {
-        self.live.from_ns()
+    pub fn window_from_ns(&self) -> Option<i64> {
+        self.live.window_from_ns()
     }
 
     /// Counts of events that make figures less certain.
@@ -468,7 +468,7 @@ impl Partial {
     /// Position behind everything up to an instant, which may lie before the window.
     pub fn cut_at(&self, at_ns: i64) -> Cut {
         // Blocks that are carried into the window count from just before it.
-        let is_before = self.from_ns().is_some_and(|from_ns| at_ns < from_ns);
+        let is_before = self.window_from_ns().is_some_and(|from_ns| at_ns < from_ns);
         Cut::at(if is_before { at_ns.saturating_sub(1) } else { at_ns })
     }
 }
