@@ -202,8 +202,8 @@ impl Tallies {
     }
 
     /// Returns sums that a partial result had.
-    pub(crate) fn with_levels(chosen: Option<Vec<Kind>>, levels: [Level; Kind::ALL.len()]) -> Self {
-        Self { levels, chosen }
+    pub(crate) fn with_levels(chosen: Option<Vec<Kind>>, levels: &[Level; Kind::ALL.len()]) -> Self {
+        Self { levels: *levels, chosen }
     }
 
     /// Replaces the bound of a peak by the peak.

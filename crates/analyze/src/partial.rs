@@ -15,8 +15,11 @@
 //! Known to differ from one pass: `address_reuses` where addresses had to be forgotten and the number of different
 //! sizes beyond a million of them, both of which say that they are not exact; and sums of bytes that passed 2^64.
 
+mod answers;
 pub(crate) mod blocks;
+mod held;
 pub(crate) mod ids;
+mod layers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,24 +28,23 @@ use floodmark_event::{Filter, ProcessId, Tables};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use self::blocks::{BlockData, BlockIds};
+use self::blocks::BlockIds;
+pub use self::held::HeldBlocks;
 use self::ids::{Compact, Expand, ProcessData, TablesData};
+use self::layers::LayerData;
 use crate::caveats::{Caveats, CaveatsFold};
-use crate::change::Block;
-use crate::describe::sort_largest_first;
 use crate::envelope::{Envelope, EnvelopeFold};
 use crate::fold::{End, Fold, Pass};
 use crate::growth::partial::GrowthData;
-use crate::growth::{Growth, GrowthFold, GrowthOptions};
-use crate::layers::{Layer, LayersFold, WholeBlocks};
-use crate::leaks::{Leaks, LeaksData, LeaksFold, LeaksOptions};
-use crate::lifetimes::{Lifetimes, LifetimesData, LifetimesFold, LifetimesOptions};
+use crate::growth::{GrowthFold, GrowthOptions};
+use crate::layers::{Layer, LayersFold};
+use crate::leaks::{LeaksData, LeaksFold, LeaksOptions};
+use crate::lifetimes::{LifetimesData, LifetimesFold, LifetimesOptions};
 use crate::live::LiveSet;
-use crate::live::partial::{LiveData, SpaceData};
+use crate::live::partial::LiveData;
 use crate::merge::{Merge, SpaceMap};
-use crate::peaks::{Cut, HeldFold, JobPeaks, Needed, PeakSearch};
-use crate::stats::{Stats, StatsData, StatsFold};
-use crate::watermark::{Watermark, WatermarkOptions};
+use crate::peaks::{Cut, JobPeaks, Needed, PeakSearch};
+use crate::stats::{StatsData, StatsFold};
 
 /// Why partial results cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,18 +146,6 @@ pub struct PartialData {
     envelopes: Vec<Envelope>,
     caveats: [u64; 7],
     peaks: Option<JobPeaks>,
-}
-
-/// A [`Layer`] in a form that leaves nothing out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct LayerData {
-    process: u32,
-    device: Option<i32>,
-    resource: String,
-    blocks_resource: String,
-    bytes: [u64; 7],
-    times_ns: [Option<i64>; 3],
-    whole_blocks: Option<WholeBlocks>,
 }
 
 /// What is told of a pass beside its folds.
@@ -355,9 +345,11 @@ impl Partial {
                     other: both,
                 });
             }
-            let highest = self.names.keys().next_back().map_or(0, |id| id.0);
-            let wanted = ProcessId(process.number);
-            let new = if self.names.contains_key(&wanted) { ProcessId(highest + 1) } else { wanted };
+            // The number of another input's process may be the same.
+            let is_free = |id: &ProcessId| !self.names.contains_key(id);
+            let wanted = Some(ProcessId(process.number)).filter(is_free);
+            let new = wanted.or_else(|| (1..u32::MAX).map(ProcessId).find(is_free));
+            let new = new.ok_or(PartialError::Damaged("a process"))?;
             ids.insert(*id, new);
             self.names.insert(new, name);
             self.tables.processes.retain(|known| known.id != new);
@@ -395,8 +387,8 @@ impl Partial {
     }
 
     /// First instant of the window, if it has one.
-    pub fn from_ns(&self) -> Option<i64> {
-        self.live.from_ns()
+    pub fn window_from_ns(&self) -> Option<i64> {
+        self.live.window_from_ns()
     }
 
     /// Counts of events that make figures less certain.
@@ -468,143 +460,16 @@ impl Partial {
         found.map(|(_, peak)| peak.cut.clone())
     }
 
+    /// When the peak is, if that is known.
+    pub fn peak_time_ns(&self) -> Option<i64> {
+        self.live.tallies().main_level().peak_time_ns
+    }
+
     /// Position behind everything up to an instant, which may lie before the window.
     pub fn cut_at(&self, at_ns: i64) -> Cut {
         // Blocks that are carried into the window count from just before it.
-        let is_before = self.from_ns().is_some_and(|from_ns| at_ns < from_ns);
+        let is_before = self.window_from_ns().is_some_and(|from_ns| at_ns < from_ns);
         Cut::at(if is_before { at_ns.saturating_sub(1) } else { at_ns })
-    }
-
-    /// Turns the partial result into one whose processes and blocks are numbered as in one pass over everything.
-    #[must_use]
-    pub fn numbered(mut self) -> Self {
-        let mut names: Vec<((&str, u32), ProcessId)> = self
-            .names
-            .iter()
-            .map(|(id, (source, number))| ((self.sources[*source as usize].as_str(), *number), *id))
-            .collect();
-        names.sort_unstable();
-        let keep = self.sources.len() == 1;
-        let new = |at: usize, number: u32| ProcessId(if keep { number } else { at as u32 + 1 });
-        let ids: FxHashMap<ProcessId, ProcessId> =
-            names.iter().enumerate().map(|(at, ((_, number), id))| (*id, new(at, *number))).collect();
-        let of = |id: ProcessId| ids.get(&id).copied().unwrap_or(id);
-        self.names = self.names.into_iter().map(|(id, name)| (of(id), name)).collect();
-        for process in &mut self.tables.processes {
-            process.id = of(process.id);
-        }
-        self.tables.processes.sort_by_key(|process| process.id);
-        self.live.spaces_mut().for_each(|space| space.process = of(space.process));
-        self.layers.iter_mut().for_each(|layer| layer.process = of(ProcessId(layer.process)).0);
-        self.layers
-            .sort_by(|a, b| (a.process, a.device, &a.resource).cmp(&(b.process, b.device, &b.resource)));
-        if let Some(growth) = &mut self.growth {
-            growth.processes_mut().for_each(|process| *process = of(*process));
-        }
-        let processes: Vec<ProcessId> = self.live.spaces_mut().map(|space| space.process).collect();
-        let blocks: Vec<&mut Block> = self.live.blocks_mut().chain(self.leaks.torn_down_mut()).collect();
-        number_blocks(blocks, |block| processes[block.space as usize]);
-        self
-    }
-
-    fn end(&self) -> End<'_> {
-        End { live: &self.live, tables: &self.tables }
-    }
-
-    /// Returns counters, sizes and peaks, which may be bounds; see [`Stats::peak_exact`].
-    pub fn stats(&self) -> (Stats, Vec<Layer>) {
-        let mut stats = self.stats.finish(&self.end());
-        if !stats.peak_exact {
-            stats.peak_bytes = self.peak_bounds().1;
-        }
-        (stats, self.layers.clone())
-    }
-
-    /// Returns the blocks that are live at the end.
-    pub fn leaks(&self, options: LeaksOptions) -> Leaks {
-        let mut fold = self.leaks.clone();
-        fold.set_report(options.limit, options.sites);
-        fold.finish(&self.end())
-    }
-
-    /// Returns how long blocks lived.
-    pub fn lifetimes(&self, options: LifetimesOptions) -> Lifetimes {
-        let mut fold = self.lifetimes.clone();
-        fold.set_report(options.limit, options.sites);
-        fold.finish(&self.end())
-    }
-
-    /// Below which lifetime blocks count as churn.
-    pub fn churn_ns(&self) -> u64 {
-        self.lifetimes.threshold_ns()
-    }
-
-    /// What an iteration is called and how many were passed over, if growth was looked for.
-    pub fn iterations(&self) -> Option<(&str, u64)> {
-        self.growth.as_ref().map(GrowthFold::question)
-    }
-
-    /// Returns how sites grow from iteration to iteration, if that was looked for.
-    pub fn growth(&self, options: GrowthOptions) -> Option<Growth> {
-        let mut fold = self.growth.clone()?;
-        fold.set_report(options.limit, options.sites);
-        Some(fold.finish(&self.end()))
-    }
-
-    /// Returns what held memory: the blocks of `held`, which are those at the peak or at `at_ns`.
-    ///
-    /// # Errors
-    /// If `held` is damaged or of a process that is not known here.
-    pub fn watermark(
-        &mut self,
-        held: &[HeldBlocks],
-        at_ns: Option<i64>,
-        options: &WatermarkOptions,
-    ) -> Result<Watermark, PartialError> {
-        let mut blocks = Vec::new();
-        for held in held {
-            self.hold(held, &mut blocks)?;
-        }
-        let main = self.live.tallies().main();
-        blocks.retain(|block| block.tally == main);
-        let live = &self.live;
-        number_blocks(blocks.iter_mut().collect(), |block| live.space(block.space).process);
-        let mut sorted: Vec<&Block> = blocks.iter().collect();
-        sort_largest_first(&mut sorted);
-        // Without events there is no instant to look at.
-        let at_ns = at_ns.filter(|_| self.first_ns().is_some());
-        Ok(options.report(at_ns, &sorted, &self.end()))
-    }
-
-    /// Adds the blocks of a part, with ids of these tables.
-    fn hold(&mut self, held: &HeldBlocks, blocks: &mut Vec<Block>) -> Result<(), PartialError> {
-        let mut ids = FxHashMap::default();
-        for (id, name) in &held.processes {
-            let is_same = |(_, (source, number)): &(&ProcessId, &(u32, u32))| {
-                self.sources[*source as usize] == held.source && number == name
-            };
-            let known = self.names.iter().find(is_same).map(|(id, _)| *id);
-            ids.insert(*id, known.ok_or(PartialError::Damaged("a process"))?);
-        }
-        let ids = Expand::new(&held.tables, &mut self.tables, ids)?;
-        let mut spaces = Vec::with_capacity(held.spaces.len());
-        for space in &held.spaces {
-            spaces.push(self.live.known_space(space.space(&ids)?));
-        }
-        let map = SpaceMap { spaces, orders: 0 };
-        let block_ids = BlockIds { ids: &ids, spaces: held.spaces.len() };
-        for block in &held.blocks {
-            blocks.push(map.moved(&block.block(&block_ids)?));
-        }
-        Ok(())
-    }
-}
-
-/// Numbers blocks by process, and within one as they were numbered.
-fn number_blocks(mut blocks: Vec<&mut Block>, process: impl Fn(&Block) -> ProcessId) {
-    blocks.sort_by_key(|block| (process(block), block.order));
-    for (order, block) in (1..).zip(blocks) {
-        block.order = order;
     }
 }
 
@@ -645,99 +510,5 @@ fn caveats_of(figures: [u64; 7]) -> Caveats {
         size_mismatches,
         replaced_blocks,
         sums_saturated: full != 0,
-    }
-}
-
-impl LayerData {
-    fn new(layer: &Layer) -> Self {
-        Self {
-            process: layer.process,
-            device: layer.device,
-            resource: layer.resource.clone(),
-            blocks_resource: layer.blocks_resource.clone(),
-            bytes: [
-                layer.reserved_peak_bytes,
-                layer.live_at_reserved_peak_bytes,
-                layer.live_peak_bytes,
-                layer.reserved_at_live_peak_bytes,
-                layer.slack_peak_bytes,
-                layer.reserved_bytes,
-                layer.live_bytes,
-            ],
-            times_ns: [layer.reserved_peak_time_ns, layer.live_peak_time_ns, layer.slack_peak_time_ns],
-            whole_blocks: layer.whole_blocks,
-        }
-    }
-
-    fn layer(self) -> Layer {
-        let [
-            reserved_peak,
-            live_at_reserved_peak,
-            live_peak,
-            reserved_at_live_peak,
-            slack_peak,
-            reserved,
-            live,
-        ] = self.bytes;
-        let [reserved_peak_time_ns, live_peak_time_ns, slack_peak_time_ns] = self.times_ns;
-        Layer {
-            process: self.process,
-            device: self.device,
-            resource: self.resource,
-            blocks_resource: self.blocks_resource,
-            reserved_peak_bytes: reserved_peak,
-            reserved_peak_time_ns,
-            live_at_reserved_peak_bytes: live_at_reserved_peak,
-            live_peak_bytes: live_peak,
-            live_peak_time_ns,
-            reserved_at_live_peak_bytes: reserved_at_live_peak,
-            slack_peak_bytes: slack_peak,
-            slack_peak_time_ns,
-            reserved_bytes: reserved,
-            live_bytes: live,
-            whole_blocks: self.whole_blocks,
-        }
-    }
-}
-
-/// Blocks of some processes of one input that are live at an instant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldBlocks {
-    source: String,
-    /// Ids of processes, and their numbers in the input.
-    processes: Vec<(u32, u32)>,
-    tables: TablesData,
-    spaces: Vec<SpaceData>,
-    blocks: Vec<BlockData>,
-}
-
-impl HeldBlocks {
-    /// Keeps the blocks of one tally that a pass has found.
-    pub fn new(mut pass: Pass<HeldFold>, source: &str, tally: u8, tables: &Tables) -> Self {
-        pass.live.open_window(&mut pass.fold);
-        let end = End { live: &pass.live, tables };
-        let mut ids = Compact::new(tables);
-        let spaces = (0..pass.live.space_count() as u32).map(|space| pass.live.space(space));
-        let spaces: Vec<SpaceData> = spaces.map(|space| SpaceData::new(space, true, &mut ids)).collect();
-        let blocks = pass.fold.blocks(&end).filter(|block| block.tally == tally);
-        let mut blocks: Vec<BlockData> = blocks.map(|block| BlockData::new(block, &mut ids)).collect();
-        blocks.sort_by_key(BlockData::order);
-        Self {
-            source: source.to_owned(),
-            processes: live_processes(&pass.live).iter().map(|process| (process.0, process.0)).collect(),
-            tables: ids.finish(),
-            spaces,
-            blocks,
-        }
-    }
-
-    /// Number of the blocks.
-    pub fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
     }
 }

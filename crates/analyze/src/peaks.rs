@@ -34,7 +34,7 @@ pub struct Cut {
     /// Latest time of the process up to the change.
     pub sorts_ns: i64,
     /// The process.
-    pub process: JobProcess,
+    pub job_process: JobProcess,
     /// Number of the change among those of the process.
     pub number: u64,
 }
@@ -43,7 +43,7 @@ impl Cut {
     /// The position behind everything up to an instant.
     pub fn at(time_ns: i64) -> Self {
         // No input is named by the highest character there is.
-        Self { sorts_ns: time_ns, process: (char::MAX.to_string(), u32::MAX), number: u64::MAX }
+        Self { sorts_ns: time_ns, job_process: (char::MAX.to_string(), u32::MAX), number: u64::MAX }
     }
 }
 
@@ -421,8 +421,8 @@ impl PeakSearch {
                 let cut = if is_carried {
                     Cut::at(change.sorts_ns)
                 } else {
-                    let process = (source.to_owned(), change.process);
-                    Cut { sorts_ns: change.sorts_ns, process, number: change.number }
+                    let job_process = (source.to_owned(), change.process);
+                    Cut { sorts_ns: change.sorts_ns, job_process, number: change.number }
                 };
                 let Height { bytes, blocks } = height;
                 wanted.found = Some(JobPeak { bytes, blocks, time_ns: change.time_ns, cut });
@@ -493,7 +493,7 @@ impl HeldFold {
         let (sorts_ns, process, number) = self.numbering.next(block, time_ns);
         self.is_done |= sorts_ns > self.cut.sorts_ns;
         let own = (self.source.as_str(), process);
-        let cut = (self.cut.process.0.as_str(), self.cut.process.1);
+        let cut = (self.cut.job_process.0.as_str(), self.cut.job_process.1);
         (sorts_ns, own, number) > (self.cut.sorts_ns, cut, self.cut.number)
     }
 

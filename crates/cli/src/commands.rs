@@ -29,6 +29,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod sql;
 pub(crate) mod stats;
 pub(crate) mod top;
 pub(crate) mod trace;
@@ -63,6 +64,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<ExitStatus> {
         Command::Calls(args) => args.run(printer),
         Command::Ranks(args) => args.run(printer),
         Command::Check(args) => args.run(printer),
+        Command::Sql(args) => args.run(printer),
         Command::Partial(args) => args.run(printer),
         Command::Merge(args) => args.run(printer),
         Command::Replay(args) => args.run(printer),

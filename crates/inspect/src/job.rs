@@ -16,8 +16,8 @@ pub mod wire;
 use floodmark_analyze::peaks::Cut;
 use floodmark_analyze::{
     Growth, GrowthOptions, HeldBlocks, HeldFold, Leaks, LeaksOptions, Lifetimes, LifetimesOptions, Look,
-    LookFold, LookRanges, Partial, PartialError, PartialOptions, PartialSource, PeakSearch, SearchFor,
-    WatermarkOptions, partial_fold,
+    LookFold, LookRanges, Partial, PartialError, PartialOptions, PartialSource, PeakSearch, PoolUse,
+    SearchFor, WatermarkOptions, partial_fold,
 };
 use floodmark_event::Filter;
 use floodmark_event::units::Instant;
@@ -51,7 +51,15 @@ pub struct Job {
     filter: Filter,
     search: Option<PeakSearch>,
     ask: Ask,
-    held: Option<Vec<HeldBlocks>>,
+    held: Option<HeldParts>,
+}
+
+/// What was held at the peak.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HeldParts {
+    blocks: Vec<HeldBlocks>,
+    /// Pools of stream-ordered allocation, which samples tell of.
+    pools: Vec<PoolUse>,
 }
 
 /// An input of a job.
@@ -74,6 +82,8 @@ pub enum Ask {
     Blocks {
         /// Where the peak is.
         cut: Cut,
+        /// When it is.
+        at_ns: i64,
         /// Number of the kind.
         tally: u8,
     },
@@ -90,7 +100,7 @@ pub struct ShardAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Said {
     Changes { asked: LookRanges, looks: Vec<Look> },
-    Blocks { cut: Cut, held: Vec<HeldBlocks> },
+    Blocks { cut: Cut, held: HeldParts },
 }
 
 /// Names an input by its contents, so that all shards of one agree wherever they run.
@@ -166,8 +176,12 @@ impl Job {
             self.partial.settle(search.finish());
         }
         match self.partial.peak_cut() {
-            Some(cut) => self.ask = Ask::Blocks { cut, tally: self.partial.main_tally() },
-            None => self.held = Some(Vec::new()),
+            Some(cut) => {
+                let (at_ns, tally) =
+                    (self.partial.peak_time_ns().unwrap_or(cut.sorts_ns), self.partial.main_tally());
+                self.ask = Ask::Blocks { cut, at_ns, tally };
+            }
+            None => self.held = Some(HeldParts::default()),
         }
         &self.ask
     }
@@ -197,10 +211,13 @@ impl Job {
                 search.take(&all).map_err(|_| unasked())?;
             }
             Ask::Blocks { cut: asked, .. } => {
-                let mut all = Vec::new();
+                let mut all = HeldParts::default();
                 for answer in answers {
                     match answer.said {
-                        Said::Blocks { cut, held } if cut == asked => all.extend(held),
+                        Said::Blocks { cut, held } if cut == asked => {
+                            all.blocks.extend(held.blocks);
+                            all.pools.extend(held.pools);
+                        }
                         _ => return Err(unasked()),
                     }
                 }
@@ -336,7 +353,9 @@ impl Job {
                  on every shard and 'floodmark merge'",
             ));
         };
-        let watermark = self.numbered().watermark(held, None, &options).map_err(|error| refused(&error))?;
+        let mut watermark =
+            self.numbered().watermark(&held.blocks, None, &options).map_err(|error| refused(&error))?;
+        watermark.pools.clone_from(&held.pools);
         self.answer(HeldAtPeak::Blocks(Box::new(watermark)))
     }
 }
@@ -396,7 +415,14 @@ pub fn answer(inputs: &[Input], shard: Shard, job: &Job) -> Result<ShardAnswer> 
             return Err(Error::unsuitable("the job asks for nothing more", "its answers are complete"));
         }
         Ask::Changes(asked) => Said::Changes { asked: asked.clone(), looks: Vec::new() },
-        Ask::Blocks { cut, .. } => Said::Blocks { cut: cut.clone(), held: Vec::new() },
+        Ask::Blocks { cut, at_ns, .. } => {
+            let mut held = HeldParts::default();
+            // Pools are not of one process: the first shard answers for all.
+            for input in inputs.iter().filter(|_| shard.index == 0) {
+                held.pools.extend(input.pools_at(*at_ns, filter)?);
+            }
+            Said::Blocks { cut: cut.clone(), held }
+        }
     };
     for part in parts {
         let (input, key) = (&inputs[part.input], key_of(&inputs[part.input]));
@@ -406,10 +432,10 @@ pub fn answer(inputs: &[Input], shard: Shard, job: &Job) -> Result<ShardAnswer> 
                 let read = local::fold_part(input, &part, filter, fold, LookFold::is_done)?;
                 looks.push(read.pass.finished(read.source.tables()).look(&key));
             }
-            (Ask::Blocks { cut, tally }, Said::Blocks { held, .. }) => {
+            (Ask::Blocks { cut, tally, .. }, Said::Blocks { held, .. }) => {
                 let fold = HeldFold::new(cut.clone(), &key);
                 let read = local::fold_part(input, &part, filter, fold, HeldFold::is_done)?;
-                held.push(HeldBlocks::new(read.pass, &key, *tally, read.source.tables()));
+                held.blocks.push(HeldBlocks::new(read.pass, &key, *tally, read.source.tables()));
             }
             _ => {}
         }

@@ -31,6 +31,7 @@
 //! | [`job`] | jobs that are read in parts, on several machines |
 //! | [`launchers`] | totals of MPI jobs without what starts the ranks |
 //! | [`nsys`] | the analyses of the nsys scripts, in their format |
+//! | [`sql`] | queries in SQL |
 //! | [`zoom`], [`checkpoints`] | windows and instants in full detail; live blocks kept along a trace, so that a zoom need not read from the start |
 //!
 //! What does *not* live here: text, pictures and pages (`floodmark-view`), options and printing (the command).
@@ -65,6 +66,7 @@ pub mod ranks;
 pub mod run;
 pub mod scopes;
 pub mod select;
+pub mod sql;
 pub mod subjects;
 mod symbols;
 pub mod zoom;

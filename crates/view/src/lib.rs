@@ -40,6 +40,7 @@ pub mod report;
 pub mod run;
 mod run_watermark;
 pub mod samples;
+pub mod sql;
 pub mod stats;
 pub mod usage;
 pub mod watermark;

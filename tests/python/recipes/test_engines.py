@@ -81,7 +81,8 @@ def test_a_function_that_calls_functions_is_an_engine(trace):
 
 @pytest.fixture(scope="module")
 def client():
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
     with cluster, distributed.Client(cluster) as client:
         yield client
@@ -91,6 +92,7 @@ def test_dask_gives_the_answers_of_one_machine(client, trace):
     check(jobs.Job.dask(trace, client, count=4), trace)
 
 
+@pytest.mark.parametrize("trace", [64], indirect=True)
 def test_a_worker_that_is_killed_changes_nothing(client, trace):
     killed = []
 
@@ -124,10 +126,13 @@ def spark():
     context.stop()
 
 
+# A task of Spark takes 50 ms and its start half a minute: one job has to do.
+@pytest.mark.parametrize("trace", [64], indirect=True)
 def test_spark_gives_the_answers_of_one_machine(spark, trace):
     check(jobs.Job.spark(trace, spark, count=3), trace)
 
 
+@pytest.mark.parametrize("trace", [5], indirect=True)
 def test_options_are_those_of_the_command(trace):
     window = {"from_": "+1ms", "to": "+3ms", "kind": "device"}
     found = jobs.Job(trace, count=2, **window).stats()

@@ -77,8 +77,9 @@ impl LiveSet {
         let kind = |number: &u8| Kind::from_number(*number).ok_or(PartialError::Damaged("a kind"));
         let chosen = data.chosen.as_ref().map(|chosen| chosen.iter().map(kind).collect()).transpose()?;
         let mut live = Self::new(&Filter { kinds: chosen.clone(), ..Filter::default() });
-        let levels = data.levels.try_into().map_err(|_| PartialError::Damaged("the sums"))?;
-        live.tallies = Tallies::with_levels(chosen, levels);
+        let levels: [Level; Kind::ALL.len()] =
+            data.levels.try_into().map_err(|_| PartialError::Damaged("the sums"))?;
+        live.tallies = Tallies::with_levels(chosen, &levels);
         live.counters = data.counters;
         for (at, space) in data.spaces.iter().enumerate() {
             if live.space_id(space.space(ids)?) as usize != at {
@@ -127,7 +128,7 @@ impl LiveSet {
     }
 
     /// First instant of the window, if it has one.
-    pub(crate) fn from_ns(&self) -> Option<i64> {
+    pub(crate) fn window_from_ns(&self) -> Option<i64> {
         self.window.from_ns
     }
 }

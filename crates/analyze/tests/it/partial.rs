@@ -193,7 +193,7 @@ fn anchored(filter: Filter, events: &[Event]) -> Filter {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn any_division_merged_in_any_order_equals_the_whole(

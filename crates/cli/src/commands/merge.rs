@@ -59,11 +59,13 @@ impl MergeArgs {
                 "{{\"complete\":{complete},\"asks\":{asks},\"peak_bytes_at_least\":{low},\"peak_bytes_at_most\":{high}}}\n"
             ))?;
         } else if let Some(asks) = asks {
-            let what = if asks == "blocks" { "which blocks were live at the peak" } else { "where the peak is" };
+            let what =
+                if asks == "blocks" { "which blocks were live at the peak" } else { "where the peak is" };
             let between = if low == high {
                 format!("The peak is {}", format_bytes(low))
             } else {
-                format!("The peak is between {} and {}", format_bytes(low), format_bytes(high))
+                let apart = format_bytes(high - low);
+                format!("The peak is between {} and {}, {apart} apart", format_bytes(low), format_bytes(high))
             };
             printer.say(&format!(
                 "{between}; it is not known yet {what}: 'floodmark watermark INPUT... --job FILE' finds out"

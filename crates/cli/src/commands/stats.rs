@@ -31,8 +31,7 @@ Examples:
 
 impl StatsArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
-        let question =
-            JobQuestion { input: &Input::stats, job: &Job::stats, props: JobProps::default() };
+        let question = JobQuestion { input: &Input::stats, job: &Job::stats, props: JobProps::default() };
         let reports = ask_each_or_job(&self.input, self.cores, printer, &question)?;
         printer.reports(&reports, self.output)?;
         Ok(ExitStatus::Success)

@@ -47,6 +47,7 @@ mod report;
 mod running;
 mod samples;
 mod serve;
+mod sql;
 mod stacks;
 mod terminal;
 mod top;

@@ -56,7 +56,7 @@ fn log(seed: u64, rows: u64) -> String {
     text
 }
 
-fn job(test: &CliTest, processes: u64, rows: u64) {
+pub(crate) fn job(test: &CliTest, processes: u64, rows: u64) {
     let mut args = vec!["import".to_owned()];
     for process in 1..=processes {
         let name = format!("rank{process}.csv");
@@ -75,7 +75,8 @@ fn done(test: &CliTest, args: &[&str]) -> Ran {
 }
 
 fn json(test: &CliTest, question: &[&str], file: &str) -> String {
-    let args: Vec<&str> = question[..1].iter().chain(&[file, "--json"]).chain(&question[1..]).copied().collect();
+    let args: Vec<&str> =
+        question[..1].iter().chain(&[file, "--json"]).chain(&question[1..]).copied().collect();
     test.run(&args).ok().stdout
 }
 
@@ -117,7 +118,11 @@ fn answers_from_parts_are_those_of_one_pass() {
     for shards in [1, 3, 9] {
         let whole = merged(&test, shards, &[]);
         for question in QUESTIONS {
-            assert_eq!(json(&test, question, &whole), json(&test, question, "job.flood"), "{question:?} {shards}");
+            assert_eq!(
+                json(&test, question, &whole),
+                json(&test, question, "job.flood"),
+                "{question:?} {shards}"
+            );
         }
     }
     let window = ["--from", "+2ms", "--to", "+9ms", "--kind", "device"];

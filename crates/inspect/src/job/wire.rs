@@ -17,14 +17,14 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use floodmark_analyze::{HeldBlocks, Partial, PartialData, PeakSearch};
+use floodmark_analyze::{Partial, PartialData, PeakSearch};
 use floodmark_event::units::Instant;
 use floodmark_event::{Filter, Kind, ProcessId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::job::{Ask, Job, JobInput, ShardAnswer};
+use crate::job::{Ask, HeldParts, Job, JobInput, ShardAnswer};
 
 const MAGIC: &[u8; 8] = b"FLOODJOB";
 const VERSION: u32 = 1;
@@ -49,7 +49,7 @@ struct JobData {
     filter: FilterData,
     search: Option<PeakSearch>,
     ask: Ask,
-    held: Option<Vec<HeldBlocks>>,
+    held: Option<HeldParts>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -3,10 +3,12 @@
 A job is one or more traces that all machines can read. It is divided by process into shards; each is read by itself,
 what was found is merged, and the answers are those that the command gives for the whole job on one machine:
 
->>> import floodmark.jobs
->>> job = floodmark.jobs.Job(["fixtures/rmm/golden.csv"], date="2026-07-01")
->>> job.stats().peak_bytes == floodmark.open("fixtures/rmm/golden.csv").stats().peak_bytes
-True
+>>> import floodmark, floodmark.jobs, tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with floodmark.record(f"{folder}/run.flood"):
+...         buffer = floodmark.DeviceBuffer(size=3_000_000)
+...     floodmark.jobs.Job(f"{folder}/run.flood", count=2).watermark().peak_bytes
+3000000
 
 On an engine: ``Job.dask(paths, client)``, ``Job.spark(paths, context)``, ``Job.ray(paths)``. Any other one needs a
 function that calls a function for each item of a list: ``Job(paths, each=...)``. Workers need this package and its

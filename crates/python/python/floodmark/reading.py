@@ -171,6 +171,30 @@ class Trace:
         options = _options({"process": process, "from": from_, "to": to})
         return TraceTable(find_command(), self._trace_path(), name, options, owner=self)
 
+    def sql(self, query: str, *, engine: str | None = None) -> Any:
+        """Return the rows of a query; docs/sql.md has the tables.
+
+        With DuckDB installed (or ``engine="duckdb"``) this is a relation of DuckDB, which reads the parts itself; ``peaks``
+        and the sites of blocks are not known there. Otherwise, or with ``engine="floodmark"``, the command answers, and
+        rows are dictionaries. A file that is no trace is imported first, into a temporary one.
+        """
+        import json
+
+        if engine not in (None, "duckdb", "floodmark"):
+            raise ValueError(f"engine must be 'duckdb' or 'floodmark', not {engine!r}")
+        path = self._trace_path()
+        if engine != "floodmark":
+            try:
+                import duckdb
+            except ImportError:
+                if engine == "duckdb":
+                    raise
+            else:
+                connection = duckdb.connect()
+                connection.execute(self._run("sql", path, "--views"))
+                return connection.sql(query)
+        return json.loads(self._run("sql", path, query, "--format", "json"))
+
     def _trace_path(self) -> str:
         if is_trace(self.path):
             return self.path

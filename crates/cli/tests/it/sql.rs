@@ -1,0 +1,106 @@
+//! SQL over a trace: the questions of the guide, and queries that want to do harm.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cli_test::CliTest;
+use crate::parts::job;
+
+fn rows(test: &CliTest, query: &str) -> Value {
+    test.run(&["sql", "job.flood", query, "--format", "json"]).ok().json()
+}
+
+#[test]
+fn questions_of_the_guide_are_answered() {
+    let test = CliTest::new();
+    job(&test, 3, 300);
+    let guide = include_str!("../../../../docs/sql.md");
+    let queries: Vec<&str> =
+        guide.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(queries.len(), 10);
+    for query in queries {
+        let ran = test.run(&["sql", "job.flood", query]).ok();
+        assert!(ran.stdout.lines().count() > 2, "{query}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn tables_say_what_the_commands_say() {
+    let test = CliTest::new();
+    job(&test, 3, 300);
+    let stats = test.run(&["stats", "job.flood", "--json"]).ok().json();
+    let leaks = test.run(&["leaks", "job.flood", "--json"]).ok().json();
+    let first = |query: &str| rows(&test, query)[0].clone();
+    let counts = first("select count(*) as n, sum(action = 'failure') as failures from events");
+    assert_eq!(counts, json!({"n": stats["events"], "failures": stats["failures"]}));
+    let blocks = first(
+        "select count(*) as n, sum(ended = 'unseen') as unseen, sum(live) as live, sum(live * bytes) as bytes from blocks",
+    );
+    assert_eq!(blocks["n"], stats["allocations"]);
+    assert_eq!((&blocks["unseen"], &blocks["live"]), (&stats["replaced_blocks"], &stats["live_blocks"]));
+    assert_eq!(blocks["bytes"], stats["live_bytes"]);
+    assert_eq!(first("select sum(bytes) as b from leaks")["b"], leaks["leaked_bytes"]);
+    let peaks = rows(&test, "select process, peak_bytes from peaks order by process");
+    for (row, ledger) in peaks.as_array().unwrap().iter().zip(stats["ledgers"].as_array().unwrap()) {
+        assert_eq!((&row["process"], &row["peak_bytes"]), (&ledger["process"], &ledger["peak_bytes"]));
+    }
+    // Conditions that are pushed down leave nothing out.
+    let middle = first("select min(time_ns) + (max(time_ns) - min(time_ns)) / 2 as t from events")["t"]
+        .as_i64()
+        .unwrap();
+    for condition in
+        ["time_ns >= T", "time_ns > T", "time_ns < T and process = 2", "time_ns = T", "process = 'x'"]
+    {
+        let condition = condition.replace('T', &middle.to_string());
+        let pushed = first(&format!("select count(*) as n from events where {condition}"));
+        let plain = condition.replace("time_ns", "+time_ns").replace("process", "+process");
+        assert_eq!(pushed, first(&format!("select count(*) as n from events where {plain}")), "{condition}");
+    }
+    let csv = test.run(&["sql", "job.flood", "select 1 as a, 'x,y' as b", "--format", "csv"]).ok().stdout;
+    assert_eq!(csv, "a,b\n1,\"x,y\"\n");
+}
+
+#[test]
+fn nothing_but_a_select_runs() {
+    let test = CliTest::new();
+    job(&test, 1, 50);
+    for query in [
+        "drop view events",
+        "create table x(a)",
+        "insert into raw_event values (1)",
+        "delete from events",
+        "attach database '/tmp/x.db' as x",
+        "pragma hard_heap_limit = 0",
+        "vacuum into '/tmp/x.db'",
+        "select load_extension('x')",
+        "select 1; select 2",
+        "begin",
+        "",
+        "select nothing from events",
+        "select * from missing",
+        "select zeroblob(1000000000)",
+        "select randomblob(900000000)",
+    ] {
+        let ran = test.run(&["sql", "job.flood", query]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{query}: {}", ran.seen());
+        assert!(ran.stderr.contains("hint"), "{}", ran.stderr);
+    }
+    assert!(!std::path::Path::new("/tmp/x.db").exists());
+    let ran = test.run(&["sql", "rank1.csv", "select 1"]);
+    assert!(ran.code == 2 && ran.stderr.contains("floodmark import"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_query_without_end_ends_at_ctrl_c() {
+    let test = CliTest::new();
+    job(&test, 1, 50);
+    let endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n";
+    let mut child = test.command(&["sql", "job.flood", endless]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+    let asked = Instant::now();
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(5));
+}
