@@ -146,7 +146,8 @@ enum floodmark_kind {
     FLOODMARK_KIND_PAGEABLE = 4, /* ordinary host memory */
     FLOODMARK_KIND_STATIC = 5,   /* a variable that lives as long as its module */
     FLOODMARK_KIND_ARRAY = 6,    /* accelerator memory in a layout of the hardware */
-    FLOODMARK_KIND_RESERVED = 7  /* memory that an allocator holds to divide it into blocks */
+    FLOODMARK_KIND_RESERVED = 7, /* memory that an allocator holds to divide it into blocks */
+    FLOODMARK_KIND_MAPPED = 8    /* address space that the program mapped itself; other blocks may lie in it */
 };
 
 /* The device of memory that belongs to no accelerator. */

@@ -170,7 +170,8 @@ impl Oracle {
     }
 
     /// The kinds that figures cover: those of the filter; else device memory if there is any; else the
-    /// kind of most bytes, then most blocks, then most failures, then the smallest number.
+    /// kind of most bytes, then most blocks, then most failures, then the smallest number. Mapped address space comes
+    /// after all others.
     pub fn main_kinds(&self) -> Vec<Kind> {
         if let Some(kinds) = &self.filter.kinds {
             let kinds: BTreeSet<Kind> = kinds.iter().copied().collect();
@@ -184,8 +185,9 @@ impl Oracle {
             let of_kind: Vec<&Life> = self.present().filter(|life| life.alloc.kind == kind).collect();
             let bytes: u64 = of_kind.iter().map(|life| life.alloc.bytes).sum();
             let failures = self.failures().filter(|event| event.kind == kind).count();
-            let weight = (bytes, of_kind.len(), failures);
-            if weight != (0, 0, 0) && best.is_none_or(|(heaviest, _)| weight > heaviest) {
+            let weight = (kind != Kind::Mapped, bytes, of_kind.len(), failures);
+            let is_used = (bytes, of_kind.len(), failures) != (0, 0, 0);
+            if is_used && best.is_none_or(|(heaviest, _)| weight > heaviest) {
                 best = Some((weight, kind));
             }
         }

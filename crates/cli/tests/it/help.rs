@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::cli_test::CliTest;
 
-pub(crate) const COMMANDS: [&str; 30] = [
+pub(crate) const COMMANDS: [&str; 33] = [
     "run",
     "trace",
     "attach",
