@@ -133,8 +133,9 @@ impl Points {
         let elapsed_ns = time_ns.saturating_sub(start_ns).max(0) as u64;
         while elapsed_ns >> self.shift >= POINTS_MAX as u64 {
             self.shift += 1;
-            let finer = std::mem::take(&mut self.points);
-            finer.into_iter().for_each(|(at, time_ns, value)| self.raise(at >> 1, time_ns, value));
+            for (at, time_ns, value) in std::mem::take(&mut self.points) {
+                self.raise(at >> 1, time_ns, value);
+            }
         }
         self.raise(elapsed_ns >> self.shift, time_ns, value);
     }

@@ -52,7 +52,7 @@ pub(crate) fn begins_log(head: &[u8]) -> bool {
     let mut fields = rest.split(|byte| *byte == b' ');
     let tool = fields.next().and_then(lines::hex);
     let format = fields.next().and_then(lines::hex);
-    tool.is_some_and(|tool| (0x1_00_00..0x100_00_00).contains(&tool))
+    tool.is_some_and(|tool| (0x0001_0000..0x0100_0000).contains(&tool))
         && format.is_some()
         && fields.next().is_none()
 }

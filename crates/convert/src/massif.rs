@@ -115,11 +115,11 @@ impl File {
             return Ok(());
         }
         if let Some(command) = line.strip_prefix("cmd:") {
-            self.command = command.trim().to_owned();
+            command.trim().clone_into(&mut self.command);
             return Ok(());
         }
         if let Some(unit) = line.strip_prefix("time_unit:") {
-            self.time_unit = unit.trim().to_owned();
+            unit.trim().clone_into(&mut self.time_unit);
             return Ok(());
         }
         if is_node(line) {
