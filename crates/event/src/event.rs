@@ -176,6 +176,6 @@ mod tests {
             assert_eq!(Kind::from_name(kind.name()), Some(kind));
         }
         assert_eq!(Action::from_number(3), None);
-        assert_eq!(Kind::from_number(8), None);
+        assert_eq!(Kind::from_number(Kind::ALL.len() as u8), None);
     }
 }

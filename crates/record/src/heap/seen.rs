@@ -93,7 +93,9 @@ impl SeenPrograms {
             }
         };
         let limitation = self.examine(&path, &file);
-        let is_without_library = self.is_without_library(pid);
+        // A process that has called exec since has the environment of its next program.
+        let is_same = || fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|now| now == path);
+        let is_without_library = self.is_without_library(pid) && is_same();
         let program = self.programs.entry(path).or_default();
         program.limitation = limitation;
         if !program.pids.contains(&pid) {

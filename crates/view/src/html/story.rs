@@ -10,6 +10,7 @@ use super::{EventsPart, SamplesPart};
 use crate::blocks::NO_SITE;
 use crate::figures::{counted, percent};
 use crate::flame::without_directories;
+use crate::plain::plain;
 use crate::run::phase_name;
 
 /// A site that would lower the peak by less than this share is not worth a try.
@@ -45,7 +46,7 @@ fn after(time_ns: i64) -> String {
 }
 
 fn at_peak(find: &str) -> Option<Target> {
-    Some(Target { at: Some(TargetTime::Name("peak")), find: find.to_owned(), ..Target::default() })
+    Some(Target { at: Some(TargetTime::Name("peak")), find: plain(find).into_owned(), ..Target::default() })
 }
 
 fn tab(tab: &'static str) -> Option<Target> {
@@ -134,7 +135,7 @@ fn not_freed(builder: &mut Builder, part: &EventsPart) {
         parts.push((format!("{most} from "), None));
         let target = Target {
             at: leaks.end_time_ns.map(|end| TargetTime::Time(builder.time(end))),
-            find: group.site.clone(),
+            find: plain(&group.site).into_owned(),
             ..Target::default()
         };
         parts.push((without_directories(&group.site), Some(target)));

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,9 @@ static size_t slot_of(uintptr_t address) {
 
 static void take(void) { while (__sync_lock_test_and_set(&lock, 1)) sched_yield(); }
 static void leave(void) { __sync_lock_release(&lock); }
+
+// A child of a thread that forks while another one holds the lock would wait for it forever.
+__attribute__((constructor)) static void survive_forks(void) { pthread_atfork(take, leave, leave); }
 
 static void *add(void *block, size_t bytes) {
     if (!block) return block;
