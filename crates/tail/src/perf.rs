@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn attributes_have_the_size_of_their_version() {
-        assert_eq!(size_of::<Attributes>(), 136);
+        assert_eq!(size_of::<Attributes>(), 128);
         assert_eq!(std::mem::offset_of!(Attributes, sample_regs_user), 80);
-        assert_eq!(std::mem::offset_of!(Attributes, signal_data), 128);
+        assert_eq!(std::mem::offset_of!(Attributes, signal_data), 120);
     }
 
     #[test]
