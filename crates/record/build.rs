@@ -1,8 +1,8 @@
 //! Builds the library that is preloaded into commands to record their heap, so that this crate can embed it.
 //!
 //! Cargo has no stable way to depend on the shared library of another crate, so a second cargo builds it, in a target
-//! directory of its own: the lock of the first one's is held while this script runs. It adds about 15 s to a build
-//! from nothing. `FLOODMARK_EMBED_HEAP_LIBRARY` names a library that was built before, or is `none`.
+//! directory of its own: the lock of the first one's is held while this script runs.
+//! `FLOODMARK_EMBED_HEAP_LIBRARY` names a library that was built before, or is `none`.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -125,7 +125,9 @@ impl Heap<'_> {
             self.free(block);
             live[slot] = self.block();
         }
-        live.into_iter().for_each(|block| self.free(block));
+        for block in live {
+            self.free(block);
+        }
     }
 
     fn tree(&mut self) {
@@ -174,7 +176,9 @@ impl Heap<'_> {
                 return;
             }
             while let Ok(blocks) = from.try_recv() {
-                blocks.into_iter().for_each(|block| self.free(block));
+                for block in blocks {
+                    self.free(block);
+                }
             }
         }
     }

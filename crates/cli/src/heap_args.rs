@@ -36,7 +36,7 @@ pub(crate) struct HeapArgs {
     /// Do not record programs with this name; repeatable
     #[arg(long, value_name = "PROGRAM", requires = "heap", value_parser = parse_program)]
     heap_exclude: Vec<String>,
-    /// File of the library to preload, in place of the embedded one [env: FLOODMARK_HEAP_LIBRARY]
+    /// File of the library to preload, in place of the embedded one [env: `FLOODMARK_HEAP_LIBRARY`]
     #[arg(long, value_name = "FILE", requires = "heap")]
     heap_library: Option<PathBuf>,
 }

@@ -9,6 +9,7 @@
 //! times, and at equal times in the order in which their lane recorded them.
 
 mod lane;
+mod record_rows;
 mod sorted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,8 @@ use floodmark_event::{
     Action, CallRow, Event, EventBatch, LogRow, OutputRow, ProcessId, SampleRow, ScopeRow, StackSampleRow,
 };
 
-use self::lane::{Lane, RowChoice, TimeOffsets};
+use self::lane::{Lane, TimeOffsets};
+use self::record_rows::RowChoice;
 use crate::manifest::{Manifest, Position};
 use crate::planned::Planned;
 use crate::registry::Registry;

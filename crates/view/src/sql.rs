@@ -1,5 +1,6 @@
 //! Rows of a query as a table, CSV or JSON, written as they come.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use floodmark_inspect::sql::SqlValue;
@@ -113,7 +114,7 @@ impl<'a> SqlWriter<'a> {
             }
             let heads: Vec<(String, bool)> =
                 self.names.iter().map(|name| (plain(name).into_owned(), false)).collect();
-            let rules = widths.iter().map(|width| ("-".repeat(*width), false)).collect();
+            let rules: Vec<_> = widths.iter().map(|width| ("-".repeat(*width), false)).collect();
             self.write_cells(&heads, &widths)?;
             self.write_cells(&rules, &widths)?;
             self.widths = Some(widths);
@@ -125,7 +126,7 @@ impl<'a> SqlWriter<'a> {
         Ok(())
     }
 
-    fn write_cells(&mut self, cells: &Vec<(String, bool)>, widths: &[usize]) -> io::Result<()> {
+    fn write_cells(&mut self, cells: &[(String, bool)], widths: &[usize]) -> io::Result<()> {
         let mut line = String::new();
         for ((cell, is_number), width) in cells.iter().zip(widths) {
             let space = " ".repeat(width.saturating_sub(cell.width()));
@@ -157,7 +158,10 @@ fn text(value: &SqlValue<'_>) -> String {
         SqlValue::Integer(number) => number.to_string(),
         SqlValue::Real(number) => number.to_string(),
         SqlValue::Text(text) => (*text).to_owned(),
-        SqlValue::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        SqlValue::Blob(bytes) => bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        }),
     }
 }
 
@@ -171,11 +175,10 @@ fn quoted(text: &str) -> String {
 
 fn json(value: &SqlValue<'_>) -> String {
     match value {
-        SqlValue::Null => "null".to_owned(),
         SqlValue::Integer(number) => number.to_string(),
         SqlValue::Real(number) if number.is_finite() => number.to_string(),
-        // JSON has no number for these.
-        SqlValue::Real(_) => "null".to_owned(),
+        // JSON has no number for infinity and for what is no number.
+        SqlValue::Null | SqlValue::Real(_) => "null".to_owned(),
         SqlValue::Text(_) | SqlValue::Blob(_) => json_text(&text(value)),
     }
 }

@@ -16,7 +16,7 @@ use crate::whole_file::{Overwrite, fill, is_standard, refuse_existing};
 /// Answer a question in SQL
 ///
 /// Runs one SELECT of SQLite's language on a trace. Tables: events, blocks, samples, calls, output, scopes, processes,
-/// peaks, leaks; and raw_event, raw_sample ... with the columns of FORMAT.md. Times are nanoseconds since 1970.
+/// peaks, leaks; and `raw_event`, `raw_sample` ... with the columns of FORMAT.md. Times are nanoseconds since 1970.
 /// Conditions on the time and the process are used to read less of the trace.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -79,7 +79,7 @@ impl SqlArgs {
         match (self.format, extension) {
             (Some(Format::Csv), _) | (None, Some("csv")) => SqlFormat::Csv,
             (Some(Format::Json), _) | (None, Some("json")) => SqlFormat::Json,
-            (Some(Format::Table), _) | (None, _) => SqlFormat::Table,
+            (Some(Format::Table) | None, _) => SqlFormat::Table,
         }
     }
 

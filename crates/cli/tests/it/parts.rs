@@ -1,6 +1,7 @@
 //! Jobs that are read in parts: the answers are those of one pass over everything, byte for byte.
 
 use crate::cli_test::{CliTest, Ran};
+use std::fmt::Write as _;
 
 const QUESTIONS: [&[&str]; 6] = [
     &["stats"],
@@ -51,7 +52,7 @@ fn log(seed: u64, rows: u64) -> String {
             }
         };
         let pointer = if address == 0 { "(nil)".to_owned() } else { format!("{address:#x}") };
-        text.push_str(&format!("{thread},{time},{action},{pointer},{bytes},0x{}\n", row % 2));
+        let _ = writeln!(text, "{thread},{time},{action},{pointer},{bytes},0x{}", row % 2);
     }
     text
 }

@@ -10,7 +10,7 @@ use floodmark_event::ProcessId;
 use floodmark_tail::record::{Decoder, Record};
 
 use super::Item;
-use super::lane::{RowChoice, row, table_of};
+use super::record_rows::{RowChoice, row, table_of};
 use crate::registry::Registry;
 use crate::table::Table;
 use crate::tail::ChunkRef;

@@ -45,12 +45,12 @@ fn after(time_ns: i64) -> String {
     format!("{}{}", if time_ns < 0 { '-' } else { '+' }, format_duration_ns(time_ns.unsigned_abs()))
 }
 
-fn at_peak(find: &str) -> Option<Target> {
-    Some(Target { at: Some(TargetTime::Name("peak")), find: plain(find).into_owned(), ..Target::default() })
+fn at_peak(find: &str) -> Target {
+    Target { at: Some(TargetTime::Name("peak")), find: plain(find).into_owned(), ..Target::default() }
 }
 
-fn tab(tab: &'static str) -> Option<Target> {
-    Some(Target { tab, ..Target::default() })
+fn tab(tab: &'static str) -> Target {
+    Target { tab, ..Target::default() }
 }
 
 fn peak(builder: &mut Builder, part: &EventsPart) {
@@ -64,7 +64,7 @@ fn peak(builder: &mut Builder, part: &EventsPart) {
     let when = after(builder.time(peak_ns));
     builder.tell_parts([
         (format!("Memory rose to {bound}").as_str(), None),
-        (format!("{bytes} in {blocks} at {when}").as_str(), at_peak("")),
+        (format!("{bytes} in {blocks} at {when}").as_str(), Some(at_peak(""))),
     ]);
 }
 
@@ -76,10 +76,10 @@ fn holders(builder: &mut Builder, part: &EventsPart) {
     };
     let held = format!("{} of it ({}) was allocated by ", percent(first.share), format_bytes(first.bytes));
     let name = without_directories(&first.site);
-    let mut parts = vec![(held, None), (name, at_peak(&first.site))];
+    let mut parts = vec![(held, None), (name, Some(at_peak(&first.site)))];
     if let Some(second) = named.get(1).filter(|site| site.share >= SECOND) {
         parts.push((format!(", {} by ", percent(second.share)), None));
-        parts.push((without_directories(&second.site), at_peak(&second.site)));
+        parts.push((without_directories(&second.site), Some(at_peak(&second.site))));
     }
     builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
 }
@@ -104,7 +104,7 @@ fn by_band(builder: &mut Builder, part: &EventsPart) {
     let what = if *by == BreakdownBy::Size { "blocks of " } else { "" };
     builder.tell_parts([
         (format!("No stacks were recorded; {} of it was in ", percent(*share)).as_str(), None),
-        (format!("{what}{name}").as_str(), Some(Target { tab: "blocks", ..at_peak("").unwrap_or_default() })),
+        (format!("{what}{name}").as_str(), Some(Target { tab: "blocks", ..at_peak("") })),
     ]);
 }
 
@@ -128,7 +128,7 @@ fn not_freed(builder: &mut Builder, part: &EventsPart) {
     }
     let amount = format!("{} in {}", format_bytes(leaks.leaked_bytes), counted(leaks.leaked_blocks, "block"));
     let what = if leaks.is_live_snapshot { " is still live at the snapshot" } else { " was never freed" };
-    let mut parts = vec![(amount, tab("leaks")), (what.to_owned(), None)];
+    let mut parts = vec![(amount, Some(tab("leaks"))), (what.to_owned(), None)];
     if let Some(group) = leaks.groups.first().filter(|group| group.site != NO_SITE) {
         let most =
             if leaks.groups.len() > 1 { format!(", {} of it", percent(group.share)) } else { ",".into() };
@@ -161,7 +161,7 @@ fn what_to_try(builder: &mut Builder, part: &EventsPart) {
     let bound = if snapshots.exact { "" } else { "up to " };
     builder.tell_parts([
         ("To try: free or shrink what ", None),
-        (without_directories(&band.name).as_str(), at_peak(&band.name)),
+        (without_directories(&band.name).as_str(), Some(at_peak(&band.name))),
         (
             format!(
                 " holds. Without it the peak would be {bound}{} lower ({})",
@@ -187,13 +187,13 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
             .map_or_else(|| "an unknown place".to_owned(), |frame| without_directories(frame));
         builder.tell_parts([
             (format!("Near the peak {} ({}) was in ", stack.name, stack.pid).as_str(), None),
-            (frame.as_str(), tab("stacks")),
+            (frame.as_str(), Some(tab("stacks"))),
         ]);
     }
     if let Some(process) = memory.process_list.first().filter(|_| memory.processes > 1) {
         builder.tell_parts([
             ("The largest process was ", None),
-            (format!("{} ({})", process.name, process.pid).as_str(), tab("processes")),
+            (format!("{} ({})", process.name, process.pid).as_str(), Some(tab("processes"))),
             (format!(" with {}", format_bytes(process.peak_rss_bytes)).as_str(), None),
         ]);
     }
@@ -239,7 +239,7 @@ fn peak_of_run(builder: &mut Builder, part: &SamplesPart, span_ns: i64) {
     ];
     if let Some(phase) = phase {
         parts.push((", in phase ".into(), None));
-        parts.push((phase, tab("phases")));
+        parts.push((phase, Some(tab("phases"))));
     }
     builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
 }
@@ -252,7 +252,7 @@ fn largest_growth(builder: &mut Builder, part: &SamplesPart) {
     let bytes = format_bytes(phase.growth_bytes().unsigned_abs());
     builder.tell_parts([
         ("Phase ", None),
-        (phase_name(phase), tab("phases")),
+        (phase_name(phase), Some(tab("phases"))),
         (format!(" kept most: {bytes} more at its end than at its start").as_str(), None),
     ]);
 }
