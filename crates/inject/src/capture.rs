@@ -159,6 +159,11 @@ pub(crate) fn failed(domain: Domain, bytes: usize, caller: Caller) {
     }
 }
 
+/// Whether the process is recorded.
+pub(crate) fn is_on() -> bool {
+    STATE.load(Ordering::Acquire) == ON
+}
+
 /// Marks the calling thread as recording; none if the process is not recorded or the thread is in here already.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]

@@ -186,7 +186,9 @@ fn moved_break(before: usize, after: usize) -> Effect {
 
 /// Calls a function that changes the address space and records what it did.
 fn change<R>(caller: Caller, call: impl FnOnce() -> R, effect: impl FnOnce(&R) -> Effect) -> R {
-    let Some(entered) = capture::enter() else { return call() };
+    // An allocator may map with its lock held, and starting asks for memory: an allocation starts the recording, or the
+    // loading of this library.
+    let Some(entered) = capture::is_on().then(capture::enter).flatten() else { return call() };
     with_mappings(|list| {
         // What is unmapped ends before the call: another thread may be given the same addresses right after it.
         let before = When::At(monotonic_ns());
