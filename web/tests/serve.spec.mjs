@@ -175,7 +175,7 @@ test("a timeline that is added later shows the visible range, without values bef
   await reveal(page.locator("#chart-0 .u-over"));
   await page.locator("#chart-0 .u-over").hover({ position: { x: 200, y: 60 } });
   await expect(page.locator("#chart-0 .u-legend .u-series", { hasText: "device" })).toHaveText(/^device-$/);
-  expect(new URL(page.url()).hash).toMatch(/^#from=[\d.]+&to=[\d.]+$/);
+  expect(new URL(page.url()).hash).toMatch(/^#from=[\d.]+&to=[\d.]+(&chart=chart-\d+)?$/);
 });
 
 test("a served page of hostile text is inert", async ({ page, serve, record }) => {
