@@ -335,7 +335,13 @@ impl Recording {
     pub fn discard(self) {
         self.recorder.stop();
         let Some(membership) = &self.reserved.membership else {
-            let _ = self.sealer.stop();
+            if self.reserved.is_new {
+                // Not sealed: that takes memory, and lack of it may be why the command did not start.
+                self.sealer.leave();
+                remove_rings(&self.reserved.trace);
+            } else {
+                let _ = self.sealer.stop();
+            }
             self.reserved.restore();
             return;
         };
@@ -391,6 +397,16 @@ fn complete_job(
 }
 
 /// Removes what a rank has in the trace of its job. If it is the last one, no other would complete what they recorded.
+/// Removes the shared memory of a trace that is about to be deleted; links in the trace lead to it.
+fn remove_rings(trace: &Path) {
+    let entries = fs::read_dir(trace.join("segments")).into_iter().flatten().flatten();
+    for ring in entries.filter_map(|entry| fs::read_link(entry.path()).ok()) {
+        if ring.starts_with(floodmark_tail::SHARED_MEMORY) {
+            let _ = fs::remove_file(ring);
+        }
+    }
+}
+
 fn discard_rank(membership: &Membership, run: Run) {
     membership.remove_own_tail();
     if membership.is_last() && !membership.remove_if_empty() {
