@@ -20,7 +20,7 @@ export default defineConfig({
   // Long enough for a busy machine.
   timeout: 120_000,
   // A recording made by a test depends on what else the machine does; a test that passes at a later try is listed as flaky.
-  retries: 2,
+  retries: 1,
   reporter: "dot",
   // Tolerates small differences of glyph edges between Chromium versions; a line in another color changes 5 pixels in 1,000.
   expect: { timeout: 30_000, toHaveScreenshot: { maxDiffPixelRatio: 0.002, threshold: 0.15, animations: "disabled", caret: "hide", scale: "css" } },

@@ -40,3 +40,14 @@ export async function copy(text: string): Promise<boolean> {
 export function style(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
+
+/** Sizes a canvas for the resolution of the screen and returns its empty context, in CSS pixels; null if there is none. */
+export function cleared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context?.scale(ratio, ratio);
+  return context;
+}

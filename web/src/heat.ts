@@ -1,7 +1,7 @@
 // A map of cells: time from left to right, rows from bottom to top, darker for higher values.
 
 import { type Cursor, lastUpTo } from "./cursor";
-import { make, style } from "./dom";
+import { cleared, make, style } from "./dom";
 import { onColors } from "./theme";
 
 const HEIGHT = 220;
@@ -111,13 +111,8 @@ export class HeatMap {
   private draw(): void {
     const width = this.element.clientWidth;
     if (width === 0) return;
-    const ratio = window.devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(HEIGHT * ratio);
-    this.canvas.style.height = `${HEIGHT}px`;
-    const context = this.canvas.getContext("2d");
+    const context = cleared(this.canvas, width, HEIGHT);
     if (!context) return;
-    context.scale(ratio, ratio);
     context.fillStyle = style("--card");
     context.fillRect(this.left, 0, width - this.left, HEIGHT);
     const tall = HEIGHT / this.cells.rows;

@@ -4,7 +4,7 @@
 
 import { type Node, type Top, isFolded } from "./snapshots";
 import type { Table } from "./data";
-import { copy, make, style } from "./dom";
+import { cleared, copy, make, style } from "./dom";
 import { bytes, change, count, share } from "./format";
 import { type Matches, matches } from "./search";
 import { onColors } from "./theme";
@@ -286,13 +286,8 @@ export class Icicle {
     if (width === 0) return;
     this.boxes = this.layout(width);
     const height = this.boxes.reduce((low, box) => Math.max(low, box.y + box.height), ROW);
-    const ratio = window.devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    this.canvas.style.height = `${height}px`;
-    const context = this.canvas.getContext("2d");
+    const context = cleared(this.canvas, width, height);
     if (!context) return;
-    context.scale(ratio, ratio);
     context.font = `12px ${style("--mono") || "monospace"}`;
     context.textBaseline = "middle";
     const [ink, edge, lightness, chosen] = ["--box-text", "--page", "--box-light", "--chosen"].map(style);

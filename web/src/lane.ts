@@ -3,7 +3,7 @@
 import type { Document, RangeColumns } from "./data";
 import type { Host } from "./host";
 import type { Cursor } from "./cursor";
-import { make, section, style } from "./dom";
+import { cleared, make, section, style } from "./dom";
 import { duration, elapsed } from "./format";
 import { onColors } from "./theme";
 
@@ -112,19 +112,13 @@ export class RangeLane {
   private draw(): void {
     const width = this.canvas.clientWidth;
     if (width === 0) return;
-    const ratio = window.devicePixelRatio || 1;
-    const height = this.rows * ROW;
-    this.canvas.style.height = `${height}px`;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    const ctx = this.canvas.getContext("2d");
+    const ctx = cleared(this.canvas, width, this.rows * ROW);
     if (!ctx) return;
-    ctx.scale(ratio, ratio);
     ctx.font = `12px ${style("--sans")}`;
     ctx.textBaseline = "middle";
     const field = this.field;
     ctx.beginPath();
-    ctx.rect(field.left, 0, field.width, height);
+    ctx.rect(field.left, 0, field.width, this.rows * ROW);
     ctx.clip();
     this.ranges.forEach((range, at) => this.box(ctx, range, at, field));
   }

@@ -3,7 +3,7 @@
 import type { Steps } from "./align";
 import type { Cursor, Span } from "./cursor";
 import type { Mark } from "./data";
-import { make, style } from "./dom";
+import { cleared, make, style } from "./dom";
 import { bytes, elapsed } from "./format";
 import { onColors } from "./theme";
 
@@ -143,13 +143,8 @@ export class Overview {
   private draw(): void {
     const width = this.element.clientWidth;
     if (width === 0) return;
-    const ratio = window.devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(HEIGHT * ratio);
-    this.canvas.style.height = `${HEIGHT}px`;
-    const context = this.canvas.getContext("2d");
+    const context = cleared(this.canvas, width, HEIGHT);
     if (!context) return;
-    context.scale(ratio, ratio);
     this.drawLine(context, width);
     context.fillStyle = style("--mark");
     for (const { time } of this.marks) context.fillRect(this.x(time), HEIGHT - 5, 1, 5);
