@@ -12,6 +12,7 @@ mod cut_off;
 mod decompress;
 mod device;
 pub mod dhat;
+mod filling;
 pub mod folded;
 mod foreign;
 pub mod heap_profile;

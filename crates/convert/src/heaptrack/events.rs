@@ -1,6 +1,5 @@
 //! Allocations and frees of a log.
 
-use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::{Frame, Process};
 use floodmark_event::{Action, Event, EventBatch, Kind, ProcessId, StackId, StringId, Tables, UNKNOWN_BYTES};
 use floodmark_store::{Losses, Progress, Result, Source};
@@ -8,6 +7,7 @@ use floodmark_store::{Losses, Progress, Result, Source};
 use super::RESOURCE;
 use super::lines::LogLines;
 use crate::OpenProps;
+use crate::filling::Filling;
 use crate::reopen::StreamInput;
 
 /// Remark on the choice among blocks that are alike.
@@ -37,9 +37,7 @@ pub(super) struct LogEvents {
     sorts: Vec<BlockSort>,
     /// Address of the newest block; blocks of interpreted files are numbered.
     address: u64,
-    is_done: bool,
-    /// Found behind events that had to be handed out first.
-    error: Option<floodmark_store::Error>,
+    filling: Filling,
     remarks: Losses,
 }
 
@@ -89,8 +87,7 @@ impl LogEvents {
             modules_begun: false,
             sorts: Vec::new(),
             address: 0,
-            is_done: false,
-            error: None,
+            filling: Filling::default(),
             remarks,
         })
     }
@@ -246,14 +243,11 @@ impl LogEvents {
         self.tables.intern_frame(Frame { module, address, ..Frame::default() })
     }
 
-    fn fill(&mut self, batch: &mut EventBatch) -> Result<()> {
-        while batch.len() < BATCH_ROWS && !self.is_done {
-            match self.lines.next()? {
-                None => self.is_done = true,
-                Some(sort) => self.take(sort, batch).or_else(|reason| self.lines.complain(reason))?,
-            }
-        }
-        Ok(())
+    /// Reads one line; returns whether there was one.
+    fn read_line(&mut self, batch: &mut EventBatch) -> Result<bool> {
+        let Some(sort) = self.lines.next()? else { return Ok(false) };
+        self.take(sort, batch).or_else(|reason| self.lines.complain(reason))?;
+        Ok(true)
     }
 }
 
@@ -263,18 +257,10 @@ impl Source for LogEvents {
     }
 
     fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
-        *batch = EventBatch::new();
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        if let Err(error) = self.fill(batch) {
-            self.is_done = true;
-            if batch.is_empty() {
-                return Err(error);
-            }
-            self.error = Some(error);
-        }
-        Ok(!batch.is_empty())
+        let mut filling = std::mem::take(&mut self.filling);
+        let result = filling.next(batch, |batch| self.read_line(batch));
+        self.filling = filling;
+        result
     }
 
     fn losses(&self) -> Losses {

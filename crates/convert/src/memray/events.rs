@@ -1,6 +1,5 @@
 //! Allocations and frees of a file.
 
-use floodmark_event::batch::BATCH_ROWS;
 use floodmark_event::tables::{Frame, Process, Thread};
 use floodmark_event::{
     Action, Event, EventBatch, Kind, NO_DEVICE, ProcessId, REALLOC, StackId, StringId, Tables, UNKNOWN_BYTES,
@@ -11,6 +10,7 @@ use rustc_hash::FxHashMap;
 use super::lines::line_of;
 use super::records::{Allocation, Allocator, Code, Record, Records};
 use crate::OpenProps;
+use crate::filling::Filling;
 use crate::pieces::Pieces;
 use crate::reopen::StreamInput;
 
@@ -42,8 +42,7 @@ pub(super) struct FileEvents {
     modules: Vec<(u64, u64, u64, StringId)>,
     mapped: Pieces<StackId>,
     remarks: Losses,
-    error: Option<floodmark_store::Error>,
-    is_done: bool,
+    filling: Filling,
 }
 
 impl FileEvents {
@@ -82,8 +81,7 @@ impl FileEvents {
             modules: Vec::new(),
             mapped: Pieces::default(),
             remarks,
-            error: None,
-            is_done: false,
+            filling: Filling::default(),
         })
     }
 
@@ -234,14 +232,11 @@ impl FileEvents {
         stack
     }
 
-    fn fill(&mut self, batch: &mut EventBatch) -> Result<()> {
-        while batch.len() < BATCH_ROWS && !self.is_done {
-            match self.records.next()? {
-                None => self.is_done = true,
-                Some(record) => self.take(record, batch),
-            }
-        }
-        Ok(())
+    /// Reads one record; returns whether there was one.
+    fn read_record(&mut self, batch: &mut EventBatch) -> Result<bool> {
+        let Some(record) = self.records.next()? else { return Ok(false) };
+        self.take(record, batch);
+        Ok(true)
     }
 }
 
@@ -251,18 +246,10 @@ impl Source for FileEvents {
     }
 
     fn next(&mut self, batch: &mut EventBatch) -> Result<bool> {
-        *batch = EventBatch::new();
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        if let Err(error) = self.fill(batch) {
-            self.is_done = true;
-            if batch.is_empty() {
-                return Err(error);
-            }
-            self.error = Some(error);
-        }
-        Ok(!batch.is_empty())
+        let mut filling = std::mem::take(&mut self.filling);
+        let result = filling.next(batch, |batch| self.read_record(batch));
+        self.filling = filling;
+        result
     }
 
     fn losses(&self) -> Losses {
