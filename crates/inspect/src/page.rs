@@ -29,6 +29,7 @@ pub use growing::{Growing, ReadOutcome};
 pub use output::{OutputLine, OutputLines};
 
 use crate::answer::{Loss, join_losses};
+use crate::compare::Compared;
 use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::pass::{read_ahead, read_ahead_twice};
@@ -72,6 +73,8 @@ pub struct Page {
     pub ranks: Option<RanksPart>,
     /// What functions gained, if calls were recorded.
     pub calls: Option<Calls>,
+    /// What changed since an earlier recording, if one is given.
+    pub since: Option<Compared>,
 }
 
 /// The ranks of a job.

@@ -20,6 +20,7 @@ mod page;
 mod range;
 mod ranks;
 mod samples;
+mod since;
 mod snapshots;
 mod story;
 

@@ -46,6 +46,7 @@ pub mod usage;
 pub mod watermark;
 
 mod figures;
+mod names;
 mod table;
 
 pub use floodmark_analyze::Caveats;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use floodmark_inspect::compare::{CompareProps, compare};
 use floodmark_inspect::{Input, Query};
 use floodmark_view::{Hosting, html};
 
@@ -30,6 +31,9 @@ pub(crate) struct ReportArgs {
     /// Show this nvidia-smi log beside the input, in any of its forms
     #[arg(long, value_name = "FILE")]
     smi: Option<PathBuf>,
+    /// Say in the first sentences what changed since this earlier trace or log
+    #[arg(long, value_name = "EARLIER")]
+    since: Option<PathBuf>,
     /// Replace the file if it exists already
     #[arg(long)]
     force: bool,
@@ -44,6 +48,7 @@ Examples:
   floodmark report run.flood
   floodmark report memory_log.dev0.csv -o peak.html
   floodmark report report.sqlite --smi smi.csv
+  floodmark report today.flood --since yesterday.flood
   floodmark report run.flood -o report.html --force --device 0 --from +10s --to +20s";
 
 impl ReportArgs {
@@ -56,7 +61,13 @@ impl ReportArgs {
         let query = Query::new(self.filter.props(), &bars);
         let props = self.reading.props();
         let smi = self.smi.as_ref().map(|log| Input::open(log, &props)).transpose()?;
-        let page = Input::open(&self.input, &props)?.page_beside(&query, smi.as_ref())?;
+        let input = Input::open(&self.input, &props)?;
+        let mut page = input.page_beside(&query, smi.as_ref())?;
+        if let Some(earlier) = &self.since {
+            refuse_stdin(earlier, "a comparison reads its inputs more than once")?;
+            let earlier = Input::open(earlier, &props)?;
+            page.since = Some(compare(&earlier, &input, &query, &CompareProps::default())?);
+        }
         write(&output, html::html(&page, Hosting::File).as_bytes(), overwrite, printer)?;
         Ok(ExitStatus::Success)
     }

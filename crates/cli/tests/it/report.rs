@@ -154,3 +154,63 @@ fn what_cannot_be_reported_is_said_with_a_remedy() {
     let ran = test.run(&["report", "missing.csv"]);
     assert!(ran.code == 2 && ran.stderr.contains("missing.csv"), "{}", ran.stderr);
 }
+
+/// The sentences of the story.
+fn story(html: &str) -> Vec<String> {
+    let document = document(html);
+    let sentence = |sentence: &Value| {
+        let parts = sentence["parts"].as_array().unwrap().iter();
+        parts.map(|part| part["text"].as_str().unwrap()).collect::<String>()
+    };
+    document["story"].as_array().unwrap().iter().map(sentence).collect()
+}
+
+#[test]
+fn the_story_says_what_changed_since_an_earlier_recording() {
+    let test = CliTest::new();
+    let log = |rows: &[(&str, &str, u64)]| {
+        let row = |(at, (action, pointer, size)): (usize, &(&str, &str, u64))| {
+            format!("1,10:00:{at:02}.000000,{action},{pointer},{size},0x0\n")
+        };
+        let rows: String = rows.iter().enumerate().map(row).collect();
+        format!("Thread,Time,Action,Pointer,Size,Stream\n{rows}")
+    };
+    test.write("earlier.csv", &log(&[("allocate", "0x1", 4096), ("free", "0x1", 4096)]));
+    test.write(
+        "later.csv",
+        &log(&[("allocate", "0x1", 4096), ("allocate", "0x2", 2048), ("free", "0x1", 4096)]),
+    );
+    let told = |input: &str, earlier: &str| {
+        story(&test.run(&["report", input, "--since", earlier, "-o", "-"]).ok().stdout).join("\n")
+    };
+    let more = told("later.csv", "earlier.csv");
+    assert!(
+        more.contains("Since earlier.csv the peak rose by 2.00 KiB (50 %), from 4.00 KiB to 6.00 KiB."),
+        "{more}"
+    );
+    assert!(more.contains(" held 2.00 KiB more at the peak than before, the largest change."), "{more}");
+    assert!(more.contains("2.00 KiB"), "{more}");
+    let less = told("earlier.csv", "later.csv");
+    assert!(
+        less.contains("Since later.csv the peak fell by 2.00 KiB (33 %), from 6.00 KiB to 4.00 KiB."),
+        "{less}"
+    );
+    assert!(less.contains("Less is leaked than before."), "{less}");
+    let same = told("earlier.csv", "earlier.csv");
+    assert!(same.contains("Since earlier.csv the peak has not changed."), "{same}");
+    let ran = test.run(&["report", "later.csv", "--since", "missing.csv", "-o", "-"]);
+    assert!(ran.code == 2 && ran.stderr.contains("missing.csv"), "{}", ran.stderr);
+    let ran = test.run(&["report", "later.csv", "--since", "-", "-o", "-"]);
+    assert!(ran.code == 2 && ran.stderr.contains("more than once"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_story_of_a_run_without_stacks_says_how_to_find_the_code() {
+    let test = CliTest::new();
+    let log = fixture("memory_logger/single_node.log");
+    let told = story(&test.run(&["report", &log, "-o", "-"]).ok().stdout).join("\n");
+    assert!(told.contains("No stacks were recorded: 'floodmark run --stacks' shows"), "{told}");
+    let torch = fixture("torch/snapshot_torch2.11.pickle.gz");
+    let told = story(&test.run(&["report", &torch, "-o", "-"]).ok().stdout).join("\n");
+    assert!(!told.contains("No stacks were recorded"), "{told}");
+}

@@ -9,7 +9,7 @@ use super::data::{
     Cell, CellKind, Column, Document, Finding, Head, Phrase, RangeColumns, SCHEMA, Sentence, Series,
     Severity, Table, Target,
 };
-use super::{Page, calls, encode, events, ranks, samples};
+use super::{Page, calls, encode, events, ranks, samples, since, story};
 use crate::figures::counted;
 use crate::plain;
 use crate::report::loss_sentence;
@@ -54,6 +54,12 @@ pub(super) fn document(page: &Page) -> (Document, Vec<String>) {
     }
     if let Some(found) = &page.calls {
         calls::add(&mut builder, found);
+    }
+    if let Some(part) = page.samples.as_ref().filter(|_| page.events.is_none() && page.calls.is_none()) {
+        story::how_to_find_code(&mut builder, part);
+    }
+    if let Some(compared) = &page.since {
+        since::tell(&mut builder, compared);
     }
     ranges(&mut builder, &page.ranges);
     if page.samples.is_none() && page.events.is_none() {

@@ -5,10 +5,12 @@ use floodmark_inspect::page::RanksPart;
 
 use super::build::{Builder, cut, heads};
 use super::data::{CellKind, RankMap, Severity, Table, Target};
-use crate::figures::counted;
+use crate::figures::{counted, percent};
 
 /// Rows of the map; where there are more ranks, neighbors share a row.
 const ROWS: usize = 256;
+/// A rank that takes this many times the mean is worth a try to balance.
+const UNEVEN: f64 = 1.25;
 /// Steps of a cell.
 const STEPS: f64 = 255.0;
 
@@ -33,6 +35,15 @@ pub(super) fn add(builder: &mut Builder, part: &RanksPart) {
                 None,
             ),
         ]);
+        if imbalance.highest_to_mean >= UNEVEN {
+            let saved = highest.peak_rss_bytes.saturating_sub(imbalance.mean_bytes);
+            builder.tell(&format!(
+                "To try: spread what rank {} holds. If all ranks took the same, the highest would be {} lower ({})",
+                highest.rank,
+                format_bytes(saved),
+                percent(saved as f64 / highest.peak_rss_bytes.max(1) as f64)
+            ));
+        }
     }
     if !ranks.outliers.is_empty() {
         let list: Vec<String> = ranks.outliers.iter().take(8).map(u64::to_string).collect();

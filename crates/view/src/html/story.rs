@@ -9,7 +9,7 @@ use super::data::{Part, Target, TargetTime};
 use super::{EventsPart, SamplesPart};
 use crate::blocks::NO_SITE;
 use crate::figures::{counted, percent};
-use crate::flame::without_directories;
+use crate::names::short_name;
 use crate::plain::plain;
 use crate::run::phase_name;
 
@@ -75,11 +75,11 @@ fn holders(builder: &mut Builder, part: &EventsPart) {
         return;
     };
     let held = format!("{} of it ({}) was allocated by ", percent(first.share), format_bytes(first.bytes));
-    let name = without_directories(&first.site);
+    let name = short_name(&first.site);
     let mut parts = vec![(held, None), (name, Some(at_peak(&first.site)))];
     if let Some(second) = named.get(1).filter(|site| site.share >= SECOND) {
         parts.push((format!(", {} by ", percent(second.share)), None));
-        parts.push((without_directories(&second.site), Some(at_peak(&second.site))));
+        parts.push((short_name(&second.site), Some(at_peak(&second.site))));
     }
     builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
 }
@@ -138,7 +138,7 @@ fn not_freed(builder: &mut Builder, part: &EventsPart) {
             find: plain(&group.site).into_owned(),
             ..Target::default()
         };
-        parts.push((without_directories(&group.site), Some(target)));
+        parts.push((short_name(&group.site), Some(target)));
     }
     builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
 }
@@ -161,7 +161,7 @@ fn what_to_try(builder: &mut Builder, part: &EventsPart) {
     let bound = if snapshots.exact { "" } else { "up to " };
     builder.tell_parts([
         ("To try: free or shrink what ", None),
-        (without_directories(&band.name).as_str(), Some(at_peak(&band.name))),
+        (short_name(&band.name).as_str(), Some(at_peak(&band.name))),
         (
             format!(
                 " holds. Without it the peak would be {bound}{} lower ({})",
@@ -181,10 +181,8 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
     let span_ns = first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).max(0));
     peak_of_run(builder, part, span_ns);
     if let Some(stack) = &memory.peak_stack {
-        let frame = stack
-            .frames
-            .first()
-            .map_or_else(|| "an unknown place".to_owned(), |frame| without_directories(frame));
+        let frame =
+            stack.frames.first().map_or_else(|| "an unknown place".to_owned(), |frame| short_name(frame));
         builder.tell_parts([
             (format!("Near the peak {} ({}) was in ", stack.name, stack.pid).as_str(), None),
             (frame.as_str(), Some(tab("stacks"))),
@@ -208,6 +206,17 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
         let noun = if memory.processes == 1 { "process" } else { "processes" };
         let (count, span) = (format_count(memory.processes), format_duration_ns(span_ns.unsigned_abs()));
         builder.tell(&format!("{count} {noun}{} in {span}", most.unwrap_or_default()));
+    }
+}
+
+/// Tells how to find the code, where only sizes of processes were recorded.
+pub(super) fn how_to_find_code(builder: &mut Builder, part: &SamplesPart) {
+    let memory = &part.memory;
+    if part.stacks.is_empty() && memory.peak_stack.is_none() && memory.peak_rss_bytes > 0 {
+        builder.tell(
+            "No stacks were recorded: 'floodmark run --stacks' shows which code ran at the peak, 'floodmark run --heap' \
+             which code holds the memory",
+        );
     }
 }
 
