@@ -118,7 +118,7 @@ export class BreakdownView {
     this.legend.hidden = layers === null;
     if (!layers) return this.legend.replaceChildren();
     if (this.select.value === BLOCK) {
-      const note = `Each area is a block, oldest at the bottom, the ${MOST_BLOCKS} largest of the visible range. Point at one to read it.`;
+      const note = `Each area is a block, oldest at the bottom; the ${MOST_BLOCKS} largest areas of the visible range have colors. Point at one to read it.`;
       this.legend.replaceChildren(make("p", { class: "note" }, note), make("p", { class: "pointed" }));
       return;
     }

@@ -65,7 +65,14 @@ export function layersOfLines(names: string[], times: number[], values: (number 
 /** Returns the blocks that are live between two snapshots as layers, oldest first. */
 export function blockLayers(snapshots: Snapshots, from: number, to: number): Layers {
   const live = snapshots.liveBetween(from, to);
-  const largest = new Set([...live].sort((a, b) => snapshots.block(b).bytes - snapshots.block(a).bytes).slice(0, MOST_BLOCKS));
+  const { times } = snapshots;
+  // Blocks of the same size differ by how long they are visible.
+  const areas = new Map(live.map((row) => {
+    const { first, after } = snapshots.lifetime(row);
+    const [begin, end] = [times[Math.max(from, first)] ?? 0, times[Math.min(after, to, times.length - 1)] ?? 0];
+    return [row, snapshots.block(row).bytes * Math.max(1, end - begin)];
+  }));
+  const largest = new Set([...live].sort((a, b) => (areas.get(b) ?? 0) - (areas.get(a) ?? 0)).slice(0, MOST_BLOCKS));
   const rows = live.filter((row) => largest.has(row));
   const blocks = rows.map((row) => snapshots.block(row));
   const rest = live.filter((row) => !largest.has(row));

@@ -60,6 +60,7 @@ pub mod site;
 pub mod snapshots;
 pub mod stats;
 pub mod traced;
+pub mod trend;
 pub mod usage;
 pub mod watermark;
 

@@ -1,7 +1,9 @@
 //! The story of a recording: what the peak was, what held it, what was not freed and what to try, each with a link to
 //! its evidence.
 
+use floodmark_analyze::trend::grew_steadily;
 use floodmark_analyze::{Band, Breakdown, BreakdownBy};
+use floodmark_event::Metric;
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
 
 use super::build::Builder;
@@ -27,11 +29,22 @@ pub(super) fn of_events(builder: &mut Builder, part: &EventsPart) {
         return;
     };
     peak(builder, part);
+    if grew_steadily(&part.usage.points) {
+        let kept = if part.usage.live_bytes >= stats.peak_bytes / 2 {
+            ""
+        } else {
+            ", and most was freed only after that"
+        };
+        builder.tell(&format!("It grew all the time until then{kept}"));
+    }
     holders(builder, part);
     not_freed(builder, part);
     what_to_try(builder, part);
+    let others = stats.events.saturating_sub(stats.allocations + stats.frees + stats.failures);
+    let others =
+        if others > 0 { format!(", {} of other kinds", format_count(others)) } else { String::new() };
     builder.tell(&format!(
-        "{} in {}: {}, {}, {}",
+        "{} in {}: {}, {}, {}{others}",
         counted(stats.events, "event"),
         format_duration_ns(last.saturating_sub(first).max(0) as u64),
         counted(stats.allocations, "allocation"),
@@ -100,7 +113,10 @@ fn by_band(builder: &mut Builder, part: &EventsPart) {
         Some((*by, bytes as f64 / peak.1.max(1) as f64, name))
     });
     let found: Vec<_> = found.collect();
-    let Some((by, share, name)) = found.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
+    let Some((by, share, name)) = found.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+        builder.tell("No stacks were recorded, so the code is not known");
+        return;
+    };
     let what = if *by == BreakdownBy::Size { "blocks of " } else { "" };
     builder.tell_parts([
         (format!("No stacks were recorded; {} of it was in ", percent(*share)).as_str(), None),
@@ -180,6 +196,10 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
     let (first, last) = (memory.first_time_ns, memory.last_time_ns);
     let span_ns = first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).max(0));
     peak_of_run(builder, part, span_ns);
+    let total = part.series.iter().find(|series| series.subject.is_none() && series.metric == Metric::Rss);
+    if total.is_some_and(|series| grew_steadily(&series.points)) {
+        builder.tell("It grew all the time until then");
+    }
     if let Some(stack) = &memory.peak_stack {
         let frame =
             stack.frames.first().map_or_else(|| "an unknown place".to_owned(), |frame| short_name(frame));
@@ -197,12 +217,13 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
     }
     largest_growth(builder, part);
     devices(builder, part);
-    if let Some(pss) = memory.peak_pss_bytes {
+    if let Some(pss) = memory.peak_pss_bytes.filter(|pss| is_far(*pss, memory.peak_rss_bytes)) {
         let pss = format_bytes(pss);
         builder.tell(&format!("At most {pss} where memory that processes share counts once"));
     }
     if memory.processes > 0 && span_ns > 0 {
-        let most = memory.most_processes.map(|most| format!(", at most {} at once", format_count(most)));
+        let most = memory.most_processes.filter(|_| memory.processes > 1);
+        let most = most.map(|most| format!(", at most {} at once", format_count(most)));
         let noun = if memory.processes == 1 { "process" } else { "processes" };
         let (count, span) = (format_count(memory.processes), format_duration_ns(span_ns.unsigned_abs()));
         builder.tell(&format!("{count} {noun}{} in {span}", most.unwrap_or_default()));
@@ -213,11 +234,17 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
 pub(super) fn how_to_find_code(builder: &mut Builder, part: &SamplesPart) {
     let memory = &part.memory;
     if part.stacks.is_empty() && memory.peak_stack.is_none() && memory.peak_rss_bytes > 0 {
-        builder.tell(
-            "No stacks were recorded: 'floodmark run --stacks' shows which code ran at the peak, 'floodmark run --heap' \
-             which code holds the memory",
-        );
+        let command = builder.document.command.clone().unwrap_or_else(|| "COMMAND".to_owned());
+        builder.tell(&format!(
+            "To find the code: 'floodmark run --heap -- {command}' shows which code holds the memory, and with --stacks \
+             in place of --heap which code runs at the peak. No stacks were recorded"
+        ));
     }
+}
+
+/// Whether a figure differs from another one by more than a fiftieth.
+fn is_far(figure: u64, other: u64) -> bool {
+    figure.abs_diff(other) > other / 50
 }
 
 /// Tells the highest resident memory and its phase.
