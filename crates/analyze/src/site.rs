@@ -19,7 +19,7 @@ use lists::{
     RUNTIME_BUFFERS, RUNTIME_FILES, RUNTIME_FUNCTIONS, RUNTIME_MODULES, RUNTIME_PATHS, RUNTIME_PREFIXES,
     WRAPPER_VARIANTS,
 };
-use name::qualified_name;
+pub use name::qualified_name;
 
 /// Stands for the site of a block that has neither stack nor name.
 pub const NO_SITE: &str = "(no stack)";

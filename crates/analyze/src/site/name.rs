@@ -2,7 +2,7 @@
 
 /// Returns the qualified name of a function without return type and arguments:
 /// `solver::step<float>` of `std::vector<float> solver::step<float>(int) [clone .cold]`.
-pub(super) fn qualified_name(signature: &str) -> &str {
+pub fn qualified_name(signature: &str) -> &str {
     let bytes = signature.as_bytes();
     let (mut depth, mut start, mut at) = (0_usize, 0, 0);
     while at < bytes.len() {
