@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::{Budget, GroupBy};
 use floodmark_inspect::compare::{CompareProps, Compared, compare};
+use floodmark_inspect::plot::{Align, Figure, PlotProps, Show, plot};
 use floodmark_inspect::{Answer, Input, Query};
 use floodmark_store::Losses;
 use floodmark_view::{diff, growth_sentence};
@@ -17,6 +18,9 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::progress::Bars;
 use crate::whole_file::{Overwrite, is_standard, refuse_existing, write};
+
+/// Points of each timeline on the page; all extremes of what is left out are kept.
+const TIMELINE_POINTS: usize = 4000;
 
 /// Compare two runs: what grew, what is new, what is gone
 ///
@@ -37,7 +41,7 @@ pub(crate) struct DiffArgs {
     /// Exit with 1 if a figure grew by more, as in 'growth>5%', 'peak>10MiB' or 'leaked>0'
     #[arg(long, value_name = "RULE", value_parser = parse_rule, help_heading = "What to show")]
     fail_on: Vec<Budget>,
-    /// Write an HTML page too, with a flame graph of what changed
+    /// Write an HTML page too, with both timelines on one axis and a flame graph of what changed
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
     /// Replace the page if it exists already
@@ -72,6 +76,27 @@ fn parse_rule(text: &str) -> Result<Budget, String> {
     text.parse()
 }
 
+/// Puts both runs on one axis; none if one of them has nothing to draw.
+fn timelines(inputs: &[Input], query: &Query<'_>) -> Result<Option<Figure>> {
+    let props = PlotProps {
+        filter: query.filter.clone(),
+        per: None,
+        draw: None,
+        metric: None,
+        output: Show::No,
+        stacks: Show::No,
+        phases: Show::Yes,
+        points: TIMELINE_POINTS,
+        is_alone: false,
+        launchers: Show::Yes,
+    };
+    match plot(inputs, None, &Align::Start, query, &props) {
+        Ok(plot) => Ok(Some(plot.figure)),
+        Err(floodmark_inspect::Error::NoContent { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl DiffArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let overwrite = Overwrite::forced(self.force);
@@ -87,12 +112,13 @@ impl DiffArgs {
         let by = self.by.as_deref().and_then(GroupBy::from_name);
         let props = CompareProps { by, rules: &self.fail_on };
         let open = self.reading.props();
-        let [before, after] = [&self.before, &self.after].map(|path| Input::open(path, &open));
+        let inputs = [Input::open(&self.before, &open)?, Input::open(&self.after, &open)?];
         let bars = Bars::new(printer);
         let query = Query::new(self.filter.props(), &bars);
-        let compared = compare(&before?, &after?, &query, &props)?;
+        let compared = compare(&inputs[0], &inputs[1], &query, &props)?;
         if let Some(path) = &self.html {
-            write(path, diff::page::html(&compared).as_bytes(), overwrite, printer)?;
+            let timelines = timelines(&inputs, &query)?;
+            write(path, diff::page::html(&compared, timelines.as_ref()).as_bytes(), overwrite, printer)?;
         }
         let status = if compared.broken.is_empty() { ExitStatus::Success } else { ExitStatus::Broken };
         let sentences: Vec<String> = compared.broken.iter().map(growth_sentence).collect();

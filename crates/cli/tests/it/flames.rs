@@ -190,6 +190,11 @@ fn programs_get_a_schema_and_people_a_page() {
             && page.matches("<script").count() == 1
             && !page.contains("src=")
     );
+    // Both runs are drawn on one axis, once for each theme.
+    assert_eq!(page.matches("<svg").count(), 2);
+    for name in ["golden", "grown"] {
+        assert_eq!(page.matches(&format!(">{name}</text>")).count(), 2, "{name}");
+    }
     assert_eq!(test.run(&args).code, 2, "it exists already");
 }
 

@@ -14,7 +14,9 @@ use crate::diff::{
 };
 use crate::flame::page::{PageTheme, element, page};
 use crate::flame::{FlameChart, inert};
-use crate::plot::svg::escape;
+use crate::plot::model::Figure;
+use crate::plot::svg::{self, escape};
+use crate::plot::{Props, Shade, Size, arrange};
 use crate::table::shorten;
 
 /// Rows of a table; further ones are counted.
@@ -22,8 +24,11 @@ const MOST_ROWS: usize = 500;
 /// Characters of a place.
 const LONGEST_PLACE: usize = 110;
 
-/// Writes a comparison as an HTML page.
-pub fn html(compared: &Compared) -> String {
+/// Size of the timelines, which follow the width of the window.
+const TIMELINES: Size = Size { width: 1200, height: 360 };
+
+/// Writes a comparison as an HTML page; `timelines` are both runs on one axis, where they have times.
+pub fn html(compared: &Compared, timelines: Option<&Figure>) -> String {
     let diff = &compared.diff;
     let title = format!("{} → {}", compared.before.source, compared.after.source);
     let mut body = format!("<h1>What changed: {}</h1>\n", safe(&title));
@@ -37,6 +42,9 @@ pub fn html(compared: &Compared) -> String {
     for sentence in kinds_differ(compared).into_iter().chain(doubts(compared)) {
         let _ = writeln!(body, "<p class=\"faint\">Note: {}</p>", safe(&sentence));
     }
+    if let Some(figure) = timelines {
+        draw(figure, &mut body);
+    }
     if !diff.nodes.is_empty() {
         let chart = FlameChart::of_diff(diff);
         let _ = writeln!(body, "<h2>{}</h2>", safe(&chart.title));
@@ -45,6 +53,15 @@ pub fn html(compared: &Compared) -> String {
     groups(compared, &mut body);
     leaks(compared, &mut body);
     page(&format!("What changed: {title}"), &body, PageTheme::Reader)
+}
+
+/// Draws timelines for both themes, of which the reader's is shown.
+fn draw(figure: &Figure, body: &mut String) {
+    *body += "<h2>Memory over time, from the start of each</h2>\n";
+    for (class, shade) in [("light", Shade::Light), ("dark", Shade::Dark)] {
+        let scene = arrange(figure, &Props { size: TIMELINES, shade, ..Props::default() });
+        let _ = writeln!(body, "<div class=\"plot {class}\">{}</div>", svg::element(&scene));
+    }
 }
 
 fn safe(text: &str) -> String {

@@ -153,6 +153,9 @@ th, td { padding: 3px 8px; }
 th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 110px; }
 td.bar { width: 22%; min-width: 90px; }
 td.bar div { height: 10px; }
+.plot svg { display: block; max-width: 100%; height: auto; }
+.plot.dark { display: none; }
+@media (prefers-color-scheme: dark) { .plot.light { display: none; } .plot.dark { display: block; } }
 .bars { position: relative; }
 .bars span { position: absolute; top: 0; height: 10px; box-sizing: border-box; }
 .bars .more { background: var(--u3); border: 1px solid var(--grew); }
