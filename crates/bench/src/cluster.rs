@@ -113,7 +113,8 @@ impl Costs {
 
     fn print(&self, name: &str, digits: usize) {
         let (percent, kilobytes) = (self.core_percent.text(digits), self.kilobytes.text(1));
-        println!("{name:<44} {percent:>20} {kilobytes:>22} {:>20}", self.values.text(0));
+        let values = if self.values.median().is_nan() { "-".to_owned() } else { self.values.text(0) };
+        println!("{name:<44} {percent:>20} {kilobytes:>22} {values:>20}");
     }
 }
 
