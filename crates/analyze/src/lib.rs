@@ -111,7 +111,7 @@ pub use pools::{PoolUse, PoolsFold};
 pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use ranks::{
     Imbalance, LineLabels, LineRanks, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold,
-    Ranks, RanksFold,
+    RankedOutput, RankedRow, Ranks, RanksFold,
 };
 pub use run::{
     CgroupMemory, DeviceMemory, DeviceNow, HeapSummary, Mark, NotRecorded, PeakStack, PeakStackFold,

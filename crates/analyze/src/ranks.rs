@@ -17,7 +17,7 @@ use crate::run::{PeakStackFold, began_since, highest_rss};
 use crate::samples::{Observed, SampleState, SampleVisitor, TakenSample};
 use grid::{FIRST_SHIFT, GridRow, MOST_COLUMNS};
 
-pub use output::{LineLabels, LineRanks, RankOutputFold};
+pub use output::{LineLabels, LineRanks, RankOutputFold, RankedOutput, RankedRow};
 pub use result::{Imbalance, NodeMemory, Quantile, RankBand, RankMap, RankMemory, Ranks};
 
 /// Folds samples into [`Ranks`].

@@ -1,9 +1,12 @@
 //! What recording a job on several nodes costs: one agent on its node, and the recorder with many agents.
 //!
-//! The agent is a real one, with processes that grow and shrink. The many agents are simulated: each sends the spool
-//! of a real agent again, at the pace at which it was sampled, under a name of its own. They speak to the recorder over
-//! pipes as ssh would; a script called `ssh` starts them.
+//! The agent is a real one, with processes whose memory differs at every sweep; that it does is read back from the spool. The
+//! many agents are simulated: each sends the spool of a real agent again, at the pace at which it was sampled, under a name
+//! of its own. They speak to the recorder over pipes as ssh would; a script called `ssh` starts them. The recorder has one
+//! core, and they have the others.
+#![expect(unsafe_code, reason = "maps and unmaps memory, which a heap would keep")]
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,6 +25,11 @@ use floodmark_tail::record::Control;
 use floodmark_tail::stream::{self, StreamItem};
 
 use crate::measure::Samples;
+
+/// Pages that a process takes at every sweep: so few that its values change and nothing else does, and so many that a change
+/// counts as one, which has its high-water mark read too.
+const FEW_PAGES: usize = 1;
+const MANY_PAGES: usize = 17;
 
 /// How to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,15 +55,15 @@ pub(crate) struct Props {
     /// Name of the simulated agent's node
     #[arg(long, hide = true)]
     name: Option<String>,
-    /// Be a process that allocates and frees until it is killed
+    /// Be a process that takes so many pages every 8 ms, until it is killed
     #[arg(long, hide = true)]
-    load: bool,
+    load: Option<usize>,
 }
 
 /// Runs everything and prints a table.
 pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
-    if props.load {
-        load();
+    if let Some(pages) = props.load {
+        load(pages * 4096);
     }
     if let (Some(frames), Some(name)) = (&props.simulate, &props.name) {
         return simulate(frames, name);
@@ -66,34 +74,56 @@ pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
     let floodmark = fs::canonicalize(&props.floodmark)
         .with_context(|| format!("{}: build it first", props.floodmark.display()))?;
     let bench = Bench { floodmark, folder, time: Duration::from_secs(props.seconds) };
-    println!("{:<44} {:>24} {:>24}", "", "% of a core", "kB/s");
-    for (what, is_active) in [("at rest", false), ("that change at every sweep", true)] {
-        let (mut cpu, mut bytes) = (Samples::default(), Samples::default());
+    println!("{:<44} {:>20} {:>22} {:>20}", "", "% of a core", "kB/s", "values/s each");
+    for pages in [0, FEW_PAGES, MANY_PAGES] {
+        let mut costs = Costs::default();
         for _ in 0..repeat {
-            let cost = bench.agent(props.processes, is_active)?;
-            cpu.push(cost.core_percent);
-            bytes.push(cost.bytes_per_second / 1e3);
+            costs.push(&bench.agent(props.processes, pages)?);
         }
-        let name = format!("agent, 100 Hz, {} processes {what}", props.processes);
-        println!("{name:<44} {:>24} {:>24}", cpu.text(2), bytes.text(1));
+        costs.print(&format!("agent, {} processes, +{} KiB a sweep", props.processes, 4 * pages), 2);
     }
-    bench.agent(props.agent_processes, true)?;
+    let sampled = bench.agent(props.agent_processes, MANY_PAGES)?;
     let frames = bench.folder.join("frames");
-    let (mut cpu, mut bytes) = (Samples::default(), Samples::default());
+    let mut costs = Costs::default();
     for _ in 0..repeat {
-        let cost = bench.recorder(props.agents, &frames)?;
-        cpu.push(cost.core_percent);
-        bytes.push(cost.bytes_per_second / 1e3);
+        costs.push(&bench.recorder(props.agents, &frames)?);
     }
-    let name = format!("recorder, {} agents, 100 Hz x {}", props.agents, props.agent_processes);
-    println!("{name:<44} {:>24} {:>24}", cpu.text(1), bytes.text(0));
+    costs.print(&format!("recorder, {} agents, 100 Hz x {}", props.agents, props.agent_processes), 1);
+    println!(
+        "The simulated agents sample {:.0} kB/s together: what is less than that was held back.",
+        props.agents as f64 * sampled.bytes_per_second / 1e3
+    );
     Ok(())
+}
+
+/// Costs of repeated measurements.
+#[derive(Default)]
+struct Costs {
+    core_percent: Samples,
+    kilobytes: Samples,
+    values: Samples,
+}
+
+impl Costs {
+    fn push(&mut self, cost: &NodeCost) {
+        self.core_percent.push(cost.core_percent);
+        self.kilobytes.push(cost.bytes_per_second / 1e3);
+        cost.values_per_second.iter().for_each(|rate| self.values.push(*rate));
+    }
+
+    fn print(&self, name: &str, digits: usize) {
+        let (percent, kilobytes) = (self.core_percent.text(digits), self.kilobytes.text(1));
+        let values = if self.values.median().is_nan() { "-".to_owned() } else { self.values.text(0) };
+        println!("{name:<44} {percent:>20} {kilobytes:>22} {values:>20}");
+    }
 }
 
 /// What something cost.
 struct NodeCost {
     core_percent: f64,
     bytes_per_second: f64,
+    /// Values of resident memory that were recorded of each process, a second.
+    values_per_second: Vec<f64>,
 }
 
 struct Bench {
@@ -115,14 +145,22 @@ impl Drop for Killed {
 }
 
 impl Bench {
-    fn start(&self, hosts: &str, path: &str) -> Result<Killed> {
+    /// Starts a recorder, behind a program that runs it, if one is given.
+    fn start(&self, hosts: &str, path: &str, runner: &[&str]) -> Result<Killed> {
         static TRACES: AtomicU32 = AtomicU32::new(0);
         let _ = fs::remove_dir_all(self.folder.join("spool"));
         let _ = fs::remove_file(self.folder.join("job"));
         let script = "echo $$ > command; echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; exec sleep 600";
         // A name of its own: a killed recorder leaves the command running, and with it a process that passes on its output.
         let trace = format!("run-{}.flood", TRACES.fetch_add(1, Ordering::Relaxed));
-        let mut command = Command::new(&self.floodmark);
+        let mut command = match runner {
+            [] => Command::new(&self.floodmark),
+            [program, words @ ..] => {
+                let mut command = Command::new(program);
+                command.args(words).arg(&self.floodmark);
+                command
+            }
+        };
         command.args(["run", "-o", &trace, "--interval", "10ms", "--hosts", hosts, "--", "sh", "-c", script]);
         command.current_dir(&self.folder).env("FLOODMARK_SPOOL", self.folder.join("spool")).env("PATH", path);
         command
@@ -150,15 +188,15 @@ impl Bench {
     }
 
     /// Measures an agent with processes of its own, and keeps its spool as `frames`.
-    fn agent(&self, processes: usize, is_active: bool) -> Result<NodeCost> {
+    fn agent(&self, processes: usize, pages: usize) -> Result<NodeCost> {
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned();
-        let mut recorder = self.start(&host, &std::env::var("PATH")?)?;
+        let mut recorder = self.start(&host, &std::env::var("PATH")?, &[])?;
         let job = fs::read_to_string(self.folder.join("job"))?;
         let mut members = Killed(Vec::new());
         for _ in 0..processes {
-            let mut command = if is_active {
+            let mut command = if pages > 0 {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["cluster", "--load"]);
+                command.args(["cluster", "--load", &pages.to_string()]);
                 command
             } else {
                 let mut command = Command::new("sleep");
@@ -176,9 +214,10 @@ impl Bench {
         let elapsed = began.elapsed().as_secs_f64();
         let (cpu, bytes) = (cpu_seconds(agent)? - cpu, spool.length() - bytes);
         drop(members);
-        // A killed recorder leaves the spool.
+        // A killed recorder leaves the spool, which the agent completes when it is asked to end.
         recorder.0[0].kill()?;
         self.end_command()?;
+        Command::new("kill").arg(agent.to_string()).status()?;
         let deadline = Instant::now() + Duration::from_secs(20);
         while Path::new(&format!("/proc/{agent}")).exists() {
             ensure!(Instant::now() < deadline, "the agent does not end");
@@ -187,7 +226,33 @@ impl Bench {
         let files: Vec<Vec<u8>> =
             spool.frames().iter().map(|(_, path)| fs::read(path)).collect::<io::Result<_>>()?;
         fs::write(self.folder.join("frames"), files.concat())?;
-        Ok(NodeCost { core_percent: 100.0 * cpu / elapsed, bytes_per_second: bytes as f64 / elapsed })
+        let values_per_second = self.values_per_second(spool.directory())?;
+        ensure!(values_per_second.len() >= processes, "{} processes are recorded", values_per_second.len());
+        Ok(NodeCost {
+            core_percent: 100.0 * cpu / elapsed,
+            bytes_per_second: bytes as f64 / elapsed,
+            values_per_second,
+        })
+    }
+
+    /// Values of resident memory in a spool, a second, of each process that was there for most of the time.
+    fn values_per_second(&self, spool: &Path) -> Result<Vec<f64>> {
+        let trace = self.folder.join("check.flood");
+        let _ = fs::remove_dir_all(&trace);
+        let ran = Command::new(&self.floodmark).args(["collect", "-o"]).arg(&trace).arg(spool).output()?;
+        ensure!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let read = Command::new(&self.floodmark).arg("read").arg(&trace).arg("--csv").output()?;
+        let mut times: HashMap<String, Vec<i64>> = HashMap::new();
+        for line in String::from_utf8_lossy(&read.stdout).lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [time_ns, _, "process", pid, _, "rss", _] = fields[..] else { continue };
+            times.entry(pid.to_owned()).or_default().push(time_ns.parse()?);
+        }
+        let long = times.values().filter_map(|times| {
+            let seconds = (times.last()? - times.first()?) as f64 / 1e9;
+            (seconds > self.time.as_secs_f64() / 2.0).then(|| (times.len() - 1) as f64 / seconds)
+        });
+        Ok(long.collect())
     }
 
     /// Measures the recorder with simulated agents.
@@ -195,14 +260,16 @@ impl Bench {
         let bin = self.folder.join("bin");
         fs::create_dir_all(&bin)?;
         let (own, frames) = (std::env::current_exe()?, frames.display());
+        let cores = std::thread::available_parallelism()?.get();
         let script = format!(
-            "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nexec '{}' cluster --simulate '{frames}' --name \"$2\"\n",
+            "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nexec {}'{}' cluster --simulate '{frames}' --name \"$2\"\n",
+            if cores > 1 { format!("taskset -c 1-{} ", cores - 1) } else { String::new() },
             own.display()
         );
         fs::write(bin.join("ssh"), script)?;
         fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755))?;
         let path = format!("{}:{}", bin.display(), std::env::var("PATH")?);
-        let recorder = self.start(&format!("simulated[1-{agents}]"), &path)?;
+        let recorder = self.start(&format!("simulated[1-{agents}]"), &path, &["taskset", "-c", "0"])?;
         let pid = recorder.0[0].id();
         std::thread::sleep(Duration::from_secs(1));
         let sent = || (1..=agents).map(|node| sent_bytes(&self.folder, node)).sum::<u64>();
@@ -212,7 +279,8 @@ impl Bench {
         let (cpu, bytes) = (cpu_seconds(pid)? - cpu, sent() - bytes);
         drop(recorder);
         self.end_command()?;
-        Ok(NodeCost { core_percent: 100.0 * cpu / elapsed, bytes_per_second: bytes as f64 / elapsed })
+        let core_percent = 100.0 * cpu / elapsed;
+        Ok(NodeCost { core_percent, bytes_per_second: bytes as f64 / elapsed, values_per_second: Vec::new() })
     }
 }
 
@@ -221,13 +289,15 @@ fn first(folder: &Path) -> Result<PathBuf> {
     Ok(entry?.path())
 }
 
-/// CPU time of a process, all its threads, without its children.
+/// CPU time of the threads of a process, without its children.
 fn cpu_seconds(pid: u32) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks: u64 =
-        fields.get(11..13).unwrap_or_default().iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-    Ok(ticks as f64 / 100.0)
+    let mut total_ns = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        total_ns += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    }
+    ensure!(total_ns > 0, "/proc/{pid}/task/*/schedstat says nothing");
+    Ok(total_ns as f64 / 1e9)
 }
 
 /// Finds a child whose command line has `words`.
@@ -254,17 +324,28 @@ fn sent_bytes(folder: &Path, node: usize) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Allocates and frees a mebibyte a hundred times a second.
-fn load() -> ! {
-    let mut number = 0u8;
+/// Takes some bytes every 8 ms and gives all of them back after 16 times, so that its memory is never the same in two sweeps
+/// that are 10 ms apart, and works a little.
+fn load(bytes: usize) -> ! {
+    let mut held = Vec::new();
+    let mut sum = 0u64;
     loop {
-        let block = vec![number; 1 << 20];
-        std::hint::black_box(&block);
-        if number.is_multiple_of(2) {
-            std::mem::forget(vec![number; 4096]);
+        if held.len() == 16 {
+            for block in held.drain(..) {
+                // SAFETY: the mapping is ours, has this size and is not used any more.
+                unsafe { libc::munmap(block, bytes) };
+            }
         }
-        number = number.wrapping_add(1);
-        std::thread::sleep(Duration::from_millis(10));
+        let (how, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping anywhere; the result is checked before it is used.
+        let block = unsafe { libc::mmap(std::ptr::null_mut(), bytes, how, kind, -1, 0) };
+        if block != libc::MAP_FAILED {
+            // SAFETY: the mapping has this size, and may be written.
+            unsafe { std::ptr::write_bytes(block.cast::<u8>(), 1, bytes) };
+            held.push(block);
+        }
+        sum = (0..5000).fold(sum, |sum, number| std::hint::black_box(sum.wrapping_mul(31) ^ number));
+        std::thread::sleep(Duration::from_millis(8));
     }
 }
 

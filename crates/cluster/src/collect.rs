@@ -30,6 +30,8 @@ pub struct Collected {
     pub is_complete: bool,
     /// Parts that are damaged, and are missing from the trace.
     pub damages: Vec<Damage>,
+    /// Hosts whose times are as their own clocks had them, because their offsets to the trace's clock were never measured.
+    pub unmeasured_clocks: Vec<String>,
 }
 
 /// Finds spools below directories: the directories themselves, or those in them. Without any, those of this user on this
@@ -111,7 +113,7 @@ fn one_job(
 pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Result<Vec<Collected>> {
     let (job, directories) = one_job(trace, directories, job)?;
     let mut sealer = Sealer::open(trace, Run { job, ..Run::default() })?;
-    let mut collected = Vec::new();
+    let (mut collected, mut stems_of) = (Vec::new(), Vec::new());
     for (number, directory) in directories.iter().enumerate() {
         let spool = Spool::at(directory);
         let Some(_lock) = spool.lock()? else {
@@ -130,7 +132,8 @@ pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Resu
             items += sealer.accept(&mut Noting { source, stems: &mut stems })?;
         }
         // The lock is ours, so no agent records there any more, on whichever host it was.
-        sealer.accept(&mut Items(stems.into_iter().map(ended).collect()))?;
+        sealer.accept(&mut Items(stems.iter().cloned().map(ended).collect()))?;
+        stems_of.push(if spool.has_recorders_clock() { BTreeSet::new() } else { stems });
         if !damages.is_empty() {
             let name = directory.file_name().unwrap_or_default().to_string_lossy();
             // Once, however often the spool is collected.
@@ -146,10 +149,26 @@ pub fn collect(trace: &Path, directories: &[PathBuf], job: Option<&str>) -> Resu
             items,
             is_complete: spool.is_complete(),
             damages,
+            unmeasured_clocks: Vec::new(),
         });
     }
     sealer.finish()?;
+    if let Some(manifest) = Manifest::load(trace)? {
+        for (one, stems) in collected.iter_mut().zip(&stems_of) {
+            one.unmeasured_clocks = unmeasured_clocks(&manifest, stems);
+        }
+    }
     Ok(collected)
+}
+
+/// Returns the hosts of these processes whose clocks have an offset of unknown error.
+fn unmeasured_clocks(manifest: &Manifest, stems: &BTreeSet<Arc<str>>) -> Vec<String> {
+    let is_unmeasured =
+        |boot: &str| manifest.clocks.iter().any(|clock| clock.boot == boot && clock.error_ns.is_none());
+    let found = manifest.processes.iter().filter(|one| stems.contains(one.stem.as_str()));
+    let hosts: BTreeSet<&String> =
+        found.filter(|one| is_unmeasured(&one.boot)).map(|one| &one.host).collect();
+    hosts.into_iter().cloned().collect()
 }
 
 /// Takes in the frames of a spool that are sound; returns their number, and what is damaged.

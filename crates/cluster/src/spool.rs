@@ -36,6 +36,8 @@ pub const FILE_BYTES: u64 = 8 << 20;
 const KEPT_BYTES: u64 = FILE_BYTES;
 /// Beginning of the names of files of frames.
 const FRAMES: &str = "frames-";
+/// What a spool says of its clock where recorder and node are one machine.
+pub(crate) const RECORDERS_CLOCK: &str = "recorder";
 
 /// The directory of a spool.
 #[derive(Clone, Debug)]
@@ -257,6 +259,11 @@ impl Spool {
         self.said("name: ")
     }
 
+    /// Whether the node has the clock of the recorder's host, because both are one machine.
+    pub fn has_recorders_clock(&self) -> bool {
+        self.said("clock: ").is_some_and(|clock| clock == RECORDERS_CLOCK)
+    }
+
     fn said(&self, what: &str) -> Option<String> {
         self.about().lines().find_map(|line| line.strip_prefix(what).map(str::to_owned))
     }
@@ -275,6 +282,15 @@ pub struct SpoolReader {
     file: Option<(u64, File)>,
 }
 
+/// Reads what a file has from an offset on, up to a limit. Mostly that is little or nothing, so no room is made for more.
+fn read_at_most(file: &File, offset: u64, limit: usize) -> io::Result<Vec<u8>> {
+    let there = file.metadata()?.len().saturating_sub(offset);
+    let mut bytes = vec![0; limit.min(usize::try_from(there).unwrap_or(limit))];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
 impl SpoolReader {
     /// Reads the frames of `spool`.
     pub fn new(spool: Spool) -> Self {
@@ -286,13 +302,11 @@ impl SpoolReader {
     /// # Errors
     /// If they cannot be read, or are deleted already.
     pub fn read(&mut self, position: u64, limit: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; limit];
         if let Some((start, file)) = &self.file
             && *start <= position
         {
-            let read = file.read_at(&mut bytes, position - start)?;
-            if read > 0 {
-                bytes.truncate(read);
+            let bytes = read_at_most(file, position - start, limit)?;
+            if !bytes.is_empty() {
                 return Ok(bytes);
             }
         }
@@ -317,9 +331,8 @@ impl SpoolReader {
             }
         };
         let Some(file) = next else { return Ok(Vec::new()) };
-        let read = file.read_at(&mut bytes, 0)?;
+        let bytes = read_at_most(&file, 0, limit)?;
         self.file = Some((position, file));
-        bytes.truncate(read);
         Ok(bytes)
     }
 }

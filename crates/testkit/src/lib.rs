@@ -21,5 +21,5 @@ pub use gaps::Gaps;
 pub use oracle::{Oracle, OracleFilter};
 pub use random::Random;
 pub use temp_dir::TempDir;
-pub use wait::{wait_for, wait_for_exit, wait_until};
+pub use wait::{wait_for, wait_for_exit, wait_until, wait_within};
 pub use workload::{SizeMix, Workload, WorkloadProps};

@@ -22,6 +22,21 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, || holds().then_some(()));
 }
 
+/// Waits until `holds` returns true, which the program under test promises to happen within a time of its own; returns how
+/// long it took.
+///
+/// # Panics
+/// If it does not within `limit`; the message names `what`.
+#[track_caller]
+pub fn wait_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    let found = poll(limit, || holds().then(|| began.elapsed()));
+    match found.filter(|took| *took <= limit) {
+        Some(took) => took,
+        None => panic!("waited {:?} for {what}, which has to come within {limit:?}", began.elapsed()),
+    }
+}
+
 /// Waits until `find` returns a value, and returns it.
 ///
 /// # Panics

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use floodmark_event::{OutputRow, OutputStream};
+use floodmark_event::{OutputRow, OutputStream, ProcessId};
 
 /// Longest beginning of a line that is kept.
 const MOST_BYTES: usize = 400;
+/// Bytes after which a line without an end is not waited for any longer.
+const MOST_HELD: usize = 16 << 10;
 
 /// How a launcher labels lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,59 @@ impl LineRanks {
     }
 }
 
+/// Divides output into pieces of which each is that of one rank, if the rank is known at all.
+#[derive(Clone, Debug, Default)]
+pub struct RankedOutput {
+    writers: LineRanks,
+    /// Lines without an end so far, and the time of their first byte.
+    open: BTreeMap<(ProcessId, OutputStream), (i64, Vec<u8>)>,
+}
+
+/// Output that one rank wrote; the rank is none if it is not known.
+pub type RankedRow = (Option<u64>, OutputRow);
+
+impl RankedOutput {
+    /// Starts with what is known of the ranks' recorders and labels.
+    pub fn new(writers: LineRanks) -> Self {
+        Self { writers, open: BTreeMap::new() }
+    }
+
+    /// Learns that a recorder reads the output of one rank.
+    pub fn learn(&mut self, recorder: u32, rank: u64) {
+        self.writers.learn(recorder, rank);
+    }
+
+    /// Takes in output. It stays as it was read, unless the launcher labels lines: these are then returned one by one, with
+    /// their labels, once they are complete.
+    pub fn push(&mut self, row: &OutputRow) -> Vec<RankedRow> {
+        let rank = self.writers.recorders.get(&row.process.0).copied();
+        if rank.is_some() || self.writers.labels.is_none() {
+            return vec![(rank, row.clone())];
+        }
+        let key = (row.process, row.stream);
+        let mut lines = Vec::new();
+        for piece in row.bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (_, line) = self.open.entry(key).or_insert_with(|| (row.time_ns, Vec::new()));
+            line.extend_from_slice(piece);
+            if line.ends_with(b"\n") || line.len() > MOST_HELD {
+                lines.extend(self.open.remove(&key).map(|(time_ns, line)| self.line(time_ns, key, line)));
+            }
+        }
+        lines
+    }
+
+    /// Returns the lines that never ended.
+    pub fn finish(&mut self) -> Vec<RankedRow> {
+        let open = std::mem::take(&mut self.open).into_iter();
+        open.map(|(key, (time_ns, line))| self.line(time_ns, key, line)).collect()
+    }
+
+    fn line(&self, time_ns: i64, (process, stream): (ProcessId, OutputStream), bytes: Vec<u8>) -> RankedRow {
+        let rank = self.writers.split(process.0, &String::from_utf8_lossy(&bytes)).map(|(rank, _)| rank);
+        (rank, OutputRow { time_ns, process, stream, bytes })
+    }
+}
+
 /// Finds the last line that each rank wrote before its peak.
 #[derive(Clone, Debug)]
 pub struct RankOutputFold {
@@ -135,9 +190,26 @@ impl RankOutputFold {
 
 #[cfg(test)]
 mod tests {
-    use floodmark_event::ProcessId;
-
     use super::*;
+
+    fn row(time_ns: i64, process: u32, text: &str) -> OutputRow {
+        let (process, stream) = (ProcessId(process), OutputStream::Stdout);
+        OutputRow { time_ns, process, stream, bytes: text.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn output_is_divided_where_another_rank_begins_to_write() {
+        let labels = LineLabels::of_command("srun -l ./app");
+        let mut output = RankedOutput::new(LineRanks::new(BTreeMap::from([(7, 5)]), labels));
+        assert_eq!(output.push(&row(1, 7, "a\nb")), [(Some(5), row(1, 7, "a\nb"))]);
+        let found = output.push(&row(2, 8, "0: a\n1: b\nno label\n1: c"));
+        let expected = [(Some(0), "0: a\n"), (Some(1), "1: b\n"), (None, "no label\n")];
+        assert_eq!(found, expected.map(|(rank, text)| (rank, row(2, 8, text))));
+        assert_eq!(output.push(&row(3, 8, "d\n2: e")), [(Some(1), row(2, 8, "1: cd\n"))]);
+        assert_eq!(output.finish(), [(Some(2), row(3, 8, "2: e"))]);
+        let mut plain = RankedOutput::default();
+        assert_eq!(plain.push(&row(1, 8, "0: a\n1: b")), [(None, row(1, 8, "0: a\n1: b"))]);
+    }
 
     #[test]
     fn labels_are_known_by_the_launcher_that_writes_them() {
@@ -155,12 +227,6 @@ mod tests {
 
     #[test]
     fn the_last_line_before_the_peak_of_its_rank_counts() {
-        let row = |time_ns, process, text: &str| OutputRow {
-            time_ns,
-            process: ProcessId(process),
-            stream: OutputStream::Stdout,
-            bytes: text.as_bytes().to_vec(),
-        };
         let recorders = BTreeMap::from([(7, 0)]);
         let mut fold = RankOutputFold::new(&[(0, 30), (1, 30)], recorders, Some(LineLabels::Colons));
         fold.update(&[

@@ -50,6 +50,12 @@ impl CollectArgs {
                     "{spool}: {bytes} from byte {at} on are damaged and missing from the trace"
                 ));
             }
+            for host in &collected.unmeasured_clocks {
+                printer.say(&format!(
+                    "{spool}: times of {} are as its own clock had them; its offset was not measured, so its error is unknown",
+                    plain(host)
+                ));
+            }
             if self.delete {
                 std::fs::remove_dir_all(&collected.spool)?;
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use floodmark_analyze::{LineLabels, LineRanks, SeriesKey, SweepFold, SweepTotal};
+use floodmark_analyze::{LineLabels, LineRanks, RankedOutput, SeriesKey, SweepFold, SweepTotal};
 use floodmark_convert::Format;
 use floodmark_event::filter::Window;
 use floodmark_event::{Filter, Metric, Row, SampleRow, StackSampleRow, SubjectKind, Tables};
@@ -45,7 +45,7 @@ enum Written {
     Original(Box<OriginalLayout>),
     Compact(Box<CompactLayout>),
     Csv,
-    Json,
+    Json(RankedOutput),
 }
 
 /// Whether the samples come from `memory_logger`, whose readers are used to its layout.
@@ -54,9 +54,13 @@ fn is_original(input: &Input) -> bool {
     input.run().imported_format.as_deref() == Some(name) || input.format_name() == name
 }
 
+/// What is known of the ranks that wrote output before the first row.
+fn line_ranks(input: &Input) -> LineRanks {
+    LineRanks::new([].into(), input.run().command.as_deref().and_then(LineLabels::of_command))
+}
+
 fn compact(input: &Input, extent: Option<Extent>, props: &SampleProps) -> Box<CompactLayout> {
-    let labels = input.run().command.as_deref().and_then(LineLabels::of_command);
-    let line_ranks = LineRanks::new([].into(), labels);
+    let line_ranks = line_ranks(input);
     let title = extent.map_or_else(String::new, |extent| series_title(extent.key));
     let (highest_bytes, separate) = (extent.map(|extent| extent.highest), props.separate);
     Box::new(CompactLayout::new(CompactProps { title, highest_bytes, separate, line_ranks }))
@@ -78,7 +82,7 @@ impl<'a> Lines<'a> {
         let layout = printer.layout(None);
         let form = match (props.form, extent) {
             (SampleForm::Csv, _) => Written::Csv,
-            (SampleForm::Json, _) => Written::Json,
+            (SampleForm::Json, _) => Written::Json(RankedOutput::new(line_ranks(input))),
             (SampleForm::Text(Some(LayoutName::Original)), None) => {
                 return Err(hinted(
                     "the original layout needs samples, and the highest total before the first line",
@@ -117,7 +121,7 @@ impl<'a> Lines<'a> {
         match &self.form {
             Written::Original(original) => original.header(),
             Written::Csv => SampleCsv::HEADER.to_owned(),
-            Written::Compact(_) | Written::Json => String::new(),
+            Written::Compact(_) | Written::Json(_) => String::new(),
         }
     }
 
@@ -146,7 +150,10 @@ impl<'a> Lines<'a> {
         let filter = Filter { from_ns: self.props.from, to_ns: self.props.to, ..Filter::default() };
         let window = *self.window.get_or_insert_with(|| filter.window(start_ns));
         match &self.form {
-            Written::Csv | Written::Json => {
+            Written::Csv | Written::Json(_) => {
+                if let Row::Sample(row) = row {
+                    self.learn_rank(row, tables);
+                }
                 if window.contains(row.time_ns()) {
                     self.data(row, tables);
                 }
@@ -178,7 +185,12 @@ impl<'a> Lines<'a> {
                 self.text += &original.header();
             }
             Written::Compact(compact) => self.text += &compact.finish(&self.layout),
-            Written::Csv | Written::Json => {}
+            Written::Json(output) => {
+                for (rank, row) in output.finish() {
+                    self.text += &SampleJson.output(&row, rank);
+                }
+            }
+            Written::Csv => {}
         }
     }
 
@@ -186,15 +198,24 @@ impl<'a> Lines<'a> {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
+    /// Learns the rank of a process, or of the job whose output one recorder reads.
+    fn learn_rank(&mut self, row: &SampleRow, tables: &Tables) {
+        if row.metric != Metric::Rank {
+            return;
+        }
+        self.ranks.insert(row.subject, row.value);
+        let is_job = tables.subjects.get(&row.subject).is_some_and(|one| one.kind == SubjectKind::Job);
+        let recorder = (row.subject >> 32) as u32;
+        match &mut self.form {
+            Written::Compact(compact) if is_job => compact.learn_rank(recorder, row.value),
+            Written::Json(output) if is_job => output.learn(recorder, row.value),
+            _ => {}
+        }
+    }
+
     /// Takes a sample; returns the total of the sweep before, if that is over.
     fn sample(&mut self, row: &SampleRow, tables: &Tables) -> Option<SweepTotal> {
-        if row.metric == Metric::Rank {
-            self.ranks.insert(row.subject, row.value);
-            let is_job = tables.subjects.get(&row.subject).is_some_and(|one| one.kind == SubjectKind::Job);
-            if let (true, Written::Compact(compact)) = (is_job, &mut self.form) {
-                compact.learn_rank((row.subject >> 32) as u32, row.value);
-            }
-        }
+        self.learn_rank(row, tables);
         let (props, form) = (self.props, &mut self.form);
         let sweeps = self.sweeps.get_or_insert_with(|| {
             let key = SeriesKey::guess(row, tables, props.metric);
@@ -225,7 +246,7 @@ impl<'a> Lines<'a> {
                 self.text += &compact.memory(&memory, &self.layout);
                 self.text.push_str(&std::mem::take(&mut self.held));
             }
-            Written::Csv | Written::Json => return,
+            Written::Csv | Written::Json(_) => return,
         }
         self.count();
     }
@@ -254,19 +275,22 @@ impl<'a> Lines<'a> {
                     _ => String::new(),
                 };
             }
-            Written::Csv | Written::Json => {}
+            Written::Csv | Written::Json(_) => {}
         }
     }
 
     /// Writes a row for programs.
     fn data(&mut self, row: &Row, tables: &Tables) {
-        let line = match (&self.form, row) {
+        let line = match (&mut self.form, row) {
             (Written::Csv, Row::Sample(row)) => SampleCsv.text(row, tables),
-            (Written::Json, Row::Sample(row)) => SampleJson.sample(row, tables),
-            (Written::Json, Row::Output(row)) => SampleJson.output(row),
-            (Written::Json, Row::Stack(row)) => SampleJson.stack(row, tables),
-            (Written::Json, Row::Scope(row)) => SampleJson.scope(row, tables),
-            (Written::Json, Row::Log(row)) => SampleJson.log(row, tables),
+            (Written::Json(_), Row::Sample(row)) => SampleJson.sample(row, tables),
+            (Written::Json(output), Row::Output(row)) => {
+                let rows = output.push(row).into_iter();
+                rows.map(|(rank, row)| SampleJson.output(&row, rank)).collect()
+            }
+            (Written::Json(_), Row::Stack(row)) => SampleJson.stack(row, tables),
+            (Written::Json(_), Row::Scope(row)) => SampleJson.scope(row, tables),
+            (Written::Json(_), Row::Log(row)) => SampleJson.log(row, tables),
             _ => return,
         };
         self.text += &line;

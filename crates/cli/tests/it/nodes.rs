@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use floodmark_analyze::RunMemory;
+use floodmark_cluster::spool::Spool;
 use floodmark_inspect::{Input, OpenProps};
 use floodmark_store::Manifest;
-use floodmark_testkit::{wait_for, wait_for_exit, wait_until};
+use floodmark_testkit::{wait_for, wait_for_exit, wait_until, wait_within};
 
 use crate::cli_test::{CliTest, floodmark};
 
@@ -94,15 +95,7 @@ impl Bed {
     fn start_as(&self, mut command: Command, options: &[&str]) -> Job<'_> {
         let script = "echo $FLOODMARK_JOB > job.tmp; mv job.tmp job; while [ -e job ] && [ ! -e done ]; do sleep 0.02; done";
         command.args(options).args(["--", "sh", "-c", script]);
-        let path = format!("{}:{}", self.test.path("bin").display(), std::env::var("PATH").unwrap());
-        command
-            .env("PATH", path)
-            .env("BED", self.test.path("."))
-            .env("FLOODMARK_SPOOL", self.test.path("spool"));
-        for name in ["SLURM_JOB_ID", "SLURMD_NODENAME", "SSH_CONNECTION", "PBS_NODEFILE"] {
-            command.env_remove(name);
-        }
-        command.env("PBS_NODEFILE", self.test.path("nodefile")).env("PBS_JOBID", "12.server");
+        self.prepare(&mut command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // A recorder that ends early says why.
@@ -112,6 +105,19 @@ impl Bed {
             fs::read_to_string(self.test.path("job")).ok()
         });
         Job { bed: self, child, id: job.trim().to_owned(), members: Vec::new() }
+    }
+
+    /// Sets the environment of a job of PBS whose tools are ours.
+    fn prepare(&self, command: &mut Command) {
+        let path = format!("{}:{}", self.test.path("bin").display(), std::env::var("PATH").unwrap());
+        command
+            .env("PATH", path)
+            .env("BED", self.test.path("."))
+            .env("FLOODMARK_SPOOL", self.test.path("spool"));
+        for name in ["SLURM_JOB_ID", "SLURMD_NODENAME", "SSH_CONNECTION"] {
+            command.env_remove(name);
+        }
+        command.env("PBS_NODEFILE", self.test.path("nodefile")).env("PBS_JOBID", "12.server");
     }
 
     fn number(&self, name: &str) -> i32 {
@@ -266,6 +272,11 @@ fn a_lost_node_is_named_and_its_spool_is_collected() {
     fs::write(bed.test.path("n1.down"), "").unwrap();
     // In this order: the connection ends by itself soon after its agent.
     kill(-bed.number("n1.ssh"));
+    let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    let spool = Spool::named(&user, &job.id, "n1");
+    // What begins now is in the spool alone.
+    let (unsent, before) = (job.member("n1"), spool.length());
+    wait_until("the spool to grow", || spool.length() > before + 200);
     kill(bed.number("n1.agent"));
     let later = job.member("n2");
     job.wait_for_member(later);
@@ -275,13 +286,14 @@ fn a_lost_node_is_named_and_its_spool_is_collected() {
     assert!(words.contains("get it with 'floodmark collect'"), "{words}");
     let found = memory(&bed.trace()).unwrap();
     assert!(has(&found, on_lost) && has(&found, on_other) && has(&found, later));
-    let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    assert!(!has(&found, unsent), "it could not be delivered");
     let ran = bed.test.run(&["collect", "-o", "run.flood", "--delete", &user.display().to_string()]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let manifest = Manifest::load(&bed.trace()).unwrap().unwrap();
     assert!(manifest.processes.iter().all(|process| process.sealed));
     assert!(manifest.all_losses().gaps.is_empty(), "{:?}", manifest.all_losses());
-    assert!(has(&memory(&bed.trace()).unwrap(), on_lost));
+    let collected = memory(&bed.trace()).unwrap();
+    assert!(has(&collected, on_lost) && has(&collected, unsent), "collect adds what was in the spool alone");
 }
 
 #[test]
@@ -294,7 +306,9 @@ fn agents_of_a_killed_recorder_end_by_themselves() {
     job.child.kill().unwrap();
     job.child.wait().unwrap();
     let late = job.member("n1");
-    wait_until("the end of the agent", || !Path::new(&format!("/proc/{agent}")).exists());
+    wait_within(std::time::Duration::from_secs(10), "the end of the agent", || {
+        !Path::new(&format!("/proc/{agent}")).exists()
+    });
     let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
     let ran = bed.test.run(&["collect", "-o", "run.flood", &user.display().to_string()]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -319,6 +333,20 @@ fn pbs_tools_without_streams_use_files() {
         assert_eq!((bed.observers("n1"), bed.observers("n2")), (1, 1));
         assert!(!bed.test.path("run.nodes").exists());
     }
+}
+
+#[test]
+fn the_options_of_memory_logger_record_all_nodes_of_a_job_of_pbs() {
+    let bed = Bed::new();
+    bed.test.write("nodefile", "n1\nn1\nn2\n");
+    let mut command =
+        bed.test.command(&["memory_logger", "--pbs", "--outfile", "run.log", "--run", "sleep 0.3"]);
+    bed.prepare(&mut command);
+    let output = command.output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.success(), "{words}");
+    assert!(words.contains("2 of 2 nodes were recorded completely"), "{words}");
+    assert_eq!((bed.observers("n1"), bed.observers("n2")), (1, 1));
 }
 
 #[test]
@@ -353,7 +381,6 @@ fn nodes_that_cannot_be_recorded_are_named_with_the_remedy() {
     assert!(words.contains("check that 'ssh n2 true' works from here"), "{words}");
     assert!(words.contains("1 of 2 nodes were recorded completely"), "{words}");
     // The same job, if all nodes are required: the command is not started.
-    let path = format!("{}:{}", bed.test.path("bin").display(), std::env::var("PATH").unwrap());
     let mut command = bed.test.command(&[
         "run",
         "--hosts",
@@ -365,7 +392,7 @@ fn nodes_that_cannot_be_recorded_are_named_with_the_remedy() {
         "touch",
         "started",
     ]);
-    command.env("PATH", path).env("BED", bed.test.path(".")).env("FLOODMARK_SPOOL", bed.test.path("spool"));
+    bed.prepare(&mut command);
     let output = command.output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{words}");

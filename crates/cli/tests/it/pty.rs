@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -40,6 +41,8 @@ pub(crate) struct Pty {
     master: File,
     /// Kept open, so that the terminal outlives the command.
     slave: OwnedFd,
+    /// Columns and rows at the start.
+    size: (u16, u16),
     before: Modes,
     written: Arc<Written>,
     reader: Option<std::thread::JoinHandle<()>>,
@@ -130,7 +133,16 @@ impl Pty {
         Self::start_below(Above::Shell, command)
     }
 
-    fn start_below(above: Above, mut command: Command) -> Self {
+    /// Starts a command on a terminal of another size, whose screen can be read.
+    pub(crate) fn start_sized(columns: u16, rows: u16, command: Command) -> Self {
+        Self::start_with((columns, rows), Above::Nobody, command)
+    }
+
+    fn start_below(above: Above, command: Command) -> Self {
+        Self::start_with((80, 24), above, command)
+    }
+
+    fn start_with((columns, rows): (u16, u16), above: Above, mut command: Command) -> Self {
         // SAFETY: these take descriptors and flags; each result is checked and belongs to nobody else.
         let (master, slave) = unsafe {
             let master = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
@@ -138,7 +150,7 @@ impl Pty {
             let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
             let slave = libc::ioctl(master, libc::TIOCGPTPEER, flags);
             assert!(slave >= 0);
-            let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+            let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
             assert_eq!(libc::ioctl(master, libc::TIOCSWINSZ, &raw const size), 0);
             (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
         };
@@ -155,7 +167,8 @@ impl Pty {
         }
         let before = Modes::of(&slave);
         let child = Running(command.spawn().unwrap());
-        let mut pty = Self { child, master, slave, before, written: Arc::default(), reader: None };
+        let size = (columns, rows);
+        let mut pty = Self { child, master, slave, size, before, written: Arc::default(), reader: None };
         pty.go_on_reading();
         pty
     }
@@ -198,6 +211,22 @@ impl Pty {
         let waiting = |bytes: &mut Vec<u8>| !holds(&String::from_utf8_lossy(bytes));
         let (bytes, waited) = self.written.more.wait_timeout_while(bytes, DEADLINE, waiting).unwrap();
         assert!(!waited.timed_out(), "no {what} in {}", String::from_utf8_lossy(&bytes));
+    }
+
+    /// Waits until something holds of what is seen on the screen, one line of text for each of its rows. What was written
+    /// does not tell: only cells that change are drawn.
+    pub(crate) fn wait_for_screen(&self, what: &str, holds: impl Fn(&str) -> bool) {
+        let (columns, rows) = self.size;
+        let [rows, columns] = [rows, columns].map(|count| NonZero::new(count).unwrap());
+        let seen = |bytes: &[u8]| {
+            let mut terminal = vt100::Parser::new(rows, columns, 0);
+            terminal.process(bytes);
+            terminal.screen().contents()
+        };
+        let bytes = self.written.bytes.lock().unwrap();
+        let waiting = |bytes: &mut Vec<u8>| !holds(&seen(bytes));
+        let (bytes, waited) = self.written.more.wait_timeout_while(bytes, DEADLINE, waiting).unwrap();
+        assert!(!waited.timed_out(), "no {what} on the screen:\n{}", seen(&bytes));
     }
 
     pub(crate) fn wait_for_text(&self, text: &str) {

@@ -20,7 +20,7 @@ use floodmark_tail::{RecordProps, Recorder, end_chunk};
 use super::{own_host, skew_ns};
 use crate::error::{Error, Result};
 use crate::select::{Addresses, JobProcesses};
-use crate::spool::{FILE_BYTES, Spool, SpoolLock};
+use crate::spool::{FILE_BYTES, RECORDERS_CLOCK, Spool, SpoolLock};
 use crate::wire::Hello;
 
 /// Time between two moves of samples into the spool: what a node loses at most when its power fails.
@@ -139,7 +139,10 @@ impl Observer for Shipper<'_> {
 fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
     spool.reopen();
     let name = node_name().map(|name| format!("name: {name}\n")).unwrap_or_default();
-    let about = format!("job: {}\nnode: {}\n{name}command: {}\n", hello.job, hello.node, hello.command);
+    let has_recorders_clock = boot_id() == hello.recorder_boot && skew_ns() == 0;
+    let clock = has_recorders_clock.then(|| format!("clock: {RECORDERS_CLOCK}\n")).unwrap_or_default();
+    let about =
+        format!("job: {}\nnode: {}\n{name}{clock}command: {}\n", hello.job, hello.node, hello.command);
     spool.describe(&about, &own_host());
     let trace = spool.trace();
     fs::create_dir_all(&trace).map_err(Error::io(format!("creating {}", trace.display())))?;
@@ -161,6 +164,8 @@ fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
             interval_ns => Pace::Fixed { interval_ns },
         },
         peaks: if hello.exact_peaks { PeakMode::Exact } else { PeakMode::Kept },
+        // Half of what a recorder allows itself: a node's processors belong to the job.
+        totals_share: WatchProps::default().totals_share / 2.0,
         // The recorder samples the devices and the cgroup of its own host.
         cgroup_root: is_recorders_host.then(|| "/dev/null".into()),
         gpu_library: WatchProps::default().gpu_library.filter(|_| !is_recorders_host),

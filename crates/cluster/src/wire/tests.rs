@@ -1,3 +1,7 @@
+use floodmark_store::{ReceivedTail, Run, Sealer, TailSource as _};
+use floodmark_tail::record::{Control, ProcessHeader};
+use floodmark_tail::segment::{CONTROL_LANE, Frame};
+use floodmark_tail::stream::{StreamItem, control_frame};
 use proptest::prelude::*;
 
 use super::*;
@@ -105,28 +109,38 @@ proptest! {
     }
 }
 
+/// Numbers that look random and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Fills up to a length with numbers, of which half are small: lengths that may fit.
+    fn fill(&mut self, bytes: &mut Vec<u8>, length: usize) {
+        while bytes.len() < length {
+            let word = if self.next() % 2 == 0 { self.next() } else { self.next() % 16 };
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
 /// Payloads with a sound head and checksum, so that every one gets to the decoding of its fields.
 fn sound_garbage(count: u64) {
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut bytes = Vec::new();
     for _ in 0..count {
         bytes.clear();
         bytes.resize(HEAD_BYTES, 0);
-        let length = (random() % 96) as usize;
-        while bytes.len() < HEAD_BYTES + length {
-            // Small numbers are lengths that may fit.
-            let word = if random() % 2 == 0 { random() } else { random() % 16 };
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
+        let length = HEAD_BYTES + (random.next() % 96) as usize;
+        random.fill(&mut bytes, length);
         let length = (bytes.len() - HEAD_BYTES) as u32;
         bytes[0..4].copy_from_slice(&MAGIC);
-        bytes[4] = (random() % 24) as u8;
+        bytes[4] = (random.next() % 24) as u8;
         bytes[5] = PROTOCOL;
         bytes[8..12].copy_from_slice(&length.to_le_bytes());
         let sum = checksum(checksum(0, &bytes[..16]), &bytes[HEAD_BYTES..]);
@@ -137,13 +151,67 @@ fn sound_garbage(count: u64) {
     }
 }
 
-#[test]
-fn garbage_in_sound_messages_crashes_nothing() {
-    sound_garbage(200_000);
+/// Frames whose heads and checksums are sound and whose records are not, as a hostile agent could send them: through the
+/// message, the reader of frames and the decoder of records, and some of them into a trace.
+fn sound_frames_of_garbage(count: u64) {
+    /// Every this many frames, those since the last time go into the trace.
+    const STORED: u64 = 100;
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut sealer = Sealer::open(&folder.path().join("t.flood"), Run::default()).expect("a trace");
+    let mut random = Random(0x0123_4567_89ab_cdef);
+    let process = |random: &mut Random| {
+        let stem = format!("p-{}", random.next() % 8);
+        control_frame(&Control::Process(Box::new(ProcessHeader { stem, ..ProcessHeader::default() })))
+    };
+    let mut stored = Vec::new();
+    for number in 0..count {
+        let mut payload = Vec::new();
+        let length = (random.next() % 160) as usize;
+        random.fill(&mut payload, length);
+        let word = random.next();
+        let is_control = word & 3 == 0;
+        let frame = Frame {
+            lane: if is_control { CONTROL_LANE } else { (word >> 2) as u32 % 5 },
+            sequence: (word >> 8) % 64,
+            base_time_ns: if word & 16 == 0 { random.next() } else { word >> 32 },
+            utc_offset_ns: if word & 32 == 0 { random.next() as i64 } else { 0 },
+            is_open: word & 64 != 0,
+            is_disordered: word & 128 != 0,
+            payload: &payload,
+        };
+        let bytes = [process(&mut random), frame.head().to_vec(), payload.clone()].concat();
+        let mut decoder = Decoder::default();
+        decoder.push(&Message::Data { position: number, bytes }.encode());
+        let Ok(Some(Message::Data { bytes, .. })) = decoder.next_message() else { panic!("a sound message") };
+        let mut tail = ReceivedTail::new(&bytes[..]);
+        while let Ok(Some(item)) = tail.next() {
+            if let StreamItem::Chunk(chunk) = &item.item {
+                let mut records = floodmark_tail::record::Decoder::new(chunk.base_time_ns);
+                while let Ok(Some(_)) = records.next(&chunk.payload) {}
+            }
+        }
+        stored.extend_from_slice(&bytes);
+        if number % STORED == STORED - 1 {
+            // It may be refused, and must not be more than that.
+            let _ = sealer.accept(&mut ReceivedTail::new(&stored[..]));
+            stored.clear();
+        }
+        if number % (1000 * STORED) == 1000 * STORED - 1 {
+            let _ = sealer.seal();
+        }
+    }
+    let _ = sealer.finish();
 }
 
 #[test]
-#[ignore = "takes a minute: ten million messages"]
-fn ten_million_messages_of_garbage_crash_nothing() {
+fn garbage_in_sound_messages_and_frames_crashes_nothing() {
+    sound_garbage(200_000);
+    sound_frames_of_garbage(20_000);
+}
+
+#[test]
+#[ignore = "takes minutes: ten million messages and ten million frames"]
+fn ten_million_messages_and_frames_of_garbage_crash_nothing() {
     sound_garbage(10_000_000);
+    sound_frames_of_garbage(10_000_000);
 }

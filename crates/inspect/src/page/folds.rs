@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use floodmark_analyze::{
     Caveats, CaveatsFold, Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold,
-    LeaksOptions, LifetimesFold, LifetimesOptions, Mark, Pass, RunFold, RunMemory, ScopeRoles, Snapshots,
-    StatsFold, SubjectSeriesFold, UsageFold, UsageMode, WatermarkOptions,
+    LeaksOptions, LifetimesFold, LifetimesOptions, LineLabels, LineRanks, Mark, Pass, RunFold, RunMemory,
+    ScopeRoles, Snapshots, StatsFold, SubjectSeriesFold, UsageFold, UsageMode, WatermarkOptions,
 };
 use floodmark_event::Filter;
 use floodmark_event::Row;
-use floodmark_event::{EventBatch, ScopeAction, SubjectRow, Tables};
+use floodmark_event::{EventBatch, Metric, ScopeAction, SubjectKind, SubjectRow, Tables};
 
 use super::stacks::Moments;
 use super::{EventsPart, OutputLines, SamplesPart};
@@ -123,6 +123,8 @@ pub struct RowFolds {
     run: RunFold,
     series: SubjectSeriesFold,
     output: OutputLines,
+    /// Ranks whose output is read by a recorder of its own, by that recorder.
+    output_ranks: BTreeMap<u32, u64>,
     stacks: Moments,
     is_empty: bool,
 }
@@ -137,6 +139,7 @@ impl RowFolds {
             marks,
             series: SubjectSeriesFold::new(subjects, SAMPLE_POINTS),
             output: OutputLines::default(),
+            output_ranks: BTreeMap::new(),
             stacks: Moments::new(stacks),
             is_empty: true,
         }
@@ -155,7 +158,12 @@ impl RowFolds {
         let mut samples = Vec::new();
         for row in rows {
             match row {
-                Row::Sample(row) => samples.push(*row),
+                Row::Sample(row) => {
+                    if row.metric == Metric::Rank && is_job(tables.subjects.get(&row.subject)) {
+                        self.output_ranks.insert((row.subject >> 32) as u32, row.value);
+                    }
+                    samples.push(*row);
+                }
                 Row::Output(row) => self.output.add(row),
                 Row::Stack(row) => self.stacks.add(row, tables),
                 Row::Scope(row) if row.action == ScopeAction::Mark => {}
@@ -190,10 +198,17 @@ impl RowFolds {
         &self.run
     }
 
+    /// Which rank wrote which line: a recorder's only one, or that of the launcher's label.
+    fn line_ranks(&self) -> LineRanks {
+        let mut jobs = self.subjects.values().filter(|subject| is_job(Some(subject)));
+        let labels = jobs.find_map(|job| LineLabels::of_command(&job.detail));
+        LineRanks::new(self.output_ranks.clone(), labels)
+    }
+
     /// What is known so far; `memory` is what [`run`](Self::run) found, or what a trace knows beyond that.
     pub fn finish(&self, memory: RunMemory) -> SamplesPart {
         let mut output = self.output.clone();
-        output.finish();
+        output.finish(&self.line_ranks());
         let (stacks, stacks_omitted) = self.stacks.finish(memory.peak_stack.as_ref());
         SamplesPart {
             memory,
@@ -205,6 +220,10 @@ impl RowFolds {
             stacks_omitted,
         }
     }
+}
+
+fn is_job(subject: Option<&SubjectRow>) -> bool {
+    subject.is_some_and(|subject| subject.kind == SubjectKind::Job)
 }
 
 /// The mark that a row is, if it is one.

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use floodmark_event::{OutputRow, OutputStream};
+use floodmark_analyze::LineRanks;
+use floodmark_event::{OutputRow, OutputStream, ProcessId};
 
 /// Lines kept from the beginning and from the end.
 const FIRST: usize = 1000;
@@ -23,7 +24,11 @@ pub struct OutputLine {
     pub time_ns: i64,
     /// Stream it was written to.
     pub stream: OutputStream,
-    /// Its text, without what moves a cursor or colors it.
+    /// Recorder that read it.
+    pub process: ProcessId,
+    /// Rank of the job that wrote it, if that is known.
+    pub rank: Option<u64>,
+    /// Its text, without what moves a cursor or colors it, and without the label of a launcher if `rank` is known.
     pub text: String,
 }
 
@@ -51,15 +56,33 @@ impl OutputLines {
             let room = LONGEST.saturating_sub(line.len());
             line.extend_from_slice(&piece[..piece.len().min(room)]);
             if is_whole && let Some((time_ns, stream, line)) = self.open.remove(&key) {
-                self.push(OutputLine { time_ns, stream, text: shown(&line) });
+                self.push(OutputLine {
+                    time_ns,
+                    stream,
+                    process: row.process,
+                    rank: None,
+                    text: shown(&line),
+                });
             }
         }
     }
 
-    /// Nothing more comes: lines without an end are lines too.
-    pub fn finish(&mut self) {
-        for (time_ns, stream, line) in std::mem::take(&mut self.open).into_values() {
-            self.push(OutputLine { time_ns, stream, text: shown(&line) });
+    /// Nothing more comes: lines without an end are lines too. The rank that wrote each line is found last, because ranks
+    /// become known while rows come.
+    pub fn finish(&mut self, ranks: &LineRanks) {
+        for ((process, _), (time_ns, stream, line)) in std::mem::take(&mut self.open) {
+            self.push(OutputLine {
+                time_ns,
+                stream,
+                process: ProcessId(process),
+                rank: None,
+                text: shown(&line),
+            });
+        }
+        for line in self.first.iter_mut().chain(&mut self.last) {
+            if let Some((rank, text)) = ranks.split(line.process.0, &line.text) {
+                (line.rank, line.text) = (Some(rank), text.to_owned());
+            }
         }
     }
 
@@ -119,7 +142,7 @@ fn without_escapes(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use floodmark_event::ProcessId;
+    use floodmark_analyze::LineLabels;
 
     use super::*;
 
@@ -137,8 +160,18 @@ mod tests {
         lines.add(&row(1, OutputStream::Stdout, "one\ntw"));
         lines.add(&row(2, OutputStream::Stderr, "oops\n\n"));
         lines.add(&row(3, OutputStream::Stdout, "o\nthree"));
-        lines.finish();
+        lines.finish(&LineRanks::default());
         assert_eq!(texts(&lines), [(1, "one"), (2, "oops"), (2, ""), (1, "two"), (3, "three")]);
+    }
+
+    #[test]
+    fn lines_have_the_rank_of_their_label_or_of_their_recorder() {
+        let mut lines = OutputLines::default();
+        lines.add(&row(1, OutputStream::Stdout, "[2] step 1\nplain\n"));
+        lines.add(&OutputRow { process: ProcessId(9), ..row(2, OutputStream::Stdout, "[2] step 2\n") });
+        lines.finish(&LineRanks::new([(9, 4)].into(), LineLabels::of_command("mpiexec -l ./app")));
+        let found: Vec<_> = lines.lines().map(|line| (line.rank, line.text.as_str())).collect();
+        assert_eq!(found, [(Some(2), "step 1"), (None, "plain"), (Some(4), "[2] step 2")]);
     }
 
     #[test]

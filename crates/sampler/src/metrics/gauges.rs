@@ -73,13 +73,13 @@ impl Gauges {
             return None;
         }
         let mut batch = Batch { samples: [(Metric::Rss, 0); COUNT], length: 0 };
-        for (index, metric) in Metric::ALL.into_iter().enumerate() {
-            if self.fresh & 1 << index != 0 {
-                batch.samples[batch.length] = (metric, self.values[index]);
-                batch.length += 1;
-            }
+        // Few of many are set.
+        while self.fresh != 0 {
+            let index = self.fresh.trailing_zeros() as usize;
+            self.fresh &= self.fresh - 1;
+            batch.samples[batch.length] = (Metric::ALL[index], self.values[index]);
+            batch.length += 1;
         }
-        self.fresh = 0;
         Some(batch)
     }
 }

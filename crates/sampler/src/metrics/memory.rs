@@ -2,8 +2,8 @@
 //!
 //! `statm` is read at every sweep from a descriptor that stays open, which takes 1 µs instead of the 3 µs of
 //! opening it again. A descriptor never refers to another process; once its process is gone, reading fails.
-//! `status` costs five times as much and is read when resident memory changed, and ten times a second: it
-//! has the kernel's high-water mark (HWM) of resident memory, which no spike between two sweeps escapes.
+//! `status` costs five times as much and is read when resident memory changed, and ten times a second, see
+//! [`StatusPatience`]: it has the kernel's high-water mark (HWM) of resident memory, which no spike between two sweeps escapes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -68,6 +68,40 @@ impl DescriptorBudget {
 
     fn give_back(&mut self, count: u64) {
         self.left += count;
+    }
+}
+
+/// Time after which `status` of a process is read again.
+///
+/// Reading it takes several times as long as all else that a sweep does with a process, so with many processes it
+/// is read less often. No peak gets lost by that: resident memory itself is read at every sweep, and the kernel keeps the
+/// high-water mark for as long as the process lives. What may be missed is a mark that rose after the last reading of a
+/// process that then ends, where the kernel sends no exit statistics; such a peak is reported as a lower bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatusPatience {
+    /// If resident memory has changed.
+    pub(crate) changed_ns: u64,
+    /// If it has not.
+    pub(crate) unchanged_ns: u64,
+}
+
+impl StatusPatience {
+    /// For an unchanged process: 100 ms, but 10 ms per process for all together.
+    const UNCHANGED_NS: u64 = 100_000_000;
+    const UNCHANGED_NS_EACH: u64 = 10_000_000;
+    /// Number of processes up to which a changed one is read at every sweep.
+    const FEW: u64 = 16;
+    /// Time for each process beyond that, and the most: a changed one is read five times a second at least.
+    const CHANGED_NS_EACH: u64 = 4_000_000;
+    const CHANGED_NS: u64 = 190_000_000;
+
+    /// Returns the times for a number of processes.
+    pub(crate) fn of_processes(count: usize) -> Self {
+        let count = count as u64;
+        Self {
+            changed_ns: (count.saturating_sub(Self::FEW) * Self::CHANGED_NS_EACH).min(Self::CHANGED_NS),
+            unchanged_ns: Self::UNCHANGED_NS.max(count * Self::UNCHANGED_NS_EACH),
+        }
     }
 }
 
@@ -248,10 +282,12 @@ impl ProcessMemory {
     }
 
     /// Whether `status` should be read: resident memory changed by more than 1 % and 64 KiB, or it was not
-    /// read for `every_ns`.
-    pub(crate) fn wants_status(&self, now_ns: u64, every_ns: u64) -> bool {
+    /// read for some time.
+    pub(crate) fn wants_status(&self, now_ns: u64, patience: StatusPatience) -> bool {
+        let age_ns = now_ns.saturating_sub(self.status_at_ns);
         let moved = self.rss.abs_diff(self.status_rss);
-        moved > (self.rss / 100).max(64 << 10) || now_ns.saturating_sub(self.status_at_ns) >= every_ns
+        let has_changed = moved > (self.rss / 100).max(64 << 10);
+        age_ns >= if has_changed { patience.changed_ns } else { patience.unchanged_ns }
     }
 
     /// Reads `status`, which has the high-water mark.
@@ -363,6 +399,18 @@ mod tests {
         assert!(descriptors.refused);
         memory.close(&mut descriptors);
         assert_eq!(descriptors.left, 1);
+    }
+
+    #[test]
+    fn the_mark_of_many_changing_processes_is_read_less_often_and_five_times_a_second() {
+        let of = |rss| ProcessMemory { rss, status_rss: 5 << 20, ..ProcessMemory::default() };
+        let (still, moved) = (of(5 << 20), of(6 << 20));
+        let wants = |memory: &ProcessMemory, count: usize, age_ms: u64| {
+            memory.wants_status(age_ms * 1_000_000, StatusPatience::of_processes(count))
+        };
+        assert!(wants(&moved, 16, 0) && !wants(&still, 16, 99) && wants(&still, 10, 100));
+        assert!(!wants(&moved, 26, 39) && wants(&moved, 26, 40), "4 ms for each of ten");
+        assert!(wants(&moved, 4096, 190) && !wants(&still, 64, 639) && wants(&still, 64, 640));
     }
 
     #[test]

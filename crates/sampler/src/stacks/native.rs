@@ -53,14 +53,11 @@ impl Native {
         };
         report.gone_threads += copies.gone;
         report.stuck_threads += copies.stuck;
-        if copies.denied > 0 && copies.threads.is_empty() {
-            match tracer_of(process) {
-                Some(_) => report.busy_processes += 1,
-                None => {
-                    report.denied_processes += 1;
-                    report.say(why_denied(process));
-                }
-            }
+        if copies.threads.is_empty() && copies.busy > 0 {
+            report.busy_processes += 1;
+        } else if copies.threads.is_empty() && copies.denied > 0 {
+            report.denied_processes += 1;
+            report.say(why_denied(process));
         }
         if copies.threads.is_empty() {
             return;
@@ -149,14 +146,6 @@ pub(crate) fn why_denied(process: i32) -> String {
              or a security module forbids it"
         ),
     }
-}
-
-/// PID of the process that traces a process.
-pub(crate) fn tracer_of(process: i32) -> Option<i32> {
-    let status = fs::read(format!("/proc/{process}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    line.trim().parse().ok().filter(|pid| *pid != 0)
 }
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ use std::thread;
 use floodmark_event::StackReason;
 use floodmark_tail::clock::monotonic_ns;
 
-use super::native::{tracer_of, why_denied};
+use super::native::why_denied;
 use super::{End, StackReport, StackTarget, TakenStack};
 use crate::error::{Error, Result};
 use crate::sys::clock::Waiting;
 use crate::sys::signal;
+use crate::sys::trace::tracer_of;
 
 /// Time limit of a debugger.
 const PATIENCE_NS: u64 = 60_000_000_000;

@@ -84,6 +84,8 @@ pub(crate) struct Copies {
     pub(crate) gone: u64,
     /// Threads that may not be traced.
     pub(crate) denied: u64,
+    /// Threads that another tracer has.
+    pub(crate) busy: u64,
     /// Threads that did not stop in time.
     pub(crate) stuck: u64,
     /// Frames of Python, or the reason why they could not be read.
@@ -189,6 +191,7 @@ impl Copies {
         self.threads.extend(other.threads);
         self.gone += other.gone;
         self.denied += other.denied;
+        self.busy += other.busy;
         self.stuck += other.stuck;
         self.python.extend(other.python);
         self.python_failure = self.python_failure.take().or(other.python_failure);
@@ -235,6 +238,7 @@ fn copy(job: &Job, done: &Sender<Message>) -> Option<Copies> {
             Ok(copied) => done.send(Message::Copied(copied)).ok()?,
             Err(Refusal::Gone) => copies.gone += 1,
             Err(Refusal::Denied) => copies.denied += 1,
+            Err(Refusal::Busy) => copies.busy += 1,
         }
     }
     Some(copies)
@@ -255,7 +259,12 @@ fn copy_thread(job: &Job, thread: i32) -> Result<Copied, Refusal> {
 
 /// Copies what must be read while the thread is stopped.
 fn copy_stopped(job: &Job, traced: &Traced, mut stack: Vec<u8>) -> Result<Copied, Refusal> {
-    let registers = traced.registers().map_err(|_| Refusal::Denied)?;
+    // A stopped thread can still be killed, by the exit or exec of another thread say, and has no registers then.
+    let refusal = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ESRCH) => Refusal::Gone,
+        _ => Refusal::Denied,
+    };
+    let registers = traced.registers().map_err(refusal)?;
     let wanted = depth(job, registers).unwrap_or(COPIED_UNKNOWN).min(COPIED_STOPPED);
     let read = read_memory(job.process, registers.stack, &mut stack[..wanted]);
     stack.truncate(read);
@@ -295,6 +304,10 @@ fn copy_together(job: &Job, pythons: &mut Pythons, done: &Sender<Message>) -> Co
             Err(Refusal::Gone) => copies.gone += 1,
             Err(Refusal::Denied) => {
                 copies.denied += 1;
+                break;
+            }
+            Err(Refusal::Busy) => {
+                copies.busy += 1;
                 break;
             }
         }
@@ -342,4 +355,42 @@ fn copy_together(job: &Job, pythons: &mut Pythons, done: &Sender<Message>) -> Co
     }
     copies.threads.iter_mut().for_each(|copied| copy_rest(job, copied));
     copies
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_killed_while_it_is_stopped_is_gone_and_not_denied() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let process = child.id() as i32;
+        let maps = Arc::new(Maps::read(process).expect("it runs"));
+        let job = Job { process, maps, languages: Languages::Native, tried: Vec::new() };
+        let mut traced = Traced::seize(process, process).expect("a child of ours can be traced");
+        traced.stop().expect("it stops");
+        assert!(copy_stopped(&job, &traced, vec![0; COPIED_STOPPED]).is_ok());
+        child.kill().expect("it is ours");
+        while walk::read_process(process).is_some_and(|found| found.life == crate::procfs::Life::Alive) {
+            thread::yield_now();
+        }
+        let refused = copy_stopped(&job, &traced, vec![0; COPIED_STOPPED]).expect_err("it has no registers");
+        assert_eq!(refused, Refusal::Gone);
+        drop(traced);
+        child.wait().expect("its end is there to be asked for");
+    }
+
+    #[test]
+    fn a_thread_that_has_a_tracer_is_busy() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let process = child.id() as i32;
+        let traced = Traced::seize(process, process).expect("a child of ours can be traced");
+        let refused = thread::spawn(move || Traced::seize(process, process).err());
+        assert_eq!(refused.join().expect("it ends"), Some(Refusal::Busy));
+        drop(traced);
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+    }
 }

@@ -30,12 +30,14 @@ pub(crate) struct Registers {
 pub(crate) enum Refusal {
     /// It has ended.
     Gone,
-    /// It may not be traced, or another process traces it.
+    /// It may not be traced.
     Denied,
+    /// Another tracer has it: a debugger, or a thread of ours that waits for it to stop.
+    Busy,
 }
 
 /// Number of attempts to attach to a thread.
-const TRIES: u32 = 3;
+const TRIES: u32 = 10;
 
 /// A traced thread.
 ///
@@ -61,6 +63,7 @@ enum State {
 impl Traced {
     /// Attaches to a thread, which continues to run.
     pub(crate) fn seize(process: i32, thread: i32) -> Result<Self, Refusal> {
+        let mut refusal = Refusal::Denied;
         for _ in 0..TRIES {
             // No options: the thread must not end with us, and no events are needed.
             match request(libc::PTRACE_SEIZE, thread, 0).map_err(|error| error.raw_os_error()) {
@@ -71,10 +74,13 @@ impl Traced {
                 Err(Some(libc::ESRCH)) => return Err(Refusal::Gone),
                 // The error is the same for an ended thread. A thread that calls exec may have its id by now.
                 Err(_) if is_over(thread) => return Err(Refusal::Gone),
-                Err(_) => std::thread::yield_now(),
+                // Nor does it tell whether another tracer has the thread. That one may let go at any moment.
+                Err(_) if tracer_of(thread).is_some() => refusal = Refusal::Busy,
+                Err(_) => {}
             }
+            std::thread::yield_now();
         }
-        Err(Refusal::Denied)
+        Err(refusal)
     }
 
     /// Stops the thread and waits until it has stopped.
@@ -260,6 +266,14 @@ fn leave_to_parent(process: i32, thread: i32) {
     let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
     // SAFETY: `info` is a valid place for the result.
     let _ = unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, options) };
+}
+
+/// PID of the process that traces a thread.
+pub(crate) fn tracer_of(thread: i32) -> Option<i32> {
+    let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok().filter(|pid| *pid != 0)
 }
 
 fn is_over(thread: i32) -> bool {

@@ -163,6 +163,7 @@ impl Recorder<'_> {
                     process.gauges.set(Metric::CpuTime, reaped.cpu_ns);
                 }
                 if pid == self.root && reaped.peak_rss_bytes > self.own_mark {
+                    self.end_others(at_ns);
                     self.settle_inexact(reaped.peak_rss_bytes);
                 }
             }
@@ -208,6 +209,15 @@ impl Recorder<'_> {
             sink.ended(at_ns, process.subject, SubjectEnd { wait_status: status, peak_rss_bytes });
         });
         self.keep_largest(&process, peak);
+    }
+
+    /// Handles the ends of processes that ended before the root. Without events they would be noticed by the next sweep, too
+    /// late to be compared with the highest peak of the tree.
+    fn end_others(&mut self, at_ns: u64) {
+        if self.exit_stats.is_err() {
+            let pids: Vec<i32> = self.table.processes().iter().map(|process| process.pid).collect();
+            pids.into_iter().for_each(|pid| self.check_gone(pid, at_ns));
+        }
     }
 
     /// Makes peaks exact that equal the highest of the whole tree, which the kernel reported with the root.

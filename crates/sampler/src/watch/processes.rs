@@ -13,7 +13,7 @@ use super::job::Sum;
 use super::recorder::Recorder;
 use super::sweep::SLOW_NS;
 use crate::metrics::bounds::Part;
-use crate::metrics::memory::{ProcessMemory, Stillness};
+use crate::metrics::memory::{ProcessMemory, StatusPatience, Stillness};
 use crate::metrics::total::Totals;
 use crate::observer::ProcessSweep;
 use crate::outcome::Note;
@@ -21,10 +21,6 @@ use crate::output::with_sink;
 use crate::pace::Pace;
 use crate::tree::{Image, Process, walk};
 
-/// Time between two readings of the high-water mark of an unchanged process: 100 ms, but 10 ms per process
-/// for all processes together.
-const STATUS_NS: u64 = 100_000_000;
-const STATUS_NS_EACH: u64 = 10_000_000;
 /// Number of processes up to which a fixed pace reads all at every sweep, asleep or not.
 const FEW_PROCESSES: usize = 16;
 
@@ -59,12 +55,12 @@ impl Recorder<'_> {
             }
         }
         let count = self.table.processes().len();
-        let status_ns = STATUS_NS.max(count as u64 * STATUS_NS_EACH);
+        let patience = StatusPatience::of_processes(count);
         let mut excess = 0;
         if self.held.is_stale {
             self.begin_full_pass(now_ns);
             for place in 0..count {
-                excess = excess.max(self.sweep_process(place, now_ns, status_ns));
+                excess = excess.max(self.sweep_process(place, now_ns, patience));
                 self.report_samples(place, now_ns);
             }
             self.sum_up(now_ns);
@@ -80,7 +76,7 @@ impl Recorder<'_> {
                     continue;
                 }
                 let before = self.part_of(place, now_ns);
-                excess = excess.max(self.sweep_process(place, now_ns, status_ns));
+                excess = excess.max(self.sweep_process(place, now_ns, patience));
                 let is_gone = self.gone.last() == Some(&self.table.processes()[place].pid);
                 let after = if is_gone { Default::default() } else { self.part_of(place, now_ns) };
                 self.held.sum.replace(before, after);
@@ -152,7 +148,7 @@ impl Recorder<'_> {
 
     /// Reads a process unless it rests; returns the excess of its high-water mark over its resident memory,
     /// if the mark rose since it was last read.
-    fn sweep_process(&mut self, place: usize, now_ns: u64, status_ns: u64) -> u64 {
+    fn sweep_process(&mut self, place: usize, now_ns: u64, patience: StatusPatience) -> u64 {
         if self.table.rests(place, now_ns) {
             return 0;
         }
@@ -202,7 +198,7 @@ impl Recorder<'_> {
         };
         let is_newborn = process.is_newborn(now_ns);
         let wants_status =
-            self.props.peaks == PeakMode::Exact || process.memory.wants_status(now_ns, status_ns);
+            self.props.peaks == PeakMode::Exact || process.memory.wants_status(now_ns, patience);
         self.table.rest(place, now_ns + rest_ns);
         let excess = if wants_status { self.read_status(place, now_ns) } else { 0 };
         if is_newborn { 0 } else { excess }

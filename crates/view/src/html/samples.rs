@@ -6,7 +6,7 @@ use floodmark_analyze::{ProcessMemory, SubjectSeries};
 use floodmark_event::units::{format_bytes, format_count};
 use floodmark_event::{Metric, SubjectKind};
 
-use floodmark_inspect::page::ThreadStack;
+use floodmark_inspect::page::{OutputLine, ThreadStack};
 
 use super::build::{Builder, cut, heads, reduction_note};
 use super::data::{
@@ -364,6 +364,11 @@ fn devices(builder: &mut Builder, part: &SamplesPart) {
     });
 }
 
+/// A line of output that names its rank as `floodmark read` does.
+fn ranked(line: &OutputLine) -> String {
+    line.rank.map_or_else(|| line.text.clone(), |rank| format!("rank {rank}: {}", line.text))
+}
+
 fn output(builder: &mut Builder, part: &SamplesPart) {
     let lines: Vec<_> = part.output.lines().collect();
     if lines.is_empty() {
@@ -381,7 +386,7 @@ fn output(builder: &mut Builder, part: &SamplesPart) {
         ),
         times: builder.column(times.into_iter()),
         streams: builder.column(streams.into_iter()),
-        lines: lines.iter().map(|line| line.text.clone()).collect(),
+        lines: lines.iter().map(|line| ranked(line)).collect(),
         gap: omitted.map(|(_, at)| at),
     });
 }

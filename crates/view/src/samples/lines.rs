@@ -69,6 +69,8 @@ struct SampleFields {
 struct OutputFields<'a> {
     process: u32,
     stream: &'static str,
+    /// Rank of the job that wrote it, if that is known.
+    rank: Option<u64>,
     text: std::borrow::Cow<'a, str>,
 }
 
@@ -123,15 +125,11 @@ impl SampleJson {
         line("sample", row.time_ns, sample, of(row.subject, tables))
     }
 
-    /// Writes output; bytes that are no text are replaced.
-    pub fn output(self, row: &OutputRow) -> String {
+    /// Writes output and the rank that wrote it, if that is known; bytes that are no text are replaced.
+    pub fn output(self, row: &OutputRow, rank: Option<u64>) -> String {
         let (process, stream) = (row.process.0, row.stream.name());
-        line(
-            "output",
-            row.time_ns,
-            OutputFields { process, stream, text: String::from_utf8_lossy(&row.bytes) },
-            None,
-        )
+        let text = String::from_utf8_lossy(&row.bytes);
+        line("output", row.time_ns, OutputFields { process, stream, rank, text }, None)
     }
 
     /// Writes a stack.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use floodmark_testkit::beds::{Link, PbsStubs, SlurmBed, SshHosts, said};
-use floodmark_testkit::{wait_for_exit, wait_until};
+use floodmark_testkit::{wait_for_exit, wait_until, wait_within};
 use serde_json::Value;
 
 use super::{assert_ranks, compile, ranks, run};
@@ -99,7 +99,8 @@ fn a_job_of_pbs_is_one_trace_of_its_nodes_and_ranks() {
     let began_ns = manifest["run"]["start_ns"].as_i64().unwrap();
     let agents = manifest["processes"].as_array().unwrap().iter();
     let agents: Vec<&Value> = agents.filter(|one| one["command"].to_string().contains("agent")).collect();
-    assert!(agents.len() >= 2, "{manifest}");
+    assert_eq!(agents.len(), 2, "{manifest}");
+    assert!(agents.iter().all(|agent| agent["start_ns"].as_i64().unwrap() < began_ns), "{manifest}");
     // Ranks were seen before they had their memory, and within 100 ms of their start.
     let found = samples(&test, "job.flood", "ranks-openmpi");
     assert_eq!(found.keys().cloned().collect::<Vec<_>>(), sorted(names[..2].to_vec()));
@@ -155,8 +156,9 @@ fn twenty_four_hosts_are_one_trace() {
         "job.flood",
         "--",
     ]);
-    // What listens on a host of the job while agents run.
-    let output = run(command.args(["cat", "/proc/net/tcp", "/proc/net/tcp6"]));
+    // What listens on the recorder's host and on another one while agents run.
+    let script = "cat /proc/net/tcp /proc/net/tcp6; ssh $0 cat /proc/net/tcp /proc/net/tcp6; ssh $0 hostname";
+    let output = run(command.args(["sh", "-c", script, &hosts.names()[1]]));
     assert!(output.status.success(), "{}", said(&output));
     println!("24 hosts: {:?}\n{}", began.elapsed(), said(&output));
     assert_eq!(hosts_of(&test, "job.flood"), sorted(hosts.names()));
@@ -167,13 +169,64 @@ fn twenty_four_hosts_are_one_trace() {
     assert!(ready.1.starts_with("ms") || seconds <= 10.0, "{ready:?}");
     // Nothing but sshd listens: neither the recorder nor an agent opens a port.
     let listening = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(listening.trim_end().ends_with(&hosts.names()[1]), "the other host was asked too: {listening}");
     let ports: Vec<&str> = listening
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .filter(|fields| fields.get(3) == Some(&"0A"))
         .filter_map(|fields| fields[1].rsplit(':').next())
         .collect();
-    assert!(ports.iter().all(|port| *port == "0016"), "{listening}");
+    assert!(ports.len() >= 2 && ports.iter().all(|port| *port == "0016"), "{listening}");
+}
+
+/// A directory of this machine that a host has for itself, and that is gone with the test.
+struct OwnDirectory(&'static str);
+
+impl OwnDirectory {
+    fn mount(hosts: &SshHosts, number: usize, path: &'static str) -> Self {
+        std::fs::create_dir_all(path).unwrap();
+        let mut command = hosts.host(number).command(Path::new("/"), "mount");
+        let output = run(command.args(["-t", "tmpfs", "-o", "mode=0700,size=800m", "floodmark-test", path]));
+        assert!(output.status.success(), "{}", said(&output));
+        Self(path)
+    }
+}
+
+impl Drop for OwnDirectory {
+    fn drop(&mut self) {
+        // Only if nothing else is there.
+        let _ = std::fs::remove_dir(self.0);
+    }
+}
+
+#[test]
+fn a_node_that_lacks_the_program_gets_a_copy() {
+    let (test, hosts) = (CliTest::new(), SshHosts::start(2));
+    let copies = "/tmp/floodmark-0-bin";
+    let _own = OwnDirectory::mount(&hosts, 1, copies);
+    let mut command = hosts.command(&test.path("."), floodmark());
+    command.args([
+        "run",
+        "--hosts",
+        &hosts.names()[1],
+        "--push",
+        "--spool",
+        &spool(&test),
+        "-o",
+        "job.flood",
+    ]);
+    let output = run(command.args(["--", "sleep", "0.2"]));
+    let words = said(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.success() && words.contains("1 of 1 nodes were recorded completely"), "{words}");
+    let manifest: Value = serde_json::from_str(&test.read("job.flood/manifest.json")).unwrap();
+    let processes = manifest["processes"].as_array().unwrap();
+    let agent = processes.iter().find(|one| one["host"] == hosts.names()[1].as_str()).unwrap();
+    let program = agent["command"].as_str().unwrap().split(' ').next().unwrap();
+    assert!(program.starts_with(&format!("{copies}/floodmark-")), "{agent}");
+    // What was copied is this program, byte by byte.
+    let mut compare = hosts.host(1).command(Path::new("/"), "cmp");
+    let compared = run(compare.arg(program).arg(floodmark()));
+    assert!(compared.status.success(), "{}", said(&compared));
 }
 
 /// A process of a job on a host.
@@ -231,6 +284,10 @@ fn recorders(test: &CliTest) -> usize {
         .len()
 }
 
+fn utc_ns() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i64
+}
+
 /// Times at which processes called `member` were sampled on a host.
 fn times(test: &CliTest, host: &str) -> Vec<i64> {
     let mut found = samples(test, "job.flood", "member").remove(host).unwrap_or_default();
@@ -254,7 +311,7 @@ fn a_host_that_dies_and_a_link_that_breaks_lose_nothing() {
     hosts.set_link(1, Link::Down);
     std::thread::sleep(Duration::from_secs(5));
     hosts.set_link(1, Link::Up);
-    let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i64;
+    let up = utc_ns();
     wait_until("samples after the outage", || live_times(&test).iter().any(|(_, time_ns)| *time_ns > up));
     test.write("done", "");
     let status = wait_for_exit(&mut recorder, "the recorder");
@@ -290,19 +347,24 @@ fn agents_end_by_themselves_when_their_recorder_is_killed() {
     wait_until("samples of the other host", || recorders(&test) == 1);
     test.write("kill", "");
     assert!(!wait_for_exit(&mut recorder, "the recorder").success());
-    let killed = Instant::now();
-    wait_until("the end of both agents", || (0..2).all(|number| !has_agent(&hosts, number, &test.path("."))));
-    println!("agents ended {:?} after their recorder", killed.elapsed());
+    let killed_ns = utc_ns();
+    let took = wait_within(Duration::from_secs(10), "the end of both agents", || {
+        (0..2).all(|number| !has_agent(&hosts, number, &test.path(".")))
+    });
+    println!("agents ended {took:?} after their recorder");
     assert!(rank.try_wait().unwrap().is_none(), "the job is not disturbed");
-    let before = times(&test, &names[1]).len();
+    let delivered = times(&test, &names[1]);
+    assert!(*delivered.last().unwrap() < killed_ns, "nothing is delivered to a dead recorder");
     let collected = test.run(&["collect", "-o", "job.flood", &spools(&test)]);
     assert_eq!((collected.code, collected.stderr.matches(" frames").count()), (0, 2), "{}", collected.stderr);
-    let after = times(&test, &names[1]);
-    assert!(
-        after.len() > before,
-        "what was sampled after the kill is in the spool: {} of {before}",
-        after.len()
-    );
+    assert!(!collected.stderr.contains("did not finish"), "both spools are complete: {}", collected.stderr);
+    // The spool has all that was sampled until the agent gave its recorder up, 8 s after the kill, without a gap.
+    let all = times(&test, &names[1]);
+    assert!(delivered.iter().all(|time_ns| all.contains(time_ns)));
+    let longest_ns = all.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest_ns < 2_000_000_000, "{longest_ns} ns without a sample");
+    let after_ns = all.last().unwrap() - killed_ns;
+    assert!(after_ns > 6_000_000_000, "sampled for {after_ns} ns after the kill");
     end(rank);
 }
 
