@@ -18,6 +18,7 @@ use floodmark_tail::heap::{
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{
     AllocDomain, BlockEvent, RecordProps, Recorder, calibrate_later, event_on, global, intern, intern_frame,
+    plain_event_on,
 };
 
 use crate::bounds::stack_bounds;
@@ -124,7 +125,7 @@ pub(crate) fn allocated(domain: Domain, block: usize, bytes: usize, caller: Call
         return allocated_selected(domain, block, bytes, caller, is_moved);
     }
     if let Some(entered) = enter() {
-        fence(move || entered.allocated(domain, block, bytes, entered.stack(caller), is_moved));
+        entered.allocated(domain, block, bytes, entered.stack(caller), is_moved);
     }
 }
 
@@ -161,7 +162,8 @@ pub(crate) fn freed(domain: Domain, block: usize, before: Option<u64>) -> bool {
         return false;
     }
     let Some(entered) = enter() else { return false };
-    fence(move || entered.freed(domain, block, before)).is_some()
+    entered.freed(domain, block, before);
+    true
 }
 
 /// Takes a block out of those that were recorded; returns whether it was among them.
@@ -276,11 +278,24 @@ impl Entered {
         if replay.is_null() || self.thread.unloads.get() != UNLOADS.load(Ordering::Relaxed) {
             return self.unusual_stack(caller);
         }
-        // SAFETY: the replay is this thread's.
-        let replay = unsafe { &mut *replay };
-        // SAFETY: the caller's registers are those at a call that has not returned.
-        let stack = unsafe { replay.stack(caller.stack, caller.base) };
-        self.with_python(replay, stack)
+        // SAFETY: the replay is this thread's, and the caller's registers are those at a call that has not returned.
+        match unsafe { (*replay).same_stack(caller.stack, caller.base) } {
+            Some(stack) if self.started.python.is_none() => stack,
+            _ => self.other_stack(caller),
+        }
+    }
+
+    /// A stack that is another one than the last, or has Python frames.
+    #[inline(never)]
+    fn other_stack(&self, caller: Caller) -> StackId {
+        fence(|| {
+            // SAFETY: the replay is this thread's, and is there.
+            let replay = unsafe { &mut *self.thread.replay.get() };
+            // SAFETY: the caller's registers are those at a call that has not returned.
+            let stack = unsafe { replay.stack(caller.stack, caller.base) };
+            self.with_python(replay, stack)
+        })
+        .unwrap_or(StackId(0))
     }
 
     /// The stack that a native one and the Python frames of the thread make together.
@@ -297,6 +312,10 @@ impl Entered {
     #[cold]
     #[inline(never)]
     fn unusual_stack(&self, caller: Caller) -> StackId {
+        fence(|| self.found_stack(caller)).unwrap_or(StackId(0))
+    }
+
+    fn found_stack(&self, caller: Caller) -> StackId {
         let thread = self.thread;
         let Stacks::On { depth, check } = self.started.stacks else { return StackId(0) };
         let unloads = UNLOADS.load(Ordering::Relaxed);
@@ -331,13 +350,27 @@ impl Entered {
             Domain::Mapping => &self.started.mappings,
             Domain::Object => &self.started.objects,
         };
-        if let Some(lane) = self.thread.lane.get() {
+        if let Some(lane) = self.thread.lane.get()
             // SAFETY: the thread took the lane and has not given it back.
-            if unsafe { event_on(lane, what, domain, stack, before) } {
-                return;
-            }
+            && unsafe { plain_event_on(lane, what, domain, stack, before) }
+        {
+            return;
         }
-        event_without_lane(self.thread, self.started, domain, what, stack, before);
+        self.unusual_event(domain, what, stack, before);
+    }
+
+    /// An event that takes more than writing it.
+    #[inline(never)]
+    fn unusual_event(&self, domain: &AllocDomain, what: BlockEvent, stack: StackId, before: Option<u64>) {
+        fence(|| {
+            if let Some(lane) = self.thread.lane.get() {
+                // SAFETY: the thread took the lane and has not given it back.
+                if unsafe { event_on(lane, what, domain, stack, before) } {
+                    return;
+                }
+            }
+            event_without_lane(self.thread, self.started, domain, what, stack, before);
+        });
     }
 }
 

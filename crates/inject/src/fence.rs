@@ -12,9 +12,9 @@ static FAILURES: AtomicU32 = AtomicU32::new(0);
 
 /// Calls `work`; a panic in it is counted, and returned as none.
 ///
-/// As a function of its own it would get what `work` needs through memory, right after that was written there.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "part of the recording path")]
+/// What happens at every event is outside of it and cannot panic: `work` is a call of a function that gets what it needs
+/// through memory, and the result in the same way.
+#[inline]
 pub(crate) fn fence<R>(work: impl FnOnce() -> R) -> Option<R> {
     // What the library shares between threads is behind atomics, and what belongs to a thread is not used again after
     // a panic in the middle of a record: its guard stays set.

@@ -210,12 +210,25 @@ impl Replay {
     /// # Safety
     /// The word at `stack` is on the stack of the calling thread, and what is above it belongs to functions that have not
     /// returned.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    #[inline]
     pub unsafe fn stack(&mut self, stack: u64, base: u64) -> StackId {
         // SAFETY: as the caller guarantees.
-        let ra = unsafe { std::ptr::with_exposed_provenance::<u64>(stack as usize).read_volatile() };
-        let at = Position { sp: stack + 8, ra, base };
+        if let Some(same) = unsafe { self.same_stack(stack, base) } {
+            return same;
+        }
+        // SAFETY: as the caller guarantees.
+        StackId(self.recognize(unsafe { position(stack, base) }))
+    }
+
+    /// Returns the stack if it is the one that was walked last. Never panics.
+    ///
+    /// # Safety
+    /// As for [`stack`](Self::stack).
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub unsafe fn same_stack(&mut self, stack: u64, base: u64) -> Option<StackId> {
+        // SAFETY: as the caller guarantees.
+        let at = unsafe { position(stack, base) };
         if let Some(last) = self.count.checked_sub(1).and_then(|last| self.levels.get(last))
             && last.is_at(at)
         {
@@ -223,10 +236,10 @@ impl Replay {
             // Innermost first: that is where stacks differ.
             if probes.iter().rev().all(|probe| probe.holds()) {
                 self.is_stale = false;
-                return StackId(last.node);
+                return Some(StackId(last.node));
             }
         }
-        StackId(self.recognize(at))
+        None
     }
 
     /// Finds the stack at `at` among those that were walked before, or walks it.
@@ -552,6 +565,18 @@ impl Replay {
         self.frames.fill(FrameEntry { ra: 0, id: 0 });
         self.nodes.fill(Node { ra: 0, parent: 0, id: 0 });
     }
+}
+
+/// Where a walk begins: `stack` is where the return address of a call is.
+///
+/// # Safety
+/// As for [`Replay::stack`].
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn position(stack: u64, base: u64) -> Position {
+    // SAFETY: as the caller guarantees.
+    let ra = unsafe { std::ptr::with_exposed_provenance::<u64>(stack as usize).read_volatile() };
+    Position { sp: stack + 8, ra, base }
 }
 
 /// What a walk found: `new` steps on top of the first `kept` levels, and how it ended.

@@ -258,6 +258,39 @@ impl Lane {
         self.gate.leave();
     }
 
+    /// Records an event if that takes nothing but writing it: there is room, the previous event had the same domain, and
+    /// its time is known and not before that of the previous record. Returns whether it did. Never panics.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the recording path of injected code")]
+    pub(crate) fn plain_event(
+        &self,
+        what: BlockEvent,
+        domain: &AllocDomain,
+        stack: StackId,
+        before: Option<u64>,
+        around: &impl Surroundings,
+    ) -> bool {
+        if self.gate.enter(|| around.generation()) != Entry::Entered {
+            return false;
+        }
+        let last_ns = self.previous.get().time_ns;
+        let time_ns = match before {
+            Some(ticks) => self.ticks.known_ns(ticks).filter(|time_ns| *time_ns >= last_ns),
+            None => self.ticks.known_ns(ticks()).map(|time_ns| time_ns.max(last_ns)),
+        };
+        let has_room = self.position.get() as usize <= CHUNK_PAYLOAD_BYTES - EVENT_ROOM;
+        let mut is_plain = false;
+        if let Some(time_ns) = time_ns
+            && has_room
+            && *domain == self.last_domain.get()
+        {
+            self.append_event(self.last_slot.get(), &Body { what, time_ns, stack });
+            is_plain = true;
+        }
+        self.gate.leave();
+        is_plain
+    }
+
     /// The time of an event: of now, which is never before the lane's previous record, or of an earlier reading of the
     /// tick counter.
     #[inline(always)]
@@ -274,6 +307,14 @@ impl Lane {
     #[expect(clippy::inline_always, reason = "part of the recording path")]
     fn write_event(&self, slot: u8, body: &Body, around: &impl Surroundings) {
         self.elapsed_until(body.time_ns, around);
+        self.append_event(slot, body);
+    }
+
+    /// Appends an event that is not earlier than the previous record, and commits it. There must be room for
+    /// [`EVENT_ROOM`] bytes.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn append_event(&self, slot: u8, body: &Body) {
         let position = self.position.get();
         let mut previous = self.previous.get();
         // SAFETY: the chunk is backed by the file, MAX_EVENT_BYTES fit behind `position` (the caller made

@@ -69,4 +69,4 @@ pub use record::{AllocDomain, BlockEvent, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
 pub use ticks::{calibrate, calibrate_later, ticks, ticks_in};
-pub use writer::{MAX_RECORDERS, ThreadLane, Writer, event_on, global, traced_call_on};
+pub use writer::{MAX_RECORDERS, ThreadLane, Writer, event_on, global, plain_event_on, traced_call_on};

@@ -285,11 +285,19 @@ impl TickAnchor {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
     pub(crate) fn monotonic_ns(&self, ticks: u64) -> u64 {
-        let elapsed = ticks.wrapping_sub(self.ticks.get());
-        if elapsed < MAX_ELAPSED_TICKS {
-            return self.ns.get().wrapping_add(elapsed.wrapping_mul(self.rate.get()) >> 32);
+        match self.known_ns(ticks) {
+            Some(time_ns) => time_ns,
+            None => self.read_line(ticks),
         }
-        self.read_line(ticks)
+    }
+
+    /// Converts a reading of [`ticks`] if the line that was read last holds for it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(crate) fn known_ns(&self, ticks: u64) -> Option<u64> {
+        let elapsed = ticks.wrapping_sub(self.ticks.get());
+        (elapsed < MAX_ELAPSED_TICKS)
+            .then(|| self.ns.get().wrapping_add(elapsed.wrapping_mul(self.rate.get()) >> 32))
     }
 
     #[cold]

@@ -163,6 +163,23 @@ pub unsafe fn traced_call_on(lane: ThreadLane, call: &TracedCall) {
     }
 }
 
+/// Does what [`event_on`] does if that is nothing unusual; else it does nothing and returns `false`. Never panics.
+///
+/// # Safety
+/// As for [`event_on`].
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the recording path of injected code")]
+pub unsafe fn plain_event_on(
+    lane: ThreadLane,
+    what: BlockEvent,
+    domain: &AllocDomain,
+    stack: StackId,
+    before: Option<u64>,
+) -> bool {
+    // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed. The thread that calls holds the lane.
+    unsafe { &*lane.get() }.plain_event(what, domain, stack, before, &GLOBAL)
+}
+
 /// Records one event with the global writer, without looking the thread's lane up; returns whether `lane` is of the
 /// recording that goes on, without which nothing is recorded. The event is of now, or of an earlier reading of
 /// [`ticks`](crate::ticks()); [`calibrate_later`](crate::calibrate_later) makes reading them cheap.

@@ -119,8 +119,7 @@ fn python_frames_are_those_that_python_sees() {
             let mut words = line.split('\t');
             let bytes: u64 = words.next().and_then(|size| size.parse().ok()).expect("a size");
             let expected: Vec<&str> = words.collect();
-            let is_block =
-                |event: &&Event| event.action == Action::Alloc && event.bytes == bytes + 1;
+            let is_block = |event: &&Event| event.action == Action::Alloc && event.bytes == bytes + 1;
             let event = tail.events.iter().find(is_block).expect("the block");
             let named = tail.frames_of(event.stack.0).into_iter().filter(|frame| frame.function.0 != 0);
             let found: Vec<String> =
