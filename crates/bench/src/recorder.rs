@@ -38,7 +38,7 @@ enum Way {
 /// One thread's share; returns its CPU time in ns.
 fn work(thread: u64, events: u64, shape: Shape, each: &impl Fn(bool, u64, u64, &AllocDomain)) -> u64 {
     let domain =
-        AllocDomain { device: 0, kind: Kind::Device, stream: 0x1000 + thread, resource: StringId(0) };
+        AllocDomain { device: 0, kind: Kind::Device, stream: 0x1000 + thread, ..AllocDomain::default() };
     let mut live = vec![(0u64, 0u64); 1024];
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ (thread + 1);
     let begin = thread_cpu_ns();

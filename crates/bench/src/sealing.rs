@@ -34,8 +34,13 @@ pub(crate) struct Props {
     keep: bool,
 }
 
-const DOMAIN: AllocDomain =
-    AllocDomain { device: NO_DEVICE, kind: Kind::Pageable, stream: 0, resource: StringId(0) };
+const DOMAIN: AllocDomain = AllocDomain {
+    device: NO_DEVICE,
+    kind: Kind::Pageable,
+    stream: 0,
+    resource: StringId(0),
+    name: StringId(0),
+};
 
 /// How the threads allocate.
 #[derive(Clone, Copy)]

@@ -65,7 +65,8 @@ impl From<Domain> for AllocDomain {
     #[inline]
     fn from(domain: Domain) -> Self {
         let kind = u8::try_from(domain.kind).ok().and_then(Kind::from_number).unwrap_or_default();
-        Self { device: domain.device, kind, stream: domain.stream, resource: StringId(domain.resource) }
+        let resource = StringId(domain.resource);
+        Self { device: domain.device, kind, stream: domain.stream, resource, ..Self::default() }
     }
 }
 

@@ -1,21 +1,25 @@
 //! From a hook to a record.
 //!
-//! A hook calls [`allocated`], [`freed`] or [`failed`], or those of [`Entered`]; each returns at once unless the process is recorded. The first call
-//! of the process starts the recording. Invariants: while a thread is in here, calls of hooked functions on it are not
-//! recorded; what a thread records goes through the lane that it keeps; the error number of the C library stays as it is.
+//! A hook calls [`allocated`], [`freed`] or [`failed`], or those of [`Entered`]; each returns at once unless the process
+//! is recorded. The first call of the process starts the recording. Invariants: while a thread is in here, calls of
+//! hooked functions on it are not recorded; what a thread records goes through the lane that it keeps; the error number
+//! of the C library stays as it is.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use floodmark_event::event::Action;
 use floodmark_event::tables::Frame;
-use floodmark_event::{Kind, NO_DEVICE, StackId, UNKNOWN_BYTES};
+use floodmark_event::{Kind, NO_DEVICE, REALLOC, StackId, UNKNOWN_BYTES};
 use floodmark_stacks::{Replay, ReplayProps};
 use floodmark_tail::heap::{
     HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE, PYMALLOC_RESOURCE, scaled_bytes,
 };
 use floodmark_tail::reader::LossReason;
-use floodmark_tail::{AllocDomain, RecordProps, Recorder, When, event_on, global, intern, intern_frame};
+use floodmark_tail::{
+    AllocDomain, BlockEvent, RecordProps, Recorder, calibrate_later, event_on, global, intern, intern_frame,
+    plain_event_on,
+};
 
 use crate::bounds::stack_bounds;
 use crate::cold::{ThreadMemory, run_cold};
@@ -94,25 +98,45 @@ pub(crate) enum Domain {
     Object,
 }
 
-/// Records that the program got a block.
+/// Whether a sample leaves out an allocation of the program, which needs nothing more then than the function of the C
+/// library. An allocation that is left out for good is counted as such; others go the general way.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "all that an allocation costs that a sample leaves out")]
+pub(crate) fn is_left_out(bytes: usize) -> bool {
+    if SELECTION.load(Ordering::Relaxed) != SAMPLE {
+        return false;
+    }
+    let thread = current();
+    thread.inside.get() == Inside::No && sample::passes(thread, bytes)
+}
+
+/// Whether the free of a block is not recorded, because its allocation was not.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "all that a free costs that a sample leaves out")]
+pub(crate) fn is_free_left_out(block: usize) -> bool {
+    SELECTION.load(Ordering::Relaxed) != EVERY && !tracked::may_be_tracked(block)
+}
+
+/// Records that the program got a block, from `realloc` or another function.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn allocated(domain: Domain, block: usize, bytes: usize, caller: Caller) {
-    match SELECTION.load(Ordering::Relaxed) {
-        EVERY => {
-            if let Some(entered) = enter() {
-                fence(|| entered.allocated(domain, block, bytes, entered.stack(caller)));
-            }
-        }
-        SAMPLE if !sample::is_due(current(), bytes) => {}
-        _ => allocated_selected(domain, block, bytes, caller),
+pub(crate) fn allocated(domain: Domain, block: usize, bytes: usize, caller: Caller, is_moved: bool) {
+    if SELECTION.load(Ordering::Relaxed) != EVERY {
+        return allocated_selected(domain, block, bytes, caller, is_moved);
+    }
+    if let Some(entered) = enter() {
+        entered.allocated(domain, block, bytes, entered.stack(caller), is_moved);
     }
 }
 
 /// Records an allocation of a process of which not all are recorded.
 #[cold]
 #[inline(never)]
-fn allocated_selected(domain: Domain, block: usize, bytes: usize, caller: Caller) {
+fn allocated_selected(domain: Domain, block: usize, bytes: usize, caller: Caller, is_moved: bool) {
+    // What passes in a signal handler while the thread is recording is lost like any other event.
+    if SELECTION.load(Ordering::Relaxed) == SAMPLE && sample::passes(current(), bytes) {
+        return;
+    }
     let _errno = SavedErrno::save();
     let Some(entered) = enter() else { return };
     fence(|| {
@@ -125,20 +149,21 @@ fn allocated_selected(domain: Domain, block: usize, bytes: usize, caller: Caller
             },
         };
         tracked::track(block);
-        entered.allocated(domain, block, counted as usize, entered.stack(caller));
+        entered.allocated(domain, block, counted as usize, entered.stack(caller), is_moved);
     });
 }
 
-/// Records that the program gives a block back, at `when`.
+/// Records that the program gives a block back, now or at an earlier reading of the tick counter; returns whether it is
+/// recorded.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn freed(domain: Domain, block: usize, when: When) {
-    if SELECTION.load(Ordering::Relaxed) != EVERY && !(tracked::may_be_tracked(block) && untracked(block)) {
-        return;
+pub(crate) fn freed(domain: Domain, block: usize, before: Option<u64>) -> bool {
+    if is_free_left_out(block) || (SELECTION.load(Ordering::Relaxed) != EVERY && !untracked(block)) {
+        return false;
     }
-    if let Some(entered) = enter() {
-        fence(|| entered.freed(domain, block, when));
-    }
+    let Some(entered) = enter() else { return false };
+    entered.freed(domain, block, before);
+    true
 }
 
 /// Takes a block out of those that were recorded; returns whether it was among them.
@@ -203,21 +228,46 @@ impl Entered {
     /// Records that the program got a block.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
-    pub(crate) fn allocated(&self, domain: Domain, block: usize, bytes: usize, stack: StackId) {
-        self.event(domain, (Action::Alloc, block as u64, bytes as u64), stack, When::Now);
+    pub(crate) fn allocated(
+        &self,
+        domain: Domain,
+        block: usize,
+        bytes: usize,
+        stack: StackId,
+        is_moved: bool,
+    ) {
+        let (address, bytes) = (block as u64, bytes as u64);
+        self.event(
+            domain,
+            BlockEvent { action: Action::Alloc, address, bytes, is_named: is_moved },
+            stack,
+            None,
+        );
     }
 
-    /// Records that the program gives a block back, at `when`.
+    /// Records that the program gives a block back, now or at an earlier reading of the tick counter.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
-    pub(crate) fn freed(&self, domain: Domain, block: usize, when: When) {
-        self.event(domain, (Action::Free, block as u64, UNKNOWN_BYTES), StackId(0), when);
+    pub(crate) fn freed(&self, domain: Domain, block: usize, before: Option<u64>) {
+        let (address, bytes) = (block as u64, UNKNOWN_BYTES);
+        self.event(
+            domain,
+            BlockEvent { action: Action::Free, address, bytes, is_named: false },
+            StackId(0),
+            before,
+        );
     }
 
     /// Records that the program asked for memory in vain.
     pub(crate) fn failed(&self, domain: Domain, bytes: usize, caller: Caller) {
         let stack = self.stack(caller);
-        self.event(domain, (Action::Failure, 0, bytes as u64), stack, When::Now);
+        let bytes = bytes as u64;
+        self.event(
+            domain,
+            BlockEvent { action: Action::Failure, address: 0, bytes, is_named: false },
+            stack,
+            None,
+        );
     }
 
     /// The stack of the caller in the recording.
@@ -228,15 +278,29 @@ impl Entered {
         if replay.is_null() || self.thread.unloads.get() != UNLOADS.load(Ordering::Relaxed) {
             return self.unusual_stack(caller);
         }
-        // SAFETY: the replay is this thread's.
-        let replay = unsafe { &mut *replay };
-        // SAFETY: the caller's registers are those at a call that has not returned.
-        let stack = unsafe { replay.stack(caller.stack, caller.base) };
-        self.with_python(replay, stack)
+        // SAFETY: the replay is this thread's, and the caller's registers are those at a call that has not returned.
+        match unsafe { (*replay).same_stack(caller.stack, caller.base) } {
+            Some(stack) if self.started.python.is_none() => stack,
+            _ => self.other_stack(caller),
+        }
+    }
+
+    /// A stack that is another one than the last, or has Python frames.
+    #[inline(never)]
+    fn other_stack(&self, caller: Caller) -> StackId {
+        fence(|| {
+            // SAFETY: the replay is this thread's, and is there.
+            let replay = unsafe { &mut *self.thread.replay.get() };
+            // SAFETY: the caller's registers are those at a call that has not returned.
+            let stack = unsafe { replay.stack(caller.stack, caller.base) };
+            self.with_python(replay, stack)
+        })
+        .unwrap_or(StackId(0))
     }
 
     /// The stack that a native one and the Python frames of the thread make together.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
     fn with_python(&self, replay: &mut Replay, stack: StackId) -> StackId {
         match &self.started.python {
             Some(python) => merged_stack(python, self.thread, replay, stack),
@@ -248,6 +312,10 @@ impl Entered {
     #[cold]
     #[inline(never)]
     fn unusual_stack(&self, caller: Caller) -> StackId {
+        fence(|| self.found_stack(caller)).unwrap_or(StackId(0))
+    }
+
+    fn found_stack(&self, caller: Caller) -> StackId {
         let thread = self.thread;
         let Stacks::On { depth, check } = self.started.stacks else { return StackId(0) };
         let unloads = UNLOADS.load(Ordering::Relaxed);
@@ -276,19 +344,33 @@ impl Entered {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
-    fn event(&self, domain: Domain, what: (Action, u64, u64), stack: StackId, when: When) {
+    fn event(&self, domain: Domain, what: BlockEvent, stack: StackId, before: Option<u64>) {
         let domain = match domain {
             Domain::Heap => &self.started.heap,
             Domain::Mapping => &self.started.mappings,
             Domain::Object => &self.started.objects,
         };
-        if let Some(lane) = self.thread.lane.get() {
+        if let Some(lane) = self.thread.lane.get()
             // SAFETY: the thread took the lane and has not given it back.
-            if unsafe { event_on(lane, what, domain, stack, when) } {
-                return;
-            }
+            && unsafe { plain_event_on(lane, what, domain, stack, before) }
+        {
+            return;
         }
-        event_without_lane(self.thread, self.started, domain, what, stack, when);
+        self.unusual_event(domain, what, stack, before);
+    }
+
+    /// An event that takes more than writing it.
+    #[inline(never)]
+    fn unusual_event(&self, domain: &AllocDomain, what: BlockEvent, stack: StackId, before: Option<u64>) {
+        fence(|| {
+            if let Some(lane) = self.thread.lane.get() {
+                // SAFETY: the thread took the lane and has not given it back.
+                if unsafe { event_on(lane, what, domain, stack, before) } {
+                    return;
+                }
+            }
+            event_without_lane(self.thread, self.started, domain, what, stack, before);
+        });
     }
 }
 
@@ -350,16 +432,16 @@ fn event_without_lane(
     thread: &'static Thread,
     started: &'static Started,
     domain: &AllocDomain,
-    what: (Action, u64, u64),
+    what: BlockEvent,
     stack: StackId,
-    when: When,
+    before: Option<u64>,
 ) {
     run_cold(&mut || {
         // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
         thread.lane.set(None);
         let Some(lane) = global().take_lane() else { return };
         // SAFETY: taken by this thread just now.
-        unsafe { event_on(lane, what, domain, stack, when) };
+        unsafe { event_on(lane, what, domain, stack, before) };
         if register_end(thread, started) {
             thread.lane.set(Some(lane));
         } else {
@@ -437,6 +519,7 @@ pub(crate) fn start() -> bool {
 
 fn begin(config: &Config) -> bool {
     silence_panics();
+    calibrate_later();
     prepare_for_children();
     let mut key = 0;
     // SAFETY: the place is valid, and the function stays loaded: a library that is preloaded is never unloaded.
@@ -445,8 +528,13 @@ fn begin(config: &Config) -> bool {
     }
     let Ok(recorder) = Recorder::start_global(RecordProps::new(&config.trace)) else { return false };
     recorder.detach();
-    let domain =
-        |kind, resource| AllocDomain { device: NO_DEVICE, kind, stream: 0, resource: intern(resource) };
+    let domain = |kind, resource| AllocDomain {
+        device: NO_DEVICE,
+        kind,
+        stream: 0,
+        resource: intern(resource),
+        name: intern(REALLOC),
+    };
     let selection = match config.options.mode {
         HeapMode::Sample(period) => Selection::Sample(period),
         HeapMode::All | HeapMode::Python if config.options.min_bytes > 0 => {
@@ -507,6 +595,14 @@ extern "C" fn loaded() {
     }
     if STATE.load(Ordering::Acquire) == ON && !hooks::are_called() {
         fence(|| run_cold(&mut || note(HeapNote::OwnAllocator, 0)));
+    } else if STATE.load(Ordering::Acquire) == ON {
+        fence(|| {
+            run_cold(&mut || {
+                if hooks::has_own_new() {
+                    note(HeapNote::OwnNew, 0);
+                }
+            });
+        });
     }
 }
 

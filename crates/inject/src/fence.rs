@@ -11,6 +11,9 @@ const MAX_FAILURES: u32 = 3;
 static FAILURES: AtomicU32 = AtomicU32::new(0);
 
 /// Calls `work`; a panic in it is counted, and returned as none.
+///
+/// What happens at every event is outside of it and cannot panic: `work` is a call of a function that gets what it needs
+/// through memory, and the result in the same way.
 #[inline]
 pub(crate) fn fence<R>(work: impl FnOnce() -> R) -> Option<R> {
     // What the library shares between threads is behind atomics, and what belongs to a thread is not used again after

@@ -19,6 +19,7 @@
 //! | `cold` | the memory of a thread, and a stack for what needs more of it |
 //! | `bounds` | where the thread's own stack is |
 //! | `fence` | panics and the off-switch |
+//! | `versions` | keeps out what only new versions of the C library have |
 //! | `own_memory`, `pid_lock` | the allocator of the library itself; its locks |
 #![expect(unsafe_code, reason = "replaces functions of the C library")]
 
@@ -38,6 +39,8 @@ mod python;
 mod sample;
 mod thread;
 mod tracked;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+mod versions;
 
 #[global_allocator]
 static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();

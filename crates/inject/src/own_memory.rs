@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::OWN_MEMORY;
 use crate::pid_lock::PidLock;
+use crate::tracked;
 
 /// Bytes of the region of small blocks, which takes memory as it is used.
 const REGION_BYTES: usize = 1 << 28;
@@ -159,10 +160,13 @@ pub(crate) fn malloc(bytes: usize) -> *mut c_void {
         return null_mut();
     }
     // SAFETY: the block is larger than that and aligned.
-    unsafe {
+    let block = unsafe {
         block.cast::<c_void>().cast::<usize>().write(bytes);
-        block.add(SIZE_BYTES).cast()
-    }
+        block.add(SIZE_BYTES).cast::<c_void>()
+    };
+    // Its free is looked at then, whatever is recorded.
+    tracked::mark_for_good(block.addr());
+    block
 }
 
 /// Whether [`malloc`] returned `block`, or it is another one of the library's own.

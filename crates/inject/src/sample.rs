@@ -8,14 +8,17 @@ use std::cell::Cell;
 
 use crate::thread::Thread;
 
-/// Whether a point falls on a block, or the thread has to draw its first one.
+/// Passes a block if no point falls on it; returns whether it did. If it did not, the block is to be given to [`take`], or
+/// the thread has to draw its first point.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-pub(crate) fn is_due(thread: &Thread, bytes: usize) -> bool {
+pub(crate) fn passes(thread: &Thread, bytes: usize) -> bool {
     // A block of no bytes can be taken like one of one byte.
-    let left = thread.countdown.get().wrapping_sub(bytes.max(1) as i64);
-    thread.countdown.set(left);
-    left <= 0
+    let (bytes, left) = (bytes.max(1) as u64, thread.countdown.get());
+    if bytes < left {
+        thread.countdown.set(left - bytes);
+    }
+    bytes < left
 }
 
 /// Whether a block is taken.
@@ -25,7 +28,7 @@ pub(crate) enum Taken {
     Yes,
 }
 
-/// Decides on a block for which [`is_due`] was true, and draws the distance to the next point from its end.
+/// Decides on a block that did not pass, and draws the distance to the next point from its end.
 pub(crate) fn take(thread: &Thread, bytes: usize, period: u64) -> Taken {
     if thread.random.get() != 0 {
         thread.countdown.set(distance(&thread.random, period));
@@ -35,9 +38,8 @@ pub(crate) fn take(thread: &Thread, bytes: usize, period: u64) -> Taken {
     let seed =
         std::ptr::from_ref(thread).addr() as u64 ^ floodmark_tail::clock::monotonic_ns().rotate_left(32);
     thread.random.set(seed | 1);
-    let left = distance(&thread.random, period) - bytes.max(1) as i64;
-    if left > 0 {
-        thread.countdown.set(left);
+    thread.countdown.set(distance(&thread.random, period));
+    if passes(thread, bytes) {
         return Taken::No;
     }
     thread.countdown.set(distance(&thread.random, period));
@@ -45,7 +47,7 @@ pub(crate) fn take(thread: &Thread, bytes: usize, period: u64) -> Taken {
 }
 
 /// Draws a distance in bytes, `period` on average.
-fn distance(random: &Cell<u64>, period: u64) -> i64 {
+fn distance(random: &Cell<u64>, period: u64) -> u64 {
     // xorshift64*, whose upper bits are good.
     let mut state = random.get();
     state ^= state >> 12;
@@ -53,7 +55,7 @@ fn distance(random: &Cell<u64>, period: u64) -> i64 {
     state ^= state >> 27;
     random.set(state);
     let uniform = ((state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-    ((-uniform.ln() * period as f64).ceil() as i64).max(1)
+    ((-uniform.ln() * period as f64).ceil() as u64).max(1)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) struct Thread {
     /// How many modules had been unloaded when its stacks were last found to be sound.
     pub(crate) unloads: Cell<u32>,
     /// Bytes to the next sample.
-    pub(crate) countdown: Cell<i64>,
+    pub(crate) countdown: Cell<u64>,
     /// State of the random numbers of samples; 0 before the first.
     pub(crate) random: Cell<u64>,
     /// The thread's lane; none before the first event.

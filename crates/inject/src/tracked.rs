@@ -1,7 +1,8 @@
 //! Addresses of the blocks that were recorded, where not all are: only their frees are recorded.
 //!
-//! Most frees are of blocks that were not. A table of small counters says so without a lock and nearly always at once; it
-//! fits the processor's second cache. The addresses themselves are behind a lock.
+//! Most frees are of blocks that were not. A table of marks says so without a lock and nearly always at once; it has 8 KiB
+//! and stays in the processor's first cache. Behind it is one of small counters, for programs with many recorded blocks,
+//! and the addresses themselves, behind a lock.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,39 +12,81 @@ const COUNTERS: usize = 1 << 17;
 
 /// How many recorded blocks there are whose address leads to a counter. One that reached the largest number stays there.
 static COUNTS: [AtomicU8; COUNTERS] = [const { AtomicU8::new(0) }; COUNTERS];
+/// Not zero if any of the counters that share a mark is not; changed by those who hold the lock of the addresses.
+static MARKS: [AtomicU8; MARK_COUNT] = [const { AtomicU8::new(0) }; MARK_COUNT];
+const MARK_COUNT: usize = 1 << 13;
+/// Counters that share a mark.
+const SHARED: usize = COUNTERS / MARK_COUNT;
 static ADDRESSES: PidLock<AddressSet> = PidLock::new(AddressSet { slots: Vec::new(), used: 0 });
 
-fn hash(address: usize) -> usize {
-    // Blocks are multiples of 16 apart.
-    ((address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize
+/// Spreads addresses over all bits; the uppermost ones are the best.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+const fn hash(address: usize) -> u64 {
+    (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The place of an address in a table of `size` entries, a power of two.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+const fn place(address: usize, size: usize) -> usize {
+    (hash(address) >> (64 - size.trailing_zeros())) as usize
 }
 
 fn counter(address: usize) -> &'static AtomicU8 {
-    &COUNTS[hash(address) % COUNTERS]
+    &COUNTS[place(address, COUNTERS)]
+}
+
+/// The mark of an address: that of all counters whose places begin with the same bits.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+fn mark(address: usize) -> &'static AtomicU8 {
+    &MARKS[place(address, MARK_COUNT)]
 }
 
 /// Whether a block may have been recorded.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn may_be_tracked(address: usize) -> bool {
-    counter(address).load(Ordering::Relaxed) != 0
+    mark(address).load(Ordering::Relaxed) != 0 && counter(address).load(Ordering::Relaxed) != 0
+}
+
+/// Makes [`may_be_tracked`] true for a block for good.
+pub(crate) fn mark_for_good(address: usize) {
+    ADDRESSES.locked(|addresses, got| {
+        addresses.sound(got);
+        counter(address).store(u8::MAX, Ordering::Relaxed);
+        mark(address).store(1, Ordering::Relaxed);
+    });
 }
 
 /// Remembers that a block is recorded.
 pub(crate) fn track(address: usize) {
-    ADDRESSES.locked(|addresses, got| addresses.sound(got).insert(address));
-    let more = |count: u8| count.checked_add(1);
-    let _ = counter(address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    ADDRESSES.locked(|addresses, got| {
+        addresses.sound(got).insert(address);
+        let counter = counter(address);
+        counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+        mark(address).store(1, Ordering::Relaxed);
+    });
 }
 
 /// Forgets a block; returns whether it was recorded.
 pub(crate) fn untrack(address: usize) -> bool {
-    let was_tracked = ADDRESSES.locked(|addresses, got| addresses.sound(got).remove(address));
-    if was_tracked {
-        let less = |count: u8| (count != u8::MAX).then(|| count.saturating_sub(1));
-        let _ = counter(address).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-    was_tracked
+    ADDRESSES.locked(|addresses, got| {
+        let was_tracked = addresses.sound(got).remove(address);
+        if was_tracked {
+            let counter = counter(address);
+            let count = counter.load(Ordering::Relaxed);
+            if count != u8::MAX {
+                counter.store(count.saturating_sub(1), Ordering::Relaxed);
+            }
+            let first = place(address, MARK_COUNT) * SHARED;
+            if COUNTS[first..first + SHARED].iter().all(|count| count.load(Ordering::Relaxed) == 0) {
+                mark(address).store(0, Ordering::Relaxed);
+            }
+        }
+        was_tracked
+    })
 }
 
 /// A hash table of addresses with linear probing; 0 is an empty slot.
@@ -65,7 +108,7 @@ impl AddressSet {
     /// The slot of an address, or the empty one where it would be.
     fn slot(&self, address: usize) -> usize {
         let mask = self.slots.len() - 1;
-        let mut at = hash(address) & mask;
+        let mut at = place(address, self.slots.len());
         while self.slots[at] != 0 && self.slots[at] != address {
             at = (at + 1) & mask;
         }
@@ -100,7 +143,7 @@ impl AddressSet {
         // Those behind the hole that would be looked for from before it move into it.
         let mut at = (hole + 1) & mask;
         while self.slots[at] != 0 {
-            let home = hash(self.slots[at]) & mask;
+            let home = place(self.slots[at], self.slots.len());
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = std::mem::take(&mut self.slots[at]);
                 hole = at;

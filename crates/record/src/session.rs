@@ -17,9 +17,8 @@ use crate::heap::{HeapCapture, HeapProps, HeapReport, HeapSink};
 use crate::memory;
 use crate::recording::{Destination, Recording, anchor};
 
-/// Environment variable that names the trace of the recording a command runs under. A recorder in one of its processes
-/// records into that trace.
-pub const TRACE_VARIABLE: &str = "FLOODMARK_TRACE";
+/// A recorder in a process of the command records into the trace that this variable names.
+pub use floodmark_tail::heap::TRACE_VARIABLE;
 
 /// Environment variable that names the trace whose recorder samples the processes of a command, so that they need not
 /// do so themselves.

@@ -67,7 +67,12 @@ fn domain(recording: u32) -> AllocDomain {
         known = u64::from(recording) << 32 | u64::from(intern(RUST_RESOURCE).0);
         RESOURCE.store(known, Ordering::Relaxed);
     }
-    AllocDomain { device: NO_DEVICE, kind: Kind::Pageable, stream: 0, resource: StringId(known as u32) }
+    AllocDomain {
+        device: NO_DEVICE,
+        kind: Kind::Pageable,
+        resource: StringId(known as u32),
+        ..AllocDomain::default()
+    }
 }
 
 #[inline(never)]

@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `walk` | from frame to frame by remembered rules, inside of the thread's own stack |
+//! | `remembered` | rules that a thread has met |
 //! | `rules` | the rule at one instruction, from the unwind tables of its module |
 //! | `loader` | the modules in memory |
 //! | `system` | the language runtime's unwinder, for what no rule describes |
@@ -18,6 +19,7 @@ mod allocator;
 mod loader;
 mod names;
 mod recorded;
+mod remembered;
 mod replay;
 mod rules;
 #[cfg(feature = "symbols")]

@@ -3,7 +3,8 @@
 //! A walk is a function of the caller's registers and of the words of the stack that it read. Where all of these words are
 //! what they were at the last walk, the stack is what it was, and nothing has to be unwound: comparing fifty words takes
 //! less than unwinding three frames. Where only the outer ones are, the new walk goes by rules until it meets a frame of
-//! the last one, and is joined to it there.
+//! the last one, and is joined to it there. Calls that take turns at several places of a program are recognized by the
+//! same comparison with older walks from the same place (`ways`).
 //!
 //! Frames are kept outermost first, each with the node of its stack in the recording, so that what two walks share keeps
 //! its nodes. Invariants: nothing is read but the thread's own stack between the stack pointer and the stack's end; nothing
@@ -12,16 +13,19 @@
 #![expect(unsafe_code, reason = "reads the stack, and lives in memory that is mapped for it")]
 
 mod verify;
+mod ways;
 
 use floodmark_event::StackId;
 use floodmark_tail::{intern_stack, recording};
 
 use crate::loader::{Loads, Modules};
 use crate::recorded::FrameIds;
-use crate::rules::{Context, Kind, Rule, SAVED_BASE, SAVED_INSTRUCTION, SAVED_STACK, rule_at};
-use crate::walk::{Line, TRUST, line_of};
+use crate::remembered::{RememberedRules, look_up};
+use crate::rules::{Context, Kind, Rule, SAVED_BASE, SAVED_INSTRUCTION, SAVED_STACK};
+use crate::walk::TRUST;
 use crate::{MAX_FRAMES, system};
 pub use verify::ReplayCheck;
+use ways::Ways;
 
 /// The most frames of a stack; what is further out is cut.
 pub const MAX_REPLAY_FRAMES: usize = 512;
@@ -30,8 +34,6 @@ pub const MAX_REPLAY_FRAMES: usize = 512;
 const NODES: usize = 1 << 14;
 /// Return addresses whose frames a thread remembers.
 const FRAMES: usize = 1 << 12;
-/// Lines of rules that a thread remembers.
-const LINES: usize = 1 << 10;
 
 /// Bytes of stack that there must be for the unwinder of the language runtime.
 const SYSTEM_STACK_BYTES: u64 = 32 << 10;
@@ -165,15 +167,18 @@ pub struct Replay {
     walks: u32,
     /// The recording whose numbers the nodes are.
     recording: u32,
-    loads: Loads,
+    /// Whether the levels are those of an earlier stack than the one that was found last, at `last`.
+    is_stale: bool,
+    last: Position,
     cold: Option<Box<Cold>>,
     check: ReplayCheck,
     levels: [Level; MAX_REPLAY_FRAMES],
     probes: [Probe; 3 * MAX_REPLAY_FRAMES],
     steps: [Step; MAX_REPLAY_FRAMES],
-    lines: [Line; LINES],
+    rules: RememberedRules,
     frames: [FrameEntry; FRAMES],
     nodes: [Node; NODES],
+    ways: Ways,
     /// Return addresses of a stack that is checked, innermost first.
     fresh: [u64; MAX_REPLAY_FRAMES],
 }
@@ -196,6 +201,7 @@ impl Replay {
     pub fn set_stack(&mut self, low: u64, high: u64) {
         (self.low, self.high) = (low, high);
         self.count = 0;
+        self.ways.forget();
     }
 
     /// Returns the stack of a function in the recording of this process, from its registers at a call: `stack` is where
@@ -204,26 +210,59 @@ impl Replay {
     /// # Safety
     /// The word at `stack` is on the stack of the calling thread, and what is above it belongs to functions that have not
     /// returned.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    #[inline]
     pub unsafe fn stack(&mut self, stack: u64, base: u64) -> StackId {
         // SAFETY: as the caller guarantees.
-        let ra = unsafe { std::ptr::with_exposed_provenance::<u64>(stack as usize).read_volatile() };
-        let at = Position { sp: stack + 8, ra, base };
+        if let Some(same) = unsafe { self.same_stack(stack, base) } {
+            return same;
+        }
+        // SAFETY: as the caller guarantees.
+        StackId(self.recognize(unsafe { position(stack, base) }))
+    }
+
+    /// Returns the stack if it is the one that was walked last. Never panics.
+    ///
+    /// # Safety
+    /// As for [`stack`](Self::stack).
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub unsafe fn same_stack(&mut self, stack: u64, base: u64) -> Option<StackId> {
+        // SAFETY: as the caller guarantees.
+        let at = unsafe { position(stack, base) };
         if let Some(last) = self.count.checked_sub(1).and_then(|last| self.levels.get(last))
             && last.is_at(at)
         {
             let probes = self.probes.get(..usize::from(last.probes)).unwrap_or_default();
             // Innermost first: that is where stacks differ.
             if probes.iter().rev().all(|probe| probe.holds()) {
-                return StackId(last.node);
+                self.is_stale = false;
+                return Some(StackId(last.node));
             }
         }
-        StackId(self.walk(at))
+        None
     }
 
-    /// The return addresses of the stack that was found last, outermost first; none if it was not found by rules.
-    pub fn return_addresses(&self) -> impl Iterator<Item = u64> {
+    /// Finds the stack at `at` among those that were walked before, or walks it.
+    #[inline(never)]
+    fn recognize(&mut self, at: Position) -> u32 {
+        // Outside of the thread's own stack nothing was walked.
+        if let Some(node) = self.ways.find(at) {
+            (self.is_stale, self.last) = (true, at);
+            return node;
+        }
+        let node = self.walk(at);
+        if let Some(last) = self.count.checked_sub(1).map(|last| &self.levels[last]) {
+            self.ways.keep(at, last, &self.probes[..usize::from(last.probes)]);
+        }
+        node
+    }
+
+    /// The return addresses of the stack that was found last, outermost first; none if it was not found by rules. To be
+    /// called before the function that asked for the stack returns.
+    pub fn return_addresses(&mut self) -> impl Iterator<Item = u64> {
+        if self.is_stale {
+            self.walk(self.last);
+        }
         self.levels[..self.count].iter().map(|level| level.at.ra)
     }
 
@@ -241,6 +280,7 @@ impl Replay {
     /// Finds the stack at `at`, joining it to the last one.
     #[inline(never)]
     fn walk(&mut self, at: Position) -> u32 {
+        self.is_stale = false;
         if at.sp < self.low || at.sp >= self.high {
             self.count = 0;
             return self.node(0, at.ra);
@@ -250,7 +290,7 @@ impl Replay {
             self.forget_unloaded();
         }
         if self.recording != recording() {
-            self.forget();
+            self.forget_stacks();
             self.recording = recording();
         }
         let Walked { new, kept, end } = self.steps(at);
@@ -433,7 +473,7 @@ impl Replay {
         if count <= new {
             // It knows no caller either, and need not be asked again.
             if let Some(step) = new.checked_sub(1).map(|last| self.steps[last]) {
-                self.remember(step.from.ra.wrapping_sub(1), Rule::OUTERMOST);
+                self.rules.remember(step.from.ra.wrapping_sub(1), Rule::OUTERMOST);
             }
             return self.extend(new, 0);
         }
@@ -468,7 +508,7 @@ impl Replay {
 
     #[inline]
     fn rule(&mut self, address: u64) -> Rule {
-        match self.lines[line_of(address, LINES)].rule(address) {
+        match self.rules.get(address) {
             Some(rule) => rule,
             None => self.find_rule(address),
         }
@@ -480,23 +520,14 @@ impl Replay {
         if cfg!(not(target_arch = "x86_64")) {
             return Rule::OTHER;
         }
-        let (mut rule, mut loads) = (None, self.loads);
-        self.on_cold(&mut |cold| {
-            let Cold { modules, context, .. } = cold;
-            rule = modules.look(address, |module| rule_at(address, module, context));
-            loads = modules.loads();
-        });
-        if loads.unloaded_since(self.loads) {
-            self.forget();
+        let mut looked = None;
+        self.on_cold(&mut |cold| looked = Some(look_up(address, &mut cold.modules, &mut cold.context)));
+        let Some(looked) = looked else { return Rule::OTHER };
+        let (rule, is_stale) = self.rules.learn(address, looked);
+        if is_stale {
+            self.forget_stacks();
         }
-        self.loads = loads;
-        let rule = rule.unwrap_or(Rule::OTHER);
-        self.remember(address, rule);
         rule
-    }
-
-    fn remember(&mut self, address: u64, rule: Rule) {
-        self.lines[line_of(address, LINES)].remember(address, rule);
     }
 
     /// Calls `work` with what needs an allocator.
@@ -518,21 +549,34 @@ impl Replay {
 
     /// Forgets everything if a module was unloaded: there may be other code at its addresses now.
     pub fn forget_unloaded(&mut self) {
-        let mut loads = self.loads;
-        self.on_cold(&mut |_| loads = Loads::now());
-        if loads.unloaded_since(self.loads) {
-            self.forget();
+        let mut loads = None;
+        self.on_cold(&mut |_| loads = Some(Loads::now()));
+        if let Some(loads) = loads
+            && self.rules.forget_unloaded(loads)
+        {
+            self.forget_stacks();
         }
-        self.loads = loads;
     }
 
     #[cold]
-    fn forget(&mut self) {
+    fn forget_stacks(&mut self) {
         self.count = 0;
-        self.lines.fill_with(|| Line::EMPTY);
+        self.ways.forget();
         self.frames.fill(FrameEntry { ra: 0, id: 0 });
         self.nodes.fill(Node { ra: 0, parent: 0, id: 0 });
     }
+}
+
+/// Where a walk begins: `stack` is where the return address of a call is.
+///
+/// # Safety
+/// As for [`Replay::stack`].
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+unsafe fn position(stack: u64, base: u64) -> Position {
+    // SAFETY: as the caller guarantees.
+    let ra = unsafe { std::ptr::with_exposed_provenance::<u64>(stack as usize).read_volatile() };
+    Position { sp: stack + 8, ra, base }
 }
 
 /// What a walk found: `new` steps on top of the first `kept` levels, and how it ended.

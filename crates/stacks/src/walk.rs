@@ -13,7 +13,8 @@ use std::cell::Cell;
 
 use super::loader::{Loads, Modules};
 use super::recorded::Recorded;
-use super::rules::{Context, Kind, Rule, SAVED_BASE, SAVED_INSTRUCTION, SAVED_STACK, rule_at};
+use super::remembered::{RememberedRules, look_up};
+use super::rules::{Context, Kind, Rule, SAVED_BASE, SAVED_INSTRUCTION, SAVED_STACK};
 use super::table::Known;
 use super::{MAX_FRAMES, system};
 
@@ -60,53 +61,16 @@ macro_rules! registers {
     }};
 }
 
-/// Lines of rules: 64 KiB, of which a thread touches what it needs.
-const LINES: usize = 1024;
 /// After how many walks a thread asks whether something was unloaded.
 pub(super) const TRUST: u32 = 1024;
-
-/// Rules that share a line of the processor's cache.
-#[repr(C, align(64))]
-pub(super) struct Line([Entry; 4]);
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Entry {
-    /// Address at which the rule holds; 0 for none.
-    address: u64,
-    rule: Rule,
-}
-
-impl Line {
-    pub(super) const EMPTY: Self = Self([Entry { address: 0, rule: Rule::OTHER }; 4]);
-
-    /// The rule at an address, if it is remembered.
-    #[inline]
-    pub(super) fn rule(&self, address: u64) -> Option<Rule> {
-        self.0.iter().find(|entry| entry.address == address).map(|entry| entry.rule)
-    }
-
-    /// Remembers a rule instead of the one that was remembered first.
-    pub(super) fn remember(&mut self, address: u64, rule: Rule) {
-        let Self(entries) = self;
-        match entries.iter_mut().find(|entry| entry.address == address) {
-            Some(entry) => entry.rule = rule,
-            None => {
-                entries.rotate_right(1);
-                entries[0] = Entry { address, rule };
-            }
-        }
-    }
-}
 
 /// What a thread needs to walk its stack.
 pub(super) struct Walker {
     /// Where the thread's stack begins and ends.
     low: u64,
     high: u64,
-    lines: Box<[Line]>,
+    rules: Box<RememberedRules>,
     walks: u32,
-    loads: Loads,
     modules: Modules,
     context: Box<Context>,
     /// What was found last.
@@ -140,9 +104,8 @@ impl Walker {
         Some(Box::new(Self {
             low,
             high,
-            lines: (0..LINES).map(|_| Line::EMPTY).collect(),
+            rules: RememberedRules::boxed(),
             walks: 0,
-            loads: Loads::now(),
             modules: Modules::default(),
             context: Box::new(Context::new_in()),
             frames: [0; MAX_FRAMES],
@@ -182,7 +145,7 @@ impl Walker {
         let count = system::walk(registers.stack, &mut self.frames);
         // It knows no caller either, and need not be asked again.
         if count == found.count {
-            self.remember(address, Rule::OUTERMOST);
+            self.rules.remember(address, Rule::OUTERMOST);
         }
         Found { count, hash: hash_of(&self.frames[..count]) }
     }
@@ -273,7 +236,7 @@ impl Walker {
 
     #[inline]
     fn rule(&mut self, address: u64) -> Rule {
-        match self.lines[line_of(address, LINES)].rule(address) {
+        match self.rules.get(address) {
             Some(rule) => rule,
             None => self.find_rule(address),
         }
@@ -285,35 +248,13 @@ impl Walker {
         if cfg!(not(target_arch = "x86_64")) {
             return Rule::OTHER;
         }
-        let context = &mut *self.context;
-        let rule = self.modules.look(address, |module| rule_at(address, module, context));
-        let rule = rule.unwrap_or(Rule::OTHER);
-        let loads = self.modules.loads();
-        if loads.unloaded_since(self.loads) {
-            self.forget();
-        }
-        self.loads = loads;
-        self.remember(address, rule);
-        rule
-    }
-
-    fn remember(&mut self, address: u64, rule: Rule) {
-        self.lines[line_of(address, LINES)].remember(address, rule);
+        let looked = look_up(address, &mut self.modules, &mut self.context);
+        self.rules.learn(address, looked).0
     }
 
     /// Forgets everything if something was unloaded; returns whether.
     fn forget_unloaded(&mut self) -> bool {
-        let loads = Loads::now();
-        let stale = loads.unloaded_since(self.loads);
-        if stale {
-            self.forget();
-        }
-        self.loads = loads;
-        stale
-    }
-
-    fn forget(&mut self) {
-        self.lines.fill_with(|| Line::EMPTY);
+        self.rules.forget_unloaded(Loads::now())
     }
 }
 
@@ -321,12 +262,6 @@ impl Walker {
 enum Room {
     Left,
     None,
-}
-
-/// The line of an address among `lines`, a power of two.
-#[inline]
-pub(super) const fn line_of(address: u64, lines: usize) -> usize {
-    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - lines.trailing_zeros())) as usize
 }
 
 /// Makes one number of what came before and what comes next.

@@ -219,6 +219,8 @@ pub enum HeapNote {
     Attached,
     /// The program has an allocator of its own linked into it, which is not recorded.
     OwnAllocator,
+    /// The allocator that the program brings has an `operator new` of its own, which is not recorded.
+    OwnNew,
     /// The program was built with a sanitizer and is not recorded.
     Sanitizer,
     /// An option that the library does not know was left out.
@@ -233,13 +235,14 @@ pub enum HeapNote {
 
 impl HeapNote {
     /// All notes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::All,
         Self::Sampled,
         Self::Python,
         Self::PythonUnknown,
         Self::Attached,
         Self::OwnAllocator,
+        Self::OwnNew,
         Self::Sanitizer,
         Self::UnknownOption,
         Self::SwitchedOff,
@@ -256,6 +259,9 @@ impl HeapNote {
             Self::PythonUnknown => "objects of this version of CPython cannot be recorded",
             Self::Attached => "blocks allocated before the recorder was loaded are not known",
             Self::OwnAllocator => "the program brings its own allocator, which is not recorded",
+            Self::OwnNew => {
+                "operator new of the program's allocator does not call malloc and is not recorded"
+            }
             Self::Sanitizer => "the program was built with a sanitizer and is not recorded",
             Self::UnknownOption => "an option of FLOODMARK_HEAP is not known and was left out",
             Self::SwitchedOff => "the recorder of the heap failed repeatedly and switched itself off",

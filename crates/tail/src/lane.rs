@@ -17,15 +17,16 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::record::{
-    AllocDomain, Body, DOMAIN_SLOTS, MAX_CONTEXT_BYTES, MAX_DOMAIN_BYTES, MAX_EVENT_BYTES, MAX_NUMBERS_BYTES,
-    NumbersInPlace, NumbersPayload, Previous, RecordType, domain_payload, encode_event, time_record,
+    AllocDomain, BlockEvent, Body, DOMAIN_SLOTS, MAX_CONTEXT_BYTES, MAX_DOMAIN_BYTES, MAX_EVENT_BYTES,
+    MAX_NUMBERS_BYTES, NumbersInPlace, NumbersPayload, Previous, RecordType, domain_payload, encode_event,
+    time_record,
 };
 use super::ring::{CHUNK_HEADER_BYTES, CHUNK_PAYLOAD_BYTES, LossReason, Ring};
 use super::segment::{self, Frame};
 use super::values::Slots;
 use crate::clock::{self, When};
 use crate::protocol::{CHUNK_DISORDERED, ChunkHeader, Contents, Entry, Gate};
-use crate::ticks::TickAnchor;
+use crate::ticks::{TickAnchor, ticks};
 use floodmark_event::event::{Action, Kind, StackId, StringId};
 
 /// Most chunks one lane keeps: what a burst may hold before it goes to disk.
@@ -41,8 +42,13 @@ const RETRY_EVENTS: u64 = 4096;
 const EVENT_ROOM: usize = MAX_EVENT_BYTES + MAX_DOMAIN_BYTES + MAX_CONTEXT_BYTES;
 
 /// A domain that equals no other, so that the first event of a chunk defines its own.
-const NO_DOMAIN: AllocDomain =
-    AllocDomain { device: i32::MIN, kind: Kind::Unknown, stream: u64::MAX, resource: StringId(u32::MAX) };
+const NO_DOMAIN: AllocDomain = AllocDomain {
+    device: i32::MIN,
+    kind: Kind::Unknown,
+    stream: u64::MAX,
+    resource: StringId(u32::MAX),
+    name: StringId(0),
+};
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -214,19 +220,17 @@ impl Lane {
         stack: StackId,
         around: &impl Surroundings,
     ) {
-        self.event_read(action, address, bytes, domain, stack, clock::monotonic_ns, around);
+        let what = BlockEvent { action, address, bytes, is_named: false };
+        self.event_read(what, domain, stack, clock::monotonic_ns, around);
     }
 
     /// Records one event at the time that `time_ns` returns, which is not earlier than that of the lane's previous
     /// record unless the lane is to be disordered.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is around it is a constant on the global recording path")]
-    #[expect(clippy::too_many_arguments, reason = "each is a register on the recording path")]
     pub(crate) fn event_read(
         &self,
-        action: Action,
-        address: u64,
-        bytes: u64,
+        what: BlockEvent,
         domain: &AllocDomain,
         stack: StackId,
         time_ns: impl FnOnce() -> u64,
@@ -246,7 +250,7 @@ impl Lane {
                 self.resume_own_thread(around);
                 self.slot_of(domain, around)
             };
-            let body = Body { action, time_ns: time_ns(), address, bytes, stack };
+            let body = Body { what, time_ns: time_ns(), stack };
             self.write_event(slot, &body, around);
         } else {
             around.ring().lose(LossReason::NoSpace, 1);
@@ -254,11 +258,63 @@ impl Lane {
         self.gate.leave();
     }
 
+    /// Records an event if that takes nothing but writing it: there is room, the previous event had the same domain, and
+    /// its time is known and not before that of the previous record. Returns whether it did. Never panics.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the recording path of injected code")]
+    pub(crate) fn plain_event(
+        &self,
+        what: BlockEvent,
+        domain: &AllocDomain,
+        stack: StackId,
+        before: Option<u64>,
+        around: &impl Surroundings,
+    ) -> bool {
+        if self.gate.enter(|| around.generation()) != Entry::Entered {
+            return false;
+        }
+        let last_ns = self.previous.get().time_ns;
+        let time_ns = match before {
+            Some(ticks) => self.ticks.known_ns(ticks).filter(|time_ns| *time_ns >= last_ns),
+            None => self.ticks.known_ns(ticks()).map(|time_ns| time_ns.max(last_ns)),
+        };
+        let has_room = self.position.get() as usize <= CHUNK_PAYLOAD_BYTES - EVENT_ROOM;
+        let mut is_plain = false;
+        if let Some(time_ns) = time_ns
+            && has_room
+            && *domain == self.last_domain.get()
+        {
+            self.append_event(self.last_slot.get(), &Body { what, time_ns, stack });
+            is_plain = true;
+        }
+        self.gate.leave();
+        is_plain
+    }
+
+    /// The time of an event: of now, which is never before the lane's previous record, or of an earlier reading of the
+    /// tick counter.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(crate) fn time_of(&self, before: Option<u64>) -> u64 {
+        match before {
+            Some(ticks) => self.ticks.monotonic_ns(ticks),
+            None => self.ticks.monotonic_ns(ticks()).max(self.previous.get().time_ns),
+        }
+    }
+
     /// Appends an event and commits it. There must be room for [`EVENT_ROOM`] bytes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
     fn write_event(&self, slot: u8, body: &Body, around: &impl Surroundings) {
         self.elapsed_until(body.time_ns, around);
+        self.append_event(slot, body);
+    }
+
+    /// Appends an event that is not earlier than the previous record, and commits it. There must be room for
+    /// [`EVENT_ROOM`] bytes.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn append_event(&self, slot: u8, body: &Body) {
         let position = self.position.get();
         let mut previous = self.previous.get();
         // SAFETY: the chunk is backed by the file, MAX_EVENT_BYTES fit behind `position` (the caller made

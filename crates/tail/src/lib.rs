@@ -29,7 +29,7 @@
 //! | [`perf`] | performance events of the kernel, which captures use |
 //! | `global` | the global writer as free functions |
 //! | [`heap`] | how the recorder of the heap is told what to record, and what it leaves in the trace |
-//! | `ticks` | the processor's tick counter as a clock, for tracers of calls |
+//! | `ticks` | the processor's tick counter as a clock, for recorders of millions of calls or allocations a second |
 //! | `values` | how samples are made small: differences to earlier values |
 //! | `session` | a process's part in a recording: its ring, its lanes, its files |
 //! | `intern` | strings, frames and stacks that records refer to |
@@ -65,8 +65,8 @@ pub use clock::{Stamp, When};
 pub use global::{alloc, end_chunk, enter_scope, exit_scope, failure, free, mark};
 pub use global::{intern, intern_frame, intern_stack, is_recording, recording, traced_call};
 pub use global::{output, sample, samples, stack_sample, subject, subject_ended};
-pub use record::{AllocDomain, Call, TracedCall};
+pub use record::{AllocDomain, BlockEvent, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
-pub use ticks::{calibrate, ticks, ticks_in};
-pub use writer::{MAX_RECORDERS, ThreadLane, Writer, event_on, global, traced_call_on};
+pub use ticks::{calibrate, calibrate_later, ticks, ticks_in};
+pub use writer::{MAX_RECORDERS, ThreadLane, Writer, event_on, global, plain_event_on, traced_call_on};

@@ -15,7 +15,7 @@
 //! bits 9-11 length code of the bytes
 //! bits 12-13 length of the stack id: 0, 1, 2 or 4 bytes
 //! bit  14   bytes are not known
-//! bit  15   0
+//! bit  15   the event has the name of its domain
 //! byte 2    slot of the domain (device, stream, kind, resource), defined earlier in the chunk
 //! length codes 0..7 stand for 0, 1, 2, 3, 4, 5, 6 and 8 bytes
 //! ```
@@ -64,11 +64,13 @@ pub struct AllocDomain {
     pub stream: u64,
     /// Resource that serves it, from [`intern`](crate::intern).
     pub resource: StringId,
+    /// Name of those events that say that they have it; see [`BlockEvent`].
+    pub name: StringId,
 }
 
 impl Default for AllocDomain {
     fn default() -> Self {
-        Self { device: NO_DEVICE, kind: Kind::Unknown, stream: 0, resource: StringId(0) }
+        Self { device: NO_DEVICE, kind: Kind::Unknown, stream: 0, resource: StringId(0), name: StringId(0) }
     }
 }
 
@@ -112,13 +114,24 @@ pub(crate) struct Previous {
     pub(crate) address: u64,
 }
 
+/// What happens to a block.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockEvent {
+    /// What happens.
+    pub action: Action,
+    /// Where the block is.
+    pub address: u64,
+    /// Its size, or [`UNKNOWN_BYTES`].
+    pub bytes: u64,
+    /// Whether the event has the name of its domain.
+    pub is_named: bool,
+}
+
 /// What an event says beyond its domain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body {
-    pub(crate) action: Action,
+    pub(crate) what: BlockEvent,
     pub(crate) time_ns: u64,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
     pub(crate) stack: StackId,
 }
 
@@ -144,14 +157,15 @@ pub(crate) fn encode_event(
     body: &Body,
 ) -> usize {
     let time = body.time_ns.wrapping_sub(previous.time_ns);
-    let difference = body.address.wrapping_sub(previous.address) as i64;
+    let what = &body.what;
+    let difference = what.address.wrapping_sub(previous.address) as i64;
     previous.time_ns = body.time_ns;
-    previous.address = body.address;
+    previous.address = what.address;
     let coarse = difference.trailing_zeros() >= 8;
     let difference = if coarse { difference >> 8 } else { difference };
     let address = ((difference << 1) ^ (difference >> 63)) as u64;
-    let unknown = body.bytes == UNKNOWN_BYTES;
-    let bytes = if unknown { 0 } else { body.bytes };
+    let unknown = what.bytes == UNKNOWN_BYTES;
+    let bytes = if unknown { 0 } else { what.bytes };
     let stack = u64::from(body.stack.0);
     let stack_code = match stack {
         0 => 0,
@@ -160,22 +174,24 @@ pub(crate) fn encode_event(
         _ => 3,
     };
     let codes = [length_code(time), length_code(address), length_code(bytes)];
-    let head = body.action as u64
+    let head = what.action as u64
         | u64::from(coarse) << 2
         | (codes[0] as u64) << 3
         | (codes[1] as u64) << 6
         | (codes[2] as u64) << 9
         | stack_code << 12
         | u64::from(unknown) << 14
+        | u64::from(what.is_named) << 15
         | u64::from(slot) << 16;
     // Each store writes 8 bytes and the next one starts where the value ends: no branch on lengths.
     put(out, 0, head);
     let mut at = 3;
     for (value, code) in [time, address, bytes].into_iter().zip(codes) {
-        put(out, at, value);
+        // At most 27, which the compiler cannot see.
+        put(out, at & 31, value);
         at += usize::from(LENGTHS[code & 7]);
     }
-    put(out, at, stack);
+    put(out, at & 31, stack);
     at + usize::from(STACK_LENGTHS[stack_code as usize & 3])
 }
 
@@ -273,12 +289,13 @@ impl<const N: usize> Payload<N> {
 
 /// Builds the record that defines `domain` as `slot`.
 pub(crate) fn domain_payload(slot: u8, domain: &AllocDomain) -> NumbersPayload {
-    NumbersPayload::new(RecordType::Domain)
+    let payload = NumbersPayload::new(RecordType::Domain)
         .number(u64::from(slot))
         .number(u64::from(domain.device as u32))
         .number(domain.kind as u64)
         .number(domain.stream)
-        .number(u64::from(domain.resource.0))
+        .number(u64::from(domain.resource.0));
+    if domain.name == StringId(0) { payload } else { payload.number(u64::from(domain.name.0)) }
 }
 
 /// Builds the record that moves the time of the records that follow by `difference_ns`.

@@ -13,11 +13,10 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use crate::clock::When;
 use crate::intern::Interner;
 use crate::lane::{Lane, Surroundings};
 use crate::protocol::{Current, OFF};
-use crate::record::{AllocDomain, TracedCall};
+use crate::record::{AllocDomain, BlockEvent, TracedCall};
 use crate::ring::{LossReason, Ring};
 use crate::session::{Session, current_pid};
 use floodmark_event::event::{Action, StackId, StringId};
@@ -164,8 +163,26 @@ pub unsafe fn traced_call_on(lane: ThreadLane, call: &TracedCall) {
     }
 }
 
+/// Does what [`event_on`] does if that is nothing unusual; else it does nothing and returns `false`. Never panics.
+///
+/// # Safety
+/// As for [`event_on`].
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the recording path of injected code")]
+pub unsafe fn plain_event_on(
+    lane: ThreadLane,
+    what: BlockEvent,
+    domain: &AllocDomain,
+    stack: StackId,
+    before: Option<u64>,
+) -> bool {
+    // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed. The thread that calls holds the lane.
+    unsafe { &*lane.get() }.plain_event(what, domain, stack, before, &GLOBAL)
+}
+
 /// Records one event with the global writer, without looking the thread's lane up; returns whether `lane` is of the
-/// recording that goes on, without which nothing is recorded.
+/// recording that goes on, without which nothing is recorded. The event is of now, or of an earlier reading of
+/// [`ticks`](crate::ticks()); [`calibrate_later`](crate::calibrate_later) makes reading them cheap.
 ///
 /// # Safety
 /// `lane` is one that [`Writer::take_lane`] or [`Writer::thread_lane`] of the global writer returned on the calling
@@ -174,16 +191,16 @@ pub unsafe fn traced_call_on(lane: ThreadLane, call: &TracedCall) {
 #[expect(clippy::inline_always, reason = "part of the recording path of injected code")]
 pub unsafe fn event_on(
     lane: ThreadLane,
-    (action, address, bytes): (Action, u64, u64),
+    what: BlockEvent,
     domain: &AllocDomain,
     stack: StackId,
-    when: When,
+    before: Option<u64>,
 ) -> bool {
     // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed. The thread that calls holds the lane.
     let lane = unsafe { &*lane.get() };
     let is_current = lane.gate.generation.load(Ordering::Relaxed) == GLOBAL.current.generation();
     if is_current {
-        lane.event_read(action, address, bytes, domain, stack, || when.monotonic_ns(), &GLOBAL);
+        lane.event_read(what, domain, stack, || lane.time_of(before), &GLOBAL);
     }
     is_current
 }

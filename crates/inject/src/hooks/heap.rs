@@ -3,11 +3,10 @@
 //! On x86-64 each hook begins with a few instructions that pass the caller's registers on: the walk of the stack starts
 //! from there, and none of our own frames has to be unwound.
 
-use floodmark_tail::When;
-use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::ticks;
 use libc::{c_int, c_void, size_t};
 
-use crate::capture::{Caller, Domain, allocated, failed, freed};
+use crate::capture::{Caller, Domain, allocated, failed, freed, is_free_left_out, is_left_out};
 use crate::entry::with_caller;
 use crate::thread::{Inside, current};
 use crate::{next, own_memory};
@@ -30,7 +29,7 @@ fn returned(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *mut c_v
     if block.is_null() {
         failed(Domain::Heap, bytes, caller);
     } else {
-        allocated(Domain::Heap, block.addr(), bytes, caller);
+        allocated(Domain::Heap, block.addr(), bytes, caller, false);
     }
     block
 }
@@ -43,6 +42,19 @@ fn is_ours() -> bool {
 }
 
 unsafe extern "C" fn malloc_from(bytes: size_t, stack: u64, base: u64) -> *mut c_void {
+    if is_left_out(bytes)
+        && let Some(malloc) = next::malloc()
+    {
+        // SAFETY: as the caller guarantees.
+        return unsafe { malloc(bytes) };
+    }
+    // SAFETY: as the caller guarantees.
+    unsafe { recorded_malloc(bytes, stack, base) }
+}
+
+/// A function of its own, so that the one above has nothing to save.
+#[inline(never)]
+unsafe extern "C" fn recorded_malloc(bytes: size_t, stack: u64, base: u64) -> *mut c_void {
     if is_ours() {
         return own_memory::malloc(bytes);
     }
@@ -52,6 +64,19 @@ unsafe extern "C" fn malloc_from(bytes: size_t, stack: u64, base: u64) -> *mut c
 }
 
 unsafe extern "C" fn calloc_from(count: size_t, bytes: size_t, stack: u64, base: u64) -> *mut c_void {
+    if let Some(whole) = count.checked_mul(bytes)
+        && is_left_out(whole)
+        && let Some(calloc) = next::calloc()
+    {
+        // SAFETY: as the caller guarantees.
+        return unsafe { calloc(count, bytes) };
+    }
+    // SAFETY: as the caller guarantees.
+    unsafe { recorded_calloc(count, bytes, stack, base) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_calloc(count: size_t, bytes: size_t, stack: u64, base: u64) -> *mut c_void {
     if is_ours() {
         return count.checked_mul(bytes).map_or(std::ptr::null_mut(), own_memory::malloc);
     }
@@ -121,13 +146,18 @@ unsafe extern "C" fn realloc_from(block: *mut c_void, bytes: size_t, stack: u64,
         return unsafe { from_own(block, bytes, stack, base) };
     }
     let Some(realloc) = next::realloc() else { return std::ptr::null_mut() };
+    let address = block.addr();
+    if is_free_left_out(address) && is_left_out(bytes) {
+        // SAFETY: as the caller guarantees.
+        return unsafe { realloc(block, bytes) };
+    }
     let caller = Caller { stack, base };
-    let (address, before) = (block.addr(), When::At(monotonic_ns()));
+    let before = Some(ticks());
     // SAFETY: as the caller guarantees.
     let new = unsafe { realloc(block, bytes) };
     if !new.is_null() {
-        freed(Domain::Heap, address, before);
-        allocated(Domain::Heap, new.addr(), bytes, caller);
+        let is_moved = freed(Domain::Heap, address, before);
+        allocated(Domain::Heap, new.addr(), bytes, caller, is_moved);
     } else if bytes == 0 {
         freed(Domain::Heap, address, before);
     } else {
@@ -176,6 +206,18 @@ unsafe fn from_own(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(block: *mut c_void) {
+    if is_free_left_out(block.addr())
+        && let Some(free) = next::free()
+    {
+        // SAFETY: as the caller guarantees.
+        return unsafe { free(block) };
+    }
+    // SAFETY: as the caller guarantees.
+    unsafe { recorded_free(block) };
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_free(block: *mut c_void) {
     if block.is_null() {
         return;
     }
@@ -184,7 +226,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
         unsafe { own_memory::free(block) };
         return;
     }
-    freed(Domain::Heap, block.addr(), When::Now);
+    freed(Domain::Heap, block.addr(), None);
     if let Some(free) = next::free() {
         // SAFETY: as the caller guarantees.
         unsafe { free(block) };

@@ -2,8 +2,7 @@
 //!
 //! Mappings are few beside blocks and cost a system call each, so one lock around each call does no harm.
 
-use floodmark_tail::When;
-use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::ticks;
 use libc::{c_int, c_void, intptr_t, off_t, size_t};
 
 use crate::capture::{self, Caller, Domain, Entered};
@@ -191,7 +190,7 @@ fn change<R>(caller: Caller, call: impl FnOnce() -> R, effect: impl FnOnce(&R) -
     let Some(entered) = capture::is_on().then(capture::enter).flatten() else { return call() };
     with_mappings(|list| {
         // What is unmapped ends before the call: another thread may be given the same addresses right after it.
-        let before = When::At(monotonic_ns());
+        let before = Some(ticks());
         let result = call();
         let errno = crate::thread::SavedErrno::save();
         fence(|| record(&entered, list, caller, before, &effect(&result)));
@@ -201,7 +200,7 @@ fn change<R>(caller: Caller, call: impl FnOnce() -> R, effect: impl FnOnce(&R) -
 }
 
 #[inline(never)]
-fn record(entered: &Entered, list: &mut MappingList, caller: Caller, before: When, effect: &Effect) {
+fn record(entered: &Entered, list: &mut MappingList, caller: Caller, before: Option<u64>, effect: &Effect) {
     if let Some(bytes) = effect.failed_bytes {
         entered.failed(Domain::Mapping, bytes, caller);
     }
@@ -209,13 +208,13 @@ fn record(entered: &Entered, list: &mut MappingList, caller: Caller, before: Whe
         list.remove(range, |change| match change {
             Change::Ended(mapping) => entered.freed(Domain::Mapping, mapping.range.start, before),
             Change::Left(Mapping { range, stack }) => {
-                entered.allocated(Domain::Mapping, range.start, range.bytes(), stack);
+                entered.allocated(Domain::Mapping, range.start, range.bytes(), stack, false);
             }
         });
     }
     if let Some(range) = effect.mapped.filter(|range| range.bytes() > 0) {
         let stack = entered.stack(caller);
-        entered.allocated(Domain::Mapping, range.start, range.bytes(), stack);
+        entered.allocated(Domain::Mapping, range.start, range.bytes(), stack, false);
         list.insert(Mapping { range, stack });
     }
 }

@@ -4,8 +4,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 
-use floodmark_tail::When;
-use floodmark_tail::clock::monotonic_ns;
+use floodmark_tail::ticks;
 
 use crate::capture::{Caller, Domain, allocated, failed, freed};
 use crate::entry::with_caller;
@@ -86,12 +85,12 @@ with_caller!(malloc(context: *mut c_void, bytes: usize) -> *mut c_void, "rdx", "
 with_caller!(calloc(context: *mut c_void, count: usize, bytes: usize) -> *mut c_void, "rcx", "r8", calloc_from);
 with_caller!(realloc(context: *mut c_void, block: *mut c_void, bytes: usize) -> *mut c_void, "rcx", "r8", realloc_from);
 
-fn returned(block: *mut c_void, bytes: usize, stack: u64, base: u64) -> *mut c_void {
+fn returned(block: *mut c_void, bytes: usize, stack: u64, base: u64, is_moved: bool) -> *mut c_void {
     let caller = Caller { stack, base };
     if block.is_null() {
         failed(Domain::Object, bytes, caller);
     } else {
-        allocated(Domain::Object, block.addr(), bytes, caller);
+        allocated(Domain::Object, block.addr(), bytes, caller, is_moved);
     }
     block
 }
@@ -101,7 +100,7 @@ unsafe extern "C" fn malloc_from(context: *mut c_void, bytes: usize, stack: u64,
     let to = unsafe { &*context.cast::<Allocator>() };
     let Some(malloc) = to.malloc else { return std::ptr::null_mut() };
     // SAFETY: as the caller guarantees.
-    returned(original(|| unsafe { malloc(to.context, bytes) }), bytes, stack, base)
+    returned(original(|| unsafe { malloc(to.context, bytes) }), bytes, stack, base, false)
 }
 
 unsafe extern "C" fn calloc_from(
@@ -116,7 +115,7 @@ unsafe extern "C" fn calloc_from(
     let Some(calloc) = to.calloc else { return std::ptr::null_mut() };
     // SAFETY: as the caller guarantees.
     let block = original(|| unsafe { calloc(to.context, count, bytes) });
-    returned(block, count.saturating_mul(bytes), stack, base)
+    returned(block, count.saturating_mul(bytes), stack, base, false)
 }
 
 unsafe extern "C" fn realloc_from(
@@ -129,20 +128,18 @@ unsafe extern "C" fn realloc_from(
     // SAFETY: the context is one of the originals.
     let to = unsafe { &*context.cast::<Allocator>() };
     let Some(realloc) = to.realloc else { return std::ptr::null_mut() };
-    let (address, before) = (block.addr(), When::At(monotonic_ns()));
+    let (address, before) = (block.addr(), Some(ticks()));
     // SAFETY: as the caller guarantees.
     let new = original(|| unsafe { realloc(to.context, block, bytes) });
-    if !new.is_null() && address != 0 {
-        freed(Domain::Object, address, before);
-    }
-    returned(new, bytes, stack, base)
+    let is_moved = !new.is_null() && address != 0 && freed(Domain::Object, address, before);
+    returned(new, bytes, stack, base, is_moved)
 }
 
 unsafe extern "C" fn free(context: *mut c_void, block: *mut c_void) {
     // SAFETY: the context is one of the originals.
     let to = unsafe { &*context.cast::<Allocator>() };
     if !block.is_null() {
-        freed(Domain::Object, block.addr(), When::Now);
+        freed(Domain::Object, block.addr(), None);
     }
     if let Some(free) = to.free {
         // SAFETY: as the caller guarantees.

@@ -1,6 +1,6 @@
 //! What programs do is in the trace.
 
-use floodmark_event::{Action, Kind};
+use floodmark_event::{Action, Event, Kind, REALLOC};
 use floodmark_tail::heap::HeapNote;
 
 use crate::build::{compile, finish, recording, work_directory};
@@ -21,4 +21,13 @@ fn every_function_of_the_family_is_recorded() {
     assert_eq!(tail.count(Action::Failure, Kind::Pageable), 4);
     assert_eq!(tail.losses, 0);
     assert_eq!(tail.notes(), [(HeapNote::All, 0)]);
+    // Blocks that grew out of others say so, and follow the free of those.
+    let is_named = |event: &Event| tail.strings.get(&event.name.0).is_some_and(|name| name == REALLOC);
+    let grown: Vec<(usize, &Event)> =
+        tail.events.iter().enumerate().filter(|(_, event)| is_named(event)).collect();
+    assert_eq!(grown.iter().map(|(_, event)| event.bytes).collect::<Vec<_>>(), [300_000, 2100]);
+    for (at, event) in grown {
+        assert_eq!(event.action, Action::Alloc);
+        assert_eq!(tail.events[at - 1].action, Action::Free);
+    }
 }

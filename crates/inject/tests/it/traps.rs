@@ -257,6 +257,23 @@ fn an_allocator_that_is_preloaded_too_is_recorded() {
 }
 
 #[test]
+fn an_allocator_with_its_own_operator_new_is_named() {
+    for (options, is_named) in [(&["-DLIBRARY", "-DNEW"][..], true), (&["-DLIBRARY"], false)] {
+        let trap = Trap::new("ends.c", &[]);
+        let options = [&["-shared", "-fPIC"], options].concat();
+        let allocator = compile("own_allocator.c", &options, &trap.directory);
+        let mut preload = library().into_os_string();
+        preload.push(":");
+        preload.push(allocator);
+        let mut command = recording(&trap.program, &trap.trace(), "all");
+        let child = command.env("LD_PRELOAD", preload).arg("return").spawn().expect("starts");
+        assert_success(&finish(child, "ends"));
+        let notes = HeapTail::read(&trap.trace()).notes();
+        assert_eq!(notes.contains(&(HeapNote::OwnNew, 0)), is_named, "{notes:?}");
+    }
+}
+
+#[test]
 fn stacks_of_all_shapes_are_those_of_a_fresh_walk() {
     let trap = Trap::new("nested.cpp", &["-O2"]);
     assert_success(&trap.run("check=on", &[]));

@@ -188,6 +188,24 @@ mod tests {
 
     use super::*;
 
+    /// See `crates/inject/src/versions.rs`.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_embedded_library_needs_no_later_c_library_than_2_31() {
+        let Some(bytes) = EMBEDDED else { return };
+        let prefix = b"GLIBC_2.";
+        let versions: Vec<u32> = bytes
+            .windows(prefix.len() + 2)
+            .filter(|window| window.starts_with(prefix))
+            .map(|window| {
+                let digits = window[prefix.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+                digits.fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
+            })
+            .collect();
+        assert!(!versions.is_empty(), "the library names no version of the C library");
+        assert!(versions.iter().all(|version| *version <= 31), "{versions:?}");
+    }
+
     #[test]
     fn the_file_is_there_while_it_is_used_and_cannot_be_written_to() {
         let test = TempDir::new("heap-library");

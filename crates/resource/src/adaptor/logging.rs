@@ -64,6 +64,7 @@ impl<R: Resource> Logging<R> {
             kind: self.kind,
             stream: stream.handle(),
             resource: StringId(resource),
+            ..AllocDomain::default()
         })
     }
 

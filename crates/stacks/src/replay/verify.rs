@@ -3,7 +3,7 @@
 
 use floodmark_event::StackId;
 
-use super::{Found, Position, Replay};
+use super::{Found, Position, Replay, position};
 use crate::{MAX_FRAMES, system};
 
 /// Every how manyth stack is compared with that of the language runtime's unwinder.
@@ -38,8 +38,7 @@ impl Replay {
         // SAFETY: as the caller guarantees.
         let id = unsafe { self.stack(stack, base) };
         // SAFETY: as the caller guarantees.
-        let ra = unsafe { std::ptr::with_exposed_provenance::<u64>(stack as usize).read_volatile() };
-        let at = Position { sp: stack + 8, ra, base };
+        let at = unsafe { position(stack, base) };
         if at.sp < self.low || at.sp >= self.high {
             return id;
         }

@@ -311,7 +311,6 @@ impl Lane {
         batch.process.append_same(process, count, rows);
         batch.thread.append_same(decoder.thread(), count, rows);
         batch.scope.append_same(key_or_none(process, decoder.scope()), count, rows);
-        batch.name.append_same(StringId(0), count, rows);
         // Mostly all have the same domain.
         let mut at = 0;
         let mut slot = *first;
@@ -322,6 +321,7 @@ impl Lane {
             batch.stream.append_same(domain.stream, until - at, rows + at);
             batch.kind.append_same(domain.kind, until - at, rows + at);
             batch.resource.append_same(string(domain.resource, process, registry), until - at, rows + at);
+            batch.name.append_same(string(domain.name, process, registry), until - at, rows + at);
             at = until;
             slot = run.slot.get(at).copied().unwrap_or(0);
         }

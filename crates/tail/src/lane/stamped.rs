@@ -2,7 +2,9 @@
 
 use super::{EVENT_ROOM, Lane, NO_DOMAIN, Surroundings};
 use crate::clock::Stamp;
-use crate::record::{AllocDomain, Body, Call, CallRecord, MAX_CALL_BYTES, MAX_CONTEXT_BYTES, NumbersPayload};
+use crate::record::{
+    AllocDomain, BlockEvent, Body, Call, CallRecord, MAX_CALL_BYTES, MAX_CONTEXT_BYTES, NumbersPayload,
+};
 use crate::ring::LossReason;
 use crate::values::zigzag;
 use floodmark_event::event::{Action, StackId};
@@ -24,7 +26,8 @@ impl Lane {
             }
             self.switch_thread(stamp, around);
             let slot = self.slot_of(domain, around);
-            let body = Body { action, time_ns: stamp.when.monotonic_ns(), address, bytes, stack };
+            let what = BlockEvent { action, address, bytes, is_named: false };
+            let body = Body { what, time_ns: stamp.when.monotonic_ns(), stack };
             self.write_event(slot, &body, around);
             self.forget_domain_of_others();
         });

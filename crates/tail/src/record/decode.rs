@@ -45,7 +45,7 @@ pub struct EventRun {
     pub stack: Vec<StackId>,
     /// What happened.
     pub action: Vec<Action>,
-    /// Slot of the domain, for [`Decoder::domain`].
+    /// Slot of the domain, for [`Decoder::domain`], and 128 if the event has the domain's name.
     pub slot: Vec<u8>,
 }
 
@@ -72,6 +72,7 @@ impl EventRun {
     }
 
     fn push(&mut self, event: &Event, event_slot: u8) {
+        let event_slot = if event.name == StringId(0) { event_slot } else { event_slot | NAMED };
         let Self { time_ns, address, bytes, stack, action, slot } = self;
         time_ns.push(event.time_ns);
         address.push(event.address);
@@ -81,6 +82,9 @@ impl EventRun {
         slot.push(event_slot);
     }
 }
+
+/// Marks a slot of an [`EventRun`] whose event has the name of its domain.
+const NAMED: u8 = 1 << 7;
 
 /// Bytes that decoding an event without further checks may read: the longest one, and the rest of its last word.
 const EVENT_WINDOW: usize = 40;
@@ -189,12 +193,13 @@ impl Decoder {
         run.stack.push(StackId(stack as u32));
         run.action
             .push([Action::Alloc, Action::Free, Action::Failure, Action::Failure][usize::from(first & 3)]);
-        run.slot.push(slot);
+        run.slot.push(slot | (head >> 8) as u8 & NAMED);
     }
 
-    /// Domain in a slot, as far as the chunk has been read.
+    /// Domain in a slot of an [`EventRun`], as far as the chunk has been read; its name is that of the event.
     pub fn domain(&self, slot: u8) -> Option<AllocDomain> {
-        self.domains.get(usize::from(slot)).copied().flatten()
+        let domain = self.domains.get(usize::from(slot & !NAMED)).copied().flatten()?;
+        Some(AllocDomain { name: if slot & NAMED == 0 { StringId(0) } else { domain.name }, ..domain })
     }
 
     /// Thread whose records come next.
@@ -254,7 +259,7 @@ impl Decoder {
             resource: domain.resource,
             scope: u64::from(self.scope),
             stack: StackId(stack as u32),
-            name: StringId(0),
+            name: if head & 1 << 15 == 0 { StringId(0) } else { domain.name },
         })
     }
 
@@ -276,6 +281,8 @@ impl Decoder {
                     kind: Kind::from_number(kind as u8).unwrap_or_default(),
                     stream,
                     resource: StringId(resource as u32),
+                    // Earlier versions wrote none.
+                    name: StringId(number().unwrap_or(0) as u32),
                 };
                 let Some(slot) = self.domains.get_mut(slot as usize) else {
                     return Err(self.damage("a domain has a slot that does not exist"));
@@ -423,14 +430,15 @@ impl<'a> Fields<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Body, MAX_EVENT_BYTES, domain_payload, encode_event};
+    use super::super::{BlockEvent, Body, MAX_EVENT_BYTES, domain_payload, encode_event};
     use super::*;
 
     /// A chunk with events of two domains, and records that are none between them.
     fn chunk(events: &[(u8, u64, u64, u64, u32)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for slot in 0..2 {
-            let domain = AllocDomain { device: i32::from(slot), ..AllocDomain::default() };
+            let name = StringId(u32::from(slot) * 3);
+            let domain = AllocDomain { device: i32::from(slot), name, ..AllocDomain::default() };
             bytes.extend_from_slice(domain_payload(slot, &domain).finish());
         }
         let mut previous = Previous::default();
@@ -441,11 +449,11 @@ mod tests {
                 previous.time_ns = previous.time_ns.wrapping_add(5);
                 continue;
             }
+            let action = Action::ALL[usize::from(*action)];
+            let is_named = time % 3 == 0;
             let body = Body {
-                action: Action::ALL[usize::from(*action)],
+                what: BlockEvent { action, address: *address, bytes: *size, is_named },
                 time_ns: previous.time_ns.wrapping_add(*time),
-                address: *address,
-                bytes: *size,
                 stack: StackId(*stack),
             };
             let mut event = [0; MAX_EVENT_BYTES];
@@ -487,6 +495,7 @@ mod tests {
                     resource: domain.resource,
                     scope: u64::from(decoder.scope()),
                     stack: run.stack[row],
+                    name: domain.name,
                     ..Event::default()
                 });
             }

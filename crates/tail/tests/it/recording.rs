@@ -29,6 +29,7 @@ fn every_value_of_an_event_comes_back() {
             kind: Kind::ALL[round as usize % Kind::ALL.len()],
             stream: [0, 1, 0x55d0_c000_0000, u64::MAX][round as usize % 4],
             resource: if round % 2 == 0 { resource } else { StringId(0) },
+            name: StringId(0),
         };
         let address = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (round % 64);
         let bytes = (1u64 << (round % 64)) - round % 2;

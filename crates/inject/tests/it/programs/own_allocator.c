@@ -8,7 +8,7 @@ static char *memory;
 static size_t used;
 static volatile int lock;
 
-void *malloc(size_t bytes) {
+static void *give(size_t bytes) {
     while (__sync_lock_test_and_set(&lock, 1)) {}
     if (!memory) memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     size_t at = used;
@@ -16,6 +16,11 @@ void *malloc(size_t bytes) {
     __sync_lock_release(&lock);
     return at + bytes > BYTES ? NULL : memory + at;
 }
+void *malloc(size_t bytes) { return give(bytes); }
+#ifdef NEW
+// operator new, which does not call malloc: as in tcmalloc.
+void *_Znwm(size_t bytes) { return give(bytes); }
+#endif
 void free(void *block) { (void)block; }
 void *calloc(size_t count, size_t bytes) { return malloc(count * bytes); }
 void *realloc(void *block, size_t bytes) {
