@@ -167,6 +167,15 @@ pub struct FreeMemory {
     pub missing_bytes: u64,
 }
 
+/// Memory of a device when an allocation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceAtFailure {
+    /// Bytes that were free.
+    pub free_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+}
+
 /// The failures of an input, and one of them explained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutOfMemory {
@@ -178,6 +187,9 @@ pub struct OutOfMemory {
     pub failure: Option<FailedCall>,
     /// The free memory that it met; none if there are more failures than are kept.
     pub free: Option<FreeMemory>,
+    /// What the device had when it failed, of all processes; none if it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<DeviceAtFailure>,
     /// Live bytes of its process, device and kind.
     pub live_bytes: u64,
     /// Their blocks.
@@ -217,6 +229,7 @@ impl OutOfMemory {
             origin_time_ns: at.origin_time_ns,
             failure: Some(failure),
             free,
+            device_memory: None,
             live_bytes: at.reported_bytes,
             live_blocks: at.reported_blocks,
             peak_bytes: at.peak_bytes,

@@ -30,7 +30,9 @@ impl View for OutOfMemory {
         }
         text.blank();
         text.styled(layout.palette.title, "Why");
-        text.line(wrap_after("  ", 2, &why(self, failure), layout.width));
+        for sentence in device(self).into_iter().chain([why(self, failure)]) {
+            text.line(wrap_after("  ", 2, &sentence, layout.width));
+        }
         text.blank();
         let held = format!(
             "Held at that moment: {} in {}",
@@ -92,6 +94,20 @@ fn headline(result: &OutOfMemory, failure: &FailedCall) -> String {
         );
     }
     line
+}
+
+/// What the device had, and how much of it was not recorded.
+fn device(result: &OutOfMemory) -> Option<String> {
+    let device = result.device_memory?;
+    let used = device.total_bytes.saturating_sub(device.free_bytes);
+    let (free, total) = (format_bytes(device.free_bytes), format_bytes(device.total_bytes));
+    let others = used.saturating_sub(result.live_bytes);
+    Some(format!(
+        "The device had {free} of {total} free. This process held {} of such memory; the other {} in use are other kinds of \
+         memory, contexts and other processes.",
+        format_bytes(result.live_bytes),
+        format_bytes(others)
+    ))
 }
 
 fn why(result: &OutOfMemory, failure: &FailedCall) -> String {

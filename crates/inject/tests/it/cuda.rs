@@ -198,6 +198,31 @@ fn stacks_lead_to_the_function_of_the_program() {
 }
 
 #[test]
+fn python_functions_stand_in_stacks_without_the_interpreters_lock() {
+    let stage = Stage::new("cuda-python");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/cuda/frames.py");
+    for gpu in ["way=cupti", "way=preload"] {
+        let like = stage.command(gpu, &[]);
+        let mut command = Command::new("python3");
+        command.arg(&program).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env_remove("FLOODMARK_HEAP");
+        command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        assert_success(&stage.finish(&mut command));
+        let tail = HeapTail::read(&stage.trace());
+        let blocks = tail.live_blocks(Kind::Device);
+        assert_eq!(blocks.len(), 1, "{gpu}");
+        let text = |id: u32| tail.strings.get(&id).map_or("", String::as_str);
+        let functions: Vec<(&str, u32)> = tail
+            .frames_of(blocks[0].stack.0)
+            .into_iter()
+            .filter(|frame| text(frame.file.0).ends_with("frames.py"))
+            .map(|frame| (text(frame.function.0), frame.line))
+            .collect();
+        assert_eq!(functions, [("allocate", 10), ("größer", 14), ("<module>", 21)], "{gpu}");
+    }
+}
+
+#[test]
 fn the_end_of_a_context_ends_its_blocks() {
     let stage = Stage::new("cuda-contexts");
     for way in [Way::Cupti, Way::Preload] {
