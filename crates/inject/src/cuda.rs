@@ -89,6 +89,7 @@ fn way_of(config: &GpuConfig, asked: Asked) -> u8 {
     if !capture::start_recording(&config.trace, options.stacks.then_some(options.depth)) {
         return OFF;
     }
+    count_forks();
     events::prepare();
     if !config.unknown.is_empty() {
         note(GpuNote::UnknownOption, 0, "");
@@ -144,11 +145,20 @@ fn note(note: GpuNote, line: u32, module: &str) {
     intern_frame(&Frame { function, file, line, module, ..Frame::default() });
 }
 
+/// How often the process and its ancestors were forked since the recording began, and one.
+static FORKS: AtomicU32 = AtomicU32::new(1);
+
 /// A number that changes when the process was forked: what is kept of the driver belongs to the parent then.
+#[inline]
 fn process() -> u32 {
-    static PROCESS: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: no arguments, cannot fail.
-    let pid = unsafe { libc::getpid() } as u32;
-    PROCESS.store(pid, Ordering::Relaxed);
-    pid
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Counts forks from now on.
+fn count_forks() {
+    unsafe extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the function stays loaded and only changes a number.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

@@ -86,7 +86,9 @@ impl Input {
         let mut result = OutOfMemory::new(failures.clone(), gaps, at, &before);
         if let Some(trace) = self.trace() {
             let scan = trace.scan(&ScanProps::default())?;
-            result.device_memory = device_at(scan.tables(), failure);
+            if let Some(device) = device_at(scan.tables(), failure) {
+                result.on_device(device);
+            }
         }
         Ok(first.map(|_| result))
     }

@@ -84,8 +84,8 @@ fn with<R>(space: Space, address: u64, work: impl FnOnce(&mut Table) -> R) -> R 
 }
 
 fn with_table<R>(index: usize, work: impl FnOnce(&mut Table) -> R) -> R {
-    TABLES[index].locked(|table, got| {
-        let process = super::process();
+    let process = super::process();
+    TABLES[index].locked_as(process, |table, got| {
         if got == Got::TakenOver || table.as_ref().is_none_or(|table| table.process != process) {
             // What the parent left may be in the middle of a change: it is not looked at, and not given back.
             std::mem::forget(table.replace(Table { process, ..Table::default() }));
@@ -118,6 +118,11 @@ pub(super) fn free(space: Space, address: u64) -> Option<Block> {
         }
         Some(freed)
     })
+}
+
+/// Whether there is a block at an address, or was one a short time ago.
+pub(super) fn has_seen(space: Space, address: u64) -> bool {
+    with(space, address, |table| table.blocks.contains_key(&address))
 }
 
 /// Brings a block back whose free failed.

@@ -13,7 +13,7 @@ use floodmark_tail::{AllocDomain, When, intern};
 use super::blocks::{self, Block, Space};
 use super::calls::{Act, CALLS};
 use super::shapes::{array_bytes, array3d_bytes, graph_alloc, mipmap_bytes};
-use super::{driver, pools, process, shapes};
+use super::{driver, pools, shapes};
 use crate::capture::{Caller, Entered, enter_started};
 use crate::cold::run_cold;
 use crate::fence::fence;
@@ -179,6 +179,7 @@ fn began(seen: &Seen, caller: Caller) {
             allocated(seen, seen.argument(1), |block| block.stream = stream, caller);
             pools::sampled(seen.argument(2), driver::device_of(seen.context()));
         }
+        Act::Free | Act::FreeAsync => freed(seen),
         Act::Create => create(seen, caller),
         Act::Import => allocated(seen, 0, |block| (block.handles, block.context) = (1, 0), caller),
         Act::Retain => {
@@ -269,18 +270,22 @@ fn free(address: u64, stream: u64, seen: &Seen) {
         return;
     }
     let space = freed_space(seen);
-    record(|entered| match blocks::free(space, address) {
-        Some(block) => {
+    record(|entered| {
+        if let Some(block) = blocks::free(space, address) {
             let stream = if stream == 0 { block.stream } else { stream };
             end(entered, address, &block, stream);
         }
-        None => unknown(entered, address, stream, seen),
     });
 }
 
-/// Records the free of a block that is not known: it was allocated before the recording, or by a call that was not seen.
+/// A free has succeeded. If its block is not known, it was allocated before the recording, or by a call that was not seen.
 /// Reserved addresses, of which no event would tell anything, are left out.
-fn unknown(entered: &Entered, address: u64, stream: u64, seen: &Seen) {
+fn freed(seen: &Seen) {
+    let address = seen.argument(0);
+    if address == 0 || blocks::has_seen(freed_space(seen), address) {
+        return;
+    }
+    let stream = if seen.act() == Act::FreeAsync { seen.argument(1) } else { 0 };
     let kind = match CALLS[seen.index].base {
         "cuMemFree" | "cuMemFreeAsync" => Kind::Device,
         "cuMemFreeHost" | "cuMemHostUnregister" => Kind::Pinned,
@@ -289,7 +294,9 @@ fn unknown(entered: &Entered, address: u64, stream: u64, seen: &Seen) {
     };
     let resource = StringId(RESOURCES[seen.index].load(Ordering::Relaxed));
     let domain = AllocDomain { device: driver::device_of(seen.context()), kind, stream, resource };
-    entered.event_in(&domain, (Action::Free, address, UNKNOWN_BYTES), StackId(0), When::Now);
+    record(|entered| {
+        entered.event_in(&domain, (Action::Free, address, UNKNOWN_BYTES), StackId(0), When::Now);
+    });
 }
 
 /// A free has failed: its block is there as before.
@@ -352,7 +359,7 @@ fn note_free(domain: &AllocDomain, free: u64, total: u64) {
     let Some(device) = usize::try_from(domain.device).ok().filter(|device| *device < DEVICES) else { return };
     let number =
         FAILURES[device * Kind::ALL.len() + domain.kind as usize].fetch_add(1, Ordering::Relaxed) + 1;
-    let what = format!("{} {} {} {free} {total}", process(), domain.device, domain.kind.name());
+    let what = format!("{} {} {} {free} {total}", std::process::id(), domain.device, domain.kind.name());
     super::note(GpuNote::FreeAtFailure, number, &what);
 }
 

@@ -13,7 +13,7 @@ use floodmark_tail::gpu::GpuWay;
 
 use super::calls::{Act, CALLS};
 use super::events::{Seen, after, before};
-use super::{Asked, DECIDING, UNDECIDED, WAY, decide, driver, is_interposed};
+use super::{Asked, DECIDING, INTERPOSED, UNDECIDED, WAY, decide, driver, is_interposed};
 use crate::capture::Caller;
 use crate::config;
 use crate::hooks::module_of;
@@ -324,8 +324,9 @@ unsafe fn call_real(real: *mut c_void, act: Act, arguments: *const u64, stack: u
     }
 }
 
-// Where all functions in place of the driver's lead, with their index in eax: stores the registers with arguments as an
-// array. The frame can be unwound, for stacks of what the driver allocates on the heap.
+// Where all functions in place of the driver's lead, with their index in eax. Where it is decided that functions are not
+// interposed, it jumps on to the driver's: no frame of ours stands in stacks then. Otherwise it stores the registers with
+// arguments as an array. The frame can be unwound, for stacks of what the driver allocates on the heap.
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .text.floodmark_inject_cuda_call,\"ax\",@progbits",
@@ -334,6 +335,17 @@ std::arch::global_asm!(
     ".type floodmark_inject_cuda_call,@function",
     "floodmark_inject_cuda_call:",
     ".cfi_startproc",
+    "cmp byte ptr [rip + {way}], {interposed}",
+    "je 2f",
+    "cmp byte ptr [rip + {way}], {deciding}",
+    "jbe 2f",
+    "mov eax, eax",
+    "lea r11, [rip + {real}]",
+    "mov r11, qword ptr [r11 + rax * 8]",
+    "test r11, r11",
+    "jz 2f",
+    "jmp r11",
+    "2:",
     "push rbp",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbp, -16",
@@ -357,4 +369,8 @@ std::arch::global_asm!(
     ".size floodmark_inject_cuda_call, . - floodmark_inject_cuda_call",
     ".popsection",
     called = sym floodmark_inject_cuda_called,
+    way = sym WAY,
+    real = sym REAL,
+    interposed = const INTERPOSED,
+    deciding = const DECIDING,
 );

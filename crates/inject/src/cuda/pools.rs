@@ -47,9 +47,15 @@ pub(super) fn allocated(device: i32) {
     sampled(pool, device);
 }
 
+/// When pools were last read, by a hash of their handle: a look that needs no lock.
+static READ_NS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
 /// Reads a pool if it was not read for a while.
 pub(super) fn sampled(pool: u64, device: i32) {
-    if pool != 0 {
+    let now_ns = monotonic_ns();
+    let last = &READ_NS[(pool.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize];
+    if pool != 0 && now_ns.saturating_sub(last.load(Ordering::Relaxed)) >= INTERVAL_NS {
+        last.store(now_ns, Ordering::Relaxed);
         read(pool, device, INTERVAL_NS);
     }
 }
@@ -67,7 +73,8 @@ pub(super) fn ended(pool: u64) {
     fence(|| {
         run_cold(&mut || {
             let place = |pools: &Vec<Pool>| pools.iter().position(|known| known.handle == pool);
-            let known = POOLS.locked(|pools, _| place(pools).map(|at| pools.swap_remove(at)));
+            let known =
+                POOLS.locked_as(super::process(), |pools, _| place(pools).map(|at| pools.swap_remove(at)));
             let Some(known) = known.filter(|known| known.process == super::process()) else { return };
             let subject = known.subject;
             global().samples(subject, &[(Metric::Reserved, 0), (Metric::Live, 0)], When::Now);
@@ -86,14 +93,14 @@ fn subject_of(pool: &Pool) -> SubjectId {
         start_ns: 0,
         parent: SubjectId(0),
         name: format!("pool {:#x} of device {}", pool.handle, pool.device),
-        detail: format!("pid {}", pool.process),
+        detail: format!("pid {}", std::process::id()),
     })
 }
 
 fn read(handle: u64, device: i32, interval_ns: u64) {
     let now_ns = monotonic_ns();
     let process = super::process();
-    let due = POOLS.locked(|pools, _| {
+    let due = POOLS.locked_as(super::process(), |pools, _| {
         pools.retain(|pool| pool.process == process);
         let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle) else {
             if pools.len() == MOST_POOLS {
@@ -115,7 +122,7 @@ fn read(handle: u64, device: i32, interval_ns: u64) {
             let mut subject = pool.subject;
             if subject == SubjectId(0) {
                 subject = subject_of(&pool);
-                POOLS.locked(|pools, _| {
+                POOLS.locked_as(super::process(), |pools, _| {
                     let known = pools.iter_mut().find(|known| known.handle == handle);
                     known.into_iter().for_each(|known| known.subject = subject);
                 });

@@ -165,9 +165,9 @@ fn every_function_is_recorded_in_both_ways() {
         ];
         let expected = expected.map(|(resource, kind, bytes)| (resource.to_owned(), kind, bytes));
         assert_eq!(allocated, expected, "{way:?} {how}");
-        // Of a free that failed there is nothing left, and one of an unknown block has no size.
+        // Of a free that failed there is nothing.
         let unknown = tail.events.iter().filter(|event| event.address == 0xdead_0000).count();
-        assert_eq!(unknown, 1, "{way:?} {how}");
+        assert_eq!(unknown, 0, "{way:?} {how}");
         for event in tail.events.iter().filter(|event| event.action == Action::Alloc) {
             assert!(event.stack.0 != 0, "{way:?} {how} {event:?}");
             assert_eq!(event.device, if event.kind == Kind::Mapped { event.device } else { 0 });
@@ -220,6 +220,32 @@ fn python_functions_stand_in_stacks_without_the_interpreters_lock() {
             .collect();
         assert_eq!(functions, [("allocate", 10), ("größer", 14), ("<module>", 21)], "{gpu}");
     }
+}
+
+#[test]
+fn ranges_of_nvtx_are_scopes_of_the_allocations_in_them() {
+    let stage = Stage::new("cuda-nvtx");
+    let link = if is_real() { String::new() } else { format!("-L{}", stage.directory.display()) };
+    let options: Vec<&str> =
+        [link.as_str(), "-l:libcuda.so.1", "-ldl"].into_iter().skip(usize::from(link.is_empty())).collect();
+    let program = compile("cuda/nvtx.c", &options, &stage.directory);
+    let like = stage.command("way=cupti", &[]);
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_remove("FLOODMARK_HEAP").env("NVTX_INJECTION64_PATH", library());
+    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert_success(&stage.finish(&mut command));
+    let tail = HeapTail::read(&stage.trace());
+    let name = |scope: u64| tail.scopes.get(&(scope as u32)).map_or("", |name| tail.strings[name].as_str());
+    let scopes: Vec<(u64, &str)> =
+        tail.live_blocks(Kind::Device).iter().map(|event| (event.bytes, name(event.scope))).collect();
+    let mut scopes = scopes;
+    scopes.sort_unstable();
+    assert_eq!(scopes, [(1000, "outer"), (2000, "größer"), (3000, "registered"), (4000, "")]);
+    for text in ["loose", "mark"] {
+        assert!(tail.strings.values().any(|known| known == text), "{text}");
+    }
+    assert_eq!(tail.losses, 0);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(crate) struct HeapTail {
     pub(crate) losses: u64,
     /// UUIDs of devices, by number.
     pub(crate) devices: BTreeMap<i32, u32>,
+    /// Names of scopes, by number.
+    pub(crate) scopes: BTreeMap<u32, u32>,
     /// Number of samples.
     pub(crate) samples: usize,
 }
@@ -107,6 +109,9 @@ impl HeapTail {
                 }
                 Record::Device { device, uuid } => {
                     self.devices.insert(device, uuid.0);
+                }
+                Record::EnterScope { scope, name, .. } => {
+                    self.scopes.insert(scope, name.0);
                 }
                 Record::Sample { .. } => self.samples += 1,
                 _ => {}
