@@ -96,7 +96,9 @@ pub use level::{Level, Tallies};
 pub use lifetimes::{LifetimeBar, LifetimeSite, Lifetimes, LifetimesFold, LifetimesOptions};
 pub use live::{Counters, KeptLive, LiveSet, Tracker};
 pub use merge::{Merge, SpaceMap};
-pub use oom::{FailedCall, FailureFold, FreeMemory, OutOfMemory, RecentChange, SiteChange, WhichFailure};
+pub use oom::{
+    DeviceAtFailure, FailedCall, FailureFold, FreeMemory, OutOfMemory, RecentChange, SiteChange, WhichFailure,
+};
 pub use origins::{BlockOrigin, FallbackOrigin, OriginRow, OriginTotals, OriginTotalsFold, SplitBy, Totals};
 pub use overlay::{
     Align, DeviceOverlay, DeviceSample, Overlay, OverlayFold, OverlayOptions, OverlayPoint, Spread,
@@ -114,9 +116,9 @@ pub use ranks::{
     RankedOutput, RankedRow, Ranks, RanksFold,
 };
 pub use run::{
-    CgroupMemory, DeviceMemory, DeviceNow, HeapSummary, Mark, NotRecorded, PeakStack, PeakStackFold,
-    PhaseMemory, ProcessAtPeak, ProcessMemory, ProcessNow, RunCost, RunFold, RunMemory, RunNow, RunSummary,
-    RunWatermark, signal_name, waits,
+    CgroupMemory, DeviceMemory, DeviceNow, GpuKind, GpuSummary, HeapSummary, Mark, NotRecorded, PeakStack,
+    PeakStackFold, PhaseMemory, ProcessAtPeak, ProcessMemory, ProcessNow, RunCost, RunFold, RunMemory,
+    RunNow, RunSummary, RunWatermark, signal_name, waits,
 };
 pub use samples::{SampleState, SampleVisitor, SeriesKey, SweepFold, SweepTotal};
 pub use scopes::{ScopePaths, ScopeRoles};

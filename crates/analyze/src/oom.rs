@@ -167,6 +167,15 @@ pub struct FreeMemory {
     pub missing_bytes: u64,
 }
 
+/// Memory of a device when an allocation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceAtFailure {
+    /// Bytes that were free.
+    pub free_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+}
+
 /// The failures of an input, and one of them explained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutOfMemory {
@@ -178,6 +187,9 @@ pub struct OutOfMemory {
     pub failure: Option<FailedCall>,
     /// The free memory that it met; none if there are more failures than are kept.
     pub free: Option<FreeMemory>,
+    /// What the device had when it failed, of all processes; none if it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<DeviceAtFailure>,
     /// Live bytes of its process, device and kind.
     pub live_bytes: u64,
     /// Their blocks.
@@ -211,12 +223,13 @@ impl OutOfMemory {
             before_bytes: before.reported_bytes,
             sites: changes(before, &at),
         };
-        let enough = free.map(|free| enough(&free, &at)).unwrap_or_default();
+        let enough = free.map(|free| enough(&free, &at.groups)).unwrap_or_default();
         Self {
             failures,
             origin_time_ns: at.origin_time_ns,
             failure: Some(failure),
             free,
+            device_memory: None,
             live_bytes: at.reported_bytes,
             live_blocks: at.reported_blocks,
             peak_bytes: at.peak_bytes,
@@ -224,6 +237,28 @@ impl OutOfMemory {
             recent,
             enough,
         }
+    }
+}
+
+impl OutOfMemory {
+    /// Adds what the device had when the request failed. Where the allocator is the driver itself, so that nothing tells of
+    /// segments, that is the free memory which the request met.
+    pub fn on_device(&mut self, device: DeviceAtFailure) {
+        self.device_memory = Some(device);
+        let Some(failure) = &self.failure else { return };
+        if self.free.is_some_and(|free| free.basis == Basis::Segments) {
+            return;
+        }
+        let missing_bytes = failure.asked_bytes.saturating_sub(device.free_bytes);
+        let free = FreeMemory {
+            basis: Basis::Inferred,
+            free_bytes: device.free_bytes,
+            largest_gap_bytes: device.free_bytes,
+            cause: if missing_bytes > 0 { FailureCause::Exhaustion } else { FailureCause::Other },
+            missing_bytes,
+        };
+        self.enough = enough(&free, &self.held_by);
+        self.free = Some(free);
     }
 }
 
@@ -247,18 +282,18 @@ fn free_memory(failure: &FailedCall, gaps: &Fragmentation) -> Option<FreeMemory>
     Some(FreeMemory { basis, free_bytes, largest_gap_bytes, cause, missing_bytes })
 }
 
-fn by_site(watermark: &Watermark) -> impl Iterator<Item = (&str, u64)> {
-    let groups = watermark.groups.first().map(|grouping| grouping.groups.as_slice()).unwrap_or_default();
+fn by_site(groups: &[Grouping]) -> impl Iterator<Item = (&str, u64)> {
+    let groups = groups.first().map(|grouping| grouping.groups.as_slice()).unwrap_or_default();
     groups.iter().map(|group| (group.key.as_str(), group.bytes))
 }
 
 /// What changed by site, the largest growth first.
 fn changes(before: &Watermark, at: &Watermark) -> Vec<SiteChange> {
     let mut sites: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
-    for (site, bytes) in by_site(before) {
+    for (site, bytes) in by_site(&before.groups) {
         sites.entry(site).or_default().0 += bytes;
     }
-    for (site, bytes) in by_site(at) {
+    for (site, bytes) in by_site(&at.groups) {
         sites.entry(site).or_default().1 += bytes;
     }
     let mut changes: Vec<SiteChange> = sites
@@ -271,7 +306,7 @@ fn changes(before: &Watermark, at: &Watermark) -> Vec<SiteChange> {
 }
 
 /// The fewest sites that held as much as was missing.
-fn enough(free: &FreeMemory, at: &Watermark) -> Vec<String> {
+fn enough(free: &FreeMemory, at: &[Grouping]) -> Vec<String> {
     if free.cause != FailureCause::Exhaustion || by_site(at).all(|(site, _)| site == NO_SITE) {
         return Vec::new();
     }

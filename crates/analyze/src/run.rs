@@ -24,7 +24,7 @@ use floodmark_event::{Metric, SampleRow, ScopeAction, ScopeRow, SubjectKind, Sub
 
 use crate::samples::{Observed, SampleState, SampleVisitor, TakenSample};
 
-pub use self::summary::{HeapSummary, NotRecorded, RunCost, RunSummary, signal_name};
+pub use self::summary::{GpuKind, GpuSummary, HeapSummary, NotRecorded, RunCost, RunSummary, signal_name};
 pub use now::{DeviceNow, ProcessNow, RunNow};
 use process::{Instant, ProcessMarks};
 pub(crate) use process::{began_since, highest_rss};

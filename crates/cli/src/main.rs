@@ -15,6 +15,7 @@ mod error;
 mod exit;
 mod exporting;
 mod flaming;
+mod gpu_args;
 mod heap_args;
 mod printer;
 mod progress;

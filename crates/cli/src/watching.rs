@@ -10,9 +10,10 @@ use clap::Args;
 use floodmark_analyze::RunSummary;
 use floodmark_event::text::shell_word;
 use floodmark_event::units::{format_duration_ns, parse_duration_ns};
+use floodmark_inspect::gpu::gpu_summary;
 use floodmark_inspect::heap::heap_summary;
 use floodmark_inspect::run::PROCESSES;
-use floodmark_inspect::{Answer, Input, OpenProps};
+use floodmark_inspect::{Answer, Input, OpenProps, OutOfMemoryOptions, Query};
 use floodmark_record::{Destination, Recorded, Session, Target, TraceShare, filled_in, is_named_by_rank};
 use floodmark_sampler::{Exit, Leftover, Marks, Pace, PeakMode, WatchProps};
 use floodmark_store::{Losses, Manifest};
@@ -22,6 +23,8 @@ use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::whole_file::is_standard;
 
+/// Time before a failed allocation whose changes are reported.
+const RECENT_NS: u64 = 5_000_000_000;
 /// Processes that a summary shows.
 const PROCESS_ROWS: usize = 5;
 
@@ -211,8 +214,12 @@ impl Watch {
             printer.say(report.text(&printer.remark_layout(PROCESS_ROWS)).trim_end());
             let trace = recorded.trace.display().to_string();
             let has_stacks = recorded.stacks.iter().any(|report| report.stacks > 0);
+            if report.result.gpu.as_ref().is_some_and(|gpu| gpu.failures > 0) {
+                say_why_memory_ran_out(&recorded.trace, printer);
+            }
             let has_heap = report.result.heap.as_ref().is_some_and(|heap| heap.allocations > 0);
-            let next = next.commands(&plain(&shell_word(&trace)), has_stacks, has_heap);
+            let has_gpu = report.result.gpu.as_ref().is_some_and(|gpu| gpu.allocations > 0);
+            let next = next.commands(&plain(&shell_word(&trace)), has_stacks, has_heap || has_gpu);
             printer.say(&format!("\n{}", suggestions(&next, &printer.remark_layout(PROCESS_ROWS))));
         }
         let of_rank = is_of_rank.then(|| {
@@ -233,6 +240,20 @@ fn say_leftover(left: &Leftover) {
     let _ = writeln!(std::io::stderr(), "floodmark: {}", plain(&left.to_string()));
 }
 
+/// Explains the last allocation that failed, as 'floodmark oom' does.
+fn say_why_memory_ran_out(trace: &Path, printer: &Printer) {
+    let options = OutOfMemoryOptions { recent_ns: RECENT_NS, ..OutOfMemoryOptions::default() };
+    let explained = Input::open(trace, &OpenProps::default())
+        .and_then(|input| input.out_of_memory(&Query::default(), options));
+    match explained {
+        Ok(answer) => {
+            let text = answer.text(&printer.remark_layout(PROCESS_ROWS));
+            printer.say(&format!("\n{}", text.trim_end()));
+        }
+        Err(error) => printer.error(&error),
+    }
+}
+
 /// Sums up a recording.
 fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
     let input = Input::open(&recorded.trace, &OpenProps::default());
@@ -249,7 +270,12 @@ fn summary(recorded: &Recorded, printer: &Printer) -> Answer<RunSummary> {
         printer.error(&error);
         None
     });
-    let summary = recorded.summary(memory, heap.flatten());
+    let gpu = recorded.gpu.as_ref().map(|_| gpu_summary(&recorded.trace)).transpose();
+    let gpu = gpu.unwrap_or_else(|error| {
+        printer.error(&error);
+        None
+    });
+    let summary = recorded.summary(memory, heap.flatten(), gpu);
     Answer::new(recorded.trace.display().to_string(), &lost, summary)
 }
 

@@ -5,6 +5,7 @@
 //! hooked functions on it are not recorded; what a thread records goes through the lane that it keeps; the error number
 //! of the C library stays as it is.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -17,8 +18,8 @@ use floodmark_tail::heap::{
 };
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{
-    AllocDomain, BlockEvent, RecordProps, Recorder, calibrate_later, event_on, global, intern, intern_frame,
-    plain_event_on,
+    AllocDomain, BlockEvent, RecordProps, Recorder, When, calibrate_later, enter_scope_on, event_on,
+    exit_scope_on, global, intern, intern_frame, plain_event_on,
 };
 
 use crate::bounds::stack_bounds;
@@ -28,7 +29,7 @@ use crate::fence::{fence, silence_panics};
 use crate::next::prepare_for_children;
 use crate::python::{self, Python, merged_stack};
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
-use crate::{hooks, sample, tracked};
+use crate::{hooks, next, sample, tracked};
 
 /// Whether the process is recorded.
 static STATE: AtomicU8 = AtomicU8::new(NEW);
@@ -60,12 +61,15 @@ struct Started {
     objects: AllocDomain,
     /// The interpreter, if this is a Python program whose frames are recorded.
     python: Option<Python>,
+    /// Its version, whether its frames are recorded or not.
+    python_version: Option<u32>,
     stacks: Stacks,
     /// Key whose destructor gives a thread's lane back.
     key: libc::pthread_key_t,
 }
 
 /// Whether stacks are recorded.
+#[derive(Clone, Copy)]
 enum Stacks {
     Off,
     On {
@@ -196,19 +200,13 @@ pub(crate) fn enter() -> Option<Entered> {
     if STATE.load(Ordering::Acquire) != ON && !start() {
         return None;
     }
-    let started = STARTED.get()?;
-    let thread = current();
-    match thread.inside.get() {
-        Inside::No => {
-            thread.inside.set(Inside::Recording);
-            Some(Entered { thread, started })
-        }
-        Inside::Recording => {
-            global().lose(LossReason::Nested, 1);
-            None
-        }
-        Inside::Preparing | Inside::Passing => None,
-    }
+    Entered::begin(STARTED.get()?)
+}
+
+/// Does as [`enter`] for a recorder of something else than the heap, which has called [`start_recording`].
+#[inline]
+pub(crate) fn enter_started() -> Option<Entered> {
+    Entered::begin(STARTED.get()?)
 }
 
 /// A thread that is recording, until this is dropped.
@@ -225,6 +223,23 @@ impl Drop for Entered {
 }
 
 impl Entered {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    fn begin(started: &'static Started) -> Option<Self> {
+        let thread = current();
+        match thread.inside.get() {
+            Inside::No => {
+                thread.inside.set(Inside::Recording);
+                Some(Self { thread, started })
+            }
+            Inside::Recording => {
+                global().lose(LossReason::Nested, 1);
+                None
+            }
+            Inside::Preparing | Inside::Passing => None,
+        }
+    }
+
     /// Records that the program got a block.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
@@ -350,6 +365,19 @@ impl Entered {
             Domain::Mapping => &self.started.mappings,
             Domain::Object => &self.started.objects,
         };
+        self.event_in(domain, what, stack, before);
+    }
+
+    /// Records what happened in an allocation domain.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(crate) fn event_in(
+        &self,
+        domain: &AllocDomain,
+        what: BlockEvent,
+        stack: StackId,
+        before: Option<u64>,
+    ) {
         if let Some(lane) = self.thread.lane.get()
             // SAFETY: the thread took the lane and has not given it back.
             && unsafe { plain_event_on(lane, what, domain, stack, before) }
@@ -372,6 +400,45 @@ impl Entered {
             event_without_lane(self.thread, self.started, domain, what, stack, before);
         });
     }
+}
+
+impl Entered {
+    /// Enters a scope of the thread; none if it has no lane.
+    pub(crate) fn enter_scope(&self, name: &str) -> Option<u32> {
+        let mut outer = None;
+        run_cold(&mut || {
+            let name = intern(name);
+            // SAFETY: the thread took the lane and has not given it back.
+            let enter = |lane| unsafe { enter_scope_on(lane, name, When::Now) };
+            outer = self.thread.lane.get().and_then(enter);
+            if outer.is_none() && take_lane(self.thread, self.started) {
+                outer = self.thread.lane.get().and_then(enter);
+            }
+        });
+        outer
+    }
+
+    /// Leaves the innermost scope of the thread.
+    pub(crate) fn exit_scope(&self, outer: u32) {
+        if let Some(lane) = self.thread.lane.get() {
+            // SAFETY: the thread took the lane and has not given it back.
+            unsafe { exit_scope_on(lane, outer, When::Now) };
+        }
+    }
+}
+
+/// Takes a lane that the thread keeps; `false` if there is none, or the thread is ending.
+fn take_lane(thread: &'static Thread, started: &'static Started) -> bool {
+    // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
+    thread.lane.set(None);
+    let Some(lane) = global().take_lane() else { return false };
+    if register_end(thread, started) {
+        thread.lane.set(Some(lane));
+    } else {
+        // SAFETY: taken by this thread just now, and not kept.
+        unsafe { global().give_back_lane(lane) };
+    }
+    thread.lane.get().is_some()
 }
 
 /// Prepares the thread for finding its stacks.
@@ -517,16 +584,17 @@ pub(crate) fn start() -> bool {
     state == ON
 }
 
-fn begin(config: &Config) -> bool {
+/// Starts the recording into `trace`, with stacks of at most so many frames, or without.
+fn begin_recording(trace: &Path, stacks: Stacks, selection: Selection) -> Option<Started> {
     silence_panics();
     calibrate_later();
     prepare_for_children();
     let mut key = 0;
-    // SAFETY: the place is valid, and the function stays loaded: a library that is preloaded is never unloaded.
+    // SAFETY: the place is valid, and the function stays loaded: this library is never unloaded.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
-        return false;
+        return None;
     }
-    let Ok(recorder) = Recorder::start_global(RecordProps::new(&config.trace)) else { return false };
+    let recorder = Recorder::start_global(RecordProps::new(trace)).ok()?;
     recorder.detach();
     let domain = |kind, resource| AllocDomain {
         device: NO_DEVICE,
@@ -535,6 +603,39 @@ fn begin(config: &Config) -> bool {
         resource: intern(resource),
         name: intern(REALLOC),
     };
+    let python = find_python();
+    Some(Started {
+        selection,
+        heap: domain(Kind::Pageable, MALLOC_RESOURCE),
+        mappings: domain(Kind::Mapped, MMAP_RESOURCE),
+        objects: domain(Kind::Pageable, PYMALLOC_RESOURCE),
+        python_version: python.map(|python| python.version),
+        python: if matches!(stacks, Stacks::On { .. }) { python } else { None },
+        stacks,
+        key,
+    })
+}
+
+/// Starts the recording for a recorder of something else than the heap, unless the heap is recorded already; returns
+/// whether the process is recorded now. Callers see to it that one thread at a time calls this.
+pub(crate) fn start_recording(trace: &Path, depth: Option<u32>) -> bool {
+    if STARTED.get().is_none() {
+        let stacks = match depth {
+            Some(depth) => Stacks::On { depth: depth as usize, check: false },
+            None => Stacks::Off,
+        };
+        fence(|| {
+            run_cold(&mut || {
+                if let Some(started) = begin_recording(trace, stacks, Selection::Every) {
+                    let _ = STARTED.set(started);
+                }
+            });
+        });
+    }
+    STARTED.get().is_some()
+}
+
+fn begin(config: &Config) -> bool {
     let selection = match config.options.mode {
         HeapMode::Sample(period) => Selection::Sample(period),
         HeapMode::All | HeapMode::Python if config.options.min_bytes > 0 => {
@@ -547,20 +648,12 @@ fn begin(config: &Config) -> bool {
         Selection::Sample(_) => SAMPLE,
         Selection::AtLeast(_) => AT_LEAST,
     };
-    let python = find_python();
-    let started = Started {
-        selection,
-        heap: domain(Kind::Pageable, MALLOC_RESOURCE),
-        mappings: domain(Kind::Mapped, MMAP_RESOURCE),
-        objects: domain(Kind::Pageable, PYMALLOC_RESOURCE),
-        python: if config.options.stacks { python } else { None },
-        stacks: if config.options.stacks {
-            Stacks::On { depth: config.options.depth as usize, check: config.options.check }
-        } else {
-            Stacks::Off
-        },
-        key,
+    let stacks = if config.options.stacks {
+        Stacks::On { depth: config.options.depth as usize, check: config.options.check }
+    } else {
+        Stacks::Off
     };
+    let Some(started) = begin_recording(&config.trace, stacks, selection) else { return false };
     if config.options.check {
         // SAFETY: the function stays loaded. It runs before the recording ends, since it is registered later.
         unsafe { libc::atexit(report_checks) };
@@ -572,7 +665,7 @@ fn begin(config: &Config) -> bool {
     if !config.unknown.is_empty() {
         note(HeapNote::UnknownOption, 0);
     }
-    let version = python.map(|python| python.version);
+    let version = started.python_version;
     let is_first = STARTED.set(started).is_ok();
     SELECTION.store(path, Ordering::Relaxed);
     if let Some(version) = version
@@ -590,6 +683,8 @@ fn begin(config: &Config) -> bool {
 static AT_LOAD: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
+    // Looking a name up may free the message of an earlier error, so `free` has to be known before any such error.
+    next::free();
     if STATE.load(Ordering::Acquire) == NEW {
         start();
     }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use floodmark_tail::gpu::{GPU_VARIABLE, GpuOptions};
 use floodmark_tail::heap::{HEAP_VARIABLE, HeapOptions, TRACE_VARIABLE, UnknownOption};
 
 /// What is to be recorded, and where to.
@@ -25,6 +26,28 @@ pub(crate) fn read() -> Option<Config> {
     }
     let trace = PathBuf::from(OsStr::from_bytes(&trace));
     Some(Config { trace, options, unknown })
+}
+
+/// What is to be recorded of CUDA memory, and where to.
+pub(crate) struct GpuConfig {
+    pub(crate) trace: PathBuf,
+    pub(crate) options: GpuOptions,
+    pub(crate) unknown: Vec<UnknownOption>,
+}
+
+/// Reads what is to be recorded of CUDA memory; none if nothing is.
+pub(crate) fn read_gpu() -> Option<GpuConfig> {
+    let environment = Environment::now();
+    let trace = environment.variable(TRACE_VARIABLE).filter(|trace| !trace.is_empty())?;
+    let (options, unknown) =
+        GpuOptions::parse(&String::from_utf8_lossy(&environment.variable(GPU_VARIABLE)?));
+    Some(GpuConfig { trace: PathBuf::from(OsStr::from_bytes(&trace)), options, unknown })
+}
+
+/// A variable of the environment of the program, as a path.
+pub(crate) fn path_variable(name: &str) -> Option<PathBuf> {
+    let value = Environment::now().variable(name).filter(|value| !value.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(&value)))
 }
 
 /// Where variables are read from.

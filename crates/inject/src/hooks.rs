@@ -29,7 +29,7 @@ pub(crate) fn has_own_new() -> bool {
 }
 
 /// Where the library that an address is in begins; 0 if it is in none.
-fn module_of(address: *const libc::c_void) -> usize {
+pub(crate) fn module_of(address: *const libc::c_void) -> usize {
     // SAFETY: zeros are valid for all fields.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: a valid place for the result.

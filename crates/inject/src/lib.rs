@@ -1,4 +1,4 @@
-//! The library that is preloaded into a command to record its heap: `malloc` and its like, and mappings.
+//! The library that is loaded into a command to record its heap (`malloc` and its like, and mappings) and its CUDA memory.
 //!
 //! It runs inside other people's programs, in their allocator. Hence: it calls the hooked functions for nothing of its own
 //! (`own_memory`); it keeps no descriptor; a panic in it never reaches the program (`fence`); it records into a ring of
@@ -14,6 +14,7 @@
 //! | `capture` | from a hook to a record: guard, start, thread's lane, stack |
 //! | `sample`, `tracked` | which allocations a sample takes; the blocks of which frees are recorded |
 //! | `mappings` | the mappings that the program made |
+//! | `cuda` | CUDA memory: callbacks of CUPTI, or functions in place of the driver's; ranges of NVTX |
 //! | `python` | objects and frames of `CPython` |
 //! | `thread` | what each thread keeps, found without a call |
 //! | `cold` | the memory of a thread, and a stack for what needs more of it |
@@ -27,6 +28,7 @@ mod bounds;
 mod capture;
 mod cold;
 mod config;
+mod cuda;
 mod entry;
 mod exec;
 mod fence;

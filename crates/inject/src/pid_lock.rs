@@ -41,7 +41,12 @@ impl<T> PidLock<T> {
     /// enter it again.
     pub(crate) fn locked<R>(&self, with: impl FnOnce(&mut T, Got) -> R) -> R {
         // SAFETY: no arguments, cannot fail.
-        let pid = unsafe { libc::getpid() } as u32;
+        self.locked_as(unsafe { libc::getpid() } as u32, with)
+    }
+
+    /// Does the same for a caller that knows a number other than 0 which a forked child does not share: asking for the pid
+    /// is a system call.
+    pub(crate) fn locked_as<R>(&self, pid: u32, with: impl FnOnce(&mut T, Got) -> R) -> R {
         let got = loop {
             let holder = self.holder.load(Ordering::Relaxed);
             let take = || self.holder.compare_exchange(holder, pid, Ordering::Acquire, Ordering::Relaxed);

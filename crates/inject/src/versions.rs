@@ -56,7 +56,8 @@ macro_rules! of_version {
 of_version! {
     "dladdr", "GLIBC_2.2.5";
     "dladdr1", "GLIBC_2.3.3";
-    "dlsym", "GLIBC_2.2.5";
+    "dlopen", "GLIBC_2.2.5";
+    "dlvsym", "GLIBC_2.2.5";
     "pthread_getattr_np", "GLIBC_2.2.5";
     "pthread_key_create", "GLIBC_2.2.5";
     "pthread_key_delete", "GLIBC_2.2.5";

@@ -43,6 +43,7 @@ pub mod compare;
 pub mod error;
 pub mod export;
 pub mod flame;
+pub mod gpu;
 pub mod heap;
 pub mod import;
 pub mod info;

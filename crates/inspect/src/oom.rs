@@ -7,8 +7,11 @@ use floodmark_analyze::{
 use floodmark_event::units::Instant;
 use floodmark_event::{Filter, NO_DEVICE, ProcessId};
 
+use floodmark_store::{ScanProps, Source as _};
+
 use crate::answer::Answer;
 use crate::error::Result;
+use crate::gpu::device_at;
 use crate::input::Input;
 use crate::pass::Columns;
 use crate::query::Query;
@@ -80,7 +83,13 @@ impl Input {
         });
         let second = self.ask(&Query::new(filter, query.progress), Columns::All, (at, before))?;
         let (at, before) = second.result;
-        let result = OutOfMemory::new(failures.clone(), gaps, at, &before);
+        let mut result = OutOfMemory::new(failures.clone(), gaps, at, &before);
+        if let Some(trace) = self.trace() {
+            let scan = trace.scan(&ScanProps::default())?;
+            if let Some(device) = device_at(scan.tables(), failure) {
+                result.on_device(device);
+            }
+        }
         Ok(first.map(|_| result))
     }
 }

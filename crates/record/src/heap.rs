@@ -8,14 +8,14 @@ mod program;
 mod seen;
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use floodmark_analyze::HeapSummary;
 use floodmark_sampler::Launch;
 use floodmark_tail::heap::{HEAP_VARIABLE, HeapNote, HeapOptions};
 
 use crate::error::Result;
-use library::LibraryFile;
+pub(crate) use library::LibraryFile;
 pub(crate) use program::program_file;
 pub use program::{Limitation, limitation};
 pub(crate) use seen::{HeapSink, SeenPrograms};
@@ -52,14 +52,12 @@ impl HeapCapture {
     /// Adds what makes the library record to the environment of a command.
     pub(crate) fn add_to(&self, launch: &mut Launch) {
         launch.environment.push((HEAP_VARIABLE.into(), self.options.to_string().into()));
-        let file = program_file(&launch.program);
-        let limitation = file.and_then(|file| limitation(&file).ok()).flatten();
-        // Such a program would not start, or complain.
-        if !limitation.is_some_and(|limitation| limitation.forbids_preloading()) {
-            let before = std::env::var_os(PRELOAD_VARIABLE).filter(|before| !before.is_empty());
-            let preloaded = preloaded(self.library.path().as_os_str(), before.as_deref());
-            launch.environment.push((PRELOAD_VARIABLE.into(), preloaded));
-        }
+        preload(self.library.path(), launch);
+    }
+
+    /// Where the library is.
+    pub(crate) fn library_path(&self) -> &Path {
+        self.library.path()
     }
 
     /// Returns a list for the programs of the command.
@@ -93,6 +91,17 @@ impl HeapReport {
             heap.remarks.retain(|remark| !is_said.contains(&remark.as_str()));
         }
         heap
+    }
+}
+
+/// Has a library preloaded into a command, unless the command would not start or complain then.
+pub(crate) fn preload(library: &Path, launch: &mut Launch) {
+    let file = program_file(&launch.program);
+    let limitation = file.and_then(|file| limitation(&file).ok()).flatten();
+    if !limitation.is_some_and(|limitation| limitation.forbids_preloading()) {
+        let before = std::env::var_os(PRELOAD_VARIABLE).filter(|before| !before.is_empty());
+        let preloaded = preloaded(library.as_os_str(), before.as_deref());
+        launch.environment.push((PRELOAD_VARIABLE.into(), preloaded));
     }
 }
 

@@ -15,6 +15,7 @@
 //! options and printing (the command).
 
 mod error;
+mod gpu;
 mod heap;
 mod job;
 mod lock;
@@ -25,7 +26,9 @@ mod session;
 mod words;
 
 pub use error::{Error, Result};
+pub use floodmark_tail::gpu::{GpuOptions, GpuWay};
 pub use floodmark_tail::heap::{DEFAULT_SAMPLE_BYTES, HeapMode, HeapOptions, MAX_DEPTH};
+pub use gpu::{GpuProps, GpuReport};
 pub use heap::{HeapProps, HeapReport, Limitation, limitation};
 pub use job::{JobDestination, JobTrace};
 pub use python::PythonCommand;

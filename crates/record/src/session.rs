@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use floodmark_analyze::{HeapSummary, RunCost, RunMemory, RunSummary, signal_name};
+use floodmark_analyze::{GpuSummary, HeapSummary, RunCost, RunMemory, RunSummary, signal_name};
 use floodmark_cluster::{Cluster, ClusterProps, NodeEnd, NodeReport};
 use floodmark_event::units::format_duration_ns;
 use floodmark_sampler::{
@@ -13,6 +13,7 @@ use floodmark_store::{Manifest, Run};
 use floodmark_tail::clock::Anchor;
 
 use crate::error::Result;
+use crate::gpu::{GpuCapture, GpuProps, GpuReport};
 use crate::heap::{HeapCapture, HeapProps, HeapReport, HeapSink};
 use crate::memory;
 use crate::recording::{Destination, Recording, anchor};
@@ -50,13 +51,16 @@ pub struct Session {
     pub cluster: Option<ClusterProps>,
     /// How to record the heap of a command from inside, if at all.
     pub heap: Option<HeapProps>,
+    /// How to record its CUDA memory from inside, if at all.
+    pub gpu: Option<GpuProps>,
 }
 
 impl Session {
     /// Returns a session with the usual sampling and without stacks.
     pub fn new(target: Target, destination: Destination, command: impl Into<String>) -> Self {
         let props = WatchProps::default();
-        Self { target, props, stacks: None, destination, command: command.into(), cluster: None, heap: None }
+        let command = command.into();
+        Self { target, props, stacks: None, destination, command, cluster: None, heap: None, gpu: None }
     }
 
     /// Watches the target until it ends, and completes the trace.
@@ -64,7 +68,7 @@ impl Session {
     /// # Errors
     /// If the trace cannot be started or the target cannot be watched; nothing is left behind then.
     pub fn run(self) -> Result<Recorded> {
-        let Self { mut target, mut props, stacks, mut destination, command, cluster, heap } = self;
+        let Self { mut target, mut props, stacks, mut destination, command, cluster, heap, gpu } = self;
         if cluster.is_some() {
             // One recorder is there for all nodes, even in the shell of a step, which has a rank.
             destination = destination.unshared();
@@ -72,6 +76,7 @@ impl Session {
         let mut stacks =
             stacks.map(|props| StackTaker::open(props, RecordedStacks::default())).transpose()?;
         let heap = heap.map(HeapCapture::prepare).transpose()?;
+        let gpu = gpu.map(|props| GpuCapture::prepare(props, heap.as_ref())).transpose()?;
         let job = cluster.as_ref().map(|cluster| cluster.job.clone());
         let recording = Recording::start(&destination, command.clone(), job)?;
         if let Target::Command(launch) = &mut target {
@@ -81,6 +86,9 @@ impl Session {
             launch.environment.push((TRACE_VARIABLE.into(), trace.into()));
             if let Some(heap) = &heap {
                 heap.add_to(launch);
+            }
+            if let Some(gpu) = &gpu {
+                gpu.add_to(launch);
             }
         }
         // Agents sample before the command starts.
@@ -127,6 +135,7 @@ impl Session {
         let trace = recording.trace().to_owned();
         drop(claims);
         let heap = heap.map(|heap| heap.finish(seen, outcome.processes.left > 0));
+        let gpu = gpu.map(|gpu| gpu.finish(outcome.processes.left > 0));
         let is_job = recording.is_of_job();
         let finished = recording.finish(&outcome);
         let share = match finished {
@@ -135,7 +144,7 @@ impl Session {
             _ => TraceShare::Whole,
         };
         let manifest = finished.map(|manifest| manifest.unwrap_or_else(|| Manifest::new(Run::default())));
-        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes, share, heap })
+        Ok(Recorded { command, outcome, stacks, trace, manifest, nodes, share, heap, gpu })
     }
 }
 
@@ -182,6 +191,8 @@ pub struct Recorded {
     pub share: TraceShare,
     /// What became of the recording of heaps, if they were recorded.
     pub heap: Option<HeapReport>,
+    /// What became of the recording of CUDA memory, if it was recorded.
+    pub gpu: Option<GpuReport>,
 }
 
 impl Recorded {
@@ -218,7 +229,7 @@ impl Recorded {
     /// ranks too.
     pub fn rank_summary(&self) -> RunSummary {
         let rank = own_rank().map(u64::from);
-        let mut summary = self.summary(None, None);
+        let mut summary = self.summary(None, None, None);
         summary.memory.rank = rank;
         summary.memory.process_list.iter_mut().for_each(|process| process.rank = rank);
         summary
@@ -237,16 +248,26 @@ impl Recorded {
             cost: RunCost::default(),
             memory,
             heap: None,
+            gpu: None,
             notes: Vec::new(),
         }
     }
 
-    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read, and `heap` what was
-    /// recorded from inside.
-    pub fn summary(&self, memory: Option<RunMemory>, heap: Option<HeapSummary>) -> RunSummary {
+    /// Sums up; `memory` is what the samples of the trace show, or none if they cannot be read, and `heap` and `gpu` what
+    /// was recorded from inside.
+    pub fn summary(
+        &self,
+        memory: Option<RunMemory>,
+        heap: Option<HeapSummary>,
+        gpu: Option<GpuSummary>,
+    ) -> RunSummary {
+        let gpu = self.gpu.as_ref().zip(gpu).map(|(report, mut gpu)| {
+            gpu.remarks.extend(report.remarks());
+            gpu
+        });
         let heap = self.heap.as_ref().zip(heap).map(|(report, heap)| report.complete(heap));
         if let (TraceShare::LastRank, Some(memory)) = (self.share, &memory) {
-            return RunSummary { heap, ..self.job_summary(memory.clone()) };
+            return RunSummary { heap, gpu, ..self.job_summary(memory.clone()) };
         }
         let (outcome, anchor) = (&self.outcome, self.anchor());
         let memory = memory.unwrap_or_else(|| memory::of_outcome(outcome, &anchor));
@@ -274,6 +295,7 @@ impl Recorded {
             },
             memory: memory::with_outcome(memory, outcome, &anchor, !self.nodes.is_empty()),
             heap,
+            gpu,
             notes: self.node_notes().into_iter().chain(notes).chain(stack_notes).collect(),
         }
     }

@@ -113,11 +113,16 @@ impl Default for HeapOptions {
 
 /// An option that is not known or has no valid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownOption(pub String);
+pub struct UnknownOption {
+    /// The variable that has it.
+    pub variable: &'static str,
+    /// The option.
+    pub text: String,
+}
 
 impl fmt::Display for UnknownOption {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "the option {:?} of {HEAP_VARIABLE} is not known", self.0)
+        write!(out, "the option {:?} of {} is not known", self.text, self.variable)
     }
 }
 
@@ -130,7 +135,7 @@ impl HeapOptions {
         let mut unknown = Vec::new();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if options.set(word).is_none() {
-                unknown.push(UnknownOption(word.to_owned()));
+                unknown.push(UnknownOption { variable: HEAP_VARIABLE, text: word.to_owned() });
             }
         }
         (options, unknown)
@@ -166,7 +171,7 @@ impl HeapOptions {
     }
 }
 
-fn on_or_off(text: &str) -> Option<bool> {
+pub(crate) fn on_or_off(text: &str) -> Option<bool> {
     match text {
         "on" => Some(true),
         "off" => Some(false),
@@ -319,7 +324,7 @@ mod tests {
         let (options, unknown) = HeapOptions::parse("sample:0,depth=0,color=red,stacks=maybe");
         assert_eq!(options, HeapOptions { depth: 1, ..HeapOptions::default() });
         assert_eq!(
-            unknown.iter().map(|option| option.0.as_str()).collect::<Vec<_>>(),
+            unknown.iter().map(|option| option.text.as_str()).collect::<Vec<_>>(),
             ["sample:0", "color=red", "stacks=maybe"]
         );
     }

@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    fn next_scope(&self) -> u32 {
+    pub(crate) fn next_scope(&self) -> u32 {
         self.session().next_scope.fetch_add(1, Ordering::Relaxed)
     }
 }

@@ -142,7 +142,7 @@ impl ThreadLane {
     /// Returns the lane, which is a static or never freed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]
-    const fn get(self) -> *const Lane {
+    pub(crate) const fn get(self) -> *const Lane {
         self.0.as_ptr()
     }
 }

@@ -30,7 +30,15 @@ impl View for OutOfMemory {
         }
         text.blank();
         text.styled(layout.palette.title, "Why");
-        text.line(wrap_after("  ", 2, &why(self, failure), layout.width));
+        let reasons = match device(self, failure) {
+            // What is free in segments is free on the device too, and only the allocator can use it.
+            Some(reason) if is_of_segments(self) => vec![reason, why(self, failure)],
+            Some(reason) => vec![reason],
+            None => vec![why(self, failure)],
+        };
+        for reason in reasons {
+            text.line(wrap_after("  ", 2, &reason, layout.width));
+        }
         text.blank();
         let held = format!(
             "Held at that moment: {} in {}",
@@ -92,6 +100,29 @@ fn headline(result: &OutOfMemory, failure: &FailedCall) -> String {
         );
     }
     line
+}
+
+fn is_of_segments(result: &OutOfMemory) -> bool {
+    result.free.is_some_and(|free| free.basis == Basis::Segments)
+}
+
+/// What the device had, and how much of it was not recorded.
+fn device(result: &OutOfMemory, failure: &FailedCall) -> Option<String> {
+    let device = result.device_memory?;
+    let used = device.total_bytes.saturating_sub(device.free_bytes);
+    let (free, total) = (format_bytes(device.free_bytes), format_bytes(device.total_bytes));
+    let others = used.saturating_sub(result.live_bytes);
+    let verdict = match failure.asked_bytes.checked_sub(device.free_bytes) {
+        Some(missing @ 1..) => format!("{} less than asked for", format_bytes(missing)),
+        _ => "as much as asked for: the driver found no piece that is large enough, or a limit was reached"
+            .into(),
+    };
+    Some(format!(
+        "The device had {free} of {total} free, {verdict}. This process held {} of such memory; the other {} in use are other kinds of \
+         memory, contexts and other processes.",
+        format_bytes(result.live_bytes),
+        format_bytes(others)
+    ))
 }
 
 fn why(result: &OutOfMemory, failure: &FailedCall) -> String {

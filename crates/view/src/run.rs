@@ -1,5 +1,6 @@
 //! Runs: how a command ended, how high its memory rose, when, in which process and phase.
 
+mod gpu;
 mod heap;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use crate::layout::{Layout, Lines, styled};
 use crate::plain::plain;
 use crate::report::View;
 use crate::table::{Cell, Column, Table, shorten, wrap, wrap_after};
+use gpu::{gpu_events, gpu_notes, gpu_peak};
 use heap::{heap_events, heap_notes, heap_peak};
 
 /// Columns for the names of facts.
@@ -33,7 +35,8 @@ impl View for RunSummary {
         text.blank();
         text.block(SummaryText(self).facts(start_ns, layout));
         text.block(memory_tables(&self.memory, start_ns, layout));
-        let notes: Vec<String> = self.heap.iter().flat_map(heap_notes).chain(self.notes.clone()).collect();
+        let inside = self.heap.iter().flat_map(heap_notes).chain(self.gpu.iter().flat_map(gpu_notes));
+        let notes: Vec<String> = inside.chain(self.notes.clone()).collect();
         if !notes.is_empty() {
             text.blank();
         }
@@ -67,6 +70,8 @@ impl SummaryText<'_> {
         memory_facts(memory, start_ns, &mut facts);
         facts.add("heap", self.heap.as_ref().map(|heap| heap_peak(heap, start_ns)));
         facts.add("recorded", self.heap.as_ref().map(heap_events));
+        facts.add("CUDA", self.gpu.as_ref().map(|gpu| gpu_peak(gpu, start_ns)));
+        facts.add("recorded", self.gpu.as_ref().and_then(gpu_events));
         facts.add("own cost", self.own_cost());
         facts.text.text()
     }
@@ -428,6 +433,7 @@ mod tests {
         };
         RunSummary {
             heap: None,
+            gpu: None,
             command: Some("./solver -i \x1b[31minput.i".into()),
             exit_status: Some(137),
             signal: Some(signal_name(9)),

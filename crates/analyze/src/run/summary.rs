@@ -1,5 +1,6 @@
 //! The summary of a run: how it ended, how high its memory rose, and what sampling it cost.
 
+use floodmark_event::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::RunMemory;
@@ -26,6 +27,9 @@ pub struct RunSummary {
     /// Its heap, where it was recorded from inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap: Option<HeapSummary>,
+    /// Its CUDA memory, where it was recorded from inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuSummary>,
     /// What could not be done as it should be.
     pub notes: Vec<String>,
 }
@@ -53,6 +57,43 @@ pub struct HeapSummary {
     pub remarks: Vec<String>,
     /// Programs of the run that were not recorded, or not completely.
     pub not_recorded: Vec<NotRecorded>,
+}
+
+/// What was recorded of the CUDA memory of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuSummary {
+    /// How calls of the driver were seen: `cupti`, `preload`; none if no process used CUDA.
+    pub ways: Vec<String>,
+    /// Allocations of device memory.
+    pub allocations: u64,
+    /// Frees of those.
+    pub frees: u64,
+    /// Allocations of any kind that failed for lack of memory.
+    pub failures: u64,
+    /// Highest live bytes of device memory, of all processes and devices together.
+    pub peak_bytes: u64,
+    /// When they were reached.
+    pub peak_time_ns: Option<i64>,
+    /// Live bytes at the end.
+    pub live_bytes: u64,
+    /// Live blocks at the end.
+    pub live_blocks: u64,
+    /// Other kinds of memory that were allocated.
+    pub others: Vec<GpuKind>,
+    /// Remarks of the recorder in the processes, each once.
+    pub remarks: Vec<String>,
+}
+
+/// What was recorded of a kind of memory beside that of devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuKind {
+    /// The kind, by name in JSON.
+    #[serde(with = "crate::json::kind")]
+    pub kind: Kind,
+    /// Allocations.
+    pub allocations: u64,
+    /// Live bytes at the end.
+    pub live_bytes: u64,
 }
 
 /// A program whose heap was not recorded, or not completely.

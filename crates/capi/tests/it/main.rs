@@ -3,4 +3,5 @@ mod build;
 mod example;
 mod header;
 mod recorded;
+mod rmm;
 mod tailing;

@@ -63,7 +63,8 @@ impl AttachArgs {
         let command = command_of(self.pid);
         let json = self.trace.json();
         let stacks = self.stacks.props();
-        let session = Session { target, props, stacks, destination, command, cluster: None, heap: None };
+        let session =
+            Session { target, props, stacks, destination, command, cluster: None, heap: None, gpu: None };
         Watch { session, json, next: Next::Views }.run(printer)
     }
 }

@@ -238,6 +238,7 @@ impl MemoryLoggerArgs {
             destination,
             command,
             heap: None,
+            gpu: None,
         };
         Watch { session, json: None, next: Next::ScriptLayout }.run(printer)
     }

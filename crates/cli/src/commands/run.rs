@@ -10,6 +10,7 @@ use floodmark_sampler::{Capture, Launch, WatchProps};
 use crate::cluster_args::ClusterArgs;
 use crate::error::hinted;
 use crate::exit::ExitStatus;
+use crate::gpu_args::GpuArgs;
 use crate::heap_args::HeapArgs;
 use crate::printer::Printer;
 use crate::stack_args::StackArgs;
@@ -54,6 +55,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     heap: HeapArgs,
     #[command(flatten)]
+    gpu: GpuArgs,
+    #[command(flatten)]
     stacks: StackArgs,
     #[command(flatten)]
     trace: TraceArgs,
@@ -67,6 +70,8 @@ Examples:
   floodmark run --stacks python -- python train.py
   floodmark run --heap -- ./solver -i input.i            (every malloc and free, with stacks)
   floodmark run --heap=sample -- ./server                (a sample of them, for production)
+  floodmark run --gpu -- python train.py                 (every CUDA allocation, with stacks)
+  floodmark run --heap --gpu -- ./solver                 (both, in one trace)
   floodmark run -- mpiexec -n 4 ./solver
   mpiexec -n 4 floodmark run -o job.flood -- ./solver
   floodmark run --cluster auto -- mpiexec ./solver       (all nodes of a job of PBS or Slurm)
@@ -113,7 +118,12 @@ impl RunArgs {
             let hint = "start it on every node, as in: mpiexec floodmark run --heap -o job.flood -- ./solver";
             return Err(hinted("--heap records the processes of this host only", hint));
         }
-        let session = Session { target, props, stacks, destination, command, cluster, heap };
+        let gpu = self.gpu.props()?;
+        if gpu.is_some() && cluster.is_some() {
+            let hint = "start it on every node, as in: mpiexec floodmark run --gpu -o job.flood -- ./solver";
+            return Err(hinted("--gpu records the processes of this host only", hint));
+        }
+        let session = Session { target, props, stacks, destination, command, cluster, heap, gpu };
         Watch { session, json, next: Next::Views }.run(printer)
     }
 }

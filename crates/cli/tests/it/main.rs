@@ -13,6 +13,7 @@ mod exporting;
 mod flames;
 mod fragmentation;
 mod golden;
+mod gpu;
 mod growth;
 mod heap;
 mod heap_answers;

@@ -1,7 +1,9 @@
 //! The frames of Python code on the calling thread, and stacks in which they stand where the interpreter ran them.
 //!
 //! The interpreter keeps its frames in a list, which only the thread itself changes, and only while it holds the global
-//! lock: without it nothing is read. A stack of the recording is found by the native stack and a hash of the Python
+//! lock. So a thread can read its own at any time: while it holds the lock nothing else runs on it, and without the lock, as
+//! in a library that gave it up before it allocates, the list stays as it is. Objects that the frames keep alive are read
+//! without calling the interpreter then. A stack of the recording is found by the native stack and a hash of the Python
 //! frames; only a new pair of both is put together frame by frame.
 
 use std::collections::HashMap;
@@ -38,6 +40,8 @@ pub(super) struct Layout {
     is_entry: Option<usize>,
     /// Of a code object: its instructions.
     instructions: usize,
+    /// Of a string: where the characters of one of ASCII begin, and those of another.
+    text: (usize, usize),
 }
 
 /// Of a code object, in all known versions.
@@ -55,6 +59,7 @@ impl Layout {
             owner: 70,
             is_entry: None,
             instructions: 200,
+            text: (40, 56),
         };
         match version {
             (3, 11) => Some(Self {
@@ -66,6 +71,7 @@ impl Layout {
                 owner: 69,
                 is_entry: Some(68),
                 instructions: 184,
+                text: (48, 72),
             }),
             (3, 12) => Some(Self { through: Some(56), current: 0, instructions: 192, ..later }),
             (3, 13) => Some(later),
@@ -98,16 +104,11 @@ struct PythonFrame {
 }
 
 impl Python {
-    /// The innermost frame of the calling thread; null if it runs no Python code or does not hold the lock.
+    /// The innermost frame of the calling thread; null if it runs no Python code.
     #[inline]
     fn current_frame(&self) -> *const u8 {
         // SAFETY: functions of the interpreter that may be called by any thread at any time.
-        let state = unsafe {
-            if (self.has_lock)() == 0 {
-                return std::ptr::null();
-            }
-            (self.thread_state)()
-        };
+        let state = unsafe { (self.thread_state)() };
         if state.is_null() {
             return state;
         }
@@ -132,7 +133,7 @@ impl Python {
             if frame.is_null() {
                 return;
             }
-            // SAFETY: a frame of the calling thread, which holds the lock.
+            // SAFETY: a frame of the calling thread, which alone changes its frames.
             unsafe {
                 let is_shim = *frame.add(layout.owner) == ENTRY && layout.is_entry.is_none();
                 let code = if is_shim { std::ptr::null() } else { word(frame, layout.code) };
@@ -219,14 +220,14 @@ impl PythonThread {
 
     /// The frame of Python code in the recording.
     fn frame_id(&mut self, python: &Python, frame: PythonFrame) -> u32 {
-        // SAFETY: a code object of a frame of the calling thread, which holds the lock, so it is alive.
+        // SAFETY: a code object of a frame of the calling thread, which keeps it alive.
         let (name, file) = unsafe { (word(frame.code, QUALIFIED_NAME), word(frame.code, FILE_NAME)) };
         // Another code object may come to lie at the same address; it has another name.
         let key = (frame.code.addr(), name.addr(), frame.instruction.addr());
         *self.frames.entry(key).or_insert_with(|| {
             let start = frame.code.wrapping_add(python.layout.instructions);
             let offset = frame.instruction.addr().wrapping_sub(start.addr()) as i32;
-            // SAFETY: the code object is alive and the thread holds the lock.
+            // SAFETY: the code object is alive; its table of lines is only read.
             let line = unsafe { (python.line_of)(frame.code, offset) };
             // SAFETY: as above; both are strings of the code object.
             let (function, file) = unsafe { (text(python, name), text(python, file)) };
@@ -258,11 +259,47 @@ fn joined(stack: StackId, frame: u32) -> StackId {
 /// The text of a string of Python.
 ///
 /// # Safety
-/// `string` is a string that is alive, and the thread holds the lock.
+/// `string` is a string that is alive.
 unsafe fn text(python: &Python, string: *const u8) -> String {
     // SAFETY: as the caller guarantees; the text lives as long as the string.
     unsafe {
+        if (python.has_lock)() == 0 {
+            return text_without_lock(python.layout.text, string);
+        }
         let text = (python.text_of)(string, std::ptr::null_mut());
         if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
     }
+}
+
+/// Most characters of a name that is read without the lock.
+const MOST_CHARACTERS: usize = 4096;
+
+/// The text of a string of Python, read where the interpreter keeps it: calling it may change the string, for which the
+/// lock is needed.
+///
+/// # Safety
+/// `string` is a string that is alive, of a version with this layout.
+unsafe fn text_without_lock((ascii, other): (usize, usize), string: *const u8) -> String {
+    const LENGTH: usize = 16;
+    const STATE: usize = 32;
+    // SAFETY: as the caller guarantees.
+    let (length, state) = unsafe { (word(string, LENGTH).addr(), word(string, STATE).addr()) };
+    let (width, is_compact, is_ascii) = (state >> 2 & 7, state >> 5 & 1 == 1, state >> 6 & 1 == 1);
+    if !is_compact || ![1, 2, 4].contains(&width) {
+        return String::new();
+    }
+    let data = string.wrapping_add(if is_ascii { ascii } else { other });
+    let character = |at: usize| {
+        let place = data.wrapping_add(at * width);
+        // SAFETY: the string has so many characters of this width.
+        let code = unsafe {
+            match width {
+                1 => u32::from(*place),
+                2 => u32::from(place.cast::<u16>().read_unaligned()),
+                _ => place.cast::<u32>().read_unaligned(),
+            }
+        };
+        char::from_u32(code).unwrap_or('\u{fffd}')
+    };
+    (0..length.min(MOST_CHARACTERS)).map(character).collect()
 }

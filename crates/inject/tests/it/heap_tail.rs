@@ -6,6 +6,7 @@ use std::path::Path;
 
 use floodmark_event::tables::Frame;
 use floodmark_event::{Action, Event, Kind};
+use floodmark_tail::gpu::{GPU_NOTE, GpuNote};
 use floodmark_tail::heap::{HEAP_NOTE, HeapNote};
 use floodmark_tail::reader::RingReader;
 use floodmark_tail::record::{Decoder, Record};
@@ -23,6 +24,12 @@ pub(crate) struct HeapTail {
     /// Parent and frame of each stack.
     pub(crate) stacks: HashMap<u32, (u32, u32)>,
     pub(crate) losses: u64,
+    /// UUIDs of devices, by number.
+    pub(crate) devices: BTreeMap<i32, u32>,
+    /// Names of scopes, by number.
+    pub(crate) scopes: BTreeMap<u32, u32>,
+    /// Number of samples.
+    pub(crate) samples: usize,
 }
 
 /// A live block.
@@ -100,6 +107,13 @@ impl HeapTail {
                 Record::Stack { id, parent, frame } => {
                     self.stacks.insert(id.0, (parent.0, frame));
                 }
+                Record::Device { device, uuid } => {
+                    self.devices.insert(device, uuid.0);
+                }
+                Record::EnterScope { scope, name, .. } => {
+                    self.scopes.insert(scope, name.0);
+                }
+                Record::Sample { .. } => self.samples += 1,
                 _ => {}
             }
         }
@@ -125,6 +139,37 @@ impl HeapTail {
             }
         }
         (live, unknown)
+    }
+
+    /// Blocks of a kind that are live at the end, found by device, resource and address as analyses do.
+    #[track_caller]
+    pub(crate) fn live_blocks(&self, kind: Kind) -> Vec<Event> {
+        let mut live: BTreeMap<(i32, u32, u64), Event> = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.kind == kind) {
+            let key = (event.device, event.resource.0, event.address);
+            match event.action {
+                Action::Alloc => {
+                    let before = live.insert(key, *event);
+                    assert_eq!(before, None, "{:#x} is allocated twice", event.address);
+                }
+                Action::Free => {
+                    live.remove(&key);
+                }
+                Action::Failure => {}
+            }
+        }
+        live.into_values().collect()
+    }
+
+    /// How the process says its CUDA memory was recorded: text, number and name.
+    pub(crate) fn gpu_notes(&self) -> Vec<(GpuNote, u32, String)> {
+        let text = |id: u32| self.strings.get(&id).map_or("", String::as_str);
+        let notes = self.frames.values().filter(|frame| text(frame.function.0) == GPU_NOTE);
+        let note = |note: &Frame| {
+            let known = GpuNote::from_text(text(note.file.0)).expect("a note");
+            (known, note.line, text(note.module.0).to_owned())
+        };
+        notes.map(note).collect()
     }
 
     /// Bytes of a kind that are live at the end.

@@ -1,0 +1,3 @@
+#pragma once
+#include <cstddef>
+namespace rmm { constexpr std::size_t CUDA_ALLOCATION_ALIGNMENT{256}; }
