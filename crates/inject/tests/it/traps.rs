@@ -257,6 +257,19 @@ fn an_allocator_that_is_preloaded_too_is_recorded() {
 }
 
 #[test]
+fn children_of_children_lose_nothing() {
+    let trap = Trap::new("forks.c", &[]);
+    assert_success(&trap.run("all", &[]));
+    let processes = HeapTail::read_all(&trap.trace());
+    assert_eq!(processes.len(), 6);
+    for process in processes {
+        assert_eq!(process.losses, 0);
+        let blocks = |event: &&Event| event.action == Action::Alloc && matches!(event.bytes, 100 | 101);
+        assert_eq!(process.events.iter().filter(blocks).count(), 1);
+    }
+}
+
+#[test]
 fn an_allocator_with_its_own_operator_new_is_named() {
     for (options, is_named) in [(&["-DLIBRARY", "-DNEW"][..], true), (&["-DLIBRARY"], false)] {
         let trap = Trap::new("ends.c", &[]);
