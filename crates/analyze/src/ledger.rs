@@ -232,7 +232,7 @@ impl SampledProcess {
     }
 
     /// The instant that the ledger is about.
-    fn instant(&self) -> i64 {
+    pub fn instant(&self) -> i64 {
         self.reading().map_or(self.peak.1, |(time_ns, _)| time_ns)
     }
 

@@ -18,8 +18,8 @@ use floodmark_tail::heap::{
 };
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{
-    AllocDomain, BlockEvent, RecordProps, Recorder, When, calibrate_later, enter_scope_on, event_on,
-    exit_scope_on, global, intern, intern_frame, plain_event_on,
+    AllocDomain, BlockEvent, RecordProps, Recorder, ThreadLane, When, calibrate_later, enter_scope_on,
+    event_on, exit_scope_on, global, intern, intern_frame, plain_event_on,
 };
 
 use crate::bounds::stack_bounds;
@@ -304,6 +304,7 @@ impl Entered {
     #[inline(never)]
     fn other_stack(&self, caller: Caller) -> StackId {
         fence(|| {
+            self.prepare_lane();
             // SAFETY: the replay is this thread's, and is there.
             let replay = unsafe { &mut *self.thread.replay.get() };
             // SAFETY: the caller's registers are those at a call that has not returned.
@@ -311,6 +312,15 @@ impl Entered {
             self.with_python(replay, stack)
         })
         .unwrap_or(StackId(0))
+    }
+
+    /// Takes a lane if the thread has none of this process. Naming a stack in a forked child would else make the child's
+    /// part of the recording, which allocates and takes much of the stack.
+    fn prepare_lane(&self) {
+        let thread = self.thread;
+        if !thread.lane.get().is_some_and(ThreadLane::is_current) && !thread.has_ended.get() {
+            run_cold(&mut || take_lane(thread, self.started, |_| ()));
+        }
     }
 
     /// The stack that a native one and the Python frames of the thread make together.
@@ -331,6 +341,7 @@ impl Entered {
     }
 
     fn found_stack(&self, caller: Caller) -> StackId {
+        self.prepare_lane();
         let thread = self.thread;
         let Stacks::On { depth, check } = self.started.stacks else { return StackId(0) };
         let unloads = UNLOADS.load(Ordering::Relaxed);
@@ -504,19 +515,26 @@ fn event_without_lane(
     before: Option<u64>,
 ) {
     run_cold(&mut || {
-        // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
-        thread.lane.set(None);
-        let Some(lane) = global().take_lane() else { return };
-        // SAFETY: taken by this thread just now.
-        unsafe { event_on(lane, what, domain, stack, before) };
-        if register_end(thread, started) {
-            thread.lane.set(Some(lane));
-        } else {
-            // While a thread ends nothing would give the lane back later.
-            // SAFETY: taken by this thread just now, and not kept.
-            unsafe { global().give_back_lane(lane) };
-        }
+        take_lane(thread, started, |lane| {
+            // SAFETY: taken by this thread just now.
+            unsafe { event_on(lane, what, domain, stack, before) };
+        });
     });
+}
+
+/// Takes a lane for the thread, calls `with` with it, and keeps it unless the thread is ending.
+fn take_lane(thread: &'static Thread, started: &'static Started, with: impl FnOnce(ThreadLane)) {
+    // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
+    thread.lane.set(None);
+    let Some(lane) = global().take_lane() else { return };
+    with(lane);
+    if register_end(thread, started) {
+        thread.lane.set(Some(lane));
+    } else {
+        // While a thread ends nothing would give the lane back later.
+        // SAFETY: taken by this thread just now, and not kept.
+        unsafe { global().give_back_lane(lane) };
+    }
 }
 
 /// Arranges that the thread's lane is given back when the thread ends; `false` if it is ending.

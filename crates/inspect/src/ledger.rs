@@ -36,7 +36,7 @@ impl Input {
         if self.contents().has_events {
             // Heap blocks are pageable memory on no device; other kinds are not part of a heap.
             let filter = Filter {
-                processes: self.recording_process(own)?.map(|process| vec![process]),
+                processes: self.recording_process(own, process.instant())?.map(|process| vec![process]),
                 kinds: Some(vec![Kind::Pageable]),
                 devices: Some(vec![NO_DEVICE]),
                 ..Filter::default()
@@ -51,11 +51,16 @@ impl Input {
         Ok(Answer::new(self.name(), &losses, ledger))
     }
 
-    /// The process of the events of a PID; none if there is but one, which may not know its PID.
-    fn recording_process(&self, pid: u64) -> Result<Option<ProcessId>> {
+    /// The process of the events of a PID at an instant; none if there is but one, which may not know its PID.
+    fn recording_process(&self, pid: u64, time_ns: i64) -> Result<Option<ProcessId>> {
         let source = self.events(&ScanProps::default())?;
         let processes = &source.tables().processes;
-        let own = processes.iter().find(|process| pid != 0 && u64::from(process.pid) == pid);
+        let with_pid = processes.iter().filter(|process| pid != 0 && u64::from(process.pid) == pid);
+        // A process that replaced its program records once per program: the last one that had begun is running.
+        let own = with_pid.max_by_key(|process| {
+            let has_begun = process.start_ns <= time_ns;
+            (has_begun, if has_begun { process.start_ns } else { process.start_ns.saturating_neg() })
+        });
         // Another process must not be taken for one that recorded nothing.
         Ok(own.map(|process| process.id).or_else(|| (processes.len() > 1).then_some(ProcessId(u32::MAX))))
     }

@@ -63,7 +63,9 @@ pub fn calibrate() {
     if !IS_BEGUN.load(Ordering::Acquire) {
         return;
     }
-    while !USES_COUNTER.load(Ordering::Acquire) && use_counter_if_known() == Calibration::TooEarly {}
+    while !USES_COUNTER.load(Ordering::Acquire) && use_counter_if_known() == Calibration::TooEarly {
+        std::hint::spin_loop();
+    }
 }
 
 /// Begins to measure the rate of the tick counter. It is used from the first comparison on that comes at least a

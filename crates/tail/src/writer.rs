@@ -139,6 +139,13 @@ impl ThreadLane {
         Self(unsafe { NonNull::new_unchecked(lane.cast_mut()) })
     }
 
+    /// Whether the lane is of the global recording that goes on in this process; it is not in a forked child.
+    pub fn is_current(self) -> bool {
+        // SAFETY: the pointer is to NOWHERE or to a lane, and those are never freed; the word is an atomic one.
+        let generation = unsafe { (*self.get()).gate.generation.load(Ordering::Relaxed) };
+        generation == GLOBAL.current.generation()
+    }
+
     /// Returns the lane, which is a static or never freed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the recording path")]

@@ -107,3 +107,17 @@ fn a_ledger_adds_up_to_the_resident_memory_at_the_peak() {
     let none = test.run(&["ledger", "golden.csv"]);
     assert!(none.code == 2 && none.stderr.contains("floodmark run"), "{}", none.stderr);
 }
+
+#[test]
+fn a_ledger_has_the_heap_of_the_program_that_runs() {
+    let test = CliTest::new();
+    let script = "import time; x = bytearray(60_000_000); time.sleep(0.5)";
+    // The shell replaces itself: two programs record under one PID, and what the first had is gone.
+    let words =
+        ["run", "-q", "--heap", "-o", "run.flood", "--", "sh", "-c", "exec python3 -c \"$0\"", script];
+    test.run(&words).ok();
+    let ledger = json(&test, "ledger", "run.flood");
+    assert!(ledger["live_heap_bytes"].as_u64().unwrap() > 60_000_000, "{ledger:#}");
+    // The recorder marks what realloc returned.
+    assert_eq!(json(&test, "churn", "run.flood")["has_reallocs"], true);
+}

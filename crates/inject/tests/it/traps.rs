@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use floodmark_event::tables::Frame;
 use floodmark_event::{Action, Event, Kind};
 use floodmark_tail::heap::{HeapNote, scaled_blocks, scaled_bytes};
 use floodmark_testkit::TempDir;
@@ -257,6 +258,19 @@ fn an_allocator_that_is_preloaded_too_is_recorded() {
 }
 
 #[test]
+fn children_of_children_lose_nothing() {
+    let trap = Trap::new("forks.c", &[]);
+    assert_success(&trap.run("all", &[]));
+    let processes = HeapTail::read_all(&trap.trace());
+    assert_eq!(processes.len(), 6);
+    for process in processes {
+        assert_eq!(process.losses, 0);
+        let blocks = |event: &&Event| event.action == Action::Alloc && matches!(event.bytes, 100 | 101);
+        assert_eq!(process.events.iter().filter(blocks).count(), 1);
+    }
+}
+
+#[test]
 fn an_allocator_with_its_own_operator_new_is_named() {
     for (options, is_named) in [(&["-DLIBRARY", "-DNEW"][..], true), (&["-DLIBRARY"], false)] {
         let trap = Trap::new("ends.c", &[]);
@@ -328,6 +342,49 @@ fn samples_estimate_bytes_and_blocks_without_bias() {
         assert!((blocks / count as f64 - 1.0).abs() < 0.2, "{bytes}: {blocks} blocks");
         let left = live.values().filter(|block| block.bytes == scaled).count() as f64;
         assert!((left - expected / 2.0).abs() < spread, "{bytes}: {left} left of {expected}");
+    }
+}
+
+/// Bytes that were allocated, by the innermost place in the program itself.
+fn bytes_by_site(tail: &HeapTail, program: &Path) -> BTreeMap<u64, u64> {
+    let name = program.to_string_lossy();
+    let mut sites: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+    let mut bytes = BTreeMap::new();
+    for event in tail.events.iter().filter(|event| event.action == Action::Alloc) {
+        let site = *sites.entry(event.stack.0).or_insert_with(|| {
+            let frames = tail.frames_of(event.stack.0);
+            let is_own =
+                |frame: &&Frame| tail.strings.get(&frame.module.0).is_some_and(|module| *module == name);
+            frames.iter().find(is_own).map(|frame| frame.address)
+        });
+        if let Some(site) = site {
+            *bytes.entry(site).or_default() += event.bytes;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn samples_estimate_the_largest_sites() {
+    for (source, period) in [("sizes.c", 1024), ("nested.cpp", 16), ("collections.rs", 16)] {
+        let trap = Trap::new(source, &[]);
+        let run = |heap: &str| {
+            let _ = std::fs::remove_dir_all(trap.trace());
+            assert_success(&trap.run(heap, &[]));
+            bytes_by_site(&HeapTail::read(&trap.trace()), &trap.program)
+        };
+        let (exact, sampled) = (run("all"), run(&format!("sample:{period}")));
+        let mut largest: Vec<(u64, u64)> = exact.into_iter().collect();
+        largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        // Of sites with few blocks there are too few samples for such an estimate.
+        let total: u64 = largest.iter().map(|(_, bytes)| bytes).sum();
+        largest.retain(|(_, bytes)| bytes * 50 >= total);
+        assert!(!largest.is_empty(), "{source}");
+        for (site, bytes) in largest.into_iter().take(10) {
+            let estimate = sampled.get(&site).copied().unwrap_or(0) as f64;
+            let error = estimate / bytes as f64 - 1.0;
+            assert!(error.abs() < 0.05, "{source}: {site:#x} has {bytes} bytes, estimated as {estimate}");
+        }
     }
 }
 
