@@ -40,9 +40,9 @@ pub(crate) struct GpuArgs {
 pub(crate) enum GpuLevel {
     /// What is allocated from the driver
     Driver,
-    /// What frameworks allocate from memory that they hold
+    /// What frameworks allocate from memory that they hold; not available yet
     Framework,
-    /// Both
+    /// Both; not available yet
     All,
 }
 

@@ -197,7 +197,9 @@ pub(crate) fn is_on() -> bool {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn enter() -> Option<Entered> {
-    if STATE.load(Ordering::Acquire) != ON && !start() {
+    let state = STATE.load(Ordering::Acquire);
+    // Where the heap is not recorded, its hooks are there for nothing.
+    if state != ON && (state == OFF || !start()) {
         return None;
     }
     Entered::begin(STARTED.get()?)

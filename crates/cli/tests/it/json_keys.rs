@@ -60,7 +60,7 @@ const COMMANDS: [&str; 34] = [
     "info @rmm/golden.csv --json",
     "import @rmm/golden.csv -o log.flood --json",
     "repair log.flood --json",
-    "run -q --heap -o run.flood --json run.json -- env -i sleep 0.3",
+    "run -q --heap --gpu -o run.flood --json run.json -- env -i sleep 0.3",
 ];
 
 /// Keys of a schema, with their meanings.
