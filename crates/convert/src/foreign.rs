@@ -215,8 +215,10 @@ pub(crate) fn open_rmm_csv(candidate: Candidate, props: &OpenProps) -> Result<Bo
         let reader = rmm::Reader::open(input, &path, &props)?;
         return Ok(Box::new(reader.with_total_bytes(total_bytes)));
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let parallel = rmm::ParallelProps::with_threads(threads.min(PARALLEL_THREADS));
+    // One core folds, which takes about as long as parsing: on two cores a second thread that parses would only keep it
+    // waiting (0.73 instead of 0.60 s for 20 million rows).
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let parallel = rmm::ParallelProps::with_threads((cores - 1).clamp(1, PARALLEL_THREADS));
     let reader = rmm::ParallelReader::open(input, &path, &props, &parallel)?;
     Ok(Box::new(reader.with_total_bytes(total_bytes)))
 }
@@ -224,7 +226,7 @@ pub(crate) fn open_rmm_csv(candidate: Candidate, props: &OpenProps) -> Result<Bo
 /// Length from which on a log is read on several cores.
 const PARALLEL_BYTES: u64 = 4 << 20;
 
-/// More threads than this would wait: one that folds takes about as long for an event as one that parses.
+/// More threads than this would wait for the one that folds.
 const PARALLEL_THREADS: usize = 4;
 
 /// Opens a log of `memory_logger`.

@@ -304,7 +304,8 @@ impl ParallelReader {
         let is_divided = handed_over.is_some();
         let (input, left_over) = handed_over.unwrap_or_else(|| (Box::new(io::empty()), Vec::new()));
         let block_bytes = parallel.block_bytes.max(1);
-        let input = BlockInput { input, block_bytes, left_over, next: 0, is_at_end: false, is_done: !is_divided };
+        let input =
+            BlockInput { input, block_bytes, left_over, next: 0, is_at_end: false, is_done: !is_divided };
         let queue = Queue {
             ready: BTreeMap::new(),
             taken: 0,

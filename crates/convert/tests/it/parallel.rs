@@ -39,7 +39,10 @@ fn in_parallel(bytes: &[u8], props: &ReadProps, at: usize, block_bytes: usize, t
 fn plain_log() -> impl Strategy<Value = String> {
     let second = prop_oneof![0..3u32, 43_190..43_210u32, 86_390..86_400u32, 0..86_400u32];
     let row = (second, 0..1_000_000u32, any::<u32>(), 0..4u8);
-    let odd = prop::option::weighted(0.02, prop_oneof![Just(""), Just("x"), Just("Thread,Time,Action,Pointer,Size,Stream")]);
+    let odd = prop::option::weighted(
+        0.02,
+        prop_oneof![Just(""), Just("x"), Just("Thread,Time,Action,Pointer,Size,Stream")],
+    );
     proptest::collection::vec((row, 1..6usize, odd), 0..60).prop_map(|rows| {
         let mut text = String::from("Thread,Time,Action,Pointer,Size,Stream\n");
         for ((second, micros, number, act), repeat, odd) in rows {
@@ -67,7 +70,11 @@ fn assert_same(text: &str, split: prop::sample::Index, block_bytes: usize, threa
     let at = split.index(bytes.len() + 1);
     let dated = ReadProps { date: Date::parse("2026-07-01"), ..lenient() };
     for props in [strict(), lenient(), dated] {
-        assert_eq!(in_parallel(bytes, &props, at, block_bytes, threads), in_sequence(bytes, &props), "{text}");
+        assert_eq!(
+            in_parallel(bytes, &props, at, block_bytes, threads),
+            in_sequence(bytes, &props),
+            "{text}"
+        );
     }
 }
 
