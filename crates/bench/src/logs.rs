@@ -16,7 +16,7 @@ use floodmark_testkit::{SizeMix, Workload, WorkloadProps};
 use crate::measure::{self, Samples};
 
 /// Writes the log that is analysed, unless it is there from an earlier run.
-fn make_log(path: &Path, events: u64) -> Result<u64> {
+pub(crate) fn make_log(path: &Path, events: u64) -> Result<u64> {
     let note = path.with_extension("events");
     if fs::read_to_string(&note).is_ok_and(|text| text == events.to_string()) {
         return Ok(fs::metadata(path)?.len());
@@ -102,15 +102,16 @@ pub(crate) fn run(folder: &Path, events: u64, python: Option<&Path>, repeat: usi
 }
 
 fn report(rows: &[Row], events: u64, log_bytes: u64, no_peers: bool) {
-    let ours = rows.first().map_or(f64::NAN, |row| row.wall.median());
+    let ours = rows.first().map_or((f64::NAN, f64::NAN), |row| (row.wall.median(), row.cpu.median()));
     let gigabytes = log_bytes as f64 / 1e9;
     println!("{events} events, {gigabytes:.2} GB of CSV; million events per second: median (least–most)\n");
-    println!("| what | by the clock | per core | floodmark stats, CSV, is | peak RSS, MB |");
-    println!("|---|---|---|---|---|");
+    println!("| what | by the clock | per core | floodmark stats, CSV, is | in CPU time | peak RSS, MB |");
+    println!("|---|---|---|---|---|---|");
     for row in rows {
-        let ratio = ours / row.wall.median();
+        let (ratio, cpu_ratio) = (ours.0 / row.wall.median(), ours.1 / row.cpu.median());
         let (wall, cpu) = (row.wall.text(1), row.cpu.text(1));
-        println!("| {} | {wall} | {cpu} | ×{ratio:.1} | {:.0} |", row.name, row.peak_rss_mb.median());
+        let (name, peak) = (&row.name, row.peak_rss_mb.median());
+        println!("| {name} | {wall} | {cpu} | ×{ratio:.1} | ×{cpu_ratio:.1} | {peak:.0} |");
     }
     if no_peers {
         println!("\npandas and Polars were left out: name a Python that has them with --python");

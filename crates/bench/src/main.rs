@@ -22,6 +22,7 @@ mod recorder;
 mod resources;
 mod scans;
 mod sealing;
+mod sql;
 mod stacks;
 
 use std::path::PathBuf;
@@ -69,6 +70,15 @@ enum What {
         /// Python that has pandas and polars; without it they are left out, and the output says so
         #[arg(long)]
         python: Option<PathBuf>,
+    },
+    /// Measure questions in SQL to a trace, beside DuckDB and pandas
+    Sql {
+        /// Events of the trace
+        #[arg(long, default_value_t = 20_000_000)]
+        events: u64,
+        /// Python that has duckdb, pandas and pyarrow
+        #[arg(long)]
+        python: PathBuf,
     },
     /// Measure scans of a trace of several processes, beside the same events in one process
     Scans {
@@ -156,6 +166,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Output { props } => output::run(&props, &folder, repeat)?,
         What::Peaks { props } => peaks::run(&props, &folder, repeat)?,
         What::Resources { props } => resources::run(&props, &folder, repeat)?,
+        What::Sql { events, python } => sql::run(&folder, events, &python, repeat)?,
         What::Scans { props } => scans::run(&props, &folder, repeat)?,
         What::Sealing { props } => sealing::run(&props, &folder, repeat)?,
         What::Random { props } => random::run(&props, repeat)?,

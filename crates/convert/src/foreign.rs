@@ -208,10 +208,26 @@ impl Stream {
 pub(crate) fn open_rmm_csv(candidate: Candidate, props: &OpenProps) -> Result<Box<dyn Source>> {
     let OpenProps { mode, date, device, process, .. } = *props;
     let props = rmm::ReadProps { mode, date, device, process };
+    // Only files: a pipe's lines are handed on as they come. The length of a compressed file is not known.
+    let is_large = candidate.is_file && candidate.total_bytes.is_none_or(|bytes| bytes >= PARALLEL_BYTES);
     let (path, total_bytes, input) = candidate.into_parts();
-    let reader = rmm::Reader::open(input, &path, &props)?;
+    if !is_large {
+        let reader = rmm::Reader::open(input, &path, &props)?;
+        return Ok(Box::new(reader.with_total_bytes(total_bytes)));
+    }
+    // One core folds, which takes about as long as parsing: on two cores a second thread that parses would only keep it
+    // waiting (0.73 instead of 0.60 s for 20 million rows).
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let parallel = rmm::ParallelProps::with_threads((cores - 1).clamp(1, PARALLEL_THREADS));
+    let reader = rmm::ParallelReader::open(input, &path, &props, &parallel)?;
     Ok(Box::new(reader.with_total_bytes(total_bytes)))
 }
+
+/// Length from which on a log is read on several cores.
+const PARALLEL_BYTES: u64 = 4 << 20;
+
+/// More threads than this would wait for the one that folds.
+const PARALLEL_THREADS: usize = 4;
 
 /// Opens a log of `memory_logger`.
 pub(crate) fn open_memory_logger(candidate: Candidate, props: &OpenProps) -> Box<dyn RowSource> {

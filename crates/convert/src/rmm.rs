@@ -30,6 +30,7 @@ mod days;
 mod digits;
 mod lines;
 mod numbers;
+mod parallel;
 mod parser;
 mod reader;
 mod row;
@@ -42,6 +43,7 @@ use floodmark_event::ProcessId;
 use floodmark_event::units::Date;
 
 pub(crate) use days::Days;
+pub use parallel::{ParallelProps, ParallelReader};
 pub use reader::Reader;
 pub use writer::{Dialect, Writer};
 

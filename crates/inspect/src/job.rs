@@ -29,7 +29,7 @@ use crate::input::Input;
 use crate::questions::{HeldAtPeak, LayeredStats, USUAL_WAYS, Way};
 
 pub use self::local::read_on_cores;
-pub use self::plan::{Shard, ShardPart, plan};
+pub use self::plan::{Shard, ShardPart, event_files, plan};
 
 /// What a job is to answer beside counters, leaks and peaks.
 #[derive(Clone, Debug, Default)]

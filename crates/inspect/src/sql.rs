@@ -14,7 +14,9 @@
 
 mod blocks;
 mod duckdb;
+mod parquet;
 mod table;
+mod temporary;
 
 use std::sync::Arc;
 
@@ -32,6 +34,8 @@ use crate::input::Input;
 use crate::query::Query;
 
 pub use self::duckdb::duckdb_views;
+pub use self::parquet::ParquetRows;
+pub use self::temporary::Queried;
 
 /// Most bytes that SQLite may hold in memory.
 const MOST_BYTES: u64 = 1 << 30;

@@ -139,6 +139,56 @@ def test_options_are_those_of_the_command(trace):
     assert found.peak_bytes == floodmark.open(trace).stats(**window).peak_bytes
 
 
+def relative_to(folder, trace, question):
+    """Return the answer to a question about a trace that is named as a copy of it would be."""
+    command, *options = question
+    return subprocess.run(
+        [find_command(), command, os.path.basename(trace), *options, "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    ).stdout
+
+
+@pytest.mark.parametrize("trace", [5], indirect=True)
+def test_remote_traces_are_read_in_the_parts_that_a_shard_needs(trace, monkeypatch):
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    memory = fsspec.filesystem("memory")
+    memory.put(trace, "/bucket/job.flood", recursive=True)
+    read = []
+    copy = MemoryFileSystem.get_file
+
+    def get_file(self, rpath, lpath, **options):
+        read.append(rpath)
+        return copy(self, rpath, lpath, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "get_file", get_file)
+    folder = os.path.dirname(trace)
+    for url in ["memory://bucket/job.flood", f"file://{trace}"]:
+        job = jobs.Job(url, count=3)
+        for question in QUESTIONS:
+            assert job.json(*question) == relative_to(folder, trace, question), (url, question)
+    read.clear()
+    one = jobs.shards("memory://bucket/job.flood", 5)[0]
+    assert len(jobs.partial(one)) > 0
+    parts = [path for path in read if "/event/" in path]
+    # Each process has parts of its own, and a shard of one process reads those alone.
+    assert len(parts) == 1 < len(os.listdir(os.path.join(trace, "event")))
+
+
+def test_remote_logs_are_copied(tmp_path):
+    write_log(tmp_path / "rank1.csv", 1, 200)
+    found = jobs.Job(f"file://{tmp_path}/rank1.csv", count=1).stats()
+    assert found.peak_bytes == floodmark.open(tmp_path / "rank1.csv").stats().peak_bytes
+    with pytest.raises(floodmark.TraceError, match="no/such.flood"):
+        jobs.Job(f"file://{tmp_path}/no/such.flood", count=1).stats()
+    with pytest.raises(floodmark.TraceError, match="cannot be read"):
+        jobs.Job("nonsense://x/job.flood", count=1).stats()
+
+
 def test_what_a_shard_cannot_read_is_an_error_with_its_remedy(tmp_path):
     with pytest.raises(floodmark.TraceError, match="nowhere.flood"):
         jobs.Job(tmp_path / "nowhere.flood", count=2).stats()

@@ -1,12 +1,13 @@
 //! `floodmark partial`
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 use floodmark_event::units::parse_duration_ns;
 use floodmark_inspect::Input;
-use floodmark_inspect::job::{Job, JobProps, Shard, answer};
+use floodmark_inspect::job::{Job, JobProps, Shard, answer, event_files};
 
 use crate::args::{FilterArgs, ReadingArgs};
 use crate::exit::ExitStatus;
@@ -26,8 +27,11 @@ pub(crate) struct PartialArgs {
     #[arg(required = true, value_name = "INPUT", help_heading = None)]
     inputs: Vec<PathBuf>,
     /// Write to this file; '-' is standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "list")]
+    output: Option<PathBuf>,
+    /// Print which files of events the shard reads, each after the number of its input, and read none of them
+    #[arg(long, conflicts_with_all = ["output", "job"])]
+    list: bool,
     /// Shard to read, from 0, and the number of all
     #[arg(long, value_name = "I/N", value_parser = Shard::parse, default_value = "0/1")]
     shard: Shard,
@@ -62,8 +66,11 @@ Examples:
 impl PartialArgs {
     pub(crate) fn run(&self, printer: &Printer) -> Result<ExitStatus> {
         let overwrite = Overwrite::forced(self.force);
-        refuse_existing(&self.output, overwrite)?;
         let inputs = open_all(&self.inputs, &self.reading)?;
+        let Some(output) = &self.output else {
+            return self.print_files(&inputs, printer);
+        };
+        refuse_existing(output, overwrite)?;
         let bytes = match &self.job {
             Some(job) => answer(&inputs, self.shard, &Job::open(job)?)?.to_bytes(),
             None => {
@@ -72,7 +79,18 @@ impl PartialArgs {
                 Job::read(&inputs, self.shard, &props)?.to_bytes()
             }
         };
-        write(&self.output, &bytes, overwrite, printer)?;
+        write(output, &bytes, overwrite, printer)?;
+        Ok(ExitStatus::Success)
+    }
+
+    fn print_files(&self, inputs: &[Input], printer: &Printer) -> Result<ExitStatus> {
+        let mut text = String::new();
+        for (number, files) in event_files(inputs, self.shard)?.iter().enumerate() {
+            for file in files {
+                let _ = writeln!(text, "{number} {file}");
+            }
+        }
+        printer.data(&text)?;
         Ok(ExitStatus::Success)
     }
 }

@@ -87,8 +87,45 @@ fn nothing_but_a_select_runs() {
         assert!(ran.stderr.contains("hint"), "{}", ran.stderr);
     }
     assert!(!std::path::Path::new("/tmp/x.db").exists());
-    let ran = test.run(&["sql", "rank1.csv", "select 1"]);
-    assert!(ran.code == 2 && ran.stderr.contains("floodmark import"), "{}", ran.stderr);
+}
+
+/// Folders in which queries of this process's children would leave traces.
+fn temporary_traces(test: &CliTest) -> usize {
+    let names = std::fs::read_dir(test.path("tmp")).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("floodmark-sql")).count()
+}
+
+#[test]
+fn logs_and_exports_are_queried_as_the_traces_that_they_become() {
+    let test = CliTest::new();
+    job(&test, 2, 300);
+    std::fs::create_dir(test.path("tmp")).unwrap();
+    let query = "select action, count(*) as n, sum(bytes) as b, min(time_ns) as t from events group by action order by 1";
+    test.run(&["import", "rank1.csv", "-o", "one.flood", "--date", "2026-07-01", "-q"]).ok();
+    let of_trace = test.run(&["sql", "one.flood", query]).ok().stdout;
+    let mut ask = test.command(&["sql", "rank1.csv", query, "--date", "2026-07-01", "-q"]);
+    let of_log = ask.env("TMPDIR", test.path("tmp")).output().unwrap();
+    assert_eq!(String::from_utf8(of_log.stdout).unwrap(), of_trace);
+    assert_eq!(temporary_traces(&test), 0);
+    let export = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/nsys/small_2025.3.sqlite");
+    let stats = test.run(&["stats", export, "--json"]).ok().json();
+    let counted =
+        test.run(&["sql", export, "select count(*) as n from events", "--format", "json"]).ok().json();
+    assert_eq!(counted[0]["n"], stats["events"]);
+    let ran = test.run(&["sql", "nowhere.csv", "select 1"]);
+    assert!(ran.code == 2 && ran.stderr.contains("nowhere.csv"), "{}", ran.stderr);
+}
+
+#[test]
+fn rows_are_written_as_parquet() {
+    let test = CliTest::new();
+    job(&test, 2, 300);
+    let query = "select site, bytes, lifetime_ns / 2.0 as half, live from blocks order by address";
+    test.run(&["sql", "job.flood", query, "-o", "blocks.parquet"]).ok();
+    let bytes = std::fs::read(test.path("blocks.parquet")).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let piped = test.command(&["sql", "job.flood", query, "--format", "parquet"]).output().unwrap();
+    assert_eq!(piped.stdout, bytes);
 }
 
 #[test]

@@ -33,6 +33,11 @@ impl Days {
         self.most_back = MINUTE;
     }
 
+    /// Goes on behind rows whose days another counted; its days are to be moved by `shift_ns`, whole days.
+    pub(crate) fn go_on(&mut self, later: &Self, shift_ns: i64) {
+        *self = Self { day: later.day + shift_ns / NS_PER_DAY, ..later.clone() };
+    }
+
     /// Returns when the day of the next row began, given the second of the day that the row shows;
     /// `None` past the years that nanoseconds can count.
     pub(crate) fn start_ns(&mut self, second: u32) -> Option<i64> {

@@ -29,6 +29,15 @@ pub(super) enum More {
     End,
 }
 
+/// A block of text: whole lines up to `whole_end`, then up to `end` a last line without an end, then at least
+/// [`WINDOW`] bytes of no meaning.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    pub(super) buffer: Vec<u8>,
+    pub(super) whole_end: usize,
+    pub(super) end: usize,
+}
+
 /// The buffer and what it is filled from.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
@@ -57,6 +66,55 @@ impl<R: Read> Lines<R> {
             is_in_long_line: false,
             line_end: LineEnd::default(),
         }
+    }
+
+    /// Returns the lines of a block, which nothing follows.
+    pub(super) fn of_block(text: Text, input: R) -> Self {
+        let Text { buffer, whole_end, end } = text;
+        Self {
+            input,
+            buffer,
+            at: 0,
+            whole_end,
+            end,
+            read_bytes: end as u64,
+            is_at_end: true,
+            is_in_long_line: false,
+            line_end: LineEnd::Lf,
+        }
+    }
+
+    /// Goes on with a block instead of what was read before; returns the memory of that.
+    pub(super) fn load(&mut self, text: Text) -> Vec<u8> {
+        let Text { buffer, whole_end, end } = text;
+        self.line_end.learn(&buffer[..end]);
+        (self.at, self.whole_end, self.end) = (0, whole_end, end);
+        (self.is_at_end, self.is_in_long_line) = (false, false);
+        self.read_bytes += end as u64;
+        std::mem::replace(&mut self.buffer, buffer)
+    }
+
+    /// Takes the memory of the buffer, after the last line.
+    pub(super) fn take_buffer(&mut self) -> Vec<u8> {
+        (self.at, self.whole_end, self.end) = (0, 0, 0);
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Counts bytes that were read elsewhere.
+    pub(super) fn pass_elsewhere(&mut self, bytes: u64) {
+        self.read_bytes += bytes;
+    }
+
+    /// Takes away what is behind the whole lines.
+    pub(super) fn take_left_over(&mut self) -> Vec<u8> {
+        let left_over = self.buffer[self.whole_end..self.end].to_vec();
+        self.end = self.whole_end;
+        self.read_bytes -= left_over.len() as u64;
+        left_over
+    }
+
+    pub(super) fn input_mut(&mut self) -> &mut R {
+        &mut self.input
     }
 
     /// Returns what ends lines, as far as the bytes read show.

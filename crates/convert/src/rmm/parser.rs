@@ -15,7 +15,7 @@ use super::usual::Usual;
 use crate::quote::quoted;
 
 /// What was learned from the lines so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Parser {
     pub(super) columns: Columns,
     pub(super) usual: Usual,
@@ -23,6 +23,23 @@ pub(super) struct Parser {
     /// Time of the last row that was not usual; usual rows after it show the same second.
     last_ns: Option<i64>,
     pub(super) back_steps: BackSteps,
+    first: Option<FirstRow>,
+}
+
+/// The first row, for going on from rows before it that another parser has read.
+#[derive(Clone, Copy, Debug)]
+struct FirstRow {
+    time: Time,
+    time_ns: i64,
+    /// Whether a row shows a time of another form, so that times cannot be moved together.
+    is_mixed: bool,
+}
+
+/// A parser behind rows that another one has read.
+pub(super) struct Absorbed {
+    pub(super) parser: Parser,
+    /// What the times of these rows lack.
+    pub(super) shift_ns: i64,
 }
 
 /// What a line without its end was.
@@ -49,6 +66,48 @@ impl Parser {
             days: Days::from(date),
             last_ns: None,
             back_steps: BackSteps::default(),
+            first: None,
+        }
+    }
+
+    /// Returns this parser as it would be behind the rows that `later` has read since it was new; none if these rows
+    /// have to be read again, because the columns are others or a day is too far away.
+    pub(super) fn absorbed(&self, later: &Self) -> Option<Absorbed> {
+        if self.columns != later.columns {
+            return None;
+        }
+        let mut parser = self.clone();
+        // The texts noted are of an earlier row, whose day may have been another.
+        parser.usual.forget_time();
+        let Some(first) = later.first else { return Some(Absorbed { parser, shift_ns: 0 }) };
+        if first.is_mixed {
+            return None;
+        }
+        let mut shift_ns = 0;
+        if let Time::Clock { second, fraction_ns } = first.time {
+            let own_ns = parser.days.start_ns(second)?;
+            let later_ns = first.time_ns - i64::from(second) * NS_PER_S - i64::from(fraction_ns);
+            shift_ns = own_ns.checked_sub(later_ns)?;
+            parser.days.go_on(&later.days, shift_ns);
+        }
+        if first.time != Time::Unknown {
+            parser.note_time(first.time_ns.checked_add(shift_ns)?);
+            parser.last_ns = match later.last_ns {
+                Some(last_ns) => Some(last_ns.checked_add(shift_ns)?),
+                None => parser.last_ns,
+            };
+        }
+        parser.back_steps.count += later.back_steps.count;
+        parser.back_steps.most_ns = parser.back_steps.most_ns.max(later.back_steps.most_ns);
+        Some(Absorbed { parser, shift_ns })
+    }
+
+    /// Notes when a row was, and whether times run backwards there.
+    fn note_time(&mut self, time_ns: i64) {
+        let back_ns = self.last_ns.replace(time_ns).map_or(0, |last_ns| last_ns.saturating_sub(time_ns));
+        if back_ns > NS_PER_S {
+            self.back_steps.count += 1;
+            self.back_steps.most_ns = self.back_steps.most_ns.max(back_ns as u64);
         }
     }
 
@@ -91,12 +150,10 @@ impl Parser {
         };
         self.usual.note_time(row.time_text, time_ns);
         if row.time != Time::Unknown {
-            let back_ns = self.last_ns.replace(time_ns).map_or(0, |last_ns| last_ns.saturating_sub(time_ns));
-            if back_ns > NS_PER_S {
-                self.back_steps.count += 1;
-                self.back_steps.most_ns = self.back_steps.most_ns.max(back_ns as u64);
-            }
+            self.note_time(time_ns);
         }
+        let first = self.first.get_or_insert(FirstRow { time: row.time, time_ns, is_mixed: false });
+        first.is_mixed |= std::mem::discriminant(&first.time) != std::mem::discriminant(&row.time);
         let Row { thread, action, address, bytes, stream, .. } = row;
         Ok(ParsedLine::Row(TimedRow { thread, time_ns, action, address, bytes, stream }))
     }

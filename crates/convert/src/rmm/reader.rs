@@ -3,6 +3,8 @@
 //! Rows become the columns of a batch one by one. A line that cannot be read is an error or is counted,
 //! as [`Mode`] says; rows before it are handed out first.
 
+mod blocks;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

@@ -165,6 +165,11 @@ impl Usual {
         self.second = Second::of(text, time_ns).unwrap_or(Second::NONE);
     }
 
+    /// Forgets the time of the row before.
+    pub(super) fn forget_time(&mut self) {
+        self.second = Second::NONE;
+    }
+
     /// Parses the row that `window` begins with; returns it and its length with the end of the line.
     #[inline(always)]
     pub(super) fn parse(&mut self, window: &[u8; WINDOW]) -> Option<(TimedRow, usize)> {
@@ -254,14 +259,17 @@ impl Usual {
 /// Parses what the row at `at` did; returns it and its length with the comma.
 #[inline(always)]
 fn action(window: &[u8; WINDOW], at: usize) -> Option<(Action, usize)> {
-    let text = window.get(at..)?;
-    if text.starts_with(b"free,") {
-        Some((Action::Free, 5))
-    } else if text.starts_with(b"allocate,") {
-        Some((Action::Alloc, 9))
-    } else {
-        text.starts_with(b"deallocate,").then_some((Action::Free, 11))
+    const FREE: u64 = u64::from_le_bytes(*b"free,\0\0\0");
+    const ALLOCATE: u64 = u64::from_le_bytes(*b"allocate");
+    let word = load(window, at)?;
+    let is_free = word & 0xff_ffff_ffff == FREE;
+    let is_alloc = word == ALLOCATE && *window.get(at + 8)? == b',';
+    if is_free | is_alloc {
+        // Without a branch: which of both it is cannot be foreseen, and a wrong guess takes longer than all else here.
+        let act = usize::from(is_free);
+        return Some(([Action::Alloc, Action::Free][act], 9 - 4 * act));
     }
+    window.get(at..)?.starts_with(b"deallocate,").then_some((Action::Free, 11))
 }
 
 /// Parses the address at `at`; returns it and its length with the comma.

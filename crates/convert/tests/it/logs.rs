@@ -40,6 +40,22 @@ pub(crate) fn read_to_end(
     (events, reader.losses(), error)
 }
 
+/// What reading a log came to: events, losses, the error that ended it, lines of all rows, and commands of processes.
+pub(crate) type Outcome = (Vec<Event>, Losses, Option<String>, Vec<Option<String>>, Vec<String>);
+
+/// Reads everything from `source`.
+pub(crate) fn outcome(source: Result<impl Source>) -> Outcome {
+    let mut events = Vec::new();
+    let mut source = match source {
+        Ok(source) => source,
+        Err(error) => return (events, Losses::default(), Some(error.to_string()), Vec::new(), Vec::new()),
+    };
+    let error = drain(&mut source, &mut events).err().map(|error| error.to_string());
+    let places = (0..=events.len() as u64).map(|row| source.place(row)).collect();
+    let commands = source.tables().processes.iter().map(|process| process.command.clone()).collect();
+    (events, source.losses(), error, places, commands)
+}
+
 /// Appends all events of `source`.
 pub(crate) fn drain(source: &mut dyn Source, events: &mut Vec<Event>) -> Result<()> {
     let mut batch = EventBatch::new();

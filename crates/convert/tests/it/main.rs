@@ -14,6 +14,7 @@ mod nsys_hostile;
 mod nsys_live;
 mod nsys_products;
 mod opening;
+mod parallel;
 mod places;
 mod profiles;
 mod properties;

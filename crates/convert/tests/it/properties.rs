@@ -77,7 +77,7 @@ fn fields() -> impl Strategy<Value = [String; 6]> {
 }
 
 /// A log of lines good and bad, with all sorts of ends.
-fn messy_log() -> impl Strategy<Value = String> {
+pub(crate) fn messy_log() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         20 => fields().prop_map(|fields| fields.join(",")),
         1 => Just(String::new()),

@@ -84,6 +84,25 @@ pub fn plan(inputs: &[Input], shard: Shard) -> Result<Vec<ShardPart>> {
     Ok(own.into_iter().map(|(input, processes)| ShardPart { input, processes }).collect())
 }
 
+/// Returns the files of events that a shard reads of each input, relative to the trace; none of an input that is no
+/// trace. Nothing of these files is read, so they need not be there yet.
+///
+/// # Errors
+/// If an input cannot be read.
+pub fn event_files(inputs: &[Input], shard: Shard) -> Result<Vec<Vec<String>>> {
+    let mut files = vec![Vec::new(); inputs.len()];
+    for part in plan(inputs, shard)? {
+        let Some(trace) = inputs[part.input].trace() else { continue };
+        let wanted = |id: ProcessId| part.processes.as_ref().is_none_or(|wanted| wanted.contains(&id));
+        for file in trace.manifest().parts_of(Table::Event.name()) {
+            if file.processes.as_ref().is_none_or(|ranges| ranges.ids().any(wanted)) {
+                files[part.input].push(format!("{}/{}", Table::Event.name(), file.file));
+            }
+        }
+    }
+    Ok(files)
+}
+
 /// Rows of each process of a trace, as far as its manifest tells; none if the input cannot be divided.
 fn rows_by_process(input: &Input) -> Result<Option<BTreeMap<ProcessId, u64>>> {
     let Some(trace) = input.trace() else { return Ok(None) };

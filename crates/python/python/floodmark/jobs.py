@@ -13,6 +13,9 @@ what was found is merged, and the answers are those that the command gives for t
 On an engine: ``Job.dask(paths, client)``, ``Job.spark(paths, context)``, ``Job.ray(paths)``. Any other one needs a
 function that calls a function for each item of a list: ``Job(paths, each=...)``. Workers need this package and its
 command; what travels are bytes.
+
+Paths may be URLs (``s3://bucket/job.flood``): with fsspec and the package for the scheme installed, each task copies the
+parts that hold its processes, and no others.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from dataclasses import dataclass
 
 from floodmark._command import find_command
 from floodmark._native import TraceError
+from floodmark._remote import local_copies
 from floodmark.answers import Leaks, Stats, Watermark
 from floodmark.reading import _options
 
@@ -76,7 +80,7 @@ def shards(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], cou
 
 def partial(shard: Shard) -> bytes:
     """Read a shard and return what was found, as bytes that :func:`merge` takes."""
-    return _run("partial", *shard.paths, f"--shard={shard.index}/{shard.count}", "-o", "-", *shard.options)
+    return _read(shard, *shard.options)
 
 
 def merge(results: Sequence[bytes]) -> bytes:
@@ -90,7 +94,22 @@ def answer(shard: Shard, job: bytes) -> bytes:
         path = _write(folder, "job", job)
         # How logs are read; what is selected is part of the job.
         reading = [option for option in shard.options if option.startswith(("--date", "--lenient"))]
-        return _run("partial", *shard.paths, f"--shard={shard.index}/{shard.count}", "-o", "-", "--job", path, *reading)
+        return _read(shard, "--job", path, *reading)
+
+
+def _read(shard: Shard, *options: str) -> bytes:
+    which = f"--shard={shard.index}/{shard.count}"
+
+    def event_files(paths: Sequence[str], folder: str) -> list[list[str]]:
+        files: list[list[str]] = [[] for _ in paths]
+        for line in _run("partial", *paths, which, "--list", folder=folder).decode().splitlines():
+            number, file = line.split(" ", 1)
+            files[int(number)].append(file)
+        return files
+
+    needs_rows = any(option.startswith("--per") for option in shard.options)
+    with local_copies(shard.paths, needs_rows, event_files) as (paths, folder):
+        return _run("partial", *paths, which, "-o", "-", *options, folder=folder)
 
 
 def _answer_to(job: bytes, shard: Shard) -> bytes:
@@ -115,8 +134,8 @@ def _write(folder: str, name: str, data: bytes) -> str:
     return path
 
 
-def _run(*words: str) -> bytes:
-    ran = subprocess.run([find_command(), "--quiet", *words], capture_output=True, check=False)
+def _run(*words: str, folder: str | None = None) -> bytes:
+    ran = subprocess.run([find_command(), "--quiet", *words], capture_output=True, check=False, cwd=folder)
     if ran.returncode != 0:
         raise TraceError(ran.stderr.decode(errors="replace").strip())
     return ran.stdout
