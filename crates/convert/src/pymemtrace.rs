@@ -54,6 +54,15 @@ pub(crate) fn begins_log(head: &[u8]) -> bool {
     lines.any(|line| is_header(line) || (line.len() > 100 && parse(line).is_ok_and(|row| row.is_some())))
 }
 
+/// Whether the beginning of a file is a log of `ReferenceTracing`, which has no calls and so is not read.
+pub(crate) fn begins_reference_log(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    text.lines().take(50).any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.starts_with(&["HDR:", "Clock", "Address", "LiveCnt", "Type"])
+    })
+}
+
 fn is_header(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     let words = match words.first() {

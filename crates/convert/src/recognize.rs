@@ -298,6 +298,11 @@ fn look_of(head: &[u8], path: &Path) -> String {
                 torch.cuda.memory._dump_snapshot"
             .to_owned();
     }
+    if pymemtrace::begins_reference_log(head) {
+        return "it is a log of pymemtrace's ReferenceTracing, which lists objects that are made and freed without their \
+                sizes, and no calls; record the program with 'floodmark trace' or with pymemtrace's Profile"
+            .to_owned();
+    }
     let line = head.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     let Some(line) = line else { return "it holds nothing but blank lines".to_owned() };
     // A character may be cut off where the head ends.
@@ -375,6 +380,11 @@ mod tests {
             (b"hello,\x1b world\nmore", r"it is text that begins with 'hello,\x1b world'"),
             (b"\x90\x02}q\0", r"it is binary and begins with '\x90\x02}q\x00'"),
             (b"BZh9", "it is compressed with bzip2; try: bzip2 -dc 'a b.gz' | floodmark stats -"),
+            (
+                b"a message\nSOF\nHDR:        Clock          Address          LiveCnt Type   File   Line Function   RSS  dRSS\n",
+                "it is a log of pymemtrace's ReferenceTracing, which lists objects that are made and freed without \
+                 their sizes, and no calls; record the program with 'floodmark trace' or with pymemtrace's Profile",
+            ),
         ] {
             assert_eq!(recognized(head, "a b.gz"), Err(format!("a b.gz is not recognized: {look}; {known}")));
         }

@@ -11,6 +11,8 @@
 //! | `natives` | what identifies native functions and types, and their names |
 //! | `filter` | which functions are traced |
 //! | `faults` | the change-driven mode, without events of the interpreter |
+//! | `runs` | runs of adjacent pages, of which the change-driven mode takes fewer signals |
+//! | `signals` | the signals of the kernel for that mode |
 //! | `lines` | the mode that takes events of lines |
 //! | `layout` | what it reads of the interpreter |
 //! | `gate` | whether the resident size can have changed |
@@ -27,6 +29,8 @@ mod hooks;
 mod layout;
 mod lines;
 mod natives;
+mod runs;
+mod signals;
 mod statm;
 
 use std::cell::{Cell, UnsafeCell};

@@ -120,6 +120,15 @@ impl Attributes {
     }
 }
 
+/// Changes how many events of an open descriptor come between two samples; returns whether it is such a descriptor. The
+/// next event is sampled at once. Async-signal-safe.
+pub fn set_period(descriptor: libc::c_int, period: u64) -> bool {
+    /// `PERF_EVENT_IOC_PERIOD`.
+    const PERIOD: libc::Ioctl = 0x4008_2404;
+    // SAFETY: the kernel reads the number; a descriptor that is no event refuses the request.
+    unsafe { libc::ioctl(descriptor, PERIOD, &raw const period) == 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +138,22 @@ mod tests {
         assert_eq!(size_of::<Attributes>(), 128);
         assert_eq!(std::mem::offset_of!(Attributes, sample_regs_user), 80);
         assert_eq!(std::mem::offset_of!(Attributes, signal_data), 120);
+    }
+
+    #[test]
+    fn only_events_have_a_period() {
+        use std::os::fd::AsRawFd as _;
+        // Counting the own page faults outside of system calls is permitted nearly everywhere.
+        let faults = Attributes {
+            flags: EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
+            ..Attributes::every(1, SOFTWARE, PAGE_FAULTS)
+        };
+        if let Ok(event) = faults.open(0, -1) {
+            assert!(set_period(event.as_raw_fd(), 16));
+        }
+        let file = std::fs::File::open("/proc/self/statm").expect("Linux");
+        assert!(!set_period(file.as_raw_fd(), 16));
+        assert!(!set_period(-1, 16));
     }
 
     #[test]

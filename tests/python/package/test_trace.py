@@ -343,7 +343,8 @@ def test_touched_memory_is_booked_to_the_line(tmp_path):
     assert "call" not in found and not found["gaps"]
     frames = {row["frame"]: row for row in found["frame"]}
     stacks = {row["stack"]: row for row in found["stack"]}
-    assert profile.recorded == len(found["stack_sample"]) > 2000
+    # One for many pages of a run, see docs/calls.md.
+    assert profile.recorded == len(found["stack_sample"]) > 200
     sizes = {row["time"]: row["value"] for row in found["sample"]}
     last = found["sample"][0]["value"]
     grown = {}

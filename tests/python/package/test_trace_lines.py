@@ -237,3 +237,74 @@ def test_a_debugger_is_not_replaced():
             floodmark.trace.start(mode="lines", quiet=True)
     finally:
         sys.settrace(before)
+
+
+#: Writes into new memory, page by page: runs of any length, and single pages after each.
+RUNS = """
+import mmap, random, sys, threading
+import floodmark.trace
+
+PAGE = mmap.PAGESIZE
+TEXT = memoryview(b"x" * (400 * PAGE))
+kept = []
+
+def fresh(pages):
+    memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    kept.append(memory)
+    return memory
+
+def fill(memory, pages):
+    memory.write(TEXT[: pages * PAGE])
+
+def step(memory, pages):
+    for page in range(0, pages * PAGE, 3 * PAGE):
+        memory[page] = 1
+
+def warm(memory):
+    memory[0] = 1
+
+def work(sizes):
+    # What the tracer itself takes for a thread is charged to the first page that the thread touches.
+    warm(fresh(1))
+    for pages in sizes:
+        long, other = fresh(400), fresh(120)
+        fill(long, pages)
+        step(other, 120)
+
+random = random.Random(5)
+sizes = [random.randrange(1, 400) for _ in range(30)]
+with floodmark.trace.Profile(filepath=sys.argv[1], mode="faults", quiet=True) as profile:
+    if sys.argv[2] == "thread":
+        # A thread inherits how often the kernel signals the one that starts it, which is within a run here.
+        fill(fresh(400), 200)
+        thread = threading.Thread(target=work, args=(sizes,))
+        thread.start()
+        thread.join()
+        sizes = [200, *sizes]
+    else:
+        work(sizes)
+        # The end of the trace, right behind a run.
+        fill(fresh(400), 333)
+        sizes.append(333)
+print(sum(sizes) * PAGE, (len(sizes) - 1) * 40 * PAGE, profile.recorded)
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_runs_of_pages_are_charged_to_their_line_and_take_few_signals(tmp_path, where):
+    (tmp_path / "program.py").write_text(RUNS)
+    command = [sys.executable, "program.py", "faults.flood", where]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    filled, stepped, recorded = map(int, result.stdout.split())
+    gained = {}
+    for (function, _), (bytes_gained, _) in line_changes(tmp_path / "faults.flood").items():
+        gained[function] = gained.get(function, 0) + bytes_gained
+    # Pages that the interpreter and the tracer touch in between. The pages between the last signal of each run and its
+    # end are ten times as many.
+    noise = 32 * 4096
+    assert abs(gained["fill"] - filled) <= noise, (gained, filled, stepped)
+    assert abs(gained["step"] - stepped) <= noise, (gained, filled, stepped)
+    if where == "main":
+        assert recorded < (filled // 4 + stepped) // 4096

@@ -195,3 +195,18 @@ def test_logs_of_the_real_pymemtrace_are_read(tmp_path, trigger, kind, top):
     subprocess.run([COMMAND, "import", "-q", log, "-o", trace], check=True, timeout=60)
     assert ask("calls", trace)["functions"] == answer["functions"]
     assert abs(gained(ask("calls", tmp_path / "inner.log"), "write") - written) <= NOISE
+
+
+def test_a_log_of_references_is_refused_and_says_why(tmp_path):
+    from pymemtrace import cPyMemTrace
+
+    if not hasattr(cPyMemTrace, "ReferenceTracing"):
+        pytest.skip("ReferenceTracing needs Python 3.13")
+    log = tmp_path / "references.log"
+    with cPyMemTrace.ReferenceTracing("a message", str(log)):
+        [object() for _ in range(10)]
+    for command in (["calls", log], ["import", log, "-o", tmp_path / "imported.flood"]):
+        result = subprocess.run([COMMAND, *map(str, command)], capture_output=True, text=True, timeout=60)
+        assert result.returncode == 2
+        assert "ReferenceTracing, which lists objects that are made and freed without their sizes" in result.stderr
+    assert not (tmp_path / "imported.flood").exists()

@@ -9,26 +9,25 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd as _;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use floodmark_event::StackId;
 use floodmark_event::sample::{Metric, StackReason, StackSeen, SubjectId};
 use floodmark_event::tables::Frame;
-use floodmark_tail::perf::{self, Attributes};
 use floodmark_tail::{self as tail, When};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::functions::line_of;
+use super::runs::{PAGE, Run};
+use super::signals::{self, FIRST_KERNEL, SIGNAL_DATA, ThreadEvent, open_events};
 use super::statm::{self, StatmUse};
-use super::{gate, layout, lines, thread_pointer};
+use super::{layout, lines, thread_pointer};
 
 /// Frames of a stack beyond these are left out, the outermost first.
 const MAX_FRAMES: usize = 64;
-/// Tells our signals from those of debuggers.
-const SIGNAL_DATA: u64 = 0xf100_d3a2;
 /// `TRAP_PERF`: why the kernel sends the signal.
 const TRAP_PERF: c_int = 6;
 
@@ -37,8 +36,9 @@ static SUBJECT: AtomicU32 = AtomicU32::new(0);
 static TRIGGER_PAGES: AtomicU32 = AtomicU32::new(1);
 static REPORTED_PAGES: AtomicU32 = AtomicU32::new(0);
 static SAMPLES: AtomicU32 = AtomicU32::new(0);
-/// Descriptors of the events of threads. Numbers, because the program may have closed them.
-static EVENTS: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+static EVENTS: Mutex<Vec<ThreadEvent>> = Mutex::new(Vec::new());
+/// Whether the kernel was asked to signal fewer pages of a thread: threads that it starts then inherit that.
+static HAS_RUNS: AtomicBool = AtomicBool::new(false);
 /// What handled the signal before.
 static EARLIER: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -81,12 +81,43 @@ struct Prepared {
     thread: AtomicU32,
     /// Set while its handler runs, which may touch new memory itself.
     is_busy: AtomicBool,
+    /// Signals that it got.
+    signals: AtomicU32,
+    /// Descriptor of its event for page faults, if runs of pages are followed; else -1.
+    event: AtomicI32,
+    run: RunCell,
 }
 
+struct RunCell(std::cell::UnsafeCell<Run>);
+// SAFETY: used by the one that has set `is_busy`.
+unsafe impl Sync for RunCell {}
+
+impl Prepared {
+    const fn free() -> Self {
+        Self {
+            pointer: AtomicUsize::new(0),
+            thread: AtomicU32::new(0),
+            is_busy: AtomicBool::new(false),
+            signals: AtomicU32::new(0),
+            event: AtomicI32::new(NO_EVENT),
+            run: RunCell(std::cell::UnsafeCell::new(Run::new())),
+        }
+    }
+
+    /// Calls `act` with the run of the thread, unless a handler or another thread uses it.
+    fn with_run(&self, act: impl FnOnce(&mut Run, c_int)) {
+        if !self.is_busy.swap(true, Ordering::Acquire) {
+            // SAFETY: `is_busy` was not set.
+            act(unsafe { &mut *self.run.0.get() }, self.event.load(Ordering::Relaxed));
+            self.is_busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+const NO_EVENT: c_int = -1;
+
 const THREADS: usize = 1024;
-static PREPARED: [Prepared; THREADS] = [const {
-    Prepared { pointer: AtomicUsize::new(0), thread: AtomicU32::new(0), is_busy: AtomicBool::new(false) }
-}; THREADS];
+static PREPARED: [Prepared; THREADS] = [const { Prepared::free() }; THREADS];
 /// Interruptions of threads that were not prepared.
 static UNPREPARED: AtomicU32 = AtomicU32::new(0);
 
@@ -120,6 +151,11 @@ fn find_thread(pointer: usize) -> Option<&'static Prepared> {
         .find(|entry| entry.pointer.load(Ordering::Relaxed) == pointer)
 }
 
+/// Returns the entries of threads that are prepared.
+fn used_entries() -> impl Iterator<Item = &'static Prepared> {
+    PREPARED.iter().filter(|entry| entry.pointer.load(Ordering::Relaxed) != 0)
+}
+
 /// Prepare the calling thread to record stacks.
 #[pyfunction]
 pub(crate) fn prepare_thread() {
@@ -133,8 +169,52 @@ pub(crate) fn prepare_thread() {
         if entry.pointer.compare_exchange(0, pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             entry.thread.store(current_thread(), Ordering::Relaxed);
             entry.is_busy.store(false, Ordering::Relaxed);
+            attach_event(entry);
+            if HAS_RUNS.load(Ordering::Relaxed) && entry.event.load(Ordering::Relaxed) == NO_EVENT {
+                require_single_pages(entry);
+            }
             return;
         }
+    }
+}
+
+/// Has a thread follow runs of pages if it has an event of its own.
+fn attach_event(entry: &Prepared) {
+    let thread = entry.thread.load(Ordering::Relaxed);
+    let events = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = events.iter().find(|event| event.is_single && event.thread == thread);
+    entry.event.store(own.map_or(NO_EVENT, |event| event.descriptor), Ordering::Relaxed);
+    entry.with_run(|run, _| *run = Run::new());
+}
+
+/// Opens an event for the calling thread if the one that it inherited does not signal every page, because the thread that
+/// started it was within a run.
+fn require_single_pages(entry: &Prepared) {
+    const PAGES: usize = 2;
+    // Signals are counted, and nothing is recorded.
+    entry.is_busy.store(true, Ordering::Relaxed);
+    let before = entry.signals.load(Ordering::Relaxed);
+    // SAFETY: a new mapping touches nothing of ours; it is written within its bounds and unmapped at the end.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let base = libc::mmap(std::ptr::null_mut(), PAGES * PAGE, protection, flags, -1, 0);
+        if base != libc::MAP_FAILED {
+            for index in 0..PAGES {
+                base.cast::<u8>().add(index * PAGE).write_volatile(1);
+            }
+            libc::munmap(base, PAGES * PAGE);
+        }
+    }
+    let signals = entry.signals.load(Ordering::Relaxed).wrapping_sub(before) as usize;
+    entry.is_busy.store(false, Ordering::Relaxed);
+    if signals < PAGES
+        && let Ok(event) = signals::page_faults(1).open(0, -1)
+    {
+        let thread = entry.thread.load(Ordering::Relaxed);
+        let own = ThreadEvent { thread, descriptor: event.into_raw_fd(), is_single: true };
+        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+        attach_event(entry);
     }
 }
 
@@ -148,10 +228,11 @@ pub(super) fn ignore_thread() {
 }
 
 unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid `info`; the value of the event stands behind the address.
-    let is_ours = unsafe {
-        let data = info.cast::<u64>().add(3).read();
-        (*info).si_code == TRAP_PERF && data == SIGNAL_DATA
+    // SAFETY: the kernel passes a valid `info`; the value of the event stands behind the address, which is 0 for a
+    // release of memory.
+    let (address, is_ours) = unsafe {
+        let [address, data] = info.cast::<u64>().add(2).cast::<[u64; 2]>().read();
+        (address as usize, (*info).si_code == TRAP_PERF && data == SIGNAL_DATA)
     };
     if !is_ours {
         // SAFETY: passes on what the kernel passed.
@@ -162,11 +243,11 @@ unsafe extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context:
     // SAFETY: as above.
     let before = unsafe { *errno };
     match find_thread(thread_pointer()) {
-        Some(entry) if !entry.is_busy.swap(true, Ordering::Relaxed) => {
-            record(entry.thread.load(Ordering::Relaxed));
-            entry.is_busy.store(false, Ordering::Relaxed);
+        Some(entry) => {
+            entry.signals.fetch_add(1, Ordering::Relaxed);
+            let thread = entry.thread.load(Ordering::Relaxed);
+            entry.with_run(|run, event| record(thread, run, event, address));
         }
-        Some(_) => {}
         None => {
             UNPREPARED.fetch_add(1, Ordering::Relaxed);
         }
@@ -202,7 +283,7 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
 }
 
 /// Records the stack of the calling thread if the resident size has changed enough.
-fn record(thread: u32) {
+fn record(thread: u32, run: &mut Run, event: c_int, address: usize) {
     let subject = SubjectId(SUBJECT.load(Ordering::Relaxed));
     if subject.0 == 0 {
         return;
@@ -210,16 +291,36 @@ fn record(thread: u32) {
     let pages = statm::resident_pages();
     let reported = REPORTED_PAGES.load(Ordering::Relaxed);
     if pages == 0 || pages.abs_diff(reported) < TRIGGER_PAGES.load(Ordering::Relaxed) {
+        run.end(event);
         return;
     }
-    REPORTED_PAGES.store(pages, Ordering::Relaxed);
-    SAMPLES.fetch_add(1, Ordering::Relaxed);
     // SAFETY: reads a thread-specific value; the frames of this thread do not change while it is interrupted.
     let stack = unsafe {
         let state = ffi::PyGILState_GetThisThreadState();
         stack_from(layout::current_frame(state), None)
     };
+    // Of what was gained, the page that the signal is about is not the ended run's.
+    let most = pages.saturating_sub(u32::from(address != 0));
+    if let Some((ended, touched)) = run.follow(event, stack, address) {
+        record_rest(subject, thread, ended, touched, most);
+    }
+    if run.is_coarse() {
+        HAS_RUNS.store(true, Ordering::Relaxed);
+    }
+    REPORTED_PAGES.store(pages, Ordering::Relaxed);
+    SAMPLES.fetch_add(1, Ordering::Relaxed);
     record_stack(subject, thread, stack, pages);
+}
+
+/// Records what a run of pages gained after its last signal: as many pages as it touched, to the size `most`.
+fn record_rest(subject: SubjectId, thread: u32, stack: StackId, touched: u32, most: u32) {
+    let reported = REPORTED_PAGES.load(Ordering::Relaxed);
+    let pages = reported.saturating_add(touched).min(most);
+    if pages > reported {
+        REPORTED_PAGES.store(pages, Ordering::Relaxed);
+        SAMPLES.fetch_add(1, Ordering::Relaxed);
+        record_stack(subject, thread, stack, pages);
+    }
 }
 
 /// Records a stack of a thread with the resident size, which the stack made what it is.
@@ -342,65 +443,6 @@ unsafe fn name(code: *const u8, offset: i32) -> u32 {
     }
 }
 
-/// Ends of the system calls by which a process gives memory back.
-const RELEASES: [&str; 4] = ["sys_exit_munmap", "sys_exit_brk", "sys_exit_madvise", "sys_exit_mremap"];
-
-/// What is opened for each thread.
-struct Opened {
-    descriptors: Vec<c_int>,
-    /// Whether the kernel signals releases of memory, too.
-    has_releases: bool,
-}
-
-fn open_events(period: u64) -> std::io::Result<Opened> {
-    let excluded = perf::EXCLUDE_KERNEL | perf::EXCLUDE_HYPERVISOR;
-    let signal = |period, kind, config| Attributes {
-        sample_type: perf::SAMPLE_ADDRESS,
-        flags: excluded | perf::INHERIT | perf::INHERIT_THREAD | perf::REMOVE_ON_EXEC | perf::SIGTRAP,
-        signal_data: SIGNAL_DATA,
-        ..Attributes::every(period, kind, config)
-    };
-    let faults = signal(period, perf::SOFTWARE, perf::PAGE_FAULTS);
-    let releases: Vec<Attributes> = RELEASES
-        .iter()
-        .filter_map(|name| gate::tracepoint_id(&format!("syscalls/{name}")))
-        .map(|id| signal(1, perf::TRACEPOINT, id))
-        .collect();
-    let mut opened = Opened { descriptors: Vec::new(), has_releases: !releases.is_empty() };
-    let mut error = None;
-    // Threads that begin later inherit the event of the one that starts them.
-    for entry in std::fs::read_dir("/proc/self/task")? {
-        let thread = entry?.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(thread) = thread else { continue };
-        match faults.open(thread, -1) {
-            Ok(event) => opened.descriptors.push(event.into_raw_fd()),
-            Err(refused) => {
-                error = Some(refused);
-                continue;
-            }
-        }
-        for release in &releases {
-            match release.open(thread, -1) {
-                Ok(event) => opened.descriptors.push(event.into_raw_fd()),
-                Err(_) => opened.has_releases = false,
-            }
-        }
-    }
-    match error {
-        Some(error) if opened.descriptors.is_empty() => Err(error),
-        _ => Ok(opened),
-    }
-}
-
-/// The first kernel that delivers the signal later where a thread blocks it.
-const FIRST_KERNEL: (u32, u32) = (5, 19);
-
-fn kernel_version() -> Option<(u32, u32)> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 /// Record the Python stack whenever the process touches new memory; return how exact that is, and what would make it more
 /// exact.
 #[pyfunction]
@@ -411,7 +453,7 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<(&'static str, &
         ));
     }
     layout::require_known("faults")?;
-    if kernel_version().is_some_and(|version| version < FIRST_KERNEL) {
+    if signals::kernel_version().is_some_and(|version| version < FIRST_KERNEL) {
         return Err(PyRuntimeError::new_err(
             "mode faults needs Linux 5.19: earlier kernels end a process whose threads block the signal",
         ));
@@ -448,7 +490,11 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<(&'static str, &
                     kernel.perf_event_paranoid of 2 or less, and a container must allow perf_event_open";
         PyOSError::new_err((number, text))
     })?;
-    *EVENTS.lock().unwrap_or_else(PoisonError::into_inner) = opened.descriptors;
+    *EVENTS.lock().unwrap_or_else(PoisonError::into_inner) = opened.events;
+    HAS_RUNS.store(false, Ordering::Relaxed);
+    for entry in used_entries() {
+        attach_event(entry);
+    }
     // Until the trace ends, or a forked child does without it.
     std::mem::forget(statm);
     SUBJECT.store(subject.0, Ordering::Relaxed);
@@ -469,9 +515,20 @@ pub(crate) fn begin_fault_trace(trigger_bytes: u64) -> PyResult<(&'static str, &
 #[pyfunction]
 pub(crate) fn end_fault_trace() -> (u32, u32) {
     let subject = SubjectId(SUBJECT.swap(0, Ordering::Relaxed));
-    for descriptor in std::mem::take(&mut *EVENTS.lock().unwrap_or_else(PoisonError::into_inner)) {
-        // SAFETY: the descriptors are those of `open_events`. The handler stays: a signal may be on its way.
-        unsafe { libc::close(descriptor) };
+    if subject.0 != 0 {
+        for entry in used_entries() {
+            let thread = entry.thread.load(Ordering::Relaxed);
+            entry.with_run(|run, event| {
+                if let Some((stack, touched)) = run.end(event) {
+                    record_rest(subject, thread, stack, touched, statm::resident_pages());
+                }
+            });
+            entry.event.store(NO_EVENT, Ordering::Relaxed);
+        }
+    }
+    for event in std::mem::take(&mut *EVENTS.lock().unwrap_or_else(PoisonError::into_inner)) {
+        // SAFETY: opened by this module. The handler stays: a signal may be on its way.
+        unsafe { libc::close(event.descriptor) };
     }
     if subject.0 != 0 {
         tail::sample(subject, Metric::Rss, u64::from(statm::resident_pages()) * 4096, When::Now);
@@ -488,5 +545,6 @@ pub(super) fn after_fork() {
     NAMES_TAKEN.store(false, Ordering::Relaxed);
     for entry in &PREPARED {
         entry.pointer.store(0, Ordering::Relaxed);
+        entry.event.store(NO_EVENT, Ordering::Relaxed);
     }
 }

@@ -96,7 +96,7 @@ pub(super) struct Functions {
     /// Where the interpreter keeps our pointer in code objects; -1 before the first trace.
     extra_index: ffi::Py_ssize_t,
     /// Whether that place is where `layout` has it, so that no function of the interpreter is needed to read it.
-    is_layout_known: bool,
+    pub(super) is_layout_known: bool,
     is_extra_known: bool,
     natives: *mut Native,
     native_count: usize,

@@ -45,6 +45,7 @@ const BYTES_DATA: usize = 32;
 
 /// # Safety
 /// There is a value of the type at the offset.
+#[inline]
 unsafe fn read<T: Copy>(base: *const u8, offset: usize) -> T {
     // SAFETY: the caller's promise.
     unsafe { base.add(offset).cast::<T>().read_unaligned() }
@@ -108,6 +109,24 @@ pub(super) unsafe fn code_of(frame: *const u8) -> Option<(*const u8, i32)> {
         let instruction: *const u8 = read(frame, INSTRUCTION);
         let offset = instruction.addr().wrapping_sub(code.addr() + offsets::INSTRUCTIONS) as isize;
         Some((code, i32::try_from(offset).unwrap_or(-1)))
+    }
+}
+
+/// Returns the code that the frame of an object runs and the byte offset of its instruction, -1 before the first one.
+///
+/// # Safety
+/// `object` is a frame object, and the layout is known.
+#[cfg(not(Py_3_12))]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+pub(super) unsafe fn place_of(object: *mut ffi::PyFrameObject) -> (*mut ffi::PyObject, i32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let frame: *const u8 = read(object.cast(), FRAME_OF_OBJECT);
+        let code: *mut ffi::PyObject = read(frame, offsets::CODE);
+        let instruction: *const u8 = read(frame, INSTRUCTION);
+        let offset = instruction.addr().wrapping_sub(code.addr() + offsets::INSTRUCTIONS) as i32;
+        (code, offset.max(-1))
     }
 }
 

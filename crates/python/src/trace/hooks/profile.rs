@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::trace::state;
+use crate::trace::{layout, state};
 
 unsafe extern "C" {
     /// Set the profile function and the trace function of a thread; exported by CPython 3.11 for the use of profilers.
@@ -98,30 +98,33 @@ unsafe extern "C" fn on_event(
     // SAFETY: the interpreter passes the frame that runs and, for native functions, what is called. The code lives
     // as long as its frame.
     unsafe {
-        let code = ffi::PyFrame_GetCode(frame).cast::<ffi::PyObject>();
-        ffi::Py_DECREF(code);
-        let offset = ffi::PyFrame_GetLasti(frame);
         let tracer = state();
+        let (code, offset) = if tracer.functions.is_layout_known {
+            layout::place_of(frame)
+        } else {
+            let code = ffi::PyFrame_GetCode(frame).cast::<ffi::PyObject>();
+            ffi::Py_DECREF(code);
+            (code, ffi::PyFrame_GetLasti(frame))
+        };
         let (own, line, is_generator) = match tracer.functions.code(code) {
             Some(known) if known.is_hidden => return 0,
             Some(known) => (known.frame, known.line(code, offset), known.is_generator),
             None => (0, 0, false),
         };
         let action = match what {
+            ffi::PyTrace_C_CALL => CallAction::CCall,
+            ffi::PyTrace_C_RETURN => CallAction::CReturn,
+            ffi::PyTrace_C_EXCEPTION => CallAction::CException,
             ffi::PyTrace_CALL if is_generator && is_suspended(code, offset) => CallAction::Resume,
             ffi::PyTrace_CALL => CallAction::Call,
             ffi::PyTrace_RETURN if argument.is_null() => CallAction::Exception,
             ffi::PyTrace_RETURN if is_generator && is_yield(code, offset) => CallAction::Yield,
             ffi::PyTrace_RETURN => CallAction::Return,
-            ffi::PyTrace_C_CALL => CallAction::CCall,
-            ffi::PyTrace_C_RETURN => CallAction::CReturn,
-            ffi::PyTrace_C_EXCEPTION => CallAction::CException,
             _ => return 0,
         };
-        match what {
-            ffi::PyTrace_CALL | ffi::PyTrace_RETURN => tracer.event(action, own, |_| (own, line)),
-            _ => tracer.event(action, own, |functions| (functions.native(argument), line)),
-        }
+        let is_native = matches!(action, CallAction::CCall | CallAction::CReturn | CallAction::CException);
+        tracer
+            .event(action, own, |functions| (if is_native { functions.native(argument) } else { own }, line));
         0
     }
 }
