@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
-use floodmark_event::{Kind, StackId, StringId};
+use floodmark_event::{Kind, StackId};
 use floodmark_store::{Run, SealerThread};
 use floodmark_tail::{self as tail, AllocDomain, RecordProps, Recorder};
 

@@ -424,8 +424,8 @@ impl Entered {
             // SAFETY: the thread took the lane and has not given it back.
             let enter = |lane| unsafe { enter_scope_on(lane, name, When::Now) };
             outer = self.thread.lane.get().and_then(enter);
-            if outer.is_none() && take_lane(self.thread, self.started) {
-                outer = self.thread.lane.get().and_then(enter);
+            if outer.is_none() {
+                take_lane(self.thread, self.started, |lane| outer = enter(lane));
             }
         });
         outer
@@ -438,20 +438,6 @@ impl Entered {
             unsafe { exit_scope_on(lane, outer, When::Now) };
         }
     }
-}
-
-/// Takes a lane that the thread keeps; `false` if there is none, or the thread is ending.
-fn take_lane(thread: &'static Thread, started: &'static Started) -> bool {
-    // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
-    thread.lane.set(None);
-    let Some(lane) = global().take_lane() else { return false };
-    if register_end(thread, started) {
-        thread.lane.set(Some(lane));
-    } else {
-        // SAFETY: taken by this thread just now, and not kept.
-        unsafe { global().give_back_lane(lane) };
-    }
-    thread.lane.get().is_some()
 }
 
 /// Prepares the thread for finding its stacks.
