@@ -13,7 +13,8 @@
         _exit(0);                                          \
     }
 static void last(void) {
-    free(malloc(101));
+    void *volatile block = malloc(101);
+    free(block);
     _exit(0);
 }
 LEVEL(fifth, last)
