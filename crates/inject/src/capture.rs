@@ -4,6 +4,8 @@
 //! of the process starts the recording. Invariants: while a thread is in here, calls of hooked functions on it are not
 //! recorded; what a thread records goes through the lane that it keeps; the error number of the C library stays as it is.
 
+mod scopes;
+
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -17,7 +19,7 @@ use floodmark_tail::heap::{
 };
 use floodmark_tail::reader::LossReason;
 use floodmark_tail::{AllocDomain, RecordProps, Recorder, When};
-use floodmark_tail::{enter_scope_on, event_on, exit_scope_on, global, intern, intern_frame};
+use floodmark_tail::{event_on, global, intern, intern_frame};
 
 use crate::bounds::stack_bounds;
 use crate::cold::{ThreadMemory, run_cold};
@@ -321,45 +323,6 @@ impl Entered {
         }
         event_without_lane(self.thread, self.started, domain, what, stack, when);
     }
-}
-
-impl Entered {
-    /// Enters a scope of the thread; none if it has no lane.
-    pub(crate) fn enter_scope(&self, name: &str) -> Option<u32> {
-        let mut outer = None;
-        run_cold(&mut || {
-            let name = intern(name);
-            // SAFETY: the thread took the lane and has not given it back.
-            let enter = |lane| unsafe { enter_scope_on(lane, name, When::Now) };
-            outer = self.thread.lane.get().and_then(enter);
-            if outer.is_none() && take_lane(self.thread, self.started) {
-                outer = self.thread.lane.get().and_then(enter);
-            }
-        });
-        outer
-    }
-
-    /// Leaves the innermost scope of the thread.
-    pub(crate) fn exit_scope(&self, outer: u32) {
-        if let Some(lane) = self.thread.lane.get() {
-            // SAFETY: the thread took the lane and has not given it back.
-            unsafe { exit_scope_on(lane, outer, When::Now) };
-        }
-    }
-}
-
-/// Takes a lane that the thread keeps; `false` if there is none, or the thread is ending.
-fn take_lane(thread: &'static Thread, started: &'static Started) -> bool {
-    // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
-    thread.lane.set(None);
-    let Some(lane) = global().take_lane() else { return false };
-    if register_end(thread, started) {
-        thread.lane.set(Some(lane));
-    } else {
-        // SAFETY: taken by this thread just now, and not kept.
-        unsafe { global().give_back_lane(lane) };
-    }
-    thread.lane.get().is_some()
 }
 
 /// Prepares the thread for finding its stacks.
