@@ -5,31 +5,29 @@
 //! hooked functions on it are not recorded; what a thread records goes through the lane that it keeps; the error number
 //! of the C library stays as it is.
 
-use std::path::Path;
+mod lanes;
+mod scopes;
+mod start;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use floodmark_event::event::Action;
-use floodmark_event::tables::Frame;
-use floodmark_event::{Kind, NO_DEVICE, REALLOC, StackId, UNKNOWN_BYTES};
+use floodmark_event::{StackId, UNKNOWN_BYTES};
 use floodmark_stacks::{Replay, ReplayProps};
-use floodmark_tail::heap::{
-    HEAP_NOTE, HeapMode, HeapNote, MALLOC_RESOURCE, MMAP_RESOURCE, PYMALLOC_RESOURCE, scaled_bytes,
-};
+use floodmark_tail::heap::{HeapNote, scaled_bytes};
 use floodmark_tail::reader::LossReason;
-use floodmark_tail::{
-    AllocDomain, BlockEvent, RecordProps, Recorder, ThreadLane, When, calibrate_later, enter_scope_on,
-    event_on, exit_scope_on, global, intern, intern_frame, plain_event_on,
-};
+use floodmark_tail::{AllocDomain, BlockEvent, ThreadLane, event_on, global, plain_event_on};
+use lanes::{event_without_lane, take_lane};
+use start::note;
+pub(crate) use start::{start, start_recording, switch_off};
 
 use crate::bounds::stack_bounds;
-use crate::cold::{ThreadMemory, run_cold};
-use crate::config::{self, Config};
-use crate::fence::{fence, silence_panics};
-use crate::next::prepare_for_children;
-use crate::python::{self, Python, merged_stack};
+use crate::cold::run_cold;
+use crate::fence::fence;
+use crate::python::{Python, merged_stack};
 use crate::thread::{Guard, Inside, SavedErrno, Thread, current};
-use crate::{hooks, next, sample, tracked};
+use crate::{sample, tracked};
 
 /// Whether the process is recorded.
 static STATE: AtomicU8 = AtomicU8::new(NEW);
@@ -415,31 +413,6 @@ impl Entered {
     }
 }
 
-impl Entered {
-    /// Enters a scope of the thread; none if it has no lane.
-    pub(crate) fn enter_scope(&self, name: &str) -> Option<u32> {
-        let mut outer = None;
-        run_cold(&mut || {
-            let name = intern(name);
-            // SAFETY: the thread took the lane and has not given it back.
-            let enter = |lane| unsafe { enter_scope_on(lane, name, When::Now) };
-            outer = self.thread.lane.get().and_then(enter);
-            if outer.is_none() {
-                take_lane(self.thread, self.started, |lane| outer = enter(lane));
-            }
-        });
-        outer
-    }
-
-    /// Leaves the innermost scope of the thread.
-    pub(crate) fn exit_scope(&self, outer: u32) {
-        if let Some(lane) = self.thread.lane.get() {
-            // SAFETY: the thread took the lane and has not given it back.
-            unsafe { exit_scope_on(lane, outer, When::Now) };
-        }
-    }
-}
-
 /// Prepares the thread for finding its stacks.
 fn begin_stacks(thread: &'static Thread, caller: Caller, depth: usize) {
     let memory = thread.memory.get();
@@ -489,244 +462,4 @@ static UNLOADS: AtomicU32 = AtomicU32::new(1);
 /// Makes threads look whether code that they remember is still there.
 pub(crate) fn module_unloaded() {
     UNLOADS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Takes a lane for the thread and records its event: the first one of a thread, or of a forked child.
-#[cold]
-#[inline(never)]
-fn event_without_lane(
-    thread: &'static Thread,
-    started: &'static Started,
-    domain: &AllocDomain,
-    what: BlockEvent,
-    stack: StackId,
-    before: Option<u64>,
-) {
-    run_cold(&mut || {
-        take_lane(thread, started, |lane| {
-            // SAFETY: taken by this thread just now.
-            unsafe { event_on(lane, what, domain, stack, before) };
-        });
-    });
-}
-
-/// Takes a lane for the thread, calls `with` with it, and keeps it unless the thread is ending.
-fn take_lane(thread: &'static Thread, started: &'static Started, with: impl FnOnce(ThreadLane)) {
-    // A lane of the parent process or of an ended recording is not given back: its recording does not know it.
-    thread.lane.set(None);
-    let Some(lane) = global().take_lane() else { return };
-    with(lane);
-    if register_end(thread, started) {
-        thread.lane.set(Some(lane));
-    } else {
-        // While a thread ends nothing would give the lane back later.
-        // SAFETY: taken by this thread just now, and not kept.
-        unsafe { global().give_back_lane(lane) };
-    }
-}
-
-/// Arranges that the thread's lane is given back when the thread ends; `false` if it is ending.
-fn register_end(thread: &'static Thread, started: &'static Started) -> bool {
-    if thread.has_ended.get() {
-        return false;
-    }
-    if !thread.is_registered.get() {
-        // The value only has to be another one than null.
-        let value = std::ptr::from_ref(thread).cast();
-        // SAFETY: the key was made when the recording started.
-        thread.is_registered.set(unsafe { libc::pthread_setspecific(started.key, value) } == 0);
-    }
-    thread.is_registered.get()
-}
-
-/// Gives back what the thread has. Runs after the destructors of its thread-local variables, which may free memory.
-unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
-    fence(|| {
-        let thread = current();
-        let _guard = Guard::preparing(thread);
-        thread.has_ended.set(true);
-        if let Some(lane) = thread.lane.take() {
-            // SAFETY: this thread took it and does not use it any more.
-            unsafe { global().give_back_lane(lane) };
-        }
-        thread.replay.set(std::ptr::null_mut());
-        let python = thread.python.replace(std::ptr::null_mut());
-        if !python.is_null() {
-            // SAFETY: made by this thread, from a box, and not used any more.
-            drop(unsafe { Box::from_raw(python) });
-        }
-        thread.memory.replace(ThreadMemory::NONE).give_back();
-    });
-}
-
-/// Starts the recording if that was not tried yet; returns whether the process is recorded now.
-#[cold]
-#[inline(never)]
-pub(crate) fn start() -> bool {
-    if STATE.load(Ordering::Relaxed) == OFF {
-        return false;
-    }
-    let thread = current();
-    if thread.inside.get() != Inside::No
-        || STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err()
-    {
-        if thread.inside.get() == Inside::No {
-            EARLY.fetch_add(1, Ordering::Relaxed);
-        }
-        return STATE.load(Ordering::Acquire) == ON;
-    }
-    let mut state = OFF;
-    fence(|| {
-        run_cold(&mut || {
-            if config::read().is_some_and(|config| begin(&config)) {
-                state = ON;
-            }
-        });
-    });
-    STATE.store(state, Ordering::Release);
-    if state == ON {
-        global().lose(LossReason::Nested, u64::from(EARLY.swap(0, Ordering::Relaxed)));
-    }
-    state == ON
-}
-
-/// Starts the recording into `trace`, with stacks of at most so many frames, or without.
-fn begin_recording(trace: &Path, stacks: Stacks, selection: Selection) -> Option<Started> {
-    silence_panics();
-    calibrate_later();
-    prepare_for_children();
-    let mut key = 0;
-    // SAFETY: the place is valid, and the function stays loaded: this library is never unloaded.
-    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
-        return None;
-    }
-    let recorder = Recorder::start_global(RecordProps::new(trace)).ok()?;
-    recorder.detach();
-    let domain = |kind, resource| AllocDomain {
-        device: NO_DEVICE,
-        kind,
-        stream: 0,
-        resource: intern(resource),
-        name: intern(REALLOC),
-    };
-    let python = find_python();
-    Some(Started {
-        selection,
-        heap: domain(Kind::Pageable, MALLOC_RESOURCE),
-        mappings: domain(Kind::Mapped, MMAP_RESOURCE),
-        objects: domain(Kind::Pageable, PYMALLOC_RESOURCE),
-        python_version: python.map(|python| python.version),
-        python: if matches!(stacks, Stacks::On { .. }) { python } else { None },
-        stacks,
-        key,
-    })
-}
-
-/// Starts the recording for a recorder of something else than the heap, unless the heap is recorded already; returns
-/// whether the process is recorded now. Callers see to it that one thread at a time calls this.
-pub(crate) fn start_recording(trace: &Path, depth: Option<u32>) -> bool {
-    if STARTED.get().is_none() {
-        let stacks = match depth {
-            Some(depth) => Stacks::On { depth: depth as usize, check: false },
-            None => Stacks::Off,
-        };
-        fence(|| {
-            run_cold(&mut || {
-                if let Some(started) = begin_recording(trace, stacks, Selection::Every) {
-                    let _ = STARTED.set(started);
-                }
-            });
-        });
-    }
-    STARTED.get().is_some()
-}
-
-fn begin(config: &Config) -> bool {
-    let selection = match config.options.mode {
-        HeapMode::Sample(period) => Selection::Sample(period),
-        HeapMode::All | HeapMode::Python if config.options.min_bytes > 0 => {
-            Selection::AtLeast(config.options.min_bytes)
-        }
-        HeapMode::All | HeapMode::Python => Selection::Every,
-    };
-    let path = match selection {
-        Selection::Every => EVERY,
-        Selection::Sample(_) => SAMPLE,
-        Selection::AtLeast(_) => AT_LEAST,
-    };
-    let stacks = if config.options.stacks {
-        Stacks::On { depth: config.options.depth as usize, check: config.options.check }
-    } else {
-        Stacks::Off
-    };
-    let Some(started) = begin_recording(&config.trace, stacks, selection) else { return false };
-    if config.options.check {
-        // SAFETY: the function stays loaded. It runs before the recording ends, since it is registered later.
-        unsafe { libc::atexit(report_checks) };
-    }
-    match config.options.mode {
-        HeapMode::All | HeapMode::Python => note(HeapNote::All, config.options.min_bytes as u32),
-        HeapMode::Sample(bytes) => note(HeapNote::Sampled, bytes as u32),
-    }
-    if !config.unknown.is_empty() {
-        note(HeapNote::UnknownOption, 0);
-    }
-    let version = started.python_version;
-    let is_first = STARTED.set(started).is_ok();
-    SELECTION.store(path, Ordering::Relaxed);
-    if let Some(version) = version
-        && config.options.mode == HeapMode::Python
-        && Python::record_objects()
-    {
-        note(HeapNote::Python, version);
-    }
-    is_first
-}
-
-/// Starts the recording when the library is loaded, if no allocation did before.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = loaded;
-
-extern "C" fn loaded() {
-    // Looking a name up may free the message of an earlier error, so `free` has to be known before any such error.
-    next::free();
-    if STATE.load(Ordering::Acquire) == NEW {
-        start();
-    }
-    if STATE.load(Ordering::Acquire) == ON && !hooks::are_called() {
-        fence(|| run_cold(&mut || note(HeapNote::OwnAllocator, 0)));
-    } else if STATE.load(Ordering::Acquire) == ON {
-        fence(|| {
-            run_cold(&mut || {
-                if hooks::has_own_new() {
-                    note(HeapNote::OwnNew, 0);
-                }
-            });
-        });
-    }
-}
-
-/// Looks for the interpreter of Python, and says in the trace if it is not a known one.
-fn find_python() -> Option<Python> {
-    match python::find() {
-        python::Found::Known(python) => Some(python),
-        python::Found::Unknown => {
-            note(HeapNote::PythonUnknown, 0);
-            None
-        }
-        python::Found::None => None,
-    }
-}
-
-/// Leaves a note in the trace about how the process is recorded.
-fn note(note: HeapNote, line: u32) {
-    let (function, file) = (intern(HEAP_NOTE), intern(note.text()));
-    intern_frame(&Frame { function, file, line, ..Frame::default() });
-}
-
-/// Records nothing more in this process.
-pub(crate) fn switch_off() {
-    STATE.store(OFF, Ordering::Release);
-    fence(|| note(HeapNote::SwitchedOff, 0));
 }

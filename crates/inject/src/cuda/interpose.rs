@@ -255,7 +255,7 @@ fn index_of(name: &CStr, found: *mut c_void, version: c_int, flags: u64) -> Opti
         Act::GraphNode { .. } if version < 12030 => fitting.next(),
         // Before CUDA 3.2 addresses had 32 bits.
         _ if version < 3020 => None,
-        _ => fitting.last(),
+        _ => fitting.next_back(),
     }
 }
 
@@ -284,11 +284,9 @@ unsafe extern "C" fn floodmark_inject_cuda_called(
         real = found;
         REAL[index].store(real, Ordering::Release);
     }
-    if WAY.load(Ordering::Acquire) <= DECIDING && is_wanted() {
-        if WAY.load(Ordering::Acquire) == UNDECIDED && is_alloc(CALLS[index].act) {
-            // The driver is initialized and did not load this library: another one is named in the environment.
-            decide(Asked::ByCall);
-        }
+    if WAY.load(Ordering::Acquire) == UNDECIDED && is_wanted() && is_alloc(CALLS[index].act) {
+        // The driver is initialized and did not load this library: another one is named in the environment.
+        decide(Asked::ByCall);
     }
     // SAFETY: the driver's function with the arguments of its caller.
     let call = || unsafe { call_real(real, CALLS[index].act, arguments, stack) };
@@ -312,15 +310,16 @@ fn is_alloc(act: Act) -> bool {
 #[cfg(target_arch = "x86_64")]
 unsafe fn call_real(real: *mut c_void, act: Act, arguments: *const u64, stack: u64) -> c_int {
     // SAFETY: six registers were stored there.
-    let [a, b, c, d, e, f] = unsafe { arguments.cast::<[u64; 6]>().read() };
+    let words = unsafe { arguments.cast::<[u64; 6]>().read() };
     // SAFETY: the function takes at most these arguments; registers that it does not read do no harm. A handle by value is
     // on the caller's stack, behind the return address.
     unsafe {
         if act == Act::IpcOpen {
             let handle = (stack as usize as *const u64).add(1).cast::<IpcHandle>().read_unaligned();
-            return std::mem::transmute::<*mut c_void, Ipc>(real)(a, handle, b);
+            return std::mem::transmute::<*mut c_void, Ipc>(real)(words[0], handle, words[1]);
         }
-        std::mem::transmute::<*mut c_void, Plain>(real)(a, b, c, d, e, f)
+        let real = std::mem::transmute::<*mut c_void, Plain>(real);
+        real(words[0], words[1], words[2], words[3], words[4], words[5])
     }
 }
 

@@ -124,7 +124,9 @@ fn read(handle: u64, device: i32, interval_ns: u64) {
                 subject = subject_of(&pool);
                 POOLS.locked_as(super::process(), |pools, _| {
                     let known = pools.iter_mut().find(|known| known.handle == handle);
-                    known.into_iter().for_each(|known| known.subject = subject);
+                    if let Some(known) = known {
+                        known.subject = subject;
+                    }
                 });
             }
             global().samples(subject, &[(Metric::Reserved, reserved), (Metric::Live, used)], When::Now);

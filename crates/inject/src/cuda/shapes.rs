@@ -4,7 +4,7 @@ use floodmark_event::NO_DEVICE;
 
 /// Reads a word of a structure; none if there is no structure.
 fn word(structure: u64, offset: usize) -> Option<u64> {
-    let place = (structure as usize as *const u8).wrapping_add(offset).cast::<u64>();
+    let place = structure.wrapping_add(offset as u64) as usize as *const u64;
     // SAFETY: callers name the structures that the driver's interface has at these arguments, and the driver has read it.
     (structure != 0).then(|| unsafe { place.read_unaligned() })
 }
