@@ -17,7 +17,7 @@ pub(crate) struct GpuArgs {
     /// driver
     ///
     /// The driver loads a library when CUDA is initialized; calls are seen through CUPTI, or by interposed functions where
-    /// another tool holds CUPTI or there is none. Programs without CUDA are not concerned. What PyTorch, CuPy or RMM do
+    /// another tool holds CUPTI or there is none. Programs without CUDA are not concerned. What PyTorch or RMM do
     /// with memory that they hold is recorded by the Python package: see docs/gpu.md
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "driver")]
     pub(crate) gpu: Option<GpuLevel>,
@@ -27,7 +27,7 @@ pub(crate) struct GpuArgs {
     /// How calls of the driver are seen: through CUPTI, by interposed functions, or by the first that works
     #[arg(long, value_name = "WAY", requires = "gpu", default_value = "auto")]
     gpu_way: WayChoice,
-    /// File of libcupti to use [default: that of the program, its Python packages, CUDA_HOME or the system]
+    /// File of libcupti to use [default: that of the program, its Python packages, `CUDA_HOME` or the system]
     #[arg(long, value_name = "FILE", requires = "gpu")]
     cupti: Option<String>,
     /// File of the library to load, in place of the embedded one [env: `FLOODMARK_HEAP_LIBRARY`]
