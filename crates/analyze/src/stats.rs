@@ -355,8 +355,7 @@ impl Fold for StatsFold {
         self.ledger(block.space, block.kind).rise(block.bytes, time_ns);
     }
 
-    #[expect(clippy::inline_always, reason = "as for the slots of blocks")]
-    #[inline(always)]
+    #[inline]
     fn alloc(&mut self, block: &Block, _level: &Level) {
         let tally = &mut self.tallies[usize::from(block.tally)];
         tally.sizes.add(block.bytes);
@@ -367,8 +366,7 @@ impl Fold for StatsFold {
         ledger.rise(block.bytes, block.time_ns);
     }
 
-    #[expect(clippy::inline_always, reason = "as for the slots of blocks")]
-    #[inline(always)]
+    #[inline]
     fn free(&mut self, block: &Block, ending: &Ending, _level: &Level) {
         // Which of several null blocks a free of null ends is arbitrary: nothing to compare.
         if block.address != 0 {

@@ -47,8 +47,7 @@ impl Slab {
     }
 
     /// Hands the block in a slot to `look` for the last time and makes the slot free for others.
-    #[expect(clippy::inline_always, reason = "the compiler calls it otherwise: a tenth of a pass")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn end<R>(&mut self, slot: u32, look: impl FnOnce(&Block) -> R) -> R {
         let block = &mut self.blocks[slot as usize];
         let seen = look(block);
