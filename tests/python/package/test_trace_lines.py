@@ -277,6 +277,7 @@ sizes = [random.randrange(1, 400) for _ in range(30)]
 with floodmark.trace.Profile(filepath=sys.argv[1], mode="faults", quiet=True) as profile:
     if sys.argv[2] == "thread":
         # A thread inherits how often the kernel signals the one that starts it, which is within a run here.
+        warm(fresh(1))
         fill(fresh(400), 200)
         thread = threading.Thread(target=work, args=(sizes,))
         thread.start()
