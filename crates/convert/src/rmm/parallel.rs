@@ -122,7 +122,7 @@ struct Plain {
 
 enum Parsed {
     /// Every line is a row.
-    Plain(Plain),
+    Plain(Box<Plain>),
     /// To be read in sequence.
     Odd(Text),
     /// The block and all that follows, to be read in sequence.
@@ -244,7 +244,7 @@ impl Shared {
             batches.push(batch);
         }
         if reader.is_plain() {
-            return Parsed::Plain(Plain { reader, bytes: end, batches });
+            return Parsed::Plain(Box::new(Plain { reader, bytes: end, batches }));
         }
         lock(&self.queue).batches.append(&mut batches);
         Parsed::Odd(Text { buffer: reader.take_buffer(), whole_end, end })
@@ -352,7 +352,8 @@ impl ParallelReader {
         let Some(parsed) = self.shared.take(self.next) else { self.resume_panic() };
         self.next += 1;
         match parsed {
-            Parsed::Plain(Plain { mut reader, bytes, mut batches }) => {
+            Parsed::Plain(plain) => {
+                let Plain { mut reader, bytes, mut batches } = *plain;
                 let buffer = reader.take_buffer();
                 if self.main.absorb(&reader, bytes, &mut batches) {
                     self.odd_blocks = 0;
