@@ -202,14 +202,15 @@ class _Ray:
         self._ray = ray
 
     def each(self, function: Callable[[Item], bytes], items: Sequence[Item]) -> list[bytes]:
-        task = self._ray.remote(function)
+        # Ray takes functions alone, and not what functools.partial makes of them.
+        task = self._ray.remote(lambda item: function(item))
         results: list[bytes] = self._ray.get([task.remote(item) for item in items])
         return results
 
     def reduce(
         self, function: Callable[[Item], bytes], items: Sequence[Item], merge: Callable[[list[bytes]], bytes]
     ) -> bytes:
-        task = self._ray.remote(function)
+        task = self._ray.remote(lambda item: function(item))
         join = self._ray.remote(lambda *results: merge(list(results)))
         results = [task.remote(item) for item in items]
         while len(results) > 1:
