@@ -58,7 +58,7 @@ Examples:
 /// Writes rows as they come.
 enum Rows<'a> {
     Text(SqlWriter<'a>),
-    Parquet(ParquetRows<'a>),
+    Parquet(Box<ParquetRows<'a>>),
 }
 
 impl Rows<'_> {
@@ -118,7 +118,7 @@ impl SqlArgs {
             Format::Table => Rows::Text(SqlWriter::new(SqlFormat::Table, out)),
             Format::Csv => Rows::Text(SqlWriter::new(SqlFormat::Csv, out)),
             Format::Json => Rows::Text(SqlWriter::new(SqlFormat::Json, out)),
-            Format::Parquet => Rows::Parquet(ParquetRows::new(out)),
+            Format::Parquet => Rows::Parquet(Box::new(ParquetRows::new(out))),
         }
     }
 

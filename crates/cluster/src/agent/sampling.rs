@@ -140,7 +140,7 @@ fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
     spool.reopen();
     let name = node_name().map(|name| format!("name: {name}\n")).unwrap_or_default();
     let has_recorders_clock = boot_id() == hello.recorder_boot && skew_ns() == 0;
-    let clock = has_recorders_clock.then(|| format!("clock: {RECORDERS_CLOCK}\n")).unwrap_or_default();
+    let clock = if has_recorders_clock { format!("clock: {RECORDERS_CLOCK}\n") } else { String::new() };
     let about =
         format!("job: {}\nnode: {}\n{name}{clock}command: {}\n", hello.job, hello.node, hello.command);
     spool.describe(&about, &own_host());

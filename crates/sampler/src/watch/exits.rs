@@ -216,7 +216,9 @@ impl Recorder<'_> {
     fn end_others(&mut self, at_ns: u64) {
         if self.exit_stats.is_err() {
             let pids: Vec<i32> = self.table.processes().iter().map(|process| process.pid).collect();
-            pids.into_iter().for_each(|pid| self.check_gone(pid, at_ns));
+            for pid in pids {
+                self.check_gone(pid, at_ns);
+            }
         }
     }
 
