@@ -175,10 +175,10 @@ fn the_story_says_what_changed_since_an_earlier_recording() {
         let rows: String = rows.iter().enumerate().map(row).collect();
         format!("Thread,Time,Action,Pointer,Size,Stream\n{rows}")
     };
-    test.write("earlier.csv", &log(&[("allocate", "0x1", 4096), ("free", "0x1", 4096)]));
+    test.write("earlier.csv", log(&[("allocate", "0x1", 4096), ("free", "0x1", 4096)]));
     test.write(
         "later.csv",
-        &log(&[("allocate", "0x1", 4096), ("allocate", "0x2", 2048), ("free", "0x1", 4096)]),
+        log(&[("allocate", "0x1", 4096), ("allocate", "0x2", 2048), ("free", "0x1", 4096)]),
     );
     let told = |input: &str, earlier: &str| {
         story(&test.run(&["report", input, "--since", earlier, "-o", "-"]).ok().stdout).join("\n")
