@@ -123,7 +123,7 @@ impl Random {
     /// Fills up to a length with numbers, of which half are small: lengths that may fit.
     fn fill(&mut self, bytes: &mut Vec<u8>, length: usize) {
         while bytes.len() < length {
-            let word = if self.next() % 2 == 0 { self.next() } else { self.next() % 16 };
+            let word = if self.next().is_multiple_of(2) { self.next() } else { self.next() % 16 };
             bytes.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -169,7 +169,7 @@ fn sound_frames_of_garbage(count: u64) {
         let length = (random.next() % 160) as usize;
         random.fill(&mut payload, length);
         let word = random.next();
-        let is_control = word & 3 == 0;
+        let is_control = word.is_multiple_of(4);
         let frame = Frame {
             lane: if is_control { CONTROL_LANE } else { (word >> 2) as u32 % 5 },
             sequence: (word >> 8) % 64,

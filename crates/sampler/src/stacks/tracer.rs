@@ -387,8 +387,10 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
         let process = child.id() as i32;
         let traced = Traced::seize(process, process).expect("a child of ours can be traced");
-        let refused = thread::spawn(move || Traced::seize(process, process).err());
-        assert_eq!(refused.join().expect("it ends"), Some(Refusal::Busy));
+        let refused = thread::scope(|scope| {
+            scope.spawn(|| Traced::seize(process, process).err()).join().expect("it ends")
+        });
+        assert_eq!(refused, Some(Refusal::Busy));
         drop(traced);
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
