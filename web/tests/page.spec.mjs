@@ -36,7 +36,7 @@ test("sentences of the story lead to their evidence", async ({ page, workdir }) 
   await page.locator("#story .lead a").click();
   await expect(instant).toHaveText(peak);
   // By keyboard: what held it is found in the flame graph.
-  await page.locator("#story a", { hasText: "peak() [t]" }).first().focus();
+  await page.locator("#story a", { hasText: "peak [t]" }).first().focus();
   await page.keyboard.press("Enter");
   await expect(page.getByRole("searchbox", { name: "Search calls" })).toHaveValue(/^peak\(\)/);
   await expect(page.locator("#found")).toContainText("1 call matches: 64.0 MiB");
@@ -53,7 +53,7 @@ test("what to try is the peak without the site, at all instants", async ({ page,
   const { story, snapshots } = await documentOf(page);
   expect(snapshots.exact).toBe(true);
   const sentence = story.map(({ parts }) => parts.map(({ text }) => text).join("")).find((text) => text.startsWith("To try: "));
-  expect(sentence).toBe("To try: free or shrink what peak() [t] holds. Without it the peak would be 59.0 MiB lower (75 %).");
+  expect(sentence).toBe("To try: free or shrink what peak [t] holds. Without it the peak would be 59.0 MiB lower (75 %).");
 });
 
 test("tabs are selected by mouse and by keyboard, and are part of the address", async ({ page, workdir }) => {
