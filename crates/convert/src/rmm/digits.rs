@@ -50,6 +50,12 @@ impl Pattern {
         pattern
     }
 
+    /// Returns the first character.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) const fn first_byte(&self) -> u8 {
+        self.expected as u8
+    }
+
     /// Returns the values of the digits in `word`, with 0 for all other bytes, if it matches.
     #[inline(always)]
     pub(super) const fn digits(&self, word: u64) -> Option<u64> {

@@ -142,25 +142,15 @@ impl<R: Read> Reader<R> {
     /// Reads rows as long as they are usual.
     fn read_usual_rows(&mut self) {
         let (text, lines_len) = self.lines.rest();
-        // A copy that the compiler can keep in registers.
-        let mut usual = self.parser.usual.clone();
         let before = self.rows.count;
-        let mut at = 0;
-        self.rows.fill(|| {
-            if at >= lines_len {
-                return None;
-            }
-            let (row, len) = usual.parse(text.get(at..)?.first_chunk()?)?;
-            at += len;
-            Some(row)
-        });
+        let usual = &mut self.parser.usual;
+        let at = self.rows.fill(|rows| usual.read(text, lines_len, rows));
         if self.rows.count > before {
             self.parser.note_usual(self.rows.last_ns());
             self.numbers.note(self.row_count + before as u64, self.line_count + 1);
         }
         self.line_count += (self.rows.count - before) as u64;
         self.lines.pass(at);
-        self.parser.usual = usual;
     }
 
     /// Reads a last line that has no end. The writer died in it, or an editor took the end away; a number that

@@ -4,6 +4,8 @@
 //! writing a value is then a store without a check of the capacity. Threads and streams are often the
 //! same in all rows; whether they are is found out on the way.
 
+#![expect(clippy::inline_always, reason = "a call would take longer than all stores of a row")]
+
 use std::mem;
 
 use floodmark_event::batch::BATCH_ROWS;
@@ -60,32 +62,28 @@ impl Rows {
 
     /// Appends a row; there must be room.
     pub(super) fn push(&mut self, row: &TimedRow) {
-        let mut next = Some(*row);
-        self.fill(|| next.take());
+        let at = self.count;
+        self.slices().set(at, row);
+        self.count += 1;
     }
 
-    /// Appends rows, after [`Self::begin`], until there is no more room or `next` has no more.
-    #[inline]
-    pub(super) fn fill(&mut self, mut next: impl FnMut() -> Option<TimedRow>) {
-        let time_ns = full_length(&mut self.time_ns);
-        let action = full_length(&mut self.action);
-        let address = full_length(&mut self.address);
-        let bytes = full_length(&mut self.bytes);
-        let thread = full_length(&mut self.thread);
-        let stream = full_length(&mut self.stream);
-        let mut count = self.count;
-        while count < ROWS
-            && let Some(row) = next()
-        {
-            time_ns[count] = row.time_ns;
-            action[count] = row.action;
-            address[count] = row.address;
-            bytes[count] = row.bytes;
-            thread[count] = row.thread;
-            stream[count] = row.stream;
-            count += 1;
+    /// Appends rows, after [`Self::begin`], that `read` writes; it returns how many they are, and something else.
+    pub(super) fn fill<T>(&mut self, read: impl FnOnce(RowSlices<'_>) -> (usize, T)) -> T {
+        let before = self.count;
+        let (count, other) = read(self.slices().from(before));
+        self.count = (before + count).min(ROWS);
+        other
+    }
+
+    fn slices(&mut self) -> RowSlices<'_> {
+        RowSlices {
+            time_ns: &mut self.time_ns,
+            action: &mut self.action,
+            address: &mut self.address,
+            bytes: &mut self.bytes,
+            thread: &mut self.thread,
+            stream: &mut self.stream,
         }
-        self.count = count;
     }
 
     /// Hands the rows over to `batch`; returns how many there are.
@@ -102,8 +100,44 @@ impl Rows {
     }
 }
 
-fn full_length<T>(values: &mut [T]) -> &mut [T; ROWS] {
-    values.first_chunk_mut().expect("`begin` gave it its full length")
+/// Room for rows, column by column.
+pub(super) struct RowSlices<'a> {
+    time_ns: &'a mut [i64],
+    action: &'a mut [Action],
+    address: &'a mut [u64],
+    bytes: &'a mut [u64],
+    thread: &'a mut [u64],
+    stream: &'a mut [u64],
+}
+
+impl RowSlices<'_> {
+    /// How many rows there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.time_ns.len()
+    }
+
+    /// The room from a row on.
+    pub(super) fn from(&mut self, row: usize) -> RowSlices<'_> {
+        RowSlices {
+            time_ns: &mut self.time_ns[row..],
+            action: &mut self.action[row..],
+            address: &mut self.address[row..],
+            bytes: &mut self.bytes[row..],
+            thread: &mut self.thread[row..],
+            stream: &mut self.stream[row..],
+        }
+    }
+
+    /// Writes a row.
+    #[inline(always)]
+    pub(super) fn set(&mut self, at: usize, row: &TimedRow) {
+        self.time_ns[at] = row.time_ns;
+        self.action[at] = row.action;
+        self.address[at] = row.address;
+        self.bytes[at] = row.bytes;
+        self.thread[at] = row.thread;
+        self.stream[at] = row.stream;
+    }
 }
 
 fn reuse<T: Copy + Default>(values: &mut Vec<T>, column: &mut Column<T>) {

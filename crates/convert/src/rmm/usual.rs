@@ -10,11 +10,16 @@
 //! stream read the same, the address has twelve digits.
 #![expect(clippy::inline_always, reason = "a row takes 30 ns; a call per field would be felt")]
 
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
 use floodmark_event::Action;
 use floodmark_event::units::NS_PER_S;
 
 use super::digits::{Pattern, decimal, decimal_value, hex, load, twelve_hex};
-use super::rows::TimedRow;
+use super::rows::{RowSlices, TimedRow};
 
 /// How many bytes a caller must have from the beginning of a line on, whatever they hold. No usual row
 /// is longer.
@@ -80,7 +85,7 @@ impl Second {
     }
 }
 
-/// The text of the stream of the row before, with the end of the line.
+/// The text of the last stream that was no pointer of twelve digits, with the end of the line.
 #[derive(Clone, Copy, Debug)]
 struct StreamText {
     /// The first eight bytes and the last eight, or twice all bytes of a shorter text.
@@ -136,6 +141,16 @@ fn pointer_stream(window: &[u8; WINDOW], at: usize) -> Option<u64> {
     twelve_hex(text.get(2..)?)
 }
 
+/// After so many rows in a row that could be read only one by one, the rest of a batch is.
+#[cfg(target_arch = "x86_64")]
+const WIDE_TRIALS: usize = 8;
+
+/// Rows that were parsed, and where the next one begins.
+struct Reading {
+    count: usize,
+    at: usize,
+}
+
 /// What the row before looked like.
 #[derive(Clone, Debug)]
 pub(super) struct Usual {
@@ -168,6 +183,49 @@ impl Usual {
     /// Forgets the time of the row before.
     pub(super) fn forget_time(&mut self) {
         self.second = Second::NONE;
+    }
+
+    /// Parses rows from the beginning of `text` into `rows`, as long as there is room and they are usual; returns how
+    /// many there are and how many bytes they have. Whole lines end at `lines_len`, and [`WINDOW`] bytes follow.
+    pub(super) fn read(&mut self, text: &[u8], lines_len: usize, mut rows: RowSlices<'_>) -> (usize, usize) {
+        let mut reading = Reading { count: 0, at: 0 };
+        #[cfg(target_arch = "x86_64")]
+        self.read_wide(text, lines_len, &mut rows, &mut reading);
+        while self.read_one(text, lines_len, &mut rows, &mut reading) {}
+        (reading.count, reading.at)
+    }
+
+    /// Parses rows many bytes at a time until that does not pay any more.
+    #[cfg(target_arch = "x86_64")]
+    fn read_wide(&mut self, text: &[u8], lines_len: usize, rows: &mut RowSlices<'_>, reading: &mut Reading) {
+        // The first row cannot be read that way, and the row before one of another shape tells what to expect.
+        let mut trials = WIDE_TRIALS;
+        while trials > 0 && self.read_one(text, lines_len, rows, reading) {
+            let found = wide::read(self, text, reading.at, lines_len, &mut rows.from(reading.count));
+            let Some((count, at)) = found else { return };
+            trials = if count == 0 { trials - 1 } else { WIDE_TRIALS };
+            *reading = Reading { count: reading.count + count, at };
+        }
+    }
+
+    /// Parses one more row; `false` if there is no room or it is not usual.
+    #[inline(always)]
+    fn read_one(
+        &mut self,
+        text: &[u8],
+        lines_len: usize,
+        rows: &mut RowSlices<'_>,
+        reading: &mut Reading,
+    ) -> bool {
+        if reading.at >= lines_len || reading.count == rows.room() {
+            return false;
+        }
+        let window = text.get(reading.at..).and_then(|text| text.first_chunk());
+        let Some((row, len)) = window.and_then(|window| self.parse(window)) else { return false };
+        rows.set(reading.count, &row);
+        reading.count += 1;
+        reading.at += len;
+        true
     }
 
     /// Parses the row that `window` begins with; returns it and its length with the end of the line.
