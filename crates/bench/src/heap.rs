@@ -36,6 +36,8 @@ struct Program {
     words: Vec<String>,
     environment: &'static [(&'static str, &'static str)],
     is_python: bool,
+    /// Whether it allocates too much for a tool that records everything.
+    is_only_sampled: bool,
 }
 
 /// A tool to record it with.
@@ -66,7 +68,8 @@ impl Tool {
     fn fits(self, program: &Program) -> bool {
         match self {
             Self::Memray(_) | Self::Floodmark(&["--heap=python"]) => program.is_python,
-            _ => true,
+            Self::None | Self::Floodmark(&["--heap=sample"]) => true,
+            _ => !program.is_only_sampled,
         }
     }
 
@@ -146,10 +149,11 @@ impl Tool {
 struct Measured {
     /// CPU seconds of the program.
     own: Samples,
-    /// CPU seconds of everything.
-    all: Samples,
+    /// CPU seconds of everything that the tool started beside it.
+    tool: Samples,
     wall: Samples,
     rss_mb: Samples,
+    /// Seconds from the end of the program to the first answer.
     answer: Samples,
     output_bytes: u64,
     events: u64,
@@ -187,6 +191,8 @@ pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
     Ok(())
 }
 
+/// Runs the program once under the tool and asks for the first answer, which is there as long after the program's end as the
+/// tool goes on and the answer takes.
 fn measure_once(
     tool: Tool,
     program: &Program,
@@ -199,11 +205,12 @@ fn measure_once(
     let mut command = tool.command(program, floodmark, out);
     command.env("LD_PRELOAD", library).env("BENCH_USAGE", &usage_file);
     let usage = measure::run(&mut command)?;
-    let (own_s, rss_mb) = own_usage(&usage_file)?;
-    measured.own.push(own_s);
-    measured.all.push(usage.cpu_s);
+    let tool_end_s = measure::monotonic_s();
+    let own = own_usage(&usage_file, program)?;
+    measured.own.push(own.cpu_s);
+    measured.tool.push(usage.cpu_s - own.cpu_s);
     measured.wall.push(usage.wall_s);
-    measured.rss_mb.push(rss_mb);
+    measured.rss_mb.push(own.rss_mb);
     measured.output_bytes = size(out);
     if matches!(tool, Tool::Floodmark(_)) {
         let trace = Trace::open(&out.join("heap.flood"))?;
@@ -212,18 +219,31 @@ fn measure_once(
     }
     if let Some(mut command) = tool.answer(program, floodmark, out) {
         let Usage { wall_s, .. } = measure::run(&mut command)?;
-        measured.answer.push(wall_s);
+        measured.answer.push(tool_end_s - own.end_s + wall_s);
     }
     Ok(())
 }
 
-/// CPU seconds and peak RSS of the program: of the process with the most CPU time.
-fn own_usage(path: &Path) -> Result<(f64, f64)> {
+/// What `usage.c` wrote of a process.
+struct OwnUsage {
+    cpu_s: f64,
+    rss_mb: f64,
+    /// When it ended, by the monotonic clock.
+    end_s: f64,
+}
+
+/// What the program used: of the processes with its name the one with the most CPU time. The tool writes its own line.
+fn own_usage(path: &Path, program: &Program) -> Result<OwnUsage> {
     let text = fs::read_to_string(path).context("the program wrote no usage")?;
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let usages = lines.filter_map(|(cpu, rss)| Some((cpu.parse::<f64>().ok()?, rss.parse::<f64>().ok()?)));
-    let most = usages.max_by(|one, other| one.0.total_cmp(&other.0)).context("no usage")?;
-    Ok((most.0, most.1 * 1024.0 / 1e6))
+    let name = Path::new(&program.words[0]).file_name().unwrap_or_default().to_string_lossy();
+    let usages = text.lines().filter_map(|line| {
+        let mut words = line.splitn(4, ' ');
+        let mut number = || words.next()?.parse::<f64>().ok();
+        let (cpu_s, rss_kib, end_s) = (number()?, number()?, number()?);
+        (words.next()? == name).then_some(OwnUsage { cpu_s, rss_mb: rss_kib * 1024.0 / 1e6, end_s })
+    });
+    let most = usages.max_by(|one, other| one.cpu_s.total_cmp(&other.cpu_s));
+    most.with_context(|| format!("no usage of {name} in:\n{text}"))
 }
 
 /// Bytes of all files below a folder.
@@ -242,11 +262,11 @@ fn print(name: &str, tools: &[(&str, Tool)], measured: &[Measured]) {
     let events = measured.iter().map(|one| one.events).max().unwrap_or(0);
     println!("\n{name}: {events} events, median (least–most) CPU seconds\n");
     println!(
-        "| tool | program | multiple | ns per event | with the tool's own | multiple | wall | extra RSS, MB | bytes per event | first answer, s |"
+        "| tool | program | multiple | ns per event | beside it | multiple of both | wall | extra RSS, MB | bytes per event | end to first answer, s |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for ((tool, _), one) in tools.iter().zip(measured) {
-        let (own, all) = (one.own.median(), one.all.median());
+        let (bare, own) = (none.own.median(), one.own.median());
         let per_event = |value: f64, digits: usize| match events {
             0 => "-".to_owned(),
             events => format!("{:.digits$}", value / events as f64),
@@ -255,10 +275,10 @@ fn print(name: &str, tools: &[(&str, Tool)], measured: &[Measured]) {
         println!(
             "| {tool} | {} | ×{:.2} | {} | {} | ×{:.2} | {} | {:.0} | {} | {answer} |",
             one.own.text(2),
-            own / none.own.median(),
-            per_event((own - none.own.median()) * 1e9, 0),
-            one.all.text(2),
-            all / none.own.median(),
+            own / bare,
+            per_event((own - bare) * 1e9, 0),
+            one.tool.text(2),
+            (own + one.tool.median()) / bare,
             one.wall.text(2),
             one.rss_mb.median() - none.rss_mb.median(),
             per_event(one.output_bytes as f64, 1),
@@ -275,12 +295,21 @@ fn programs(folder: &Path, props: &Props) -> Result<Vec<Program>> {
         Ok(program.display().to_string())
     };
     let source = |name: &str| sources.join(name).display().to_string();
-    let program = |name, words: Vec<String>| Program { name, words, environment: &[], is_python: false };
+    let program = |name, words: Vec<String>| Program {
+        name,
+        words,
+        environment: &[],
+        is_python: false,
+        is_only_sampled: false,
+    };
     let cpp = ["-O2", "-g", "-std=c++17", "-pthread"];
     let compiler = Command::new("c++").arg("-print-prog-name=cc1plus").output()?;
     let compiler = String::from_utf8_lossy(&compiler.stdout).trim().to_owned();
+    let pairs = built("cc", &["-O2", "-g"], "pairs.c")?;
     let mut programs = vec![
-        program("pairs", vec![built("cc", &["-O2", "-g"], "pairs.c")?, "5000000".into()]),
+        program("pairs", vec![pairs.clone(), "5000000".into()]),
+        // Long enough that what a sample costs does not drown in the start of the program.
+        Program { is_only_sampled: true, ..program("pairs_long", vec![pairs, "100000000".into()]) },
         program("cross_free", vec![built("c++", &cpp, "cross_free.cpp")?, "1000000".into()]),
         program("json_tree", vec![built("c++", &cpp, "json_tree.cpp")?, "5".into()]),
         program(
@@ -310,7 +339,13 @@ fn programs(folder: &Path, props: &Props) -> Result<Vec<Program>> {
     if let Some(python) = &props.python {
         let python = python.display().to_string();
         let script = |name: &str| vec![python.clone(), source(name)];
-        let program = |name, words, environment| Program { name, words, environment, is_python: true };
+        let program = |name, words, environment| Program {
+            name,
+            words,
+            environment,
+            is_python: true,
+            is_only_sampled: false,
+        };
         programs.push(program("python_objects", script("json_objects.py"), &[]));
         programs.push(program("python_malloc", script("json_objects.py"), &[("PYTHONMALLOC", "malloc")]));
         programs.push(program("pandas", script("frames.py"), &[]));

@@ -1,5 +1,5 @@
 //! Repeating, medians, spreads, and what a child process used.
-#![expect(unsafe_code, reason = "reads the thread's CPU clock and a child's resource usage")]
+#![expect(unsafe_code, reason = "reads clocks and a child's resource usage")]
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -31,9 +31,18 @@ impl Samples {
 
 /// CPU time of the calling thread, ns.
 pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The monotonic clock, which other processes read too, in seconds.
+pub(crate) fn monotonic_s() -> f64 {
+    clock_ns(libc::CLOCK_MONOTONIC) as f64 / 1e9
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid place for the result, and a clock every Linux has.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
