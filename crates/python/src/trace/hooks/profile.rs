@@ -9,6 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::leaves;
 use crate::trace::{layout, state};
 
 unsafe extern "C" {
@@ -27,17 +28,47 @@ unsafe extern "C" {
 
 /// The start of a thread's state in Python 3.11.
 #[repr(C)]
-struct ThreadStart {
+pub(super) struct ThreadStart {
     links: [usize; 3],
-    numbers: [c_int; 7],
-    cframe: usize,
+    numbers: [c_int; 5],
+    /// How many profile and trace functions of the thread are running.
+    tracing: c_int,
+    event: c_int,
+    /// Where its innermost frames are, and how they run.
+    pub(super) chain: *mut FrameChain,
     profile: Option<ffi::Py_tracefunc>,
     trace: Option<ffi::Py_tracefunc>,
 }
 
+/// What the interpreter keeps of the frames that run in one call of it.
+#[repr(C)]
+pub(super) struct FrameChain {
+    /// 255 if there is a profile or trace function to call, else 0.
+    pub(super) use_tracing: u8,
+}
+
+impl ThreadStart {
+    /// Whether our function, and no other, is called at the events of the thread.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) fn is_traced_by(&self, hook: Hook) -> bool {
+        let (own, other) = match hook {
+            Hook::Profile => (self.profile, self.trace),
+            Hook::Trace => (self.trace, self.profile),
+        };
+        let is_ours = own.is_some_and(|function| std::ptr::fn_addr_eq(function, hook.ours()));
+        is_ours && other.is_none() && self.tracing == 0
+    }
+
+    /// What the interpreter would set `use_tracing` to.
+    pub(super) fn flag(&self) -> u8 {
+        if self.tracing == 0 && (self.profile.is_some() || self.trace.is_some()) { 255 } else { 0 }
+    }
+}
+
 /// Which of the two functions of threads is ours.
 #[derive(Clone, Copy)]
-enum Hook {
+pub(super) enum Hook {
     Profile,
     Trace,
 }
@@ -173,7 +204,7 @@ unsafe fn instruction(code: *mut ffi::PyObject, offset: c_int) -> [u8; 2] {
 ///
 /// # Safety
 /// As for [`instruction`].
-unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
+pub(super) unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
     // SAFETY: the caller's promise.
     unsafe { instruction(code, offset)[0] == YIELD_VALUE }
 }
@@ -182,7 +213,7 @@ unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
 ///
 /// # Safety
 /// As for [`instruction`].
-unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
+pub(super) unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
     // SAFETY: the caller's promise.
     let [opcode, argument] = unsafe { instruction(code, offset) };
     // One that goes on is at an instruction that says after which kind of suspension it does, 0 being the beginning; one
@@ -191,7 +222,7 @@ unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
 }
 
 /// Calls `each` with all threads of the interpreter.
-fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
+pub(super) fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
     // SAFETY: the interpreter is attached, so no thread ends meanwhile.
     unsafe {
         let mut thread = ffi::PyInterpreterState_ThreadHead(ffi::PyInterpreterState_Get());
@@ -241,6 +272,9 @@ pub(crate) fn install_profile(lines: bool) -> PyResult<()> {
     LATEST.0.set(0);
     LATEST.1.set(hook);
     poll();
+    if !lines {
+        leaves::install();
+    }
     Ok(())
 }
 
@@ -275,6 +309,7 @@ pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_
 #[pyfunction]
 pub(crate) fn remove_profile() -> bool {
     LATEST.0.set(u64::MAX);
+    leaves::remove();
     // SAFETY: the interpreter is attached, so threads do not end meanwhile.
     unsafe {
         let hook = LATEST.1.get();
