@@ -344,9 +344,11 @@ impl Sealer {
         }
         steps::reach()?;
         // Not put back if this fails: it knows events by then that are sealed again later.
+        let resumes = self.manifest.processes.iter().any(|process| snapshot.resumes(process));
         let mut blocks = match self.blocks.take() {
-            Some(blocks) => blocks,
-            None => self.blocks_of_parts()?,
+            // Those of processes that had ended were forgotten.
+            Some(blocks) if !resumes => blocks,
+            _ => self.blocks_of_parts(&snapshot)?,
         };
         let parts = self.write_parts(snapshot, &mut manifest, &mut blocks)?;
         manifest.parts.extend(parts);
@@ -366,13 +368,13 @@ impl Sealer {
         Ok(())
     }
 
-    /// Finds the blocks that are live at the end of the parts, of processes that still write: an earlier
-    /// sealer, which may have been killed, wrote them.
-    fn blocks_of_parts(&mut self) -> Result<LiveBlocks> {
+    /// Finds the blocks that are live at the end of the parts, of processes that still write or have more in `snapshot`: an
+    /// earlier sealer, which may have been killed, wrote them.
+    fn blocks_of_parts(&mut self, snapshot: &TailSnapshot) -> Result<LiveBlocks> {
         let mut blocks = LiveBlocks::default();
         let processes = self.manifest.processes.iter().enumerate();
         let writing: Vec<ProcessId> = processes
-            .filter(|(_, process)| !process.sealed)
+            .filter(|(_, process)| !process.sealed || snapshot.resumes(process))
             .map(|(index, _)| ProcessId(index as u32 + 1))
             .collect();
         let has_events = |part: &Part| {
@@ -447,13 +449,14 @@ impl Sealer {
         for (stem, file) in files {
             let entry = self.manifest.processes.iter().find(|process| process.stem == *stem);
             let Some(entry) = entry else { continue };
+            let has_ended = ended.iter().any(|(ended, _)| ended == stem);
             // A thread may still append to the last of its files.
             let newest = file.lane.is_some()
-                && !ended.iter().any(|(ended, _)| ended == stem)
+                && !has_ended
                 && !files.iter().any(|(other, later)| {
                     other == stem && later.lane == file.lane && later.number > file.number
                 });
-            if !newest && file.is_sealed(&entry.lanes) {
+            if !newest && file.is_sealed(&entry.lanes, has_ended) {
                 let _ = fs::remove_file(&file.path);
                 steps::reach()?;
             }

@@ -122,10 +122,13 @@ pub(crate) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Whether everything in it is in parts.
-    pub(crate) fn is_sealed(&self, lanes: &BTreeMap<u32, Position>) -> bool {
+    /// Whether everything in it is in parts. The last chunk of a process that has ended may be one that was not full: its
+    /// records are in parts then, and its position stays in it.
+    pub(crate) fn is_sealed(&self, lanes: &BTreeMap<u32, Position>, has_ended: bool) -> bool {
         let position = |lane| lanes.get(lane).map_or(0, |position: &Position| position.sequence);
-        self.chunks.iter().all(|(lane, sequence)| *sequence < position(lane))
+        let is_passed =
+            |lane, sequence| sequence < position(lane) || (has_ended && sequence == position(lane));
+        self.chunks.iter().all(|(lane, sequence)| is_passed(lane, *sequence))
     }
 }
 
@@ -273,6 +276,11 @@ impl TailSnapshot {
 
     fn process(&mut self, stem: &str) -> &mut ProcessTail {
         self.processes.entry(stem.to_owned()).or_default()
+    }
+
+    /// Whether there is more of a process that was sealed: it was lost, and the rest of its tail was found.
+    pub(crate) fn resumes(&self, entry: &ProcessEntry) -> bool {
+        entry.sealed && self.processes.get(&entry.stem).is_some_and(|tail| tail.record_bytes() > 0)
     }
 
     /// Whether every process whose tail is here has ended.
@@ -460,7 +468,10 @@ impl ProcessTail {
             chunks.sort_by_key(|chunk| (chunk.sequence, !chunk.complete, usize::MAX - chunk.len()));
             chunks.dedup_by_key(|chunk| chunk.sequence);
             if ended {
-                for chunk in chunks.iter_mut() {
+                // A chunk with another one behind it is finished. The last one stays as its sender left it: the process may
+                // have ended only as far as is known here, and what a lost node kept of that chunk can come later.
+                let earlier = chunks.len().saturating_sub(1);
+                for chunk in &mut chunks[..earlier] {
                     chunk.complete = true;
                 }
                 continue;

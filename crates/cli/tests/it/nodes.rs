@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use floodmark_analyze::RunMemory;
+use floodmark_cluster::spool::Spool;
 use floodmark_inspect::{Input, OpenProps};
 use floodmark_store::Manifest;
 use floodmark_testkit::{wait_for, wait_for_exit, wait_until, wait_within};
@@ -271,6 +272,14 @@ fn a_lost_node_is_named_and_its_spool_is_collected() {
     fs::write(bed.test.path("n1.down"), "").unwrap();
     // In this order: the connection ends by itself soon after its agent.
     kill(-bed.number("n1.ssh"));
+    let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    let spool = Spool::named(&user, &job.id, "n1");
+    // What begins now is in the spool alone.
+    let unsent = job.member_of("n1", Command::new("sleep").arg("600.25"));
+    let is_spooled = |(_, path): &(u64, std::path::PathBuf)| {
+        fs::read(path).unwrap().windows(12).any(|text| text == b"sleep 600.25")
+    };
+    wait_until("the process in the spool", || spool.frames().iter().any(is_spooled));
     kill(bed.number("n1.agent"));
     let later = job.member("n2");
     job.wait_for_member(later);
@@ -280,13 +289,14 @@ fn a_lost_node_is_named_and_its_spool_is_collected() {
     assert!(words.contains("get it with 'floodmark collect'"), "{words}");
     let found = memory(&bed.trace()).unwrap();
     assert!(has(&found, on_lost) && has(&found, on_other) && has(&found, later));
-    let user = fs::read_dir(bed.test.path("spool")).unwrap().next().unwrap().unwrap().path();
+    assert!(!has(&found, unsent), "it could not be delivered");
     let ran = bed.test.run(&["collect", "-o", "run.flood", "--delete", &user.display().to_string()]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let manifest = Manifest::load(&bed.trace()).unwrap().unwrap();
     assert!(manifest.processes.iter().all(|process| process.sealed));
     assert!(manifest.all_losses().gaps.is_empty(), "{:?}", manifest.all_losses());
-    assert!(has(&memory(&bed.trace()).unwrap(), on_lost));
+    let collected = memory(&bed.trace()).unwrap();
+    assert!(has(&collected, on_lost) && has(&collected, unsent), "collect adds what was in the spool alone");
 }
 
 #[test]

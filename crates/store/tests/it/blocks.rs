@@ -17,10 +17,10 @@ use crate::traces::tables;
 use floodmark_testkit::TempDir;
 
 /// Time and address of a row, and bytes and time in microseconds of the block it ended.
-type Row = (i64, u64, Option<u64>, Option<i64>);
+pub(crate) type Row = (i64, u64, Option<u64>, Option<i64>);
 
 /// Reads the block columns of all events, in the order of the parts.
-fn read(trace: &Path) -> Vec<Row> {
+pub(crate) fn read(trace: &Path) -> Vec<Row> {
     let trace = Trace::open(trace).expect("opens");
     let mut rows = Vec::new();
     for part in trace.manifest().parts_of(Table::Event.name()) {

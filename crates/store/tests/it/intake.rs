@@ -330,3 +330,52 @@ fn a_local_tail_yields_everything_once() {
     }
     assert_eq!(last, Some(StreamItem::Control(Control::Ended { time_ns: 0 })));
 }
+
+#[test]
+fn what_is_found_later_of_a_process_that_was_given_up_is_added_once() {
+    let folder = TempDir::new("given-up");
+    let (here, there) = (folder.join("here.flood"), folder.join("there.flood"));
+    let recorder = Recorder::start(RecordProps::new(&here)).expect("starts");
+    let (kind, start_ns, parent, detail) = (SubjectKind::Process, 5, SubjectId(0), String::new());
+    let subject =
+        |number| Subject { kind, number, start_ns, parent, name: "worker".into(), detail: detail.clone() };
+    // Each time the receiver gets what is there, and is told that nothing more comes.
+    let send = |local: &mut LocalTail| {
+        local.repeat_header();
+        local.poll().expect("polls");
+        let mut items = Vec::new();
+        while let Some(TailItem { item, .. }) = local.next().expect("yields") {
+            items.push(item);
+        }
+        items.push(StreamItem::Control(Control::Ended { time_ns: 0 }));
+        let mut sealer = Sealer::open(&there, Run::default()).expect("seals");
+        sealer.accept(&mut received(&items)).expect("accepts");
+        assert!(sealer.finish().expect("seals").processes[0].sealed);
+        let files = std::fs::read_dir(there.join("segments")).expect("reads");
+        assert_eq!(files.count(), 1, "nothing but the lock is left");
+    };
+    let mut local = LocalTail::open(&here);
+    recorder.sample(recorder.subject(&subject(7)), Metric::Rss, 1, When::Now);
+    recorder.alloc(1 << 20, 64, &AllocDomain::default(), StackId(0));
+    send(&mut local);
+    recorder.sample(recorder.subject(&subject(8)), Metric::Rss, 2, When::Now);
+    recorder.free(1 << 20, 64, &AllocDomain::default());
+    send(&mut local);
+    // All of it again, as a spool that is collected twice.
+    send(&mut LocalTail::open(&here));
+    let subjects: Vec<u64> = Trace::open(&there)
+        .expect("opens")
+        .subjects()
+        .expect("reads")
+        .values()
+        .map(|row| row.number)
+        .collect();
+    assert_eq!(subjects, [7, 8], "definitions in a chunk whose beginning was there");
+    let values: Vec<u64> =
+        rows::<SampleRow>(&there, &ScanProps::default()).iter().map(|row| row.value).collect();
+    assert_eq!(values, [1, 2]);
+    let events = crate::blocks::read(&there);
+    assert_eq!(events.len(), 2);
+    assert_eq!(events[1].3, Some(events[0].0.div_euclid(1000)), "the block of the free is known");
+    recorder.stop();
+}
