@@ -9,8 +9,14 @@
 //! such as the `__add__` of a class, comes through the evaluation function too, which switches it on again; the flag
 //! of a thread whose frame found it on again is left alone, because the interpreter has recorded the return then.
 //!
-//! With an evaluation function a call of a Python function takes room on the stack of the thread. Before that can
-//! overflow where it would not have otherwise, all frames run without, until the trace ends.
+//! With an evaluation function a call of a Python function takes room on the stack of the thread, whether that is traced
+//! or not. Before that can overflow where it would not have otherwise, all frames run without, until the trace ends.
+//!
+//! Another evaluation function that is there first stays, and the trace does without ours. One that comes later stays,
+//! too; if it puts ours back after the trace has ended, ours removes itself.
+//!
+//! The interpreter ends threads that outlive it with `pthread_exit`, which unwinds their stacks, also long after the
+//! trace. So the functions here are `C-unwind`, and no value that needs to be dropped lives while a frame runs.
 #![expect(unsafe_code, reason = "the interpreter calls this function")]
 
 use std::cell::Cell;
@@ -21,14 +27,17 @@ use floodmark_event::CallAction;
 use floodmark_tail as tail;
 use pyo3::ffi;
 
-use super::profile::{Hook, ThreadStart, for_each_thread, is_suspended, is_yield};
+use super::profile::{Hook, ThreadStart, for_each_thread, is_profiling, is_suspended, is_yield};
 use crate::trace::{CURRENT, layout, state, thread_pointer};
 
-type Evaluate = unsafe extern "C" fn(*mut ffi::PyThreadState, *mut u8, c_int) -> *mut ffi::PyObject;
+type Evaluate = unsafe extern "C-unwind" fn(*mut ffi::PyThreadState, *mut u8, c_int) -> *mut ffi::PyObject;
 
 unsafe extern "C" {
     fn _PyInterpreterState_GetEvalFrameFunc(interpreter: *mut ffi::PyInterpreterState) -> Evaluate;
     fn _PyInterpreterState_SetEvalFrameFunc(interpreter: *mut ffi::PyInterpreterState, function: Evaluate);
+}
+
+unsafe extern "C-unwind" {
     fn _PyEval_EvalFrameDefault(
         thread: *mut ffi::PyThreadState,
         frame: *mut u8,
@@ -43,7 +52,7 @@ const TRACED: u8 = 255;
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Evaluates a frame.
-unsafe extern "C" fn evaluate(
+unsafe extern "C-unwind" fn evaluate(
     thread: *mut ffi::PyThreadState,
     frame: *mut u8,
     throw: c_int,
@@ -55,9 +64,11 @@ unsafe extern "C" fn evaluate(
         // That of the caller: the frame takes it over, and gives its own back when it ends.
         let flag = &raw mut (*(*start).chain).use_tracing;
         if !(*start).is_traced_by(Hook::Profile) {
+            remove_unless_needed((&raw const frame).addr());
             return _PyEval_EvalFrameDefault(thread, frame, throw);
         }
-        if throw == 0 && begin_leaf(frame) {
+        // A frame that would be one too many fails before it begins: the interpreter has no events of it.
+        if throw == 0 && (*start).can_recurse() && begin_leaf(frame) {
             let is_nested = *flag == 0;
             *flag = 0;
             let result = _PyEval_EvalFrameDefault(thread, frame, throw);
@@ -72,7 +83,8 @@ unsafe extern "C" fn evaluate(
             *flag = TRACED;
         }
         let result = _PyEval_EvalFrameDefault(thread, frame, throw);
-        if is_in_leaf && is_installed() {
+        // Another profile or trace function that was set meanwhile has the events of the rest of the function.
+        if is_in_leaf && is_installed() && (*start).is_traced_by(Hook::Profile) {
             *flag = 0;
         }
         result
@@ -89,10 +101,12 @@ unsafe fn begin_leaf(frame: *const u8) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         let tracer = state();
+        let address = (&raw const frame).addr();
         if CURRENT.load(Ordering::Relaxed) != thread_pointer() && tracer.refresh(tail::ticks()).is_none() {
+            remove_unless_needed(address);
             return false;
         }
-        if (&raw const frame).addr() < LOWEST.load(Ordering::Relaxed) {
+        if address < LOWEST.load(Ordering::Relaxed) {
             give_up();
             return false;
         }
@@ -200,8 +214,24 @@ fn give_up() {
     });
 }
 
+/// Takes the evaluation function away before a frame of a thread without events, if no trace goes on any more or the
+/// stack of the thread, which is at `address`, gets short.
+#[inline(never)]
+fn remove_unless_needed(address: usize) {
+    if !is_profiling() {
+        remove();
+    } else if address < lowest_of_thread() {
+        give_up();
+    }
+}
+
 /// Takes note that the calling thread is now the one of [`CURRENT`].
 pub(crate) fn enter_thread() {
+    LOWEST.store(lowest_of_thread(), Ordering::Relaxed);
+}
+
+/// Returns the address below which the stack of the calling thread may not grow through the evaluation function.
+fn lowest_of_thread() -> usize {
     thread_local! {
         static OWN: Cell<usize> = const { Cell::new(0) };
     }
@@ -211,7 +241,7 @@ pub(crate) fn enter_thread() {
         }
         own.get()
     });
-    LOWEST.store(lowest.unwrap_or(usize::MAX), Ordering::Relaxed);
+    lowest.unwrap_or(usize::MAX)
 }
 
 /// Returns the address in the middle of the thread's stack, or the highest one if it is not known.

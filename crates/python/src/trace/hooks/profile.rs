@@ -30,7 +30,10 @@ unsafe extern "C" {
 #[repr(C)]
 pub(super) struct ThreadStart {
     links: [usize; 3],
-    numbers: [c_int; 5],
+    flags: [c_int; 2],
+    /// How many frames more there may be.
+    recursion_remaining: c_int,
+    recursion_limits: [c_int; 2],
     /// How many profile and trace functions of the thread are running.
     tracing: c_int,
     event: c_int,
@@ -58,6 +61,13 @@ impl ThreadStart {
         };
         let is_ours = own.is_some_and(|function| std::ptr::fn_addr_eq(function, hook.ours()));
         is_ours && other.is_none() && self.tracing == 0
+    }
+
+    /// Whether the interpreter lets another frame begin.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) fn can_recurse(&self) -> bool {
+        self.recursion_remaining > 0
     }
 
     /// What the interpreter would set `use_tracing` to.
@@ -93,16 +103,24 @@ impl Hook {
         }
     }
 
+    /// Sets the function of a thread, unless an audit hook of the program refuses that.
+    ///
     /// # Safety
-    /// As for [`get`](Self::get).
-    unsafe fn set(self, thread: *mut ffi::PyThreadState, function: Option<ffi::Py_tracefunc>) {
+    /// As for [`get`](Self::get); no exception is set.
+    unsafe fn set(
+        self,
+        thread: *mut ffi::PyThreadState,
+        function: Option<ffi::Py_tracefunc>,
+    ) -> PyResult<()> {
         // SAFETY: the caller's promise.
-        unsafe {
+        let result = unsafe {
             match self {
                 Self::Profile => _PyEval_SetProfile(thread, function, null_mut()),
                 Self::Trace => _PyEval_SetTrace(thread, function, null_mut()),
-            };
-        }
+            }
+        };
+        // SAFETY: the interpreter is attached.
+        if result == 0 { Ok(()) } else { Err(PyErr::fetch(unsafe { Python::assume_attached() })) }
     }
 
     /// # Safety
@@ -233,6 +251,11 @@ pub(super) fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
     }
 }
 
+/// Whether a trace goes on that has our function called.
+pub(super) fn is_profiling() -> bool {
+    LATEST.0.get() != u64::MAX
+}
+
 /// Gives threads that have begun since the last call our function.
 pub(crate) fn poll() {
     let (latest, hook) = (LATEST.0.get(), LATEST.1.get());
@@ -247,7 +270,8 @@ pub(crate) fn poll() {
             // SAFETY: as above; a thread that has a function of its own keeps it.
             unsafe {
                 if hook.get(thread).is_none() {
-                    hook.set(thread, Some(hook.ours()));
+                    // The program that is running now has not asked for it: it gets no exception if that is refused.
+                    drop(hook.set(thread, Some(hook.ours())));
                 }
             }
         }
@@ -261,9 +285,9 @@ pub(crate) fn install_profile(lines: bool) -> PyResult<()> {
     // SAFETY: the interpreter is attached. The layout of a thread's state is checked with our own function.
     unsafe {
         let own = ffi::PyThreadState_Get();
-        hook.set(own, Some(hook.ours()));
+        hook.set(own, Some(hook.ours()))?;
         if !hook.is_ours(own) {
-            hook.set(own, None);
+            hook.set(own, None)?;
             return Err(PyRuntimeError::new_err(
                 "this build of Python lays threads out in a way that is not known",
             ));
@@ -297,7 +321,7 @@ pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_
             return;
         }
         let hook = LATEST.1.get();
-        hook.set(ffi::PyThreadState_Get(), Some(hook.ours()));
+        drop(hook.set(ffi::PyThreadState_Get(), Some(hook.ours())));
         // What set this function is still to return; that is no call of the program's.
         if what == ffi::PyTrace_CALL {
             hook.ours()(null_mut(), frame.as_ptr().cast(), what, arg.as_ptr());
@@ -316,7 +340,8 @@ pub(crate) fn remove_profile() -> bool {
         let had = hook.is_ours(ffi::PyThreadState_Get());
         for_each_thread(|thread| {
             if hook.is_ours(thread) {
-                hook.set(thread, None);
+                // Refused: the function stays, and finds that no trace goes on.
+                drop(hook.set(thread, None));
             }
         });
         had
