@@ -330,6 +330,7 @@ impl Tracer {
             self.has_switched = true;
             self.thread = thread;
             self.lane = tail::global().thread_lane();
+            hooks::enter_thread();
             CURRENT.store(thread_pointer(), Ordering::Relaxed);
         }
         (self.polled, self.read_at) = (ticks, ticks);

@@ -36,6 +36,9 @@ pub(super) struct Code {
     pub(super) is_hidden: bool,
     /// Whether it is a generator or coroutine.
     pub(super) is_generator: bool,
+    /// Whether nothing in it can be an event but that it begins and ends; known on Python 3.11.
+    #[cfg(not(Py_3_12))]
+    pub(super) is_leaf: bool,
 }
 
 impl Code {
@@ -168,6 +171,18 @@ impl Functions {
         }
     }
 
+    /// Returns what is known of a code object that had events in this trace; runs nothing of the interpreter.
+    ///
+    /// # Safety
+    /// As for [`code`](Self::code).
+    #[cfg(not(Py_3_12))]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) unsafe fn named_code(&self, code: *mut ffi::PyObject) -> Option<&Code> {
+        // SAFETY: as in `code`.
+        unsafe { self.extra(code).cast::<Code>().as_ref() }.filter(|entry| entry.epoch == self.epoch)
+    }
+
     /// Returns what hangs on a code object; null if nothing does.
     ///
     /// # Safety
@@ -208,7 +223,16 @@ impl Functions {
                 self.unnamed += u64::from(block.is_none());
                 entry = block?.as_ptr().cast();
                 let is_generator = flags & GENERATORS != 0;
-                entry.write(Code { epoch: 0, frame: 0, first_line, units, is_hidden: false, is_generator });
+                entry.write(Code {
+                    epoch: 0,
+                    frame: 0,
+                    first_line,
+                    units,
+                    is_hidden: false,
+                    is_generator,
+                    #[cfg(not(Py_3_12))]
+                    is_leaf: Attribute::of(code, c"co_code").bytes().is_some_and(calls_nothing),
+                });
                 if let (Some(table), true) = (table.bytes(), units > 0) {
                     fill_lines(table, std::slice::from_raw_parts_mut(entry.add(1).cast(), units as usize));
                 }
@@ -429,6 +453,23 @@ impl Drop for Attribute {
         // SAFETY: this value owns a reference, and the interpreter is attached.
         unsafe { ffi::Py_XDECREF(self.0) };
     }
+}
+
+/// Whether none of the instructions of Python 3.11 calls a function or hands over to another generator, which are events.
+/// Operators and attributes may call Python functions, whose frames are events of their own; but subscripts run those in
+/// the frame's own evaluation.
+#[cfg(not(Py_3_12))]
+fn calls_nothing(instructions: &[u8]) -> bool {
+    const BINARY_SUBSCR: u8 = 25;
+    const ASYNC_GEN_WRAP: u8 = 87;
+    const SEND: u8 = 123;
+    const CALL_FUNCTION_EX: u8 = 142;
+    const PRECALL: u8 = 166;
+    const CALL: u8 = 171;
+    // Each has two bytes, the second of which is an argument; what the interpreter caches between them reads as zeros.
+    instructions.iter().step_by(2).all(|instruction| {
+        !matches!(*instruction, BINARY_SUBSCR | ASYNC_GEN_WRAP | SEND | CALL_FUNCTION_EX | PRECALL | CALL)
+    })
 }
 
 /// Goes through a table of locations as CPython 3.11 and later have them (`Objects/locations.md`); calls `each` with the

@@ -121,8 +121,19 @@ pub(super) unsafe fn code_of(frame: *const u8) -> Option<(*const u8, i32)> {
 #[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(super) unsafe fn place_of(object: *mut ffi::PyFrameObject) -> (*mut ffi::PyObject, i32) {
     // SAFETY: the caller's promise.
+    unsafe { place_in(read(object.cast(), FRAME_OF_OBJECT)) }
+}
+
+/// The same for a frame of the interpreter.
+///
+/// # Safety
+/// `frame` is a frame that runs code, and the layout is known.
+#[cfg(not(Py_3_12))]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+pub(super) unsafe fn place_in(frame: *const u8) -> (*mut ffi::PyObject, i32) {
+    // SAFETY: the caller's promise.
     unsafe {
-        let frame: *const u8 = read(object.cast(), FRAME_OF_OBJECT);
         let code: *mut ffi::PyObject = read(frame, offsets::CODE);
         let instruction: *const u8 = read(frame, INSTRUCTION);
         let offset = instruction.addr().wrapping_sub(code.addr() + offsets::INSTRUCTIONS) as i32;

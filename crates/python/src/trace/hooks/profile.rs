@@ -9,6 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::leaves;
 use crate::trace::{layout, state};
 
 unsafe extern "C" {
@@ -27,17 +28,57 @@ unsafe extern "C" {
 
 /// The start of a thread's state in Python 3.11.
 #[repr(C)]
-struct ThreadStart {
+pub(super) struct ThreadStart {
     links: [usize; 3],
-    numbers: [c_int; 7],
-    cframe: usize,
+    flags: [c_int; 2],
+    /// How many frames more there may be.
+    recursion_remaining: c_int,
+    recursion_limits: [c_int; 2],
+    /// How many profile and trace functions of the thread are running.
+    tracing: c_int,
+    event: c_int,
+    /// Where its innermost frames are, and how they run.
+    pub(super) chain: *mut FrameChain,
     profile: Option<ffi::Py_tracefunc>,
     trace: Option<ffi::Py_tracefunc>,
 }
 
+/// What the interpreter keeps of the frames that run in one call of it.
+#[repr(C)]
+pub(super) struct FrameChain {
+    /// 255 if there is a profile or trace function to call, else 0.
+    pub(super) use_tracing: u8,
+}
+
+impl ThreadStart {
+    /// Whether our function, and no other, is called at the events of the thread.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) fn is_traced_by(&self, hook: Hook) -> bool {
+        let (own, other) = match hook {
+            Hook::Profile => (self.profile, self.trace),
+            Hook::Trace => (self.trace, self.profile),
+        };
+        let is_ours = own.is_some_and(|function| std::ptr::fn_addr_eq(function, hook.ours()));
+        is_ours && other.is_none() && self.tracing == 0
+    }
+
+    /// Whether the interpreter lets another frame begin.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    pub(super) fn can_recurse(&self) -> bool {
+        self.recursion_remaining > 0
+    }
+
+    /// What the interpreter would set `use_tracing` to.
+    pub(super) fn flag(&self) -> u8 {
+        if self.tracing == 0 && (self.profile.is_some() || self.trace.is_some()) { 255 } else { 0 }
+    }
+}
+
 /// Which of the two functions of threads is ours.
 #[derive(Clone, Copy)]
-enum Hook {
+pub(super) enum Hook {
     Profile,
     Trace,
 }
@@ -62,16 +103,24 @@ impl Hook {
         }
     }
 
+    /// Sets the function of a thread, unless an audit hook of the program refuses that.
+    ///
     /// # Safety
-    /// As for [`get`](Self::get).
-    unsafe fn set(self, thread: *mut ffi::PyThreadState, function: Option<ffi::Py_tracefunc>) {
+    /// As for [`get`](Self::get); no exception is set.
+    unsafe fn set(
+        self,
+        thread: *mut ffi::PyThreadState,
+        function: Option<ffi::Py_tracefunc>,
+    ) -> PyResult<()> {
         // SAFETY: the caller's promise.
-        unsafe {
+        let result = unsafe {
             match self {
                 Self::Profile => _PyEval_SetProfile(thread, function, null_mut()),
                 Self::Trace => _PyEval_SetTrace(thread, function, null_mut()),
-            };
-        }
+            }
+        };
+        // SAFETY: the interpreter is attached.
+        if result == 0 { Ok(()) } else { Err(PyErr::fetch(unsafe { Python::assume_attached() })) }
     }
 
     /// # Safety
@@ -173,7 +222,7 @@ unsafe fn instruction(code: *mut ffi::PyObject, offset: c_int) -> [u8; 2] {
 ///
 /// # Safety
 /// As for [`instruction`].
-unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
+pub(super) unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
     // SAFETY: the caller's promise.
     unsafe { instruction(code, offset)[0] == YIELD_VALUE }
 }
@@ -182,7 +231,7 @@ unsafe fn is_yield(code: *mut ffi::PyObject, offset: c_int) -> bool {
 ///
 /// # Safety
 /// As for [`instruction`].
-unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
+pub(super) unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
     // SAFETY: the caller's promise.
     let [opcode, argument] = unsafe { instruction(code, offset) };
     // One that goes on is at an instruction that says after which kind of suspension it does, 0 being the beginning; one
@@ -191,7 +240,7 @@ unsafe fn is_suspended(code: *mut ffi::PyObject, offset: c_int) -> bool {
 }
 
 /// Calls `each` with all threads of the interpreter.
-fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
+pub(super) fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
     // SAFETY: the interpreter is attached, so no thread ends meanwhile.
     unsafe {
         let mut thread = ffi::PyInterpreterState_ThreadHead(ffi::PyInterpreterState_Get());
@@ -200,6 +249,11 @@ fn for_each_thread(mut each: impl FnMut(*mut ffi::PyThreadState)) {
             thread = ffi::PyThreadState_Next(thread);
         }
     }
+}
+
+/// Whether a trace goes on that has our function called.
+pub(super) fn is_profiling() -> bool {
+    LATEST.0.get() != u64::MAX
 }
 
 /// Gives threads that have begun since the last call our function.
@@ -216,7 +270,8 @@ pub(crate) fn poll() {
             // SAFETY: as above; a thread that has a function of its own keeps it.
             unsafe {
                 if hook.get(thread).is_none() {
-                    hook.set(thread, Some(hook.ours()));
+                    // The program that is running now has not asked for it: it gets no exception if that is refused.
+                    drop(hook.set(thread, Some(hook.ours())));
                 }
             }
         }
@@ -230,9 +285,9 @@ pub(crate) fn install_profile(lines: bool) -> PyResult<()> {
     // SAFETY: the interpreter is attached. The layout of a thread's state is checked with our own function.
     unsafe {
         let own = ffi::PyThreadState_Get();
-        hook.set(own, Some(hook.ours()));
+        hook.set(own, Some(hook.ours()))?;
         if !hook.is_ours(own) {
-            hook.set(own, None);
+            hook.set(own, None)?;
             return Err(PyRuntimeError::new_err(
                 "this build of Python lays threads out in a way that is not known",
             ));
@@ -241,6 +296,9 @@ pub(crate) fn install_profile(lines: bool) -> PyResult<()> {
     LATEST.0.set(0);
     LATEST.1.set(hook);
     poll();
+    if !lines {
+        leaves::install();
+    }
     Ok(())
 }
 
@@ -263,7 +321,7 @@ pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_
             return;
         }
         let hook = LATEST.1.get();
-        hook.set(ffi::PyThreadState_Get(), Some(hook.ours()));
+        drop(hook.set(ffi::PyThreadState_Get(), Some(hook.ours())));
         // What set this function is still to return; that is no call of the program's.
         if what == ffi::PyTrace_CALL {
             hook.ours()(null_mut(), frame.as_ptr().cast(), what, arg.as_ptr());
@@ -275,13 +333,15 @@ pub(crate) fn profile_thread(frame: Bound<'_, PyAny>, event: &str, arg: Bound<'_
 #[pyfunction]
 pub(crate) fn remove_profile() -> bool {
     LATEST.0.set(u64::MAX);
+    leaves::remove();
     // SAFETY: the interpreter is attached, so threads do not end meanwhile.
     unsafe {
         let hook = LATEST.1.get();
         let had = hook.is_ours(ffi::PyThreadState_Get());
         for_each_thread(|thread| {
             if hook.is_ours(thread) {
-                hook.set(thread, None);
+                // Refused: the function stays, and finds that no trace goes on.
+                drop(hook.set(thread, None));
             }
         });
         had
