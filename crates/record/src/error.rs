@@ -62,7 +62,7 @@ impl Error {
             Self::Recorder(StartError::Io { source, .. }) | Self::Io { source, .. } => {
                 match source.raw_os_error() {
                     Some(libc::EMFILE) => Some("raise the limit, as in 'ulimit -n 256'".to_owned()),
-                    Some(libc::ENOMEM) => Some("recording maps 256 MiB; raise 'ulimit -v'".to_owned()),
+                    Some(libc::ENOMEM) => Some("recording maps 432 MiB; raise 'ulimit -v'".to_owned()),
                     _ => None,
                 }
             }

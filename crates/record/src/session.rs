@@ -7,7 +7,7 @@ use floodmark_cluster::{Cluster, ClusterProps, NodeEnd, NodeReport};
 use floodmark_event::units::format_duration_ns;
 use floodmark_sampler::{
     Exit, Launch, Observer, Outcome, RecordedStacks, StackProps, StackReport, StackTaker, TailSink,
-    WatchProps, attach, own_rank, run,
+    WatchProps, attach, check_address_space, own_rank, run,
 };
 use floodmark_store::{Manifest, Run};
 use floodmark_tail::clock::Anchor;
@@ -17,6 +17,9 @@ use crate::gpu::{GpuCapture, GpuProps, GpuReport};
 use crate::heap::{HeapCapture, HeapProps, HeapReport, HeapSink};
 use crate::memory;
 use crate::recording::{Destination, Recording, anchor};
+
+/// Address space that the recorder of a trace maps for its ring and for interned texts.
+const RING_BYTES: usize = 432 << 20;
 
 /// A recorder in a process of the command records into the trace that this variable names.
 pub use floodmark_tail::heap::TRACE_VARIABLE;
@@ -78,6 +81,8 @@ impl Session {
         let heap = heap.map(HeapCapture::prepare).transpose()?;
         let gpu = gpu.map(|props| GpuCapture::prepare(props, heap.as_ref())).transpose()?;
         let job = cluster.as_ref().map(|cluster| cluster.job.clone());
+        // Before the ring is mapped: what is allocated between that and the start of the command has no error to return.
+        check_address_space(RING_BYTES)?;
         let recording = Recording::start(&destination, command.clone(), job)?;
         if let Target::Command(launch) = &mut target {
             let trace =

@@ -64,4 +64,6 @@ pub use select::{Candidate, Select};
 pub use sink::{Memory, Sink, TailSink};
 pub use stacks::{RecordedStacks, StackMethod, StackProps, StackReport, StackSink, StackTaker, StackWhen};
 pub use unwatched::{Unwatched, spawn_unwatched};
-pub use watch::{Discovery, Leftover, PeakMode, Until, WatchProps, attach, observe, run};
+pub use watch::{
+    Discovery, Leftover, PeakMode, Until, WatchProps, attach, check_address_space, observe, run,
+};

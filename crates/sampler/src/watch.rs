@@ -90,6 +90,18 @@ const DESCRIPTORS_LEFT: usize = 12;
 /// compression cannot report that there is too little.
 const ADDRESS_SPACE_LEFT: usize = 128 << 20;
 
+/// Checks that the limit of address space leaves enough for a watch beside `mapped_bytes` that the caller will map.
+///
+/// # Errors
+/// If it leaves too little.
+pub fn check_address_space(mapped_bytes: usize) -> Result<()> {
+    let needed = ADDRESS_SPACE_LEFT + mapped_bytes;
+    if limit::has_address_space(needed) {
+        return Ok(());
+    }
+    Err(Error::LittleAddressSpace { needed_bytes: needed as u64 })
+}
+
 /// Runs a command and watches its tree of processes; returns when all of them have ended.
 ///
 /// # Errors
@@ -390,10 +402,7 @@ impl Watch<'_> {
         if !limit::has_descriptors(DESCRIPTORS_LEFT, self.signals.as_fd()) {
             return Err(Error::FewDescriptors { limit: Limit::descriptors().count() });
         }
-        if !limit::has_address_space(ADDRESS_SPACE_LEFT) {
-            return Err(Error::LittleAddressSpace { needed_bytes: ADDRESS_SPACE_LEFT as u64 });
-        }
-        Ok(())
+        check_address_space(0)
     }
 
     fn outcome(&self, mut recorder: Recorder<'_>, finished_ns: u64, mut notes: Vec<Note>) -> Outcome {

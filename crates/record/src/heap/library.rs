@@ -193,15 +193,16 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn the_embedded_library_needs_no_later_c_library_than_2_31() {
         let Some(bytes) = EMBEDDED else { return };
-        let prefix = b"GLIBC_2.";
-        let versions: Vec<u32> = bytes
-            .windows(prefix.len() + 2)
-            .filter(|window| window.starts_with(prefix))
-            .map(|window| {
-                let digits = window[prefix.len()..].iter().take_while(|byte| byte.is_ascii_digit());
-                digits.fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
-            })
-            .collect();
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).expect("an ELF file");
+        let needed = file.elf_section_table().versions(file.endian(), bytes).unwrap().expect("versions");
+        let mut versions = Vec::new();
+        for symbol in file.elf_dynamic_symbol_table().enumerate().map(|(index, _)| index) {
+            let index = needed.version_index(file.endian(), symbol);
+            let Ok(Some(version)) = needed.version(index.into()) else { continue };
+            let Some(minor) = version.name().strip_prefix(b"GLIBC_2.") else { continue };
+            let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
+            versions.push(digits.fold(0, |number, digit| number * 10 + u32::from(digit - b'0')));
+        }
         assert!(!versions.is_empty(), "the library names no version of the C library");
         assert!(versions.iter().all(|version| *version <= 31), "{versions:?}");
     }

@@ -75,7 +75,7 @@ mod tests {
         let mut summary = RunSummary { gpu: Some(gpu), ..RunSummary::default() };
         let text = summary.body(&Layout::default());
         for line in [
-            "  CUDA         3.00 GiB of device memory at most, 15.00 MiB in 5 blocks at the end\n",
+            "  CUDA         3.00 GiB of device memory at most, 15.0 MiB in 5 blocks at the end\n",
             "  recorded     7 allocations, 2 frees, 4 pinned, 1 failed, by interposed functions\n",
             "note: another tool holds CUPTI (Nsight Systems)",
         ] {
