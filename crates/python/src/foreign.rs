@@ -7,7 +7,13 @@ use pyo3::prelude::*;
 use crate::record::python_stack;
 
 fn domain(device: i32, stream: u64, resource: &str) -> AllocDomain {
-    AllocDomain { device, kind: Kind::Device, stream, resource: tail::intern(resource), ..AllocDomain::default() }
+    AllocDomain {
+        device,
+        kind: Kind::Device,
+        stream,
+        resource: tail::intern(resource),
+        ..AllocDomain::default()
+    }
 }
 
 /// Record a block of a GPU that another allocator, called `resource`, handed out.
