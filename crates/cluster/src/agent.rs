@@ -40,7 +40,7 @@ const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two checks of the spool, of the sampling half and of its end.
 const POLL: Duration = Duration::from_millis(50);
 /// The same while the agent only passes on what it samples, which comes less often than that.
-const STEADY_POLL: Duration = Duration::from_millis(200);
+const STEADY_POLL: Duration = Duration::from_millis(400);
 /// Bytes that may be on their way: the recorder confirms what it has stored.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// Bytes of one message.

@@ -2,7 +2,6 @@
 //!
 //! All unsafe code of this crate is below this module, apart from calls into a driver's library.
 
-pub(crate) mod cache;
 pub(crate) mod clock;
 pub(crate) mod descriptor;
 pub(crate) mod eventfd;

@@ -166,8 +166,8 @@ pub(crate) struct ProcessMemory {
     pub(crate) stat_at_ns: u64,
     /// Whether it forked since its program began, and may share memory with its children.
     pub(crate) has_copies: bool,
-    /// Number of page faults without I/O, as last read.
-    pub(crate) faults: u64,
+    /// Number of page faults without I/O, as last read: while it may share memory with forked copies.
+    faults: u64,
     /// Number of consecutive readings without a change.
     still: u32,
     cpu_ticks: Option<u64>,
@@ -307,6 +307,12 @@ impl ProcessMemory {
         };
         self.sleep = Sleep::Deep;
         rest_ns.saturating_sub(interval_ns / 2)
+    }
+
+    /// Takes in the number of page faults, if it is known; returns how many are new.
+    pub(crate) fn new_faults(&mut self, faults: Option<u64>) -> u64 {
+        let faults = faults.unwrap_or(self.faults);
+        faults.saturating_sub(std::mem::replace(&mut self.faults, faults))
     }
 
     /// Takes in CPU time, about a second after it was last read: a process sleeps if it used none and its

@@ -20,7 +20,7 @@ use crate::outcome::Note;
 use crate::output::with_sink;
 use crate::pace::Pace;
 use crate::procfs::Status;
-use crate::sys::cache;
+use crate::sys::clock::cpu_ns_of;
 use crate::tree::{Image, Process, walk};
 
 /// Number of processes up to which a fixed pace reads all at every sweep, asleep or not.
@@ -76,10 +76,6 @@ impl Recorder<'_> {
             for place in 0..count {
                 if self.table.rests(place, now_ns) {
                     continue;
-                }
-                // It comes into the cache while the kernel reads this one.
-                if let Some(next) = self.table.processes().get(place + 1) {
-                    cache::prefetch(next);
                 }
                 let before = self.part_of(place, now_ns);
                 excess = excess.max(self.sweep_process(place, now_ns, patience));
@@ -189,13 +185,11 @@ impl Recorder<'_> {
         process.gauges.set(Metric::Virtual, virtual_bytes);
         if now_ns.saturating_sub(memory.stat_at_ns) >= SLOW_NS {
             memory.stat_at_ns = now_ns;
-            let found = walk::read_process(pid);
-            let ticks = found.as_ref().map(|found| found.cpu_ticks);
-            let faults = found.map_or(memory.faults, |found| found.faults);
-            let new = faults.saturating_sub(std::mem::replace(&mut memory.faults, faults));
             if process.image == Image::Inherited || memory.has_copies {
+                let new = memory.new_faults(walk::read_process(pid).map(|found| found.faults));
                 self.totals.motion_mut().faulted(new);
             }
+            let ticks = cpu_ns_of(pid).map(|cpu_ns| self.starts.whole_ticks(cpu_ns));
             memory.note_processor_time(ticks);
             process.gauges.set_if_known(Metric::CpuTime, ticks.map(|ticks| self.starts.ticks_ns(ticks)));
         }
