@@ -37,8 +37,10 @@ const BYE_PATIENCE: Duration = Duration::from_secs(8);
 const USUAL_SILENCE: Duration = Duration::from_secs(15);
 /// How long the last messages may take to be written.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two checks of the spool.
+/// Time between two checks of the spool, of the sampling half and of its end.
 const POLL: Duration = Duration::from_millis(50);
+/// The same while the agent only passes on what it samples, which comes less often than that.
+const STEADY_POLL: Duration = Duration::from_millis(400);
 /// Bytes that may be on their way: the recorder confirms what it has stored.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// Bytes of one message.
@@ -202,6 +204,7 @@ fn serve_hello(hello: &Hello, messages: &Receiver<Message>, output: &Outbox, ver
         sent: start,
         acked: start,
         is_ready: false,
+        is_stopping: false,
         ended: None,
         silence,
     };
@@ -267,6 +270,8 @@ struct Connection<'a> {
     /// Position up to which the recorder has stored it.
     acked: u64,
     is_ready: bool,
+    /// Whether the recorder asked the agent to end.
+    is_stopping: bool,
     /// When everything had been sent.
     ended: Option<Instant>,
     silence: Duration,
@@ -281,7 +286,8 @@ impl Connection<'_> {
     fn serve(&mut self, messages: &Receiver<Message>, sampling: Option<&Sampling>) -> io::Result<End> {
         let (mut touched, mut heard) = (Instant::now(), Instant::now());
         loop {
-            match messages.recv_timeout(POLL) {
+            let is_steady = self.is_ready && !self.is_stopping && self.unsent.is_none();
+            match messages.recv_timeout(if is_steady { STEADY_POLL } else { POLL }) {
                 Ok(Message::Bye) if self.ended.is_some() => return Ok(End::Delivered),
                 Ok(message) => {
                     heard = Instant::now();
@@ -327,7 +333,10 @@ impl Connection<'_> {
                 }
                 Ok(())
             }
-            Message::Stop => self.spool.ask_to_stop(),
+            Message::Stop => {
+                self.is_stopping = true;
+                self.spool.ask_to_stop()
+            }
             // Nothing else makes sense from a recorder at this point.
             _ => Ok(()),
         }

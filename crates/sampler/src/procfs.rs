@@ -95,6 +95,8 @@ pub struct Status {
     pub parent: i32,
     /// High-water mark of resident bytes, since it was reset.
     pub hwm: Option<u64>,
+    /// Virtual bytes.
+    pub virtual_bytes: Option<u64>,
     /// Resident bytes.
     pub rss: Option<u64>,
     /// Resident anonymous bytes.
@@ -118,6 +120,7 @@ pub fn status(text: &[u8]) -> Status {
         match key {
             b"Tgid" => status.tgid = value as i32,
             b"PPid" => status.parent = value as i32,
+            b"VmSize" => status.virtual_bytes = bytes(),
             b"VmHWM" => status.hwm = bytes(),
             b"VmRSS" => status.rss = bytes(),
             b"RssAnon" => status.anon = bytes(),
@@ -299,12 +302,13 @@ mod tests {
     #[test]
     fn a_status_gives_bytes_and_a_dead_process_none() {
         let text = b"Name:\tVmHWM: 9\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t12\nNgid:\t0\nPid:\t12\nPPid:\t3\n\
-            VmPeak:\t 8 kB\nVmHWM:\t    1796 kB\nVmRSS:\t    1700 kB\nRssAnon:\t      88 kB\nRssFile:\t    1612 kB\n\
+            VmPeak:\t 8 kB\nVmSize:\t 7 kB\nVmHWM:\t    1796 kB\nVmRSS:\t    1700 kB\nRssAnon:\t      88 kB\nRssFile:\t    1612 kB\n\
             RssShmem:\t       0 kB\nVmSwap:\t       4 kB\nThreads:\t7\nSigQ:\t0/1\n";
         let expected = Status {
             tgid: 12,
             parent: 3,
             hwm: Some(1796 << 10),
+            virtual_bytes: Some(7 << 10),
             rss: Some(1700 << 10),
             anon: Some(88 << 10),
             file: Some(1612 << 10),

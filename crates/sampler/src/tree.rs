@@ -241,6 +241,11 @@ impl Starts {
         }
     }
 
+    /// Returns how many clock ticks have passed in so many nanoseconds.
+    pub(crate) fn whole_ticks(&self, ns: u64) -> u64 {
+        ns / self.ns_per_tick
+    }
+
     /// Converts clock ticks to nanoseconds.
     pub(crate) fn ticks_ns(&self, ticks: u64) -> u64 {
         ticks.saturating_mul(self.ns_per_tick)

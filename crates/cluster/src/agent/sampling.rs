@@ -23,8 +23,10 @@ use crate::select::{Addresses, JobProcesses};
 use crate::spool::{FILE_BYTES, RECORDERS_CLOCK, Spool, SpoolLock};
 use crate::wire::Hello;
 
-/// Time between two moves of samples into the spool: what a node loses at most when its power fails.
-const SPOOL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time between two moves of samples into the spool. What is in the spool or on its way there survives the agent; of a node
+/// that never comes back, so much is missing at most besides what was not sent. Each move looks at the files of all processes
+/// that record on the node, which costs as much as some dozen samples.
+const SPOOL_INTERVAL: Duration = Duration::from_millis(400);
 /// Bytes after which the header of a process is repeated: frames behind damage are of use from the next one on.
 const HEADER_BYTES: usize = 64 << 10;
 /// Time after which a chunk that still grows is put into the spool although it will come again.

@@ -4,6 +4,7 @@
 //! opening it again. A descriptor never refers to another process; once its process is gone, reading fails.
 //! `status` costs five times as much and is read when resident memory changed, and ten times a second, see
 //! [`StatusPatience`]: it has the kernel's high-water mark (HWM) of resident memory, which no spike between two sweeps escapes.
+//! It has everything that `statm` has, so a sweep that is to read it anyway does not read `statm`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -165,8 +166,8 @@ pub(crate) struct ProcessMemory {
     pub(crate) stat_at_ns: u64,
     /// Whether it forked since its program began, and may share memory with its children.
     pub(crate) has_copies: bool,
-    /// Number of page faults without I/O, as last read.
-    pub(crate) faults: u64,
+    /// Number of page faults without I/O, as last read: while it may share memory with forked copies.
+    faults: u64,
     /// Number of consecutive readings without a change.
     still: u32,
     cpu_ticks: Option<u64>,
@@ -200,7 +201,25 @@ pub(crate) struct Change {
 }
 
 impl ProcessMemory {
-    /// Reads resident and virtual memory; returns none if the process has no memory any more.
+    /// Reads resident and virtual memory, and `status` if its time is given; returns none if the process has no memory any
+    /// more.
+    pub(crate) fn read(
+        &mut self,
+        pid: i32,
+        status_at_ns: Option<u64>,
+        page_bytes: u64,
+        descriptors: &mut DescriptorBudget,
+    ) -> Option<(Change, u64, Option<Status>)> {
+        if let Some(now_ns) = status_at_ns
+            && let Some((change, virtual_bytes, status)) = self.sweep_status(pid, now_ns, descriptors)
+        {
+            return Some((change, virtual_bytes, Some(status)));
+        }
+        let (change, virtual_bytes) = self.sweep(pid, page_bytes, descriptors)?;
+        Some((change, virtual_bytes, None))
+    }
+
+    /// Reads resident and virtual memory from `statm`.
     pub(crate) fn sweep(
         &mut self,
         pid: i32,
@@ -215,16 +234,37 @@ impl ProcessMemory {
         let mut buffer = [0; 128];
         let text = self.statm.read(path, descriptors, &mut buffer).ok()?;
         let statm = procfs::statm(text).filter(|statm| *statm != Statm::default())?;
+        let [rss, shared, virtual_bytes] = [statm.resident_pages, statm.shared_pages, statm.virtual_pages]
+            .map(|pages| pages.saturating_mul(page_bytes));
+        Some((self.swept(rss, shared), virtual_bytes))
+    }
+
+    /// Does the same with `status`; returns none if that does not have everything, and `statm` has to be read.
+    fn sweep_status(
+        &mut self,
+        pid: i32,
+        now_ns: u64,
+        descriptors: &mut DescriptorBudget,
+    ) -> Option<(Change, u64, Status)> {
+        let status = self.status_of(pid, descriptors)?;
+        let (rss, shared) = (status.rss?, status.file?.saturating_add(status.shmem?));
+        let (virtual_bytes, _) = (status.virtual_bytes?, status.hwm?);
+        let change = self.swept(rss, shared);
+        self.note_status(&status, now_ns);
+        Some((change, virtual_bytes, status))
+    }
+
+    /// Takes in a reading; returns the values before.
+    fn swept(&mut self, rss: u64, shared: u64) -> Change {
         let change = Change { rss_before: self.rss, shared_before: self.shared, is_first: !self.was_read };
-        self.rss = statm.resident_pages.saturating_mul(page_bytes);
-        self.shared = statm.shared_pages.saturating_mul(page_bytes);
+        (self.rss, self.shared) = (rss, shared);
         if !self.was_read {
             self.was_read = true;
-            (self.first_rss, self.first_shared) = (self.rss, self.shared);
+            (self.first_rss, self.first_shared) = (rss, shared);
         }
-        self.seen_peak = self.seen_peak.max(self.rss);
+        self.seen_peak = self.seen_peak.max(rss);
         self.last_counted = None;
-        Some((change, statm.virtual_pages.saturating_mul(page_bytes)))
+        change
     }
 
     /// Resident anonymous memory.
@@ -269,6 +309,12 @@ impl ProcessMemory {
         rest_ns.saturating_sub(interval_ns / 2)
     }
 
+    /// Takes in the number of page faults, if it is known; returns how many are new.
+    pub(crate) fn new_faults(&mut self, faults: Option<u64>) -> u64 {
+        let faults = faults.unwrap_or(self.faults);
+        faults.saturating_sub(std::mem::replace(&mut self.faults, faults))
+    }
+
     /// Takes in CPU time, about a second after it was last read: a process sleeps if it used none and its
     /// memory did not change.
     pub(crate) fn note_processor_time(&mut self, ticks: Option<u64>) {
@@ -297,18 +343,26 @@ impl ProcessMemory {
         now_ns: u64,
         descriptors: &mut DescriptorBudget,
     ) -> Option<Status> {
+        let status = self.status_of(pid, descriptors).filter(|status| status.hwm.is_some())?;
+        self.note_status(&status, now_ns);
+        Some(status)
+    }
+
+    fn status_of(&mut self, pid: i32, descriptors: &mut DescriptorBudget) -> Option<Status> {
         let through = self.through;
         let path = || match through {
             None => Path::of(pid, "status"),
             Some(thread) => Path::of_thread(pid, thread, "status"),
         };
         let mut buffer = [0; 2048];
-        let text = self.status.read(path, descriptors, &mut buffer).ok()?;
-        let status = procfs::status(text);
-        self.mark = self.mark.max(status.hwm?);
+        self.status.read(path, descriptors, &mut buffer).ok().map(procfs::status)
+    }
+
+    /// Takes in a reading of `status`.
+    fn note_status(&mut self, status: &Status, now_ns: u64) {
+        self.mark = self.mark.max(status.hwm.unwrap_or(0));
         self.status_at_ns = now_ns;
         self.status_rss = self.rss;
-        Some(status)
     }
 
     /// Resets the high-water mark to the current resident memory.
@@ -397,6 +451,9 @@ mod tests {
         assert!(status.hwm >= status.rss);
         assert!(memory.status.file.is_none(), "there was one descriptor to keep");
         assert!(descriptors.refused);
+        let (change, virtual_after, status) = memory.sweep_status(me, 2, &mut descriptors).expect("we live");
+        assert!(!change.is_first && change.rss_before > 0 && virtual_after >= memory.rss);
+        assert_eq!(Some(memory.rss), status.rss);
         memory.close(&mut descriptors);
         assert_eq!(descriptors.left, 1);
     }

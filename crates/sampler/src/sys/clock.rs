@@ -16,6 +16,17 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time of all threads of another process, those that have ended included, in nanoseconds; none if there is no such
+/// process. One call instead of opening, reading and closing `stat`.
+pub(crate) fn cpu_ns_of(pid: i32) -> Option<u64> {
+    // As the kernel numbers the clocks of processes: the inverted PID, then 2 for time on a processor.
+    let clock = (!pid << 3) | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; the kernel checks the number of the clock.
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut time) } != 0;
+    (pid > 0 && !failed).then(|| nanoseconds(time))
+}
+
 /// Time since boot including suspension, in nanoseconds: the clock of process start times.
 pub(crate) fn boot_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
@@ -39,6 +50,10 @@ fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the result; the clocks used here exist on every Linux we run on.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
+    nanoseconds(time)
+}
+
+fn nanoseconds(time: libc::timespec) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
@@ -84,5 +99,34 @@ impl<const N: usize> Waiting<N> {
     /// Whether a descriptor is readable, at its end, or failed.
     pub(crate) fn is_ready(&self, index: usize) -> bool {
         self.fds.get(index).is_some_and(|fd| fd.revents != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_time_of_another_process_is_what_stat_says() {
+        let mut child =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh");
+        let pid = child.id() as i32;
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let tick_ns = 1_000_000_000 / ticks_per_second();
+        let (before_ns, ticks, after_ns) = (
+            cpu_ns_of(pid),
+            crate::tree::walk::read_process(pid).map(|found| found.cpu_ticks),
+            cpu_ns_of(pid),
+        );
+        child.kill().and_then(|()| child.wait()).expect("it ran");
+        let (before_ns, ticks, after_ns) = (before_ns.unwrap(), ticks.unwrap(), after_ns.unwrap());
+        assert!(before_ns > 0 && before_ns <= after_ns, "{before_ns} {after_ns}");
+        // User and system time are each rounded down.
+        assert!(
+            (before_ns / tick_ns).saturating_sub(2) <= ticks && ticks <= after_ns / tick_ns + 1,
+            "{before_ns} {ticks}"
+        );
+        assert_eq!(cpu_ns_of(pid), None, "it is gone");
+        assert_eq!(cpu_ns_of(0), None, "this process has no such number");
     }
 }

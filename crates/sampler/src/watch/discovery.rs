@@ -84,7 +84,11 @@ impl Recorder<'_> {
         if let Some(parent) = self.table.get_mut(parent) {
             process.parent = parent.subject;
             if image == Image::Inherited {
-                parent.memory.has_copies = true;
+                if !std::mem::replace(&mut parent.memory.has_copies, true) {
+                    // Its faults before it shared memory do not count.
+                    let _ =
+                        parent.memory.new_faults(walk::read_process(parent.pid).map(|found| found.faults));
+                }
                 process.name.clone_from(&parent.name);
                 process.command.clone_from(&parent.command);
             }

@@ -19,6 +19,8 @@ use crate::observer::ProcessSweep;
 use crate::outcome::Note;
 use crate::output::with_sink;
 use crate::pace::Pace;
+use crate::procfs::Status;
+use crate::sys::clock::cpu_ns_of;
 use crate::tree::{Image, Process, walk};
 
 /// Number of processes up to which a fixed pace reads all at every sweep, asleep or not.
@@ -156,7 +158,10 @@ impl Recorder<'_> {
         let Some(process) = self.table.processes_mut().get_mut(place) else { return 0 };
         let pid = process.pid;
         let memory = &mut process.memory;
-        let Some((change, virtual_bytes)) = memory.sweep(pid, self.page_bytes, &mut self.descriptors) else {
+        let mark_before = memory.mark;
+        let has_status = self.props.peaks == PeakMode::Exact || memory.wants_status(now_ns, patience);
+        let read = memory.read(pid, has_status.then_some(now_ns), self.page_bytes, &mut self.descriptors);
+        let Some((change, virtual_bytes, status)) = read else {
             self.totals.motion_mut().gave_back(process, process.is_newborn(now_ns));
             process.memory.gave_back(self.job.sweep_number());
             self.gone.push(pid);
@@ -180,13 +185,11 @@ impl Recorder<'_> {
         process.gauges.set(Metric::Virtual, virtual_bytes);
         if now_ns.saturating_sub(memory.stat_at_ns) >= SLOW_NS {
             memory.stat_at_ns = now_ns;
-            let found = walk::read_process(pid);
-            let ticks = found.as_ref().map(|found| found.cpu_ticks);
-            let faults = found.map_or(memory.faults, |found| found.faults);
-            let new = faults.saturating_sub(std::mem::replace(&mut memory.faults, faults));
             if process.image == Image::Inherited || memory.has_copies {
+                let new = memory.new_faults(walk::read_process(pid).map(|found| found.faults));
                 self.totals.motion_mut().faulted(new);
             }
+            let ticks = cpu_ns_of(pid).map(|cpu_ns| self.starts.whole_ticks(cpu_ns));
             memory.note_processor_time(ticks);
             process.gauges.set_if_known(Metric::CpuTime, ticks.map(|ticks| self.starts.ticks_ns(ticks)));
         }
@@ -196,11 +199,14 @@ impl Recorder<'_> {
             Pace::Fixed { .. } if is_small => 0,
             Pace::Fixed { .. } => memory.sleep_ns(pid, interval_ns),
         };
+        let wants_status = self.props.peaks == PeakMode::Exact || memory.wants_status(now_ns, patience);
+        let status = match status {
+            None if wants_status => memory.read_status(pid, now_ns, &mut self.descriptors),
+            status => status,
+        };
         let is_newborn = process.is_newborn(now_ns);
-        let wants_status =
-            self.props.peaks == PeakMode::Exact || process.memory.wants_status(now_ns, patience);
         self.table.rest(place, now_ns + rest_ns);
-        let excess = if wants_status { self.read_status(place, now_ns) } else { 0 };
+        let excess = status.map_or(0, |status| self.take_status(place, &status, mark_before));
         if is_newborn { 0 } else { excess }
     }
 
@@ -213,13 +219,10 @@ impl Recorder<'_> {
         }
     }
 
-    /// Reads `status` of a process; see [`Self::sweep_process`].
-    fn read_status(&mut self, place: usize, now_ns: u64) -> u64 {
+    /// Takes in `status` of a process, whose high-water mark was `mark_before`; see [`Self::sweep_process`].
+    fn take_status(&mut self, place: usize, status: &Status, mark_before: u64) -> u64 {
         let Some(process) = self.table.processes_mut().get_mut(place) else { return 0 };
-        let pid = process.pid;
-        let memory = &mut process.memory;
-        let mark_before = memory.mark;
-        let Some(status) = memory.read_status(pid, now_ns, &mut self.descriptors) else { return 0 };
+        let (pid, memory) = (process.pid, &process.memory);
         let gauges = &mut process.gauges;
         gauges.set_if_known(Metric::Hwm, status.hwm);
         gauges.set_if_known(Metric::RssAnon, status.anon);

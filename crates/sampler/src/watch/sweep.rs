@@ -15,6 +15,7 @@ use crate::metrics::total::{self, Read};
 use crate::observer::{Observer, Sweep};
 use crate::outcome::Note;
 use crate::output::{SharedSink, with_sink};
+use crate::pace::Pace;
 use crate::rank::own_rank;
 use crate::sys::clock::{process_cpu_ns, thread_cpu_ns};
 
@@ -139,7 +140,8 @@ impl Recorder<'_> {
 
     /// Makes a sweep.
     pub(crate) fn sweep(&mut self, now_ns: u64, observer: &mut dyn Observer) {
-        let cpu_before = thread_cpu_ns();
+        // Only an adaptive pace depends on the cost.
+        let cpu_before = matches!(self.props.pace, Pace::Adaptive { .. }).then(thread_cpu_ns);
         self.pacer.begin(now_ns);
         self.discover(now_ns);
         self.apply_exit_stats();
@@ -171,7 +173,7 @@ impl Recorder<'_> {
             cgroup,
             processes: &self.held.sweeps,
         });
-        let cost_ns = thread_cpu_ns().saturating_sub(cpu_before);
+        let cost_ns = cpu_before.map_or(0, |before| thread_cpu_ns().saturating_sub(before));
         self.pacer.end(floodmark_tail::clock::monotonic_ns(), motion, cost_ns);
     }
 
