@@ -303,8 +303,12 @@ fn programs(folder: &Path, props: &Props) -> Result<Vec<Program>> {
         is_only_sampled: false,
     };
     let cpp = ["-O2", "-g", "-std=c++17", "-pthread"];
-    let compiler = Command::new("c++").arg("-print-prog-name=cc1plus").output()?;
-    let compiler = String::from_utf8_lossy(&compiler.stdout).trim().to_owned();
+    let print = |option: &str| -> Result<String> {
+        let output = Command::new("c++").arg(option).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // The compiler proper, without the driver that starts it; the driver would tell it this folder of headers.
+    let (compiler, multiarch) = (print("-print-prog-name=cc1plus")?, print("-print-multiarch")?);
     let pairs = built("cc", &["-O2", "-g"], "pairs.c")?;
     let mut programs = vec![
         program("pairs", vec![pairs.clone(), "5000000".into()]),
@@ -328,6 +332,8 @@ fn programs(folder: &Path, props: &Props) -> Result<Vec<Program>> {
                 "-O1",
                 "-std=c++17",
                 "-D_GNU_SOURCE",
+                "-imultiarch",
+                &multiarch,
                 &source("templates.cpp"),
                 "-o",
                 "/dev/null",
