@@ -135,6 +135,8 @@ for work in (threads, exceptions, generators, made):
 print(begun - before, rss() - first, flush=True)
 if sys.argv[2] == "_exit":
     os._exit(5)
+if sys.argv[2] == "kill":
+    os.kill(os.getpid(), 9)
 floodmark.trace.stop()
 """
 
@@ -143,7 +145,7 @@ def torture(folder, mode, end):
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, "program.py", mode, end]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-    assert result.returncode == (5 if end == "_exit" else 0), result.stderr
+    assert result.returncode == {"stop": 0, "_exit": 5, "kill": -9}[end], result.stderr
     fixed, grown = map(int, result.stdout.split())
     # The tracer takes its memory when it begins, and then no more.
     assert fixed < 32_000_000 and grown < 1_000_000, (fixed, grown)
@@ -182,7 +184,7 @@ def test_code_of_the_interpreter_itself_is_in_no_stack(tmp_path, run):
     assert ("__init__", "__init__") not in frames
 
 
-@pytest.mark.parametrize("end", ["stop", "_exit"])
+@pytest.mark.parametrize("end", ["stop", "_exit", "kill"])
 def test_every_call_has_its_return(tmp_path, end):
     answer = torture(tmp_path, "every", end)
     assert not answer["losses"] and answer["gaps"] == 0
@@ -192,8 +194,8 @@ def test_every_call_has_its_return(tmp_path, end):
     assert 500 < limit < 10_000, "calls until the recursion was too deep"
     assert calls["body"] == 16 and calls["leaf"] == 1000 and calls["numbers"] == 1200
     assert sum(calls[f"made_{digit}"] for digit in range(10)) == 2000
-    # A child returns from a fork that it did not call, and does not return from os._exit.
-    expected = 2 * 2 + (end == "_exit")
+    # A child returns from a fork that it did not call, and does not return from os._exit; nothing returns from the kill.
+    expected = 2 * 2 + (end != "stop")
     if IS_MONITORING:
         assert answer["unbalanced"] == expected
     else:

@@ -17,7 +17,7 @@ use floodmark_tail::record::Control;
 use floodmark_tail::stream::{self, StreamItem};
 use floodmark_tail::{RecordProps, Recorder, end_chunk};
 
-use super::{own_host, skew_ns};
+use super::{STEADY_POLL, TOUCH, own_host, skew_ns};
 use crate::error::{Error, Result};
 use crate::select::{Addresses, JobProcesses};
 use crate::spool::{FILE_BYTES, RECORDERS_CLOCK, Spool, SpoolLock};
@@ -35,6 +35,8 @@ const CHUNK_PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_UP_PATIENCE: Duration = Duration::from_secs(3);
 /// Time without a recorder after which an agent ends, if the recorder does not say.
 const USUAL_LINGER: Duration = Duration::from_secs(8);
+/// The least such time: the sampling half learns only that often that a recorder is connected.
+const LEAST_LINGER: Duration = TOUCH.saturating_add(STEADY_POLL).saturating_add(SPOOL_INTERVAL);
 
 /// The sampling half of an agent, in threads of its own.
 pub(super) struct Sampling {
@@ -193,7 +195,8 @@ fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
 }
 
 fn linger(hello: &Hello) -> Duration {
-    if hello.linger_ns == 0 { USUAL_LINGER } else { Duration::from_nanos(hello.linger_ns) }
+    let asked = if hello.linger_ns == 0 { USUAL_LINGER } else { Duration::from_nanos(hello.linger_ns) };
+    asked.max(LEAST_LINGER)
 }
 
 /// Looks up from where processes of the job may be started.
