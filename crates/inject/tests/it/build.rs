@@ -5,6 +5,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use floodmark_testkit::{TempDir, wait_for_exit};
 
+/// The directory of the crate. Cargo names it when it starts a test too, and tests that run on another machine than they
+/// were built on are told there where it is.
+pub(crate) fn crate_directory() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 /// The library under test. A test gets what its crate builds in the directory of the test itself.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
@@ -15,13 +21,14 @@ pub(crate) fn library() -> PathBuf {
 
 /// Makes a directory for programs and traces. The system's directory may not allow programs to be run.
 pub(crate) fn work_directory(name: &str) -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR"), name)
+    let parent = std::env::var_os("CARGO_TARGET_TMPDIR");
+    TempDir::new_in(parent.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from), name)
 }
 
 /// Compiles one of the programs of these tests; `options` follow the source.
 #[track_caller]
 pub(crate) fn compile(name: &str, options: &[&str], directory: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs").join(name);
+    let source = crate_directory().join("tests/it/programs").join(name);
     let program = directory.join(source.file_stem().expect("a name"));
     let (compiler, variable) = match source.extension().and_then(|extension| extension.to_str()) {
         Some("cpp") => ("c++", "CXX"),

@@ -11,7 +11,7 @@ use floodmark_event::{Action, Event, Kind};
 use floodmark_tail::gpu::GpuNote;
 use floodmark_testkit::TempDir;
 
-use crate::build::{compile, finish, library, work_directory};
+use crate::build::{compile, crate_directory, finish, library, work_directory};
 use crate::heap_tail::HeapTail;
 
 const MIB: u64 = 1 << 20;
@@ -200,7 +200,7 @@ fn stacks_lead_to_the_function_of_the_program() {
 #[test]
 fn python_functions_stand_in_stacks_without_the_interpreters_lock() {
     let stage = Stage::new("cuda-python");
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/programs/cuda/frames.py");
+    let program = crate_directory().join("tests/it/programs/cuda/frames.py");
     for gpu in ["way=cupti", "way=preload"] {
         let like = stage.command(gpu, &[]);
         let mut command = Command::new("python3");
@@ -283,7 +283,13 @@ fn a_failed_allocation_says_what_was_free() {
         let words: Vec<&str> = what.split(' ').collect();
         assert_eq!((number, words[1], words[2]), (1, "0", "device"));
         let bytes = |at: usize| words[at].parse::<u64>().expect("a number");
-        assert_eq!(bytes(4) - bytes(3), live(&tail, Kind::Device).1, "{way:?}: what is not free is recorded");
+        let (used, recorded) = (bytes(4) - bytes(3), live(&tail, Kind::Device).1);
+        if is_real() {
+            // A real device has a context, and other processes.
+            assert!(used > recorded, "{way:?}: {used} are in use, {recorded} recorded");
+        } else {
+            assert_eq!(used, recorded, "{way:?}: what is not free is recorded");
+        }
     }
 }
 
