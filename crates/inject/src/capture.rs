@@ -324,11 +324,19 @@ impl Entered {
         // SAFETY: the replay is this thread's, and the caller's registers are those at a call that has not returned.
         match unsafe { (*replay).same_stack(caller.stack, caller.base) } {
             Some(stack) if self.started.python.is_none() => stack,
-            _ => self.other_stack(caller),
+            Some(stack) => self.python_stack(stack),
+            None => self.other_stack(caller),
         }
     }
 
-    /// A stack that is another one than the last, or has Python frames.
+    /// The last native stack together with the Python frames of now.
+    #[inline(never)]
+    fn python_stack(&self, native: StackId) -> StackId {
+        // SAFETY: the replay is this thread's, and is there.
+        fence(|| self.with_python(unsafe { &mut *self.thread.replay.get() }, native)).unwrap_or(StackId(0))
+    }
+
+    /// A stack that is another one than the last.
     #[inline(never)]
     fn other_stack(&self, caller: Caller) -> StackId {
         fence(|| {
