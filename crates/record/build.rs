@@ -43,8 +43,9 @@ fn build() -> Option<PathBuf> {
         return None;
     }
     for source in SOURCES {
-        println!("cargo::rerun-if-changed={}", crates.join(source).join("Cargo.toml").display());
-        println!("cargo::rerun-if-changed={}", crates.join(source).join("src").display());
+        // Relative, so that checkouts which share a folder for what is built do not get the library of another one.
+        println!("cargo::rerun-if-changed=../{source}/Cargo.toml");
+        println!("cargo::rerun-if-changed=../{source}/src");
     }
     let target_dir = Path::new(&variable("OUT_DIR")).join("inject");
     let mut cargo = Command::new(variable("CARGO"));

@@ -17,7 +17,10 @@ use floodmark_event::{StackId, UNKNOWN_BYTES};
 use floodmark_stacks::{Replay, ReplayProps};
 use floodmark_tail::heap::{HeapNote, scaled_bytes};
 use floodmark_tail::reader::LossReason;
-use floodmark_tail::{AllocDomain, BlockEvent, ThreadLane, event_on, global, plain_event_on};
+use floodmark_tail::{
+    AllocDomain, BlockEvent, ThreadLane, event_on, global, is_nearly_full, make_room_on, plain_event_on,
+    ticks,
+};
 use lanes::{event_without_lane, take_lane};
 use start::note;
 pub(crate) use start::{start, start_recording, switch_off};
@@ -153,6 +156,31 @@ fn allocated_selected(domain: Domain, block: usize, bytes: usize, caller: Caller
         tracked::track(block);
         entered.allocated(domain, block, counted as usize, entered.stack(caller), is_moved);
     });
+}
+
+/// Reads the tick counter for a free that is recorded later, if at all.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the recording path")]
+pub(crate) fn ticks_before() -> u64 {
+    // SAFETY: the thread took the lane and has not given it back.
+    if current().lane.get().is_some_and(|lane| unsafe { is_nearly_full(lane) }) {
+        make_room();
+    }
+    ticks()
+}
+
+/// Begins the chunk of the next event now, so that a time which is read next is not before it.
+#[cold]
+#[inline(never)]
+fn make_room() {
+    let _errno = SavedErrno::save();
+    if current().inside.get() == Inside::No
+        && let Some(entered) = enter()
+        && let Some(lane) = entered.thread.lane.get()
+    {
+        // SAFETY: the thread took the lane and has not given it back.
+        fence(|| unsafe { make_room_on(lane) });
+    }
 }
 
 /// Records that the program gives a block back, now or at an earlier reading of the tick counter; returns whether it is
@@ -296,11 +324,19 @@ impl Entered {
         // SAFETY: the replay is this thread's, and the caller's registers are those at a call that has not returned.
         match unsafe { (*replay).same_stack(caller.stack, caller.base) } {
             Some(stack) if self.started.python.is_none() => stack,
-            _ => self.other_stack(caller),
+            Some(stack) => self.python_stack(stack),
+            None => self.other_stack(caller),
         }
     }
 
-    /// A stack that is another one than the last, or has Python frames.
+    /// The last native stack together with the Python frames of now.
+    #[inline(never)]
+    fn python_stack(&self, native: StackId) -> StackId {
+        // SAFETY: the replay is this thread's, and is there.
+        fence(|| self.with_python(unsafe { &mut *self.thread.replay.get() }, native)).unwrap_or(StackId(0))
+    }
+
+    /// A stack that is another one than the last.
     #[inline(never)]
     fn other_stack(&self, caller: Caller) -> StackId {
         fence(|| {

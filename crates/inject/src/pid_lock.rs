@@ -1,7 +1,10 @@
 //! A lock that a forked child can take over from a thread that is not there any more.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::own_memory::map;
 
 /// A value that one thread at a time can use.
 pub(crate) struct PidLock<T> {
@@ -12,6 +15,41 @@ pub(crate) struct PidLock<T> {
 
 // SAFETY: the value is touched only by the holder of the lock.
 unsafe impl<T: Send> Sync for PidLock<T> {}
+
+/// A page that forked children see as zeros, where each keeps its pid; null if there is none.
+static PID: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+
+/// Makes a place for the pid, so that not every lock takes a system call.
+pub(crate) fn remember_pid() {
+    const PAGE: usize = 4096;
+    if !PID.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let page = map(PAGE);
+    // SAFETY: the page was mapped just now, and is unmapped only if it is not used.
+    unsafe {
+        if page.is_null() || libc::madvise(page.cast(), PAGE, libc::MADV_WIPEONFORK) == 0 {
+            PID.store(page.cast::<libc::c_void>().cast(), Ordering::Release);
+        } else {
+            libc::syscall(libc::SYS_munmap, page, PAGE);
+        }
+    }
+}
+
+/// Number of this process. A child of `vfork` has that of its parent, whose memory it borrows.
+fn process() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    let pid = || unsafe { libc::getpid() } as u32;
+    // SAFETY: null, or a page of zeros that stays mapped.
+    let Some(place) = (unsafe { PID.load(Ordering::Acquire).as_ref() }) else { return pid() };
+    match place.load(Ordering::Relaxed) {
+        0 => {
+            place.store(pid(), Ordering::Relaxed);
+            place.load(Ordering::Relaxed)
+        }
+        known => known,
+    }
+}
 
 /// How a thread got the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +78,7 @@ impl<T> PidLock<T> {
     /// The holder must not be interrupted by a signal handler that calls this: threads that are in this library do not
     /// enter it again.
     pub(crate) fn locked<R>(&self, with: impl FnOnce(&mut T, Got) -> R) -> R {
-        // SAFETY: no arguments, cannot fail.
-        self.locked_as(unsafe { libc::getpid() } as u32, with)
+        self.locked_as(process(), with)
     }
 
     /// Does the same for a caller that knows a number other than 0 which a forked child does not share: asking for the pid

@@ -382,6 +382,20 @@ impl Lane {
         self.position.get() as usize + bytes <= CHUNK_PAYLOAD_BYTES || self.next_chunk(around)
     }
 
+    /// Whether the next event may begin a chunk.
+    #[inline]
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.position.get() as usize > CHUNK_PAYLOAD_BYTES - EVENT_ROOM
+    }
+
+    /// Begins a chunk if the next event may not fit the current one.
+    pub(crate) fn make_room(&self, around: &impl Surroundings) {
+        self.exclusively(0, around, || {
+            // Without space the event itself counts as lost.
+            let _ = self.has_room(EVENT_ROOM, around);
+        });
+    }
+
     /// Enters scope `scope` and returns the one around it.
     pub(crate) fn enter(&self, scope: u32, name: StringId, when: When, around: &impl Surroundings) -> u32 {
         self.other(when, around, |record, elapsed| {
@@ -546,20 +560,24 @@ impl Lane {
 
     /// Starts over in `chunk`, whose contents are stored elsewhere.
     fn begin(&self, chunk: *mut ChunkHeader, around: &impl Surroundings) {
-        let now = clock::monotonic_ns();
+        let (now, last_ns) = (clock::monotonic_ns(), self.previous.get().time_ns);
+        // A lane whose times come from the tick counter goes on with them. They differ from the clock's by some hundred
+        // nanoseconds to either side, which would make chunks disordered in which the order is fine.
+        let base_time_ns =
+            self.ticks.known_ns(ticks()).map_or(now, |ticks_ns| ticks_ns.max(last_ns.min(now)));
         // SAFETY: the chunk is mapped, backed and this lane's.
         let header = unsafe { &*chunk };
         header.begin(&Contents {
             lane: self.number.get(),
             sequence: self.sequence.get(),
-            base_time_ns: now,
-            is_disordered: now < self.previous.get().time_ns,
+            base_time_ns,
+            is_disordered: base_time_ns < last_ns,
         });
         self.sequence.set(self.sequence.get() + 1);
         self.chunk.set(chunk);
         self.position.set(0);
         self.stalled.set(0);
-        self.previous.set(Previous { time_ns: now, address: 0 });
+        self.previous.set(Previous { time_ns: base_time_ns, address: 0 });
         self.last_domain.set(NO_DOMAIN);
         self.begun.set(self.begun.get() + 1);
         self.written_thread.set(self.thread.get());

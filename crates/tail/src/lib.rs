@@ -30,7 +30,7 @@
 //! | `global` | the global writer as free functions |
 //! | [`heap`] | how the recorder of the heap is told what to record, and what it leaves in the trace |
 //! | [`gpu`] | the same for the recorder of CUDA memory |
-//! | `thread_lane` | scopes of code that keeps its lane itself |
+//! | `thread_lane` | scopes and room of code that keeps its lane itself |
 //! | `ticks` | the processor's tick counter as a clock, for recorders of millions of calls or allocations a second |
 //! | `values` | how samples are made small: differences to earlier values |
 //! | `session` | a process's part in a recording: its ring, its lanes, its files |
@@ -72,6 +72,6 @@ pub use global::{output, sample, samples, stack_sample, subject, subject_ended};
 pub use record::{AllocDomain, BlockEvent, Call, TracedCall};
 pub use recorder::{RecordProps, Recorder, StartError, stop_global};
 pub use stamped::RangeId;
-pub use thread_lane::{enter_scope_on, exit_scope_on};
+pub use thread_lane::{enter_scope_on, exit_scope_on, is_nearly_full, make_room_on};
 pub use ticks::{calibrate, calibrate_later, ticks, ticks_in};
 pub use writer::{MAX_RECORDERS, ThreadLane, Writer, event_on, global, plain_event_on, traced_call_on};

@@ -27,7 +27,6 @@ pub(super) const MAX_LANES: usize = 4096;
 
 /// A process's part in a recording, from the first event to the end.
 pub(crate) struct Session {
-    pub(super) pid: u32,
     pub(super) generation: u32,
     /// Generation of the session with which the recording began: that of the process, or of the one that
     /// it was forked from.
@@ -144,12 +143,14 @@ impl Session {
     }
 
     /// Whether this is the session of this process and not one it inherited by a fork.
+    ///
+    /// Asking the kernel for the process's number as well would be a system call for every definition, and wrong in a
+    /// child of `vfork`, which has its parent's memory and so its parent's session.
     pub(super) fn is_own(&self) -> bool {
-        // A child in a pid namespace of its own may have its parent's number, but lanes of the parent
-        // read as zeros there.
+        // Lanes of the parent read as zeros in a child.
         // SAFETY: lane 0 is made with the session, and lanes are never freed.
         let definitions = unsafe { &*self.lanes[0].load(Ordering::Acquire) };
-        self.pid == current_pid() && definitions.gate.generation.load(Ordering::Relaxed) == self.generation
+        definitions.gate.generation.load(Ordering::Relaxed) == self.generation
     }
 
     /// Makes the session of a forked child, which goes on with the definitions it inherited.
@@ -237,7 +238,6 @@ impl Session {
         };
         std::fs::create_dir_all(&segments).map_err(error("creating", &segments))?;
         let segments = segments.canonicalize().map_err(error("opening", &segments))?;
-        let pid = current_pid();
         let stem = ring::stem();
         let link = segments.join(format!("{stem}.ring"));
         let identity =
@@ -247,7 +247,6 @@ impl Session {
         let c_string = |path: &Path| c_path(path).map_err(error("naming", path));
         let lanes = lane_table().map_err(error("recording into", &props.trace))?;
         let session = Box::new(Self {
-            pid,
             generation,
             recording,
             ring_path: c_string(&ring_path)?,

@@ -1,5 +1,5 @@
-//! Scopes on a lane that the caller keeps: events carry the innermost scope of their lane, so code that records events with
-//! [`event_on`](crate::event_on) has to enter scopes on the same lane.
+//! Scopes and room on a lane that the caller keeps: events carry the innermost scope of their lane, so code that records
+//! events with [`event_on`](crate::event_on) has to enter scopes on the same lane.
 #![expect(unsafe_code, reason = "uses a lane that the caller says is its own")]
 
 use std::sync::atomic::Ordering;
@@ -32,6 +32,30 @@ pub unsafe fn exit_scope_on(lane: ThreadLane, outer: u32, when: When) {
     let lane = unsafe { &*lane.get() };
     if is_current(lane.gate.generation.load(Ordering::Relaxed), writer) {
         lane.exit(outer, when, writer);
+    }
+}
+
+/// Whether the next event of the thread that has `lane` may begin a chunk, see [`make_room_on`].
+///
+/// # Safety
+/// As for [`event_on`](crate::event_on).
+#[inline]
+pub unsafe fn is_nearly_full(lane: ThreadLane) -> bool {
+    // SAFETY: as above.
+    unsafe { &*lane.get() }.is_nearly_full()
+}
+
+/// Sees to it that the next event of the thread that has `lane` fits its chunk. A time that is read now and recorded later
+/// is then not before the beginning of the event's chunk, which would make the chunk disordered and slow to read.
+///
+/// # Safety
+/// As for [`event_on`](crate::event_on).
+pub unsafe fn make_room_on(lane: ThreadLane) {
+    let writer = global();
+    // SAFETY: as above.
+    let lane = unsafe { &*lane.get() };
+    if is_current(lane.gate.generation.load(Ordering::Relaxed), writer) {
+        lane.make_room(writer);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::cold::run_cold;
 use crate::config::{self, Config};
 use crate::fence::{fence, silence_panics};
 use crate::next::prepare_for_children;
+use crate::pid_lock::remember_pid;
 use crate::python::{self, Python};
 use crate::thread::{Inside, current};
 use crate::{hooks, next};
@@ -58,6 +59,7 @@ pub(crate) fn start() -> bool {
 /// Starts the recording into `trace`, with stacks of at most so many frames, or without.
 fn begin_recording(trace: &Path, stacks: Stacks, selection: Selection) -> Option<Started> {
     silence_panics();
+    remember_pid();
     calibrate_later();
     prepare_for_children();
     let mut key = 0;

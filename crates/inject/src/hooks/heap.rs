@@ -3,10 +3,9 @@
 //! On x86-64 each hook begins with a few instructions that pass the caller's registers on: the walk of the stack starts
 //! from there, and none of our own frames has to be unwound.
 
-use floodmark_tail::ticks;
 use libc::{c_int, c_void, size_t};
 
-use crate::capture::{Caller, Domain, allocated, failed, freed, is_free_left_out, is_left_out};
+use crate::capture::{Caller, Domain, allocated, failed, freed, is_free_left_out, is_left_out, ticks_before};
 use crate::entry::with_caller;
 use crate::thread::{Inside, current};
 use crate::{next, own_memory};
@@ -152,7 +151,7 @@ unsafe extern "C" fn realloc_from(block: *mut c_void, bytes: size_t, stack: u64,
         return unsafe { realloc(block, bytes) };
     }
     let caller = Caller { stack, base };
-    let before = Some(ticks());
+    let before = Some(ticks_before());
     // SAFETY: as the caller guarantees.
     let new = unsafe { realloc(block, bytes) };
     if !new.is_null() {

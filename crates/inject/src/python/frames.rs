@@ -40,13 +40,20 @@ pub(super) struct Layout {
     is_entry: Option<usize>,
     /// Of a code object: its instructions.
     instructions: usize,
+    /// A number that no other code object of the process ever had.
+    version: Option<usize>,
     /// Of a string: where the characters of one of ASCII begin, and those of another.
     text: (usize, usize),
 }
 
 /// Of a code object, in all known versions.
 const FILE_NAME: usize = 112;
+const NAME: usize = 120;
 const QUALIFIED_NAME: usize = 128;
+/// The same in 3.11.
+const FIRST_LINE: usize = 72;
+/// Of a string: the hash of its text.
+const HASH: usize = 24;
 
 impl Layout {
     pub(super) fn of(version: (u64, u64)) -> Option<Self> {
@@ -59,6 +66,7 @@ impl Layout {
             owner: 70,
             is_entry: None,
             instructions: 200,
+            version: Some(92),
             text: (40, 56),
         };
         match version {
@@ -71,6 +79,7 @@ impl Layout {
                 owner: 69,
                 is_entry: Some(68),
                 instructions: 184,
+                version: None,
                 text: (48, 72),
             }),
             (3, 12) => Some(Self { through: Some(56), current: 0, instructions: 192, ..later }),
@@ -83,8 +92,31 @@ impl Layout {
 /// What a thread keeps for stacks with Python frames.
 pub(crate) struct PythonThread {
     remembered: Box<[Remembered]>,
-    /// Frames in the recording, by code object, its name and instruction.
-    frames: HashMap<(usize, usize, usize), u32>,
+    /// Frames in the recording.
+    frames: HashMap<PythonPlace, u32>,
+    /// The stack that was put together last, outermost first: the next one mostly begins as it does.
+    last: Vec<Joined>,
+    /// Memory for putting a stack together.
+    python: Vec<PythonFrame>,
+    natives: Vec<u64>,
+}
+
+/// A code object, what tells it from others that come to lie at its address, and an instruction of it.
+type PythonPlace = (usize, u64, usize);
+
+/// A frame of a stack that was put together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// A native one, by its number in the recording.
+    Native(u32),
+    Python(PythonPlace),
+}
+
+/// A frame with the stack from the outermost one to it.
+#[derive(Clone, Copy)]
+struct Joined {
+    part: Part,
+    stack: StackId,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -98,6 +130,8 @@ struct Remembered {
 #[derive(Clone, Copy)]
 struct PythonFrame {
     code: *const u8,
+    /// What tells the code object from others that come to lie at its address.
+    identity: u64,
     instruction: *const u8,
     /// Whether C called it.
     is_entry: bool,
@@ -138,8 +172,32 @@ impl Python {
                 let is_shim = *frame.add(layout.owner) == ENTRY && layout.is_entry.is_none();
                 let code = if is_shim { std::ptr::null() } else { word(frame, layout.code) };
                 let is_entry = is_shim || layout.is_entry.is_some_and(|flag| *frame.add(flag) != 0);
-                each(PythonFrame { code, instruction: word(frame, layout.instruction), is_entry });
+                let identity = if code.is_null() { 0 } else { self.identity(code) };
+                each(PythonFrame { code, identity, instruction: word(frame, layout.instruction), is_entry });
                 frame = word(frame, layout.previous);
+            }
+        }
+    }
+
+    /// What tells a code object from others that come to lie at its address, of which a program that runs texts makes
+    /// many: its number, or else its names and its first line.
+    ///
+    /// # Safety
+    /// The code object is alive, and of a version with this layout.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the recording path")]
+    unsafe fn identity(&self, code: *const u8) -> u64 {
+        // SAFETY: as the caller guarantees; its name lives as long as it does.
+        unsafe {
+            let number = |at: usize| u64::from(code.add(at).cast::<u32>().read_unaligned());
+            match self.layout.version {
+                Some(version) => number(version),
+                None => {
+                    let [file, name, qualified] = [FILE_NAME, NAME, QUALIFIED_NAME].map(|at| word(code, at));
+                    (word(name, HASH).addr() as u64).wrapping_add(number(FIRST_LINE) << 48)
+                        ^ (file.addr() as u64).rotate_left(24)
+                        ^ (qualified.addr() as u64).rotate_left(36)
+                }
             }
         }
     }
@@ -159,7 +217,9 @@ pub(crate) fn merged_stack(
     }
     let mut hash = 0_u64;
     python.frames_from(frame, |frame| {
-        let value = (frame.code.addr() as u64).rotate_left(20) ^ frame.instruction.addr() as u64;
+        let value = (frame.code.addr() as u64).rotate_left(20)
+            ^ frame.identity.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ frame.instruction.addr() as u64;
         hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     });
     let place = (hash ^ u64::from(native.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -175,8 +235,7 @@ pub(crate) fn merged_stack(
     let mut merged = native;
     run_cold(&mut || {
         if thread.python.get().is_null() {
-            let remembered = vec![Remembered::default(); REMEMBERED].into();
-            thread.python.set(Box::into_raw(Box::new(PythonThread { remembered, frames: HashMap::new() })));
+            thread.python.set(Box::into_raw(Box::new(PythonThread::new())));
         }
         // SAFETY: this thread's own.
         let own = unsafe { &mut *thread.python.get() };
@@ -187,23 +246,49 @@ pub(crate) fn merged_stack(
 }
 
 impl PythonThread {
+    fn new() -> Self {
+        Self {
+            remembered: vec![Remembered::default(); REMEMBERED].into(),
+            frames: HashMap::new(),
+            last: Vec::new(),
+            python: Vec::new(),
+            natives: Vec::new(),
+        }
+    }
+
     /// Puts a stack together, outermost frame first.
     fn merge(&mut self, python: &Python, frame: *const u8, replay: &mut Replay, native: StackId) -> StackId {
-        let mut frames = Vec::new();
+        let (mut frames, mut natives) = (std::mem::take(&mut self.python), std::mem::take(&mut self.natives));
+        frames.clear();
         python.frames_from(frame, |frame| frames.push(frame));
         frames.reverse();
-        let natives: Vec<u64> = replay.return_addresses().collect();
+        natives.clear();
+        natives.extend(replay.return_addresses());
+        let stack = self.merge_frames(python, &frames, replay, &natives);
+        (self.python, self.natives) = (frames, natives);
+        stack.unwrap_or(native)
+    }
+
+    /// Does that with the Python frames and the native return addresses, outermost first; none if no native frame runs
+    /// Python code.
+    fn merge_frames(
+        &mut self,
+        python: &Python,
+        frames: &[PythonFrame],
+        replay: &mut Replay,
+        natives: &[u64],
+    ) -> Option<StackId> {
         let is_eval = |ra: u64| (python.eval.0..=python.eval.1).contains(&ra);
         let evals = natives.iter().filter(|ra| is_eval(**ra)).count();
         let entries = frames.iter().filter(|frame| frame.is_entry).count();
         if evals == 0 {
-            return native;
+            return None;
         }
-        let mut rest = frames.as_slice();
-        let mut stack = StackId(0);
+        let mut rest = frames;
+        let mut count = 0;
         for ra in natives {
-            if !is_eval(ra) {
-                stack = joined(stack, replay.frame_id(ra));
+            if !is_eval(*ra) {
+                count = self.join(count, Part::Native(replay.frame_id(*ra)), python);
                 continue;
             }
             // One call of that function runs Python functions that call each other. If the numbers do not fit, some calls
@@ -211,26 +296,43 @@ impl PythonThread {
             let run = if evals == entries { run_length(rest) } else { rest.len() };
             let (now, after) = rest.split_at(run);
             for frame in now.iter().filter(|frame| !frame.code.is_null()) {
-                stack = joined(stack, self.frame_id(python, *frame));
+                let place = (frame.code.expose_provenance(), frame.identity, frame.instruction.addr());
+                count = self.join(count, Part::Python(place), python);
             }
             rest = after;
         }
-        if stack == StackId(0) { native } else { stack }
+        self.last.truncate(count);
+        self.last.last().map(|last| last.stack).filter(|stack| *stack != StackId(0))
     }
 
-    /// The frame of Python code in the recording.
-    fn frame_id(&mut self, python: &Python, frame: PythonFrame) -> u32 {
-        // SAFETY: a code object of a frame of the calling thread, which keeps it alive.
-        let (name, file) = unsafe { (word(frame.code, QUALIFIED_NAME), word(frame.code, FILE_NAME)) };
-        // Another code object may come to lie at the same address; it has another name.
-        let key = (frame.code.addr(), name.addr(), frame.instruction.addr());
-        *self.frames.entry(key).or_insert_with(|| {
-            let start = frame.code.wrapping_add(python.layout.instructions);
-            let offset = frame.instruction.addr().wrapping_sub(start.addr()) as i32;
+    /// Adds a frame to the first `count` of the stack, unless it is there from the last one; returns how many they are now.
+    fn join(&mut self, count: usize, part: Part, python: &Python) -> usize {
+        if self.last.get(count).is_none_or(|last| last.part != part) {
+            self.last.truncate(count);
+            let outer = self.last.last().map_or(StackId(0), |last| last.stack);
+            let frame = match part {
+                Part::Native(frame) => frame,
+                Part::Python(place) => self.frame_id(python, place),
+            };
+            // A frame that could not be recorded is left out.
+            let stack = if frame == 0 { outer } else { intern_stack(outer, frame) };
+            self.last.push(Joined { part, stack });
+        }
+        count + 1
+    }
+
+    /// The frame of Python code in the recording. The calling thread has a frame there, which keeps the code object alive.
+    fn frame_id(&mut self, python: &Python, place: PythonPlace) -> u32 {
+        *self.frames.entry(place).or_insert_with(|| {
+            let (code, _, instruction) = place;
+            let code = std::ptr::with_exposed_provenance::<u8>(code);
+            let start = code.wrapping_add(python.layout.instructions);
+            let offset = instruction.wrapping_sub(start.addr()) as i32;
             // SAFETY: the code object is alive; its table of lines is only read.
-            let line = unsafe { (python.line_of)(frame.code, offset) };
+            let line = unsafe { (python.line_of)(code, offset) };
             // SAFETY: as above; both are strings of the code object.
-            let (function, file) = unsafe { (text(python, name), text(python, file)) };
+            let [function, file] =
+                [QUALIFIED_NAME, FILE_NAME].map(|at| unsafe { text(python, word(code, at)) });
             let (function, file) = (intern(&function), intern(&file));
             intern_frame(&Frame {
                 function,
@@ -246,14 +348,6 @@ impl PythonThread {
 fn run_length(frames: &[PythonFrame]) -> usize {
     let next = frames.iter().skip(1).position(|frame| frame.is_entry);
     next.map_or(frames.len(), |at| at + 1)
-}
-
-/// `frame` called from `stack`; a frame that could not be recorded is left out.
-fn joined(stack: StackId, frame: u32) -> StackId {
-    match frame {
-        0 => stack,
-        frame => intern_stack(stack, frame),
-    }
 }
 
 /// The text of a string of Python.

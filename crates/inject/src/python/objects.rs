@@ -4,9 +4,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 
-use floodmark_tail::ticks;
-
-use crate::capture::{Caller, Domain, allocated, failed, freed};
+use crate::capture::{Caller, Domain, allocated, failed, freed, ticks_before};
 use crate::entry::with_caller;
 use crate::thread::{Inside, current};
 
@@ -128,7 +126,7 @@ unsafe extern "C" fn realloc_from(
     // SAFETY: the context is one of the originals.
     let to = unsafe { &*context.cast::<Allocator>() };
     let Some(realloc) = to.realloc else { return std::ptr::null_mut() };
-    let (address, before) = (block.addr(), Some(ticks()));
+    let (address, before) = (block.addr(), Some(ticks_before()));
     // SAFETY: as the caller guarantees.
     let new = original(|| unsafe { realloc(to.context, block, bytes) });
     let is_moved = !new.is_null() && address != 0 && freed(Domain::Object, address, before);

@@ -24,6 +24,9 @@ pub(crate) struct HeapTail {
     /// Parent and frame of each stack.
     pub(crate) stacks: HashMap<u32, (u32, u32)>,
     pub(crate) losses: u64,
+    /// Number of chunks that are marked because time goes back in them, and of all.
+    pub(crate) disordered: usize,
+    pub(crate) chunks: usize,
     /// UUIDs of devices, by number.
     pub(crate) devices: BTreeMap<i32, u32>,
     /// Names of scopes, by number.
@@ -61,7 +64,7 @@ impl HeapTail {
                 assert_eq!(damaged, 0);
                 for chunk in found {
                     let key = (stem.clone(), chunk.lane, chunk.sequence);
-                    chunks.insert(key, (chunk.base_time_ns, chunk.payload));
+                    chunks.insert(key, (chunk.base_time_ns, chunk.is_disordered, chunk.payload));
                 }
                 if path.is_symlink() {
                     std::fs::remove_file(path.canonicalize().expect("a ring")).expect("a ring of this test");
@@ -70,12 +73,15 @@ impl HeapTail {
                 let bytes = std::fs::read(&path).expect("a segment");
                 for frame in segment::frames(&bytes) {
                     let key = (stem.clone(), frame.lane, frame.sequence);
-                    chunks.insert(key, (frame.base_time_ns, frame.payload.to_vec()));
+                    chunks.insert(key, (frame.base_time_ns, frame.is_disordered, frame.payload.to_vec()));
                 }
             }
         }
-        for ((stem, _, _), (base, payload)) in chunks {
-            processes.entry(stem).or_default().take(base, &payload);
+        for ((stem, _, _), (base, is_disordered, payload)) in chunks {
+            let process = processes.entry(stem).or_default();
+            process.chunks += 1;
+            process.disordered += usize::from(is_disordered);
+            process.take(base, &payload);
         }
         let mut processes: Vec<Self> = processes.into_values().collect();
         for process in &mut processes {

@@ -306,6 +306,8 @@ fn rust_programs_are_recorded() {
     let tail = trap.assert_counted();
     assert_stacks_checked(&tail, 10_000);
     assert!(tail.live(Kind::Pageable).0.values().any(|block| block.bytes == 12345));
+    // Vectors grow by `realloc`, whose free is recorded later than it happens. Lanes whose times go back are slow to read.
+    assert!(tail.chunks > 8 && tail.disordered == 0, "{} of {} chunks", tail.disordered, tail.chunks);
 }
 
 #[test]

@@ -1,12 +1,18 @@
 //! Times and threads that are given, ranges that do not nest, calls and devices come out as they went in.
-#![expect(unsafe_code, reason = "forks, as the programs we record do")]
+#![expect(
+    unsafe_code,
+    reason = "forks, as the programs we record do, and keeps a lane, as injected code does"
+)]
 
 use std::collections::BTreeMap;
 
 use floodmark_event::{Action, CallAction, Metric, StackId, StringId, SubjectId};
 use floodmark_tail::clock::monotonic_ns;
 use floodmark_tail::record::{Decoder, Record};
-use floodmark_tail::{AllocDomain, Call, RangeId, RecordProps, Recorder, Stamp, When};
+use floodmark_tail::{
+    AllocDomain, BlockEvent, Call, RangeId, RecordProps, Recorder, Stamp, When, calibrate, event_on, global,
+    is_nearly_full, make_room_on, ticks,
+};
 use proptest::prelude::*;
 
 use crate::tailing::{TestTrace as Folder, chunks_of};
@@ -307,6 +313,44 @@ fn ordinary_recordings_are_in_order() {
     let chunks = chunks_of(&folder.path, &mut Vec::new());
     assert!(chunks.len() > 10);
     assert!(chunks.values().all(|chunk| !chunk.is_disordered));
+}
+
+#[test]
+fn times_that_were_read_earlier_are_in_order() {
+    let folder = Folder::new("read_earlier");
+    let recorder = Recorder::start_global(RecordProps::new(&folder.path)).expect("starts");
+    calibrate();
+    let lane = global().thread_lane();
+    let event = |action, address| BlockEvent { action, address, bytes: address, is_named: false };
+    for round in 0..100_000u64 {
+        // As `realloc` is recorded, which frees the block before it returns.
+        // SAFETY: the lane is this thread's.
+        unsafe {
+            if is_nearly_full(lane) {
+                make_room_on(lane);
+            }
+            let before = Some(ticks());
+            assert!(event_on(
+                lane,
+                event(Action::Free, round << 32),
+                &AllocDomain::default(),
+                StackId(0),
+                before
+            ));
+            assert!(event_on(
+                lane,
+                event(Action::Alloc, round << 33),
+                &AllocDomain::default(),
+                StackId(0),
+                None
+            ));
+        }
+    }
+    recorder.stop();
+    let chunks = chunks_of(&folder.path, &mut Vec::new());
+    assert!(chunks.len() > 10);
+    let disordered = chunks.values().filter(|chunk| chunk.is_disordered).count();
+    assert_eq!(disordered, 0, "of {} chunks", chunks.len());
 }
 
 #[test]

@@ -14,6 +14,9 @@ fn main() {
                     if at % 3 == 0 {
                         map.remove(&(at / 2));
                     }
+                    // Grows by `realloc`.
+                    let mut grown = Vec::new();
+                    (0..100).for_each(|number| grown.push(number * at));
                     if at % 500 == 0 {
                         let _ = std::panic::catch_unwind(|| panic!("{}", vec![at; 10].len()));
                     }

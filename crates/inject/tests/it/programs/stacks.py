@@ -92,6 +92,9 @@ functools.partial(deep, 2)()
 sorted([Holder(), Holder()])
 sorted([2, 1], key=lambda _: deep(1) or 0)
 exec("def made():\n    allocate()\nmade()")
+for number in range(20):
+    # Code objects that take each other's places in memory.
+    exec(f"def made_{number}():\n    allocate()\nmade_{number}()\ndel made_{number}")
 thread = threading.Thread(target=lambda: deep(3))
 thread.start()
 thread.join()
