@@ -168,7 +168,7 @@ pub(super) const RUNTIME_FUNCTIONS: [&str; 20] = [
 ];
 
 /// Functions of profilers, the driver, runtimes and allocators.
-pub(super) const RUNTIME_PREFIXES: [&str; 33] = [
+pub(super) const RUNTIME_PREFIXES: [&str; 34] = [
     "_Py",
     "__GI_",
     "__libc_",
