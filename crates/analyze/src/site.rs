@@ -376,6 +376,17 @@ mod tests {
             ],
         );
         assert_eq!(SiteRules::default().site(native, StringId(0), &tables), "step (train.cpp:7)");
+        // The CUDA runtime may be linked into the program, and has few names there.
+        let linked = stack(
+            &mut tables,
+            &[
+                ("cuMemAlloc_v2", "", "/usr/lib/libcuda.so.1"),
+                ("libcudart_static_5382377d5c772c9d197c0cda9fd9742ee6ad893c", "", "/opt/app"),
+                ("cudaMalloc", "", "/opt/app"),
+                ("leak()", "small.cu", "/opt/app"),
+            ],
+        );
+        assert_eq!(SiteRules::default().site(linked, StringId(0), &tables), "leak() (small.cu:7)");
     }
 
     #[test]

@@ -336,6 +336,13 @@ impl Entered {
         fence(|| self.with_python(unsafe { &mut *self.thread.replay.get() }, native)).unwrap_or(StackId(0))
     }
 
+    /// Whether a function that `is_wanted` says is on the native stack that was found last, which has not returned.
+    pub(crate) fn is_on_stack(&self, is_wanted: impl FnMut(u64) -> bool) -> bool {
+        let replay = self.thread.replay.get();
+        // SAFETY: the replay is this thread's.
+        !replay.is_null() && unsafe { (*replay).return_addresses() }.any(is_wanted)
+    }
+
     /// A stack that is another one than the last.
     #[inline(never)]
     fn other_stack(&self, caller: Caller) -> StackId {

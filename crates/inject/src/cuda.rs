@@ -21,13 +21,14 @@ mod interpose;
 mod nvtx;
 mod pools;
 mod shapes;
+mod torch;
 
 use std::ffi::{CString, c_int, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use floodmark_event::tables::Frame;
-use floodmark_tail::gpu::{GPU_NOTE, GpuNote, GpuWay};
+use floodmark_tail::gpu::{GPU_NOTE, GpuLevel, GpuNote, GpuWay};
 use floodmark_tail::{intern, intern_frame};
 
 use crate::capture;
@@ -96,6 +97,16 @@ fn way_of(config: &GpuConfig, asked: Asked) -> u8 {
     }
     if let Some((next, is_loaded)) = chained {
         note(if is_loaded { GpuNote::Chained } else { GpuNote::ChainFailed }, 0, next);
+    }
+    torch::prepare(options.level);
+    if options.level == GpuLevel::Framework {
+        return OFF;
+    }
+    // Tensors are recorded by interposing; the driver's functions can be too then, and CUPTI is left to torch.profiler.
+    let prefers_preload = options.level == GpuLevel::All && options.way == GpuWay::Auto;
+    if prefers_preload && interpose::is_possible() {
+        note(GpuNote::Preload, 0, "");
+        return INTERPOSED;
     }
     if options.way != GpuWay::Preload && asked == Asked::ByDriver {
         match cupti::subscribe(options.cupti.as_deref().map(Path::new)) {

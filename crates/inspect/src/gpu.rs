@@ -94,7 +94,7 @@ fn remarks(notes: &[Note]) -> Vec<String> {
     let mut remarks: Vec<String> = Vec::new();
     for (note, line, name) in notes {
         let text = match note {
-            GpuNote::Cupti | GpuNote::Preload | GpuNote::FreeAtFailure => continue,
+            GpuNote::Cupti | GpuNote::Preload | GpuNote::Torch | GpuNote::FreeAtFailure => continue,
             GpuNote::CuptiTaken if name.is_empty() => {
                 format!("{}; start the command without it, or without --gpu", note.text())
             }

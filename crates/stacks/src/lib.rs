@@ -9,6 +9,7 @@
 //! | `system` | the language runtime's unwinder, for what no rule describes |
 //! | `table` | every stack once, under a small number |
 //! | `names` | what frames are called |
+//! | `build_id` | build ids in files of modules |
 //! | `symbols` | functions in the files of modules, of this or another process |
 //! | `replay` | stacks for recorders that ask millions of times a second, by comparing with the last one |
 //! | `allocator` | a global allocator for Rust programs that records what they allocate |
@@ -16,6 +17,8 @@
 #![expect(unsafe_code, reason = "reads the registers a walk starts from")]
 
 mod allocator;
+#[cfg(feature = "symbols")]
+mod build_id;
 mod loader;
 mod names;
 mod recorded;
@@ -31,12 +34,14 @@ mod walk;
 use std::num::NonZeroU32;
 
 pub use allocator::{RUST_RESOURCE, RecordedAllocator};
+#[cfg(feature = "symbols")]
+pub use build_id::build_id;
 pub use names::FrameName;
 pub use names::{Detail, Names};
 pub use recorded::recorded_stack;
 pub use replay::{MAX_REPLAY_FRAMES, Replay, ReplayCheck, ReplayProps};
 #[cfg(feature = "symbols")]
-pub use symbols::{Function, Symbols, build_id};
+pub use symbols::{Function, Symbols};
 pub use table::StackTable;
 pub use walk::Registers;
 use walk::with_walker;

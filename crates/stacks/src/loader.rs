@@ -148,7 +148,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Finds the build id among the notes of a module.
-fn build_id_in(mut notes: &[u8], alignment: usize) -> Option<&[u8]> {
+pub(crate) fn build_id_in(mut notes: &[u8], alignment: usize) -> Option<&[u8]> {
     const GNU_BUILD_ID: u32 = 3;
     let alignment = alignment.clamp(4, 8);
     loop {

@@ -5,7 +5,6 @@ use std::path::Path;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-use crate::loader::hexadecimal;
 use crate::names::Detail;
 
 /// A function in the file of a module.
@@ -55,10 +54,4 @@ impl Symbols {
             Symbolized::Unknown(_) => None,
         }
     }
-}
-
-/// Reads the build id of a module's file, in hexadecimal; none if it has none or cannot be read.
-pub fn build_id(module: &Path) -> Option<String> {
-    let id = blazesym::helper::read_elf_build_id(module).ok().flatten()?;
-    Some(hexadecimal(&id))
 }

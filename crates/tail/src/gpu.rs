@@ -13,6 +13,7 @@
 //!
 //! | option | meaning |
 //! |---|---|
+//! | `level=driver`, `level=framework`, `level=all` | what is allocated from the driver, what PyTorch allocates from memory that it holds, or both; the default is `driver` |
 //! | `way=auto`, `way=cupti`, `way=preload` | callbacks of CUPTI, interposed functions, or the first that works; the default is `auto` |
 //! | `cupti=PATH` | file of `libcupti` to use |
 //! | `next=PATH` | the library that `CUDA_INJECTION64_PATH` named before, which is loaded too |
@@ -33,7 +34,12 @@
 //! | `cuMemAllocManaged` | `managed` | of the memory |
 //! | `cuMemAllocHost`, `cuMemHostAlloc`, `cuMemHostRegister` | `pinned` | of the memory |
 //! | `cuArrayCreate`, `cuArray3DCreate`, `cuMipmappedArrayCreate` | `array` | the handle; bytes without padding |
+//! | what PyTorch's cache hands out (`torch`), at `framework` and `all` | `device` | of the memory |
+//! | what PyTorch's cache gets from `cuMemAlloc` or `cuMemMap` (`torch segments`), at `all` | `reserved` | of the memory |
 //! | `cuMemMap`, `cuMemAddressReserve`, `cuGraphAddMemAllocNode`, memory that another process or API allocated | `mapped` | of the addresses |
+//!
+//! What PyTorch's cache does with segments is its own blocks, so at `all` its segments are of kind `reserved`, and physical
+//! memory that it maps is `mapped`: tensors and what other libraries hold add up to what is in use.
 //!
 //! What is `mapped` is addresses: its memory is counted elsewhere or not there yet, so it is never added to other kinds.
 //!
@@ -53,6 +59,42 @@ pub const NVTX_INJECTION_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
 /// Function of a frame in no stack that says how the CUDA memory of a process was recorded.
 pub const GPU_NOTE: &str = "(gpu capture)";
+
+/// Resource of what PyTorch's cache hands out.
+pub const TORCH_RESOURCE: &str = "torch";
+/// Resource of what it holds for that.
+pub const TORCH_SEGMENTS_RESOURCE: &str = "torch segments";
+
+/// At which level memory is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuLevel {
+    /// What is allocated from the driver.
+    #[default]
+    Driver,
+    /// What frameworks allocate from memory that they hold.
+    Framework,
+    /// Both.
+    All,
+}
+
+impl GpuLevel {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Driver, Self::Framework, Self::All];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Framework => "framework",
+            Self::All => "all",
+        }
+    }
+
+    /// The level with this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+}
 
 /// How calls of the driver are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +130,8 @@ impl GpuWay {
 /// What the recorder of CUDA memory is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuOptions {
+    /// What is recorded.
+    pub level: GpuLevel,
     /// How calls are seen.
     pub way: GpuWay,
     /// File of `libcupti`.
@@ -102,7 +146,14 @@ pub struct GpuOptions {
 
 impl Default for GpuOptions {
     fn default() -> Self {
-        Self { way: GpuWay::Auto, cupti: None, next: None, stacks: true, depth: MAX_DEPTH }
+        Self {
+            level: GpuLevel::Driver,
+            way: GpuWay::Auto,
+            cupti: None,
+            next: None,
+            stacks: true,
+            depth: MAX_DEPTH,
+        }
     }
 }
 
@@ -122,6 +173,7 @@ impl GpuOptions {
     fn set(&mut self, word: &str) -> Option<()> {
         let (name, value) = word.split_once('=')?;
         match name {
+            "level" => self.level = GpuLevel::from_name(value)?,
             "way" => self.way = GpuWay::from_name(value)?,
             "cupti" => self.cupti = Some(value.to_owned()),
             "next" => self.next = Some(value.to_owned()),
@@ -137,6 +189,9 @@ impl GpuOptions {
 impl fmt::Display for GpuOptions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "way={}", self.way.name())?;
+        if self.level != GpuLevel::Driver {
+            write!(out, ",level={}", self.level.name())?;
+        }
         for (name, path) in [("cupti", &self.cupti), ("next", &self.next)] {
             if let Some(path) = path {
                 write!(out, ",{name}={path}")?;
@@ -159,6 +214,8 @@ pub enum GpuNote {
     Cupti,
     /// By interposed functions.
     Preload,
+    /// What PyTorch's cache hands out is recorded.
+    Torch,
     /// Another tool holds CUPTI; the module is its name, if it gives one.
     CuptiTaken,
     /// No CUPTI was found.
@@ -182,9 +239,10 @@ pub enum GpuNote {
 
 impl GpuNote {
     /// All notes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Cupti,
         Self::Preload,
+        Self::Torch,
         Self::CuptiTaken,
         Self::NoCupti,
         Self::CuptiFailed,
@@ -201,6 +259,7 @@ impl GpuNote {
         match self {
             Self::Cupti => "CUDA memory is recorded through CUPTI",
             Self::Preload => "CUDA memory is recorded by interposed functions of the driver",
+            Self::Torch => "what PyTorch's caching allocator hands out is recorded",
             Self::CuptiTaken => "another tool holds CUPTI",
             Self::NoCupti => "no libcupti was found (--cupti names its file)",
             Self::CuptiFailed => "CUPTI could not be used",
@@ -226,6 +285,7 @@ mod tests {
     #[test]
     fn options_survive_the_environment() {
         let options = GpuOptions {
+            level: GpuLevel::All,
             way: GpuWay::Preload,
             cupti: Some("/opt/libcupti.so.12".into()),
             next: Some("/opt/tool.so".into()),

@@ -15,6 +15,12 @@ use crate::watermark::{FRAMES, group_table};
 /// Sites that are named in one sentence.
 const NAMED_SITES: usize = 3;
 
+/// A stack from the function of the driver on: what it and CUPTI called inside of it tells nobody anything.
+fn from_the_driver(stack: &[String]) -> &[String] {
+    let is_inside = |frame: &&String| ["/libcupti.so", "/libcuda.so"].iter().any(|name| frame.contains(name));
+    &stack[stack.iter().take_while(is_inside).count().saturating_sub(1)..]
+}
+
 impl View for OutOfMemory {
     const SCHEMA: &'static str = "floodmark.oom/1";
 
@@ -25,7 +31,7 @@ impl View for OutOfMemory {
             return text.text();
         };
         text.headline(&headline(self, failure), &format_bytes(failure.asked_bytes), layout);
-        for frame in failure.stack.iter().take(FRAMES) {
+        for frame in from_the_driver(&failure.stack).iter().take(FRAMES) {
             text.styled(layout.palette.faint, cut(&format!("    {}", plain(frame)), layout.width));
         }
         text.blank();
@@ -260,4 +266,25 @@ fn less_held(result: &OutOfMemory, free: &FreeMemory) -> Option<String> {
     let more =
         if further > 0 { format!(" and {}", counted(further as u64, "further site")) } else { String::new() };
     Some(format!("{} less held by {named}{more} together", format_bytes(free.missing_bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::from_the_driver;
+
+    #[test]
+    fn what_the_driver_and_cupti_call_inside_is_not_shown() {
+        let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
+        let all = stack(&[
+            "0x7d162 [/cuda/lib64/libcupti.so.13]",
+            "0x340891 [/usr/lib/libcuda.so.1]",
+            "cuMemAlloc_v2 [/usr/lib/libcuda.so.1]",
+            "cudaMalloc [/cuda/lib64/libcudart.so.13]",
+            "load (train.py:3)",
+        ]);
+        assert_eq!(from_the_driver(&all), &all[2..]);
+        // Interposed functions have no frames of either.
+        assert_eq!(from_the_driver(&all[3..]), &all[3..]);
+        assert!(from_the_driver(&[]).is_empty());
+    }
 }

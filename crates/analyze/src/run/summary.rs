@@ -62,7 +62,8 @@ pub struct HeapSummary {
 /// What was recorded of the CUDA memory of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuSummary {
-    /// How calls of the driver were seen: `cupti`, `preload`; none if no process used CUDA.
+    /// How memory was seen: calls of the driver by `cupti` or `preload`, what PyTorch's cache hands out as `torch`; none if
+    /// no process used CUDA.
     pub ways: Vec<String>,
     /// Allocations of device memory.
     pub allocations: u64,

@@ -168,7 +168,7 @@ pub(super) const RUNTIME_FUNCTIONS: [&str; 20] = [
 ];
 
 /// Functions of profilers, the driver, runtimes and allocators.
-pub(super) const RUNTIME_PREFIXES: [&str; 33] = [
+pub(super) const RUNTIME_PREFIXES: [&str; 34] = [
     "_Py",
     "__GI_",
     "__libc_",
@@ -190,6 +190,8 @@ pub(super) const RUNTIME_PREFIXES: [&str; 33] = [
     "cupti",
     "floodmark::",
     "floodmark_",
+    // What has no symbol in the CUDA runtime that a program has in it is named after the next one that has.
+    "libcudart_static_",
     "operator delete",
     "operator new",
     "pthread_",

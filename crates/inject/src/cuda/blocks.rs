@@ -23,6 +23,8 @@ pub(super) struct Block {
     /// What it belongs to, see `events::Source`.
     pub(super) source: u8,
     pub(super) is_freed: bool,
+    /// Whether PyTorch's cache holds it, which hands out blocks of its own.
+    pub(super) is_segment: bool,
     /// Of physical memory: handles that are not released yet, and places where it is mapped.
     pub(super) handles: u32,
     pub(super) mappings: u32,

@@ -116,7 +116,7 @@ pub(super) fn forget(context: u64) {
 }
 
 /// Says in the trace which device a number stands for.
-fn define_device(device: c_int) {
+pub(super) fn define_device(device: c_int) {
     let mut uuid = [0_u8; 16];
     if ask!(c"cuDeviceGetUuid", uuid.as_mut_ptr().addr(), device).is_none() {
         return;

@@ -13,7 +13,7 @@ use floodmark_tail::{AllocDomain, BlockEvent, intern};
 use super::blocks::{self, Block, Space};
 use super::calls::{Act, CALLS};
 use super::shapes::{array_bytes, array3d_bytes, graph_alloc, mipmap_bytes};
-use super::{driver, pools, shapes};
+use super::{driver, pools, shapes, torch};
 use crate::capture::{Caller, Entered, enter_started};
 use crate::cold::run_cold;
 use crate::fence::fence;
@@ -99,17 +99,17 @@ const fn space_of(act: Act) -> Space {
 
 fn domain_of(block: &Block, stream: u64) -> AllocDomain {
     let source = usize::from(block.source);
-    AllocDomain {
-        device: block.device,
-        kind: kind_of(CALLS[source].act),
-        stream,
-        resource: StringId(RESOURCES[source].load(Ordering::Relaxed)),
-        ..AllocDomain::default()
-    }
+    let (kind, resource) = match CALLS[source].act {
+        // Where it is mapped it counts.
+        Act::Create if block.is_segment => (Kind::Mapped, RESOURCES[source].load(Ordering::Relaxed)),
+        _ if block.is_segment => (Kind::Reserved, torch::segments()),
+        act => (kind_of(act), RESOURCES[source].load(Ordering::Relaxed)),
+    };
+    AllocDomain { device: block.device, kind, stream, resource: StringId(resource), ..AllocDomain::default() }
 }
 
 /// What happens to a block, which has no name of its own.
-const fn event_of(action: Action, address: u64, bytes: u64) -> BlockEvent {
+pub(super) const fn event_of(action: Action, address: u64, bytes: u64) -> BlockEvent {
     BlockEvent { action, address, bytes, is_named: false }
 }
 
@@ -124,6 +124,7 @@ fn new_block(seen: &Seen, bytes: u64, stack: StackId) -> Block {
         stack,
         source: seen.index as u8,
         is_freed: false,
+        is_segment: false,
         handles: 0,
         mappings: 0,
         owner: 0,
@@ -239,6 +240,9 @@ fn allocated_at(seen: &Seen, address: u64, bytes: u64, change: impl FnOnce(&mut 
     change(&mut block);
     record(|entered| {
         block.stack = entered.stack(caller);
+        if matches!(seen.act(), Act::Device | Act::Create) {
+            block.is_segment = torch::asks(entered);
+        }
         let space = space_of(seen.act());
         if let Some(missed) = blocks::insert(space, address, block) {
             // Its end was not seen, and may have another domain than the new block.
@@ -249,7 +253,7 @@ fn allocated_at(seen: &Seen, address: u64, bytes: u64, change: impl FnOnce(&mut 
 }
 
 /// Calls `work` as a thread that records.
-fn record(work: impl FnOnce(&Entered)) {
+pub(super) fn record(work: impl FnOnce(&Entered)) {
     let _errno = SavedErrno::save();
     if let Some(entered) = enter_started() {
         fence(|| work(&entered));
@@ -353,7 +357,11 @@ fn failed(seen: &Seen, caller: Caller) {
     let memory = driver::memory_info();
     record(|entered| {
         let stack = entered.stack(caller);
-        let domain = domain_of(&block, stream_of(seen));
+        let mut domain = domain_of(&block, stream_of(seen));
+        if matches!(seen.act(), Act::Device | Act::Create) && torch::asks(entered) {
+            // The cache may give unused segments back and ask again: it tells itself what fails in the end.
+            (domain.kind, domain.resource) = (Kind::Reserved, StringId(torch::segments()));
+        }
         entered.event_in(&domain, event_of(Action::Failure, 0, bytes), stack, None);
         if let Some((free, total)) = memory {
             run_cold(&mut || note_free(&domain, free, total));
@@ -370,7 +378,7 @@ fn stream_of(seen: &Seen) -> u64 {
 }
 
 /// Says how much memory the device had free at a failure, in the order of failures of the device and the kind.
-fn note_free(domain: &AllocDomain, free: u64, total: u64) {
+pub(super) fn note_free(domain: &AllocDomain, free: u64, total: u64) {
     static FAILURES: [AtomicU32; DEVICES * Kind::ALL.len()] =
         [const { AtomicU32::new(0) }; DEVICES * Kind::ALL.len()];
     let Some(device) = usize::try_from(domain.device).ok().filter(|device| *device < DEVICES) else { return };
@@ -395,13 +403,15 @@ fn create(seen: &Seen, caller: Caller) {
 
 fn map(seen: &Seen, caller: Caller) {
     let handle = seen.argument(3);
-    let device = blocks::update(Space::Physical, handle, |block| {
+    let memory = blocks::update(Space::Physical, handle, |block| {
         block.mappings += 1;
-        block.device
+        *block
     });
     let of_memory = |block: &mut Block| {
         (block.context, block.owner) = (0, handle);
-        block.device = device.unwrap_or(block.device);
+        if let Some(memory) = memory {
+            (block.device, block.is_segment) = (memory.device, memory.is_segment);
+        }
     };
     allocated_at(seen, seen.argument(0), seen.argument(1), of_memory, caller);
 }

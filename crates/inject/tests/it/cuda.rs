@@ -24,18 +24,18 @@ enum Way {
 }
 
 /// Whether the machine's own libraries are used.
-fn is_real() -> bool {
+pub(crate) fn is_real() -> bool {
     std::env::var_os("FLOODMARK_TEST_REAL_CUDA").is_some()
 }
 
 /// The program and the stubs.
-struct Stage {
-    directory: TempDir,
+pub(crate) struct Stage {
+    pub(crate) directory: TempDir,
     program: PathBuf,
 }
 
 impl Stage {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self::with_cupti(name, &["-DVERSION=27"])
     }
 
@@ -58,11 +58,11 @@ impl Stage {
         Self { directory, program }
     }
 
-    fn trace(&self) -> PathBuf {
+    pub(crate) fn trace(&self) -> PathBuf {
         self.directory.join("run.flood")
     }
 
-    fn command(&self, gpu: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, gpu: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LD_PRELOAD", library()).env("FLOODMARK_TRACE", self.trace());
         command.env("FLOODMARK_GPU", gpu).env("CUDA_INJECTION64_PATH", library());
@@ -84,14 +84,14 @@ impl Stage {
     }
 
     #[track_caller]
-    fn finish(&self, command: &mut Command) -> Output {
+    pub(crate) fn finish(&self, command: &mut Command) -> Output {
         let _ = std::fs::remove_dir_all(self.trace());
         finish(command.spawn().expect("starts"), "the program")
     }
 }
 
 #[track_caller]
-fn assert_success(output: &Output) {
+pub(crate) fn assert_success(output: &Output) {
     assert!(output.status.success(), "{} {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
@@ -101,11 +101,11 @@ fn live(tail: &HeapTail, kind: Kind) -> (usize, u64) {
     (live.len(), live.iter().map(|event| event.bytes).sum())
 }
 
-fn resource(tail: &HeapTail, event: &Event) -> String {
+pub(crate) fn resource(tail: &HeapTail, event: &Event) -> String {
     tail.strings.get(&event.resource.0).cloned().unwrap_or_default()
 }
 
-fn notes(tail: &HeapTail) -> Vec<GpuNote> {
+pub(crate) fn notes(tail: &HeapTail) -> Vec<GpuNote> {
     let mut notes: Vec<GpuNote> = tail.gpu_notes().into_iter().map(|(note, _, _)| note).collect();
     notes.sort();
     notes

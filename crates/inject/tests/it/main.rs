@@ -4,4 +4,5 @@ mod cuda;
 mod heap_tail;
 mod python;
 mod recorded;
+mod torch;
 mod traps;
