@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,12 +24,14 @@ use floodmark_tail::clock::Anchor;
 use floodmark_tail::record::Control;
 use floodmark_tail::stream::{self, StreamItem};
 
-use crate::measure::Samples;
+use crate::measure::{Samples, thread_cpu_ns};
 
 /// Pages that a process takes at every sweep: so few that its values change and nothing else does, and so many that a change
 /// counts as one, which has its high-water mark read too.
 const FEW_PAGES: usize = 1;
 const MANY_PAGES: usize = 17;
+/// Time between two sweeps.
+const SWEEP: Duration = Duration::from_millis(10);
 
 /// How to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,13 +76,16 @@ pub(crate) fn run(props: &Props, folder: &Path, repeat: usize) -> Result<()> {
     let floodmark = fs::canonicalize(&props.floodmark)
         .with_context(|| format!("{}: build it first", props.floodmark.display()))?;
     let bench = Bench { floodmark, folder, time: Duration::from_secs(props.seconds) };
-    println!("{:<44} {:>20} {:>22} {:>20}", "", "% of a core", "kB/s", "values/s each");
+    println!("{:<52} {:>20} {:>22} {:>20}", "", "% of a core", "kB/s", "values/s each");
     for pages in [0, FEW_PAGES, MANY_PAGES] {
-        let mut costs = Costs::default();
+        let (mut costs, mut peers) = (Costs::default(), Costs::default());
         for _ in 0..repeat {
             costs.push(&bench.agent(props.processes, pages)?);
+            peers.push(&bench.peer(props.processes, pages)?);
         }
-        costs.print(&format!("agent, {} processes, +{} KiB a sweep", props.processes, 4 * pages), 2);
+        let load = format!("{} processes, +{} KiB a sweep", props.processes, 4 * pages);
+        costs.print(&format!("agent, {load}"), 2);
+        peers.print(&format!("their statm alone, {load}"), 2);
     }
     let sampled = bench.agent(props.agent_processes, MANY_PAGES)?;
     let frames = bench.folder.join("frames");
@@ -107,14 +112,19 @@ struct Costs {
 impl Costs {
     fn push(&mut self, cost: &NodeCost) {
         self.core_percent.push(cost.core_percent);
-        self.kilobytes.push(cost.bytes_per_second / 1e3);
+        if cost.bytes_per_second > 0.0 {
+            self.kilobytes.push(cost.bytes_per_second / 1e3);
+        }
         cost.values_per_second.iter().for_each(|rate| self.values.push(*rate));
     }
 
     fn print(&self, name: &str, digits: usize) {
-        let (percent, kilobytes) = (self.core_percent.text(digits), self.kilobytes.text(1));
-        let values = if self.values.median().is_nan() { "-".to_owned() } else { self.values.text(0) };
-        println!("{name:<44} {percent:>20} {kilobytes:>22} {values:>20}");
+        let text = |samples: &Samples, digits| {
+            if samples.median().is_nan() { "-".to_owned() } else { samples.text(digits) }
+        };
+        let percent = self.core_percent.text(digits);
+        let (kilobytes, values) = (text(&self.kilobytes, 1), text(&self.values, 0));
+        println!("{name:<52} {percent:>20} {kilobytes:>22} {values:>20}");
     }
 }
 
@@ -192,20 +202,7 @@ impl Bench {
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned();
         let mut recorder = self.start(&host, &std::env::var("PATH")?, &[])?;
         let job = fs::read_to_string(self.folder.join("job"))?;
-        let mut members = Killed(Vec::new());
-        for _ in 0..processes {
-            let mut command = if pages > 0 {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["cluster", "--load", &pages.to_string()]);
-                command
-            } else {
-                let mut command = Command::new("sleep");
-                command.arg("600");
-                command
-            };
-            command.env("FLOODMARK_JOB", job.trim()).stdin(Stdio::null());
-            members.0.push(command.spawn()?);
-        }
+        let members = members(job.trim(), processes, pages)?;
         std::thread::sleep(Duration::from_secs(1));
         let agent = child_named(recorder.0[0].id(), "agent --stdio")?;
         let spool = Spool::at(&first(&first(&self.folder.join("spool"))?)?);
@@ -233,6 +230,27 @@ impl Bench {
             bytes_per_second: bytes as f64 / elapsed,
             values_per_second,
         })
+    }
+
+    /// Measures a loop that reads `statm` of such processes from open files at 100 Hz, and nothing else: what no sampler can
+    /// go below that reads it.
+    fn peer(&self, processes: usize, pages: usize) -> Result<NodeCost> {
+        let members = members("none", processes, pages)?;
+        std::thread::sleep(Duration::from_secs(1));
+        let open = |child: &Child| fs::File::open(format!("/proc/{}/statm", child.id()));
+        let files: Vec<fs::File> = members.0.iter().map(open).collect::<io::Result<_>>()?;
+        let mut buffer = [0; 128];
+        let (before_ns, began) = (thread_cpu_ns(), Instant::now());
+        let mut deadline = began;
+        while began.elapsed() < self.time {
+            for file in &files {
+                ensure!(file.read_at(&mut buffer, 0)? > 0, "a process has ended");
+            }
+            deadline += SWEEP;
+            std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+        }
+        let core_percent = 100.0 * (thread_cpu_ns() - before_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
+        Ok(NodeCost { core_percent, bytes_per_second: 0.0, values_per_second: Vec::new() })
     }
 
     /// Values of resident memory in a spool, a second, of each process that was there for most of the time.
@@ -282,6 +300,25 @@ impl Bench {
         let core_percent = 100.0 * cpu / elapsed;
         Ok(NodeCost { core_percent, bytes_per_second: bytes as f64 / elapsed, values_per_second: Vec::new() })
     }
+}
+
+/// Starts the processes of a node: they belong to `job`, and each takes so many pages every 8 ms, or sleeps.
+fn members(job: &str, processes: usize, pages: usize) -> Result<Killed> {
+    let mut members = Killed(Vec::new());
+    for _ in 0..processes {
+        let mut command = if pages > 0 {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["cluster", "--load", &pages.to_string()]);
+            command
+        } else {
+            let mut command = Command::new("sleep");
+            command.arg("600");
+            command
+        };
+        command.env("FLOODMARK_JOB", job).stdin(Stdio::null());
+        members.0.push(command.spawn()?);
+    }
+    Ok(members)
 }
 
 fn first(folder: &Path) -> Result<PathBuf> {

@@ -323,7 +323,7 @@ impl Watch<'_> {
         };
         let raw = terminal.as_ref().and_then(|_| enter_raw_mode());
         let (totals, (requests, answers)) = Totals::new(self.props.totals_share, self.began.at_ns);
-        let (mappings, mapping_server) = MappingReadings::new();
+        let (mappings, mapping_server) = MappingReadings::new(self.props.totals_share);
         let keeper = self.keeper.take();
         let passing =
             Forwarding { sink, marks: &self.props.marks, control: self.control, keeper: keeper.as_ref() };

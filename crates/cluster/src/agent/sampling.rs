@@ -168,7 +168,7 @@ fn sample(spool: &Spool, hello: &Hello, flags: &Arc<Flags>) -> Result<()> {
             interval_ns => Pace::Fixed { interval_ns },
         },
         peaks: if hello.exact_peaks { PeakMode::Exact } else { PeakMode::Kept },
-        // Half of what a recorder allows itself: a node's processors belong to the job.
+        // Half of what a recorder allows itself, for mappings too: a node's processors belong to the job.
         totals_share: WatchProps::default().totals_share / 2.0,
         // The recorder samples the devices and the cgroup of its own host.
         cgroup_root: is_recorders_host.then(|| "/dev/null".into()),

@@ -2,7 +2,7 @@
 //!
 //! `smaps` has it mapping by mapping. The kernel walks all page tables for it, which takes 10 to 20 ms per GiB, so it is read
 //! only when a process has more resident memory than at any reading before, by a thread of its own, and within
-//! half a percent of a core. The reading nearest to the peak is what the ledger of a process needs.
+//! half of the share of a core that readings of the total may take. The reading nearest to the peak is what the ledger of a process needs.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -14,8 +14,8 @@ use crate::tree::Process;
 
 /// Shortest time between two choices of a process to read.
 const CHOICE_NS: u64 = 20_000_000;
-/// Readings take one part in so many of a core.
-const CORE_SHARE: u64 = 200;
+/// Part of the share of a core that readings of the total may take.
+const SHARE_OF_TOTALS: f64 = 0.5;
 /// Processes with less resident memory are not read: a build starts thousands of shells and compilers.
 const LEAST_RSS: u64 = 8 << 20;
 /// Files that are told apart, those with most resident memory; the others are added up.
@@ -59,6 +59,8 @@ pub(crate) struct MappingReadings {
     readings: Receiver<(Reading, u64)>,
     is_pending: bool,
     next_ns: u64,
+    /// Time from one reading to the next, for each nanosecond that it took.
+    patience: f64,
 }
 
 /// The ends of the thread that reads.
@@ -79,10 +81,14 @@ pub(crate) fn serve((requests, readings): Server) {
 }
 
 impl MappingReadings {
-    pub(crate) fn new() -> (Self, Server) {
+    /// Creates a plan of readings beside those of the total, which take at most `totals_share` of a core; there are none if
+    /// that is zero.
+    pub(crate) fn new(totals_share: f64) -> (Self, Server) {
         let (requests, asked) = sync_channel(1);
         let (told, readings) = sync_channel(1);
-        let own = Self { requests: Some(requests), readings, is_pending: false, next_ns: 0 };
+        let requests = (totals_share > 0.0).then_some(requests);
+        let patience = 1.0 / (totals_share * SHARE_OF_TOTALS);
+        let own = Self { requests, readings, is_pending: false, next_ns: 0, patience };
         (own, (asked, told))
     }
 
@@ -91,7 +97,7 @@ impl MappingReadings {
         match self.readings.try_recv() {
             Ok((reading, cost_ns)) => {
                 self.is_pending = false;
-                self.next_ns = now_ns + CHOICE_NS.max(cost_ns.saturating_mul(CORE_SHARE));
+                self.next_ns = now_ns + CHOICE_NS.max((cost_ns as f64 * self.patience) as u64);
                 Some(reading)
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,

@@ -77,7 +77,8 @@ impl DescriptorBudget {
 /// Reading it takes several times as long as all else that a sweep does with a process, so with many processes it
 /// is read less often. No peak gets lost by that: resident memory itself is read at every sweep, and the kernel keeps the
 /// high-water mark for as long as the process lives. What may be missed is a mark that rose after the last reading of a
-/// process that then ends, where the kernel sends no exit statistics; such a peak is reported as a lower bound.
+/// process that then ends, where the kernel sends no exit statistics; such a peak is reported as a lower bound. Where it
+/// sends them, a mark that is read later is only known later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatusPatience {
     /// If resident memory has changed.
@@ -92,18 +93,32 @@ impl StatusPatience {
     const UNCHANGED_NS_EACH: u64 = 10_000_000;
     /// Number of processes up to which a changed one is read at every sweep.
     const FEW: u64 = 16;
-    /// Time for each process beyond that, and the most: a changed one is read five times a second at least.
+    /// Time for each process beyond that, and the most: a changed one is read five times a second at least, and twice where
+    /// the mark comes with the end of a process anyway.
     const CHANGED_NS_EACH: u64 = 4_000_000;
     const CHANGED_NS: u64 = 190_000_000;
+    const CHANGED_NS_EACH_WITH_EXITS: u64 = 10_000_000;
+    const CHANGED_NS_WITH_EXITS: u64 = 490_000_000;
 
     /// Returns the times for a number of processes.
-    pub(crate) fn of_processes(count: usize) -> Self {
+    pub(crate) fn of_processes(count: usize, marks: FinalMarks) -> Self {
         let count = count as u64;
+        let (each_ns, most_ns) = match marks {
+            FinalMarks::Lost => (Self::CHANGED_NS_EACH, Self::CHANGED_NS),
+            FinalMarks::Sent => (Self::CHANGED_NS_EACH_WITH_EXITS, Self::CHANGED_NS_WITH_EXITS),
+        };
         Self {
-            changed_ns: (count.saturating_sub(Self::FEW) * Self::CHANGED_NS_EACH).min(Self::CHANGED_NS),
+            changed_ns: (count.saturating_sub(Self::FEW) * each_ns).min(most_ns),
             unchanged_ns: Self::UNCHANGED_NS.max(count * Self::UNCHANGED_NS_EACH),
         }
     }
+}
+
+/// Whether the kernel sends the high-water mark of a process that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinalMarks {
+    Sent,
+    Lost,
 }
 
 /// A reading of proportional set size, and the state at that time; in bytes.
@@ -459,15 +474,21 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_many_changing_processes_is_read_less_often_and_five_times_a_second() {
+    fn the_mark_of_many_changing_processes_is_read_less_often_and_some_times_a_second() {
         let of = |rss| ProcessMemory { rss, status_rss: 5 << 20, ..ProcessMemory::default() };
         let (still, moved) = (of(5 << 20), of(6 << 20));
+        let wants_with = |memory: &ProcessMemory, count: usize, age_ms: u64, marks: FinalMarks| {
+            memory.wants_status(age_ms * 1_000_000, StatusPatience::of_processes(count, marks))
+        };
         let wants = |memory: &ProcessMemory, count: usize, age_ms: u64| {
-            memory.wants_status(age_ms * 1_000_000, StatusPatience::of_processes(count))
+            wants_with(memory, count, age_ms, FinalMarks::Lost)
         };
         assert!(wants(&moved, 16, 0) && !wants(&still, 16, 99) && wants(&still, 10, 100));
         assert!(!wants(&moved, 26, 39) && wants(&moved, 26, 40), "4 ms for each of ten");
         assert!(wants(&moved, 4096, 190) && !wants(&still, 64, 639) && wants(&still, 64, 640));
+        let wants = |count, age_ms| wants_with(&moved, count, age_ms, FinalMarks::Sent);
+        assert!(wants(16, 0) && !wants(26, 99) && wants(26, 100), "10 ms for each of ten");
+        assert!(!wants(64, 479) && wants(64, 480) && wants(4096, 490));
     }
 
     #[test]

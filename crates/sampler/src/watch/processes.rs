@@ -13,7 +13,7 @@ use super::job::Sum;
 use super::recorder::Recorder;
 use super::sweep::SLOW_NS;
 use crate::metrics::bounds::Part;
-use crate::metrics::memory::{ProcessMemory, StatusPatience, Stillness};
+use crate::metrics::memory::{FinalMarks, ProcessMemory, StatusPatience, Stillness};
 use crate::metrics::total::Totals;
 use crate::observer::ProcessSweep;
 use crate::outcome::Note;
@@ -57,7 +57,8 @@ impl Recorder<'_> {
             }
         }
         let count = self.table.processes().len();
-        let patience = StatusPatience::of_processes(count);
+        let marks = if self.exit_stats.is_ok() { FinalMarks::Sent } else { FinalMarks::Lost };
+        let patience = StatusPatience::of_processes(count, marks);
         let mut excess = 0;
         if self.held.is_stale {
             self.begin_full_pass(now_ns);

@@ -21,7 +21,7 @@ pub struct WatchProps {
     pub until: Until,
     /// Time in nanoseconds after which the watch ends in any case and leaves everything running.
     pub at_most_ns: Option<u64>,
-    /// Share of a core that reading proportional set sizes may take; 0 disables it.
+    /// Share of a core that reading proportional set sizes may take, and mappings half as much beside it; 0 disables both.
     pub totals_share: f64,
     /// Patterns of output lines that are marks.
     pub marks: Marks,
