@@ -256,7 +256,7 @@ mod tests {
                 tables: &Tables::default(),
             };
             let events = DiffEvents::new(parts, GroupBy::Site, &PathRules::default());
-            DiffSide { events: Some(events), run: None }
+            DiffSide { events: Some(events), run: None, process_peaks: None }
         };
         Diff::new(&side(before), &side(after), GroupBy::Site)
     }

@@ -26,6 +26,8 @@ pub struct DiffSide {
     pub events: Option<DiffEvents>,
     /// What was sampled of processes.
     pub run: Option<RunMemory>,
+    /// Median and highest peak of the processes of a job, if jobs are compared by process.
+    pub process_peaks: Option<(u64, u64)>,
 }
 
 /// What is known of the allocations of one side.
@@ -105,6 +107,40 @@ impl DiffEvents {
     }
 }
 
+impl DiffEvents {
+    /// Takes what is compared from the answers of a job and divides it by the number of its processes, so that jobs of
+    /// different size can be compared. Without a watermark nothing is known of holders.
+    pub fn per_process(stats: &Stats, leaks: &Leaks, watermark: Option<&Watermark>, processes: u64) -> Self {
+        let all = processes.max(1);
+        let share = |figure: u64| ((u128::from(figure) + u128::from(all / 2)) / u128::from(all)) as u64;
+        // What there is in some processes alone must not look as if it were gone.
+        let totals = |bytes: u64, blocks: u64| Totals { bytes: share(bytes), blocks: blocks.div_ceil(all) };
+        let groupings = watermark.iter().flat_map(|watermark| &watermark.groups);
+        Self {
+            stats: Stats {
+                peak_bytes: share(stats.peak_bytes),
+                peak_blocks: share(stats.peak_blocks),
+                live_bytes: share(stats.live_bytes),
+                allocations: share(stats.allocations),
+                total_bytes: share(stats.total_bytes),
+                failures: stats.failures.div_ceil(all),
+                ..stats.clone()
+            },
+            groups: groupings
+                .flat_map(|grouping| &grouping.groups)
+                .map(|group| (group.key.clone(), totals(group.bytes, group.blocks)))
+                .collect(),
+            leaked: totals(leaks.leaked_bytes, leaks.leaked_blocks),
+            leaks: leaks
+                .groups
+                .iter()
+                .map(|group| (group.site.clone(), totals(group.bytes, group.blocks), group.verdict))
+                .collect(),
+            paths: Vec::new(),
+        }
+    }
+}
+
 fn of_group(group: &Group) -> (String, Totals) {
     (group.key.clone(), Totals { bytes: group.bytes, blocks: group.blocks })
 }
@@ -150,12 +186,18 @@ pub enum Figure {
     PeakRssTimeNs,
     /// Highest total in which shared memory counts once.
     PeakPssBytes,
+    /// Highest live bytes of a process, in the middle of all processes of a job.
+    MedianProcessPeakBytes,
+    /// Highest live bytes of a process, the most of all processes of a job.
+    HighestProcessPeakBytes,
 }
 
 impl Figure {
     /// All figures, in the order in which they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::PeakBytes,
+        Self::MedianProcessPeakBytes,
+        Self::HighestProcessPeakBytes,
         Self::PeakTimeNs,
         Self::PeakBlocks,
         Self::LiveBytes,
@@ -186,6 +228,8 @@ impl Figure {
             Self::PeakRssBytes => "peak_rss_bytes",
             Self::PeakRssTimeNs => "peak_rss_time_ns",
             Self::PeakPssBytes => "peak_pss_bytes",
+            Self::MedianProcessPeakBytes => "median_process_peak_bytes",
+            Self::HighestProcessPeakBytes => "highest_process_peak_bytes",
         }
     }
 
@@ -213,6 +257,8 @@ impl Figure {
                 run.and_then(|run| span(run.origin_time_ns.or(run.first_time_ns), run.peak_time_ns))
             }
             Self::PeakPssBytes => run.and_then(|run| run.peak_pss_bytes),
+            Self::MedianProcessPeakBytes => side.process_peaks.map(|(median, _)| median),
+            Self::HighestProcessPeakBytes => side.process_peaks.map(|(_, highest)| highest),
         }
     }
 }

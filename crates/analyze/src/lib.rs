@@ -50,6 +50,7 @@ pub mod partial;
 pub mod paths;
 pub mod peaks;
 pub mod pools;
+pub mod process_map;
 pub mod ranges;
 pub mod ranks;
 pub mod run;
@@ -110,6 +111,7 @@ pub use partial::{
 pub use paths::{Exactness, FrameChoice, PathBy, PathRules, Step};
 pub use peaks::{Cut, HeldFold, JobPeak, JobPeaks, Look, LookFold, LookRanges, PeakSearch};
 pub use pools::{PoolUse, PoolsFold};
+pub use process_map::{JobProcesses, ProcessMapFold, ProcessPeak, ProcessQuantile};
 pub use ranges::{NamedRange, Ranges, RangesFold};
 pub use ranks::{
     Imbalance, LineLabels, LineRanks, NodeMemory, Quantile, RankBand, RankMap, RankMemory, RankOutputFold,

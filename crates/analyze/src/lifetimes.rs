@@ -111,6 +111,13 @@ pub struct LifetimesFold {
     classes: Vec<[(u64, u64); CLASSES]>,
 }
 
+impl LifetimesFold {
+    /// Whether a stack or name tells where a block was allocated that has ended.
+    pub(crate) fn has_origins(&self) -> bool {
+        self.places.keys().any(|(origin, _)| origin.is_known())
+    }
+}
+
 /// A site while stacks are still numbers; without stack and name, with the class of the size plus 1.
 pub(crate) type Place = (Origin, u8);
 

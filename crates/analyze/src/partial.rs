@@ -44,6 +44,7 @@ use crate::live::LiveSet;
 use crate::live::partial::LiveData;
 use crate::merge::{Merge, SpaceMap};
 use crate::peaks::{Cut, JobPeaks, Needed, PeakSearch};
+use crate::process_map::{ProcessMapData, ProcessMapFold};
 use crate::stats::{StatsData, StatsFold};
 
 /// Why partial results cannot be used.
@@ -94,8 +95,13 @@ pub enum SearchFor {
 }
 
 /// Folds events into all that a [`Partial`] has.
-pub type PartialFold =
-    ((StatsFold, LayersFold), (LeaksFold, LifetimesFold), EnvelopeFold, CaveatsFold, Option<GrowthFold>);
+pub type PartialFold = (
+    (StatsFold, LayersFold),
+    (LeaksFold, LifetimesFold),
+    (EnvelopeFold, ProcessMapFold),
+    CaveatsFold,
+    Option<GrowthFold>,
+);
 
 /// Starts the folds of a partial result.
 pub fn partial_fold(options: PartialOptions) -> PartialFold {
@@ -103,7 +109,7 @@ pub fn partial_fold(options: PartialOptions) -> PartialFold {
     (
         (StatsFold::default(), LayersFold::default()),
         (LeaksFold::new(leaks), LifetimesFold::new(lifetimes)),
-        EnvelopeFold::default(),
+        (EnvelopeFold::default(), ProcessMapFold::default()),
         CaveatsFold::default(),
         growth.map(GrowthFold::new),
     )
@@ -126,6 +132,7 @@ pub struct Partial {
     lifetimes: LifetimesFold,
     growth: Option<GrowthFold>,
     envelope: EnvelopeFold,
+    map: ProcessMapFold,
     caveats: Caveats,
     peaks: Option<JobPeaks>,
 }
@@ -144,6 +151,7 @@ pub struct PartialData {
     lifetimes: LifetimesData,
     growth: Option<GrowthData>,
     envelopes: Vec<Envelope>,
+    map: ProcessMapData,
     caveats: [u64; 7],
     peaks: Option<JobPeaks>,
 }
@@ -167,7 +175,7 @@ impl Partial {
         let tables = source.tables.clone();
         pass.live.open_window(&mut pass.fold);
         let Pass { live, fold } = pass;
-        let ((stats, layers), (leaks, lifetimes), envelope, caveats, growth) = fold;
+        let ((stats, layers), (leaks, lifetimes), (envelope, map), caveats, growth) = fold;
         let end = End { live: &live, tables: &tables };
         let caveats = Caveats { events_read: source.events_read, ..caveats.finish(&end) };
         let layers = layers.finish(&end);
@@ -183,6 +191,7 @@ impl Partial {
             lifetimes,
             growth,
             envelope,
+            map,
             caveats,
             live,
             peaks: None,
@@ -224,6 +233,7 @@ impl Partial {
             lifetimes: LifetimesFold::of(data.lifetimes, &ids)?,
             growth: data.growth.map(|growth| GrowthFold::of(growth, &ids)).transpose()?,
             envelope,
+            map: ProcessMapFold::of(data.map, &ids)?,
             caveats: caveats_of(data.caveats),
             tables,
             live,
@@ -251,6 +261,7 @@ impl Partial {
             lifetimes,
             growth,
             envelopes: self.envelope.tallies.to_vec(),
+            map: self.map.data(),
             caveats: [
                 caveats.events_read,
                 caveats.events_selected,
@@ -283,11 +294,13 @@ impl Partial {
         let leaks = LeaksFold::of(other.leaks, &block_ids)?;
         let lifetimes = LifetimesFold::of(other.lifetimes, &ids)?;
         let growth = other.growth.map(|growth| GrowthFold::of(growth, &ids)).transpose()?;
+        let process_map = ProcessMapFold::of(other.map, &ids)?;
         let map: SpaceMap = self.live.merge(&live);
         self.stats.merge(stats, &map);
         self.leaks.merge(leaks, &map);
         self.lifetimes.merge(lifetimes, &map);
         self.growth.merge(growth, &map);
+        self.map.merge(process_map, &map);
         self.layers.extend(other.layers.into_iter().map(LayerData::layer));
         for (ours, theirs) in self.envelope.tallies.iter_mut().zip(other.envelopes) {
             if !theirs.is_sound() {

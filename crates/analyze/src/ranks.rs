@@ -4,9 +4,9 @@
 //! process without a rank of its own, under a recorder that wraps one rank, belongs to that rank. Processes without any
 //! rank, such as launchers, count in their node alone.
 
-mod grid;
+pub(crate) mod grid;
 mod output;
-mod result;
+pub(crate) mod result;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,9 +10,10 @@ use floodmark_event::units::{format_bytes, format_count};
 use floodmark_event::{Kind, Row, Tables};
 use serde::{Serialize, Serializer};
 
-use crate::answer::{Loss, join_losses};
+use crate::answer::{Answer, Loss, join_losses};
 use crate::error::{Error, Result};
 use crate::input::Input;
+use crate::job::Job;
 use crate::page::mark_of;
 use crate::pass::Columns;
 use crate::plain::plain;
@@ -37,12 +38,26 @@ pub struct Compared {
     pub before: Side,
     /// The second input.
     pub after: Side,
+    /// If figures are of one process of a job on average: how many processes there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_process: Option<PerProcess>,
     /// Budgets that growth exceeds.
     #[serde(serialize_with = "serialize_growth")]
     pub broken: Vec<BudgetOutcome>,
     /// What changed.
     #[serde(flatten)]
     pub diff: Diff,
+}
+
+/// By what the figures of jobs were divided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PerProcess {
+    /// Processes of the first job.
+    pub before: u64,
+    /// Processes of the second job.
+    pub after: u64,
+    /// Whether a peak is an upper bound, because it was not searched for.
+    pub bounds: bool,
 }
 
 /// How to compare.
@@ -98,19 +113,58 @@ pub fn compare(
     let side = |gathered: &Gathered| DiffSide {
         events: gathered.events.as_ref().map(|events| events.compared(by)),
         run: gathered.run.clone(),
+        process_peaks: None,
     };
     let diff = Diff::new(&side(&first), &side(&second), by);
     if !props.rules.is_empty() {
         [&first, &second].into_iter().try_for_each(Gathered::refuse_nothing)?;
         refuse_other_kinds(&[&first, &second], &diff, props.rules)?;
     }
-    let outcomes: Result<Vec<BudgetOutcome>> = props
-        .rules
-        .iter()
-        .map(|rule| rule.check_growth(&diff).map_err(|error| cannot_check(&error)))
-        .collect();
-    let broken = outcomes?.into_iter().filter(|outcome| outcome.is_violated).collect();
-    Ok(Compared { before: first.side, after: second.side, broken, diff })
+    let broken = broken(props.rules, &diff)?;
+    Ok(Compared { before: first.side, after: second.side, per_process: None, broken, diff })
+}
+
+/// Rules that do not hold.
+fn broken(rules: &[Budget], diff: &Diff) -> Result<Vec<BudgetOutcome>> {
+    let check = |rule: &Budget| rule.check_growth(diff).map_err(|error| cannot_check(&error));
+    let outcomes: Result<Vec<BudgetOutcome>> = rules.iter().map(check).collect();
+    Ok(outcomes?.into_iter().filter(|outcome| outcome.is_violated).collect())
+}
+
+/// Compares two jobs, which may have different numbers of processes, by their figures per process.
+///
+/// # Errors
+/// If one of them has no events, or rules cannot be checked.
+pub fn compare_jobs(before: &Job, after: &Job, props: &CompareProps<'_>) -> Result<Compared> {
+    let jobs = [before, after];
+    let has_origins = jobs.iter().any(|job| job.has_origins());
+    let by = props.by.unwrap_or(if has_origins { GroupBy::Site } else { GroupBy::Size });
+    let bounds = jobs.iter().any(|job| !job.is_complete());
+    let gather = |job: &Job| -> Result<(Side, DiffSide, u64)> {
+        let stats = job.stats()?;
+        let leaks = job.leaks(LeaksOptions { limit: Some(0), ..LeaksOptions::default() })?;
+        let options = WatermarkOptions { group_by: vec![by], limit: Some(0), ..WatermarkOptions::default() };
+        // Holders of one side alone would all look as if they were new or gone.
+        let watermark = if bounds { None } else { job.holders(options)? };
+        let peaks = job.processes(Some(0))?.result;
+        let Answer { source, losses, caveats, result } = stats;
+        let events =
+            DiffEvents::per_process(&result.stats, &leaks.result, watermark.as_ref(), peaks.processes);
+        let highest = peaks.quantiles.last().map_or(0, |quantile| quantile.bytes);
+        let process_peaks = Some((peaks.imbalance.median_bytes, highest));
+        let side = DiffSide { events: Some(events), run: None, process_peaks };
+        Ok((Side { source, losses, caveats }, side, peaks.processes))
+    };
+    let ((first, one, first_count), (second, other, second_count)) = (gather(before)?, gather(after)?);
+    let diff = Diff::new(&one, &other, by);
+    if !props.rules.is_empty() && diff.kinds_before != diff.kinds_after {
+        return Err(Error::unsuitable(
+            "rules cannot be checked: the jobs are about different kinds of memory",
+            "make both partial results with the same --kind",
+        ));
+    }
+    let per_process = Some(PerProcess { before: first_count, after: second_count, bounds });
+    Ok(Compared { before: first, after: second, per_process, broken: broken(props.rules, &diff)?, diff })
 }
 
 impl Gathered {

@@ -15,9 +15,9 @@ pub mod wire;
 
 use floodmark_analyze::peaks::Cut;
 use floodmark_analyze::{
-    Growth, GrowthOptions, HeldBlocks, HeldFold, Leaks, LeaksOptions, Lifetimes, LifetimesOptions, Look,
-    LookFold, LookRanges, Partial, PartialError, PartialOptions, PartialSource, PeakSearch, PoolUse,
-    SearchFor, WatermarkOptions, partial_fold,
+    Growth, GrowthOptions, HeldBlocks, HeldFold, JobProcesses, Leaks, LeaksOptions, Lifetimes,
+    LifetimesOptions, Look, LookFold, LookRanges, Partial, PartialError, PartialOptions, PartialSource,
+    PeakSearch, PoolUse, SearchFor, Watermark, WatermarkOptions, partial_fold,
 };
 use floodmark_event::Filter;
 use floodmark_event::units::Instant;
@@ -26,7 +26,9 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{Answer, Loss};
 use crate::error::{Error, Result};
 use crate::input::Input;
+use crate::plot::label;
 use crate::questions::{HeldAtPeak, LayeredStats, USUAL_WAYS, Way};
+use crate::ranks::{RankPlot, RankRows};
 
 pub use self::local::read_on_cores;
 pub use self::plan::{Shard, ShardPart, event_files, plan};
@@ -294,6 +296,33 @@ impl Job {
         self.answer(LayeredStats { stats, layers })
     }
 
+    /// Puts the processes side by side by what they had live, with at most `limit` listed at either end.
+    ///
+    /// # Errors
+    /// If there are no events.
+    pub fn processes(&self, limit: Option<usize>) -> Result<Answer<JobProcesses>> {
+        self.answer(self.numbered().processes_compared(limit))
+    }
+
+    /// Returns live bytes of the processes over time.
+    ///
+    /// # Errors
+    /// If none ever had any.
+    pub fn process_plot(&self) -> Result<RankPlot> {
+        let known = self.numbered();
+        let answer = self.answer(known.process_map())?;
+        let Some(map) = answer.result else {
+            return Err(Error::no_content(
+                format!("no process of {} had live memory of the selected kinds", self.source()),
+                "make the partial result with another --kind",
+            ));
+        };
+        let origin_ns = known.stats().0.origin_time_ns.unwrap_or(map.first_ns);
+        let title = label(&self.source());
+        let rows = RankRows::Processes;
+        Ok(RankPlot { title, rows, map, highest: None, origin_ns, losses: answer.losses })
+    }
+
     /// Returns the blocks that are live at the end.
     ///
     /// # Errors
@@ -329,6 +358,22 @@ impl Job {
                 "the partial result was made without these iterations",
                 "make it with the same --per and --warm-up",
             )),
+        }
+    }
+
+    /// Whether a block is known by its stack or name.
+    pub(crate) fn has_origins(&self) -> bool {
+        self.partial.has_origins()
+    }
+
+    /// Returns the holders at the peak, if they are known.
+    pub(crate) fn holders(&self, options: WatermarkOptions) -> Result<Option<Watermark>> {
+        if !self.is_complete() {
+            return Ok(None);
+        }
+        match self.watermark(options, Way::Given)?.result {
+            HeldAtPeak::Blocks(watermark) => Ok(Some(*watermark)),
+            HeldAtPeak::Processes(_) => Ok(None),
         }
     }
 

@@ -21,6 +21,8 @@ const MOST_BYTES: u64 = 16 << 20;
 pub struct RankPlot {
     /// The command that was recorded.
     pub title: String,
+    /// What the rows are.
+    pub rows: RankRows,
     /// The ranks over time; times count from `origin_ns`.
     pub map: RankMap,
     /// The rank that [`Input::ranks`] finds highest, with peaks between samples that the kernel knows.
@@ -29,6 +31,15 @@ pub struct RankPlot {
     pub origin_ns: i64,
     /// What is known to be missing.
     pub losses: Vec<Loss>,
+}
+
+/// What the rows of a [`RankPlot`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankRows {
+    /// Ranks, with their resident memory.
+    Ranks,
+    /// Processes of a job, with their live bytes.
+    Processes,
 }
 
 impl Input {
@@ -69,7 +80,14 @@ impl Input {
         let command = self.run().command.unwrap_or_else(|| self.name().to_owned());
         let origin_ns = self.origin_ns().unwrap_or(map.first_ns);
         let highest = fold.finish(Some(1)).rank_list.pop();
-        Ok(RankPlot { title: label(&command), map, highest, origin_ns, losses: losses.gaps })
+        Ok(RankPlot {
+            title: label(&command),
+            rows: RankRows::Ranks,
+            map,
+            highest,
+            origin_ns,
+            losses: losses.gaps,
+        })
     }
 
     /// Returns the ranks of a job and their memory over time; none if there are fewer than two.

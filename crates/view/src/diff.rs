@@ -4,7 +4,7 @@ pub mod page;
 
 use floodmark_analyze::{Diff, Figure, FigureChange, GroupBy, GroupChange, LeakChange, Presence};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns, format_elapsed_ns};
-use floodmark_inspect::compare::{Compared, Side};
+use floodmark_inspect::compare::{Compared, PerProcess, Side};
 
 use crate::figures::counted;
 use crate::flame::relative;
@@ -20,6 +20,9 @@ impl View for Compared {
         let mut text = Lines::default();
         if self.diff.is_empty() {
             text.line("nothing changed");
+        }
+        if let Some(per_process) = &self.per_process {
+            text.line(note(&divided(per_process), layout));
         }
         text.block(figure_table(&self.diff.figures, layout));
         if let Some(sentence) = kinds_differ(self) {
@@ -44,6 +47,18 @@ impl View for Compared {
         }
         text.text()
     }
+}
+
+/// Says what the figures of jobs are.
+fn divided(per_process: &PerProcess) -> String {
+    let PerProcess { before, after, bounds } = per_process;
+    let mut text = format!("figures are per process; the first job has {before} of them, the second {after}");
+    if *bounds {
+        text.push_str(
+            "; the peak of a job that was not searched for is an upper bound, and its holders are not known",
+        );
+    }
+    text
 }
 
 /// Says so where the sides are about different memory.
@@ -96,6 +111,8 @@ fn name(figure: Figure) -> &'static str {
         Figure::PeakRssBytes => "peak RSS",
         Figure::PeakRssTimeNs => "time of the peak RSS",
         Figure::PeakPssBytes => "peak PSS",
+        Figure::MedianProcessPeakBytes => "median peak of a process",
+        Figure::HighestProcessPeakBytes => "highest peak of a process",
     }
 }
 
@@ -106,7 +123,9 @@ fn value(figure: Figure, value: u64) -> String {
         | Figure::LeakedBytes
         | Figure::AllocatedBytes
         | Figure::PeakRssBytes
-        | Figure::PeakPssBytes => format_bytes(value),
+        | Figure::PeakPssBytes
+        | Figure::MedianProcessPeakBytes
+        | Figure::HighestProcessPeakBytes => format_bytes(value),
         Figure::PeakBlocks | Figure::LeakedBlocks | Figure::Allocations | Figure::Failures => {
             format_count(value)
         }

@@ -34,6 +34,7 @@ pub mod oom;
 pub mod overlay;
 pub mod plain;
 pub mod plot;
+pub mod processes;
 pub mod ranks;
 pub mod replay;
 pub mod report;

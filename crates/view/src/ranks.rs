@@ -12,9 +12,9 @@ use crate::run::peak_stack;
 use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
 
 /// Jobs with more ranks than this get a table of quantiles.
-const FEW_RANKS: u64 = 8;
+pub(crate) const FEW_RANKS: u64 = 8;
 /// Ranks with the lowest peaks that are shown where not all are.
-const LOWEST: usize = 3;
+pub(crate) const LOWEST: usize = 3;
 /// Ranges of numbers that a sentence may have.
 const MOST_RANGES: usize = 8;
 
@@ -235,12 +235,12 @@ impl RanksText for Ranks {
     }
 }
 
-fn ratio(ratio: f64) -> String {
+pub(crate) fn ratio(ratio: f64) -> String {
     format!("{ratio:.2}")
 }
 
 /// Writes sorted numbers as few ranges: `1, 4-7`.
-fn ranges(numbers: &[u64]) -> String {
+pub(crate) fn ranges(numbers: &[u64]) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for number in numbers {
         match ranges.last_mut() {

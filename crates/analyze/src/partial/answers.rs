@@ -14,6 +14,8 @@ use crate::merge::SpaceMap;
 use crate::partial::blocks::BlockIds;
 use crate::partial::ids::Expand;
 use crate::partial::{HeldBlocks, Partial, PartialError};
+use crate::process_map::JobProcesses;
+use crate::ranks::RankMap;
 use crate::stats::Stats;
 use crate::watermark::{Watermark, WatermarkOptions};
 
@@ -41,6 +43,7 @@ impl Partial {
         self.layers.iter_mut().for_each(|layer| layer.process = of(ProcessId(layer.process)).0);
         self.layers
             .sort_by(|a, b| (a.process, a.device, &a.resource).cmp(&(b.process, b.device, &b.resource)));
+        self.map.renumber(of);
         if let Some(growth) = &mut self.growth {
             growth.processes_mut().for_each(|process| *process = of(*process));
         }
@@ -61,6 +64,22 @@ impl Partial {
             stats.peak_bytes = self.peak_bounds().1;
         }
         (stats, self.layers.clone())
+    }
+
+    /// Puts the processes side by side, with at most `limit` listed at either end.
+    pub fn processes_compared(&self, limit: Option<usize>) -> JobProcesses {
+        self.map.compared(self.main_tally(), &self.stats().0, &self.tables, limit)
+    }
+
+    /// Returns live bytes of all processes over time; none if none ever had any.
+    pub fn process_map(&self) -> Option<RankMap> {
+        self.map.map(self.main_tally())
+    }
+
+    /// Whether stacks or names tell where blocks were allocated.
+    pub fn has_origins(&self) -> bool {
+        self.lifetimes.has_origins()
+            || self.live.blocks().any(|block| block.stack.0 != 0 || block.name.0 != 0)
     }
 
     /// Returns the blocks that are live at the end.

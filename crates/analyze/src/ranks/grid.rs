@@ -3,14 +3,16 @@
 //! An interval is 2^`shift` nanoseconds long and begins at a multiple of that since 1970, so the intervals of any two
 //! folds coincide, or each of one consists of whole ones of the other.
 
+use serde::{Deserialize, Serialize};
+
 /// Intervals that are kept at most; with more, two become one.
-pub(super) const MOST_COLUMNS: usize = 512;
+pub(crate) const MOST_COLUMNS: usize = 512;
 /// Length of the first intervals: 2^20 ns, about a millisecond.
-pub(super) const FIRST_SHIFT: u32 = 20;
+pub(crate) const FIRST_SHIFT: u32 = 20;
 
 /// Highest values of one rank, interval by interval.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct GridRow {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GridRow {
     first: i64,
     highest: Vec<u64>,
     last: u64,
@@ -18,7 +20,7 @@ pub(super) struct GridRow {
 
 impl GridRow {
     /// Sets the value from the interval `column` on. One that comes late counts in the latest interval.
-    pub(super) fn set(&mut self, column: i64, value: u64) {
+    pub(crate) fn set(&mut self, column: i64, value: u64) {
         if self.highest.is_empty() {
             (self.first, self.last) = (column, value);
             self.highest.push(value);
@@ -32,7 +34,7 @@ impl GridRow {
     }
 
     /// Lets the latest value hold up to the interval `column`.
-    pub(super) fn hold_until(&mut self, column: i64) {
+    pub(crate) fn hold_until(&mut self, column: i64) {
         let missing = column.saturating_sub(self.first).saturating_add(1).max(0) as usize;
         if !self.highest.is_empty() && missing > self.highest.len() {
             self.highest.resize(missing, self.last);
@@ -40,7 +42,7 @@ impl GridRow {
     }
 
     /// Makes one interval of every two.
-    pub(super) fn coarsen(&mut self) {
+    pub(crate) fn coarsen(&mut self) {
         let first = self.first >> 1;
         let mut highest: Vec<u64> = Vec::with_capacity(self.highest.len() / 2 + 1);
         for (column, value) in (self.first..).zip(&self.highest) {
@@ -54,7 +56,7 @@ impl GridRow {
     }
 
     /// Adds the values of another row with intervals of the same length.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         if self.highest.is_empty() {
             *self = other.clone();
             return;
@@ -69,18 +71,23 @@ impl GridRow {
         *self = Self { first, highest, last: self.last.saturating_add(other.last) };
     }
 
+    /// Whether it has no more intervals than a row may have, as one that was read from a file might.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.highest.len() <= MOST_COLUMNS && self.first.checked_add(MOST_COLUMNS as i64).is_some()
+    }
+
     /// First interval, none if there is no value.
-    pub(super) fn first(&self) -> Option<i64> {
+    pub(crate) fn first(&self) -> Option<i64> {
         (!self.highest.is_empty()).then_some(self.first)
     }
 
     /// Interval after the last one.
-    pub(super) fn end(&self) -> i64 {
+    pub(crate) fn end(&self) -> i64 {
         self.first.saturating_add(self.highest.len() as i64)
     }
 
     /// Highest value in an interval; none before the first and after the last.
-    pub(super) fn at(&self, column: i64) -> Option<u64> {
+    pub(crate) fn at(&self, column: i64) -> Option<u64> {
         self.highest.get(usize::try_from(column.checked_sub(self.first)?).ok()?).copied()
     }
 }

@@ -6,7 +6,7 @@ use super::{HighestTotal, RankSoFar, RanksFold};
 use crate::run::{PeakStack, highest_rss};
 
 /// Shares of the ranks whose peaks are listed.
-const SHARES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
+pub(crate) const SHARES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
 /// A rank is an outlier if its peak is this many times the usual distance from the median, ...
 const FAR: f64 = 5.0;
 /// ... which the median distance estimates if multiplied by this, ...
@@ -178,7 +178,7 @@ impl RankMap {
 }
 
 /// Index of the first of `count` sorted values that a share of them does not exceed.
-fn place(count: usize, share: f64) -> usize {
+pub(crate) fn place(count: usize, share: f64) -> usize {
     ((count as f64 * share).ceil() as usize).saturating_sub(1)
 }
 
@@ -215,14 +215,14 @@ pub(super) fn ranks(fold: &RanksFold, limit: usize) -> Ranks {
         rank_list: peaks.iter().rev().take(limit).map(memory).collect(),
         ranks_omitted: (peaks.len() - shown) as u64,
         lowest: peaks.iter().take((peaks.len() - shown).min(limit)).map(memory).collect(),
-        outliers: outliers(&peaks, &bytes),
+        outliers: outliers(peaks.iter().map(|(peak, rank)| (rank.rank, peak.bytes)), &bytes),
         nodes: nodes(fold, &peaks),
         imbalance,
         peak_stack: None,
     }
 }
 
-fn imbalance(sorted: &[u64]) -> Imbalance {
+pub(crate) fn imbalance(sorted: &[u64]) -> Imbalance {
     let Some(highest) = sorted.last().copied().filter(|highest| *highest > 0) else {
         return Imbalance::default();
     };
@@ -239,16 +239,16 @@ fn imbalance(sorted: &[u64]) -> Imbalance {
     }
 }
 
-fn outliers(peaks: &[(HighestTotal, &RankSoFar)], sorted: &[u64]) -> Vec<u64> {
+/// Finds which of `numbered` peaks, given with their number, are far from the `sorted` ones, in order of number.
+pub(crate) fn outliers(numbered: impl Iterator<Item = (u64, u64)>, sorted: &[u64]) -> Vec<u64> {
     let Some(median) = sorted.get(place(sorted.len(), 0.5)).copied() else { return Vec::new() };
     let mut distances: Vec<u64> = sorted.iter().map(|bytes| bytes.abs_diff(median)).collect();
     distances.sort_unstable();
     let usual = USUAL * distances[place(distances.len(), 0.5)] as f64;
     let least = (FAR * usual).max(NOTABLE * median as f64);
     // With few ranks none is usual.
-    let far =
-        peaks.iter().filter(|(peak, _)| sorted.len() >= 5 && peak.bytes.abs_diff(median) as f64 > least);
-    let mut far: Vec<u64> = far.map(|(_, rank)| rank.rank).collect();
+    let far = numbered.filter(|(_, bytes)| sorted.len() >= 5 && bytes.abs_diff(median) as f64 > least);
+    let mut far: Vec<u64> = far.map(|(number, _)| number).collect();
     far.sort_unstable();
     far
 }

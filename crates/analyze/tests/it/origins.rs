@@ -36,7 +36,7 @@ fn side(events: &[Event], filter: &Filter, by: GroupBy) -> DiffSide {
     let tables = tables();
     let parts =
         DiffParts { stats: &stats, weights: &weights, watermark: &watermark, leaks: &leaks, tables: &tables };
-    DiffSide { events: Some(DiffEvents::new(parts, by, &PathRules::default())), run: None }
+    DiffSide { events: Some(DiffEvents::new(parts, by, &PathRules::default())), ..DiffSide::default() }
 }
 
 proptest! {

@@ -1,10 +1,10 @@
 //! Partial results of any division of a job, merged in any order, give the answers of one pass over everything.
 
 use floodmark_analyze::{
-    Caveats, CaveatsFold, Cut, Fold, GroupBy, Growth, GrowthFold, GrowthOptions, HeldBlocks, HeldFold, Layer,
-    LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold, LifetimesOptions, LookFold,
-    Partial, PartialData, PartialError, PartialOptions, PartialSource, Pass, SearchFor, Stats, StatsFold,
-    Watermark, WatermarkFold, WatermarkOptions, partial_fold,
+    Caveats, CaveatsFold, Cut, Fold, GroupBy, Growth, GrowthFold, GrowthOptions, HeldBlocks, HeldFold,
+    JobProcesses, Layer, LayersFold, Leaks, LeaksFold, LeaksOptions, Lifetimes, LifetimesFold,
+    LifetimesOptions, LookFold, Partial, PartialData, PartialError, PartialOptions, PartialSource, Pass,
+    RankMap, SearchFor, Stats, StatsFold, Watermark, WatermarkFold, WatermarkOptions, partial_fold,
 };
 use floodmark_event::tables::Process;
 use floodmark_event::units::Instant;
@@ -27,6 +27,8 @@ struct Answers {
     caveats: Caveats,
     watermark: Watermark,
     at: Watermark,
+    processes: JobProcesses,
+    map: Option<RankMap>,
 }
 
 fn lifetimes() -> LifetimesOptions {
@@ -78,7 +80,11 @@ fn whole(events: &[Event], filter: &Filter, at_ns: i64) -> Answers {
     let ((stats, layers), (leaks, lifetimes), growth, caveats, (watermark, at)) =
         run(events, filter, folds).finish(&named_tables());
     let events_read = events.len() as u64;
+    // Several kinds may be live, and the figures cover one: known when all was read.
+    let one_part = Partial::of(partial(events, filter, KEY)).unwrap().numbered();
     Answers {
+        processes: one_part.processes_compared(Some(2)),
+        map: one_part.process_map(),
         stats,
         layers,
         leaks,
@@ -160,6 +166,8 @@ fn from_parts(
     let cut = sum.cut_at(at_ns);
     let at = sum.watermark(&held(cut), Some(at_ns), &watermark(Some(at_ns))).unwrap();
     Answers {
+        processes: sum.processes_compared(Some(2)),
+        map: sum.process_map(),
         stats,
         layers,
         leaks: sum.leaks(LeaksOptions::default()),
@@ -217,4 +225,69 @@ proptest! {
         let found = from_parts(&parts, &filter, &order, at_ns);
         prop_assert_eq!(found, expected);
     }
+}
+
+proptest! {
+    #[test]
+    fn peaks_of_processes_are_those_of_each_process_alone(events in job(), filter in filter()) {
+        let mut filter = anchored(filter, &events);
+        if filter.is_reversed() {
+            filter.to_ns = None;
+        }
+        let job = Partial::of(partial(&events, &filter, KEY)).unwrap().numbered();
+        let found = job.processes_compared(None);
+        let map = job.process_map();
+        prop_assert_eq!(found.processes, found.process_list.len() as u64);
+        for one in &found.process_list {
+            let process = u32::try_from(one.process).unwrap();
+            let alone = Filter {
+                processes: Some(vec![ProcessId(process)]),
+                kinds: Some(found.kinds.clone()),
+                ..filter.clone()
+            };
+            let stats = run(&events, &alone, StatsFold::default()).finish(&named_tables());
+            prop_assert_eq!(
+                (one.peak_bytes, Some(one.peak_time_ns), one.live_bytes, one.allocations, one.total_bytes),
+                (stats.peak_bytes, stats.peak_time_ns, stats.live_bytes, stats.allocations, stats.total_bytes)
+            );
+            prop_assert_eq!(one.pid, u64::from(100 + process));
+            let map = map.as_ref().unwrap();
+            let row = map.ranks.iter().position(|rank| *rank == one.process).unwrap();
+            prop_assert_eq!(map.values[row].iter().flatten().max(), Some(&one.peak_bytes));
+        }
+    }
+}
+
+/// Hours, days and a clock that jumps by years: a row stays small, and divisions still agree.
+#[test]
+fn a_map_of_processes_that_last_differently_long_does_not_depend_on_the_division() {
+    let event = |process: u32, time_ns: i64, address: u64| Event {
+        time_ns,
+        process: ProcessId(process),
+        address,
+        bytes: 16 + address,
+        ..Event::default()
+    };
+    let mut events: Vec<Event> = (0..2_000).map(|at| event(1, 5 + at * 700_000, 1 + at as u64)).collect();
+    events.extend((0..900).map(|at| event(2, 9 + at * 3_600_000_000_000, 1 + at as u64)));
+    events.push(event(3, 0, 1));
+    events.push(event(3, 30 * 365 * 86_400_000_000_000, 2));
+    let filter = Filter::default();
+    let events = in_order(events);
+    let of = |process: u32| -> Vec<Event> {
+        events.iter().filter(|event| event.process.0 == process).copied().collect()
+    };
+    let map = |parts: Vec<PartialData>| {
+        let mut parts = parts.into_iter();
+        let mut sum = Partial::of(parts.next().unwrap()).unwrap();
+        parts.for_each(|part| sum.merge(&part).unwrap());
+        sum.numbered()
+    };
+    let whole = map(vec![partial(&events, &filter, KEY)]);
+    let parts = map([3, 1, 2].map(|process| partial(&of(process), &filter, KEY)).to_vec());
+    assert_eq!(parts.process_map(), whole.process_map());
+    assert_eq!(parts.processes_compared(None), whole.processes_compared(None));
+    let map = whole.process_map().unwrap();
+    assert_eq!(map.ranks, [1, 2, 3]);
+    assert!((200..=512).contains(&map.columns()), "{}", map.columns());
 }

@@ -43,7 +43,7 @@ fn diff_of(events: &[Event], filter: &Filter) -> (DiffSide, floodmark_analyze::O
         tables: &tables(),
     };
     let events = DiffEvents::new(parts, GroupBy::Site, &PathRules::default());
-    (DiffSide { events: Some(events), run: None }, weights)
+    (DiffSide { events: Some(events), ..DiffSide::default() }, weights)
 }
 
 proptest! {

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use floodmark_analyze::{Budget, GroupBy};
-use floodmark_inspect::compare::{CompareProps, Compared, compare};
+use floodmark_inspect::compare::{CompareProps, Compared, compare, compare_jobs};
+use floodmark_inspect::job::{Job, wire};
 use floodmark_inspect::plot::{Align, Figure, PlotProps, Show, plot};
 use floodmark_inspect::{Answer, Input, Query};
 use floodmark_store::Losses;
 use floodmark_view::{diff, growth_sentence};
 
 use crate::args::{FilterArgs, OutputArgs, ReadingArgs, ways};
-use crate::ask::refuse_stdin;
+use crate::ask::{refuse_filter, refuse_stdin};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -25,14 +26,15 @@ const TIMELINE_POINTS: usize = 4000;
 /// Compare two runs: what grew, what is new, what is gone
 ///
 /// Compares figures, what held memory at the peak, and leaks. Sites are matched even if addresses, PIDs or
-/// line numbers differ. With --fail-on it is a check: exit with 1 if a figure grew by more than a rule allows.
+/// line numbers differ. Two partial results of jobs are compared by their figures per process, so that a job of 8
+/// can be compared with one of 64. With --fail-on it is a check: exit with 1 if a figure grew by more than a rule allows.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
-    /// Trace or log of the first run
+    /// Trace, log or partial result of the first run
     #[arg(value_name = "BEFORE", help_heading = None)]
     before: PathBuf,
-    /// Trace or log of the second run
+    /// Trace, log or partial result of the second run
     #[arg(value_name = "AFTER", help_heading = None)]
     after: PathBuf,
     /// Group blocks by this [default: site, or size where no block has a stack or name]
@@ -111,14 +113,36 @@ impl DiffArgs {
         }
         let by = self.by.as_deref().and_then(GroupBy::from_name);
         let props = CompareProps { by, rules: &self.fail_on };
+        let are_jobs = [&self.before, &self.after].map(|path| wire::is_job(path));
+        if are_jobs.contains(&true) {
+            if are_jobs.contains(&false) {
+                return Err(hinted(
+                    "a partial result cannot be compared with a trace or log",
+                    "make a partial result of the other one too: 'floodmark partial INPUT -o FILE'",
+                ));
+            }
+            refuse_filter(&self.filter.props())?;
+            let compared = compare_jobs(&Job::open(&self.before)?, &Job::open(&self.after)?, &props)?;
+            return self.finish(compared, None, overwrite, printer);
+        }
         let open = self.reading.props();
         let inputs = [Input::open(&self.before, &open)?, Input::open(&self.after, &open)?];
         let bars = Bars::new(printer);
         let query = Query::new(self.filter.props(), &bars);
         let compared = compare(&inputs[0], &inputs[1], &query, &props)?;
+        let timelines = if self.html.is_some() { timelines(&inputs, &query)? } else { None };
+        self.finish(compared, timelines.as_ref(), overwrite, printer)
+    }
+
+    fn finish(
+        &self,
+        compared: Compared,
+        timelines: Option<&Figure>,
+        overwrite: Overwrite,
+        printer: &Printer,
+    ) -> Result<ExitStatus> {
         if let Some(path) = &self.html {
-            let timelines = timelines(&inputs, &query)?;
-            write(path, diff::page::html(&compared, timelines.as_ref()).as_bytes(), overwrite, printer)?;
+            write(path, diff::page::html(&compared, timelines).as_bytes(), overwrite, printer)?;
         }
         let status = if compared.broken.is_empty() { ExitStatus::Success } else { ExitStatus::Broken };
         let sentences: Vec<String> = compared.broken.iter().map(growth_sentence).collect();

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use floodmark_event::Metric;
+use floodmark_inspect::job::{Job, wire};
 use floodmark_inspect::plot::{Align, Draw, Per, Plot, PlotProps, Show, parse_align, plot};
 use floodmark_inspect::{Input, OpenProps, Query};
 
 use crate::args::{FilterArgs, ReadingArgs, metrics};
+use crate::ask::refuse_filter;
 use crate::drawing::{Content, DrawingArgs, Picture};
 use crate::error::hinted;
 use crate::exit::ExitStatus;
@@ -31,7 +33,7 @@ pub(crate) struct PlotArgs {
     /// Draw a curve for every process, rank, host, device or kind of memory
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "What to draw")]
     per: Option<PerName>,
-    /// Draw the ranks of an MPI job: quantiles over time, and a map of rank by time
+    /// Draw the ranks of an MPI job, or the processes of a partial result: quantiles over time, and a map by time
     #[arg(long, conflicts_with_all = ["per", "draw", "metric", "smi", "stdout", "stacks"], help_heading = "What to draw")]
     ranks: bool,
     /// Draw parts stacked or as lines [default: stack for one input]
@@ -119,7 +121,12 @@ impl PlotArgs {
         let [path] = &self.inputs[..] else {
             return Err(hinted("--ranks draws one trace", "draw the others on their own"));
         };
-        let mut plot = Input::open(path, open)?.rank_plot()?;
+        let mut plot = if wire::is_job(path) {
+            refuse_filter(&self.filter.props())?;
+            Job::open(path)?.process_plot()?
+        } else {
+            Input::open(path, open)?.rank_plot()?
+        };
         printer.lost(&plot.losses);
         if let Some(title) = &self.title {
             plot.title = floodmark_view::plot::label(title);

@@ -26,7 +26,7 @@ const OTHERS: [(&str, &str); 6] = [
 ];
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
-const COMMANDS: [&str; 34] = [
+const COMMANDS: [&str; 36] = [
     "calls @pymemtrace/all.log --tree --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
@@ -47,11 +47,13 @@ const COMMANDS: [&str; 34] = [
     "oom @rmm/golden.csv --json",
     "check @rmm/golden.csv --max-peak 1KiB --json",
     "ranks @run/ranks.flood --json",
+    "ranks golden.part --json",
     "replay @rmm/golden.csv --json",
     "flame @nsys/small_2025.3.sqlite --json",
     "flame @run/solver.flood --json",
     "diff @rmm/golden.csv @rmm/epoch.csv --json",
     "diff @run/solver.flood @run/solver.flood --json",
+    "diff golden.part golden.part --json",
     "read @rmm/golden.csv --json",
     "read @run/solver.flood --json",
     "read @run/solver.flood --stacks --json",
@@ -91,6 +93,8 @@ fn add_keys(value: &Value, types: &[Fields], keys: &mut Keys) {
 fn written_keys() -> BTreeMap<String, Keys> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let test = CliTest::new();
+    let golden = root.join("rmm/golden.csv");
+    test.run(&["partial", golden.to_str().unwrap(), "-o", "golden.part", "-q"]).ok();
     let types = types();
     let mut all: BTreeMap<String, Keys> = BTreeMap::new();
     for command in COMMANDS {

@@ -58,13 +58,18 @@ fn log(seed: u64, rows: u64) -> String {
 }
 
 pub(crate) fn job(test: &CliTest, processes: u64, rows: u64) {
+    job_of(test, "job.flood", &(1..=processes).map(|seed| (seed, rows)).collect::<Vec<_>>());
+}
+
+/// Imports a job of a process per seed and number of rows.
+fn job_of(test: &CliTest, trace: &str, processes: &[(u64, u64)]) {
     let mut args = vec!["import".to_owned()];
-    for process in 1..=processes {
+    for (process, (seed, rows)) in (1..).zip(processes) {
         let name = format!("rank{process}.csv");
-        test.write(&name, log(process, rows));
+        test.write(&name, log(*seed, *rows));
         args.push(name);
     }
-    args.extend(["-o", "job.flood", "--date", "2026-07-01"].map(str::to_owned));
+    args.extend(["-o", trace, "--force", "--date", "2026-07-01"].map(str::to_owned));
     done(test, &args.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
@@ -83,17 +88,21 @@ fn json(test: &CliTest, question: &[&str], file: &str) -> String {
 
 /// Reads a job in shards, merges them and asks them until nothing is open.
 fn merged(test: &CliTest, shards: usize, filter: &[&str]) -> String {
-    let name = |kind: &str, shard: usize| format!("{kind}.{shard}-{shards}");
+    merged_of(test, "job.flood", shards, filter)
+}
+
+fn merged_of(test: &CliTest, trace: &str, shards: usize, filter: &[&str]) -> String {
+    let name = |kind: &str, shard: usize| format!("{trace}.{kind}.{shard}-{shards}");
     let each = |kind: &str, more: &[&str]| {
         for shard in 0..shards {
             let (of, out) = (format!("{shard}/{shards}"), name(kind, shard));
-            let mut args = vec!["partial", "job.flood", "--shard", &of, "-o", &out, "--force"];
+            let mut args = vec!["partial", trace, "--shard", &of, "-o", &out, "--force"];
             args.extend(more);
             done(test, &args);
         }
         (0..shards).rev().map(|shard| name(kind, shard)).collect::<Vec<_>>()
     };
-    let whole = format!("whole.{shards}");
+    let whole = format!("{trace}.whole.{shards}");
     let merge = |files: &[String]| {
         let mut args = vec!["merge", "-q", "-o", &whole, "--force", "--json"];
         args.extend(files.iter().map(String::as_str));
@@ -187,4 +196,87 @@ fn what_does_not_fit_together_is_refused() {
     cut.truncate(cut.len() / 2);
     test.write("cut", cut);
     refused(&["stats", "cut"], &["cut is damaged", "floodmark partial"]);
+}
+
+#[test]
+fn processes_of_a_job_are_compared_and_drawn_however_it_was_divided() {
+    let test = CliTest::new();
+    job(&test, 12, 300);
+    let whole = merged(&test, 1, &[]);
+    let found = test.run(&["ranks", &whole, "--json", "--limit", "0"]).ok().json();
+    assert_eq!((&found["schema"], &found["processes"]), (&"floodmark.processes/1".into(), &12.into()));
+    let list = found["process_list"].as_array().unwrap();
+    // Each process is what the trace says of it alone.
+    for one in list {
+        let process = one["process"].to_string();
+        let alone = test.run(&["stats", "job.flood", "--process", &process, "--json"]).ok().json();
+        for key in ["peak_bytes", "peak_time_ns", "live_bytes", "allocations", "total_bytes"] {
+            assert_eq!(one[key], alone[key], "{key} of {process}");
+        }
+    }
+    assert!(list.is_sorted_by_key(|one| std::cmp::Reverse(one["peak_bytes"].as_u64())));
+    let map = |whole: &str| {
+        test.run(&["plot", whole, "--ranks", "-o", "map.svg", "--force", "--title", "job", "-q"]).ok();
+        test.read("map.svg")
+    };
+    let picture = map(&whole);
+    assert!(picture.contains("live bytes of processes") && picture.contains("process 11"), "{picture}");
+    for shards in [5, 12] {
+        let parts = merged(&test, shards, &[]);
+        assert_eq!(
+            json(&test, &["ranks", "--limit", "2"], &parts),
+            json(&test, &["ranks", "--limit", "2"], &whole)
+        );
+        assert!(map(&parts) == picture, "{shards}");
+    }
+    test.run(&["report", &whole, "-o", "job.html", "-q"]).ok();
+    let page = test.read("job.html");
+    for part in ["<svg", "<h2>Processes</h2>", "peaks highest", "<h2>Held at the peak</h2>"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let refused = test.run(&["report", &whole, "-o", "x.html", "--process", "1"]);
+    assert_eq!((refused.code, refused.stderr.contains("leave the filters out")), (2, true));
+}
+
+#[test]
+fn jobs_of_different_size_are_compared_by_process() {
+    let test = CliTest::new();
+    let three: Vec<(u64, u64)> = (1..=3).map(|seed| (seed, 400)).collect();
+    job_of(&test, "three.flood", &three);
+    job_of(&test, "six.flood", &three.repeat(2));
+    job_of(&test, "longer.flood", &[(1, 400), (2, 400), (3, 400), (1, 400), (2, 400), (3, 1600)]);
+    let [three, six, longer] =
+        ["three", "six", "longer"].map(|name| merged_of(&test, &format!("{name}.flood"), 2, &[]));
+    let diff = |before: &str, after: &str| test.run(&["diff", before, after, "--json"]).ok().json();
+    let same = diff(&three, &six);
+    assert_eq!(same["per_process"], serde_json::json!({"before": 3, "after": 6, "bounds": false}));
+    let figures = |found: &serde_json::Value| -> Vec<(String, u64, u64)> {
+        let list = found["figures"].as_array().unwrap().clone();
+        let figure = |one: &serde_json::Value| {
+            let value = |side: &str| one[side].as_u64().unwrap();
+            (one["figure"].as_str().unwrap().to_owned(), value("before"), value("after"))
+        };
+        list.iter().map(figure).collect()
+    };
+    for (name, before, after) in figures(&same) {
+        assert_eq!(before, after, "{name}");
+    }
+    assert_eq!(same["groups"].as_array().unwrap().len(), 0, "{}", same["groups"]);
+    let found = figures(&diff(&three, &longer));
+    let grew = |name: &str| found.iter().any(|(known, before, after)| known == name && after > before);
+    assert!(grew("allocations") && grew("allocated_bytes"), "{found:?}");
+    let text = test.run(&["diff", &three, &longer]).ok().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("the first job has 3 of them, the second 6"), "{text}");
+    assert_eq!(test.run(&["diff", &three, &six, "--fail-on", "allocations>0"]).code, 0);
+    assert_eq!(test.run(&["diff", &three, &longer, "--fail-on", "allocations>0"]).code, 1);
+    let refused = test.run(&["diff", &three, "six.flood"]);
+    assert!(refused.code == 2 && refused.stderr.contains("floodmark partial"), "{}", refused.seen());
+    // A peak that was not searched for is a bound, and says so.
+    done(&test, &["partial", "six.flood", "--shard", "0/2", "-o", "half.0"]);
+    done(&test, &["partial", "six.flood", "--shard", "1/2", "-o", "half.1"]);
+    done(&test, &["merge", "half.0", "half.1", "-o", "unsearched"]);
+    let text = test.run(&["diff", &three, "unsearched"]).ok().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("upper bound") && !text.contains("Held at the peak"), "{text}");
 }

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::job::{Ask, HeldParts, Job, JobInput, ShardAnswer};
 
 const MAGIC: &[u8; 8] = b"FLOODJOB";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// From this size on bytes are compressed.
 const COMPRESS_FROM: usize = 64 << 10;
 /// A file that says to be larger than this when it is unpacked is not believed.

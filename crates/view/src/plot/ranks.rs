@@ -5,7 +5,7 @@
 
 use floodmark_analyze::{RankBand, RankMap};
 use floodmark_event::units::{format_bytes, format_count};
-use floodmark_inspect::ranks::RankPlot;
+use floodmark_inspect::ranks::{RankPlot, RankRows};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::layout::{Layout, Lines, styled};
@@ -82,15 +82,31 @@ fn highest(plot: &RankPlot) -> Option<(usize, usize, u64)> {
     cells.reduce(|best, one| if one.2 > best.2 { one } else { best })
 }
 
+/// What a row is called.
+fn noun(plot: &RankPlot) -> &'static str {
+    match plot.rows {
+        RankRows::Ranks => "rank",
+        RankRows::Processes => "process",
+    }
+}
+
+/// What many rows are called.
+fn nouns(plot: &RankPlot) -> &'static str {
+    match plot.rows {
+        RankRows::Ranks => "ranks",
+        RankRows::Processes => "processes",
+    }
+}
+
 fn sentence(plot: &RankPlot) -> String {
     let map = &plot.map;
     let Some((rank, at, bytes)) = highest(plot) else {
-        return "no memory of a rank could be read".to_owned();
+        return format!("no memory of a {} could be read", noun(plot));
     };
     let (from_ns, to_ns) = span(plot);
     let at_ns = from_ns + at as i64 * map.interval_ns;
     let when = peak_instant(at_ns, to_ns - from_ns, TimeAxis::Elapsed);
-    format!("rank {} peaks highest: {} at {when}", map.ranks[rank], format_bytes(bytes))
+    format!("{} {} peaks highest: {} at {when}", noun(plot), map.ranks[rank], format_bytes(bytes))
 }
 
 /// First and last instant, since the origin.
@@ -161,10 +177,14 @@ impl<'a> Picture<'a> {
         let (x, y, color, anchor) =
             (0.8 * self.size, 0.4 * self.size + 1.05 * size, self.theme.ink, Anchor::Start);
         self.items.push(Item::Text(Text { x, y, text, size, color, anchor, angle: 0.0, halo: None }));
-        let entries = [("all ranks", 0.18), ("the middle half", 0.4), ("median", 1.0)];
+        let all = format!("all {}", nouns(self.plot));
+        let entries = [(all.as_str(), 0.18), ("the middle half", 0.4), ("median", 1.0)];
         let mut x = 0.8 * self.size;
         let y = 3.0 * self.size;
-        let caption = "resident memory (RSS) of ranks:";
+        let caption = match self.plot.rows {
+            RankRows::Ranks => "resident memory (RSS) of ranks:",
+            RankRows::Processes => "live bytes of processes:",
+        };
         self.text((x, y), caption.to_owned(), Anchor::Start, self.theme.faint);
         x += width(caption, self.size) + self.size;
         for (name, opacity) in entries {
@@ -185,7 +205,8 @@ impl<'a> Picture<'a> {
     fn fields(&self) -> ([f64; 4], [f64; 4]) {
         let size = self.size;
         let ranks = self.plot.map.ranks.last().copied().unwrap_or(0).to_string();
-        let labels = width("999.9 GiB", size).max(width("rank ", size) + width(&ranks, size));
+        let labels = width("999.9 GiB", size)
+            .max(width(noun(self.plot), size) + width(" ", size) + width(&ranks, size));
         let left = labels + 1.4 * size;
         let right = width("999.9 GiB", size) + 3.2 * size;
         let (top, foot) = (4.0 * size, 5.4 * size);
@@ -255,11 +276,11 @@ impl<'a> Picture<'a> {
             to: left + w,
         };
         vec![
-            curve("highest rank", &|band| band.highest),
+            curve(&format!("highest {}", noun(self.plot)), &|band| band.highest),
             curve("three quarters", &|band| band.upper_quartile),
-            curve("median rank", &|band| band.median),
+            curve(&format!("median {}", noun(self.plot)), &|band| band.median),
             curve("a quarter", &|band| band.lower_quartile),
-            curve("lowest rank", &|band| band.lowest),
+            curve(&format!("lowest {}", noun(self.plot)), &|band| band.lowest),
         ]
     }
 
@@ -310,7 +331,7 @@ impl<'a> Picture<'a> {
             let place = |part: f64, of: usize| (part + 0.5) / of.max(1) as f64;
             let x = left + w * place(at as f64, map.columns());
             let y = top + h * place(rank as f64, map.ranks.len());
-            let hint = Some(format!("rank {}: {}", map.ranks[rank], format_bytes(bytes)));
+            let hint = Some(format!("{} {}: {}", noun(self.plot), map.ranks[rank], format_bytes(bytes)));
             let pen = Some(Pen::solid(self.theme.grew(), 1.5));
             self.items.push(Item::Circle { at: (x, y), radius: 0.55 * self.size, pen, fill: None, hint });
         }
@@ -323,7 +344,7 @@ impl<'a> Picture<'a> {
         let step = step.take(50).find(|step| ranks.len().div_ceil(*step) <= most).unwrap_or(1);
         for at in (0..ranks.len()).step_by(step) {
             let y = top + h * (at as f64 + 0.5) / ranks.len() as f64 + 0.35 * self.size;
-            let text = format!("rank {}", ranks[at]);
+            let text = format!("{} {}", noun(self.plot), ranks[at]);
             self.text((left - 0.7 * self.size, y), text, Anchor::End, self.theme.faint);
         }
     }
@@ -376,7 +397,7 @@ pub fn text(plot: &RankPlot, layout: &Layout) -> String {
     text.styled(layout.palette.title, cut(&plot.title, layout.width));
     text.line(cut(&sentence(plot), layout.width));
     text.blank();
-    let margin = format!("rank {}", map.ranks.last().copied().unwrap_or(0)).width();
+    let margin = format!("{} {}", noun(plot), map.ranks.last().copied().unwrap_or(0)).width();
     let columns = layout.width.saturating_sub(margin + 4).clamp(10, 200);
     let cells = Cells::of(map, TERMINAL_ROWS, columns);
     let most = map.highest_bytes().max(1);
@@ -389,8 +410,10 @@ pub fn text(plot: &RankPlot, layout: &Layout) -> String {
         };
         let line: String = (0..cells.columns).map(shade).collect();
         let first = (row * map.ranks.len()).div_ceil(cells.rows);
-        let label =
-            styled(layout.palette.faint, format!("{:>margin$} │", format!("rank {}", map.ranks[first])));
+        let label = styled(
+            layout.palette.faint,
+            format!("{:>margin$} │", format!("{} {}", noun(plot), map.ranks[first])),
+        );
         text.line(format!("  {label}{}", styled(layout.palette.bar, line.trim_end())));
     }
     let (from_ns, to_ns) = span(plot);
@@ -407,7 +430,7 @@ pub fn text(plot: &RankPlot, layout: &Layout) -> String {
         let each = format_count(map.ranks.len().div_ceil(cells.rows) as u64);
         text.styled(
             layout.palette.faint,
-            cut(&format!("  a row shows the highest of {each} ranks"), layout.width),
+            cut(&format!("  a row shows the highest of {each} {}", nouns(plot)), layout.width),
         );
     }
     text.text()
