@@ -200,7 +200,7 @@ fn installed_programs_have_no_debug_information() {
     let section = |name: &str| manifest.split(&format!("[profile.{name}]\n")).nth(1).map(str::to_owned);
     let of = |name: &str| section(name).and_then(|text| text.split("\n[").next().map(str::to_owned));
     let (release, profiling) = (of("release").expect("a profile"), of("profiling").expect("a profile"));
-    assert!(release.contains("strip = \"debuginfo\"") && !release.contains("\ndebug ="), "{release}");
+    assert!(release.contains("strip = \"symbols\"") && !release.contains("\ndebug ="), "{release}");
     assert!(profiling.contains("debug = \"line-tables-only\"") && profiling.contains("strip = \"none\""));
 }
 
