@@ -14,13 +14,14 @@ use crate::query::Query;
 /// Kinds of memory that the driver allocates, beside that of devices.
 const OTHERS: [Kind; 3] = [Kind::Managed, Kind::Pinned, Kind::Array];
 /// What neither way can see.
-const UNSEEN: &str = "variables of modules, contexts and what the driver allocates for itself are not recorded: they are \
-                      the difference to what the device has in use";
+const UNSEEN: &str = "contexts and what the driver allocates for itself are not recorded: they are the difference to what \
+                      the device has in use";
 /// What is not seen at the level of frameworks.
 const UNSEEN_OTHERS: &str =
     "only what PyTorch's cache hands out is recorded (--gpu=all records the rest too)";
 /// What interposed functions cannot see beside that.
-const UNSEEN_CALLS: &str = "calls that a library makes past dlsym and cuGetProcAddress are not recorded";
+const UNSEEN_CALLS: &str =
+    "variables of modules, and calls that a library makes past dlsym and cuGetProcAddress, are not recorded";
 
 /// Sums up what was recorded of the CUDA memory of processes. Frames are not named, which would take longer than all of
 /// this.
